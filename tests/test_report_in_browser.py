@@ -22,11 +22,10 @@ from recsim_mnar.own_log.weights import WeighedLog
 from recsim_mnar.protocols.ab_test import popularity
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Ranking, Record, Target, judge
-from recsim_mnar.report.advice_page import write_advice
 from recsim_mnar.report.estimate_page import Estimates, write_estimates
+from recsim_mnar.report.fitting_pages import write_advice, write_validation
 from recsim_mnar.report.log_page import write_log_page
 from recsim_mnar.report.page import write_page
-from recsim_mnar.report.validation_page import write_validation
 
 LOOK = Path(__file__).parent / "browser" / "look.cjs"
 TITLES = ["leave-one-out", "clipped IPS", "the A/B test"]

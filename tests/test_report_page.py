@@ -13,11 +13,10 @@ import pytest
 
 from recsim_mnar.protocols.comparison import Comparison, Setup
 from recsim_mnar.protocols.records import Ranking, Record, Target, judge
-from recsim_mnar.report.downloads import MOST_BYTES, downloads_of, together
-from recsim_mnar.report.finding import finding_of, shade, state
 from recsim_mnar.report.judged_figures import judged_figures
 from recsim_mnar.report.page import write_page
-from recsim_mnar.report.svg import inside_page
+from recsim_mnar.report.tables import finding_of, shade, state
+from recsim_mnar.report.template import MOST_BYTES, downloads_of, inside_page, together
 
 CTR = Target("ctr", "CTR")
 

@@ -226,7 +226,7 @@ WRITERS = {
     "runs/files.py": {"os.open(path)", "open(file)"},  # the one place
     "runs/receipts.py": {"os.open(temporary)"},
     "simulation/executor.py": {"path.write_bytes()"},  # in a folder of mkdtemp's
-    "cli/json_output.py": {"open(os.open(self.path, os.O_WRONLY))", "os.open(self.path)"},  # a device, not truncated
+    "cli/output.py": {"open(os.open(self.path, os.O_WRONLY))", "os.open(self.path)"},  # a device, not truncated
     "cli/__init__.py": {"os.open(os.devnull)"},
 }
 """Calls that write by another name than that of a temporary file, which nobody can have prepared."""

@@ -40,7 +40,7 @@ from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.replays.probabilities import replay_with_support
-from recsim_mnar.report.files import untimed
+from recsim_mnar.report.page import untimed
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.versions import made_with
 from recsim_mnar.simulation.items import simulate

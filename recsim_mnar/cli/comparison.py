@@ -213,7 +213,7 @@ def _refuse_given(options: dict[str, Any], names: Any, why: str) -> None:
 
 def _to_folder(options: dict[str, Any], job: Callable[..., Any], json_output: JsonOutput) -> None:
     """Run a comparison, write its folder and print what it says."""
-    from recsim_mnar.report.files import results_of, write_comparison
+    from recsim_mnar.report.page import results_of, write_comparison
     from recsim_mnar.runs.folder import RunFolder, new_folder
 
     folder = new_folder(options["out"], "compare")

@@ -56,7 +56,7 @@ def advise(log: Path, json_output: JsonOutput, **options: Any) -> None:
     from recsim_mnar.fitting.advice import advise_on
     from recsim_mnar.own_log.sources import read_to_fit
     from recsim_mnar.protocols.records import plain
-    from recsim_mnar.report.advice_page import write_advice
+    from recsim_mnar.report.fitting_pages import write_advice
     from recsim_mnar.runs.files import write_json
     from recsim_mnar.runs.folder import new_folder, refuse_occupied
     from recsim_mnar.studies import processes
@@ -230,7 +230,7 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
     from recsim_mnar.fitting.validation import validate_world
     from recsim_mnar.log.ratings import Ratings, log_of_ratings
     from recsim_mnar.own_log.sources import read_to_fit
-    from recsim_mnar.report.validation_page import legend_lines, sentence_lines, table_lines, write_validation
+    from recsim_mnar.report.fitting_pages import legend_lines, sentence_lines, table_lines, write_validation
 
     out = options.pop("out")
     json_output.check(log)

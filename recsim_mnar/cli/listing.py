@@ -77,26 +77,14 @@ def _experiments() -> dict[str, Any]:
     return {name: experiment_of(entry.world_class()) for name, entry in WORLDS.items()}
 
 
-_LISTS: dict[str, tuple[Callable[[], tuple[Rows, Any]], str, str]] = {
-    "worlds": (_worlds, "List the worlds.", "List the worlds; `describe world NAME` has their parameters."),
-    "agents": (
-        _agents,
-        "List the agents, and the worlds they are for.",
-        "List the agents, and the worlds that each is for; `describe agent NAME` has its parameters.",
-    ),
-    "estimators": (
-        _estimators, "List the estimators.", "List the estimators; `describe estimator NAME` says what each needs."
-    ),
+_LISTS: dict[str, tuple[Callable[[], tuple[Rows, Any]], str]] = {
+    "worlds": (_worlds, "List the worlds; `describe world NAME` has their parameters."),
+    "agents": (_agents, "List the agents, and the worlds that each is for; `describe agent NAME` has its parameters."),
+    "estimators": (_estimators, "List the estimators; `describe estimator NAME` says what each needs."),
     "protocols": (
-        _protocols,
-        "List the protocols and the options of comparisons.",
-        "List the protocols, and the options of each world's comparison; `describe protocol NAME` has more.",
+        _protocols, "List the protocols, and the options of each world's comparison; `describe protocol NAME` has more."
     ),
-    "presets": (
-        _presets,
-        "List the presets of every world.",
-        "List the presets of every world; `describe preset NAME` has their parameters.",
-    ),
+    "presets": (_presets, "List the presets of every world; `describe preset NAME` has their parameters."),
 }  # fmt: skip
 
 
@@ -129,10 +117,9 @@ def _show(kind: str | None, json_output: JsonOutput) -> None:
 
 def _alias(kind: str) -> click.Command:
     """The command `worlds`, `agents`, ...: `list` of that kind, under the name that scripts know."""
-    _, short, text = _LISTS[kind]
     keep = [option for option in list_command.params if option.name != "kind"]
     run = functools.partial(_show, kind)
-    return click.Command(kind, callback=run, params=keep, help=text, short_help=short, hidden=True)
+    return click.Command(kind, callback=run, params=keep, help=_LISTS[kind][1], hidden=True)
 
 
 aliases = [_alias(kind) for kind in _LISTS]
@@ -168,9 +155,7 @@ def _print(found: Found) -> None:
 
 def _tables(found: Found) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Headings with rows of names and texts."""
-    facts = [(name, value if isinstance(value, str) else ", ".join(value)) for name, value in found["facts"].items()]
-    if facts:
-        yield "", facts
+    yield "", [(name, value if isinstance(value, str) else ", ".join(value)) for name, value in found["facts"].items()]
     for heading, rows in found["parameters"].items():
         if rows:
             yield f"{heading}:", [(_shown(row), row["meaning"] or "-") for row in rows]

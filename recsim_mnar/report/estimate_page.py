@@ -16,11 +16,9 @@ from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record as ProtocolRecord
 from recsim_mnar.protocols.records import plain
-from recsim_mnar.report.downloads import downloads_of, together
-from recsim_mnar.report.figures import Figure, draw
-from recsim_mnar.report.files import SCHEMA
-from recsim_mnar.report.template import write_from
-from recsim_mnar.report.weights import weight_figures
+from recsim_mnar.report.figures import Figure, draw, weight_figures
+from recsim_mnar.report.page import SCHEMA
+from recsim_mnar.report.template import downloads_of, together, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import digest_of

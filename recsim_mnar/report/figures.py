@@ -1,4 +1,4 @@
-"""The report's figures, as SVG text to stand inside a page."""
+"""The report's figures, as SVG text to stand inside a page: values, weights, popularity, histograms."""
 
 from __future__ import annotations
 
@@ -7,14 +7,27 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from recsim_mnar.errors import visible
+from recsim_mnar.estimators.off_policy.weights import WeightDistribution
 from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.report.style import CYCLE, INK, LINE, TRUTH
 from recsim_mnar.report.tables import has_interval, heading
+
+INK = "#1f2937"
+"""Of axes and writing; a page puts its own in the place of it."""
+LINE = "#e5e7eb"
+"""Of grids."""
+TRUTH = "#111827"
+"""Of what is known."""
+
+BEST_COLOUR, LEVEL_COLOUR, COSTS_COLOUR = "#2b8a3e", "#f08c00", "#c92a2a"
+CYCLE = ("#c2255c", "#9c36b5", "#e8590c", "#1971c2", "#2f9e44", "#f08c00", "#0c8599", "#6741d9", "#868e96")
+COUNTS, CLIP = "#4c6ef5", "#e8590c"
+"""Of histograms, and of the line where weights are clipped."""
+
 
 _COLOURS = {
     ("loocv", "hr"): "#4c6ef5",
@@ -186,3 +199,138 @@ def svg_of(figure) -> str:  # type: ignore[no-untyped-def]  # same
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
     return text[text.index("<svg") :]
+
+
+MOST_LINES = 12
+"""That can be told apart; the caption says how many are not drawn."""
+
+
+def popularity_figure(rows: Sequence[dict[str, Any]], where: str = "A/B test") -> Figure | None:
+    """Shares of views and of recommendations over groups of items, the most viewed first.
+
+    Args:
+        rows: of :func:`recsim_mnar.protocols.ab_test.popularity`.
+        where: things were recommended, for the caption.
+    """
+    lines: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        lines.setdefault(row["agent"], []).append(row)
+    if len(lines) < 2:
+        return None
+    own = lines.pop("")
+    drawn = list(lines.items())[:MOST_LINES]
+    groups = [_name(row) for row in own]
+    figure, axes = axes_of(8.0, 3.6 + 0.22 * (len(drawn) // 3))
+    axes.plot(groups, [row["share"] for row in own], color=TRUTH, linewidth=2.4, linestyle="--", label="users' own")
+    for place, (agent, of_it) in enumerate(drawn):
+        axes.plot(groups, [row["share"] for row in of_it], color=CYCLE[place % len(CYCLE)], linewidth=1.5,
+                  marker="os^Dv"[place % 5], markersize=4.5, label=label_of(agent))  # fmt: skip
+    axes.set_ylim(bottom=0.0)
+    axes.set_xlabel("items by their rank in views, the most viewed first")
+    axes.set_ylabel("share")
+    figure.legend(frameon=False, ncols=4, loc="outside upper left")
+    top = own[0]["last_rank"] - own[0]["first_rank"] + 1
+    of_top = "; ".join(f"{agent} {of_it[0]['share']:.0%}" for agent, of_it in drawn)
+    caption = (
+        f"Of what each agent recommends in the {where}, the share that falls on items of each rank; dashed, of what "
+        f"users view on their own. On the {top:,} most viewed of {own[-1]['last_rank']:,} items fall: users' own "
+        f"{own[0]['share']:.0%}; {of_top}."
+    )
+    if len(lines) > len(drawn):
+        caption += f" {len(lines) - len(drawn)} more agents stand in the data of this page."
+    return Figure("How popular what is recommended is", svg_of(figure), caption)
+
+
+def _name(row: dict[str, Any]) -> str:
+    first, last = row["first_rank"], row["last_rank"]
+    return f"{first:,}" if first == last else f"{first:,}-{last:,}"
+
+
+PANELS = 6
+"""Of one figure: more of them would not fit on a sheet of paper."""
+_TALLEST = 0.62
+"""Of a panel's height; above it stands what it is of."""
+
+
+class Ridge(NamedTuple):
+    """One histogram.
+
+    Attributes:
+        name: of what, cut where it is long.
+        words: that follow it.
+        edges: (b + 1,) of the bins, positive and ascending.
+        counts: (b,) in them.
+    """
+
+    name: str
+    words: str
+    edges: Sequence[float]
+    counts: Sequence[int]
+
+
+def ridges_svg(ridges: Sequence[Ridge], unit: str, what: str, line: tuple[float, str] | None = None) -> str:
+    """The histograms as SVG, on a logarithmic axis. In one pair of axes they take a tenth of the time of several.
+
+    Args:
+        ridges: at least one.
+        unit: the axis of the numbers.
+        what: is counted.
+        line: a number to be marked where it lies among the others, and its name.
+    """
+    import numpy as np
+
+    figure, axes = axes_of(6.8, max(0.8 + 0.8 * len(ridges), 2.0))
+    least, largest = min(one.edges[0] for one in ridges), max(one.edges[-1] for one in ridges)
+    tallest = np.log1p(max(max(one.counts) for one in ridges))
+    for place, one in enumerate(ridges):
+        heights = _TALLEST * np.log1p(np.array(one.counts)) / tallest
+        axes.stairs(heights - place, one.edges, baseline=-place, fill=True, fc=COUNTS, ec=COUNTS, lw=0.8)
+        axes.annotate(
+            f"{label_of(one.name)}{one.words}", (0.0, _TALLEST - place), xycoords=("axes fraction", "data"),
+            fontsize=9, color=INK, va="bottom",
+        )  # fmt: skip
+    axes.set_xscale("log")
+    axes.minorticks_off()  # they take longer to draw than all the rest
+    axes.set_xlim(least / 1.02, largest * 1.02)
+    axes.set_ylim(-len(ridges) + 0.95, 1.0)
+    axes.set_yticks([-place for place in range(len(ridges))], [""] * len(ridges))
+    axes.set_ylabel(f"{what} (log)")
+    axes.set_xlabel(unit)
+    if line is not None and least < line[0] <= largest:
+        axes.axvline(line[0], color=CLIP, linewidth=1.4)
+        beside = {"xytext": (3, -1), "textcoords": "offset points", "va": "top", "fontsize": 9}
+        axes.annotate(line[1], (line[0], 1.0), xycoords=("data", "axes fraction"), color=CLIP, **beside)
+    return svg_of(figure)
+
+
+def weight_figures(weights: Sequence[WeightDistribution], clip: float | None) -> list[Figure]:
+    """How many rows have which weight; policies whose weights are all 0 are left out.
+
+    Args:
+        weights: one a policy, under the name that the page gives it.
+        clip: largest weight of the clipped estimators, None for none.
+    """
+    drawn = [each for each in weights if each.counts]
+    parts = [drawn[first : first + PANELS] for first in range(0, len(drawn), PANELS)]
+    caption = (
+        "How many rows have which weight, target / propensity; rows of weight 0 are not drawn. A row counts for as "
+        "many decisions of the policy as its weight says"
+        + (f", up to the clip, {clip:g}." if clip is not None else ".")
+    )
+    title = "How the weights are distributed"
+    line = None if clip is None else (clip, f"clip {clip:g}")
+    return [
+        Figure(
+            title if len(parts) == 1 else f"{title}, {place} of {len(parts)}",
+            ridges_svg([_ridge(each) for each in part], "weight", "rows", line),
+            f"{caption} Effective rows: "
+            + "; ".join(f"{each.policy} {each.effective:,.0f} of {each.rows:,}" for each in part)
+            + ".",
+        )
+        for place, part in enumerate(parts, 1)
+    ]
+
+
+def _ridge(of: WeightDistribution) -> Ridge:
+    words = f": {of.effective:,.0f} effective of {of.rows:,} rows, {of.zero:.1%} weigh 0"
+    return Ridge(of.policy, words, of.edges, of.counts)

@@ -7,8 +7,18 @@ from collections.abc import Callable, Sequence
 
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Judgement, Record, half_width
-from recsim_mnar.report.figures import Figure, axes_of, colour_of, label_of, sampling_limits, svg_of
-from recsim_mnar.report.style import CYCLE, INK, LINE, TRUTH
+from recsim_mnar.report.figures import (
+    CYCLE,
+    INK,
+    LINE,
+    TRUTH,
+    Figure,
+    axes_of,
+    colour_of,
+    label_of,
+    sampling_limits,
+    svg_of,
+)
 from recsim_mnar.report.tables import has_interval, heading
 
 MOST_AGENTS = 24

@@ -10,12 +10,8 @@ import numpy as np
 
 from recsim_mnar.own_log.in_numbers import Lengths, LogNumbers
 from recsim_mnar.protocols.ab_test import popularity
-from recsim_mnar.report.downloads import downloads_of, together
-from recsim_mnar.report.figures import Figure, axes_of, svg_of
-from recsim_mnar.report.popularity import popularity_figure
-from recsim_mnar.report.ridges import Ridge, ridges_svg
-from recsim_mnar.report.style import CYCLE
-from recsim_mnar.report.template import write_from
+from recsim_mnar.report.figures import CYCLE, Figure, Ridge, axes_of, popularity_figure, ridges_svg, svg_of
+from recsim_mnar.report.template import downloads_of, together, write_from
 
 _OWN = {"ratings": "ratings revealed", "campaigns": "items added on their own", "purchases": "purchases on their own"}
 """What organic events are in a world; views in others."""

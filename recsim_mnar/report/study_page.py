@@ -7,11 +7,9 @@ from typing import Any
 
 from recsim_mnar.errors import printable
 from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE
-from recsim_mnar.report.downloads import downloads_of
-from recsim_mnar.report.figures import Figure, axes_of, label_of, svg_of
-from recsim_mnar.report.files import write_results
-from recsim_mnar.report.style import BEST_COLOUR, COSTS_COLOUR, LEVEL_COLOUR, TRUTH
-from recsim_mnar.report.template import write_from
+from recsim_mnar.report.figures import BEST_COLOUR, COSTS_COLOUR, LEVEL_COLOUR, TRUTH, Figure, axes_of, label_of, svg_of
+from recsim_mnar.report.page import write_results
+from recsim_mnar.report.template import downloads_of, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.studies.result import Study, percent
