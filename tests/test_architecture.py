@@ -48,7 +48,7 @@ MAY = {
     "replays.replayed_log": GROUND | {"tables", "log", "policies", "simulation", "replays.probabilities"},
     "export": GROUND | {"log", "policies", "replays.probabilities"},
     "integrations": GROUND | {"log", "policies"},
-    "replays.truth": GROUND | {"log", "policies", "worlds", "replays.probabilities", "simulation.executor"},
+    "replays.truth": GROUND | {"log", "policies", "worlds", "replays.probabilities", "simulation"},
     "testing": GROUND
     | {"plugins", "replays.probabilities", "log", "policies", "estimators", "worlds", "simulation", "envs"}
     | {"protocols"},

@@ -14,7 +14,7 @@ from recsim_mnar.log import Log, blocks, writing
 from recsim_mnar.log.blocks import LogBlocks
 from recsim_mnar.log.writing import write_part, write_stream
 from recsim_mnar.policies import registry
-from recsim_mnar.replays.probabilities import Replayed, replay_with_support
+from recsim_mnar.replays.probabilities import replay_with_support
 from recsim_mnar.replays.replayed_log import ReplayRun
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.executor import workers
@@ -69,8 +69,7 @@ def in_parts(path, log: Log, n_parts: int):
 def run_on(path, policies, logging=None, executor=None) -> ReplayRun:
     found = LogBlocks.open(path, read_rows=300)
     assert found is not None
-    replayed = [Replayed(name, policy, logging) for name, policy in policies.items()]
-    return ReplayRun(found, found.survey(), replayed, executor)
+    return ReplayRun(found, found.survey(), policies, logging, executor)
 
 
 def at_once(log: Log, policies, logging) -> Log:

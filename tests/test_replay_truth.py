@@ -10,7 +10,7 @@ from recsim_mnar.log import Log
 from recsim_mnar.policies import Policy, registry
 from recsim_mnar.protocols.ab_test import run_arm
 from recsim_mnar.replays import truth
-from recsim_mnar.replays.probabilities import replay, replay_batches
+from recsim_mnar.replays.probabilities import replay, rounds_of
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins import sessions as twin
@@ -106,14 +106,14 @@ def test_replay_agrees_with_going_through_the_log_row_by_row(world):
 def test_visits_hold_every_decision_once_and_in_order(world, one_by_one):
     log = simulate(world, Uniform(P), 30, 8)
     met = {}
-    for views, decisions in replay_batches(log, 0, len(log), one_by_one=one_by_one):
+    for _, views, decisions, *_ in rounds_of(log, one_by_one=one_by_one):
         for rows in (views, decisions):
             for row in rows:
                 assert row > met.get(log["user"][row], -1)
                 met[log["user"][row]] = row
         if one_by_one:
             assert len(set(log["user"][decisions])) == len(decisions)
-    all_decisions = np.concatenate([d for _, d in replay_batches(log, 0, len(log), one_by_one=one_by_one)])
+    all_decisions = np.concatenate([each.decisions for each in rounds_of(log, one_by_one=one_by_one)])
     assert sorted(all_decisions) == np.flatnonzero(log.is_bandit).tolist()
 
 

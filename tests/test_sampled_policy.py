@@ -11,7 +11,7 @@ from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies import EpsilonMixture, SampledPolicy
 from recsim_mnar.protocols.off_policy import off_policy
-from recsim_mnar.replays.probabilities import missing_mass, replay
+from recsim_mnar.replays.probabilities import replay, replay_with_support
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.online import simulate_online
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
@@ -127,7 +127,7 @@ def test_a_sampling_learner_online(world):
 def test_what_was_never_drawn_is_missing_support_that_the_verdict_knows(world):
     logging = SampledPolicy(zipf, P, 8)
     log = simulate(world, logging, 300, 3)
-    lost = missing_mass(log, Uniform(P), logging)[log.is_bandit]
+    lost = replay_with_support(log, Uniform(P), logging)[1][log.is_bandit]
     assert 0.05 < lost.mean() < 0.9
     (record_,) = off_policy(log, {"uniform": Uniform(P)}, estimators=["ips"], logging=logging)
     (gap,) = [finding for finding in record_.details["findings"] if finding["code"].startswith("support")]

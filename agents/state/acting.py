@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.agents.state.histories import Histories
-from recsim_mnar.agents.state.slots import Slots
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies.base import Floats, Ints, Policy
+from recsim_mnar.policies.slots import Slots
 from recsim_mnar.policies.storage import Stored
 
 N_LISTED = 16

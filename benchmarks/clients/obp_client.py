@@ -1,7 +1,7 @@
 import numpy as np
 from shared import P, agent, log
 
-from recsim_mnar.replays.probabilities import replay_batches
+from recsim_mnar.replays.probabilities import rounds_of
 
 with __import__("warnings").catch_warnings():
     from obp.ope import InverseProbabilityWeighting, OffPolicyEvaluation
@@ -14,7 +14,7 @@ place = {row: number for number, row in enumerate(shown.tolist())}
 context, counts, whole = np.zeros((len(shown), P)), {}, np.zeros((len(shown), P))
 acting = target.fresh()
 acting.reset(log.users())
-for views, rows in replay_batches(log, 0, len(log), one_by_one=False):
+for _, views, rows, *_ in rounds_of(log, one_by_one=False):
     acting.observe(log["user"][views], log["item"][views])
     for user, item in zip(log["user"][views].tolist(), log["item"][views].tolist(), strict=True):
         counts.setdefault(user, np.zeros(P))[item] += 1

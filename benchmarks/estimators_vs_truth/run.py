@@ -18,8 +18,8 @@ from _study import columns_of, once, settings_of, write_results, write_text
 from analysis import figure, report, summarise
 
 from recsim_mnar.estimators import ESTIMATORS, cross_fitted_rewards, estimate_value
+from recsim_mnar.export import distributions
 from recsim_mnar.policies import registry
-from recsim_mnar.replays.probabilities import replay_batches
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
@@ -27,20 +27,6 @@ from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 HERE = Path(__file__).resolve().parent
 SETTINGS = settings_of(HERE)
 STEP = 50
-
-
-def probabilities(log, policy) -> np.ndarray:
-    """(bandit rows, n_items): the policy's probability of every item at each decision of the log."""
-    policy = policy.fresh()
-    user, item = log["user"], log["item"]
-    policy.reset(np.unique(user))
-    out = np.full((len(log), policy.n_items), np.nan)
-    for views, decisions in replay_batches(log, 0, len(log), one_by_one=False):
-        if len(views):
-            policy.observe(user[views], item[views])
-        if len(decisions):
-            out[decisions] = policy.probabilities(user[decisions])
-    return out[log.is_bandit]
 
 
 class Study:
@@ -70,10 +56,10 @@ class Study:
         }
         action = log["action"][shown].astype(np.int64)
         out = {}
-        own = probabilities(log, self.logging)
+        own = distributions(log, self.logging)
         one_hot = (self.group[:, None] == np.arange(self.group.max() + 1)).astype(np.float64)
         for name, policy in self.agents.items():
-            every = probabilities(log, policy)
+            every = distributions(log, policy)
             target = np.minimum(every[np.arange(action.size), action], 1.0)
             q_logged, q_target = cross_fitted_rewards(
                 columns["reward"], action, every, n_actions=SETTINGS["n_items"], cluster=columns["cluster"]

@@ -67,7 +67,6 @@ def task_of(name: str, folder: Path, log: str, users: int, seed: int, executor: 
     from recsim_mnar.policies import registry
     from recsim_mnar.policies.door import as_policy
     from recsim_mnar.protocols.truth import truth
-    from recsim_mnar.replays.probabilities import Replayed
     from recsim_mnar.replays.replayed_log import ReplayRun
     from recsim_mnar.replays.truth import value_on_log
     from recsim_mnar.worlds import make_world
@@ -85,8 +84,8 @@ def task_of(name: str, folder: Path, log: str, users: int, seed: int, executor: 
         with tempfile.TemporaryDirectory(dir=folder) as out:
             blocks = LogBlocks.open(folder / log)
             assert blocks is not None
-            asked = [Replayed(each, as_policy(policy), None) for each, policy in policies.items()]
-            ReplayRun(blocks, blocks.survey(), asked, executor).to_folder(Path(out) / "out", {})
+            asked = {each: as_policy(policy) for each, policy in policies.items()}
+            ReplayRun(blocks, blocks.survey(), asked, executor=executor).to_folder(Path(out) / "out", {})
 
     return replayed
 

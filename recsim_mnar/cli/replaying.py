@@ -464,13 +464,12 @@ class Fitting:
     ) -> int:
         from recsim_mnar.policies.door import as_policy
         from recsim_mnar.progress import counted
-        from recsim_mnar.replays.probabilities import Replayed
         from recsim_mnar.replays.replayed_log import ReplayRun
 
         logging = None if logging is None else as_policy(logging)
-        replayed = [Replayed(name, as_policy(each), logging) for name, each in fitted.items()]
+        policies = {name: as_policy(each) for name, each in fitted.items()}
         count = counted(given.survey.n_rows, "rows")
-        run = ReplayRun(given.blocks, given.survey, replayed, executor, count, story)
+        run = ReplayRun(given.blocks, given.survey, policies, logging, executor, count, story)
         if target.form is None:
             asked = {"replayed": [*fitted], "n_items": self.n_items, "seed": self.seed, "train": self.digest}
             return run.to_folder(target.path, asked, resume=target.resume)

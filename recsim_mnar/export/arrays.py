@@ -15,9 +15,8 @@ from recsim_mnar.log.contexts import Context, ContextRule
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.answers import checked_distribution
-from recsim_mnar.policies.base import observe_events
 from recsim_mnar.policies.door import as_policy, learning_of, refuse_common_learning
-from recsim_mnar.replays.probabilities import replay_batches, user_blocks
+from recsim_mnar.replays.probabilities import blocks_of, highest_item, rounds_of, walk
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -138,31 +137,26 @@ def distributions(log: Log, policy: Any, at: Ints | None = None) -> Floats:
     """
     policy = as_policy(policy)
     refuse_common_learning(policy, "distributions")
-    top = max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1)))
+    top = highest_item(log)
     if top >= policy.n_items:
         raise UserError(f"the log has item {top}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
     if at is not None:  # nobody else's events matter
         kept = np.flatnonzero(np.isin(log["user"], log["user"][at]))
         log, at = log.select(kept), np.searchsorted(kept, at)
     asked = log["event"] == schema.BANDIT if at is None else np.isin(np.arange(len(log)), at)
-    place = np.cumsum(asked) - 1
+    place, first = np.cumsum(asked) - 1, 0
     out = np.empty((int(asked.sum()), policy.n_items))
-    user, item, reward = log["user"], log["item"], log["reward"]
-    learns = learning_of(policy) != "nothing"
+    one_by_one = at is not None or learning_of(policy) != "nothing"
     step = max(1, _CELLS // policy.n_items)
-    for first, end in user_blocks(user):
+    for block in blocks_of(log):
         acting = policy.fresh()
-        acting.reset(np.unique(user[first:end]))
-        for views, shown in replay_batches(log, first, end, one_by_one=learns or at is not None):
-            if len(views):
-                observe_events(acting, user[views], item[views], reward[views])
-            wanted = shown[asked[shown]]
+        for shown in walk(block, [acting], rounds_of(block, one_by_one=one_by_one)):
+            wanted = shown[asked[first + shown]]
             for begin in range(0, len(wanted), step):
                 some = wanted[begin : begin + step]
-                given = acting.probabilities(user[some])
-                out[place[some]] = checked_distribution(acting, given, policy.n_items, n=len(some))
-            if learns and len(shown):
-                acting.learn(user[shown], log["action"][shown], reward[shown], log["propensity"][shown])
+                given = acting.probabilities(block["user"][some])
+                out[place[first + some]] = checked_distribution(acting, given, policy.n_items, n=len(some))
+        first += len(block["user"])
     return out
 
 

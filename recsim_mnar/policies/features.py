@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,11 +14,11 @@ from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.log.contexts import Context, ContextRule
 from recsim_mnar.policies.answers import checked_distribution, checked_scores
 from recsim_mnar.policies.base import Floats, Ints, Policy
+from recsim_mnar.policies.slots import Slots
 
 Matrix = NDArray[np.float32]
 Written = Callable[[Matrix], Any]
 _CELLS = 1 << 22
-_FEWEST = 64
 
 
 class FeaturePolicy(Policy):
@@ -96,8 +96,7 @@ class FeaturePolicy(Policy):
 
     def _start(self) -> None:
         """Begin without any user."""
-        self._slot_of: dict[int, int] = {}
-        self._free: list[int] = []
+        self._slots = Slots()
         self._x = self.rule.empty(0, self.n_items)
         self._answers = np.empty((0, self.n_items))
         self._known = np.zeros(0, np.bool_)
@@ -108,7 +107,7 @@ class FeaturePolicy(Policy):
         Raises:
             UserError: a user has not begun.
         """
-        return self._x[self._slots(users)]
+        return self._x[self._slots.find(users)]
 
     def forget_answers(self) -> None:
         """Ask again for every user: for a class whose scores or distributions change, as by learning."""
@@ -116,12 +115,12 @@ class FeaturePolicy(Policy):
 
     def reset(self, users: Ints) -> None:
         """See :meth:`Policy.reset`."""
-        for user in np.asarray(users).tolist():
-            if user not in self._slot_of:
-                if not self._free:
-                    self._grow()
-                self._slot_of[user] = self._free.pop()
-        slots = self._slots(users)
+        slots = self._slots.enter(users)
+        more = self._slots.size - len(self._known)
+        if more:
+            self._x = np.concatenate([self._x, self.rule.empty(more, self.n_items)])
+            self._answers = np.concatenate([self._answers, np.empty((more, self.n_items))])
+            self._known = np.concatenate([self._known, np.zeros(more, np.bool_)])
         self._x[slots] = self.rule.empty(1, self.n_items)
         self._known[slots] = False
 
@@ -131,16 +130,13 @@ class FeaturePolicy(Policy):
         if len(items) and (items.min() < 0 or items.max() >= self.n_items):
             bad = int(items[(items < 0) | (items >= self.n_items)][0])
             raise UserError(f"policy {self.name!r}: item {bad} is out of range, it knows items 0..{self.n_items - 1}")
-        slots = self._slots(users)
+        slots = self._slots.find(users)
         self.rule.observe(self._x, slots, items)
         self._known[slots] = False
 
     def forget(self, users: Ints) -> None:
         """See :meth:`Policy.forget`."""
-        for user in np.asarray(users).tolist():
-            slot = self._slot_of.pop(user, None)
-            if slot is not None:
-                self._free.append(slot)
+        self._slots.leave(users)
 
     def fresh(self) -> Policy:
         """See :meth:`Policy.fresh`: the model is shared, users are not."""
@@ -150,12 +146,8 @@ class FeaturePolicy(Policy):
 
     def describe(self) -> dict[str, Any]:
         """See :meth:`Policy.describe`."""
-        told: dict[str, Any] = {"name": self.name, "features": self.rule.kind}
-        if self.rule.kind == "decayed":
-            told["decay"] = self.rule.decay
-        if self.rule.kind == "last":
-            told["last"] = self.rule.last
-        return told
+        settings = {"decayed": {"decay": self.rule.decay}, "last": {"last": self.rule.last}}
+        return {"name": self.name, "features": self.rule.kind, **settings.get(self.rule.kind, {})}
 
     # ----------------------------------------------------------------------------------------------------- what it does
 
@@ -173,49 +165,34 @@ class FeaturePolicy(Policy):
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """The first item a with uniform < p_0 + ... + p_a."""
-        slots = self._answered(users)
-        actions, propensities = np.empty(len(slots), np.int64), np.empty(len(slots))
-        step = max(1, _CELLS // self.n_items)
-        for begin in range(0, len(slots), step):
-            part = slice(begin, begin + step)
-            shares = self._shares(slots[part])
+        actions, propensities = np.empty(len(users), np.int64), np.empty(len(users))
+        for part, shares in self._parts(users):
             edges = np.cumsum(shares, axis=1)
-            # The sums may end below 1 by rounding: beyond them lies the last item that can be taken.
+            # The sums may end below 1 by rounding: beyond them comes the last item that can be taken.
             top = self.n_items - 1 - np.argmax(shares[:, ::-1] > 0, axis=1)
-            drawn = np.minimum((edges <= uniforms[part, None]).sum(axis=1), top)
-            actions[part] = drawn
-            propensities[part] = shares[np.arange(len(drawn)), drawn]
+            actions[part] = np.minimum((edges <= uniforms[part, None]).sum(axis=1), top)
+            propensities[part] = shares[np.arange(len(shares)), actions[part]]
         return actions, propensities
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
         """See :meth:`Policy.propensity_of`."""
-        slots = self._answered(users)
-        out, step = np.empty(len(slots)), max(1, _CELLS // self.n_items)
-        for begin in range(0, len(slots), step):
-            part = slice(begin, begin + step)
-            shares = self._shares(slots[part])
+        out = np.empty(len(users))
+        for part, shares in self._parts(users):
             out[part] = shares[np.arange(len(shares)), actions[part]]
         return out
 
+    def _parts(self, users: Ints) -> Iterator[tuple[slice, Floats]]:
+        """Distributions of some users at a time."""
+        slots, step = self._answered(users), max(1, _CELLS // self.n_items)
+        for begin in range(0, len(slots), step):
+            part = slice(begin, begin + step)
+            yield part, self._shares(slots[part])
+
     # ---------------------------------------------------------------------------------------------------------- inside
-
-    def _slots(self, users: Ints) -> NDArray[np.int64]:
-        try:
-            return np.array([self._slot_of[user] for user in np.asarray(users).tolist()], np.int64)
-        except KeyError as error:
-            raise UserError(f"user {error} has not begun: call reset() for a user before observe() and act()") from None
-
-    def _grow(self) -> None:
-        old = len(self._known)
-        new = max(_FEWEST, old)
-        self._x = np.concatenate([self._x, self.rule.empty(new, self.n_items)])
-        self._answers = np.concatenate([self._answers, np.empty((new, self.n_items))])
-        self._known = np.concatenate([self._known, np.zeros(new, np.bool_)])
-        self._free.extend(range(old + new - 1, old - 1, -1))
 
     def _answered(self, users: Ints) -> NDArray[np.int64]:
         """The users' slots, what was written asked for each of them."""
-        slots = self._slots(users)
+        slots = self._slots.find(users)
         asked = np.unique(slots[~self._known[slots]])
         if len(asked):
             self._answers[asked] = self._ask(self._x[asked])

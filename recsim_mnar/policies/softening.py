@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from recsim_mnar.policies.answers import (
 )
 from recsim_mnar.policies.base import Floats, Ints, Policy
 from recsim_mnar.policies.door import PolicyWrapper, as_policy, learning_of
+from recsim_mnar.policies.slots import Slots
 
 _BLOCK = 64
 """Items whose probabilities a softmax policy sums together, so that a draw scans few of them."""
@@ -113,47 +115,41 @@ class SoftmaxPolicy(Softened):
         self._forget_all()
 
     def _forget_all(self) -> None:
-        self._row_of: dict[int, int] = {}
-        self._free: list[int] = []
+        self._slots = Slots()
         self._kept = np.empty((0, self.n_items))
         self._sums = np.empty((0, -(-self.n_items // _BLOCK)))
-
-    def _drop(self, users: Ints) -> None:
-        for user in dict.fromkeys(users.tolist()):
-            row = self._row_of.pop(user, None)
-            if row is not None:
-                self._free.append(row)
 
     def changes(self, event: str, users: Ints) -> None:
         """See :meth:`PolicyWrapper.changes`."""
         if event == "learn" and self._learning == "all users":
             self._forget_all()
         elif event != "learn" or self._learning == "own user":
-            self._drop(users)
+            self._slots.leave(users)
+
+    def _parts(self, users: Ints) -> Iterator[tuple[slice, NDArray[np.int64]]]:
+        """Rows of ``_kept`` that hold users' distributions, of at most ``_capacity`` users at a time."""
+        for begin in range(0, len(users), self._capacity):
+            part = slice(begin, begin + self._capacity)
+            yield part, self._rows(np.asarray(users[part]))
 
     def _rows(self, users: Ints) -> NDArray[np.int64]:
-        """The rows of ``_kept`` that hold these users' distributions; at most ``_capacity`` users at a time."""
         from recsim_mnar.policies import _softening_kernel
 
-        names = users.tolist()
-        asked = list(dict.fromkeys(names))  # replay asks for a user once a decision
-        new = [user for user in asked if user not in self._row_of]
-        if new:
-            if len(self._row_of) + len(new) > self._capacity:
-                self._forget_all()
-                new = asked
-            missing = len(new) - len(self._free)
-            if missing > 0:
-                old = len(self._kept)
-                size = min(self._capacity, max(old + missing, 2 * old))
-                self._kept = np.concatenate([self._kept, np.empty((size - old, self.n_items))])
-                self._sums = np.concatenate([self._sums, np.empty((size - old, self._sums.shape[1]))])
-                self._free.extend(range(size - 1, old - 1, -1))
-            rows = np.array([self._free.pop() for _ in new], np.int64)
-            scores = checked_scores(self.inner, self.inner.scores(np.array(new)), (len(new), self.n_items))
-            _softening_kernel.softmax_rows(scores, self.temperature, rows, self._kept, self._sums)
-            self._row_of.update(zip(new, rows.tolist(), strict=True))
-        return np.array([self._row_of[user] for user in names], np.int64)
+        rows = self._slots.seek(users)
+        new = _each_once(users[rows < 0])  # replay asks for a user once a decision
+        if len(new) == 0:
+            return rows
+        if len(self._slots) + len(new) > self._capacity:
+            self._forget_all()
+            new = _each_once(users)
+        rows = self._slots.enter(new)
+        more = min(self._capacity, self._slots.size) - len(self._kept)
+        if more > 0:
+            self._kept = np.concatenate([self._kept, np.empty((more, self.n_items))])
+            self._sums = np.concatenate([self._sums, np.empty((more, self._sums.shape[1]))])
+        scores = checked_scores(self.inner, self.inner.scores(new), (len(new), self.n_items))
+        _softening_kernel.softmax_rows(scores, self.temperature, rows, self._kept, self._sums)
+        return self._slots.find(users)
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """Invert the cumulative distribution at the uniform."""
@@ -161,27 +157,21 @@ class SoftmaxPolicy(Softened):
 
         draws = np.array(uniforms, dtype=np.float64)
         actions, propensities = np.empty(len(users), np.int32), np.empty(len(users))
-        for begin in range(0, len(users), self._capacity):
-            part = slice(begin, begin + self._capacity)
-            rows = self._rows(users[part])
+        for part, rows in self._parts(users):
             _softening_kernel.draw_rows(self._kept, self._sums, rows, draws[part], actions[part], propensities[part])
         return actions, propensities
 
     def probabilities(self, users: Ints) -> Floats:
         """See :meth:`Policy.probabilities`."""
         out = np.empty((len(users), self.n_items))
-        for begin in range(0, len(users), self._capacity):
-            part = slice(begin, begin + self._capacity)
-            rows = self._rows(users[part])
+        for part, rows in self._parts(users):
             out[part] = self._kept[rows]
         return out
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
         """See :meth:`Policy.propensity_of`."""
         out = np.empty(len(users))
-        for begin in range(0, len(users), self._capacity):
-            part = slice(begin, begin + self._capacity)
-            rows = self._rows(users[part])
+        for part, rows in self._parts(users):
             out[part] = self._kept[rows, actions[part]]
         return out
 
@@ -192,3 +182,8 @@ class SoftmaxPolicy(Softened):
     def describe(self) -> dict[str, Any]:
         """See :meth:`Policy.describe`."""
         return {**self.inner.describe(), "name": self.name, "temperature": self.temperature}
+
+
+def _each_once(users: Ints) -> Ints:
+    """Users in the order in which they first stand."""
+    return users[np.sort(np.unique(users, return_index=True)[1])]

@@ -24,21 +24,20 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policies.base import Policy
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.protocols.replays import PolicyOnLog, replays
 from recsim_mnar.replays.probabilities import (
     UNSUPPORTED,
     Columns,
-    Replayed,
+    blocks_of,
+    check_replayable,
+    highest_item,
     learns_online,
     least_propensity,
     probability_range,
     replay,
     replay_blocks,
     replay_with_support,
-    rows_of,
-    user_blocks,
 )
-from recsim_mnar.replays.truth import value_on_log
+from recsim_mnar.replays.truth import PolicyOnLog, policies_on_log, value_on_log
 
 MOST_CELLS = 1 << 26
 """Rows times policies up to which what each policy does on the log is held at once, from one pass for all of them."""
@@ -69,8 +68,8 @@ def off_policy(
         world: name for the records.
         logging: the policy under which the log was collected, where it is known: then so is what the log lacks of each
             target, and support is no matter of belief.
-        replayed: what :func:`recsim_mnar.protocols.replays.replays` gave for these policies; they are replayed where
-            it is None.
+        replayed: what :func:`recsim_mnar.replays.truth.policies_on_log` gave for these policies; they are replayed
+            where it is None.
         executor: to spread users over.
 
     Raises:
@@ -180,11 +179,10 @@ class _Moments:
     def of(
         log: Log, policy: Policy, logging: Policy | None, clip: float, stated: Stated, executor: Executor | None
     ) -> _Moments:
-        replayed = Replayed("target", policy, logging)
-        replayed.check(max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1))))
+        policies = {"target": policy}
+        check_replayable(highest_item(log), policies, logging)
         moments, weights = Moments(clip, clustered=True), WeightTally(clip)
-        blocks = (rows_of(log, first, last) for first, last in user_blocks(log["user"]))
-        for found in replay_blocks(blocks, [replayed], _shown, executor):
+        for found in replay_blocks(blocks_of(log), policies, logging, _shown, executor):
             users, missing = Clusters(found["user"], None), found.get("target" + UNSUPPORTED)
             moments.extend(found["reward"], found["propensity"], found["target"], users, missing=missing)
             moments.denied += stated.denied(found["target"], found["propensity"])
@@ -314,7 +312,7 @@ class OffPolicy(Protocol):
         began = time.perf_counter()
         found = None
         if log.is_bandit.any() and len(log) * len(study.policies) <= MOST_CELLS:
-            found = replays(
+            found = policies_on_log(
                 study.world, log, study.policies, study.logging_policy, study.test_seed, executor=study.executor
             )
         shared = (time.perf_counter() - began) / max(1, len(study.policies) * len(estimators))

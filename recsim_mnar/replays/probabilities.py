@@ -7,8 +7,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,16 +26,19 @@ from recsim_mnar.progress import counted
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, run_in_order
 
 Rows = NDArray[np.int64]
-UNSUPPORTED = "_unsupported"
-"""Ending of the column, beside a policy's, of its mass where the logging probability is 0."""
-_CELLS = 1 << 22
-
+Floats = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]
+Policies = Mapping[str, Policy]
 T = TypeVar("T")
+
+UNSUPPORTED = "_unsupported"
+"""Ending of the column, next to a policy's, of its mass where the logging probability is 0."""
+_CELLS = 1 << 22
 _REPLAYED = ("user", "event", "item", "action", "propensity", "reward")
+_NOBODY = np.zeros(0, np.int64)
 
 
-def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> NDArray[np.float64]:
+def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> Floats:
     """The policy sees each user's events as logged and says how likely it was to take each logged action.
 
     A policy that learns from all users is replayed on a whole log of
@@ -56,12 +58,16 @@ def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> NDArra
             or learns from all users, and the log is not the whole of an online run, or says otherwise of its own
             policy.
     """
-    return _replayed(log, as_policy(policy), None, executor)[0]
+    policy = as_policy(policy)
+    if not learns_online(log.provenance, policy):
+        return _replayed(log, policy, None, executor)[0]
+    _refuse_unknown(highest_item(log), policy)
+    return _replay_online(log, policy)
 
 
 def replay_with_support(
     log: Log, policy: Any, logging: Any, *, executor: Executor | None = None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Floats, Floats]:
     """:func:`replay`, and what the log cannot show of the policy, in one pass.
 
     Args:
@@ -77,13 +83,8 @@ def replay_with_support(
     Raises:
         UserError: as :func:`replay`; or one of the two learns from all users.
     """
-    policy, logging = as_policy(policy), as_policy(logging)
-    for one in (policy, logging):
-        refuse_common_learning(one, "replay_with_support")
-    if _misses_nothing(policy, logging):
-        probability, _ = _replayed(log, policy, None, executor)
-        return probability, np.where(log["event"] == schema.BANDIT, 0.0, np.nan)
-    return _replayed(log, policy, logging, executor)
+    probability, missing = _replayed(log, as_policy(policy), as_policy(logging), executor)
+    return probability, missing
 
 
 def gives_propensities(log: Log, policy: Any, *, executor: Executor | None = None) -> bool:
@@ -95,36 +96,10 @@ def gives_propensities(log: Log, policy: Any, *, executor: Executor | None = Non
     return bool(np.all(apart <= TOLERANCE))
 
 
-@dataclass(frozen=True)
-class Replayed:
-    """A policy that is replayed on a log block by block.
-
-    Attributes:
-        name: of its column.
-        policy: the target.
-        logging: the policy under which the log was collected, where it is known: then there is a second column, of the
-            policy's mass on actions that the logging policy never takes.
-    """
-
-    name: str
-    policy: Policy
-    logging: Policy | None
-
-    def check(self, highest_item: int) -> None:
-        """Refuse a policy that cannot be replayed on a log with such items.
-
-        Raises:
-            UserError: as :func:`replay`.
-        """
-        _check_replayable(highest_item, self.policy, self.logging)
-        refuse_common_learning(self.policy, "replay")
-        if self.logging is not None:
-            refuse_common_learning(self.logging, "replay")
-
-
 def replay_blocks(
     blocks: Iterable[Columns | Callable[[], Columns]],
-    replayed: Sequence[Replayed],
+    policies: Policies,
+    logging: Policy | None,
     reduce: Callable[[Columns], T],
     executor: Executor | None,
 ) -> Iterator[T]:
@@ -134,72 +109,261 @@ def replay_blocks(
         blocks: columns of whole users, ordered by (user, step). With :data:`SHARD_USERS` users each, which is what
             :func:`replay` hands to a policy at a time, the columns have the bits that it gives. Or a function that
             reads them, which is called where the job runs.
-        replayed: the policies, checked.
+        policies: by the names of their columns, checked by :func:`check_replayable`.
+        logging: the policy under which the log was collected, where it is known: then there is a second column of each
+            policy, its mass on actions that the logging policy never takes.
         reduce: what is made of the columns, where the job runs.
         executor: to spread blocks over; the result is the same with and without.
     """
-    plan = [(each, each.logging is not None and _misses_nothing(each.policy, each.logging)) for each in replayed]
-    job = carrying(_reduced_block, reduce, plan, in_python=True)
-    jobs = (functools.partial(job, block) for block in blocks)
-    return run_in_order(jobs, executor)
+    job = carrying(_reduced_block, reduce, policies, logging, with_gaps(policies, logging), in_python=True)
+    return run_in_order((functools.partial(job, block) for block in blocks), executor)
 
 
 def _reduced_block(
-    reduce: Callable[[Columns], T], plan: Sequence[tuple[Replayed, bool]], block: Columns | Callable[[], Columns]
+    reduce: Callable[[Columns], T],
+    policies: Policies,
+    logging: Policy | None,
+    gaps: Sequence[str],
+    block: Columns | Callable[[], Columns],
 ) -> T:
-    """``plan`` holds each policy, and whether it is known to miss nothing of what the logging policy shows."""
     columns = block() if callable(block) else block
     rows = {name: columns[name] for name in _REPLAYED}
-    shown = columns["event"] == schema.BANDIT
-    found = dict(columns)
-    for each, certain in plan:
-        logging = None if certain else each.logging
-        decisions, probability, mass = _replay_rows(rows, each.policy, logging, 0, len(shown))
-        found[each.name] = np.full(len(shown), np.nan)
-        found[each.name][decisions] = probability
-        if each.logging is not None:
-            found[each.name + UNSUPPORTED] = np.where(shown, 0.0, np.nan)
-        if logging is not None:
-            found[each.name + UNSUPPORTED][decisions] = mass
-    return reduce(found)
+    prices = Prices(rows, policies, logging, gaps)
+    for acting, logger, walk in walks(rows, policies, logging, gaps):
+        for decisions in walk:
+            prices.add(decisions, acting, logger)
+    return reduce({**columns, **prices.columns})
 
 
-def _misses_nothing(policy: Policy, logging: Policy) -> bool:
-    """Whether what a policy takes, the logging policy can take, by what kind of policies they are."""
-    return supports_every_action(logging) or same_law(policy, logging)
+def added(names: Iterable[str], columns: Columns) -> Columns:
+    """Of a replayed block the columns of these policies alone."""
+    return {name: values for name, values in columns.items() if name.removesuffix(UNSUPPORTED) in names}
 
 
-def missing_mass(log: Log, policy: Any, logging: Any, *, executor: Executor | None = None) -> NDArray[np.float64]:
-    """The masses of :func:`replay_with_support` alone, (n,)."""
-    return replay_with_support(log, policy, logging, executor=executor)[1]
+def blocks_of(log: Log, size: int = SHARD_USERS) -> Iterator[Columns]:
+    """What a replay needs of a log, ``size`` users at a time, none divided."""
+    edges = [*user_starts(log["user"])[::size].tolist(), len(log)]
+    for first, last in itertools.pairwise(edges):
+        yield {name: log[name][first:last] for name in _REPLAYED}
 
 
-def _replayed(
-    log: Log, policy: Policy, logging: Policy | None, executor: Executor | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    _check_replayable(max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1))), policy, logging)
-    if learns_online(log.provenance, policy):
-        return _replay_online(log, policy), np.empty(0)
-    refuse_common_learning(policy, "replay")
-    out = np.full((2, len(log)), np.nan)
-    block = carrying(_replay_block, policy, logging, in_python=True)
-    jobs = (functools.partial(block, rows_of(log, first, last), first) for first, last in user_blocks(log["user"]))
-    advance = counted(int(np.count_nonzero(log.is_bandit)), "decisions")
-    for rows, *found in run_in_order(jobs, executor):
-        out[:, rows] = found
-        advance(len(rows))
-    return out[0], out[1]
+def check_replayable(highest_item: int, policies: Policies, logging: Policy | None = None) -> None:
+    """Refuse policies that cannot be replayed on a log with such items.
+
+    Raises:
+        UserError: as :func:`replay`.
+    """
+    for one in (*policies.values(), *([] if logging is None else [logging])):
+        _refuse_unknown(highest_item if one is not logging else -1, one)
+        refuse_common_learning(one, "replay")
 
 
-def _check_replayable(highest_item: int, policy: Policy, logging: Policy | None) -> None:
-    for one in (policy, logging):
-        if one is not None and not one.replayable:
-            raise UserError(
-                f"policy {one.name!r} is not replayable: it draws by a generator of its own, so nobody can say again "
-                "what it would have done; use the propensities that it logged"
-            )
+def _refuse_unknown(highest_item: int, policy: Policy) -> None:
+    if not policy.replayable:
+        raise UserError(
+            f"policy {policy.name!r} is not replayable: it draws by a generator of its own, so nobody can say again "
+            "what it would have done; use the propensities that it logged"
+        )
     if highest_item >= policy.n_items:
         raise UserError(f"the log has item {highest_item}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
+
+
+def highest_item(log: Log) -> int:
+    """The largest item of a log, viewed or shown; -1 where it has none."""
+    return max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1)))
+
+
+def _replayed(log: Log, policy: Policy, logging: Policy | None, executor: Executor | None) -> list[Floats]:
+    policies = {"policy": policy}
+    check_replayable(highest_item(log), policies, logging)
+    names = ["policy"] if logging is None else ["policy", "policy" + UNSUPPORTED]
+    found: list[Columns] = []
+    advance = counted(int(np.count_nonzero(log.is_bandit)), "decisions")
+    for columns in replay_blocks(blocks_of(log), policies, logging, functools.partial(added, policies), executor):
+        found.append(columns)
+        advance(int(np.count_nonzero(~np.isnan(columns["policy"]))))
+    return [np.concatenate([np.zeros(0), *(columns[name] for columns in found)]) for name in names]
+
+
+# ------------------------------------------------------------------------------------------------------------- the walk
+
+
+class Round(NamedTuple):
+    """Rows of a log that policies meet together, each by ascending user.
+
+    Attributes:
+        arrived: a row of each user who begins.
+        views: that come before the decisions.
+        decisions: to be priced and learned from.
+        later: views that follow them.
+        left: a row of each user who leaves.
+    """
+
+    arrived: Rows
+    views: Rows
+    decisions: Rows
+    later: Rows = _NOBODY
+    left: Rows = _NOBODY
+
+
+def walk(log: Log | Columns, acting: Iterable[Policy], rounds: Iterable[Round]) -> Iterator[Rows]:
+    """Lead policies through a log as it was logged; yields the rows of decisions, before they are learned from."""
+    user, item, action, reward, propensity = (log[name] for name in ("user", "item", "action", "reward", "propensity"))
+    acting = list(acting)
+    learners = [each for each in acting if learning_of(each) != "nothing"]
+    for now in rounds:
+        for each in acting:
+            if len(now.arrived):
+                each.reset(user[now.arrived])
+            if len(now.views):
+                observe_events(each, user[now.views], item[now.views], reward[now.views])
+        if len(now.decisions):
+            yield now.decisions
+            for each in learners:
+                each.learn(*(values[now.decisions] for values in (user, action, reward, propensity)))
+        for each in acting:
+            if len(now.later):
+                observe_events(each, user[now.later], item[now.later], reward[now.later])
+            if len(now.left):
+                each.forget(user[now.left])
+
+
+def walks(
+    rows: Columns, policies: Policies, logging: Policy | None = None, gaps: Sequence[str] = ()
+) -> Iterator[tuple[dict[str, Policy], Policy | None, Iterator[Rows]]]:
+    """One walk of all policies that only observe, and one of all that learn; through fresh copies of them.
+
+    Args:
+        rows: of whole users, ordered by (user, step).
+        policies: by name.
+        logging: that walks along with those whose names are in ``gaps``.
+        gaps: see :func:`with_gaps`.
+
+    Yields:
+        Copies of policies by name, that of the logging policy or None, and the walk.
+    """
+    logger_learns = logging is not None and learning_of(logging) != "nothing"
+    stepwise = {
+        name: learning_of(policy) != "nothing" or (logger_learns and name in gaps) for name, policy in policies.items()
+    }
+    for one_by_one in (False, True):
+        acting = {name: policies[name].fresh() for name, steps in stepwise.items() if steps is one_by_one}
+        logger = logging.fresh() if logging is not None and set(acting) & set(gaps) else None
+        everyone = [*acting.values(), *([] if logger is None else [logger])]
+        if acting:
+            yield acting, logger, walk(rows, everyone, rounds_of(rows, one_by_one=one_by_one))
+
+
+def rounds_of(log: Log | Columns, *, one_by_one: bool) -> Iterator[Round]:
+    """A log as a policy meets it: views to observe, then decisions, again and again, all users at once.
+
+    Views after a user's last decision are left out.
+
+    Args:
+        log: ordered by (user, step).
+        one_by_one: each user has at most one decision a round (for policies that learn); otherwise all the decisions
+            up to the user's next view, in which the state of a policy that only observes does not change.
+    """
+    user, bandit = log["user"], log["event"] == schema.BANDIT
+    begins = user_begins(user)
+    after_decision = np.concatenate([[False], bandit[:-1]]) & ~begins
+    new_round = after_decision if one_by_one else after_decision & ~bandit
+    so_far = np.cumsum(new_round)
+    starts = np.flatnonzero(begins)
+    number = np.cumsum(begins) - 1
+    rounds = so_far - so_far[starts][number]
+    # Views that no decision follows are of no use: the last decision's round bounds what is kept.
+    last_round = np.full(len(starts), -1)
+    np.maximum.at(last_round, number[bandit], rounds[bandit])
+    kept = np.flatnonzero(rounds <= last_round[number])
+    order = kept[np.argsort(rounds[kept], kind="stable")]
+    edges = np.searchsorted(rounds[order], np.arange(rounds.max(initial=0) + 2))
+    arrived = starts
+    for a, b in itertools.pairwise(edges):
+        if a == b:
+            return
+        rows = order[a:b]
+        is_decision = bandit[rows]
+        yield Round(arrived, rows[~is_decision], rows[is_decision])
+        arrived = _NOBODY
+
+
+class Prices:
+    """What policies say of the logged actions of a block of rows.
+
+    Args:
+        rows: of whole users, ordered by (user, step).
+        policies: by name.
+        logging: see :func:`replay_blocks`.
+        gaps: see :func:`with_gaps`.
+
+    Attributes:
+        columns: (n,) probabilities by the names of policies and, where the logging policy is known, masses that it
+            never takes; NaN on organic rows.
+    """
+
+    def __init__(
+        self, rows: Columns | Log, policies: Policies, logging: Policy | None = None, gaps: Sequence[str] = ()
+    ) -> None:
+        shown = rows["event"] == schema.BANDIT
+        self.columns: dict[str, Floats] = {}
+        for name in policies:
+            self.columns[name] = np.full(len(shown), np.nan)
+            if logging is not None:
+                self.columns[name + UNSUPPORTED] = np.where(shown, 0.0, np.nan)
+        self._user, self._action, self._gaps = rows["user"], rows["action"], gaps
+        self._looked: set[str] = set()
+
+    def add(self, decisions: Rows, acting: Policies, logger: Policy | None = None) -> None:
+        """Ask policies, in the state before these decisions, for their prices."""
+        users, actions = self._user[decisions], self._action[decisions]
+        begins = user_begins(users)
+        for name, policy in acting.items():
+            if name not in self._looked:  # at a few users, whether its probabilities are any
+                spot_check_probabilities(policy, np.unique(users))
+                self._looked.add(name)
+            self.columns[name][decisions] = asked_propensities(policy, users, actions)
+            if logger is not None and name in self._gaps:
+                # Between two views of a user no state changes: one answer is good for all the decisions there.
+                mass = _mass_outside(policy, logger, users[begins])
+                self.columns[name + UNSUPPORTED][decisions] = mass[np.cumsum(begins) - 1]
+
+
+def _mass_outside(policy: Policy, logging: Policy, users: NDArray[np.int64]) -> Floats:
+    """Probability (n_users,) of what the logging policy cannot take, in the users' present state."""
+    middle = np.full(len(users), 0.5)
+    answer = checked_decisions(policy, policy.act(users, middle), n=len(users), n_items=policy.n_items)
+    actions, propensities = answer
+    # Who is sure of an action takes no other: only the others' whole distributions are of interest.
+    out = (asked_propensities(logging, users, actions) <= 0.0).astype(np.float64)
+    unsure = np.flatnonzero(propensities < 1.0)
+    step = max(1, _CELLS // policy.n_items)
+    for start in range(0, len(unsure), step):
+        some = unsure[start : start + step]
+        possible = logging.probabilities(users[some]) > 0.0
+        out[some] = _mass_off(possible, policy, users[some])
+    return out
+
+
+def _mass_off(possible: NDArray[np.bool_], policy: Policy, users: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Probability (n_users,) of the items that are not marked for each user, (n_users, n_items)."""
+    fixed = policy.fixed_distribution()
+    if fixed is None:
+        return np.minimum(np.where(possible, 0.0, policy.probabilities(users)).sum(axis=1), 1.0)
+    of, item = np.divmod(np.flatnonzero(possible), policy.n_items)
+    covered = np.bincount(of, weights=fixed[item], minlength=len(users))
+    # What rounding leaves of nothing is nothing.
+    return np.where(covered > 1.0 - 1e-12, 0.0, 1.0 - covered)
+
+
+# ------------------------------------------------------------------------------- what is known by the kind of policy
+
+
+def with_gaps(policies: Policies, logging: Policy | None) -> list[str]:
+    """Names of policies that may take what the logging policy cannot, for all that is known of their kinds."""
+    if logging is None or supports_every_action(logging):
+        return []
+    return [name for name, policy in policies.items() if not same_law(policy, logging)]
 
 
 def same_law(policy: Policy, logging: Policy) -> bool:
@@ -247,124 +411,6 @@ def supports_every_action(policy: Policy) -> bool:
     return least_propensity(policy) is not None
 
 
-def user_blocks(user: NDArray[np.int64], size: int = SHARD_USERS) -> list[tuple[int, int]]:
-    """Ranges of rows that hold ``size`` users each, none divided."""
-    if len(user) == 0:
-        return []
-    starts = user_starts(user)
-    edges = [*starts[::size].tolist(), len(user)]
-    return list(itertools.pairwise(edges))
-
-
-def replay_batches(log: Log | Columns, first: int, last: int, *, one_by_one: bool) -> Iterator[tuple[Rows, Rows]]:
-    """Rows first..last-1 as a policy meets them: views to observe, then decisions, again and again, all users at once.
-
-    Args:
-        log: ordered by (user, step).
-        first: first row of a range that divides no user.
-        last: the row after its last.
-        one_by_one: each user has at most one decision a round (for policies that learn); otherwise all the decisions
-            up to the user's next view, in which the state of a policy that only observes does not change.
-
-    Yields:
-        (rows of views, rows of decisions); views after a user's last decision are left out.
-    """
-    user = log["user"][first:last]
-    bandit = log["event"][first:last] == schema.BANDIT
-    begins = user_begins(user)
-    after_decision = np.concatenate([[False], bandit[:-1]]) & ~begins
-    new_round = after_decision if one_by_one else after_decision & ~bandit
-    counted = np.cumsum(new_round)
-    starts = np.flatnonzero(begins)
-    number = np.cumsum(begins) - 1
-    rounds = counted - counted[starts][number]
-    # Views that no decision follows are of no use: the last decision's round bounds what is kept.
-    last_round = np.full(len(starts), -1)
-    np.maximum.at(last_round, number[bandit], rounds[bandit])
-    kept = np.flatnonzero(rounds <= last_round[number])
-    order = kept[np.argsort(rounds[kept], kind="stable")]
-    edges = np.searchsorted(rounds[order], np.arange(rounds.max(initial=0) + 2))
-    for a, b in itertools.pairwise(edges):
-        if a == b:
-            return
-        rows = order[a:b]
-        is_decision = bandit[rows]
-        yield rows[~is_decision] + first, rows[is_decision] + first
-
-
-def rows_of(log: Log, first: int, last: int) -> Columns:
-    """What a job that replays needs of a range of rows."""
-    return {name: log[name][first:last] for name in _REPLAYED}
-
-
-def _replay_block(
-    policy: Policy, logging: Policy | None, rows: Columns, first: int
-) -> tuple[Rows, NDArray[np.float64], NDArray[np.float64]]:
-    decisions, *found = _replay_rows(rows, policy, logging, 0, len(rows["user"]))
-    return decisions + first, found[0], found[1]
-
-
-def _replay_rows(
-    log: Columns, policy: Policy, logging: Policy | None, first: int, last: int
-) -> tuple[Rows, NDArray[np.float64], NDArray[np.float64]]:
-    """Decisions in a range of rows, the policy's probability of each, and its mass outside the logging policy's."""
-    policy = policy.fresh()
-    everyone = [policy] if logging is None else [policy, logging.fresh()]
-    user, item, action, reward, propensity = (log[name] for name in ("user", "item", "action", "reward", "propensity"))
-    learners = [each for each in everyone if learning_of(each) != "nothing"]
-    for each in everyone:
-        each.reset(user[first:last][user_begins(user[first:last])])
-    rows: list[Rows] = []
-    probabilities: list[NDArray[np.float64]] = []
-    masses: list[NDArray[np.float64]] = []
-    for views, decisions in replay_batches(log, first, last, one_by_one=bool(learners)):
-        if len(views):
-            for each in everyone:
-                observe_events(each, user[views], item[views], reward[views])
-        if not rows:  # a look at a few users whether its probabilities are any
-            spot_check_probabilities(policy, np.unique(user[decisions]))
-        rows.append(decisions)
-        probabilities.append(asked_propensities(policy, user[decisions], action[decisions]))
-        if logging is not None:
-            # Between two views of a user no state changes: one answer is good for all the decisions there.
-            asked = user[decisions]
-            begins = user_begins(asked)
-            masses.append(mass_outside(policy, everyone[1], asked[begins])[np.cumsum(begins) - 1])
-        for each in learners:
-            each.learn(user[decisions], action[decisions], reward[decisions], propensity[decisions])
-    if not rows:
-        return np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
-    found = np.concatenate(probabilities)
-    return np.concatenate(rows), found, np.concatenate(masses) if masses else np.full(len(found), np.nan)
-
-
-def mass_outside(policy: Policy, logging: Policy, users: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Probability (n_users,) of what the logging policy cannot take, in the users' present state."""
-    middle = np.full(len(users), 0.5)
-    answer = checked_decisions(policy, policy.act(users, middle), n=len(users), n_items=policy.n_items)
-    actions, propensities = answer
-    # Who is sure of an action takes no other: only the others' whole distributions are of interest.
-    out = (asked_propensities(logging, users, actions) <= 0.0).astype(np.float64)
-    unsure = np.flatnonzero(propensities < 1.0)
-    step = max(1, _CELLS // policy.n_items)
-    for start in range(0, len(unsure), step):
-        some = unsure[start : start + step]
-        possible = logging.probabilities(users[some]) > 0.0
-        out[some] = _mass_off(possible, policy, users[some])
-    return out
-
-
-def _mass_off(possible: NDArray[np.bool_], policy: Policy, users: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Probability (n_users,) of the items that are not marked for each user, (n_users, n_items)."""
-    fixed = policy.fixed_distribution()
-    if fixed is None:
-        return np.minimum(np.where(possible, 0.0, policy.probabilities(users)).sum(axis=1), 1.0)
-    of, item = np.divmod(np.flatnonzero(possible), policy.n_items)
-    covered = np.bincount(of, weights=fixed[item], minlength=len(users))
-    # What rounding leaves of nothing is nothing.
-    return np.where(covered > 1.0 - 1e-12, 0.0, 1.0 - covered)
-
-
 # ----------------------------------------------------------------------------------- learners from all users, by rounds
 
 
@@ -373,28 +419,14 @@ def learns_online(provenance: Mapping[str, Any], policy: Any) -> bool:
     return learning_of(as_policy(policy)) == "all users" and "online" in provenance
 
 
-def _replay_online(log: Log, policy: Policy) -> NDArray[np.float64]:
+def _replay_online(log: Log, policy: Policy) -> Floats:
     """Every round as :func:`recsim_mnar.simulation.online.simulate_online` made it, through one object."""
     _check_whole(log)
-    acting = policy.fresh()
-    out = np.full(len(log), np.nan)
-    user, item, action, reward, propensity = (log[name] for name in ("user", "item", "action", "reward", "propensity"))
-    looked = False
-    for arrived, before, decisions, after, left in _logged_rounds(log):
-        if len(arrived):
-            acting.reset(user[arrived])
-        if len(before):
-            observe_events(acting, user[before], item[before], reward[before])
-        if len(decisions):
-            if not looked:
-                spot_check_probabilities(acting, user[decisions])
-                looked = True
-            out[decisions] = asked_propensities(acting, user[decisions], action[decisions])
-            acting.learn(user[decisions], action[decisions], reward[decisions], propensity[decisions])
-        if len(after):
-            observe_events(acting, user[after], item[after], reward[after])
-        if len(left):
-            acting.forget(user[left])
+    acting = {"policy": policy.fresh()}
+    prices = Prices(log, acting)
+    for decisions in walk(log, acting.values(), _logged_rounds(log)):
+        prices.add(decisions, acting)
+    out = prices.columns["policy"]
     if json.loads(json.dumps(policy.describe())) == log.provenance.get("policy"):
         _check_same(log, policy, out)
     return out
@@ -422,12 +454,8 @@ def _check_same(log: Log, policy: Policy, replayed: NDArray[np.float64]) -> None
         )
 
 
-def _logged_rounds(log: Log) -> Iterator[tuple[Rows, Rows, Rows, Rows, Rows]]:
-    """Rows of each round, by ascending user.
-
-    Yields:
-        (first rows of who arrives, their views, decisions, views that followed, last rows of who leaves).
-    """
+def _logged_rounds(log: Log) -> Iterator[Round]:
+    """The rounds of an online run."""
     user, rounds, bandit = log["user"], log["round"], log.is_bandit
     firsts = user_starts(user)
     lasts = np.append(firsts[1:], len(user)) - 1
@@ -438,7 +466,7 @@ def _logged_rounds(log: Log) -> Iterator[tuple[Rows, Rows, Rows, Rows, Rows]]:
     rows = _by_key(np.arange(len(user)), 3 * rounds + phase, 3 * n_rounds)
     arrived, left = (_by_key(ends, rounds[ends], n_rounds) for ends in (firsts, lasts))
     for arrives, leaves in zip(arrived, left, strict=True):
-        yield arrives, next(rows), next(rows), next(rows), leaves
+        yield Round(arrives, next(rows), next(rows), next(rows), leaves)
 
 
 def _by_key(rows: Rows, key: NDArray[np.integer], n_keys: int) -> Iterator[Rows]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,8 @@ from typing import Any
 
 from recsim_mnar.log.blocks import Columns, LogBlocks, Place, Survey, read_place
 from recsim_mnar.log.writing import record_part, write_stream
-from recsim_mnar.replays.probabilities import UNSUPPORTED, Replayed, replay_blocks
+from recsim_mnar.policies.base import Policy
+from recsim_mnar.replays.probabilities import added, check_replayable, replay_blocks
 from recsim_mnar.runs.folder import REPLAY, RunFolder
 from recsim_mnar.runs.receipts import digest_of, file_digest
 from recsim_mnar.simulation.executor import SHARD_USERS
@@ -32,7 +33,8 @@ class ReplayRun:
     Attributes:
         log: in files.
         survey: of it.
-        replayed: policies.
+        policies: by the names of their columns.
+        logging: the policy under which the log was collected, where it is known.
         executor: to spread blocks of users over.
         progress: called with the number of rows done since the last call.
         fitted_on: what the policies were fitted on, for the provenance; see
@@ -41,7 +43,8 @@ class ReplayRun:
 
     log: LogBlocks
     survey: Survey
-    replayed: Sequence[Replayed]
+    policies: Mapping[str, Policy]
+    logging: Policy | None = None
     executor: Executor | None = None
     progress: Callable[[int], None] = lambda rows: None
     fitted_on: Mapping[str, Any] = field(default_factory=dict)
@@ -52,8 +55,7 @@ class ReplayRun:
         Raises:
             UserError: there is one.
         """
-        for each in self.replayed:
-            each.check(self.survey.highest_item)
+        check_replayable(self.survey.highest_item, self.policies, self.logging)
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -92,8 +94,8 @@ class ReplayRun:
                 waiting.append(block)
                 yield block
 
-        added = functools.partial(_added, frozenset(each.name for each in self.replayed))
-        for found in replay_blocks(kept(), self.replayed, added, self.executor):
+        of_policies = functools.partial(added, frozenset(self.policies))
+        for found in replay_blocks(kept(), self.policies, self.logging, of_policies, self.executor):
             columns = waiting.popleft()
             self.progress(len(columns["user"]))
             yield {**columns, **found}
@@ -114,7 +116,7 @@ class ReplayRun:
         """
         n_parts = -(-self.survey.n_users // (SHARD_USERS * PART_SHARDS))
         run_config = {**asked, "log": digest_of_files(self.log.parts), "format": _FORM}
-        settings = {**run_config, "code": origin_of(*(each.policy for each in self.replayed))}
+        settings = {**run_config, "code": origin_of(*self.policies.values())}
         with (
             RunFolder.fill(out, resume=resume, what="--out") as into,
             parts_of(into, REPLAY, settings, n_parts) as parts,
@@ -132,7 +134,7 @@ class ReplayRun:
     def _fill(self, parts: RunFolder, n_parts: int) -> int:
         lacks = [parts.whole(part_path(parts.path, i).name) is None for i in range(n_parts)]
         blocks = (block for i, block in enumerate(self._to_read()) if lacks[i // PART_SHARDS])
-        found = replay_blocks(blocks, self.replayed, dict, self.executor)
+        found = replay_blocks(blocks, self.policies, self.logging, dict, self.executor)
         n_blocks = -(-self.survey.n_users // SHARD_USERS)
         for i in (i for i in range(n_parts) if lacks[i]):
             rows = list(itertools.islice(found, min(PART_SHARDS, n_blocks - i * PART_SHARDS)))
@@ -143,11 +145,6 @@ class ReplayRun:
 
 def _read(place: Place, with_gaps: frozenset[str]) -> Columns:
     return read_place(place, with_gaps).columns
-
-
-def _added(names: frozenset[str], columns: Columns) -> Columns:
-    """The columns of the policies alone."""
-    return {name: values for name, values in columns.items() if name.removesuffix(UNSUPPORTED) in names}
 
 
 def digest_of_files(parts: Parts) -> str:

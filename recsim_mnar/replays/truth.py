@@ -3,25 +3,55 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
+from recsim_mnar.log.rows import user_begins, user_numbers
 from recsim_mnar.log.table import Log
-from recsim_mnar.policies.answers import checked_distribution
-from recsim_mnar.policies.base import Policy, observe_events
-from recsim_mnar.policies.door import as_policy, learning_of, refuse_common_learning
+from recsim_mnar.policies.answers import checked_decisions, checked_distribution
+from recsim_mnar.policies.base import Ints, Policy
+from recsim_mnar.policies.door import as_policy, refuse_common_learning
 from recsim_mnar.progress import counted
-from recsim_mnar.replays.probabilities import Columns, replay_batches, rows_of, user_blocks
-from recsim_mnar.simulation.executor import carrying, run_in_order
+from recsim_mnar.replays.probabilities import (
+    UNSUPPORTED,
+    Columns,
+    Floats,
+    Policies,
+    Prices,
+    Rows,
+    blocks_of,
+    check_replayable,
+    highest_item,
+    walks,
+    with_gaps,
+)
+from recsim_mnar.simulation.executor import SHARD_USERS, carrying, run_in_order
+from recsim_mnar.simulation.items import users_at_once
 from recsim_mnar.worlds.base import DecisionWorld, World
 from recsim_mnar.worlds.checks import decision_world
 
-_CHUNK_BYTES = 1 << 24
+_MEAN_BYTES = 1 << 24
+"""Expected rewards held at once."""
+
+
+class PolicyOnLog(NamedTuple):
+    """A policy on a log.
+
+    Attributes:
+        probability: (n,) of each logged action; NaN on organic rows.
+        missing: (n,) its probability of all that the logging policy never takes, NaN on organic rows; None where the
+            logging policy is not known or cannot be replayed.
+        value: its exact mean expected reward in the log's states.
+    """
+
+    probability: Floats
+    missing: Floats | None
+    value: float
 
 
 def value_on_log(
@@ -43,53 +73,136 @@ def value_on_log(
         UserError: the log is not one of this world and seed.
     """
     decisions, sums = sums_by_user(world, log, policies, seed, executor=executor)
-    total = float(decisions.sum())
-    if total == 0:
-        raise UserError("the log has no recommendation: there is no state to value a policy in")
-    return {name: float(values.sum()) / total for name, values in sums.items()}
+    return _values(decisions, sums)
 
 
 def sums_by_user(
     world: World, log: Log, policies: Mapping[str, Policy], seed: int, *, executor: Executor | None = None
-) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+) -> tuple[Floats, dict[str, Floats]]:
     """What :func:`value_on_log` is made of: number of decisions of each of the log's users, and each policy's sums.
 
     Arguments and errors as there. Returns (U,) decisions and, by name, (U,) sums of expected rewards, users ascending.
     """
+    full = {name: as_policy(policy) for name, policy in policies.items()}
+    for policy in full.values():
+        refuse_common_learning(policy, "the value on a log")
+    found = list(_blocks(world, log, full, None, seed, executor, priced=False))
+    sums = {name: np.concatenate([np.zeros(0), *(block.sums[name] for block in found)]) for name in full}
+    return np.concatenate([np.zeros(0), *(block.decisions for block in found)]), sums
+
+
+def policies_on_log(
+    world: World,
+    log: Log,
+    policies: Mapping[str, Policy],
+    logging: Policy | None,
+    seed: int,
+    *,
+    executor: Executor | None = None,
+) -> dict[str, PolicyOnLog]:
+    """The probabilities of ``replay_with_support`` and the value of ``value_on_log``, of each policy, in one pass.
+
+    Args:
+        world: that made the log.
+        log: as ``simulate`` made it, with every user whole.
+        policies: by name.
+        logging: the policy under which the log was collected, where it is known.
+        seed: with which the log was made.
+        executor: to spread users over; no number depends on it.
+    """
+    known = logging if logging is not None and logging.replayable else None
+    check_replayable(highest_item(log), policies, known)
+    found = list(_blocks(world, log, policies, known, seed, executor, priced=True))
+    sums = {name: np.concatenate([block.sums[name] for block in found]) for name in policies}
+    values = _values(np.concatenate([block.decisions for block in found]), sums)
+    columns = {name: np.concatenate([block.columns[name] for block in found]) for name in found[0].columns}
+    return {name: PolicyOnLog(columns[name], columns.get(name + UNSUPPORTED), value) for name, value in values.items()}
+
+
+def _values(decisions: Floats, sums: Mapping[str, Floats]) -> dict[str, float]:
+    total = float(decisions.sum())
+    if total == 0:
+        raise UserError("the log has no recommendation: there is no state to value a policy in")
+    return {name: float(of_users.sum()) / total for name, of_users in sums.items()}
+
+
+class _Block(NamedTuple):
+    """Of the users of a block: number of decisions (U,), sums (U,) by policy, and prices (n,) where asked for."""
+
+    decisions: Floats
+    sums: dict[str, Floats]
+    columns: Columns
+
+
+def _blocks(
+    world: World,
+    log: Log,
+    policies: Policies,
+    logging: Policy | None,
+    seed: int,
+    executor: Executor | None,
+    *,
+    priced: bool,
+) -> Iterator[_Block]:
     world = decision_world(world, "the value on a log")
     if not world.knows_rewards:
         raise UserError(
             f"the {world.name} world does not say its expected rewards, which the value on a log needs: define "
             "reward_means(state), and state in its lanes"
         )
-    policies = {name: as_policy(policy) for name, policy in policies.items()}
-    for policy in policies.values():
-        refuse_common_learning(policy, "the value on a log")
-    blocks = user_blocks(log["user"])
-    block = carrying(_sums, world, policies, seed, in_python=True)
-    jobs = (functools.partial(block, rows_of(log, first, last)) for first, last in blocks)
+    job = carrying(_block, world, policies, logging, with_gaps(policies, logging), seed, priced, in_python=True)
     advance = counted(int(np.count_nonzero(log.is_bandit)), "decisions")
-    parts = []
-    for part in run_in_order(jobs, executor):
-        parts.append(part)
-        advance(int(part[0].sum()))
-    if not parts:
-        return np.zeros(0), {name: np.zeros(0) for name in policies}
-    decisions = np.concatenate([counts for counts, _ in parts])
-    return decisions, {name: np.concatenate([sums[name] for _, sums in parts]) for name in policies}
+    blocks = blocks_of(log, SHARD_USERS if executor is not None else users_at_once(world))
+    for found in run_in_order((functools.partial(job, rows) for rows in blocks), executor):
+        advance(int(found.decisions.sum()))
+        yield found
 
 
-def states_of(world: DecisionWorld, log: Log | Columns, seed: int, first: int, last: int) -> NDArray[np.float64]:
-    """Hidden state at each row's decision, for rows first..last-1 (which divide no user); NaN on organic rows.
+def _block(
+    world: DecisionWorld,
+    policies: Policies,
+    logging: Policy | None,
+    gaps: Sequence[str],
+    seed: int,
+    priced: bool,
+    rows: Columns,
+) -> _Block:
+    user, states = rows["user"], states_of(world, rows, seed)
+    number = user_numbers(user)
+    prices = Prices(rows, policies, logging, gaps)
+    counts = np.bincount(number[rows["event"] == schema.BANDIT], minlength=number[-1] + 1).astype(np.float64)
+    sums = {name: np.zeros(len(counts)) for name in policies}
+    for acting, logger, walk in walks(rows, policies, logging, gaps):
+        for decisions in walk:
+            if priced:
+                prices.add(decisions, acting, logger)
+            # Decisions of one user in one state count together; where interests drift between them each stands alone.
+            first, weight = _first_in_state(user, states, decisions)
+            expected = _expected(world, acting, states[first], user[first])
+            for name in acting:
+                np.add.at(sums[name], number[first], expected[name] * weight)
+    return _Block(counts, sums, prices.columns if priced else {})
+
+
+def _first_in_state(user: Ints, states: Floats, decisions: Rows) -> tuple[Rows, Rows]:
+    """Of rows of decisions the first of each run of one user in one state, and how long the runs are."""
+    new, here = user_begins(user[decisions]), states[decisions]
+    new[1:] |= (here[1:] != here[:-1]).any(axis=1)
+    starts = np.flatnonzero(new)
+    return decisions[starts], np.diff(np.append(starts, len(decisions)))
+
+
+def states_of(world: DecisionWorld, log: Log | Columns, seed: int) -> Floats:
+    """Hidden state at each row's decision, (n, .); NaN on organic rows.
 
     The users live again: the streams are addressed, so the logged actions lead them through the same life.
     """
-    user, action = log["user"][first:last], log["action"][first:last]
-    bandit = np.flatnonzero(log["event"][first:last] == schema.BANDIT)
+    user, action = log["user"], log["action"]
+    bandit = np.flatnonzero(log["event"] == schema.BANDIT)
     users, position = np.unique(user, return_inverse=True)
     lanes = world.lanes(len(users))
     which = np.arange(len(users))
-    out = np.full((last - first, lanes.state.shape[1]), np.nan)
+    out = np.full((len(user), lanes.state.shape[1]), np.nan)
     first_of = np.searchsorted(position[bandit], which)
     n_of = np.bincount(position[bandit], minlength=len(users))
     transition = lanes.begin(which, np.full(len(users), seed, np.uint64), users)
@@ -109,46 +222,34 @@ def states_of(world: DecisionWorld, log: Log | Columns, seed: int, first: int, l
         done[which] += runs
 
 
-def _sums(
-    world: DecisionWorld, policies: Mapping[str, Policy], seed: int, log: Columns
-) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
-    first, last = 0, len(log["user"])
-    states = states_of(world, log, seed, first, last)
-    users = np.unique(log["user"])
-    bandit = log["event"] == schema.BANDIT
-    counts = np.bincount(np.searchsorted(users, log["user"][bandit]), minlength=len(users)).astype(np.float64)
-    user, item, action, reward, propensity = (log[name] for name in ("user", "item", "action", "reward", "propensity"))
-    acting = {name: policy.fresh() for name, policy in policies.items()}
-    stepwise = any(learning_of(policy) != "nothing" for policy in acting.values())
-    sums = {name: np.zeros(len(users)) for name in policies}
-    for policy in acting.values():
-        policy.reset(users)
-    chunk = max(1, _CHUNK_BYTES // (8 * world.n_items))
-    for views, decisions in replay_batches(log, first, last, one_by_one=stepwise):
-        if len(views):
-            for policy in acting.values():
-                observe_events(policy, user[views], item[views], reward[views])
-        if len(decisions) == 0:
+def _expected(world: DecisionWorld, policies: dict[str, Policy], state: Floats, users: Ints) -> dict[str, Floats]:
+    """By policy the exact expected reward (n,) of its choice for users (n,) in these states (n, .).
+
+    Who is sure of an item needs that item's mean alone; the means of all items are made where some policy is not sure.
+    """
+    n, n_items = len(users), world.n_items
+    out = {name: np.empty(n) for name in policies}
+    fixed = {name: policy.fixed_distribution() for name, policy in policies.items()}
+    unsure = dict.fromkeys(policies, np.ones(n, np.bool_))
+    for name, policy in policies.items():
+        if fixed[name] is not None or not policy.batches_decisions:
             continue
-        # Decisions of one user in one state count together; where interests drift between them each stands alone.
-        here = states[decisions]
-        new = np.concatenate(
-            [[True], (user[decisions][1:] != user[decisions][:-1]) | (here[1:] != here[:-1]).any(axis=1)]
-        )
-        representative = np.flatnonzero(new)
-        weight = np.diff(np.append(representative, len(decisions)))
-        for a in range(0, len(representative), chunk):
-            rows = representative[a : a + chunk]
-            means = world.reward_means(here[rows])
-            place = np.searchsorted(users, user[decisions][rows])
-            for name, policy in acting.items():
-                probability = checked_distribution(
-                    policy, policy.probabilities(user[decisions][rows]), world.n_items, n=len(rows)
-                )
-                expected = np.einsum("ij,ij->i", probability, means)
-                np.add.at(sums[name], place, expected * weight[a : a + chunk])
-        if stepwise:
-            for policy in acting.values():
-                if learning_of(policy) != "nothing":
-                    policy.learn(user[decisions], action[decisions], reward[decisions], propensity[decisions])
-    return counts, sums
+        decided = policy.act(users, np.full(n, 0.5))
+        actions, propensities = checked_decisions(policy, decided, n=n, n_items=n_items)
+        unsure[name] = propensities < 1.0
+        sure = np.flatnonzero(~unsure[name])
+        out[name][sure] = world.reward_means_of(state[sure], actions[sure])
+    asked = np.flatnonzero(np.any(list(unsure.values()), axis=0))
+    step = max(1, _MEAN_BYTES // (8 * n_items))
+    for begin in range(0, len(asked), step):
+        rows = asked[begin : begin + step]
+        means = world.reward_means(state[rows])
+        for name, policy in policies.items():
+            some = unsure[name][rows]
+            if fixed[name] is not None:
+                out[name][rows] = np.einsum("j,ij->i", checked_distribution(policy, fixed[name], n_items), means)
+            elif some.any():
+                given = policy.probabilities(users[rows[some]])
+                probability = checked_distribution(policy, given, n_items, n=int(some.sum()))
+                out[name][rows[some]] = np.einsum("ij,ij->i", probability, means if some.all() else means[some])
+    return out

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from recsim_mnar.agents.state.histories import Histories
-from recsim_mnar.agents.state.slots import Slots
 from recsim_mnar.errors import UserError
+from recsim_mnar.policies.slots import Slots
 
 
 def test_slots_against_a_dictionary():

@@ -12,13 +12,13 @@ from recsim_mnar.fitting.validation.lives import Lives
 from recsim_mnar.fitting.validation.statistics import Material, traits_of
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.answers import TOLERANCE
-from recsim_mnar.policies.base import Policy, observe_events
+from recsim_mnar.policies.base import Policy
 from recsim_mnar.policies.door import as_policy
 from recsim_mnar.policies.imitating import imitations, likeliest_weights
 from recsim_mnar.policies.mixture import MixturePolicy
 from recsim_mnar.policies.registry import learner, uniform_policy
 from recsim_mnar.policies.storage import Stored
-from recsim_mnar.replays.probabilities import gives_propensities, replay, replay_batches
+from recsim_mnar.replays.probabilities import gives_propensities, replay, rounds_of, walk
 from recsim_mnar.rng import derive_seed, policy_uniforms
 from recsim_mnar.simulation.named import items_told, logging_policy, runs_nothing
 
@@ -122,9 +122,7 @@ def _parts(log: Log, n_items: int, same_items: bool, seed: int) -> list[Policy]:
 def _misses(log: Log, policy: Policy, same_items: bool, seed: int) -> dict[str, float]:
     """By how many standard deviations what a policy shows in the log's states misses what the log shows, by trait."""
     drawn, acting = log["action"].copy(), policy.fresh()
-    acting.reset(log.users())
-    for seen, decided in replay_batches(log, 0, len(log), one_by_one=not policy.batches_decisions):
-        observe_events(acting, log["user"][seen], log["item"][seen], log["reward"][seen])
+    for decided in walk(log, [acting], rounds_of(log, one_by_one=not policy.batches_decisions)):
         users = log["user"][decided]
         drawn[decided] = acting.act(users, policy_uniforms(derive_seed(seed, "drawn"), users, decided))[0]
     sides = [Lives.of(each, policy.n_items) for each in (log, Log({**log.columns, "action": drawn}))]

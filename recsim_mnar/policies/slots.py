@@ -1,4 +1,4 @@
-"""Slots: where the state of each live user lies."""
+"""Slots: where a policy keeps the state of each live user."""
 
 from __future__ import annotations
 
@@ -38,16 +38,20 @@ class Slots:
         Raises:
             UserError: a user has not begun.
         """
-        slots = self._visit(0, users)
+        slots = self.seek(users)
         if len(slots) and slots.min() < 0:
             user = int(np.asarray(users)[slots < 0][0])
             raise UserError(f"user {user} has not begun: call reset() for a user before observe() and act()")
         return slots
 
+    def seek(self, users: NDArray[np.integer]) -> NDArray[np.int64]:
+        """The slots of users, (n,); -1 for those who have none."""
+        return self._visit(0, users)
+
     def enter(self, users: NDArray[np.integer]) -> NDArray[np.int64]:
         """The slots of users, old or new, (n,)."""
         if self._n_free < len(users):
-            unknown = int(np.count_nonzero(self._visit(0, users) < 0))
+            unknown = int(np.count_nonzero(self.seek(users) < 0))
             if unknown > self._n_free:
                 self._grow(len(self) + unknown)
         return self._visit(1, users)
@@ -64,7 +68,7 @@ class Slots:
         return twin
 
     def _visit(self, mode: int, users: NDArray[np.integer]) -> NDArray[np.int64]:
-        from recsim_mnar.agents.state import _slots_kernel
+        from recsim_mnar.policies import _slots_kernel
 
         users_ = np.ascontiguousarray(users, dtype=np.int64)
         if not users_.flags.writeable:  # the kernel is compiled for one kind of array only
