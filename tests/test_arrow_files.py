@@ -13,7 +13,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.from_file import estimate_file
 from recsim_mnar.log import Log
 from recsim_mnar.log.column_files import read_columns
-from recsim_mnar.simulation import simulate, workers
+from recsim_mnar.simulation import simulate
+from recsim_mnar.simulation.pools import pool
 from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.tables.arrow import floats_of, integers_of
 from recsim_mnar.tables.parts import read_table
@@ -32,7 +33,7 @@ def folders(world, tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
     for form in ("parquet", "arrow"):
         for n in (1, 2):
-            with workers(n) as executor:
+            with pool(n) as executor:
                 simulate_to(root / f"{form}{n}", world, Uniform(30), 9000, 5, form=form, executor=executor)
     return root
 

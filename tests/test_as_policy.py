@@ -25,7 +25,8 @@ from recsim_mnar.policies.door import able, has_fixed_distribution, is_softened,
 from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.replays.truth import value_on_log
-from recsim_mnar.simulation import simulate, workers
+from recsim_mnar.simulation import simulate
+from recsim_mnar.simulation.pools import pool
 from recsim_mnar.worlds import make_world
 from twins.policies import Uniform
 
@@ -101,7 +102,7 @@ def test_a_plain_object_goes_wherever_a_policy_goes(world):
     assert log.provenance["policy"] == {"name": "Bare"}
     assert set(log["propensity"][log.is_bandit]) == {1 / N_ITEMS}
     assert log.digest() == expected.digest()
-    with workers(2) as executor:
+    with pool(2) as executor:
         assert simulate(world, Bare(), 30, 5, executor=executor).digest() == expected.digest()
     assert record(WorldEnv(world), Bare(), 30, 5).digest() == expected.digest()
     assert record_vector(WorldVectorEnv(world, 4), Bare(), 30, 5).digest() == expected.digest()

@@ -17,7 +17,7 @@ from recsim_mnar.policies import registry
 from recsim_mnar.replays.probabilities import replay_with_support
 from recsim_mnar.replays.replayed_log import ReplayRun
 from recsim_mnar.simulation import simulate
-from recsim_mnar.simulation.executor import workers
+from recsim_mnar.simulation.pools import pool
 from recsim_mnar.tables.parts import rows_in
 from recsim_mnar.tables.verifying import verify
 from recsim_mnar.worlds import make_world
@@ -88,7 +88,7 @@ def test_one_file_has_the_bytes_of_all_rows_at_once(tmp_path, small, log, polici
     expected.write_csv(tmp_path / "expected.csv")
     path = in_parts(tmp_path / "log", log, n_parts)
     for n in (1, 2):
-        with workers(n) as executor:
+        with pool(n) as executor:
             run = run_on(path, policies, logging, executor)
             run.to_file(tmp_path / f"{n}.parquet", "parquet")
             run.to_file(tmp_path / f"{n}.csv", "csv")

@@ -11,7 +11,7 @@ from recsim_mnar.policies import registry
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import executor as shards
 from recsim_mnar.simulation import items as simulate
-from recsim_mnar.simulation import workers
+from recsim_mnar.simulation.pools import pool
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.policies import OrderReader, Uniform
@@ -55,7 +55,7 @@ def test_every_face_gives_the_same_bytes(world, train, name, monkeypatch):
     whole.validate(N_ITEMS)
     for shard, n_workers in ((7, 2), (16, 7)):
         monkeypatch.setattr(shards, "SHARD_USERS", shard)
-        with workers(n_workers) as executor:
+        with pool(n_workers) as executor:
             log = simulate.simulate(world, policy, N_USERS, SEED, executor=executor)
         assert log.digest() == expected, f"{shard} users a shard, {n_workers} workers"
     assert record(WorldEnv(world), policy, N_USERS, SEED).digest() == expected
@@ -124,7 +124,7 @@ def test_every_face_of_the_ratings_world_gives_the_same_bytes(rated, name, monke
     if name.startswith("mf") and "temp" not in name:
         assert len(set(whole.bandit()["action"])) > 5  # it does not recommend one thing to everyone
     monkeypatch.setattr(shards, "SHARD_USERS", 7)
-    with workers(3) as executor:
+    with pool(3) as executor:
         log = simulate.simulate(rated, policy, N_USERS, SEED, executor=executor)
     assert log.digest(optional=True) == expected
     assert record(WorldEnv(rated), policy, N_USERS, SEED).digest(optional=True) == expected

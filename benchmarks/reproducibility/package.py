@@ -23,7 +23,7 @@ from recsim_mnar.policies.slates import DeployedPolicy, SlatePolicy
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulation import iter_shards, simulate
+from recsim_mnar.simulation import map_shards, simulate
 from recsim_mnar.simulation.online import simulate_online
 from recsim_mnar.simulation.platform import additions_log, platform_log, run_campaigns, score_users
 from recsim_mnar.simulation.slates import exposures_of
@@ -88,7 +88,7 @@ def small_shards(n_users: int) -> None:
     simulation.SHARD_USERS = n_users
     world = make_world("sessions", "quick")
     policy = learner("random").fit(Log({}), n_items=world.n_items, seed=0)
-    shards = list(iter_shards(world, policy, 2 * n_users, 0))
+    shards = list(map_shards(dict, world, policy, 2 * n_users, 0))
     if [len(np.unique(shard["user"])) for shard in shards] != [n_users, n_users]:
         raise RuntimeError("the size of a shard is kept elsewhere: mend small_shards()")
 

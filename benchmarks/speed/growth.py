@@ -21,7 +21,7 @@ from table import in_turn, into_results, least
 
 from recsim_mnar.log import Log
 from recsim_mnar.policies import Policy, registry
-from recsim_mnar.simulation import iter_shards, simulate
+from recsim_mnar.simulation import map_shards, simulate
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.base import World
 
@@ -44,7 +44,7 @@ def lives(n_users: int, **settings: int) -> Callable[[], Any]:
 def shards(n_users: int, **settings: int) -> Callable[[], Any]:
     """The same, one shard in memory at a time."""
     world, policy = scene(**settings)
-    return lambda: collections.deque(iter_shards(world, policy, n_users, 2), maxlen=0)
+    return lambda: collections.deque(map_shards(dict, world, policy, n_users, 2), maxlen=0)
 
 
 def by_items(quick: bool) -> Curve:

@@ -148,7 +148,7 @@ def _seen(log: Path) -> dict[str, str]:
 @contextlib.contextmanager
 def _cluster(scheduler: str, folder: Path, named: Any, read_by_name: bool, files: dict[str, str]) -> Iterator[Any]:
     from recsim_mnar.cluster import cluster
-    from recsim_mnar.simulation.origin import files_named, modules_named
+    from recsim_mnar.simulation.own_code import files_named, modules_named
 
     files = files | (files_named(named) if read_by_name else {})
     modules = modules_named(named)

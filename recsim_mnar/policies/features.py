@@ -146,7 +146,7 @@ class FeaturePolicy(Policy):
 
     def describe(self) -> dict[str, Any]:
         """See :meth:`Policy.describe`."""
-        settings = {"decayed": {"decay": self.rule.decay}, "last": {"last": self.rule.last}}
+        settings: dict[str, dict[str, Any]] = {"decayed": {"decay": self.rule.decay}, "last": {"last": self.rule.last}}
         return {"name": self.name, "features": self.rule.kind, **settings.get(self.rule.kind, {})}
 
     # ----------------------------------------------------------------------------------------------------- what it does

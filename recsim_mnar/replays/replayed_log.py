@@ -18,7 +18,7 @@ from recsim_mnar.replays.probabilities import added, check_replayable, replay_bl
 from recsim_mnar.runs.folder import REPLAY, RunFolder
 from recsim_mnar.runs.receipts import digest_of, file_digest
 from recsim_mnar.simulation.executor import SHARD_USERS
-from recsim_mnar.simulation.origin import origin_of
+from recsim_mnar.simulation.own_code import origin_of
 from recsim_mnar.simulation.run_folder import PART_SHARDS, parts_of
 from recsim_mnar.tables.files import part_path
 from recsim_mnar.tables.parts import Parts, write_file

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -252,19 +252,3 @@ def _result(job: Callable[[], T], future: Future[T], executor: Executor) -> T:
         finally:
             for each in carried:  # the worker keeps it for the jobs to come
                 each.inline = False
-
-
-@contextlib.contextmanager
-def workers(n: int | None) -> Iterator[Executor | None]:
-    """An executor of ``n`` threads (the kernels run without the interpreter's lock); None for one worker.
-
-    Raises:
-        UserError: ``n`` is below 1.
-    """
-    if n is not None and n < 1:
-        raise UserError(f"the number of workers must be at least 1, got {n}")
-    if n is None or n == 1:
-        yield None
-        return
-    with ThreadPoolExecutor(n) as executor:
-        yield executor

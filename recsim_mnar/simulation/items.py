@@ -74,7 +74,7 @@ def simulate(
         columns = simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)
     else:
         shards = list(user_shards(first_user, n_users))
-        columns = _joined(list(_mapped(_identity, world, policy, seed, shards, executor, keep_truth)))
+        columns = _joined(list(_mapped(dict, world, policy, seed, shards, executor, keep_truth)))
     return Log(columns, provenance(world, policy, n_users, seed, first_user))
 
 
@@ -126,20 +126,6 @@ def as_recommender(world: World, policy: Any) -> Policy | SlatePolicy:
     full = as_policy(policy)
     refuse_common_learning(full, "simulate")
     return full
-
-
-def iter_shards(
-    world: World,
-    policy: Any,
-    n_users: int,
-    seed: int,
-    *,
-    first_user: int = 0,
-    executor: Executor | None = None,
-    keep: bool = False,
-) -> Iterator[Columns]:
-    """The columns of consecutive shards of :data:`~recsim_mnar.simulation.executor.SHARD_USERS` users, in order."""
-    return map_shards(_identity, world, policy, n_users, seed, first_user=first_user, executor=executor, keep=keep)
 
 
 def map_shards(
@@ -206,10 +192,6 @@ def checked_run(
     return n_users, seed
 
 
-def _identity(columns: Columns) -> Columns:
-    return columns
-
-
 def _reduced_shard(
     reduce: Callable[[Columns], T], world: World, policy: Any, seed: int, keep: bool, first: int, n: int
 ) -> T:
@@ -248,13 +230,19 @@ def simulate_shard(
     if distribution is not None:
         distribution = checked_distribution(policy, distribution, world.n_items)
         return world.trajectories(seed, first_user, n_users, distribution, keep_truth=keep_truth)
-    moments: list[Columns] = []
+    n_lanes = max(1, min(n_users, (lane_bytes or LANE_BYTES) // (4 * world.n_items)))
+    lanes = world.lanes(n_lanes, keep_truth=keep_truth)
     acting = Acting(policy.fresh(), world.n_items, policy)
-    driven = drive(world, acting, seed, first_user, n_users, keep_truth=keep_truth, lane_bytes=lane_bytes)
-    for transition, _lanes, _which in driven:
-        moments.append(transition.columns)
-    columns = {name: np.concatenate([m[name] for m in moments]) for name in moments[0]}
-    return in_user_order(columns, first_user, n_users)
+    driven = drive(world, acting, lanes, seed, first_user, n_users, in_runs=policy.batches_decisions)
+    moments = [transition.columns for transitions, _ in driven for transition in transitions]
+    return in_user_order(together(moments), first_user, n_users)
+
+
+def together(parts: list[Columns]) -> Columns:
+    """The rows of parts one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:
@@ -270,68 +258,89 @@ def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:
 def drive(
     world: DecisionWorld,
     acting: Acting,
+    lanes: Lanes,
     seed: int,
     first_user: int,
     n_users: int,
     *,
-    keep_truth: bool = False,
-    lane_bytes: int | None = None,
-    lanes: Lanes | None = None,
-) -> Iterator[tuple[Transition, Lanes, NDArray[np.int64]]]:
-    """Let users live under a policy, many side by side; yields every transition, the lanes, and which it is of.
+    in_runs: bool = False,
+) -> Iterator[tuple[list[Transition], NDArray[np.float64]]]:
+    """Let users live under a policy, as many side by side as there are lanes, round by round.
 
-    Lanes are the world's, as many as ``lane_bytes`` allow, unless they are given.
+    In a round users arrive in the free lanes and show their views, then comes ``act`` for everyone who waits, then
+    ``learn``, the views that followed, and ``forget`` of those who left: each of them one call, users ascending. Users
+    who leave without a trace in the log are not met, so that the log holds all that a policy is given.
+
+    Args:
+        world: where they live.
+        acting: the policy.
+        lanes: of the world.
+        seed: of the users and of the policy's uniforms.
+        first_user: id of the first.
+        n_users: how many.
+        in_runs: ask at once for all decisions that a user awaits before the next event; see
+            :attr:`recsim_mnar.policies.base.Policy.batches_decisions`.
+
+    Yields:
+        The transitions of a round, and what its decisions earned, by ascending user; empty where they come in runs.
     """
-    policy = acting.policy
-    if lanes is None:
-        n_lanes = max(1, min(n_users, (lane_bytes or LANE_BYTES) // (4 * world.n_items)))
-        lanes = world.lanes(n_lanes, keep_truth=keep_truth)
-    n_lanes = len(lanes.user)
-    last = first_user + n_users
-    next_user = first_user
-    waiting = np.zeros(0, np.int64)
-    free = np.arange(n_lanes)
-    in_runs = policy.batches_decisions
-    forgets = policy.defines("forget")
+    policy, last, next_user = acting.policy, first_user + n_users, first_user
     learns = not in_runs and learning_of(policy) != "nothing"
+    free, waiting = np.arange(len(lanes.user)), np.zeros(0, np.int64)
     while True:
+        transitions: list[Transition] = []
+        met, left = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        earned = np.zeros(0)
         while len(free) and next_user < last:
             arriving = np.arange(next_user, min(next_user + len(free), last))
             next_user += len(arriving)
             which, free = free[: len(arriving)], free[len(arriving) :]
             transition = lanes.begin(which, np.full(len(which), seed, np.uint64), arriving)
-            policy.reset(arriving)
-            yield transition, lanes, which
-            show(world, policy, transition.columns)
-            if forgets and not transition.alive.all():
-                policy.forget(arriving[~transition.alive])
-            waiting = np.concatenate([waiting, which[transition.alive]])
-            free = np.concatenate([free, which[~transition.alive]])
-        if len(waiting) == 0:
+            transitions.append(transition)
+            alive = transition.alive
+            seen = alive | (np.diff(transition.starts) > 0)
+            met.append(arriving[seen])
+            left.append(arriving[seen & ~alive])
+            waiting, free = np.concatenate([waiting, which[alive]]), np.concatenate([free, which[~alive]])
+        if transitions:
+            waiting = waiting[np.argsort(lanes.user[waiting])]
+            arrived = np.concatenate(met)
+            if len(arrived):
+                policy.reset(arrived)
+                show(world, policy, together([transition.columns for transition in transitions]))
+        if len(waiting):
+            users = lanes.user[waiting]
+            transition = _decided(acting, lanes, seed, waiting, lanes.runs(waiting) if in_runs else None)
+            transitions.append(transition)
+            columns = transition.columns
+            of_decision = transition.starts[:-1]
+            if not in_runs:
+                earned = columns["reward"][of_decision]
+            if learns:
+                policy.learn(users, columns["action"][of_decision], earned, columns["propensity"][of_decision])
+            show(world, policy, columns)
+            alive = transition.alive
+            left.append(users[~alive])
+            waiting, free = waiting[alive], np.concatenate([free, waiting[~alive]])
+        gone = np.concatenate(left)
+        if len(gone):
+            policy.forget(np.sort(gone))
+        yield transitions, earned
+        if len(waiting) == 0 and next_user == last:
             return
-        users, decisions = lanes.user[waiting], lanes.n_decisions[waiting]
-        if in_runs:
-            runs = lanes.runs(waiting)
-            first = np.cumsum(runs) - runs
-            of_run = np.repeat(np.arange(len(runs)), runs)
-            asked, decisions = users[of_run], decisions[of_run] + (np.arange(len(of_run)) - first[of_run])
-        else:
-            asked = users
-        drawn = policy_uniforms(seed, asked, decisions)
-        actions, propensities = acting(asked, drawn)
-        if in_runs:
-            transition = lanes.take_runs(waiting, runs, actions, propensities)
-        else:
-            transition = lanes.take(waiting, actions, propensities)
-        yield transition, lanes, waiting
-        if learns:
-            policy.learn(users, actions, transition.columns["reward"][transition.starts[:-1]], propensities)
-        show(world, policy, transition.columns)
-        if not transition.alive.all():
-            if forgets:
-                policy.forget(users[~transition.alive])
-            free = np.concatenate([free, waiting[~transition.alive]])
-            waiting = waiting[transition.alive]
+
+
+def _decided(
+    acting: Acting, lanes: Lanes, seed: int, waiting: NDArray[np.int64], runs: NDArray[np.int64] | None
+) -> Transition:
+    """What comes of the policy's next decision for each lane that waits, or of a run of them."""
+    users, decisions = lanes.user[waiting], lanes.n_decisions[waiting]
+    if runs is None:
+        return lanes.take(waiting, *acting(users, policy_uniforms(seed, users, decisions)))
+    of_run = np.repeat(np.arange(len(runs)), runs)
+    place = np.arange(len(of_run)) - (np.cumsum(runs) - runs)[of_run]
+    asked = users[of_run]
+    return lanes.take_runs(waiting, runs, *acting(asked, policy_uniforms(seed, asked, decisions[of_run] + place)))
 
 
 def show(world: DecisionWorld, policy: Policy, c: Columns) -> None:

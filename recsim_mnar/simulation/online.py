@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +14,15 @@ from recsim_mnar.policies import registry
 from recsim_mnar.policies.answers import Acting
 from recsim_mnar.policies.base import Policy
 from recsim_mnar.policies.door import as_policy, learning_of
-from recsim_mnar.rng import policy_uniforms
-from recsim_mnar.simulation.items import Columns, checked_run, described, in_user_order, provenance, show
-from recsim_mnar.worlds.base import DecisionWorld, Lanes, Transition
+from recsim_mnar.simulation.items import (
+    Columns,
+    checked_run,
+    described,
+    drive,
+    in_user_order,
+    provenance,
+    together,
+)
 from recsim_mnar.worlds.checks import decision_world
 
 ROUND = "round"
@@ -66,7 +71,7 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     """Users 0 .. n_users - 1 of a seed live under one object that acts and learns throughout.
 
     A round is one decision for every user who waits for one. In each, users who arrive (one in every lane that is free)
-    are reset and told their views, then comes ``act``, then ``learn``, then the views that followed, then ``forget`` of
+    are reset and show their views, then comes ``act``, then ``learn``, then the views that followed, then ``forget`` of
     those who left: each of them one call, users ascending. The order is a function of the arguments, so the bytes are
     too; with another number of lanes a policy that learns from all users meets them in another order.
 
@@ -97,17 +102,16 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     compacted: list[Columns] = []
     decisions: list[int] = []
     rewards: list[float] = []
-    for transitions, earned in _rounds(
-        world, Acting(acting, world.n_items, original), n_users, seed, min(n_lanes, n_users)
-    ):
-        columns = _together([transition.columns for transition in transitions])
+    asked, lanes_of = Acting(acting, world.n_items, original), world.lanes(min(n_lanes, n_users))
+    for transitions, earned in drive(world, asked, lanes_of, seed, 0, n_users):
+        columns = together([transition.columns for transition in transitions])
         parts.append({**columns, ROUND: np.full(len(columns["user"]), len(decisions))})
         decisions.append(len(earned))
         rewards.append(float(earned.sum()))
         if len(parts) == _ROUNDS_TOGETHER:
-            compacted.append(_together(parts))
+            compacted.append(together(parts))
             parts = []
-    whole = in_user_order(_together(compacted + parts), 0, n_users)
+    whole = in_user_order(together(compacted + parts), 0, n_users)
     log = Log(whole, {**provenance(world, acting, n_users, seed), "policy": describes})
     log.provenance["online"] = online_provenance(log, acting, n_lanes)
     curve = Curve(np.cumsum(np.array(decisions, np.int64)), np.cumsum(np.array(rewards, np.float64)))
@@ -118,75 +122,3 @@ def online_provenance(log: Log, policy: Policy, lanes: int) -> dict[str, Any]:
     """What a log says of a run that one object went through: by it ``replay`` knows whether it has the whole."""
     learns = learning_of(policy)
     return {"learns": learns, "lanes": lanes, "rounds": int(log[ROUND].max(initial=-1)) + 1, "rows": len(log)}
-
-
-def _together(parts: list[Columns]) -> Columns:
-    if len(parts) == 1:
-        return parts[0]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _rounds(
-    world: DecisionWorld, acting: Acting, n_users: int, seed: int, n_lanes: int
-) -> Iterator[tuple[list[Transition], NDArray[np.float64]]]:
-    """The transitions of each round, and what its decisions earned."""
-    lanes, policy = world.lanes(n_lanes), acting.policy
-    learns = learning_of(policy) != "nothing"
-    free, waiting = np.arange(n_lanes), np.zeros(0, np.int64)
-    next_user = 0
-    while True:
-        arrivals, waiting, free, next_user = _arrive(lanes, seed, waiting, free, next_user, n_users)
-        met, left = _met(arrivals)
-        transitions = [transition for _users, transition in arrivals]
-        earned = np.zeros(0)
-        if len(met):
-            policy.reset(met)
-            show(world, policy, _together([transition.columns for transition in transitions]))
-        if len(waiting):
-            waiting = waiting[np.argsort(lanes.user[waiting])]
-            users = lanes.user[waiting]
-            drawn = policy_uniforms(seed, users, lanes.n_decisions[waiting])
-            actions, propensities = acting(users, drawn)
-            transition = lanes.take(waiting, actions, propensities)
-            transitions.append(transition)
-            earned = transition.columns["reward"][transition.starts[:-1]]
-            if learns:
-                policy.learn(users, actions, earned, propensities)
-            show(world, policy, transition.columns)
-            left = np.sort(np.concatenate([left, users[~transition.alive]]))
-            free = np.concatenate([free, waiting[~transition.alive]])
-            waiting = waiting[transition.alive]
-        if len(left):
-            policy.forget(left)
-        yield transitions, earned
-        if len(waiting) == 0 and next_user == n_users:
-            return
-
-
-def _arrive(
-    lanes: Lanes, seed: int, waiting: NDArray[np.int64], free: NDArray[np.int64], next_user: int, n_users: int
-) -> tuple[list[tuple[NDArray[np.int64], Transition]], NDArray[np.int64], NDArray[np.int64], int]:
-    """Fill the free lanes: what those who arrive do, lanes that wait, lanes that are free, and who comes next."""
-    arrivals = []
-    while len(free) and next_user < n_users:
-        arriving = np.arange(next_user, min(next_user + len(free), n_users))
-        next_user += len(arriving)
-        which, free = free[: len(arriving)], free[len(arriving) :]
-        transition = lanes.begin(which, np.full(len(which), seed, np.uint64), arriving)
-        arrivals.append((arriving, transition))
-        waiting = np.concatenate([waiting, which[transition.alive]])
-        free = np.concatenate([free, which[~transition.alive]])
-    return arrivals, waiting, free, next_user
-
-
-def _met(arrivals: list[tuple[NDArray[np.int64], Transition]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of those who arrived, whom the policy meets, and who of them left before a decision; ascending.
-
-    Users who left without a trace in the log are not met, so that the log tells all that a policy was told.
-    """
-    met, left = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for users, transition in arrivals:
-        seen = transition.alive | (np.diff(transition.starts) > 0)
-        met.append(users[seen])
-        left.append(users[seen & ~transition.alive])
-    return np.concatenate(met), np.concatenate(left)

@@ -1,19 +1,208 @@
-"""What code of the user's own raised, in one line: a policy's, learner's, world's or protocol's method, or its exit."""
+"""Code that users bring: its sources and fitted arrays, by which a log is known, and what it raised, in a line."""
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import hashlib
+import importlib.util
+import inspect
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
+import numpy as np
+
 from recsim_mnar.errors import described
+from recsim_mnar.plugins import own_folder
 from recsim_mnar.policies.door import role_of
+from recsim_mnar.policies.storage import Stored
+from recsim_mnar.runs.receipts import file_digest
 from recsim_mnar.worlds.base import Lanes, World
 
 TRACEBACK = "RECSIM_MNAR_TRACEBACK"
 """Environment variable: where it is set, an error's traceback is printed before its line."""
 _ENDS_US = ("recsim_mnar.", "click.")
 """Packages that may end the process."""
+_DEEP = 4
+"""How far objects within objects are looked at: a policy in a policy that softens it in one that adapts it."""
+
+_MODULE = re.compile(r"\b([A-Za-z_][\w.]*):[A-Za-z_]")
+
+
+def origin_of(*things: Any) -> dict[str, str]:
+    """A digest of every module that is not this package's and has part in the things, of what was fitted, and of files.
+
+    Args:
+        things: a world, a policy.
+
+    Returns:
+        Digests by what they are of: ``module``, ``file name``, ``fitted name``.
+    """
+    found: dict[str, str] = {}
+    for thing in _reached(things):
+        kinds = [thing] if inspect.isfunction(thing) else type(thing).__mro__
+        for kind in kinds:
+            found.update(_code(kind))
+        if isinstance(thing, Stored) and thing.fitted()[0]:
+            found[f"fitted {type(thing).__name__} {len(found)}"] = _fitted(thing)
+        for name, value in _values(thing).items():
+            if isinstance(value, str) and _is_file(value):
+                found[f"file {name}"] = file_digest(value)
+    return dict(sorted(found.items()))
+
+
+def files_of(modules: Iterable[str]) -> dict[str, Path]:
+    """The sources of these modules, where they are loaded and not this package's, and of what they import."""
+    found: dict[str, Path] = {}
+    for name in modules:
+        file = _own_file(name)
+        if file is not None:
+            found.update(_imported(file, name))
+    return dict(sorted(found.items()))
+
+
+def is_installed(file: Path) -> bool:
+    """Whether a source lies where packages are installed."""
+    return bool({"site-packages", "dist-packages"} & set(file.parts))
+
+
+def has_own_code(*things: Any) -> bool:
+    """Whether objects, or what they hold, are of classes that are not this package's."""
+    ours = ("recsim_mnar", "agents", *sys.stdlib_module_names)
+    kinds = {type(thing) for thing in _reached(things) if not inspect.isfunction(thing)}
+    return any(kind.__module__.partition(".")[0] not in (*ours, "numpy") for kind in kinds)
+
+
+def modules_named(settings: Any) -> list[str]:
+    """The modules that settings of JSON types name (``package.module:Name``); those that can be are imported."""
+    modules = {found.group(1) for text in _texts(settings) for found in _MODULE.finditer(text)}
+    for name in sorted(modules):
+        with contextlib.suppress(Exception), own_folder():  # what cannot be imported is told where it is used
+            importlib.import_module(name)
+    return sorted(modules)
+
+
+def files_named(settings: Any) -> dict[str, str]:
+    """The digests of the files that settings of JSON types name, by the name given."""
+    return {text: file_digest(text) for text in sorted(set(_texts(settings))) if _is_file(text)}
+
+
+def origin_named(settings: Any) -> dict[str, str]:
+    """As :func:`origin_of`, of the modules (``package.module:Name``) and files that settings of JSON types name."""
+    files = {f"file {name}": digest for name, digest in files_named(settings).items()}
+    return _digests(modules_named(settings)) | files
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+
+
+def _reached(things: tuple[Any, ...]) -> Iterator[Any]:
+    """The things and the objects and functions that they hold, each once."""
+    seen: set[int] = set()
+    level = list(things)
+    for _ in range(_DEEP):
+        following = []
+        for thing in level:
+            if id(thing) not in seen:
+                seen.add(id(thing))
+                yield thing
+                following += [v for v in _values(thing).values() if inspect.isfunction(v) or _is_object(v)]
+        level = following
+
+
+def _is_object(value: Any) -> bool:
+    plain = isinstance(value, (type, ModuleType)) or type(value).__module__.partition(".")[0] in ("numpy", "builtins")
+    return hasattr(value, "__dict__") and not plain
+
+
+def _values(thing: Any) -> dict[str, Any]:
+    return dict(getattr(thing, "__dict__", {}))
+
+
+def _is_file(text: str) -> bool:
+    return len(text) < 4096 and "\0" not in text and bool(Path(text).suffix) and Path(text).is_file()
+
+
+def _code(kind: Any) -> dict[str, str]:
+    """The digest of the module of a class or function and of what it imports; of a script its own source alone."""
+    if kind.__module__ == "__main__":
+        try:
+            return {f"__main__ {kind.__qualname__}": hashlib.sha256(inspect.getsource(kind).encode()).hexdigest()}
+        except (OSError, TypeError):
+            return {}
+    return _digests([kind.__module__])
+
+
+def _digests(modules: Iterable[str]) -> dict[str, str]:
+    return {name: file_digest(file) for name, file in files_of(modules).items()}
+
+
+def _own_file(name: str) -> Path | None:
+    """The source of a loaded module that is neither this package's nor Python's own."""
+    if name.partition(".")[0] in ("recsim_mnar", "agents", *sys.stdlib_module_names):
+        return None
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return Path(file) if file and Path(file).suffix == ".py" and Path(file).is_file() else None
+
+
+def _imported(file: Path, name: str) -> dict[str, Path]:
+    """Sources of a module and, where it is not an installed one, of the modules beside it that it imports."""
+    found = {name: file}
+    if is_installed(file):
+        return found
+    root = file.parents[name.count(".") + (file.name == "__init__.py")]
+    waiting = [(file, name)]
+    while waiting:
+        for other in _names_in(*waiting.pop()):
+            place = root.joinpath(*other.split("."))
+            for source in (place.with_name(place.name + ".py"), place / "__init__.py"):
+                if other not in found and source.is_file():
+                    found[other] = source
+                    waiting.append((source, other))
+    return found
+
+
+def _names_in(file: Path, module: str) -> Iterator[str]:
+    """Names of the modules that a source may import, wherever in it."""
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    try:
+        nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    except (SyntaxError, ValueError):
+        return
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            with contextlib.suppress(ImportError):  # from above all packages
+                base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+                yield from (base, *(f"{base}.{alias.name}" for alias in node.names))
+
+
+def _fitted(policy: Stored) -> str:
+    """A digest of what a policy has learned."""
+    arrays, parameters = policy.fitted()
+    digest = hashlib.sha256(json.dumps(parameters, sort_keys=True, default=str).encode())
+    for name, array in sorted(arrays.items()):
+        values = np.ascontiguousarray(array)
+        digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
+        digest.update(values.tobytes() if values.dtype.hasobject else values.data)
+    return digest.hexdigest()
+
+
+# ----------------------------------------------------------------------------------------------------- what it raised
 
 
 def of_own_code(error: BaseException) -> str | None:

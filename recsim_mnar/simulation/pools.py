@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 from recsim_mnar.errors import UserError
 from recsim_mnar.plugins import look_in, own_folder_named
 from recsim_mnar.simulation.executor import carried_by
-from recsim_mnar.simulation.origin import has_own_code
-from recsim_mnar.simulation.own_code import of_own_code
+from recsim_mnar.simulation.own_code import has_own_code, of_own_code
 
 T = TypeVar("T")
 

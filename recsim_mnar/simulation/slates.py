@@ -15,6 +15,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policies.slates import as_slate_policy, draw
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import RunFolder
+from recsim_mnar.simulation.items import together
 
 if TYPE_CHECKING:
     from recsim_mnar.worlds.base import ExposureWorld
@@ -48,8 +49,8 @@ def simulate_shard(
             told.append(lanes.show(which, shown, probability).columns)
             recommender.observe_events(told[-1])
         order = np.argsort(np.concatenate([part["user"] for part in told]), kind="stable")
-        parts.append({name: np.concatenate([part[name] for part in told])[order] for name in told[0]})
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        parts.append({name: values[order] for name, values in together(told).items()})
+    return together(parts)
 
 
 def exposures_of(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed: int) -> Exposures:

@@ -17,8 +17,7 @@ from recsim_mnar.protocols.records import plain
 from recsim_mnar.runs.files import refuse_link, sweep, write_json
 from recsim_mnar.runs.folder import STUDY, RunFolder
 from recsim_mnar.runs.receipts import digest_of
-from recsim_mnar.simulation.origin import origin_named
-from recsim_mnar.simulation.own_code import of_own_code
+from recsim_mnar.simulation.own_code import of_own_code, origin_named
 from recsim_mnar.simulation.pools import processes
 from recsim_mnar.studies.result import Study
 from recsim_mnar.studies.tasks import Task, filled, labels_of, tasks_of

@@ -256,9 +256,10 @@ def _lives(
         opened = world.open_lanes(n_lanes)
         lanes = CheckedLanes(opened, world.name, world.n_items, n_lanes, rates=world.rates, truth_column=None)
         acting = Acting(UniformPolicy(world.n_items), world.n_items)
-        for transition, _, _ in drive(world, acting, SEED, first, n, lanes=lanes):
-            each(transition)
-            parts.append({name: values.copy() for name, values in transition.columns.items()})
+        for transitions, _ in drive(world, acting, lanes, SEED, first, n):
+            for transition in transitions:
+                each(transition)
+                parts.append({name: values.copy() for name, values in transition.columns.items()})
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     order = np.argsort(columns["user"], kind="stable")
     return {name: values[order] for name, values in columns.items()}

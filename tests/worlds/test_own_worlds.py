@@ -21,7 +21,8 @@ from recsim_mnar.policies import EpsilonMixture, registry
 from recsim_mnar.protocols.ab_test import ab_test
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.simulation import executor as shards
-from recsim_mnar.simulation import simulate, workers
+from recsim_mnar.simulation import simulate
+from recsim_mnar.simulation.pools import pool
 from recsim_mnar.testing import check_vector
 from recsim_mnar.testing.worlds import UniformPolicy
 from recsim_mnar.worlds import DecisionWorld, Params, PlainLanes, as_world, make_world
@@ -231,7 +232,7 @@ def test_one_log_through_every_interface(make, monkeypatch):
     policy = random_policy(world)
     expected = simulate(world, policy, 50, 3).digest()
     monkeypatch.setattr(shards, "SHARD_USERS", 7)
-    with workers(2) as executor:
+    with pool(2) as executor:
         assert simulate(world, policy, 50, 3, executor=executor).digest() == expected
     for acting in (policy, UniformPolicy(world.n_items), EpsilonMixture(UniformPolicy(world.n_items), 0.3)):
         log = simulate(world, acting, 50, 3)

@@ -6,7 +6,8 @@ from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.slates import DeployedPolicy, SlatePolicy, draw
-from recsim_mnar.simulation import simulate, slates, workers
+from recsim_mnar.simulation import simulate, slates
+from recsim_mnar.simulation.pools import pool
 from recsim_mnar.simulation.slates import exposures_of
 from recsim_mnar.worlds.purchases import HIDDEN, PRESETS, PurchasesParams, PurchasesWorld
 from twins import purchases as twin
@@ -95,7 +96,7 @@ def test_any_agent_recommends_with_known_propensities_whoever_computes_them(name
     train = simulate(world, DeployedPolicy(world), 40, 1)
     policy = DeployedPolicy(world) if name == "deployed" else registry.learner(name).fit(train, n_items=12, seed=0)
     log = simulate(world, policy, 25, 2)
-    with workers(3) as executor:
+    with pool(3) as executor:
         monkeypatch.setattr(slates, "_CELLS", 7 * 12)
         monkeypatch.setattr("recsim_mnar.simulation.executor.SHARD_USERS", 10)
         assert simulate(world, policy, 25, 2, executor=executor).digest() == log.digest()
