@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from recsim_mnar.envs.platform import CampaignsEnv
+from recsim_mnar.envs.platform import CampaignsEnv, CampaignsVectorEnv
 from recsim_mnar.envs.single import WorldEnv
 from recsim_mnar.envs.validation import split_env_kwargs, split_vector_kwargs, world_of
 from recsim_mnar.envs.vector import WorldVectorEnv
@@ -16,7 +16,6 @@ from recsim_mnar.worlds.base import ExposureWorld, PlatformWorld, World
 from recsim_mnar.worlds.campaigns.world import CampaignsWorld
 
 if TYPE_CHECKING:
-    from recsim_mnar.envs.platform_vector import CampaignsVectorEnv
     from recsim_mnar.envs.recording import record, record_vector
     from recsim_mnar.envs.slates import (
         PurchasesEnv,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from recsim_mnar.envs.wrappers import RecordLog, RecordVectorLog
 
 _DEFINED_IN = {
-    "CampaignsVectorEnv": "platform_vector",
     "PurchasesEnv": "slates",
     "PurchasesVectorEnv": "slates",
     "RecordLog": "wrappers",
@@ -206,14 +204,13 @@ def campaigns_vector_env(
         preset: as :func:`campaigns_env`.
         world: as :func:`campaigns_env`.
         **options: ``max_episode_steps`` and ``autoreset_mode`` of
-            :class:`recsim_mnar.envs.platform_vector.CampaignsVectorEnv`, or parameters of the world.
+            :class:`CampaignsVectorEnv`, or parameters of the world.
     """
     keywords = split_vector_kwargs(options)
     return _platform_vector_env(world_of("campaigns", preset, options, world), num_envs, keywords)
 
 
 def _platform_vector_env(world: World, num_envs: int, keywords: dict[str, Any]) -> CampaignsVectorEnv:
-    from recsim_mnar.envs.platform_vector import CampaignsVectorEnv
 
     for name in ("observation", "info_size"):
         if name in keywords:

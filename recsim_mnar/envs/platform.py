@@ -1,14 +1,26 @@
-"""The campaign environment: a whole platform, on which one step is a campaign."""
+"""The campaign environments: a whole platform, on which one step is a campaign, and several of them side by side."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.validation import as_numbers, checked_options, reset_seed
+from recsim_mnar.envs.validation import (
+    as_numbers,
+    check_ready,
+    checked_count,
+    checked_mode,
+    checked_options,
+    listed_seeds,
+    reset_mask,
+    reset_seed,
+)
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import derive_seed
 
@@ -46,8 +58,8 @@ class CampaignsEnv(gym.Env[Observation, NDArray[np.float32]]):
         self.observation_space = gym.spaces.Box(0.0, 1.0, (world.n_items + 1,), np.float32)
         self.action_space = gym.spaces.Box(0.0, 1.0, (world.n_items,), np.float32)
         self._platform: Platform | None = None
-        self._seed: int | None = None
-        self._episode = 0
+        self._seed = -1  # none yet
+        self._next = [0]
         self._waiting = False
 
     @property
@@ -70,20 +82,19 @@ class CampaignsEnv(gym.Env[Observation, NDArray[np.float32]]):
         checked_options(options, ())
         seed = reset_seed(seed)
         super().reset(seed=seed)
-        if seed is not None or self._seed is None:
-            self._seed = int(self.np_random.integers(2**63)) if seed is None else seed
-            self._episode = 0
-        else:
-            self._episode += 1
-        return self.open(self._seed, self._episode)
-
-    def open(self, seed: int, episode: int) -> tuple[Observation, dict[str, Any]]:
-        """Open platform number ``episode`` of a seed, as that many calls of :meth:`reset` after its first one do."""
-        current = seed if episode == 0 else derive_seed(seed, f"platform/{episode}")
+        if seed is not None or self._seed < 0:
+            self.seat(int(self.np_random.integers(2**63)) if seed is None else seed, [0])
+        episode = self._next[0]
+        self._next[0] += 1
+        current = self._seed if episode == 0 else derive_seed(self._seed, f"platform/{episode}")
         self._platform = self.world.open_platform(current)
         self._platform.advance(self.world.params.first_campaign)
         self._waiting = True
         return self._observe(), self._info()
+
+    def seat(self, seed: int, next_episode: list[int]) -> None:
+        """Open platforms of this seed from here on; environments that share the number of the next share them out."""
+        self._seed, self._next = seed, next_episode
 
     def step(self, action: NDArray[np.float32]) -> Step:
         """A campaign whose lists are drawn by these weights; then the platform lives on until the next one."""
@@ -127,3 +138,73 @@ class CampaignsEnv(gym.Env[Observation, NDArray[np.float32]]):
     def _info(self) -> dict[str, Any]:
         platform = self.platform
         return {"day": platform.day, "campaign": len(platform.campaigns), "users": len(platform.present())}
+
+
+class CampaignsVectorEnv(gym.vector.SyncVectorEnv):
+    """Lanes of platforms; see :class:`recsim_mnar.envs.CampaignsEnv` for what a lane does.
+
+    With one seed, lane i opens platform number i of it (those that a single environment meets at its resets), and a
+    lane that ends takes the next one that no lane has opened. With a list of seeds every lane opens the platforms of
+    its own seed. ``infos`` hold arrays with one entry per lane, and a mask under the same key with ``_`` before it.
+
+    Args:
+        world: the model.
+        num_envs: number of platforms.
+        max_episode_steps: truncate an episode after so many campaigns.
+        autoreset_mode: NEXT_STEP (default), SAME_STEP or DISABLED, as the enum or its value.
+    """
+
+    def __init__(
+        self,
+        world: CampaignsWorld,
+        num_envs: int = 1,
+        *,
+        max_episode_steps: int | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    ) -> None:
+        num_envs = checked_count("num_envs", num_envs)
+        if max_episode_steps is not None:
+            max_episode_steps = checked_count("max_episode_steps", max_episode_steps)
+        self.world, self.max_episode_steps = world, max_episode_steps
+        lane = functools.partial(_lane, world, max_episode_steps)
+        super().__init__([lane] * num_envs, autoreset_mode=checked_mode(autoreset_mode))
+        self._lanes = cast("list[CampaignsEnv]", [env.unwrapped for env in self.envs])
+        self._seeded = False
+
+    @property
+    def platforms(self) -> list[Any]:
+        """The platform of each lane, with its truth; for what judges, never for what acts."""
+        return [lane.platform for lane in self._lanes]
+
+    def reset(
+        self, *, seed: int | Iterable[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Every lane, or those in ``options["reset_mask"]``, opens its next platform."""
+        options = checked_options(options, ("reset_mask",))
+        mask = reset_mask(options.get("reset_mask"), self.num_envs, whole=not self._seeded)
+        which = np.flatnonzero(mask).tolist()
+        own = listed_seeds(seed, which, self.num_envs, seeded=self._seeded)
+        if own is not None:
+            for lane, of_lane in own.items():
+                self._lanes[lane].seat(of_lane, [0])
+        elif reset_seed(seed) is not None or not self._seeded:
+            single, shared = reset_seed(seed), [0]
+            drawn = int(self._lanes[0].np_random.integers(2**63)) if single is None else single
+            for lane in which:
+                self._lanes[lane].seat(drawn, shared)
+        self._seeded = True
+        return super().reset(options={"reset_mask": mask})
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """A campaign on every platform; in NEXT_STEP mode, a lane that has ended opens its next one instead."""
+        weights = as_numbers(actions, "weights")
+        if weights.shape != self.action_space.shape:
+            raise UserError(f"weights must have shape {self.action_space.shape}, got {weights.shape}")
+        check_ready(self.autoreset_mode, self._autoreset_envs if self._seeded else None)
+        observations, rewards, terminated, truncated, infos = super().step(weights)
+        return observations, rewards, terminated, truncated & ~terminated, infos
+
+
+def _lane(world: CampaignsWorld, max_episode_steps: int | None) -> gym.Env[Any, Any]:
+    env = CampaignsEnv(world)
+    return env if max_episode_steps is None else gym.wrappers.TimeLimit(env, max_episode_steps)

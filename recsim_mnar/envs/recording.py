@@ -35,20 +35,7 @@ def record(env: gym.Env[Any, Any], policy: Any, n_users: int, seed: int) -> Log:
         n_users: how many.
         seed: of the users and of the policy's uniforms.
     """
-    recorder = _Recorder(env, policy, n_users, seed)
-    _observation, info = env.reset(seed=seed)
-    while True:
-        recorder.arrive(info)
-        ended = int(info["user"]) >= n_users
-        while not ended:
-            actions = recorder.decide([info])
-            _observation, reward, terminated, truncated, after = env.step(actions[0])
-            ended = terminated or truncated
-            recorder.answer([info], [after], np.array([float(reward)]), np.array([ended]))
-            info = after
-        if recorder.all_met:
-            return recorder.log()
-        _observation, info = env.reset()
+    return recorded(env, Recorder(env, policy, n_users, seed), n_users, seed)
 
 
 def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Any, n_users: int, seed: int) -> Log:
@@ -63,23 +50,35 @@ def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Any, n_users
     mode = env.metadata.get("autoreset_mode")
     if mode is not AutoresetMode.NEXT_STEP:
         raise UserError(f"record_vector steps environments whose autoreset_mode is NextStep, this one's is {mode}")
-    recorder = _Recorder(env, policy, n_users, seed)
-    _observation, infos = env.reset(seed=seed)
-    latest = [lane_info(infos, lane) for lane in range(env.num_envs)]
+    return recorded(env, Recorder(env, policy, n_users, seed), n_users, seed)
+
+
+def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
+    """The log of users 0 .. n_users - 1 of a seed, of whatever environment: single, or vector in NEXT_STEP mode.
+
+    Args:
+        env: stepped until all of them were met.
+        recorder: that is given who arrives, decides, and is given the answers: a :class:`Recorder`, or one of slates.
+        n_users: how many.
+        seed: of the users.
+    """
+    lanes = env if isinstance(env, gym.vector.VectorEnv) else _OneLane(env)
+    _observation, infos = lanes.reset(seed=seed)
+    latest = [lane_info(infos, lane) for lane in range(lanes.num_envs)]
     for info in latest:
         recorder.arrive(info)
-    ended = np.zeros(env.num_envs, np.bool_)
-    # A lane that meets a user beyond the last is shown item 0 until the others are done; nobody is told of it.
+    ended = np.zeros(lanes.num_envs, np.bool_)
+    # A lane that meets a user beyond the last is shown item 0 until the others are done; nobody learns of it.
     while True:
         awake = [lane for lane in np.flatnonzero(~ended).tolist() if int(latest[lane]["user"]) < n_users]
-        if not awake and recorder.all_met:
+        if not awake and max(recorder.builder.users) >= n_users - 1:
             return recorder.log()
         awake.sort(key=lambda lane: int(latest[lane]["user"]))
-        actions = np.zeros(env.num_envs, np.int64)
+        actions = np.zeros((lanes.num_envs, *recorder.shape), np.int64)
         if awake:
             actions[awake] = recorder.decide([latest[lane] for lane in awake])
-        _observation, rewards, terminated, truncated, infos = env.step(actions)
-        after = [lane_info(infos, lane) for lane in range(env.num_envs)]
+        _observation, rewards, terminated, truncated, infos = lanes.step(actions)
+        after = [lane_info(infos, lane) for lane in range(lanes.num_envs)]
         over = terminated | truncated
         if awake:
             before, came = [latest[lane] for lane in awake], [after[lane] for lane in awake]
@@ -89,7 +88,34 @@ def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Any, n_users
         latest, ended = after, over
 
 
-class _Recorder:
+class _OneLane:
+    """A single environment, stepped as a vector environment of one lane in NEXT_STEP mode."""
+
+    num_envs = 1
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        self._env, self._ended = env, False
+
+    def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
+        """The next user."""
+        observation, info = self._env.reset(seed=seed)
+        return observation, _of_one(info)
+
+    def step(self, actions: NDArray[np.int64]) -> tuple[Any, Any, NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """A step, or a reset where the last one was the end."""
+        if self._ended:
+            (observation, info), reward, terminated, truncated = self._env.reset(), 0.0, False, False
+        else:
+            observation, reward, terminated, truncated, info = self._env.step(actions[0])  # type: ignore[assignment]
+        self._ended = terminated or truncated
+        return observation, np.array([reward]), np.array([terminated]), np.array([truncated]), _of_one(info)
+
+
+def _of_one(info: dict[str, Any]) -> dict[str, Any]:
+    return {key: [value] for key, value in info.items()} | {f"_{key}": [True] for key in info}
+
+
+class Recorder:
     """One policy among the users of an environment, asked and told in rounds, and what is written down of it.
 
     Args:
@@ -98,6 +124,8 @@ class _Recorder:
         n_users: users whom it meets.
         seed: of its uniforms.
     """
+
+    shape = ()
 
     def __init__(self, env: Any, policy: Any, n_users: int, seed: int) -> None:
         original = as_policy(policy)
@@ -109,20 +137,15 @@ class _Recorder:
         learning = learning_of(self.policy)
         self._learns, self._online = learning != "nothing", learning == "all users"
         self._lanes = getattr(env, "num_envs", 1)
-        self._builder = LogBuilder()
-        self._builder.round = 0 if self._online else None
+        self.builder = LogBuilder()
+        self.builder.round = 0 if self._online else None
         self._n_decisions: dict[int, int] = {}
         self._arrived: list[dict[str, Any]] = []
         self._gone: list[int] = []
 
-    @property
-    def all_met(self) -> bool:
-        """Whether nobody is left to arrive."""
-        return max(self._builder.users) >= self.n_users - 1
-
     def arrive(self, info: dict[str, Any]) -> None:
         """Somebody came, after others who left without a decision; they are told of before the next decision."""
-        self._builder.begin(info)
+        self.builder.begin(info)
         left = [one for one in info.get("skipped") or () if int(one["user"]) < self.n_users]
         # Users who left without a trace in the log are not met, so that the log tells all that a policy was told.
         self._arrived += [one for one in left if len(events_of(one, "views"))]
@@ -151,22 +174,22 @@ class _Recorder:
         decided = zip(users, self._actions.tolist(), self._propensities.tolist(), rewards.tolist(), strict=True)
         for (user, action, propensity, reward), info, came in zip(decided, before, after, strict=True):
             step = int(info["step"])
-            self._builder.decide(user, step, float(info["time"]), action, propensity, reward)
-            self._builder.browse(user, step + 1, came)
+            self.builder.decide(user, step, float(info["time"]), action, propensity, reward)
+            self.builder.browse(user, step + 1, came)
             self._n_decisions[user] += 1
         if self._learns:
             self.policy.learn(self._users, self._actions, rewards, self._propensities)
         self._observe(users, after)
         self._gone += self._users[ended].tolist()
         self._forget()
-        if self._builder.round is not None:
-            self._builder.round += 1
+        if self.builder.round is not None:
+            self.builder.round += 1
 
     def log(self) -> Log:
         """All of it, once those who came last are told of."""
         self._admit()
         self._forget()
-        log = self._builder.log(self.n_users)
+        log = self.builder.log(self.n_users)
         if self.world is None:
             return log
         told = {**provenance(self.world, self.policy, self.n_users, self.seed), "policy": self._described}

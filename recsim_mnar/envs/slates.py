@@ -11,11 +11,13 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from recsim_mnar.envs.fixed_info import fixed
-from recsim_mnar.envs.log_builder import LogBuilder, events_of, lane_info
+from recsim_mnar.envs.log_builder import LogBuilder, events_of
 from recsim_mnar.envs.observing import observer
+from recsim_mnar.envs.recording import recorded
 from recsim_mnar.envs.user_queue import UserQueue, organic_rows
 from recsim_mnar.envs.validation import (
     as_array,
+    check_ready,
     checked_count,
     checked_options,
     first_user,
@@ -186,7 +188,7 @@ class PurchasesVectorEnv(WorldVectorEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
 
     def _checked(self, actions: Array) -> Array:
-        self._check_ready()
+        check_ready(self.autoreset_mode, self._ended if self._seeded else None)
         return _sized(actions, self.num_envs, self.world)
 
     def _earned(self, transition: Transition) -> NDArray[np.float64]:
@@ -221,65 +223,39 @@ def record_slates(env: gym.Env[Any, Any], policy: SlatePolicy, n_users: int, see
         n_users: how many.
         seed: of the users and of the slates.
     """
-    recorder = _Recorder(policy.fresh(), seed)
-    _observation, info = env.reset(seed=seed)
-    for met in range(n_users):
-        recorder.begin([info])
-        over = False
-        while not over:
-            slates = recorder.decide([info])
-            _observation, _reward, terminated, truncated, after = env.step(slates[0])
-            recorder.after([info], [after], slates)
-            info, over = after, terminated or truncated
-        if met + 1 < n_users:
-            _observation, info = env.reset()
-    return recorder.builder.log(n_users)
+    return recorded(env, _SlateRecorder(policy.fresh(), n_users, seed), n_users, seed)
 
 
 def record_slates_vector(env: PurchasesVectorEnv, policy: SlatePolicy, n_users: int, seed: int) -> Log:
     """:func:`record_slates` through a vector environment in NEXT_STEP mode: the same log, for any number of lanes."""
-    recorder = _Recorder(policy.fresh(), seed)
-    _observation, infos = env.reset(seed=seed)
-    latest = [lane_info(infos, lane) for lane in range(env.num_envs)]
-    recorder.begin(latest)
-    ended = np.zeros(env.num_envs, np.bool_)
-    while any(not over and info["user"] < n_users for info, over in zip(latest, ended, strict=True)) or (
-        max(recorder.builder.users) < n_users - 1
-    ):
-        acting = np.flatnonzero(~ended)
-        slates = np.zeros((env.num_envs, policy.params.slate_size), np.int64)
-        if len(acting):
-            slates[acting] = recorder.decide([latest[lane] for lane in acting])
-        _observation, _rewards, terminated, truncated, infos = env.step(slates)
-        after = [lane_info(infos, lane) for lane in range(env.num_envs)]
-        if len(acting):
-            recorder.after([latest[lane] for lane in acting], [after[lane] for lane in acting], slates[acting])
-        recorder.begin([after[lane] for lane in np.flatnonzero(ended)])
-        latest, ended = after, terminated | truncated
-    return recorder.builder.log(n_users)
+    return recorded(env, _SlateRecorder(policy.fresh(), n_users, seed), n_users, seed)
 
 
-class _Recorder:
+class _SlateRecorder:
     """Decides for users, and writes down what came of it."""
 
-    def __init__(self, policy: SlatePolicy, seed: int) -> None:
-        self.policy, self.seed, self.builder = policy, seed, LogBuilder()
+    def __init__(self, policy: SlatePolicy, n_users: int, seed: int) -> None:
+        self.policy, self.seed, self.builder, self._n_users = policy, seed, LogBuilder(), n_users
+        self.shape = (policy.params.slate_size,)
 
-    def begin(self, infos: list[dict[str, Any]]) -> None:
-        for info in infos:
-            self.builder.begin(info)
-            self.policy.reset(np.array([info["user"]]))
+    def arrive(self, info: dict[str, Any]) -> None:
+        self.builder.begin(info)
+        self.policy.reset(np.array([info["user"]]))
+
+    def log(self) -> Log:
+        return self.builder.log(self._n_users)
 
     def decide(self, infos: list[dict[str, Any]]) -> NDArray[np.int64]:
         users, periods = np.array([i["user"] for i in infos]), np.array([i["time"] for i in infos]).astype(np.int64)
-        slates = np.empty((len(users), self.policy.params.slate_size), np.int64)
+        self.slates = slates = np.empty((len(users), *self.shape), np.int64)
         self.probability = np.empty(slates.shape)
         for period in np.unique(periods):
             rows = periods == period
             slates[rows], self.probability[rows] = self.policy.slates(self.seed, users[rows], int(period))
         return slates
 
-    def after(self, before: list[dict[str, Any]], after: list[dict[str, Any]], slates: NDArray[np.int64]) -> None:
+    def answer(self, before: list[dict[str, Any]], after: list[dict[str, Any]], *_: Any) -> None:
+        slates = self.slates
         for j, (info, came) in enumerate(zip(before, after, strict=True)):
             user, step, time = int(info["user"]), int(info["step"]), float(info["time"])
             bought = set(events_of(came, "bought"))

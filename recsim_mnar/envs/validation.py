@@ -153,6 +153,38 @@ def reset_seed(seed: Any) -> int | None:
     return check_seed(seed)
 
 
+def listed_seeds(seed: Any, which: Collection[int], num_envs: int, *, seeded: bool) -> dict[int, int] | None:
+    """Seeds by lane, where lanes are given seeds of their own; None where all are given one, or none.
+
+    Args:
+        seed: as handed to ``reset``.
+        which: lanes that are reset.
+        num_envs: number of lanes.
+        seeded: whether every lane has a seed already, which it keeps where the list says None.
+
+    Raises:
+        UserError: another number of seeds than lanes, or a lane would be left without one.
+    """
+    if not (isinstance(seed, (list, tuple)) or (isinstance(seed, np.ndarray) and seed.ndim)):
+        return None
+    seeds = [reset_seed(one) for one in seed]
+    if len(seeds) != num_envs:
+        raise UserError(f"a list of seeds must have one for each of {num_envs} lanes, got {len(seeds)}")
+    given = {int(lane): own for lane in which if (own := seeds[lane]) is not None}
+    if len(given) < len(which) and not seeded:
+        raise UserError("a list of seeds with None in it needs an earlier reset with a seed for those lanes")
+    return given
+
+
+def check_ready(mode: AutoresetMode, ended: NDArray[np.bool_] | None) -> None:
+    """Raise ResetNeeded where a step comes before a reset: of all lanes (``ended`` is None) or of one that ended."""
+    if ended is None:
+        raise gym.error.ResetNeeded("call reset() before step()")
+    if mode is AutoresetMode.DISABLED and ended.any():
+        lane = int(np.flatnonzero(ended)[0])
+        raise gym.error.ResetNeeded(f"lane {lane} has ended: reset it with options={{'reset_mask': ...}}")
+
+
 def first_user(options: dict[str, Any]) -> int | None:
     """The user that ``options`` names, if any."""
     user = options.get("user")

@@ -16,10 +16,12 @@ from recsim_mnar.envs.observing import observer
 from recsim_mnar.envs.user_queue import UserQueue, organic_rows, rewards_of
 from recsim_mnar.envs.validation import (
     as_array,
+    check_ready,
     checked_count,
     checked_mode,
     checked_options,
     first_user,
+    listed_seeds,
     reset_mask,
     reset_seed,
 )
@@ -147,32 +149,18 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
     # ---------------------------------------------------------------------------------------------------------- inside
 
     def _seat(self, which: NDArray[np.int64], seed: Any, user: int | None) -> None:
-        if isinstance(seed, (list, tuple)) or (isinstance(seed, np.ndarray) and seed.ndim):
-            seeds = [reset_seed(one) for one in seed]
-            if len(seeds) != self.num_envs:
-                raise UserError(f"a list of seeds must have one for each of {self.num_envs} lanes, got {len(seeds)}")
-            given = {int(lane): own for lane in which if (own := seeds[lane]) is not None}
-            for lane, own in given.items():
-                self._queue.assign(np.array([lane]), [own], user or 0)
-            if len(given) == len(which) or self._seeded:
-                self._seeded = True
-                return
-            raise UserError("a list of seeds with None in it needs an earlier reset with a seed for those lanes")
-        seed = reset_seed(seed)
-        if seed is not None or not self._seeded:
-            super().reset(seed=seed)
-            self._seed = int(self.np_random.integers(2**63)) if seed is None else seed
-            self._queue.assign(which, [self._seed], user or 0)
-            self._seeded = True
+        own = listed_seeds(seed, which.tolist(), self.num_envs, seeded=self._seeded)
+        if own is not None:
+            for lane, of_lane in own.items():
+                self._queue.assign(np.array([lane]), [of_lane], user or 0)
+        elif reset_seed(seed) is not None or not self._seeded:
+            single = reset_seed(seed)
+            super().reset(seed=single)
+            drawn = int(self.np_random.integers(2**63)) if single is None else single
+            self._queue.assign(which, [drawn], user or 0)
         elif user is not None:
             self._queue.move(which, user)
-
-    def _check_ready(self) -> None:
-        if not self._seeded:
-            raise gym.error.ResetNeeded("call reset() before step()")
-        if self.autoreset_mode is AutoresetMode.DISABLED and self._ended.any():
-            lane = int(np.flatnonzero(self._ended)[0])
-            raise gym.error.ResetNeeded(f"lane {lane} has ended: reset it with options={{'reset_mask': ...}}")
+        self._seeded = True
 
     def _checked(self, actions: Array) -> Array:
         """(n,) actions that can be taken; those of lanes that have ended may be any."""
@@ -181,7 +169,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
             raise UserError(f"actions must have shape ({self.num_envs},), got {chosen.shape}")
         if not np.issubdtype(chosen.dtype, np.integer):
             raise UserError(f"actions must be integers, got {chosen.dtype}")
-        self._check_ready()
+        check_ready(self.autoreset_mode, self._ended if self._seeded else None)
         if chosen.min() < 0 or chosen.max() >= self.world.n_items:
             outside = ((chosen < 0) | (chosen >= self.world.n_items)) & ~self._ended
             if outside.any():
