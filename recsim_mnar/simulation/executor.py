@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.plugins import own_folder
@@ -52,6 +53,13 @@ def user_shards(first_user: int, n_users: int, size: int | None = None) -> Itera
     size = SHARD_USERS if size is None else size
     for first in range(first_user, last, size):
         yield first, min(size, last - first)
+
+
+def together(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """The rows of parts one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 class Carried(Generic[T]):

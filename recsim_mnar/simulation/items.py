@@ -20,7 +20,7 @@ from recsim_mnar.policies.door import as_policy, has_fixed_distribution, learnin
 from recsim_mnar.policies.slates import SlatePolicy, as_slate_policy
 from recsim_mnar.progress import counted
 from recsim_mnar.rng import check_seed, policy_uniforms
-from recsim_mnar.simulation.executor import SHARD_USERS, carrying, checked_users, run_in_order, user_shards
+from recsim_mnar.simulation.executor import SHARD_USERS, carrying, checked_users, run_in_order, together, user_shards
 from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, Transition, World
 from recsim_mnar.worlds.checks import as_world, decision_world
 from recsim_mnar.worlds.lanes import Lanes
@@ -236,13 +236,6 @@ def simulate_shard(
     driven = drive(world, acting, lanes, seed, first_user, n_users, in_runs=policy.batches_decisions)
     moments = [transition.columns for transitions, _ in driven for transition in transitions]
     return in_user_order(together(moments), first_user, n_users)
-
-
-def together(parts: list[Columns]) -> Columns:
-    """The rows of parts one after another."""
-    if len(parts) == 1:
-        return parts[0]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:

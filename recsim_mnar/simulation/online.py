@@ -14,6 +14,7 @@ from recsim_mnar.policies import registry
 from recsim_mnar.policies.answers import Acting
 from recsim_mnar.policies.base import Policy
 from recsim_mnar.policies.door import as_policy, learning_of
+from recsim_mnar.simulation.executor import together
 from recsim_mnar.simulation.items import (
     Columns,
     checked_run,
@@ -21,7 +22,6 @@ from recsim_mnar.simulation.items import (
     drive,
     in_user_order,
     provenance,
-    together,
 )
 from recsim_mnar.worlds.checks import decision_world
 

@@ -15,7 +15,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policies.slates import as_slate_policy, draw
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import RunFolder
-from recsim_mnar.simulation.items import together
+from recsim_mnar.simulation.executor import together
 
 if TYPE_CHECKING:
     from recsim_mnar.worlds.base import ExposureWorld
