@@ -69,7 +69,7 @@ def main(given: list[str] | None = None) -> int:
         errors[name] = best
     lines = ["## HL on Coat", "", "MAE is of the medians of the predicted ratings; beside it that of their means.", ""]
     head = ["model", "d", "MSE", "MAE", "MAE of means", "iterations", "converged", "bound never falls"]
-    lines += ["| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]]
+    lines += parts.table(head, rows)
     lines += ["", "Best on the test set for each metric, as in the paper:", ""]
     head = ["method", "MSE", "published", "MAE", "published", "MF-IPS against it: t (p), MSE", "t (p), MAE"]
     table, checks = [], {}
@@ -89,9 +89,7 @@ def main(given: list[str] | None = None) -> int:
                 same = (a < b) == (told[metric] < PUBLISHED["coat"]["MF-Naive"][metric])
                 checks[f"{name} and MF-Naive in the published order by {metric.upper()}: {a:.4f}, {b:.4f}"] = bool(same)
         table.append(cells)
-    lines += ["| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *table]]
-    lines += ["", "```", *(f"{'PASS ' if ok else 'short'} {text}" for text, ok in checks.items()), "```"]
-    lines.append(f"\n{sum(checks.values())} of {len(checks)} checks pass.")
+    lines += [*parts.table(head, table), "", *parts.verdicts(checks)]
     told = [
         {"model": row[0], "d": row[1], "mse": float(row[2]), "mae": float(row[3]), "mae of means": float(row[4]),
          "iterations": int(row[5]), "converged": row[6] == "yes"}

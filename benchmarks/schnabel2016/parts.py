@@ -11,9 +11,13 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
 import _study
+from _study import check_lines, table
+
+__all__ = ["folder", "read", "table", "verdicts", "write"]
 
 HERE = Path(__file__).resolve().parent
 ORDER = ("table1", "figure2", "figure6", "figure10", "table2", "hl", "propensities", "yahoo_shaped", "sessions")
+"""Of results.md; the last two were made once, as README.md says."""
 QUICK = Path("runs/schnabel2016-quick")
 
 
@@ -43,3 +47,8 @@ def _texts(out: Path) -> dict[str, str]:
     path = out / "results.md"
     pieces = re.split(r"^<!-- (\w+) -->$", path.read_text() if path.exists() else "", flags=re.MULTILINE)
     return {name: text.strip() for name, text in zip(pieces[1::2], pieces[2::2], strict=True)}
+
+
+def verdicts(checks: dict[str, bool]) -> list[str]:
+    """Each check, PASS or short, and how many pass."""
+    return [*check_lines(checks), f"\n{sum(checks.values())} of {len(checks)} checks pass."]

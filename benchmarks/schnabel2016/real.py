@@ -1,20 +1,14 @@
-"""Table 2: Coat and Yahoo! R3.
-
-    python benchmarks/schnabel2016/real.py --coat DIR [--yahoo DIR] [--out DIR] [--workers N] [--without-hl] [--again]
-        [--quick]
+"""Table 2: Coat and Yahoo! R3 (``run.py table2``).
 
 All but HL is chosen by cross-validation on the training file alone and written to ``work/table2.NAME.chosen.json``
 before the test file is read. Naive Bayes propensities need ratings of random items: 5 % of the test set, as in the
 paper, which are then left out of that row's test. HL's setting is the best on the test set, as in the paper.
---again fits the forms that results.json names as chosen, without choosing.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
-import sys
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -69,9 +63,8 @@ QUICK = Settings(
 
 
 def main(
-    coat: Path | None, yahoo: Path | None, out: Path | None, quick: bool = False, workers: int = 2, hl: bool = True,
-    again: bool = False,
-) -> bool:  # fmt: skip
+    coat: Path | None, yahoo: Path | None, out: Path | None, quick: bool = False, workers: int = 2, hl: bool = True
+) -> bool:
     """Make the table; whether all that must hold does.
 
     Raises:
@@ -85,8 +78,7 @@ def main(
     result: dict[str, Any] = {"settings": asdict(settings), "data": {}, "checks": {}}
     for name, folder in (("coat", coat), ("yahoo", yahoo)):
         if folder is not None:
-            before = parts.read(out)["table2"]["data"][name] if again else None
-            result["data"][name] = study(name, folder, settings, out, workers, before)
+            result["data"][name] = study(name, folder, settings, out, workers)
     if coat is not None:
         result["checks"] = real_table.check_coat(result["data"]["coat"])
     if yahoo is not None:
@@ -97,10 +89,8 @@ def main(
     return all(result["checks"].values())
 
 
-def study(
-    name: str, folder: Path, settings: Settings, out: Path, n_workers: int, before: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """Everything of one data set; what ``before`` has chosen is not chosen again."""
+def study(name: str, folder: Path, settings: Settings, out: Path, n_workers: int) -> dict[str, Any]:
+    """Everything of one data set."""
     blind = LOADERS[name](folder, with_test=False)
     began = time.perf_counter()
     p, notes = known_propensities(blind, settings)
@@ -111,9 +101,7 @@ def study(
     path, run_config = out / "work" / f"table2.{name}.chosen.json", of_what(problem, settings)
     method = "MF-IPS, naive Bayes" if p else "MF-IPS"
     with Workers(problem, n_workers) as workers:
-        if before is not None:
-            chosen, seconds = {k: v for k, v in before["chosen"].items() if k != method}, before["seconds"]
-        elif path.exists() and (kept := json.loads(path.read_text())).get("of") == run_config:
+        if path.exists() and (kept := json.loads(path.read_text())).get("of") == run_config:
             chosen, seconds = kept["chosen"], kept["seconds"]
             print(f"kept: {path}")
         else:
@@ -128,9 +116,8 @@ def study(
     bayes = propensity.naive_bayes(data.train, sample.values).of(data.train.values)
     with Workers(replace(problem, propensities={"naive Bayes": bayes}), n_workers) as workers:
         began = time.perf_counter()
-        found = before["chosen"][method] if before else factorisations(workers, "naive Bayes", settings)
-        if not before:
-            seconds["naive Bayes"] = time.perf_counter() - began
+        found = factorisations(workers, "naive Bayes", settings)
+        seconds["naive Bayes"] = time.perf_counter() - began
         rows[method] = fitted(workers, found, rest, settings.starts)
         if not p:
             rows["MF-Naive"] = replace(rows["MF-Naive"], test=rest)
@@ -322,22 +309,3 @@ def kept_hl(job: tuple[Ratings, dict[str, Any], int, Path]) -> tuple[np.ndarray,
         )  # fmt: skip
     (path.parent / f"{path.name}.part").replace(path)
     return means, medians, bounds, converged
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--coat", type=Path, help="folder of the Coat study")
-    parser.add_argument("--yahoo", type=Path, help="folder of Yahoo! R3")
-    parser.add_argument("--out", type=Path, help="default: this folder; --quick: runs/schnabel2016-quick")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--without-hl", action="store_true", help="leave out HL, which hl.py fits alone")
-    parser.add_argument("--again", action="store_true", help="fit what results.json has chosen, without choosing")
-    parser.add_argument("--quick", action="store_true", help="a check that it runs")
-    given = parser.parse_args()
-    try:
-        out, hl = given.out, not given.without_hl
-        passed = main(given.coat, given.yahoo, out, given.quick, given.workers, hl, given.again)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    sys.exit(0 if passed or given.quick else 1)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from parts import table, verdicts
 
 from recsim_mnar.datasets.rating_studies import RatingStudy
 from recsim_mnar.log.ratings import Ratings
@@ -197,34 +198,28 @@ def check_yahoo(found: dict[str, Any]) -> dict[str, bool]:
     return {text: bool(ok) for text, ok in out.items()}
 
 
+HEAD = ["", "MSE", "without overlap", "published", "MAE", "without overlap", "published", "cross-validated MSE, MAE"]
+
+
 def markdown(result: dict[str, Any]) -> str:
     """The table, its notes and checks."""
     lines = ["## Table 2", ""]
     for name, found in result["data"].items():
-        lines += [
-            f"### {name}", "",
-            "| | MSE | without overlap | published | MAE | without overlap | published "
-            "| cross-validated MSE, MAE | chosen |",
-            "|---|---|---|---|---|---|---|---|---|",
-        ]  # fmt: skip
-        for method, row in found["rows"].items():
-            # The paper learns Coat's propensities: its row is beside each of ours.
-            told = PUBLISHED[name].get("MF-IPS" if method in OTHER_PROPENSITIES else method, {})
-            fits = row.get("fits", {"made": 0, "converged": 0})
-            short = fits["made"] - fits["converged"]
-            released = ", released propensities" if name == "coat" and method == "MF-IPS" else ""
-            cells = [method + released + (f" (**{short} of {fits['made']} fits not converged**)" if short else "")]
-            for metric in POWERS:
-                x = row[metric]
-                cells += [f"{x['mean']:.4f} [{x['low']:.3f}, {x['high']:.3f}]", f"{x['without_overlap']:.4f}"]
-                cells.append(f"{told[metric]:.3f}" if told else "")
-            scores = [f"{row[m]['cross_validated']:.4f}" for m in POWERS if "cross_validated" in row[m]]
-            cells.append(", ".join(scores))
-            cells.append("; ".join(f"{loss}: {text}" for loss, text in row["chosen"].items()))
-            lines.append("| " + " | ".join(cells) + " |")
-        lines += ["", *[f"- {note}" for note in found["notes"]], ""]
-    if result["checks"]:
-        checks = result["checks"]
-        lines += ["```", *[f"{'PASS ' if ok else 'short'} {text}" for text, ok in checks.items()], "```"]
-        lines.append(f"\n{sum(checks.values())} of {len(checks)} checks pass.")
-    return "\n".join(lines)
+        rows = [_cells(name, method, row) for method, row in found["rows"].items()]
+        lines += [f"### {name}", "", *table([*HEAD, "chosen"], rows), "", *(f"- {note}" for note in found["notes"]), ""]
+    return "\n".join([*lines, *(verdicts(result["checks"]) if result["checks"] else [])])
+
+
+def _cells(name: str, method: str, row: dict[str, Any]) -> list[str]:
+    # The paper learns Coat's propensities: its row is next to each of ours.
+    told = PUBLISHED[name].get("MF-IPS" if method in OTHER_PROPENSITIES else method, {})
+    fits = row.get("fits", {"made": 0, "converged": 0})
+    short = fits["made"] - fits["converged"]
+    released = ", released propensities" if name == "coat" and method == "MF-IPS" else ""
+    cells = [method + released + (f" (**{short} of {fits['made']} fits not converged**)" if short else "")]
+    for metric in POWERS:
+        x = row[metric]
+        cells += [f"{x['mean']:.4f} [{x['low']:.3f}, {x['high']:.3f}]", f"{x['without_overlap']:.4f}"]
+        cells.append(f"{told[metric]:.3f}" if told else "")
+    scores = [f"{row[m]['cross_validated']:.4f}" for m in POWERS if "cross_validated" in row[m]]
+    return [*cells, ", ".join(scores), "; ".join(f"{loss}: {text}" for loss, text in row["chosen"].items())]

@@ -5,7 +5,7 @@
     python benchmarks/schnabel2016/run.py all --ml100k FILE --coat DIR [--yahoo DIR]
 
 Each part prints a table and its checks (PASS or short), and writes them to ``results.json``, ``results.md`` and, for
-figures, ``PART.png`` under --out. A part made with the same settings is kept when the run resumes, as is what table2
+figure2, ``figure2.png`` under --out. A part made with the same settings is kept when the run resumes, as is what table2
 chose; figure6 also keeps its finished points (``work/``). --fresh makes all anew. --quick runs a small slice of each
 part, without a file on made-up ratings; its numbers are not the paper's, and no check of it fails the run.
 """
@@ -17,11 +17,14 @@ import json
 import sys
 import time
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import learning
 import parts
+import real
+import semi_synthetic as semi
+import tables
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.runs.files import write_json
@@ -72,26 +75,23 @@ def run_part(part: str, arguments: argparse.Namespace) -> bool:
     """One part; whether all its checks pass."""
     out = parts.folder(arguments.out, arguments.quick)
     if part == "table2":
-        import real
-
         if arguments.fresh:
             for chosen in (out / "work").glob("table2.*.chosen.json"):
                 chosen.unlink()
         return bool(real.main(arguments.coat, arguments.yahoo, out, arguments.quick, hl=not arguments.without_hl))
-    import tables
-
     settings = settings_of(arguments, part)
     result = {} if arguments.fresh or arguments.quick else parts.read(out).get(part, {})
     if result.get("settings") == settings:
         print(f"{part}: kept from {out / 'results.json'}")
     else:
         began = time.process_time()
-        result = {"settings": settings, **MAKERS[part](arguments, settings, out / "work")}
+        result = {"settings": settings, **made(part, arguments, settings, out / "work")}
         result["checks"] = {text: bool(ok) for text, ok in result["checks"].items()}
         result["seconds"] = round(time.process_time() - began, 1)
     text = tables.TEXTS[part](result)
     parts.write(out, part, result, text)
-    tables.draw(part, result, out / f"{part}.png")
+    if part == "figure2":
+        tables.draw(result, out / "figure2.png")
     print(text + "\n")
     return all(result["checks"].values())
 
@@ -108,73 +108,50 @@ def settings_of(arguments: argparse.Namespace, part: str = "") -> dict[str, Any]
     return settings
 
 
-def published() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((HERE / "published.json").read_text())
-    return found
-
-
 _COMPLETED: dict[str, Any] = {}
 
 
 def completed(arguments: argparse.Namespace, settings: dict[str, Any]) -> Any:
     """The completed matrix, made once a run."""
-    import semi_synthetic
-
     key = json.dumps([str(arguments.ml100k), settings])
     if key not in _COMPLETED:
-        _COMPLETED[key] = semi_synthetic.Setting(semi_synthetic.ratings_of(arguments.ml100k, settings), settings)
+        _COMPLETED[key] = semi.Setting(semi.ratings_of(arguments.ml100k, settings), settings)
     return _COMPLETED[key]
 
 
-def make_table1(arguments: argparse.Namespace, settings: dict[str, Any], work: Path) -> dict[str, Any]:
-    import semi_synthetic as semi
+def made(part: str, arguments: argparse.Namespace, settings: dict[str, Any], work: Path) -> dict[str, Any]:
+    """What a semi-synthetic part finds, and its checks."""
+    setting = completed(arguments, settings)
+    if part == "table1":
+        return make_table1(setting, arguments.quick)
+    if part == "figure6":
+        return make_figure6(setting, work / "figure6.points.json", arguments.fresh or arguments.quick)
+    result = {"figure2": semi.figure2, "figure10": semi.figure10}[part](setting)
+    return {**result, "checks": {"figure2": semi.check_figure2, "figure10": semi.check_figure10}[part](result)}
 
-    result = semi.table1(completed(arguments, settings))
+
+def make_table1(setting: Any, quick: bool) -> dict[str, Any]:
+    result = semi.table1(setting)
     fits = semi.FitCount()
-    result["completions"] = semi.completions(completed(arguments, settings), fits)
+    result["completions"] = semi.completions(setting, fits)
     result["fits"] = fits.to_dict()
-    result["before_reranking"] = semi.shares(completed(arguments, settings))
-    told = published()["table1"]
+    result["before_reranking"] = semi.shares(setting)
+    told = json.loads((HERE / "published.json").read_text())["table1"]
     # Figures of another matrix say nothing of the published ones.
-    checks = semi.check_table1(result, None if arguments.quick else told)
-    return {**result, "published": told, "checks": checks}
+    return {**result, "published": told, "checks": semi.check_table1(result, None if quick else told)}
 
 
-def make_figure2(arguments: argparse.Namespace, settings: dict[str, Any], work: Path) -> dict[str, Any]:
-    import semi_synthetic as semi
-
-    result = semi.figure2(completed(arguments, settings))
-    return {**result, "checks": semi.check_figure2(result)}
-
-
-def make_figure10(arguments: argparse.Namespace, settings: dict[str, Any], work: Path) -> dict[str, Any]:
-    import semi_synthetic as semi
-
-    result = semi.figure10(completed(arguments, settings))
-    return {**result, "checks": semi.check_figure10(result)}
-
-
-def make_figure6(arguments: argparse.Namespace, settings: dict[str, Any], work: Path) -> dict[str, Any]:
-    import learning
-
-    path = work / "figure6.points.json"
-    of = {name: value for name, value in settings.items() if not name.endswith("_trials")}
-    kept = json.loads(path.read_text()) if path.exists() and not (arguments.fresh or arguments.quick) else {}
+def make_figure6(setting: Any, path: Path, fresh: bool) -> dict[str, Any]:
+    """Points that are finished are kept at ``path``."""
+    of = {name: value for name, value in setting.settings.items() if not name.endswith("_trials")}
+    kept = json.loads(path.read_text()) if path.exists() and not fresh else {}
     points = kept["points"] if kept.get("settings") == of else {}
     resumed = bool(points)
-    setting = completed(arguments, settings)
     learning.fill(setting, points, lambda: write_json(path, {"settings": of, "points": points}))
     result = learning.summarise(setting, points)
     path.unlink(missing_ok=True)
     return {**result, "resumed": resumed, "checks": learning.check(result)}
 
-
-MAKERS: dict[str, Callable[[argparse.Namespace, dict[str, Any], Path], dict[str, Any]]] = {
-    "table1": make_table1,
-    "figure2": make_figure2,
-    "figure6": make_figure6,
-    "figure10": make_figure10,
-}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,22 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from _study import check_lines, save_picture
+from _study import save_picture
+from parts import table, verdicts
 
 LABELS = {"ips": "IPS", "snips": "SNIPS", "naive": "Naive"}
-COLOURS = {"IPS": "C0", "SNIPS": "C1", "Naive": "C3", "MF-IPS": "C0", "MF-Naive": "C3", "MF-IPS-NB": "C2"}
+COLOURS = ("C0", "C1", "C3")
 
 
 def grid(head: list[str], rows: list[list[str]]) -> str:
     """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def verdicts(result: dict[str, Any]) -> str:
-    """Each check, PASS or short."""
-    checks = result["checks"]
-    return "\n".join([*check_lines(checks), f"\n{sum(checks.values())} of {len(checks)} checks pass."])
+    return "\n".join(table(head, rows))
 
 
 def heading(title: str, result: dict[str, Any]) -> str:
@@ -50,7 +44,7 @@ def table1(result: dict[str, Any]) -> str:
     head = ["predictions", "metric", "True (published)", *LABELS.values()]
     text = f"Mean +- standard deviation over {result['draws']} draws of O; the published figures in brackets.\n"
     parts = [heading("Table 1", result), text, grid(head, rows), "", completions(result), "", before(result), ""]
-    return "\n".join([*parts, verdicts(result)])
+    return "\n".join([*parts, "\n".join(verdicts(result["checks"]))])
 
 
 def before(result: dict[str, Any]) -> str:
@@ -94,7 +88,7 @@ def _errors(result: dict[str, Any], title: str, axis: str, points: list[str]) ->
         ]  # fmt: skip
         text = f"RMSE of the estimated {metric}, average of the five matrices, {result['trials']} trials [95 % band]"
         parts += [text, "", grid([axis, *LABELS.values(), "SNIPS / IPS"], rows), ""]
-    return "\n".join([*parts, verdicts(result)])
+    return "\n".join([*parts, "\n".join(verdicts(result["checks"]))])
 
 
 def figure2(result: dict[str, Any]) -> str:
@@ -152,7 +146,7 @@ def figure6(result: dict[str, Any]) -> str:
             "on to a hundredth of the tolerance, as a share, and the MSE of both:\n",
             grid(["point", "method", "objective above", "MSE", "MSE at the end"], ends),
             "",
-            verdicts(result),
+            "\n".join(verdicts(result["checks"])),
         ]
     )  # fmt: skip
 
@@ -179,76 +173,27 @@ TEXTS: dict[str, Callable[[dict[str, Any]], str]] = {
 }  # fmt: skip
 
 
-def draw(part: str, result: dict[str, Any], path: Path) -> None:
-    """The part's picture, where it is a figure."""
-    if part not in PICTURES:
-        return
+def draw(result: dict[str, Any], path: Path) -> None:
+    """The picture of Figure 2."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
-    PICTURES[part](axes, result)
-    save_picture(figure, path)
-    plt.close(figure)
-
-
-def _draw_figure2(axes: Any, result: dict[str, Any]) -> None:
     for axis, metric in zip(axes, ("mse", "dcg@50"), strict=True):
-        for e, label in LABELS.items():
-            dashed = {"ls": "--", "marker": "s"} if e == "naive" else {}
-            _curve(axis, result["alphas"], result[f"{metric}/{e}"]["rmse"], label, **dashed)
-        _severity(axis, result["alphas"])
+        for (e, label), colour in zip(LABELS.items(), COLOURS, strict=True):
+            band, style = (
+                result[f"{metric}/{e}"]["rmse"],
+                {"ls": "--", "marker": "s"} if e == "naive" else {"marker": "o"},
+            )
+            axis.plot(result["alphas"], band["mean"], label=label, color=colour, **style)
+            axis.fill_between(result["alphas"], band["low"], band["high"], color=colour, alpha=0.25)
+        axis.set(xscale="log", xlabel="alpha (1: at random; to the right: only 4 and 5 revealed)")
+        axis.set_xticks(result["alphas"], [f"{a:g}" for a in result["alphas"]])
+        axis.minorticks_off()
+        axis.invert_xaxis()
         axis.set(yscale="log", ylabel=f"RMSE of the estimated {metric.upper()}", title=f"{metric.upper()}")
         axis.legend()
-
-
-def _draw_figure10(axes: Any, result: dict[str, Any]) -> None:
-    sizes = result["sizes"]
-    for axis, metric in zip(axes, ("mse", "dcg@50"), strict=True):
-        curves = {e: result[f"{metric}/{e}"]["rmse"] for e in LABELS}
-        for e, style in (("ips", {}), ("snips", {"ls": "--", "marker": "x"})):
-            _curve(axis, sizes, curves[e], f"{LABELS[e]}-NB (estimated)", COLOURS[LABELS[e]], **style)
-            axis.axhline(curves[e]["mean"][-1], color=COLOURS[LABELS[e]], ls=":", label=f"{LABELS[e]}, known")
-        axis.axhline(curves["naive"]["mean"][-1], color=COLOURS["Naive"], ls="--", label="Naive")
-        axis.set(xscale="log", yscale="log", xlabel="MCAR ratings behind the estimated propensities")
-        axis.set(ylabel=f"RMSE of the estimated {metric.upper()}", title=metric.upper())
-        axis.legend(fontsize="small", loc="upper right", bbox_to_anchor=(1.0, 0.93))
-
-
-def _draw_figure6(axes: Any, result: dict[str, Any]) -> None:
-    k = result["alphas"].index(result["alpha"])
-    for name, style in (("MF-IPS", {}), ("MF-Naive", {"ls": "--", "marker": "s"})):
-        _curve(axes[0], result["alphas"], result["left"][name], name, **style)
-    _severity(axes[0], result["alphas"])
-    _curve(axes[1], result["sizes"], result["right"], "MF-IPS-NB (estimated)", COLOURS["MF-IPS-NB"])
-    for name, label, ls in (("MF-Naive", "MF-Naive", "--"), ("MF-IPS", "MF-IPS, known", ":")):
-        band, colour = result["left"][name], COLOURS[name]
-        axes[1].axhline(band["mean"][k], color=colour, ls=ls, label=label)
-        axes[1].axhspan(band["low"][k], band["high"][k], color=colour, alpha=0.2)
-    axes[1].set(xscale="log", xlabel="MCAR ratings behind the estimated propensities")
-    for axis, text in zip(axes, ("propensities known", f"alpha = {result['alpha']:g}"), strict=True):
-        axis.set(ylabel="test MSE over all cells", title=text, yscale="log" if axis is axes[0] else "linear")
-        axis.legend()
-    axes[1].set_ylim(bottom=0)
-
-
-PICTURES: dict[str, Callable[[Any, dict[str, Any]], None]] = {
-    "figure2": _draw_figure2, "figure6": _draw_figure6, "figure10": _draw_figure10,
-}  # fmt: skip
-
-
-def _severity(axis: Any, alphas: list[float]) -> None:
-    """Alpha on a log axis, from random (left) to severe (right), each value named."""
-    axis.set(xscale="log", xlabel="alpha (1: at random; to the right: only 4 and 5 revealed)")
-    axis.set_xticks(alphas, [f"{a:g}" for a in alphas])
-    axis.minorticks_off()
-    axis.invert_xaxis()
-
-
-def _curve(axis: Any, x: list[float], band: dict[str, Any], name: str, colour: str = "", **style: Any) -> None:
-    """A curve and its band; the band may hold further points, of other cases."""
-    n = len(x)
-    (line,) = axis.plot(x, band["mean"][:n], label=name, color=colour or COLOURS[name], **{"marker": "o", **style})
-    axis.fill_between(x, band["low"][:n], band["high"][:n], color=line.get_color(), alpha=0.25)
+    save_picture(figure, path)
+    plt.close(figure)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +16,18 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "schnabel2016"
 
 @pytest.fixture
 def study(modules_of):
-    return modules_of("schnabel2016", "run", "tables", "semi_synthetic", "learning", "fits", "parts")
+    return modules_of(
+        "schnabel2016",
+        "run",
+        "tables",
+        "semi_synthetic",
+        "learning",
+        "fits",
+        "parts",
+        "real",
+        "real_table",
+        "selection",
+    )
 
 
 def test_a_quick_part_prints_its_checks_and_writes_its_files(study, tmp_path, capsys):
@@ -52,7 +62,7 @@ def test_table2_is_handed_its_folders(study, tmp_path, monkeypatch):
         handed.append((*arguments, hl))
         return len(handed) == 1
 
-    monkeypatch.setitem(sys.modules, "real", SimpleNamespace(main=main))
+    monkeypatch.setattr(study["run"].real, "main", main)
     given = ["table2", "--coat", "c", "--out", str(tmp_path)]
     assert study["run"].main(given) == 0
     assert study["run"].main([*given, "--yahoo", "y", "--without-hl"]) == 1
