@@ -50,12 +50,6 @@ class Ended:
         clean = self.status == 2 and len(told) == 1 and not any("Traceback" in line for line in self.lines)
         return told[0] if clean else None
 
-    @property
-    def is_clean(self) -> bool:
-        """Whether it did what it should, or said in a line why not, within its limits."""
-        within = self.seconds < CPU_SECONDS and self.resident < MEMORY
-        return within and (self.status == 0 or self.error is not None)
-
 
 def small_parts() -> None:
     """Let this process and its children write a part for every few users; logs do not depend on it."""

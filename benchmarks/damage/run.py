@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import costs
 import disks
 import faults
 import fuzz
@@ -34,7 +33,6 @@ SIZES = {
     "double": 20,
     "full": 20,
     "read_only": 1,
-    "costs": 1,
     "fuzz": 10_000,
 }
 FEW = {
@@ -73,7 +71,6 @@ def trials(quick: bool, place: Path) -> dict[str, Callable[[int], dict[str, Any]
         "fuzz": lambda i: fuzz.fuzzed(place, range(i, i + 1))[0],
         "full": disks.full,
         "read_only": lambda i: disks.read_only(),
-        "costs": lambda i: costs.paired(place, 2_000 if quick else 20_000, 3 if quick else 5),
     }
 
 
@@ -136,8 +133,6 @@ def summary(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
             "one line": all(found["read_only"][0]["one_line"]),
             "readers read": not any(found["read_only"][0]["readers"]),
         }
-    if found.get("costs"):
-        told["costs"] = found["costs"][0]
     return told
 
 
@@ -190,7 +185,7 @@ def main() -> None:
             words = ["unshare", "-rm", sys.executable, "-c", inside, step, *quick, "--out", str(out.resolve())]
             subprocess.run(words, check=True, cwd=HERE, stdout=subprocess.DEVNULL)
         if step in steps:
-            if step not in ("costs", "double"):
+            if step != "double":
                 small_parts()
             found[step] = run_step(step, out, options.quick)
         elif (out / f"{step}.jsonl").exists():

@@ -1,12 +1,10 @@
 """The authors' own logs, and every table of their notebook beside our agents and estimators on the same logs.
 
-    python benchmarks/jeunen2019/authors.py [--source DIR] [--out DIR] [--quick]
+    python benchmarks/jeunen2019/authors.py [--out DIR] [--quick]
 
 The notebook draws everything from numpy's legacy stream, ``RandomState(42)``, from which ``july.py`` re-creates its
 environment: 41,830 and 157,221 rows of training, as the notebook prints. Logs are kept in ``--out``, so that an
-interrupted run is taken up. ``--source`` names a folder that holds RecoGym's package ``recogym``, at commit 494d075 or
-as release 0.1.3 (``pip download --no-deps recogym==0.1.3.0``, unpacked). Its environment then lives the first users
-too, and must give the same catalogue and rows. The page says what was compared in the last run.
+interrupted run is taken up.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from typing import Any
 import numpy as np
 from _select_kernel import select
 from analysis import paper_interval
-from july import Choose, July, RecoGym, Score, best, lived, random_agent, uniform, user_popularity
+from july import Choose, July, Score, best, lived, random_agent, uniform, user_popularity
 from scipy import stats
 from tables import HERE, keep, row_limits
 
@@ -35,7 +33,6 @@ from recsim_mnar.runs.files import write_json
 SIZES = {"train": 2000, "uniform": 5000, "user-popularity": 5000}
 QUICK = {"train": 60, "uniform": 60, "user-popularity": 60}
 FOLDS = 10
-SOURCE_USERS = 200  # that live in the environment of --source too
 
 OURS = {
     "random": "random",
@@ -71,20 +68,6 @@ def kept(path: Path, arrays: dict[str, Any]) -> None:
     with path.with_suffix(".partial").open("wb") as file:
         np.savez_compressed(file, **arrays)
     path.with_suffix(".partial").rename(path)
-
-
-def same_as_source(ours: July, theirs: RecoGym, n_users: int) -> dict[str, bool]:
-    """Whether the environment of a source has the catalogue and the first users' rows of ours."""
-    names = ("item_factors", "item_offsets", "click_factors", "click_offsets")
-    found = {name: bool(np.array_equal(getattr(ours, name), getattr(theirs, name))) for name in names}
-    n_items = len(ours.item_offsets)
-    for policy, choose in (("uniform", lambda: uniform(n_items)), ("user-popularity", user_popularity)):
-        one, other = lived(ours, n_users, choose()), lived(theirs, n_users, choose())
-        rows = len(one) == len(other) and all(
-            np.array_equal(one[c], other[c], equal_nan=True) for c in ("user", "event", "item", "action", "reward")
-        )
-        found[f"rows of {n_users} users, {policy}"] = bool(rows)
-    return found
 
 
 class Best(Policy):
@@ -344,28 +327,15 @@ def rows_of(log: Log) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--source", type=Path, action="append", default=[], help="a folder with RecoGym's package; may be repeated"
-    )
     parser.add_argument("--out", type=Path, default=None, help="logs and arms; runs/jeunen2019-authors unless named")
     parser.add_argument("--quick", action="store_true", help="few users and items; nothing is kept beside the study")
     options = parser.parse_args()
     n_items, sizes = (300, QUICK) if options.quick else (2000, SIZES)
     out = options.out or Path(f"runs/jeunen2019-authors{'-quick' if options.quick else ''}")
-    source = {}
-    for folder in options.source:
-        try:
-            theirs = RecoGym(folder, n_items)
-        except UserError as error:
-            parser.error(str(error))
-        source[theirs.version] = same_as_source(July(n_items), theirs, min(SOURCE_USERS, sizes["train"]))
-        for what, same in source[theirs.version].items():
-            print(f"{'PASS ' if same else 'short'} {what} as RecoGym of {theirs.version} has them", flush=True)
     env = July(n_items)
     found = tables(env, logs_of(env, sizes, out), out, sizes["uniform"])
     folder = out if options.quick else HERE
-    found["source"] = source
-    keep("authors", {name: part for name, part in found.items() if part}, folder, quick=options.quick)
+    keep("authors", found, folder, quick=options.quick)
     print((folder / "results.md").read_text())
 
 

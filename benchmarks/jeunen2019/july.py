@@ -1,6 +1,6 @@
-"""The authors' environment of July 2019, re-created from numpy's legacy stream; and RecoGym's own, driven likewise.
+"""The authors' environment of July 2019, re-created from numpy's legacy stream.
 
-What RecoGym of July 2019 (commit 494d075) has and release 0.1.3 of PyPI has not, which :func:`lived` does with either:
+What RecoGym of July 2019 (commit 494d075) has and release 0.1.3 of PyPI has not, which :func:`lived` does:
 
 - A user's last recommendation is the last row. Release 0.1.3 (since November 2019) adds one, never clicked, per user.
 - The last session of a user who leaves while browsing is not logged. Where it is the first one it is logged, and one
@@ -10,17 +10,12 @@ What RecoGym of July 2019 (commit 494d075) has and release 0.1.3 of PyPI has not
 
 from __future__ import annotations
 
-import importlib
-import sys
-import types
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.random import RandomState
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.schema import BANDIT, ORGANIC
 
@@ -97,52 +92,6 @@ def flipped(factors: Any) -> Any:
             if left == 0:
                 break
     return partner
-
-
-class RecoGym:
-    """The environment of a RecoGym source, driven as July 2019 logs."""
-
-    def __init__(self, folder: Path, n_items: int) -> None:
-        module = recogym_module(folder)
-        self.version = "release 0.1.3" if hasattr(module, "njit") else "July 2019"
-        self.env = module.RecoEnv1()
-        settings = {"random_seed": SEED, "num_products": n_items, "number_of_flips": n_items // 2, "phi_var": 0.0}
-        settings |= {"sigma_mu_organic": SIGMA_MU, "sigma_omega": SIGMA_OMEGA}
-        self.env.init_gym({**module.env_1_args, **settings})
-        self.item_factors, self.click_factors = self.env.Gamma, self.env.beta
-        self.item_offsets, self.click_offsets = self.env.mu_organic.ravel(), self.env.mu_bandit.ravel()
-        self.draws = self.env.rng
-        self.begin(0)
-
-    state = property(lambda self: self.env.state, lambda self, state: setattr(self.env, "state", state))
-
-    def begin(self, user: int) -> None:
-        self.env.reset(user)
-
-    def browse(self) -> list[int]:
-        return [int(row["v"]) for row in self.env.generate_organic_sessions()] if self.state == STATE_ORGANIC else []
-
-    def click(self, item: int) -> bool:
-        return bool(self.env.draw_click(item))
-
-    def move(self) -> None:
-        self.env.update_state()
-
-
-def recogym_module(folder: Path) -> Any:
-    """``recogym.envs.reco_env_v1`` of a folder, without the libraries that its agents and plots ask for."""
-    if not (folder / "recogym" / "envs" / "reco_env_v1.py").exists():
-        raise UserError(f"--source {folder}: it holds no recogym/envs/reco_env_v1.py. Name RecoGym's folder.")
-    absent = {name: types.ModuleType(name) for name in ("gym", "gym.spaces", "tqdm", "recogym", "recogym.agents")}
-    absent["gym"].Env = type("Env", (), {})  # type: ignore[attr-defined]
-    absent["gym.spaces"].Discrete = int  # type: ignore[attr-defined]
-    absent["tqdm"].trange = range  # type: ignore[attr-defined]
-    absent["recogym.agents"].Agent = object  # type: ignore[attr-defined]
-    absent["recogym"].__path__ = [str(folder / "recogym")]
-    for name in [name for name in sys.modules if name.partition(".")[0] == "recogym"]:
-        del sys.modules[name]  # of another source
-    sys.modules.update(absent)
-    return importlib.import_module("recogym.envs.reco_env_v1")
 
 
 # ----------------------------------------------------------------------------------------------------------- the logs

@@ -61,8 +61,8 @@ class Claim(NamedTuple):
 def claims(results: dict[str, Any], published: dict[str, Any]) -> list[Claim]:
     """Every claim and figure of the paper."""
     found: list[Claim] = []
-    if results.get("authors", {}).get("source"):
-        same = {name: all(parts.values()) for name, parts in results["authors"]["source"].items()}
+    if "source" in results:
+        same = {name: all(parts.values()) for name, parts in results["source"].items()}
         ours = "; ".join(f"{name}: {'equal' if equal else 'differs'}" for name, equal in same.items())
         text = "catalogue and rows of the first 200 users beside RecoGym's own code, compared in this run (`--source`)"
         found.append(Claim("the authors' environment, drawn without RecoGym", text, "-", ours, all(same.values())))

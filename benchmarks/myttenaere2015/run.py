@@ -4,7 +4,7 @@
 
 Parts, all by default: figure3 (Figures 3 and 4), figures (5 to 7), study (protocols against the truth), region (where
 Figure 7's finding holds), strong (acceptance that follows affinity), structural (the paper's future work), whole
-(34,448 users and 35,741 items), search, narrowed and flat (settings at that size). Each platform's numbers are kept
+(34,448 users and 35,741 items). Each platform's numbers are kept
 under runs/myttenaere2015/PART/ as they come, so that a run that is interrupted goes on; a part's summary goes into
 results.json, and results.md is written from that.
 """
@@ -25,7 +25,6 @@ import _study
 import figure3
 import figures
 import region
-import search
 import structural
 import study
 import whole
@@ -35,7 +34,7 @@ from recsim_mnar.protocols.records import plain
 HERE = Path(__file__).resolve().parent
 PARTS: dict[str, Any] = {
     "figure3": figure3, "figures": figures, "study": study, "region": region, "structural": structural, "strong": whole,
-    "whole": whole, "search": search, "narrowed": search, "flat": search,
+    "whole": whole,
 }  # fmt: skip
 
 
@@ -54,9 +53,6 @@ def settings_of(quick: bool, platforms: int | None) -> dict[str, Any]:
     """The settings file, with its small slice and another number of platforms where wanted."""
     read = _study.settings_of(HERE)
     for part in PARTS:
-        if PARTS[part] is search:
-            read[part] = read["search"] | (read["narrowed"] if part == "flat" else {}) | read[part]
-            read["quick"][part] = read["quick"]["search"] | read["quick"][part]
         if quick:
             read[part] |= read["quick"][part]
         read[part]["platforms"] = platforms or read[part]["platforms"]
@@ -65,17 +61,10 @@ def settings_of(quick: bool, platforms: int | None) -> dict[str, Any]:
 
 def run_part(part: str, settings: dict[str, Any], kinds: dict[str, Any], work: Path, workers: int) -> dict[str, Any]:
     """What every job of a part found, by its key."""
-    found: dict[str, Any] = {}
-
-    def run(jobs: dict[str, Callable[[], dict[str, Any]]]) -> None:
-        with ThreadPoolExecutor(workers) as pool:
-            futures = {key: pool.submit(kept, work / part / f"{key}.json", make) for key, make in jobs.items()}
-            found.update({key: future.result() for key, future in futures.items()})
-
-    run(PARTS[part].jobs(settings, kinds))
-    if PARTS[part] is search:
-        run(search.more_jobs(settings, found))
-    return found
+    with ThreadPoolExecutor(workers) as pool:
+        jobs = PARTS[part].jobs(settings, kinds).items()
+        futures = {key: pool.submit(kept, work / part / f"{key}.json", make) for key, make in jobs}
+        return {key: future.result() for key, future in futures.items()}
 
 
 def text_of(results: dict[str, Any], settings: dict[str, Any]) -> str:
@@ -89,6 +78,7 @@ def text_of(results: dict[str, Any], settings: dict[str, Any]) -> str:
     for part, module in PARTS.items():
         if part in results:
             lines += module.markdown(results[part], settings[part])
+    lines += [line for text in results.get("once", {}).values() for line in (text, "")]  # as README.md says
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -72,11 +72,6 @@ def over(ones: list[Changes]) -> Changes:
     }
 
 
-def figure5(found: Changes, bounds: dict[str, list[float]]) -> bool:
-    """Do the constant lists move as published: g1 up, g2 down, each within the bounds of the settings?"""
-    return all(low <= found[name]["0"][0] <= high for name, (low, high) in bounds.items())
-
-
 def figure7(row: dict[str, list[float]]) -> dict[str, bool]:
     """Figure 7's findings for one recommender, each beyond the sampling interval of the score.
 
@@ -92,11 +87,6 @@ def figure7(row: dict[str, list[float]]) -> dict[str, bool]:
             abs(b) < abs(a) - half for (a, _), (b, half) in itertools.pairwise(weighted)
         ),
     }  # fmt: skip
-
-
-def holds(found: Changes, but: str = "") -> bool:
-    """Whether all of Figure 7's findings, ``but`` one, hold for both recommenders."""
-    return all(ok for name in CFS for text, ok in figure7(found[name]).items() if text != but)
 
 
 def jobs(settings: dict[str, Any], kinds: dict[str, Any]) -> dict[str, Callable[[], dict[str, Any]]]:

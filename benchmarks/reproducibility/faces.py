@@ -4,13 +4,14 @@
 
 Each face does the same work: two logs (users in kernels; an agent that acts) with their truth as parts in a folder, a
 replay, estimates from files, a comparison and a study of two catalogues. What must be alike: every byte of every file
-but the times of a run. ``--json`` writes ``{sizes, made_with, digests: {face: {what: digest}}}``.
+but the times of a run. ``--json`` writes ``{sizes, made_with, faces, digests: {face: {what: digest}}, numbers}``, the
+digests of the first face alone where all are alike.
 
 ``--compare FILE`` holds this run against one of other versions of the libraries: logs (``Log.digest()``) and replays by
 their digests, estimates, comparison and judgements of the study by their numbers, to a relative 1e-8 (SciPy's own
 functions round otherwise from version to version); not the bytes of files, which say their versions.
 
-Dask is an extra, and a network namespace needs rights: a face that cannot be shown is named and left out. Ends with
+Dask is an extra: a face that cannot be shown is named and left out. Ends with
 status 1 where two faces differ, or two versions.
 """
 
@@ -33,6 +34,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import packed, write_text
+
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.from_file import estimate_file
 from recsim_mnar.log.table import Log
@@ -41,7 +46,6 @@ from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.replays.probabilities import replay_with_support
 from recsim_mnar.report.page import untimed
-from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.versions import made_with
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.simulation.run_folder import simulate_to
@@ -88,7 +92,11 @@ def main() -> None:
     good = alike(digests)
     if options.json:
         numbers = {what: list(leaves(value)) for what, value in results.items()}
-        write_json(options.json, {"sizes": sizes, "made_with": made_with(), "digests": digests, "numbers": numbers})
+        faces = list(digests)
+        if good:
+            digests = {faces[0]: digests[faces[0]]}  # those of all
+        kept = {"sizes": sizes, "made_with": made_with(), "faces": faces, "digests": digests, "numbers": numbers}
+        write_text(options.json, packed(kept) + "\n")
     if options.compare:
         good &= across(json.loads(options.compare.read_text()), sizes, digests, results)
     sys.exit(0 if good else 1)
@@ -212,7 +220,7 @@ def processes(n: int, method: str) -> Callable[[Path], Any]:
     return lambda folder: ProcessPoolExecutor(n, mp_context=get_context(method))
 
 
-def dask(n: int, *, apart: bool = False) -> Callable[[Path], Any]:
+def dask(n: int) -> Callable[[Path], Any]:
     @contextlib.contextmanager
     def start(folder: Path) -> Iterator[Executor]:
         try:
@@ -222,28 +230,23 @@ def dask(n: int, *, apart: bool = False) -> Callable[[Path], Any]:
         from recsim_mnar.cluster import cluster
 
         (folder / "dask").mkdir()
-        with namespaces(n) if apart else contextlib.nullcontext([[]] * (n + 1)) as prefixes:
-            host = "10.213.7.2" if apart else "127.0.0.1"
-            hosts = [f"10.213.7.{3 + k}" for k in range(n)] if apart else [host] * n
-            with (
-                dask_processes(folder / "dask", host, hosts, prefixes) as address,
-                cluster(address, folder, warn=print) as executor,
-            ):
-                yield executor
+        with (
+            dask_processes(folder / "dask", n) as address,
+            cluster(address, folder, warn=print) as executor,
+        ):
+            yield executor
 
     return start
 
 
 @contextlib.contextmanager
-def dask_processes(folder: Path, host: str, hosts: list[str], prefixes: list[list[str]]) -> Iterator[str]:
-    """A scheduler and workers as processes of their own; hands out the address."""
+def dask_processes(folder: Path, n: int) -> Iterator[str]:
+    """A scheduler and n workers as processes of their own; hands out the address."""
     port = 20_000 + os.getpid() % 20_000
-    address = f"tcp://{host}:{port}"
-    base = [sys.executable, "-m", "dask"]
-    here = ["--no-dashboard", "--host"]
-    ways = [[*prefixes[0], *base, "scheduler", *here, host, "--port", str(port)]]
-    for prefix, own in zip(prefixes[1:], hosts, strict=True):
-        ways.append([*prefix, *base, "worker", address, *here, own, "--nthreads", "1", "--death-timeout", "60"])
+    address = f"tcp://127.0.0.1:{port}"
+    base, here = [sys.executable, "-m", "dask"], ["--no-dashboard", "--host", "127.0.0.1"]
+    ways = [[*base, "scheduler", *here, "--port", str(port)]]
+    ways += [[*base, "worker", address, *here, "--nthreads", "1", "--death-timeout", "60"]] * n
     with contextlib.ExitStack() as stack:
         said = stack.enter_context((folder / "said.txt").open("w"))
         started: list[subprocess.Popen[bytes]] = []
@@ -263,43 +266,6 @@ def dask_processes(folder: Path, host: str, hosts: list[str], prefixes: list[lis
 
 
 @contextlib.contextmanager
-def namespaces(n_workers: int) -> Iterator[list[list[str]]]:
-    """Network namespaces on one bridge, one for a scheduler and one for each worker: how commands are run in each."""
-    mark = f"rm{os.getpid() % 10_000}"
-    bridge, names = f"{mark}b", [f"{mark}n{k}" for k in range(n_workers + 1)]
-    try:
-        with ip_commands() as ip:
-            ip("link", "add", bridge, "type", "bridge")
-            ip("addr", "add", "10.213.7.1/24", "dev", bridge)
-            ip("link", "set", bridge, "up")
-            for k, name in enumerate(names):
-                ip("netns", "add", name)
-                ip("link", "add", f"{name}v", "type", "veth", "peer", "name", "eth0", "netns", name)
-                ip("link", "set", f"{name}v", "master", bridge, "up")
-                ip("-n", name, "addr", "add", f"10.213.7.{2 + k}/24", "dev", "eth0")
-                ip("-n", name, "link", "set", "eth0", "up")
-                ip("-n", name, "link", "set", "lo", "up")
-        yield [["ip", "netns", "exec", name] for name in names]
-    finally:
-        for command in (*(["netns", "del", name] for name in names), ["link", "del", bridge]):
-            with contextlib.suppress(OSError):
-                subprocess.run(["ip", *command], capture_output=True, check=False)
-
-
-@contextlib.contextmanager
-def ip_commands() -> Iterator[Callable[..., None]]:
-    def ip(*words: str) -> None:
-        done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise NotHereError(f"network namespaces cannot be made: {done.stderr.strip()}")
-
-    try:
-        yield ip
-    except OSError as error:
-        raise NotHereError(f"network namespaces cannot be made: {error}") from None
-
-
-@contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
     yield None
 
@@ -313,7 +279,6 @@ FACES = {
     "2 processes, from a server": Face(processes(2, "forkserver")),
     "Dask, 1 worker": Face(dask(1)),
     "Dask, 2 workers": Face(dask(2), quick=True),
-    "Dask, 2 workers, each in a network of its own": Face(dask(2, apart=True)),
 }
 
 

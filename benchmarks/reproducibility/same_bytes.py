@@ -11,7 +11,7 @@ from the command line. Beside them stand digests of what each fitted policy answ
 and of what else an agent can do in a world. Provenance has no part in any. An agent that a world refuses is written
 down as ``refused``.
 
-``--json`` writes ``{settings, made_with, digests: {world: {agent: {interface: digest}}}}``, sorted. ``--compare`` holds
+``--json`` writes ``{settings, made_with, digests: {world: {agent: {interfaces: digest}}}}``. ``--compare`` holds
 this run against such a file, agent by agent: before and after a change of the package that must change no byte. Both
 are to come from one machine: what is fitted with BLAS and LAPACK may round otherwise on another. So may it with other
 versions of NumPy and SciPy: with ``--other-versions`` agents so fitted (``ROUNDED``) are shown and may differ, and
@@ -25,7 +25,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import platform as machine
 import sys
 from collections.abc import Iterator, Mapping
@@ -35,6 +34,9 @@ from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import packed, write_text
 from interfaces import Digests, Setting, alike, of_users, on_exposures
 from package import agent_names, small_shards
 from platform_interfaces import of_platform
@@ -116,7 +118,8 @@ def run(settings: Mapping[str, Setting]) -> tuple[Tables, bool]:
         tables[world] = {}
         print(f"{world}: {setting.preset}, {dict(setting.params)}")
         for agent in setting.agents:
-            tables[world][agent] = found = digests_of(setting, agent)
+            found = digests_of(setting, agent)
+            tables[world][agent] = collapsed(found)
             differ = alike(found)
             all_alike &= not differ
             refused = sorted(name for name, value in found.items() if value == "refused")
@@ -130,6 +133,20 @@ def run(settings: Mapping[str, Setting]) -> tuple[Tables, bool]:
 def together(found: Digests) -> str:
     """One digest of all of an agent's."""
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def collapsed(found: Digests) -> Digests:
+    """One digest for each group of interfaces that are alike, with their number; all of a group that is not."""
+    differ, groups = alike(found), {name.partition(":")[0]: [] for name in found}
+    for name in found:
+        groups[name.partition(":")[0]].append(name)
+    out: Digests = {}
+    for group, names in groups.items():
+        if group in differ or len(names) == 1:
+            out |= {name: found[name] for name in names}
+        else:
+            out[f"{group}: {len(names)} interfaces"] = found[names[0]]
+    return out
 
 
 def comparison(before: Tables, after: Tables) -> Iterator[tuple[str, str, str, str, str]]:
@@ -159,13 +176,6 @@ def made_with() -> dict[str, str]:
     """What may round a fit otherwise."""
     libraries = {name: version(name) for name in ("numpy", "scipy", "numba")}
     return {"python": machine.python_version(), "machine": machine.machine(), **libraries}
-
-
-def write(file: Path, value: object) -> None:
-    """As sorted JSON, under a temporary name that is then changed."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
-    os.replace(temporary, file)
 
 
 def main() -> None:
@@ -207,7 +217,7 @@ def main() -> None:
             before = {world: before[world] for world in options.only if world in before}
         tables, good = run(settings)
     if options.json:
-        write(options.json, {"settings": sizes, "made_with": made_with(), "digests": tables})
+        write_text(options.json, packed({"settings": sizes, "made_with": made_with(), "digests": tables}) + "\n")
     if options.compare:
         good &= compare(before, tables, ROUNDED if options.other_versions else ())
     sys.exit(0 if good else 1)

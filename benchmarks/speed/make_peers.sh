@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the virtual environments of the libraries that ours is compared with, from PyPI packages only.
 #
-#   bash benchmarks/speed/make_peers.sh [recogym] [obp] [sardine] [implicit] [sklearn] [mf]     all where none is named
+#   bash benchmarks/speed/make_peers.sh [recogym] [sardine] [implicit] [sklearn] [mf]     all where none is named
 #
 # PEERS_DIR  where to put them (default: .venvs beside this script)
 # PYTHON     the Python to make them with (default: python3.11)
@@ -21,10 +21,6 @@ declare -A needs alone
 # matplotlib are imported, not called. 0.1.3.0 is the last release (2019), the one that is compared.
 needs[recogym]="gym==0.26.2 scipy==1.11.4 numpy==1.26.4 pandas==3.0.6 numba==0.68.1 scikit-learn matplotlib tqdm>=4.66"
 alone[recogym]="recogym==0.1.3.0"
-# obp pins nothing that a current Python can install together, and imports PyTorch and seaborn for what is not timed here
-# (peer_obp.py puts empty modules in place of those two).
-needs[obp]="numpy==1.26.4 pandas==2.2.3 scikit-learn==1.5.2 scipy==1.13.1 matplotlib mypy-extensions pyyaml tqdm"
-alone[obp]="obp==0.4.1"
 # SARDINE's replay buffers import PyTorch, which the simulator does not need. Gymnasium 0.29 is the last it was made for.
 needs[sardine]="numpy==1.26.4 gymnasium==0.29.1"
 alone[sardine]="sardine-rec==1.0.8"
@@ -58,10 +54,10 @@ make() {
     echo "$name: made in $venv"
 }
 
-[[ $# -gt 0 ]] || set -- recogym obp sardine implicit sklearn mf
+[[ $# -gt 0 ]] || set -- recogym sardine implicit sklearn mf
 for name in "$@"; do
     if [[ -z ${needs[$name]:-} ]]; then
-        echo "make_peers.sh: no peer $name. Choose of recogym, obp, sardine, implicit, sklearn, mf." >&2
+        echo "make_peers.sh: no peer $name. Choose of recogym, sardine, implicit, sklearn, mf." >&2
         exit 2
     fi
     mkdir -p "$peers"

@@ -1,6 +1,4 @@
-"""Events a CPU second of the sessions world under uniform logging, beside RecoGym in the same run.
-
-    python benchmarks/speed/simulate.py [--items 10 100 1000 10000] [--seconds S] [--rounds N] [--json FILE]
+"""Events a CPU second of the sessions world under uniform logging, next to RecoGym in the same run.
 
 Ours is a complete log in memory, all columns, one worker; catalogue and compilation are timed apart. ``parquet`` and
 ``arrow`` are what ``simulate --out`` does: the same rows in parts, with their receipts. RecoGym runs in its own
@@ -10,7 +8,6 @@ is not met.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import subprocess
 import sys
@@ -25,7 +22,6 @@ from table import Row, peer
 from recsim_mnar.log import Log
 from recsim_mnar.log.writing import write_part
 from recsim_mnar.policies import registry
-from recsim_mnar.runs.files import write_json
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.worlds import make_world
@@ -108,7 +104,7 @@ def rows(quick: bool) -> list[Row]:
                 runs.append(to_files(n_items, int(events / 101), form))
             other = recogym(n_items, seconds)
             if other is not None:
-                peers.append(rate_of(other))
+                peers.append(float(other["rate"]))
         rates[n_items] = statistics.median(mine)
         theirs = statistics.median(peers) if peers else None
         found.append(
@@ -145,82 +141,6 @@ def rows(quick: bool) -> list[Row]:
     ]  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--items", type=int, nargs="+", default=list(BARS))
-    parser.add_argument("--seconds", type=float, default=6.0, help="CPU seconds of the peer, a size and round")
-    parser.add_argument("--events", type=float, default=2e6, help="about how many events of ours, a size and round")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path, default=None)
-    options = parser.parse_args()
-    rows = []
-    head = ("events/CPU s", "RecoGym", "ratio", "bar")
-    head += tuple(f"{form} {what}" for form in FILE_BARS for what in ("ratio", "bar", "ns", "bytes"))
-    print(f"{'items':>8} " + " ".join(f"{name:>13}" for name in head))
-    for n_items in options.items:
-        runs, peers = [], []
-        files: dict[str, list[dict[str, float]]] = {form: [] for form in FILE_BARS}
-        for _ in range(options.rounds):
-            runs.append(ours(n_items, int(options.events / 101)))
-            for form, found in files.items():
-                found.append(to_files(n_items, int(options.events / 101), form))
-            other = recogym(n_items, options.seconds)
-            if other is not None:
-                peers.append(rate_of(other))
-        rate = statistics.median(r["rate"] for r in runs)
-        peer_rate = statistics.median(peers) if peers else None
-        ratio = rate / peer_rate if peer_rate else None
-        bar = BARS.get(n_items)
-        met = None if ratio is None or bar is None else ratio >= bar
-        written = {
-            form: {
-                "rate": median_of(found, "rate"),
-                "rates": [each["rate"] for each in found],
-                "ratio": median_of(found, "rate") / peer_rate if peer_rate else None,
-                "bar": FILE_BARS[form],
-                "writing_ns": median_of(found, "ns"),
-                "bytes_a_row": median_of(found, "bytes"),
-            }
-            for form, found in files.items()
-        }
-        rows.append(
-            {
-                "items": n_items,
-                "rate": rate,
-                "rates": [r["rate"] for r in runs],
-                "recogym": peer_rate,
-                "recogym_rates": peers,
-                "ratio": ratio,
-                "bar": bar,
-                "met": met,
-                "files": written,
-            }
-        )
-        measured = [rate, peer_rate, ratio, bar]
-        shown = [f"{'-' if value is None else f'{value:,.0f}':>13}" for value in measured]
-        for each in written.values():
-            ratio = "-" if each["ratio"] is None else f"{each['ratio']:,.0f}"
-            shown += [
-                f"{ratio:>13}",
-                f"{each['bar']:>13}",
-                f"{each['writing_ns']:>13.1f}",
-                f"{each['bytes_a_row']:>13.2f}",
-            ]
-        print(f"{n_items:>8,} " + " ".join(shown), flush=True)
-    if options.json:
-        write_json(options.json, {"rows": rows, "unit": "events a CPU second, median of the rounds, in turn"})
-
-
 def median_of(runs: list[dict[str, float]], key: str) -> float:
     """The middle of what several runs measured."""
     return statistics.median(run[key] for run in runs)
-
-
-def rate_of(found: dict[str, Any]) -> float:
-    """Events a CPU second from the peer's file."""
-    row = found["results"][0]
-    return float(row["events_per_cpu_second"])
-
-
-if __name__ == "__main__":
-    main()

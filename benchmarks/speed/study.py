@@ -1,16 +1,11 @@
 """The whole 2019 study through the command line: warm, from nothing compiled, and what it costs to ask for help.
 
-    python benchmarks/speed/study.py [--quick]
-    python benchmarks/speed/study.py --stages [--catalogues N] [--json FILE]
-
-CPU seconds of child processes, user and system. A cold run has an empty folder for compiled kernels. ``--stages``
-prints what each stage of a catalogue costs inside a study: one process, kernels loaded, one thread; the first catalogue
-does not count. It profiles the package that its Python imports.
+CPU seconds of child processes, user and system. A cold run has an empty folder for compiled kernels. A catalogue inside
+a study: one process, kernels loaded, one thread; the first catalogue does not count.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -21,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from table import HEADER, Row, line
+from table import Row
 
 PROGRAM = "import sys; from recsim_mnar.cli import main; sys.exit(main())"
 IMPORT = """
@@ -101,26 +96,3 @@ def rows(quick: bool) -> list[Row]:
         Row("recsim-mnar --help", "", min(helps), None, unit, 0.5, at_least=False, floor=min(starts),
             floor_is="starting Python"),
     ]  # fmt: skip
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--stages", action="store_true")
-    parser.add_argument("--catalogues", type=int, default=3)
-    parser.add_argument("--json", type=Path)
-    a = parser.parse_args()
-    if a.stages:
-        by_stage = stages(a.catalogues)
-        for stage, seconds in (*by_stage.items(), ("all", sum(by_stage.values()))):
-            print(f"{seconds:7.2f}  {stage}")
-        if a.json:
-            a.json.write_text(json.dumps(by_stage, indent=1) + "\n")
-        return
-    print(HEADER)
-    for row in rows(a.quick):
-        print(line(row))
-
-
-if __name__ == "__main__":
-    main()

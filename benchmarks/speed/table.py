@@ -7,7 +7,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -171,18 +170,3 @@ def peer(name: str, program: str, arguments: Iterable[Any]) -> Any:
         print(done.stderr[-2000:], file=sys.stderr)
         return None
     return json.loads(done.stdout.strip().splitlines()[-1])
-
-
-def child(name: str, arguments: list[str], option: str) -> Any:
-    """What the program of this name here writes to the file given by ``option``: its own section.
-
-    Raises:
-        RuntimeError: it failed, or wrote nothing.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "out.json"
-        command = [sys.executable, str(HERE / f"{name}.py"), *arguments, option, str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0 or not path.exists():
-            raise RuntimeError(f"{name}.py wrote no JSON: {done.stderr.strip().splitlines()[-1:]}")
-        return json.loads(path.read_text())[name]

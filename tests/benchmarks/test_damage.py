@@ -14,7 +14,7 @@ import pytest
 from recsim_mnar.runs.files import write_json
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "damage"
-NAMES = ("children", "kills", "faults", "fuzz", "disks", "costs", "run")
+NAMES = ("children", "kills", "faults", "fuzz", "disks", "run")
 
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the benchmarks are not beside the tests")
 
