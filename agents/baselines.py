@@ -149,7 +149,7 @@ class Popularity(Learner):
         Returns:
             (V,) how many candidates score above the item, and (V,) how many others level with it.
         """
-        from recsim_mnar.agents.neighbours.downdate import popularity_places
+        from recsim_mnar.agents.neighbours.similarity import popularity_places
 
         return popularity_places(log, n_items, unseen)
 
@@ -194,20 +194,11 @@ class UserPopularity(SlotPolicy):
         return self._own_counts(self._slots.find(users))
 
     def _drawn(self, users: Ints, uniforms: Floats, actions: NDArray[np.int32]) -> tuple[Ints, Floats]:
-        from recsim_mnar.agents.state import _views_kernel
+        from recsim_mnar.agents.state import _acting_kernel
 
-        histories = self._histories
-        propensities = np.empty(len(actions))
-        _views_kernel.draw_view(
-            histories.pool,
-            histories.start,
-            histories.length,
-            self._slots.find(users),
-            as_array(uniforms, np.float64),
-            self.n_items,
-            actions,
-            propensities,
-        )
+        propensities, drawn = np.empty(len(actions)), as_array(uniforms, np.float64)
+        slots = self._slots.find(users)
+        _acting_kernel.draw_view(self._histories.arrays, slots, drawn, self.n_items, actions, propensities)
         return actions, propensities
 
 
@@ -232,16 +223,6 @@ class UserPopularityGreedy(GreedyPolicy):
         return self._own_counts(slots)
 
     def _rank(self, slots: NDArray[np.int64]) -> None:
-        from recsim_mnar.agents.state import _views_kernel
+        from recsim_mnar.agents.state import _acting_kernel
 
-        histories = self._histories
-        _views_kernel.most_viewed(
-            histories.pool,
-            histories.start,
-            histories.length,
-            slots,
-            self.n_items,
-            self._counts,
-            self._ties,
-            self._tied,
-        )
+        _acting_kernel.most_viewed(self._histories.arrays, slots, self.n_items, self._counts, self._ties, self._tied)

@@ -296,7 +296,7 @@ from recsim_mnar.protocols.base import Protocol
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.worlds import DecisionWorld
 from recsim_mnar.worlds.params import Params
-from recsim_mnar.worlds.plain import PlainLanes
+from recsim_mnar.worlds.lanes import PlainLanes
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,97 @@
-"""Bandits without a context: an arm is known by how often it was shown and what that earned."""
+"""Bandits without a context, and what all bandits share: a state that is learned from all users."""
 
 from __future__ import annotations
+
+import abc
+import copy
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.bandits.learning import Bandit, above_zero, best_of
+from recsim_mnar.agents.state.acting import DrawingPolicy, as_array, checked_items
 from recsim_mnar.errors import UserError
-from recsim_mnar.policies.base import Floats, Ints, Scores
+from recsim_mnar.policies.base import Floats, Ints, Learns, Policy, Scores
+
+
+class Bandit(DrawingPolicy):
+    """Acts by a distribution that it learns from the outcomes of all users.
+
+    A subclass keeps what it has learned in :attr:`state`, learns in ``_learn`` and says its distribution in
+    ``_distribution``.
+
+    Args:
+        n_items: number of items, the arms.
+        name: the name under which results are reported.
+        parameters: of JSON types, for provenance.
+
+    Attributes:
+        state: arrays by name, all that it has learned; ``fresh`` copies them.
+    """
+
+    learns: Learns = "all users"
+    batches_decisions = False
+
+    def __init__(self, n_items: int, name: str, parameters: dict[str, Any]) -> None:
+        self.state: dict[str, NDArray[Any]] = {}
+        super().__init__(n_items, name, parameters=parameters)
+
+    @abc.abstractmethod
+    def _distribution(self, users: Ints, slots: NDArray[np.int64]) -> Floats:
+        """Probability of every item for each user, (n, n_items); a row by operations that ignore the other rows."""
+
+    @abc.abstractmethod
+    def _learn(self, users: Ints, slots: NDArray[np.int64], actions: NDArray[np.int32], rewards: Floats) -> None:
+        """Learn from outcomes, (n,) each, in their order."""
+
+    def probabilities(self, users: Ints) -> Floats:
+        """See :meth:`recsim_mnar.policies.Policy.probabilities`."""
+        return self._distribution(users, self._slots.find(users))
+
+    def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
+        """See :meth:`recsim_mnar.policies.Policy.learn`; the propensities are not used."""
+        rewards_ = as_array(rewards, np.float64)
+        if not np.isfinite(rewards_).all():
+            raise UserError(
+                f"policy {self.name!r} learns from finite rewards, got {rewards_[~np.isfinite(rewards_)][0]}"
+            )
+        self._learn(users, self._slots.find(users), checked_items(actions, self.n_items), rewards_)
+
+    def fresh(self) -> Policy:
+        """The same policy without any user, with a state of its own that holds what this one has learned."""
+        twin = copy.copy(self)
+        twin.state = {name: values.copy() for name, values in self.state.items()}
+        twin._start()
+        return twin
+
+    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
+        return {name: values.copy() for name, values in self.state.items()}, dict(self._parameters)
+
+    @classmethod
+    def refitted(cls, n_items: int, name: str, arrays: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> Self:
+        """See :meth:`recsim_mnar.policies.storage.Stored.refitted`."""
+        policy = cls(n_items=n_items, name=name, **parameters)
+        policy.state = {key: np.array(values) for key, values in arrays.items()}
+        return policy
+
+
+def above_zero(name: str, key: str, value: Any, *, zero: bool = False) -> float:
+    """A number above 0, or from 0 on, as a float.
+
+    Raises:
+        UserError: it is not.
+    """
+    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and np.isfinite(value)
+    if not number or not (value >= 0 if zero else value > 0):
+        raise UserError(f"{name}: {key} must be a number {'from' if zero else 'above'} 0, got {value!r}")
+    return float(value)
+
+
+def best_of(scores: Floats) -> Floats:
+    """The distribution of a choice among each row's largest scores, (n, n_items)."""
+    best = scores == scores.max(axis=1, keepdims=True)
+    return best / best.sum(axis=1, keepdims=True)
 
 
 def checked_probability(name: str, value: float) -> float:

@@ -2,18 +2,115 @@
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.bandits.counting import checked_probability
-from recsim_mnar.agents.bandits.learning import ContextualBandit, above_zero, best_of
+from recsim_mnar.agents.bandits.counting import Bandit, above_zero, best_of, checked_probability
+from recsim_mnar.agents.state.acting import Entry
 from recsim_mnar.errors import UserError
-from recsim_mnar.policies.base import Floats, Ints
+from recsim_mnar.kernels.archives import read_arrays
+from recsim_mnar.policies.base import Floats, Ints, Scores
+
+_MOST_NUMBERS = 1 << 27
+"""Of posterior precisions kept, 8 bytes each."""
 
 SIZES = np.array([17, 33, 65], np.int64)
 """Edges of each stage of the quadrature by which Thompson sampling knows its distribution."""
+
+
+class ContextualBandit(Bandit):
+    """A bandit whose context is (1, x): x = h / (n + shrinkage) for a user's n views with counts h, or features.
+
+    Args:
+        n_items: number of items.
+        name: the name under which results are reported.
+        features: (U, d) array, or an ``.npz`` file that holds it as ``user_features``: the user u has the row u mod U,
+            as in the features world, and views are not used. None: the views.
+        shrinkage: views that a user is thought to lack.
+        ridge: prior precision of each coefficient.
+        parameters: further ones, for provenance.
+
+    Raises:
+        UserError: a parameter that is none, or too many items for contexts of this size.
+    """
+
+    _counts: Floats
+
+    def __init__(
+        self, n_items: int, name: str, *, features: Any, shrinkage: float, ridge: float, parameters: dict[str, Any]
+    ) -> None:
+        for key, value in (("shrinkage", shrinkage), ("ridge", ridge)):
+            above_zero(name, key, value)
+        self._features = None if features is None else _features(name, features)
+        self._shrinkage = float(shrinkage)
+        super().__init__(n_items, name, {**parameters, "shrinkage": float(shrinkage), "ridge": float(ridge)})
+        d = 1 + (self.n_items if self._features is None else self._features.shape[1])
+        if self.n_items * d * d > _MOST_NUMBERS:
+            raise UserError(
+                f"{name}: {n_items} items with contexts of {d} numbers need {8e-9 * n_items * d * d:.0f} GB of "
+                "posteriors: give features= of fewer columns"
+            )
+        self.state["inverse"] = np.tile(np.eye(d) / ridge, (self.n_items, 1, 1))
+        self.state["theta"] = np.zeros((self.n_items, d))
+
+    def _entries(self) -> dict[str, Entry]:
+        width = self.n_items if self._features is None else 0
+        return {**super()._entries(), "_counts": Entry(np.float64, 0, (width,))}
+
+    def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
+        super()._view(slots, items)
+        if self._features is None:
+            np.add.at(self._counts, (slots, items), 1.0)
+
+    def contexts(self, users: Ints) -> Floats:
+        """(n, d) of users in their present states, the constant first."""
+        return self._contexts(users, self._slots.find(users))
+
+    def _contexts(self, users: Ints, slots: NDArray[np.int64]) -> Floats:
+        if self._features is not None:
+            known = self._features[np.asarray(users) % len(self._features)]
+        else:
+            counts = self._counts[slots]
+            known = counts / (counts.sum(axis=1, keepdims=True) + self._shrinkage)
+        return np.concatenate([np.ones((len(known), 1)), known], axis=1)
+
+    def _predicted(self, users: Ints, slots: NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """Every arm's mean and width, (n, n_items) each."""
+        from recsim_mnar.agents.bandits import _bandits_kernel
+
+        x = self._contexts(users, slots)
+        means, widths = np.empty((len(x), self.n_items)), np.empty((len(x), self.n_items))
+        _bandits_kernel.predict(
+            x, self.state["inverse"], self.state["theta"], np.empty(x.shape[1], np.int64), means, widths
+        )
+        return means, widths
+
+    def scores(self, users: Ints) -> Scores:
+        """Every item's mean x . theta, (n, n_items): no part of it for exploration."""
+        return self._predicted(users, self._slots.find(users))[0]
+
+    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
+        arrays, parameters = super().fitted()
+        return arrays if self._features is None else {**arrays, "features": self._features.copy()}, parameters
+
+    @classmethod
+    def refitted(cls, n_items: int, name: str, arrays: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> Self:
+        """See :meth:`recsim_mnar.policies.storage.Stored.refitted`."""
+        given = {"features": arrays["features"]} if "features" in arrays else {}
+        rest = {key: values for key, values in arrays.items() if key != "features"}
+        return super().refitted(n_items, name, rest, {**parameters, **given})
+
+    def describe(self) -> dict[str, Any]:
+        """Name and parameters; features by their digest."""
+        told = {"name": self.name, **self._parameters}
+        if self._features is not None:
+            told["features"] = {"sha256": hashlib.sha256(self._features.astype("<f8").tobytes()).hexdigest()}
+        return told
 
 
 class LinearBandit(ContextualBandit):
@@ -52,7 +149,7 @@ class LinEpsilonGreedy(LinearBandit):
         exploration: epsilon, the probability of a uniformly random item.
         ridge: prior precision of each coefficient.
         shrinkage: views that a user is thought to lack, where views are the context.
-        features: see :class:`~recsim_mnar.agents.bandits.learning.ContextualBandit`.
+        features: see :class:`ContextualBandit`.
     """
 
     def __init__(
@@ -86,7 +183,7 @@ class LinUCB(LinearBandit):
         alpha: width of the bound, in standard deviations.
         ridge: prior precision of each coefficient.
         shrinkage: views that a user is thought to lack, where views are the context.
-        features: see :class:`~recsim_mnar.agents.bandits.learning.ContextualBandit`.
+        features: see :class:`ContextualBandit`.
     """
 
     def __init__(
@@ -144,7 +241,7 @@ class LinThompson(LinearBandit):
         spread: of the posterior, in standard deviations.
         ridge: prior precision of each coefficient.
         shrinkage: views that a user is thought to lack, where views are the context.
-        features: see :class:`~recsim_mnar.agents.bandits.learning.ContextualBandit`.
+        features: see :class:`ContextualBandit`.
     """
 
     def __init__(
@@ -179,7 +276,7 @@ class LogisticThompson(ContextualBandit):
         spread: factor of the posterior's standard deviations.
         ridge: prior precision of each coefficient.
         shrinkage: views that a user is thought to lack, where views are the context.
-        features: see :class:`~recsim_mnar.agents.bandits.learning.ContextualBandit`.
+        features: see :class:`ContextualBandit`.
     """
 
     def __init__(
@@ -211,3 +308,23 @@ class LogisticThompson(ContextualBandit):
     def _distribution(self, users: Ints, slots: NDArray[np.int64]) -> Floats:
         means, widths = self._predicted(users, slots)
         return chance_of_best(means, self._spread * widths)
+
+
+def _features(name: str, given: Any) -> Floats:
+    """(U, d) finite, of an array or a file."""
+    if isinstance(given, (str, Path)):
+        try:
+            given = read_arrays(given, ("user_features",))["user_features"]
+        except FileNotFoundError:
+            raise UserError(f"{name}: features: file {given} does not exist") from None
+        except UserError as error:
+            raise UserError(
+                f"{name}: features: {given} is no .npz file with an array 'user_features' ({error})"
+            ) from None
+    try:
+        features = np.array(given, np.float64)
+    except (TypeError, ValueError):
+        raise UserError(f"{name}: features must be a matrix of numbers, a row a user") from None
+    if features.ndim != 2 or 0 in features.shape or not np.isfinite(features).all():
+        raise UserError(f"{name}: features must be a matrix of finite numbers, a row a user, got {features.shape}")
+    return features

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.state.acting import GreedyPolicy
+from recsim_mnar.agents.state.acting import GreedyPolicy, MappedViews
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.models.factorization import (
@@ -253,7 +253,7 @@ def _smallest_good(values: Sequence[float], scores: Sequence[Floats]) -> float:
     raise AssertionError("the best value is as good as itself")
 
 
-class MFPolicy(GreedyPolicy):
+class MFPolicy(MappedViews, GreedyPolicy):
     """Greedy on the predicted reward (h M) . w_a / (n + shrinkage) + b_a; a user's h M is updated a view at a time.
 
     Scores are in units of the reward, so a ``+temperature`` is too: .001 where a click is one in a hundred.
@@ -267,6 +267,8 @@ class MFPolicy(GreedyPolicy):
         parameters: the learner's, for provenance; ``shrinkage`` is read.
     """
 
+    ranks_strangers = True  # by the offsets
+
     def __init__(
         self,
         n_items: int,
@@ -277,7 +279,7 @@ class MFPolicy(GreedyPolicy):
         offsets: NDArray[Any],
         parameters: dict[str, Any],
     ) -> None:
-        self._mapping, self._offsets = mapping, offsets
+        self._mapping = mapping
         # Rows padded to a multiple of four for the kernel; the last used one adds the offsets.
         used = len(factors) + 1
         self._width = len(factors)
@@ -285,31 +287,8 @@ class MFPolicy(GreedyPolicy):
         self._factors[: self._width] = factors
         self._factors[self._width] = offsets
         self._shrinkage = float(parameters["shrinkage"])
-        self._parameters = parameters
-        super().__init__(n_items, name)
-
-    def _start(self) -> None:
-        self._sums = np.empty((0, self._width))
-        self._views = np.empty(0)
-        super()._start()
-
-    def _resize(self, n_slots: int) -> None:
-        super()._resize(n_slots)
-        more = n_slots - len(self._views)
-        self._sums = np.concatenate([self._sums, np.zeros((more, self._width))])
-        self._views = np.concatenate([self._views, np.zeros(more)])
-
-    def _clear(self, slots: NDArray[np.int64]) -> None:
-        super()._clear(slots)
-        # A user without a view is not tied over all items: the offsets rank them.
-        self._ties[slots] = 0
-        self._sums[slots] = 0.0
-        self._views[slots] = 0.0
-
-    def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
-        super()._view(slots, items)
-        np.add.at(self._sums, slots, self._mapping[items])
-        np.add.at(self._views, slots, 1.0)
+        arrays = {"mapping": mapping, "factors": self._factors[: self._width], "offsets": offsets}
+        super().__init__(n_items, name, arrays, parameters)
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         from recsim_mnar.agents.factors import _factors_kernel
@@ -321,8 +300,3 @@ class MFPolicy(GreedyPolicy):
         out = np.empty((len(slots), self.n_items), np.float32)
         _factors_kernel.project(states, np.arange(len(slots)), self._factors, out)
         return out
-
-    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
-        arrays = {"mapping": self._mapping, "factors": self._factors[: self._width], "offsets": self._offsets}
-        return arrays, dict(self._parameters)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.agents.state.acting import GreedyPolicy
+from recsim_mnar.agents.state.acting import Entry, GreedyPolicy
 from recsim_mnar.kernels.checks import number_in, whole_number
 from recsim_mnar.log.views import view_counts
 from recsim_mnar.policies.base import Learner, Policy
@@ -255,10 +255,11 @@ class SVDPolicy(GreedyPolicy):
         parameters: the learner's, for provenance.
     """
 
+    _states: NDArray[np.float32]
+
     def __init__(self, n_items: int, name: str, *, vectors: NDArray[Any], parameters: dict[str, Any]) -> None:
         # Padded to a multiple of four rows for the kernel; a row of zeros changes no score.
         rank = -(-max(len(vectors), 1) // 4) * 4
-        self._rank_kept = len(vectors)
         self._vectors = np.zeros((rank, n_items), np.float32)
         self._vectors[: len(vectors)] = vectors
         self._rows = (
@@ -266,21 +267,10 @@ class SVDPolicy(GreedyPolicy):
             np.tile(np.arange(rank, dtype=np.int32), n_items),
             np.ascontiguousarray(self._vectors.T).ravel(),
         )
-        self._parameters = parameters
-        super().__init__(n_items, name)
+        super().__init__(n_items, name, {"vectors": self._vectors[: len(vectors)]}, parameters)
 
-    def _start(self) -> None:
-        self._states = np.empty((0, len(self._vectors)), np.float32)
-        super()._start()
-
-    def _resize(self, n_slots: int) -> None:
-        super()._resize(n_slots)
-        more = n_slots - len(self._states)
-        self._states = np.concatenate([self._states, np.zeros((more, len(self._vectors)), np.float32)])
-
-    def _clear(self, slots: NDArray[np.int64]) -> None:
-        super()._clear(slots)
-        self._states[slots] = 0.0
+    def _entries(self) -> dict[str, Entry]:
+        return {**super()._entries(), "_states": Entry(np.float32, 0, (len(self._vectors),))}
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
         from recsim_mnar.agents.neighbours import _neighbours_kernel
@@ -294,7 +284,3 @@ class SVDPolicy(GreedyPolicy):
         out = np.empty((len(slots), self.n_items), np.float32)
         _factors_kernel.project(self._states, slots, self._vectors, out)
         return out
-
-    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
-        return {"vectors": self._vectors[: self._rank_kept]}, dict(self._parameters)

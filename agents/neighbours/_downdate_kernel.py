@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.agents.neighbours._neighbours_kernel import _kth_largest
+from recsim_mnar.agents.neighbours._neighbours_kernel import _enter, _kth_largest
 from recsim_mnar.kernels.jit import inlined, kernel
 
 
@@ -206,24 +206,6 @@ def leave_out_seen(starts, items, popularity, above, level):
                 if b != e:
                     above[e] -= np.int64(popularity[items[b]] > bar)
                     level[e] -= np.int64(popularity[items[b]] == bar)
-
-
-@inlined
-def _enter(nearest, similarity, found, user, s):
-    """Put a user among the ``found`` nearest, by similarity and then row; returns how many there are now."""
-    room = nearest.size
-    at = found
-    if found == room:
-        at = room - 1
-        if s < similarity[at] or (s == similarity[at] and user > nearest[at]):
-            return found
-    while at > 0 and (s > similarity[at - 1] or (s == similarity[at - 1] and user < nearest[at - 1])):
-        similarity[at] = similarity[at - 1]
-        nearest[at] = nearest[at - 1]
-        at -= 1
-    similarity[at] = s
-    nearest[at] = user
-    return min(found + 1, room)
 
 
 @kernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.agents.state._greedy_kernel import best_of
+from recsim_mnar.agents.state._acting_kernel import best_of
 from recsim_mnar.kernels.jit import inlined, kernel, spliced
 
 BLOCK = 32
@@ -90,31 +90,16 @@ def _keep_largest(bits, values, k, maxima, candidates, chosen, out_items, out_va
 
 
 @kernel
-def similar_items(
-    by_item,
-    users,
-    counts_by_item,
-    by_user,
-    items,
-    counts_by_user,
-    scale,
-    k,
-    include_self,
-    first,
-    last,
-    work,
-    out_items,
-    out_values,
-    n_out,
-):
+def similar_items(columns, table, scale, k, include_self, first, last, work, out_items, out_values, n_out):
     """The k items most similar to each of items first..last-1 by cosine, equals by lower index; rows in index order.
 
-    by_item, users, counts_by_item: the counts by columns (CSC); by_user, items, counts_by_user: by rows (CSR);
-    counts_by_user is empty where all counts are 1; scale: 1 / norm of each column, float64. work = (dots (n_items,)
-    integers of zeros, candidates (n_items,) int32, bits (n_items,) int32, chosen (n_items,) int32, view of bits as
-    float32, maxima (n_items / 32 rounded up,) int32). Row i is written at (i - first) of out_items and out_values
-    (rows, k); n_out takes its length.
+    columns, table: the counts by columns (CSC) and by rows (CSR), those of the rows empty where all counts are 1;
+    scale: 1 / norm of each column, float64. work = (dots (n_items,) integers of zeros, candidates (n_items,) int32,
+    bits (n_items,) int32, chosen (n_items,) int32, view of bits as float32, maxima (n_items / 32 rounded up,) int32).
+    Row i is written at (i - first) of out_items and out_values (rows, k); n_out takes its length.
     """
+    by_item, users, counts_by_item = columns
+    by_user, items, counts_by_user = table
     dots, candidates, bits, chosen, values, maxima = work
     binary = counts_by_user.size == 0
     for i in range(first, last):
@@ -194,7 +179,7 @@ def add_rows(states, slots, items, starts, columns, values):
 def add_rows_and_rank(sums, slots, items, starts, columns, values, ties, tied):
     """As :func:`add_rows`; a slot's best items are found when its views, which lie together, are in.
 
-    Then its sums are still in a near cache. ties, tied: as in ``_greedy_kernel.best``.
+    Then its sums are still in a near cache. ties, tied: as in ``_acting_kernel.best``.
     """
     for j in range(slots.size):
         slot = slots[j]
@@ -206,31 +191,36 @@ def add_rows_and_rank(sums, slots, items, starts, columns, values, ties, tied):
             best_of(row, slot, ties, tied)
 
 
+@inlined
+def _enter(nearest, similarity, found, user, s):
+    """Put a user among the ``found`` nearest, by similarity and then row; returns how many there are now."""
+    room = nearest.size
+    at = found
+    if found == room:
+        at = room - 1
+        if s < similarity[at] or (s == similarity[at] and user > nearest[at]):
+            return found
+    while at > 0 and (s > similarity[at - 1] or (s == similarity[at - 1] and user < nearest[at - 1])):
+        similarity[at] = similarity[at - 1]
+        nearest[at] = nearest[at - 1]
+        at -= 1
+    similarity[at] = s
+    nearest[at] = user
+    return min(found + 1, room)
+
+
 @kernel
-def user_scores(
-    pool,
-    start,
-    length,
-    slots,
-    own_row,
-    by_item,
-    users,
-    counts_by_item,
-    by_user,
-    items,
-    counts_by_user,
-    scale,
-    k,
-    work,
-    out,
-):
+def user_scores(histories, slots, own_row, columns, table, scale, k, work, out):
     """Scores of all items from the k training users most similar to each slot's user: sum of cosine times their counts.
 
-    pool, start, length: the histories; own_row (n_slots,) the slot's own training row, which is left out (-1: none);
+    histories: pool, start, length; own_row (n_slots,) the slot's own training row, which is left out (-1: none);
     the counts as in ``similar_items``, with ``scale`` = 1 / norm of each row. work = (dots (n_users,) int64 of zeros,
     touched (n_users + 1,) int32, own counts (n_items,) int32 of zeros, nearest (k,) int32, similarity (k,) float64).
     Equally similar users are taken by lower row. out (n, n_items) float32 is overwritten.
     """
+    pool, start, length = histories
+    by_item, users, counts_by_item = columns
+    by_user, items, counts_by_user = table
     dots, touched, own, nearest, similarity = work
     for j in range(slots.size):
         slot = slots[j]
@@ -268,19 +258,7 @@ def user_scores(
             user = np.int64(place)
             if user == own_row[slot]:
                 continue
-            at = found
-            if found == k:
-                at = k - 1
-                if s == similarity[at] and user > nearest[at]:
-                    continue
-            while at > 0 and (s > similarity[at - 1] or (s == similarity[at - 1] and user < nearest[at - 1])):
-                similarity[at] = similarity[at - 1]
-                nearest[at] = nearest[at - 1]
-                at -= 1
-            similarity[at] = s
-            nearest[at] = user
-            if found < k:
-                found += 1
+            found = _enter(nearest, similarity, found, user, s)
             if found == k:
                 least = similarity[k - 1]
         for t in range(found):

@@ -3,13 +3,17 @@
 
 Sums are of integers, so no order of addition and no subtraction changes a bit: leaving a pair out of the sums is the
 same as never having added it.
+
+Pairs of items are a table (I, I), begins and partners being None; or, where they are too many for one, the rows of it
+that hold only items met together: begins (I + 1,), partners and values of each. What no item of the profile was met
+with then scores 0, and is counted and not visited (``places_met`` of each score).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.kernels.jit import kernel
+from recsim_mnar.kernels.jit import inlined, kernel
 
 _NEVER = -(1 << 62)
 
@@ -25,14 +29,37 @@ def cooccurrence(starts, items, unit, out):
                 line[row[b]] += unit[u]
 
 
+@inlined
+def _add_row(sums, begins, partners, values, i):
+    """Add the row of item i to the sums."""
+    if values.ndim == 2:
+        for c in range(sums.size):
+            sums[c] += values[i, c]
+    else:
+        for k in range(begins[i], begins[i + 1]):
+            sums[partners[k]] += values[k]
+
+
+@inlined
+def _raise_to_row(best, begins, partners, values, i):
+    """Raise the values to those of item i's row where these are larger."""
+    if values.ndim == 2:
+        for c in range(best.size):
+            best[c] = max(best[c], values[i, c])
+    else:
+        for k in range(begins[i], begins[i + 1]):
+            best[partners[k]] = max(best[partners[k]], values[k])
+
+
 @kernel
-def cosine_scores(pool, start, length, slots, own, table, starts, items, unit, held, sums, out):
+def cosine_scores(histories, slots, own, begins, partners, table, starts, items, unit, held, sums, out):
     """Fixed-point scores sum over v != u of |x and B_v| unit_v B_v, x being the distinct items of each slot's user.
 
-    pool, start, length: histories; own (n,): row of the user among the training users, -1: none; table (I, I) int64;
+    histories: pool, start, length; own (n,): row of the user among the training users, -1: none; table int64, of pairs;
     starts, items, unit: the training users; held (I,) bool, all False, scratch; sums (I,) int64, scratch;
     out (n, I) float64: sums, -inf for known items. Returns nothing; a user without views has 0 everywhere.
     """
+    pool, start, length = histories
     n_items = held.size
     for j in range(slots.size):
         s = slots[j]
@@ -42,8 +69,7 @@ def cosine_scores(pool, start, length, slots, own, table, starts, items, unit, h
             i = pool[e]
             if not held[i]:
                 held[i] = True
-                for c in range(n_items):
-                    sums[c] += table[i, c]
+                _add_row(sums, begins, partners, table, i)
         if own[s] >= 0:
             common = 0
             row = items[starts[own[s]] : starts[own[s] + 1]]
@@ -94,21 +120,58 @@ def cosine_places(starts, items, unit, table, sums, above, level):
 
 
 @kernel
-def best_ratios(pool, start, length, slots, ratios, held, out):
-    """Max over j in x of #(U_i and U_j)/#U_j; ratios[j, i]; out (n, I) float64, -inf for known items."""
-    n_items = held.size
+def cosine_places_met(starts, items, unit, begins, partners, values, sums, minus, seen, touched, above, level):
+    """As :func:`cosine_places`; scratch: sums, minus, touched (I,) int64 and seen (I,) bool, all but touched 0."""
+    n_items = sums.size
+    for u in range(starts.size - 1):
+        row = items[starts[u] : starts[u + 1]]
+        n = 0
+        for k in range(row.size):
+            for e in range(begins[row[k]], begins[row[k] + 1]):
+                c = partners[e]
+                if not seen[c]:
+                    seen[c] = True
+                    touched[n] = c
+                    n += 1
+                sums[c] += values[e]
+        for k in range(row.size):
+            above[starts[u] + k] = sums[row[k]]
+        for k in range(row.size):
+            sums[row[k]] = _NEVER
+        for k in range(row.size):
+            i = row[k]
+            for e in range(begins[i], begins[i + 1]):
+                minus[partners[e]] = values[e]
+            mine = above[starts[u] + k] - minus[i] - (row.size - 1) * unit[u]
+            larger = 0
+            equal = 0
+            for t in range(n):
+                other = sums[touched[t]] - minus[touched[t]]
+                larger += other > mine
+                equal += other == mine
+            equal += (n_items - n) * (mine == 0)
+            above[starts[u] + k] = larger
+            level[starts[u] + k] = equal
+            for e in range(begins[i], begins[i + 1]):
+                minus[partners[e]] = 0
+        for t in range(n):
+            sums[touched[t]] = 0
+            seen[touched[t]] = False
+
+
+@kernel
+def best_ratios(histories, slots, begins, partners, ratios, out):
+    """Max over j in x of #(U_i and U_j)/#U_j; ratios[j, i], of pairs; out (n, I) float64, -inf for known items."""
+    pool, start, length = histories
+    n_items = out.shape[1]
     for j in range(slots.size):
         s = slots[j]
         for c in range(n_items):
             out[j, c] = 0.0
         for e in range(start[s], start[s] + length[s]):
-            i = pool[e]
-            held[i] = True
-            for c in range(n_items):
-                out[j, c] = max(out[j, c], ratios[i, c])
+            _raise_to_row(out[j], begins, partners, ratios, pool[e])
         for e in range(start[s], start[s] + length[s]):
             out[j, pool[e]] = -np.inf
-            held[pool[e]] = False
 
 
 @kernel
@@ -151,3 +214,58 @@ def ratio_places(starts, items, counts, ratios, first, second, which, above, lev
                 equal += other == mine
             above[starts[u] + k] = larger
             level[starts[u] + k] = equal
+
+
+@kernel
+def ratio_places_met(
+    starts, items, begins, partners, counts, ratios, holders, first, second, which, common, seen, touched, above, level
+):
+    """As :func:`ratio_places`; common (I,) int64 and seen (I,) bool, all 0, and touched (I,) int64, scratch.
+
+    counts and ratios as partners; holders (I,) int64; first, second (I,) float64 and which (I,) int64, scratch.
+    """
+    n_items = first.size
+    for u in range(starts.size - 1):
+        row = items[starts[u] : starts[u + 1]]
+        n = 0
+        for k in range(row.size):
+            j = row[k]
+            for e in range(begins[j], begins[j + 1]):
+                c = partners[e]
+                if not seen[c]:
+                    seen[c] = True
+                    touched[n] = c
+                    n += 1
+                    first[c] = 0.0
+                    second[c] = 0.0
+                    which[c] = -1
+                value = ratios[e]
+                better = value > first[c]
+                second[c] = first[c] if better else max(second[c], value)
+                which[c] = j if better else which[c]
+                first[c] = value if better else first[c]
+        for k in range(row.size):
+            first[row[k]] = -1.0
+            second[row[k]] = -1.0
+        for k in range(row.size):
+            i = row[k]
+            for e in range(begins[i], begins[i + 1]):
+                common[partners[e]] = counts[e]
+            mine = 0.0
+            for m in range(row.size):
+                if m != k:
+                    mine = max(mine, np.float64(common[row[m]] - 1) / np.float64(holders[row[m]]))
+            larger = 0
+            equal = 0
+            for t in range(n):
+                c = touched[t]
+                other = second[c] if which[c] == i else first[c]
+                larger += other > mine
+                equal += other == mine
+            equal += (n_items - n) * (mine == 0.0)
+            above[starts[u] + k] = larger
+            level[starts[u] + k] = equal
+            for e in range(begins[i], begins[i + 1]):
+                common[partners[e]] = 0
+        for t in range(n):
+            seen[touched[t]] = False

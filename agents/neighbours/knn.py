@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.neighbours.downdate import ItemDowndate, user_places
-from recsim_mnar.agents.neighbours.similarity import compressed, inverse_norms, most_similar
-from recsim_mnar.agents.state.acting import GreedyPolicy
+from recsim_mnar.agents.neighbours.similarity import ItemDowndate, compressed, inverse_norms, most_similar, user_places
+from recsim_mnar.agents.state.acting import GreedyPolicy, TrainingRows
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.log.views import view_counts
@@ -93,8 +92,8 @@ class ItemKNNPolicy(GreedyPolicy):
             np.ascontiguousarray(neighbours, np.int32),
             np.ascontiguousarray(similarities, np.float32),
         )
-        self._parameters = parameters
-        super().__init__(n_items, name)
+        stored = dict(zip(("starts", "neighbours", "similarities"), self._rows, strict=True))
+        super().__init__(n_items, name, stored, parameters)
 
     def _start(self) -> None:
         self._sums = np.empty((0, self.n_items))
@@ -150,15 +149,9 @@ class ItemKNNPolicy(GreedyPolicy):
         return self._sums[self._slots.find(users)]
 
     def _rank(self, slots: NDArray[np.int64]) -> None:
-        from recsim_mnar.agents.state import _greedy_kernel
+        from recsim_mnar.agents.state import _acting_kernel
 
-        _greedy_kernel.best(self._sums, slots, slots, self._ties, self._tied)
-
-    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
-        starts, neighbours, similarities = self._rows
-        arrays: dict[str, NDArray[Any]] = {"starts": starts, "neighbours": neighbours, "similarities": similarities}
-        return arrays, dict(self._parameters)
+        _acting_kernel.best(self._sums, slots, slots, self._ties, self._tied)
 
 
 class UserKNN(Learner):
@@ -193,7 +186,7 @@ class UserKNN(Learner):
         return user_places(log, n_items, self.neighbours, unseen)
 
 
-class UserKNNPolicy(GreedyPolicy):
+class UserKNNPolicy(TrainingRows, GreedyPolicy):
     """Greedy on the counts of the nearest training users.
 
     Args:
@@ -225,13 +218,12 @@ class UserKNNPolicy(GreedyPolicy):
         self._by_user, self._by_item = compressed(rows), compressed(rows.tocsc())
         self._scale = inverse_norms(rows, 1)
         self._users = np.asarray(users, np.int64)
-        self._parameters = parameters
         self._k = int(parameters["neighbours"])
-        super().__init__(n_items, name)
+        stored = dict(zip(("starts", "items", "counts"), self._by_user, strict=True))
+        super().__init__(n_items, name, {**stored, "users": self._users}, parameters)
 
     def _start(self) -> None:
         n_users = len(self._users)
-        self._own_row = np.empty(0, np.int64)
         self._work = (
             np.zeros(n_users, np.int64),
             np.empty(n_users + 1, np.int32),
@@ -241,43 +233,10 @@ class UserKNNPolicy(GreedyPolicy):
         )
         super()._start()
 
-    def _resize(self, n_slots: int) -> None:
-        super()._resize(n_slots)
-        more = n_slots - len(self._own_row)
-        self._own_row = np.concatenate([self._own_row, np.full(more, -1, np.int64)])
-
-    def _clear(self, slots: NDArray[np.int64]) -> None:
-        super()._clear(slots)
-        self._own_row[slots] = -1
-
-    def reset_training_users(self, users: Ints, originals: Ints) -> None:
-        """See :meth:`recsim_mnar.policies.Policy.reset_training_users`: none is compared with its own training row."""
-        self.reset(users)
-        ids = np.asarray(originals, np.int64)
-        row = np.minimum(np.searchsorted(self._users, ids), len(self._users) - 1)
-        self._own_row[self._slots.find(users)] = np.where(self._users[row] == ids, row, -1)
-
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         from recsim_mnar.agents.neighbours import _neighbours_kernel
 
         out = np.empty((len(slots), self.n_items), np.float32)
-        histories = self._histories
-        _neighbours_kernel.user_scores(
-            histories.pool,
-            histories.start,
-            histories.length,
-            slots,
-            self._own_row,
-            *self._by_item,
-            *self._by_user,
-            self._scale,
-            self._k,
-            self._work,
-            out,
-        )
+        counts, views = (self._by_item, self._by_user), self._histories.arrays
+        _neighbours_kernel.user_scores(views, slots, self._own_row, *counts, self._scale, self._k, self._work, out)
         return out
-
-    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
-        starts, items, counts = self._by_user
-        return {"starts": starts, "items": items, "counts": counts, "users": self._users}, dict(self._parameters)

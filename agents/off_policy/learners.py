@@ -1,31 +1,69 @@
-"""Softmax policies fitted to a log: POEM, BanditNet, doubly robust, and cross-entropy weighted by reward.
+"""Learners of softmax policies from a bandit log: POEM, BanditNet, doubly robust, and cross-entropy weighted by reward.
 
 All fit the weights of :class:`~recsim_mnar.agents.off_policy.policy.HistorySoftmax` on factors that the log's views
-give (:class:`recsim_mnar.models.bandit.ViewMap`), by Adam (Kingma & Ba 2015) on minibatches of contexts. Rewards are
-divided by their mean, so that settings have no unit.
+give (:class:`recsim_mnar.models.factorization.ViewMap`), by Adam (Kingma & Ba 2015) on minibatches of contexts.
+Rewards are divided by their mean, so that settings have no unit.
 """
 
 from __future__ import annotations
 
 import abc
 import math
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.agents.off_policy.data import Logged
 from recsim_mnar.agents.off_policy.policy import HistorySoftmax
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
-from recsim_mnar.models.factorization import ViewMap, check_log
+from recsim_mnar.models.factorization import Contexts, ViewMap, check_log
 from recsim_mnar.policies.base import Learner
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
 
+
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Logged:
+    """Recommendations by context, the state of a user's views; n rows, C contexts.
+
+    Attributes:
+        starts: (C + 1,) where the rows of each context begin.
+        features: (C, K + 1), (1, x M - centre) of each context.
+        actions: (n,) int64.
+        propensities: (n,).
+        rewards: (n,).
+    """
+
+    starts: NDArray[np.int64]
+    features: Floats
+    actions: NDArray[np.int64]
+    propensities: Floats
+    rewards: Floats
+
+    @classmethod
+    def of(cls, log: Log, mapping: Floats, centre: Floats, *, shrinkage: float) -> Logged:
+        """The recommendations of a log.
+
+        Raises:
+            UserError: as :func:`recsim_mnar.models.factorization.check_log`.
+        """
+        data = Contexts.from_log(log, len(mapping), shrinkage=shrinkage)
+        n = data.features.shape[0]
+        starts = np.searchsorted(data.context, np.arange(n + 1))
+        features = np.concatenate([np.ones((n, 1)), data.features @ mapping - centre], axis=1)
+        return cls(
+            starts.astype(np.int64), np.ascontiguousarray(features), data.actions,
+            np.ascontiguousarray(data.propensities, np.float64), np.ascontiguousarray(data.rewards, np.float64),
+        )  # fmt: skip
+
+
 _FIRST_EPOCH = 100
 """Index of the draws that put the first epoch's contexts in their order; smaller ones are other learners'."""
 
@@ -41,9 +79,13 @@ class OffPolicyLearner(Learner):
         rate: Adam's step at first; it falls linearly to 0.
         batch: contexts of a minibatch.
         sharpness: logits of the fitted policy are multiplied by it.
+
+    Attributes:
+        by_ratio: whether the estimate that is maximised is self-normalised.
     """
 
     needs = frozenset({"outcomes"})
+    by_ratio: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -106,9 +148,10 @@ class OffPolicyLearner(Learner):
         rows = np.diff(data.starts)
         return (rows @ data.features[:, 1:]) / rows.sum()
 
-    @abc.abstractmethod
     def objective(self, data: Logged, mean: float, model: Floats) -> Objective:
         """What is minimised; rewards and the model (P, K + 1), on the data's features, are not yet divided by mean."""
+        variance = self.settings.get("variance", 0.0)
+        return Weighted(data, mean, model, clip=self.settings["clip"], variance=variance, by_ratio=self.by_ratio)
 
     def _descend(self, objective: Objective, data: Logged, n_items: int, seed: int) -> Floats:
         """Weights (P, K + 1) after all epochs, from a uniform policy on."""
@@ -229,10 +272,6 @@ class POEM(OffPolicyLearner):
     def __init__(self, clip: float = 100.0, variance: float = 1.0, **settings: Any) -> None:
         super().__init__(clip=clip, variance=variance, **settings)
 
-    def objective(self, data: Logged, mean: float, model: Floats) -> Objective:
-        """See :meth:`OffPolicyLearner.objective`."""
-        return Weighted(data, mean, model, clip=self.settings["clip"], variance=self.settings["variance"])
-
 
 class BanditNet(OffPolicyLearner):
     """A softmax policy by self-normalised IPS (BanditNet, Joachims, Swaminathan & de Rijke 2018).
@@ -246,13 +285,10 @@ class BanditNet(OffPolicyLearner):
     """
 
     name = "banditnet"
+    by_ratio = True
 
     def __init__(self, clip: float = 100.0, **settings: Any) -> None:
         super().__init__(clip=clip, **settings)
-
-    def objective(self, data: Logged, mean: float, model: Floats) -> Objective:
-        """See :meth:`OffPolicyLearner.objective`."""
-        return Weighted(data, mean, model, clip=self.settings["clip"], by_ratio=True)
 
 
 class DRPolicy(OffPolicyLearner):
@@ -272,10 +308,6 @@ class DRPolicy(OffPolicyLearner):
     def factors(self, log: Log, n_items: int, seed: int) -> tuple[Floats, Floats]:
         """See :meth:`OffPolicyLearner.factors`."""
         return reward_model(log, n_items, rank=self.settings["rank"], shrinkage=self.settings["shrinkage"], seed=seed)
-
-    def objective(self, data: Logged, mean: float, model: Floats) -> Objective:
-        """See :meth:`OffPolicyLearner.objective`."""
-        return Weighted(data, mean, model, clip=self.settings["clip"], variance=self.settings["variance"])
 
 
 class RewardCrossEntropy(OffPolicyLearner):

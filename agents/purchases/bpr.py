@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from recsim_mnar.agents.purchases.factor_learner import FactorLearner
 from recsim_mnar.agents.purchases.factor_policy import FoldInPolicy
 from recsim_mnar.agents.purchases.observed import NP, Observed, P, Plan, Stratum
-from recsim_mnar.agents.purchases.training import Loss, Trainer, train
+from recsim_mnar.agents.purchases.training import Trainer, train
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.views import view_counts
 from recsim_mnar.policies.base import Policy
 
 if TYPE_CHECKING:
-    from recsim_mnar.log.exposures import Exposures
     from recsim_mnar.log.table import Log
 
 _DRAWN_BY = ("row", "cell")
@@ -22,12 +21,6 @@ _DRAWN_BY = ("row", "cell")
 
 class _AccuracyLearner(FactorLearner):
     """Also learns from a log's views alone, and then ranks for new users by their views."""
-
-    pairs: bool
-
-    def loss(self, observed: Observed, exposures: Exposures | None = None) -> Loss:
-        """See :class:`recsim_mnar.agents.purchases.factor_learner.FactorLearner`."""
-        return Loss(pairs=self.pairs)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policies.Learner.fit`; the log's organic rows are read, and its users not met again.
@@ -38,11 +31,9 @@ class _AccuracyLearner(FactorLearner):
         """
         counts, _ = view_counts(log, n_items)
         counts.data[:] = 1
-        try:
-            observed = Observed.of_counts(counts)
+        observed = Observed.of_counts(counts)
+        with self.named():
             training = train(Trainer(self.plan(observed), self.loss(observed), self.settings, seed), self.updates)
-        except UserError as error:
-            raise UserError(f"{self.name}: {error}") from None
         return FoldInPolicy.of(training.model, counts, self.name, self.parameters())
 
 
@@ -87,12 +78,7 @@ class RMF(_AccuracyLearner):
     gamma_p: float = 0.2
 
     name = "rmf"
-    pairs = False
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        super().__post_init__()
-        self._check_share("gamma_p")
+    shares = ("gamma_p",)
 
     def plan(self, observed: Observed) -> Plan:
         """Purchased with gamma_P, else not purchased."""

@@ -14,22 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.agents.neighbours.similarity import compressed, most_similar
-from recsim_mnar.agents.purchases.factor_learner import exposures_of
-from recsim_mnar.agents.purchases.observed import NR_P, R_NP, R_P, Observed
-from recsim_mnar.agents.state.known_users import KnownUsersPolicy
+from recsim_mnar.agents.purchases.factor_learner import ExposureLearner
+from recsim_mnar.agents.purchases.observed import NR_P, R_NP, R_P
+from recsim_mnar.agents.state.acting import KnownUsersPolicy
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
-from recsim_mnar.policies.base import Learner, Policy
 
 if TYPE_CHECKING:
     from recsim_mnar.log.exposures import Exposures
-    from recsim_mnar.log.table import Log
 
 _SIMILAR_BY = ("purchases", "treatment")
 
 
 @dataclass(kw_only=True, eq=False)
-class _CausalNeighbours(Learner):
+class _CausalNeighbours(ExposureLearner):
     neighbours: int = 100
     similar_by: str = "purchases"
     shrinkage_treated: float = 1.0
@@ -58,10 +56,7 @@ class _CausalNeighbours(Learner):
         """A policy for the users of the exposures; no draws are made."""
         from scipy import sparse
 
-        try:
-            observed = Observed.of(exposures.classes(periods))
-        except UserError as error:
-            raise UserError(f"{self.name}: {error}") from None
+        observed = self.exposed(exposures, periods)
         users, _, part = observed.of_place()
         shape = (observed.n_users, observed.n_items)
 
@@ -93,14 +88,6 @@ class _CausalNeighbours(Learner):
             periods=np.bincount(observed.user, minlength=shape[0]).astype(np.float32),
             parameters={**asdict(self), "of_users": self.of_users},
         )
-
-    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; the log's users are met again under their own ids.
-
-        Raises:
-            UserError: the log has no recommendation flags.
-        """
-        return self.fit_exposures(exposures_of(log, n_items, self.name), seed=seed)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -151,15 +138,14 @@ class CausalNeighboursPolicy(KnownUsersPolicy):
     """
 
     def __init__(self, n_items: int, name: str, *, parameters: dict[str, Any], **arrays: NDArray[Any]) -> None:
-        self._arrays = {
+        stored = {
             key: np.ascontiguousarray(arrays[key], kind)
             for key, kind in (
                 ("starts", np.int64), ("others", np.int32), ("weights", np.float32), ("first", np.int64),
                 ("items", np.int32), ("counts", np.float32), ("periods", np.float32),
             )
         }  # fmt: skip
-        self._parameters = parameters
-        super().__init__(n_items, len(self._arrays["periods"]), name)
+        super().__init__(n_items, len(stored["periods"]), name, stored, parameters)
 
     def _scores_of(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         from recsim_mnar.agents.purchases import _causal_neighbours_kernel as kernel
@@ -180,7 +166,3 @@ class CausalNeighboursPolicy(KnownUsersPolicy):
         )
         out[known] = part
         return out
-
-    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
-        return dict(self._arrays), dict(self._parameters)

@@ -29,22 +29,19 @@ class DLCE(FactorLearner):
 
     name = "dlce"
     needs = frozenset({"exposures"})
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        super().__post_init__()
-        self._check_share("chi")
+    shares = ("chi",)
 
     def plan(self, observed: Observed) -> Plan:
         """Any purchase, each equally likely, and any item."""
         return Plan.of(observed, [Stratum(1.0, P, ANY)], by="cell")
 
-    def loss(self, observed: Observed, exposures: Exposures) -> Loss:
+    def loss(self, observed: Observed, exposures: Exposures | None = None) -> Loss:
         """The pair loss, its weights divided by their mean size so that the learning rate keeps its meaning.
 
         Raises:
             UserError: no propensities, or one of 0 (recommended) or 1 (not) while chi = 0.
         """
+        assert exposures is not None  # this agent learns from nothing else
         exposures.need_propensities()
         users, periods, part = observed.of_place()
         shown = (part == R_P) | (part == R_NP)

@@ -1,16 +1,157 @@
-"""Policies of factor models: for the users that the model knows, and for new ones by what they view."""
+"""Factor models of purchases and their policies: for users that the model knows, and for new ones by their views."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.purchases.factor_model import FactorModel, FactorModelConfig
-from recsim_mnar.agents.state.acting import GreedyPolicy
-from recsim_mnar.agents.state.known_users import KnownUsersPolicy
+from recsim_mnar import rng
+from recsim_mnar.agents.state.acting import GreedyPolicy, KnownUsersPolicy, MappedViews
+from recsim_mnar.policies.base import Ints
+
+EXTRAS = 8
+"""Places after the factors in a row of a table: bias, response to a recommendation, and zeros."""
+
+_TILE = 256
+
+
+def padded(factors: int) -> int:
+    """The next multiple of 8: the kernels' dot products run in eight lanes."""
+    return -(-factors // 8) * 8
+
+
+@dataclass(frozen=True)
+class FactorModelConfig:
+    """Which rows and terms a model has.
+
+    Attributes:
+        response: each user and item has a term of its own that is added where the item is recommended (RecResp).
+        apart_users: users have rows of their own for recommended items (CausE).
+        apart_items: likewise items (CausE, CausE-Prod).
+    """
+
+    response: bool = False
+    apart_users: bool = False
+    apart_items: bool = False
+
+    @property
+    def ranks_by_difference(self) -> bool:
+        """Whether items are ranked by sigma(x with) - sigma(x without) rather than by x."""
+        return self.response or self.apart_users or self.apart_items
+
+
+@dataclass(frozen=True)
+class FactorModel:
+    """Tables of float32 rows [factors | bias, response, zeros]; those for recommended items follow the others.
+
+    Attributes:
+        n_users, n_items: numbers of users and items (a table that is kept apart has twice as many rows).
+        factors: length of the factors, a multiple of 8.
+        form: which terms there are.
+        users, items: the tables.
+    """
+
+    n_users: int
+    n_items: int
+    factors: int
+    form: FactorModelConfig
+    users: NDArray[np.float32]
+    items: NDArray[np.float32]
+
+    @classmethod
+    def start(
+        cls, shape: tuple[int, int], factors: int, form: FactorModelConfig, *, scale: float, seed: int
+    ) -> FactorModel:
+        """Factors from N(0, scale^2), addressed draws; biases and responses 0; coupled rows begin equal."""
+        d = padded(factors)
+        tables = []
+        for label, n, apart in (("users", shape[0], form.apart_users), ("items", shape[1], form.apart_items)):
+            table = np.zeros((n, d + EXTRAS), np.float32)
+            draws = rng.normals(rng.derive_seed(seed, f"factors/{label}"), rng.Stream.FIT, 0, (n, factors))
+            table[:, :factors] = scale * draws
+            tables.append(np.concatenate([table, table]) if apart else table)
+        return cls(shape[0], shape[1], d, form, tables[0], tables[1])
+
+    def copy(self) -> FactorModel:
+        """With tables of its own."""
+        return self.of(self.users.copy(), self.items.copy())
+
+    def of(self, users: NDArray[np.float32], items: NDArray[np.float32]) -> FactorModel:
+        """The same form with other tables."""
+        return FactorModel(self.n_users, self.n_items, self.factors, self.form, users, items)
+
+    def average_user(self) -> NDArray[np.float32]:
+        """(1 or 2, row) the mean row of the users, without and with recommendation where they are apart."""
+        return (
+            self.users.reshape(-1, self.n_users, self.users.shape[1]).mean(axis=1, dtype=np.float64).astype(np.float32)
+        )
+
+    def scorer(self) -> Scorer:
+        """The model laid out for scoring."""
+        return Scorer(self)
+
+    def scores(self, users: Ints) -> NDArray[np.float32]:
+        """By what the model ranks, (n, n_items): see :meth:`Scorer.of`."""
+        return self.scorer().of(np.asarray(users, np.int64))
+
+
+class Scorer:
+    """Scores of all items for known users, or for anybody with a row of the users' table.
+
+    Args:
+        model: the fitted model; its tables are copied.
+    """
+
+    def __init__(self, model: FactorModel) -> None:
+        d, form = model.factors, model.form
+        self.form = form
+        self.n_items = model.n_items
+        self._d = d
+        self._users = model.users.reshape(-1, model.n_users, model.users.shape[1])
+        items = model.items.reshape(-1, model.n_items, model.items.shape[1]).transpose(0, 2, 1).copy()
+        items[:, d + 2] = 1.0  # meets the user's own terms
+        self._items = items
+
+    def of(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(n, n_items): x, or sigma(x with) - sigma(x without) for models that tell the two apart.
+
+        Each row comes from fixed operations that depend on no other row.
+        """
+        return self.of_rows(self._users[:, users])
+
+    def of_rows(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """As :meth:`of`, for rows (1 or 2, n, row length) of a users' table."""
+        from recsim_mnar.agents.purchases import _training_kernel
+
+        n = rows.shape[1]
+        out = np.empty((n, self.n_items), np.float32)
+        if not self.form.ranks_by_difference:
+            self._project(rows[0], self._items[0], 0.0, out)
+            return out
+        without = np.empty((min(n, _TILE), self.n_items), np.float32)
+        for begin in range(0, n, _TILE):
+            part = slice(begin, min(begin + _TILE, n))
+            base = without[: part.stop - begin]
+            self._project(rows[-1, part], self._items[-1], 1.0, out[part])
+            self._project(rows[0, part], self._items[0], 0.0, base)
+            _training_kernel.uplift_of_scores(out[part], base)
+        return out
+
+    def _project(self, rows: NDArray[Any], items: NDArray[Any], shown: float, out: NDArray[np.float32]) -> None:
+        from recsim_mnar.agents.factors import _factors_kernel
+
+        d = self._d
+        states = np.zeros((len(rows), d + EXTRAS), np.float32)
+        states[:, :d] = rows[:, :d]
+        states[:, d] = 1.0
+        z = shown if self.form.response else 0.0
+        states[:, d + 1] = z
+        states[:, d + 2] = rows[:, d] + np.float32(z) * rows[:, d + 1]
+        _factors_kernel.project(states, np.arange(len(rows)), items, out)
+
 
 _RIDGE = 1e-3
 """Share of the mean square of the regressors that is added to the regression's diagonal."""
@@ -36,7 +177,6 @@ class FactorPolicy(KnownUsersPolicy):
         parameters: dict[str, Any],
     ) -> None:
         shape = parameters["model"]
-        self._parameters = parameters
         self.model = FactorModel(
             int(shape["n_users"]), n_items, int(shape["factors"]), FactorModelConfig(**shape["form"]), users, items
         )
@@ -44,7 +184,7 @@ class FactorPolicy(KnownUsersPolicy):
         self._rows = np.concatenate(
             [users.reshape(-1, self.model.n_users, users.shape[1]), self.model.average_user()[:, None]], axis=1
         )
-        super().__init__(n_items, self.model.n_users, name)
+        super().__init__(n_items, self.model.n_users, name, {"users": users, "items": items}, parameters)
 
     @classmethod
     def of(cls, model: FactorModel, name: str, parameters: dict[str, Any]) -> FactorPolicy:
@@ -54,10 +194,6 @@ class FactorPolicy(KnownUsersPolicy):
 
     def _scores_of(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         return self._scorer.of_rows(self._rows[:, rows])
-
-    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
-        return {"users": self.model.users, "items": self.model.items}, dict(self._parameters)
 
 
 def folded(model: FactorModel, counts: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -87,7 +223,7 @@ def folded(model: FactorModel, counts: Any) -> tuple[NDArray[np.float32], NDArra
     return (q @ weights).astype(np.float32), (target - centre @ weights).astype(np.float32)
 
 
-class FoldInPolicy(GreedyPolicy):
+class FoldInPolicy(MappedViews, GreedyPolicy):
     """Greedy by a factor model for users it never saw: their factors are guessed from their views.
 
     A user's factors are ``intercept + mean of rows[item] over the views``; without a view, the average training user's.
@@ -102,6 +238,8 @@ class FoldInPolicy(GreedyPolicy):
         parameters: the learner's, for provenance.
     """
 
+    ranks_strangers = True  # as the average training user
+
     def __init__(
         self,
         n_items: int,
@@ -113,13 +251,13 @@ class FoldInPolicy(GreedyPolicy):
         items: NDArray[Any],
         parameters: dict[str, Any],
     ) -> None:
-        self._arrays = {"rows": rows, "intercept": intercept, "average": average, "items": items}
+        self._mapping = rows
         d = rows.shape[1]
         self._width = d + 4  # the scoring kernel takes factors four at a time; the first of the last four is the bias
         self._factors = np.zeros((self._width, n_items), np.float32)
         self._factors[: d + 1] = items.T
-        self._parameters = parameters
-        super().__init__(n_items, name)
+        arrays = {"rows": rows, "intercept": intercept, "average": average, "items": items}
+        super().__init__(n_items, name, arrays, parameters)
 
     @classmethod
     def of(cls, model: FactorModel, counts: Any, name: str, parameters: dict[str, Any]) -> FoldInPolicy:
@@ -136,28 +274,6 @@ class FoldInPolicy(GreedyPolicy):
             parameters=parameters,
         )
 
-    def _start(self) -> None:
-        self._sums = np.empty((0, self._width - 4))
-        self._views = np.empty(0, np.int64)
-        super()._start()
-
-    def _resize(self, n_slots: int) -> None:
-        super()._resize(n_slots)
-        more = n_slots - len(self._sums)
-        self._sums = np.concatenate([self._sums, np.zeros((more, self._sums.shape[1]))])
-        self._views = np.concatenate([self._views, np.zeros(more, np.int64)])
-
-    def _clear(self, slots: NDArray[np.int64]) -> None:
-        super()._clear(slots)
-        self._sums[slots] = 0.0
-        self._views[slots] = 0
-        self._ties[slots] = 0  # without a view the average user's ranking holds, not a tie of all
-
-    def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
-        super()._view(slots, items)
-        np.add.at(self._sums, slots, self._arrays["rows"][items])  # one view after another, in float64
-        np.add.at(self._views, slots, 1)
-
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         from recsim_mnar.agents.factors import _factors_kernel
 
@@ -169,7 +285,3 @@ class FoldInPolicy(GreedyPolicy):
         out = np.empty((len(slots), self.n_items), np.float32)
         _factors_kernel.project(states, np.arange(len(slots)), self._factors, out)
         return out
-
-    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
-        return dict(self._arrays), dict(self._parameters)

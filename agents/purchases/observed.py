@@ -206,11 +206,11 @@ class Plan:
 
     def draw(self, seed: int, first: int, n: int) -> tuple[NDArray[Any], ...]:
         """Samples ``first .. first + n - 1``, as :meth:`room` lays them out; the class is the bit of its mask."""
-        from recsim_mnar.agents.purchases import _draws_kernel
+        from recsim_mnar.agents.purchases import _training_kernel
 
         out = self.room(n)
         with np.errstate(over="ignore"):
-            _draws_kernel.draw(
+            _training_kernel.draw(
                 np.uint64(seed), np.uint64(rng.Stream.FIT), first, n, self._arrays, self.observed.arrays(),
                 self.observed.n_items, out,
             )  # fmt: skip

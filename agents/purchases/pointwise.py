@@ -14,18 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.purchases.factor_learner import FactorLearner, exposures_of
-from recsim_mnar.agents.purchases.observed import Observed, Plan
+from recsim_mnar.agents.purchases.factor_learner import ExposureLearner, FactorLearner
+from recsim_mnar.agents.purchases.observed import Plan
 from recsim_mnar.agents.purchases.uplift import ULRMF
-from recsim_mnar.agents.state.known_users import KnownUsersPolicy
+from recsim_mnar.agents.state.acting import KnownUsersPolicy
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import number_in, whole_number
-from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.rng import derive_seed
 
 if TYPE_CHECKING:
     from recsim_mnar.log.exposures import Exposures
-    from recsim_mnar.log.table import Log
 
 Ints = NDArray[np.integer[Any]]
 Features = Callable[[Ints, Ints], Any]
@@ -51,7 +49,7 @@ def one_hot(n_users: int, n_items: int) -> Features:
     return features
 
 
-class PointwiseLearner(Learner):
+class PointwiseLearner(ExposureLearner):
     """Any classifier or regressor, on samples that ULRMF labels: uplift optimisation for any model (Sato et al. 2019).
 
     A copy of the model is fitted once on all samples, equal ones merged and weighted by their number; or, with
@@ -120,10 +118,9 @@ class PointwiseLearner(Learner):
         Raises:
             UserError: the exposures lack what the rule learns from, or it does not label single items 0 and 1.
         """
-        try:
-            plan = self.rule.plan(Observed.of(exposures.classes(periods)))
-        except UserError as error:
-            raise UserError(f"{self.name}: {error}") from None
+        observed = self.exposed(exposures, periods)
+        with self.named():
+            plan = self.rule.plan(observed)
         if any(s.second for s in plan.strata) or {s.label for s in plan.strata} != {0, 1}:
             raise UserError(
                 f"{self.name}: the samples of {self.rule.name} are not single items with labels 0 and 1. Use ULRMF or "
@@ -165,14 +162,6 @@ class PointwiseLearner(Learner):
         if not np.isfinite(scores).all():
             raise UserError(f"{self.name}: the model's predictions are not finite. Lower its learning rate.")
         return ScoreTablePolicy(shape[1], self.name, scores=scores, parameters=self.parameters())
-
-    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; the log's users are met again under their own ids.
-
-        Raises:
-            UserError: the log has no recommendation flags.
-        """
-        return self.fit_exposures(exposures_of(log, n_items, self.name), seed=seed)
 
     def _fitted(self, plan: Plan, features: Features, seed: int) -> Any:
         model = _seeded(self.model, seed)
@@ -258,17 +247,12 @@ class ScoreTablePolicy(KnownUsersPolicy):
     """
 
     def __init__(self, n_items: int, name: str, *, scores: NDArray[Any], parameters: dict[str, Any]) -> None:
-        self._parameters = parameters
         mean = scores.mean(axis=0, dtype=np.float64)[None]
         self._table = np.concatenate([scores, mean]).astype(np.float32)
-        super().__init__(n_items, len(scores), name)
+        super().__init__(n_items, len(scores), name, {"scores": self._table[:-1]}, parameters)
 
     def _scores_of(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         return self._table[rows]
-
-    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
-        return {"scores": self._table[:-1]}, dict(self._parameters)
 
 
 def _seeded(model: Any, seed: int) -> Any:

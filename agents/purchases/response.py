@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from recsim_mnar.agents.purchases.factor_learner import FactorLearner
-from recsim_mnar.agents.purchases.factor_model import FactorModelConfig
+from recsim_mnar.agents.purchases.factor_policy import FactorModelConfig
 from recsim_mnar.agents.purchases.observed import NR, Observed, Plan, R, Stratum
 from recsim_mnar.agents.purchases.training import Loss
 from recsim_mnar.log.exposures import Exposures
@@ -22,20 +21,11 @@ class _ResponseLearner(FactorLearner):
     gamma_r: float = 0.5
 
     needs = frozenset({"clicks"})
-    form: ClassVar[FactorModelConfig] = FactorModelConfig()
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        super().__post_init__()
-        self._check_share("gamma_r")
+    shares = ("gamma_r",)
 
     def plan(self, observed: Observed) -> Plan:
         """Recommended with gamma_R, else not; the label is whether the item was purchased."""
         return Plan.of(observed, [Stratum(self.gamma_r, R), Stratum(1.0 - self.gamma_r, NR)])
-
-    def loss(self, observed: Observed, exposures: Exposures) -> Loss:
-        """The point loss of the model's form."""
-        return Loss(pairs=False, form=self.form)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -77,7 +67,7 @@ class CausE(_ResponseLearner):
         super().__post_init__()
         Loss(pairs=False, distance=self.distance, between=self.between)
 
-    def loss(self, observed: Observed, exposures: Exposures) -> Loss:
+    def loss(self, observed: Observed, exposures: Exposures | None = None) -> Loss:
         """The point loss with the distance."""
         return Loss(pairs=False, form=self.form, distance=self.distance, between=self.between)
 

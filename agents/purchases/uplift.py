@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from recsim_mnar.agents.purchases.factor_learner import FactorLearner
 from recsim_mnar.agents.purchases.observed import NR_NP, NR_P, R_NP, R_P, Observed, Plan, Stratum
-from recsim_mnar.agents.purchases.training import Loss
-from recsim_mnar.log.exposures import Exposures
 
 
 @dataclass(kw_only=True, eq=False)
@@ -29,12 +27,7 @@ class ULRMF(FactorLearner):
 
     name = "ulrmf"
     needs = frozenset({"exposures"})
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        super().__post_init__()
-        for name in ("alpha", "gamma_p", "gamma_r"):
-            self._check_share(name)
+    shares = ("alpha", "gamma_p", "gamma_r")
 
     def plan(self, observed: Observed) -> Plan:
         """The four classes in shares gamma_P gamma_R, (1 - gamma_P) gamma_R, ...; the last one divided by alpha."""
@@ -48,10 +41,6 @@ class ULRMF(FactorLearner):
             Stratum(rest * (1.0 - a), NR_NP, label=0),
         ]
         return Plan.of(observed, strata)
-
-    def loss(self, observed: Observed, exposures: Exposures) -> Loss:
-        """The point loss."""
-        return Loss(pairs=False)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -70,11 +59,8 @@ class ULBPR(FactorLearner):
 
     name = "ulbpr"
     needs = frozenset({"exposures"})
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        super().__post_init__()
-        self._check_share("alpha")
+    shares = ("alpha",)
+    pairs = True
 
     def plan(self, observed: Observed) -> Plan:
         """The five pairs of classes."""
@@ -87,7 +73,3 @@ class ULBPR(FactorLearner):
             Stratum(quarter, NR_NP, NR_P),
         ]
         return Plan.of(observed, strata)
-
-    def loss(self, observed: Observed, exposures: Exposures) -> Loss:
-        """The pair loss."""
-        return Loss(pairs=True)

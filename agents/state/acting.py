@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import abc
 import copy
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.state.histories import Histories
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies.base import Floats, Ints, Policy
 from recsim_mnar.policies.slots import Slots
@@ -40,40 +39,138 @@ def checked_items(items: Ints, n_items: int) -> NDArray[np.int32]:
     return items_
 
 
+class Histories:
+    """View histories by slot in one pool that grows with the views of the live users.
+
+    Attributes:
+        pool: items, int32.
+        start: (n_slots,) int64, where a slot's views begin in the pool.
+        length: (n_slots,) int64, number of views.
+    """
+
+    def __init__(self) -> None:
+        self.pool = np.zeros(1024, np.int32)
+        self.start = np.zeros(0, np.int64)
+        self.length = np.zeros(0, np.int64)
+        self._capacity = np.zeros(0, np.int64)
+        self._used = 0
+
+    @property
+    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+        """Pool, start and length, as the kernels take them."""
+        return self.pool, self.start, self.length
+
+    def resize(self, n_slots: int) -> None:
+        """Room for this many slots."""
+        more = np.zeros(n_slots - len(self.start), np.int64)
+        self.start = np.concatenate([self.start, more])
+        self.length = np.concatenate([self.length, more])
+        self._capacity = np.concatenate([self._capacity, more])
+
+    def clear(self, slots: NDArray[np.int64]) -> None:
+        """Forget the views of these slots; their room is kept for who comes next."""
+        self.length[slots] = 0
+
+    def append(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
+        """Add views in their order, (m,) each."""
+        from recsim_mnar.agents.state import _acting_kernel
+
+        done = 0
+        while done < len(slots):
+            done, self._used = _acting_kernel.append(
+                self.pool, self.start, self.length, self._capacity, self._used, slots, items, done
+            )
+            if done < len(slots):
+                self._enlarge()
+
+    def flat(self, slots: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """The views of these slots one after another: (position in ``slots``, item) of each view."""
+        length = self.length[slots]
+        owner = np.repeat(np.arange(len(slots)), length)
+        within = np.arange(len(owner)) - np.repeat(np.cumsum(length) - length, length)
+        return owner, self.pool[np.repeat(self.start[slots], length) + within]
+
+    def _enlarge(self) -> None:
+        """A pool twice as large as what is in use, with the histories laid side by side."""
+        room = np.where(self.length > 0, self._capacity, 0)
+        pool = np.zeros(max(1024, 2 * int(room.sum()) + 2 * int(room.max(initial=0))), np.int32)
+        owner, items = self.flat(np.arange(len(self.start)))
+        begin = np.cumsum(room) - room
+        within = np.arange(len(owner)) - np.repeat(np.cumsum(self.length) - self.length, self.length)
+        pool[begin[owner] + within] = items
+        self.pool, self.start, self._capacity = pool, begin, room
+        self._used = int(room.sum())
+
+
+class Entry(NamedTuple):
+    """An array of which each live user has an entry.
+
+    Attributes:
+        kind: its type.
+        first: value with which a user begins; None: whatever is there.
+        shape: of an entry.
+    """
+
+    kind: Any
+    first: float | None
+    shape: tuple[int, ...] = ()
+
+
 class SlotPolicy(Stored, Policy):
     """A policy that keeps a state for each live user: the user's views, or what a subclass makes of them.
 
-    A subclass with states of its own makes them in ``_start``, makes room for them in ``_resize``, empties entries in
-    ``_clear`` and takes views in ``_view``; each calls its parent's.
+    A subclass with states of its own names them in ``_entries`` and takes views in ``_view``.
 
     Args:
         n_items: number of items.
         name: the name under which results are reported.
+        arrays: what was fitted, for storage.
+        parameters: the learner's, of JSON types, for storage and provenance.
     """
 
     keeps_views: ClassVar[bool] = False
     batches_decisions = True
 
-    def __init__(self, n_items: int, name: str) -> None:
+    def __init__(
+        self,
+        n_items: int,
+        name: str,
+        arrays: dict[str, NDArray[Any]] | None = None,
+        parameters: dict[str, Any] | None = None,
+    ) -> None:
         if n_items < 1:
             raise UserError(f"n_items must be at least 1, got {n_items}")
         self.n_items = int(n_items)
         self.name = name
+        self._arrays, self._parameters = arrays or {}, parameters or {}
         self._start()
+
+    def _entries(self) -> dict[str, Entry]:
+        """What is kept of each live user, by the attribute that holds all of them, (n_slots, ...)."""
+        return {}
 
     def _start(self) -> None:
         """Begin without any user."""
-        self._slots = Slots()
-        self._histories = Histories()
+        self._slots, self._histories = Slots(), Histories()
+        self._kept = self._entries()
+        for name, entry in self._kept.items():
+            setattr(self, name, np.empty((0, *entry.shape), entry.kind))
         self._resize(self._slots.size)
 
     def _resize(self, n_slots: int) -> None:
         """Make room for this many slots, keeping what is there."""
+        for name, entry in self._kept.items():
+            old = getattr(self, name)
+            more = np.full((n_slots - len(old), *entry.shape), entry.first or 0, entry.kind)
+            setattr(self, name, np.concatenate([old, more]))
         if self.keeps_views:
             self._histories.resize(n_slots)
 
     def _clear(self, slots: NDArray[np.int64]) -> None:
         """These slots hold users who begin."""
+        for name, entry in self._kept.items():
+            if entry.first is not None:
+                getattr(self, name)[slots] = entry.first
         if self.keeps_views:
             self._histories.clear(slots)
 
@@ -116,6 +213,10 @@ class SlotPolicy(Stored, Policy):
         np.add.at(out, self._histories.flat(slots), np.float32(1.0))
         return out
 
+    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
+        return dict(self._arrays), dict(self._parameters)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> SlotPolicy:
         """A copy with its users: unlike one that is sent to another process, it goes on where this one is."""
         twin = type(self).__new__(type(self))
@@ -140,7 +241,16 @@ class GreedyPolicy(SlotPolicy):
     index order, and its propensity 1 / t; so a user for whom all scores are equal gets a uniformly random item.
 
     A subclass says the scores of slots in ``_score``.
+
+    Attributes:
+        ranks_strangers: whether the items of a user without a view are ranked, too; otherwise all of them tie.
+        score_type: of the scores.
     """
+
+    ranks_strangers: ClassVar[bool] = False
+    score_type: ClassVar[type[np.floating]] = np.float32
+    _ties: NDArray[np.int64]
+    _tied: NDArray[np.int32]
 
     @abc.abstractmethod
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.floating]:
@@ -148,27 +258,16 @@ class GreedyPolicy(SlotPolicy):
 
     def _rank(self, slots: NDArray[np.int64]) -> None:
         """Find the best items of these slots."""
-        from recsim_mnar.agents.state import _greedy_kernel
+        from recsim_mnar.agents.state import _acting_kernel
 
         for begin in range(0, len(slots), _CHUNK):
             part = slots[begin : begin + _CHUNK]
-            _greedy_kernel.best(self._score(part), np.arange(len(part)), part, self._ties, self._tied)
+            _acting_kernel.best(self._score(part), np.arange(len(part)), part, self._ties, self._tied)
 
-    def _start(self) -> None:
-        # Zero ties: not ranked since the last view. A user without a view has all items tied.
-        self._ties = np.empty(0, np.int64)
-        self._tied = np.empty((0, N_LISTED), np.int32)
-        super()._start()
-
-    def _resize(self, n_slots: int) -> None:
-        super()._resize(n_slots)
-        more = n_slots - len(self._ties)
-        self._ties = np.concatenate([self._ties, np.full(more, self.n_items, np.int64)])
-        self._tied = np.concatenate([self._tied, np.zeros((more, N_LISTED), np.int32)])
-
-    def _clear(self, slots: NDArray[np.int64]) -> None:
-        super()._clear(slots)
-        self._ties[slots] = self.n_items
+    def _entries(self) -> dict[str, Entry]:
+        # Zero ties: not ranked since the last view. A user without a view has all items tied, or is ranked when asked.
+        first = 0 if self.ranks_strangers else self.n_items
+        return {"_ties": Entry(np.int64, first), "_tied": Entry(np.int32, None, (N_LISTED,))}
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
         super()._view(slots, items)
@@ -176,11 +275,11 @@ class GreedyPolicy(SlotPolicy):
 
     def _ranked(self, users: Ints) -> NDArray[np.int64]:
         """The users' slots, their best items known."""
-        from recsim_mnar.agents.state import _greedy_kernel
+        from recsim_mnar.agents.state import _acting_kernel
 
         slots = self._slots.find(users)
         unknown = np.empty(min(len(slots), len(self._ties)), np.int64)
-        n = _greedy_kernel.unranked(slots, self._ties, unknown)
+        n = _acting_kernel.unranked(slots, self._ties, unknown)
         if n:
             try:
                 self._rank(unknown[:n])
@@ -191,13 +290,13 @@ class GreedyPolicy(SlotPolicy):
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """See :meth:`recsim_mnar.policies.Policy.act`."""
-        from recsim_mnar.agents.state import _greedy_kernel
+        from recsim_mnar.agents.state import _acting_kernel
 
         slots = self._ranked(users)
         uniforms_ = as_array(uniforms, np.float64)
         actions = np.empty(len(slots), np.int32)
         propensities = np.empty(len(slots))
-        unlisted = _greedy_kernel.choose(slots, uniforms_, self._ties, self._tied, self.n_items, actions, propensities)
+        unlisted = _acting_kernel.choose(slots, uniforms_, self._ties, self._tied, self.n_items, actions, propensities)
         if unlisted:
             for j in np.flatnonzero(actions < 0):
                 row = self._score(slots[j : j + 1])[0]
@@ -207,12 +306,12 @@ class GreedyPolicy(SlotPolicy):
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
         """See :meth:`recsim_mnar.policies.Policy.propensity_of`."""
-        from recsim_mnar.agents.state import _greedy_kernel
+        from recsim_mnar.agents.state import _acting_kernel
 
         slots = self._ranked(users)
         actions_ = checked_items(actions, self.n_items)
         out = np.empty(len(slots))
-        unlisted = _greedy_kernel.probability(slots, actions_, self._ties, self._tied, self.n_items, out)
+        unlisted = _acting_kernel.probability(slots, actions_, self._ties, self._tied, self.n_items, out)
         if unlisted:
             for j in np.flatnonzero(out < 0.0):
                 row = self._score(slots[j : j + 1])[0]
@@ -228,8 +327,106 @@ class GreedyPolicy(SlotPolicy):
     def scores(self, users: Ints) -> NDArray[np.floating]:
         """See :meth:`SlotPolicy.scores`."""
         slots = self._slots.find(users)
-        out = np.empty((len(slots), self.n_items), np.float32)
+        out = np.empty((len(slots), self.n_items), self.score_type)
         for begin in range(0, len(slots), _CHUNK):
             part = slots[begin : begin + _CHUNK]
             out[begin : begin + len(part)] = self._score(part)
         return out
+
+
+class DrawingPolicy(SlotPolicy):
+    """Draws from a distribution over all items, ``probabilities``."""
+
+    def propensity_of(self, users: Ints, actions: Ints) -> Floats:
+        """See :meth:`recsim_mnar.policies.Policy.propensity_of`."""
+        return self.probabilities(users)[np.arange(len(users)), checked_items(actions, self.n_items)]
+
+    def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
+        """See :meth:`recsim_mnar.policies.Policy.act`."""
+        from recsim_mnar.agents.state import _acting_kernel
+
+        actions, propensities = np.empty(len(users), np.int32), np.empty(len(users))
+        _acting_kernel.draw(self.probabilities(users), as_array(uniforms, np.float64), actions, propensities)
+        return actions, propensities
+
+
+class MappedViews(SlotPolicy):
+    """Keeps of each user the number of views, and the sum of the rows of a map that belong to them, in float64.
+
+    Attributes:
+        _mapping: (n_items, K), set before the base class's constructor is called.
+    """
+
+    _mapping: NDArray[Any]
+    _sums: NDArray[np.float64]
+    _views: NDArray[np.float64]
+
+    def _entries(self) -> dict[str, Entry]:
+        width = self._mapping.shape[1]
+        return {**super()._entries(), "_sums": Entry(np.float64, 0, (width,)), "_views": Entry(np.float64, 0)}
+
+    def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
+        super()._view(slots, items)
+        np.add.at(self._sums, slots, self._mapping[items])  # one view after another
+        np.add.at(self._views, slots, 1.0)
+
+
+class TrainingRows(SlotPolicy):
+    """Knows which training user a user is, so that nobody is compared with their own row.
+
+    Attributes:
+        _users: (U,) ids of the training users, ascending, set before the base class's constructor is called.
+    """
+
+    _users: NDArray[np.int64]
+    _own_row: NDArray[np.int64]
+
+    def _entries(self) -> dict[str, Entry]:
+        return {**super()._entries(), "_own_row": Entry(np.int64, -1)}
+
+    def reset_training_users(self, users: Ints, originals: Ints) -> None:
+        """See :meth:`recsim_mnar.policies.Policy.reset_training_users`: none is compared with its own training row."""
+        self.reset(users)
+        ids = np.asarray(originals, np.int64)
+        row = np.minimum(np.searchsorted(self._users, ids), len(self._users) - 1)
+        self._own_row[self._slots.find(users)] = np.where(self._users[row] == ids, row, -1)
+
+
+class KnownUsersPolicy(GreedyPolicy):
+    """Greedy on the scores of user 0 .. ``n_users`` - 1 of the training data; views change nothing.
+
+    Anybody else gets the scores of ``_strangers``. Scores depend on the user alone, so they are made when asked
+    for.
+
+    Args:
+        n_items: number of items.
+        n_users: number of training users.
+        name: the name under which results are reported.
+        *stored: arrays and parameters, as of :class:`SlotPolicy`.
+    """
+
+    ranks_strangers = True
+    _row: NDArray[np.int64]
+
+    def __init__(self, n_items: int, n_users: int, name: str, *stored: dict[str, Any]) -> None:
+        self.n_users = int(n_users)
+        super().__init__(n_items, name, *stored)
+
+    @abc.abstractmethod
+    def _scores_of(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(n, n_items) scores of training users; row ``n_users`` is anybody else."""
+
+    def _entries(self) -> dict[str, Entry]:
+        return {**super()._entries(), "_row": Entry(np.int64, self.n_users)}
+
+    def reset(self, users: Ints) -> None:
+        """See :meth:`recsim_mnar.policies.Policy.reset`."""
+        super().reset(users)
+        ids = np.asarray(users, np.int64)
+        self._row[self._slots.find(users)] = np.where((ids >= 0) & (ids < self.n_users), ids, self.n_users)
+
+    # What a training user did is in the scores: the base class's method, so that a driver sees that nothing can change.
+    observe = Policy.observe
+
+    def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+        return self._scores_of(self._row[slots])

@@ -17,8 +17,7 @@ from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.slates import scaled
 from recsim_mnar.rng import Stream, derive_seed
-from recsim_mnar.worlds.purchases.params import PurchasesParams, rank_weights
-from recsim_mnar.worlds.purchases.world import PurchasesWorld
+from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld, rank_weights
 
 if TYPE_CHECKING:
     from recsim_mnar.log.ratings import Ratings

@@ -20,8 +20,8 @@ from recsim_mnar.policies.registry import learner
 from recsim_mnar.rng import Stream, derive_seed
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.base import DecisionWorld
+from recsim_mnar.worlds.lanes import PlainLanes
 from recsim_mnar.worlds.params import Params
-from recsim_mnar.worlds.plain import PlainLanes
 from recsim_mnar.worlds.sessions.params import SessionsParams
 from recsim_mnar.worlds.sessions.world import SessionsWorld
 

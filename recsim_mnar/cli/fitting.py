@@ -173,7 +173,7 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
 
 
 def _check_out(out: Path, log: Path) -> None:
-    from recsim_mnar.worlds.world_file import SUFFIX
+    from recsim_mnar.worlds.registry import SUFFIX
 
     if out.suffix.lower() != SUFFIX:
         raise UserError(f"--out {out}: a world's file ends in {SUFFIX}")

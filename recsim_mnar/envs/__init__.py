@@ -159,7 +159,7 @@ def ratings_env(preset: str | None = None, world: World | str | None = None, **p
             :class:`recsim_mnar.worlds.ratings.RatingsParams` that differ from the preset's. Both have an
             ``observation``, with other values: ``popularity`` is what the world reveals, ``counts`` what agents see.
     """
-    from recsim_mnar.worlds.ratings.params import OBSERVATIONS
+    from recsim_mnar.worlds.ratings.world import OBSERVATIONS
 
     keywords = split_env_kwargs(params, of_world=OBSERVATIONS)
     return WorldEnv(world_of("ratings", preset, params, world), **keywords)
@@ -177,7 +177,7 @@ def ratings_vector_env(
         **options: ``max_episode_steps``, ``autoreset_mode``, ``observation`` and ``info_size`` of
             :class:`WorldVectorEnv`, or parameters of the world.
     """
-    from recsim_mnar.worlds.ratings.params import OBSERVATIONS
+    from recsim_mnar.worlds.ratings.world import OBSERVATIONS
 
     keywords = split_vector_kwargs(options, of_world=OBSERVATIONS)
     return WorldVectorEnv(world_of("ratings", preset, options, world), num_envs, **keywords)

@@ -26,8 +26,7 @@ from recsim_mnar.rng import derive_seed
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
-    from recsim_mnar.worlds.campaigns.platform import Platform
-    from recsim_mnar.worlds.campaigns.world import CampaignsWorld
+    from recsim_mnar.worlds.campaigns.world import CampaignsWorld, Platform
 
 Observation = NDArray[np.float32]
 Step = tuple[Observation, float, bool, bool, dict[str, Any]]

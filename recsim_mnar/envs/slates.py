@@ -32,7 +32,7 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.slates import SlatePolicy
 from recsim_mnar.worlds.base import ExposureWorld, Transition, World
-from recsim_mnar.worlds.purchases.lanes import checked_slates
+from recsim_mnar.worlds.slates import checked_slates
 
 Array = NDArray[Any]
 

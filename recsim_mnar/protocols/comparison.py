@@ -20,8 +20,7 @@ from recsim_mnar.protocols.base import Experiment, Holds, Picture, Protocol, Tri
 from recsim_mnar.protocols.records import Judgement, Ranking, Record, Target, judge
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import World
-from recsim_mnar.worlds.registry import WORLDS, comparison_of, entry_of, make_world
-from recsim_mnar.worlds.world_file import is_world_file
+from recsim_mnar.worlds.registry import WORLDS, comparison_of, entry_of, is_world_file, make_world
 
 if TYPE_CHECKING:
     from recsim_mnar.log.exposures import Exposures

@@ -1,7 +1,7 @@
 """The long-run rate of a policy, from lives that halt only where something can be earned.
 
 A plain estimate lets users live and averages the exact expected reward of every recommendation. Here the policy is
-asked at occasions only (:mod:`recsim_mnar.worlds.occasions`): they are a random sample of the recommendations of the
+asked at occasions only (:mod:`recsim_mnar.worlds.lanes`): they are a random sample of the recommendations of the
 same lives, so the ratio of sums over occasions has the same limit. What a life owes to chance alone is known and taken
 away, by control variates whose expectation is exactly 0 whatever the policy does:
 
@@ -30,7 +30,7 @@ from recsim_mnar.rng import policy_uniforms
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, executor_size, run_in_order, user_shards
 from recsim_mnar.simulation.items import acts_in_python, users_at_once
 from recsim_mnar.worlds.base import DecisionWorld, World
-from recsim_mnar.worlds.occasions import Occasions, Prospects
+from recsim_mnar.worlds.lanes import Occasions, Prospects
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -24,7 +24,7 @@ from recsim_mnar.worlds.base import PLATFORM, PlatformWorld
 from recsim_mnar.worlds.checks import as_world
 
 if TYPE_CHECKING:
-    from recsim_mnar.worlds.campaigns.platform import Campaign, Platform
+    from recsim_mnar.worlds.campaigns.world import Campaign, Platform
 
 Floats = NDArray[np.float64]
 

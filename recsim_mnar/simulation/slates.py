@@ -19,7 +19,7 @@ from recsim_mnar.simulation.executor import together
 
 if TYPE_CHECKING:
     from recsim_mnar.worlds.base import ExposureWorld
-    from recsim_mnar.worlds.purchases.lanes import PurchasesLanes
+    from recsim_mnar.worlds.slates import PurchasesLanes
 
 Columns = dict[str, NDArray[Any]]
 

@@ -12,7 +12,7 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.rng import check_seed, derive_seed
-from recsim_mnar.worlds.world_file import is_world_file
+from recsim_mnar.worlds.registry import is_world_file
 
 
 @dataclass(frozen=True)

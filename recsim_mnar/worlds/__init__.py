@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, Lanes, PlatformWorld, Transition, World
 from recsim_mnar.worlds.checks import as_world
+from recsim_mnar.worlds.lanes import PlainLanes
 from recsim_mnar.worlds.params import Params
-from recsim_mnar.worlds.plain import PlainLanes
-from recsim_mnar.worlds.purchases.lanes import Outcomes
 from recsim_mnar.worlds.registry import WORLDS, Entry, entry_of, make_world
-from recsim_mnar.worlds.slate_params import SlateParams
+from recsim_mnar.worlds.slates import Outcomes, SlateParams
 
 if TYPE_CHECKING:
     from recsim_mnar.worlds.campaigns import CampaignsParams, CampaignsWorld

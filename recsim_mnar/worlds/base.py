@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import copy
 import dataclasses
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -14,12 +15,11 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import policy_uniforms
 from recsim_mnar.worlds.checked_lanes import CheckedLanes
-from recsim_mnar.worlds.lanes import Lanes, Transition
-from recsim_mnar.worlds.occasions import Occasions
+from recsim_mnar.worlds.lanes import Lanes, Occasions, Transition, cumulative_of
 from recsim_mnar.worlds.params import Params
 
 if TYPE_CHECKING:
-    from recsim_mnar.worlds.purchases.lanes import Outcomes, PurchasesLanes
+    from recsim_mnar.worlds.slates import Outcomes, PurchasesLanes
 
 __all__ = ["DecisionWorld", "ExposureWorld", "LaneWorld", "Lanes", "PlatformWorld", "Transition", "World"]
 
@@ -188,7 +188,7 @@ class ExposureWorld(LaneWorld):
 
     In every period a user buys or does not buy each item: with probability ``treated`` where it is recommended, else
     with ``control``. A world of one's own says these (:meth:`outcomes_of`), and its ``params_class`` derives from
-    :class:`recsim_mnar.worlds.slate_params.SlateParams`; all else follows, and may be defined otherwise.
+    :class:`recsim_mnar.worlds.slates.SlateParams`; all else follows, and may be defined otherwise.
     """
 
     truth_column: ClassVar[str | None] = "purchase_probability"
@@ -210,21 +210,21 @@ class ExposureWorld(LaneWorld):
 
     def potential_outcomes(self, seed: int, users: Any, period: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Truth: Y^C and Y^T of every item for users of a seed in one period, (n, n_items) flags each."""
-        from recsim_mnar.worlds.purchases import _purchases_kernel
-        from recsim_mnar.worlds.purchases.lanes import addresses
+        from recsim_mnar.worlds import _slates_kernel
+        from recsim_mnar.worlds.slates import addresses
 
         users = np.asarray(users, np.int64)
         truth = self._checked_outcomes(seed, users)
         y = np.empty((2, *truth.control.shape), np.uint8)
         with np.errstate(over="ignore"):
-            _purchases_kernel.outcomes(
+            _slates_kernel.outcomes(
                 *addresses(seed, users, np.full(len(users), period)), truth.control, truth.treated, y[0], y[1]
             )
         return y[0].astype(bool), y[1].astype(bool)
 
     def slate_uplift(self, seed: int, users: Any, slates: Any) -> NDArray[np.float64]:
         """Truth: expected purchases that these slates cause, (n,): the sum of E[tau] over their distinct items."""
-        from recsim_mnar.worlds.purchases.lanes import checked_slates, flags_of
+        from recsim_mnar.worlds.slates import checked_slates, flags_of
 
         slates = checked_slates(slates, len(np.atleast_1d(users)), self.n_items)
         shown = flags_of(slates, self.n_items)
@@ -242,7 +242,7 @@ class ExposureWorld(LaneWorld):
 
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> PurchasesLanes:
         """See :meth:`LaneWorld.open_lanes`."""
-        from recsim_mnar.worlds.purchases.lanes import PurchasesLanes
+        from recsim_mnar.worlds.slates import PurchasesLanes
 
         truth_column = self.truth_column if keep_truth else None
         return PurchasesLanes(self.params, self._checked_outcomes, n_lanes, truth_column=truth_column)
@@ -263,7 +263,7 @@ class PlatformWorld(World):
     """Users of one platform do not live apart: what is recommended to some changes what others see.
 
     Its parameters have ``n_days``, after which a platform ends. The platform that :meth:`open_platform` returns has
-    what :class:`recsim_mnar.worlds.campaigns.platform.Platform` has: :data:`PLATFORM`.
+    what :class:`recsim_mnar.worlds.campaigns.world.Platform` has: :data:`PLATFORM`.
     """
 
     in_parts: ClassVar[bool] = False
@@ -297,6 +297,11 @@ PLATFORM = (
 """What a platform has, so that campaigns can be run on it."""
 
 
+def sha256_of(*arrays: NDArray[Any]) -> str:
+    """A digest of arrays, by which a provenance names what was given."""
+    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
+
+
 def _shape_or_value(values: NDArray[np.float64], shape: tuple[int, int]) -> str:
     if values.shape != shape:
         return f"of shape {values.shape}"
@@ -309,9 +314,7 @@ class _Fixed:
     def __init__(self, distribution: NDArray[np.float64] | None, n_items: int) -> None:
         self.distribution, self.n_items = distribution, n_items
         if distribution is not None:
-            self.cumulative = np.cumsum(distribution)
-            # Rounding may leave the last sum below 1: a draw beyond it belongs to the last item that has a probability.
-            self.cumulative[np.flatnonzero(distribution)[-1] :] = np.inf
+            self.cumulative = cumulative_of(distribution)
 
     def __call__(self, drawn: NDArray[np.float64]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         if self.distribution is None:

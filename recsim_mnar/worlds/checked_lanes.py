@@ -14,6 +14,10 @@ from recsim_mnar.worlds.lanes import Lanes, Transition
 _PLACES = ("user", "step", "time", "n_decisions")
 
 
+def _of_inner(name: str) -> property:
+    return property(lambda self: getattr(self.inner, name), doc="See :class:`Lanes`.")
+
+
 class CheckedLanes(Lanes):
     """Lanes that refuse an impossible transition of the lanes inside with one line: what, and the rule it breaks.
 
@@ -46,25 +50,7 @@ class CheckedLanes(Lanes):
         self._columns: set[str] | None = None
 
     # Read where the lanes inside keep them: they may put new arrays there.
-    @property
-    def user(self) -> NDArray[np.int64]:  # type: ignore[override]
-        """See :class:`Lanes`."""
-        return self.inner.user
-
-    @property
-    def step(self) -> NDArray[np.int64]:  # type: ignore[override]
-        """See :class:`Lanes`."""
-        return self.inner.step
-
-    @property
-    def time(self) -> NDArray[np.float64]:  # type: ignore[override]
-        """See :class:`Lanes`."""
-        return self.inner.time
-
-    @property
-    def n_decisions(self) -> NDArray[np.int64]:  # type: ignore[override]
-        """See :class:`Lanes`."""
-        return self.inner.n_decisions
+    user, step, time, n_decisions = (_of_inner(name) for name in _PLACES)
 
     @property
     def state(self) -> NDArray[np.float64]:

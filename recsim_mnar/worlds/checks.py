@@ -10,7 +10,7 @@ import numpy as np
 from recsim_mnar.errors import UserError, described
 from recsim_mnar.log import schema
 from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World
-from recsim_mnar.worlds.slate_params import RULES
+from recsim_mnar.worlds.slates import RULES
 
 
 def as_world(world: Any) -> World:

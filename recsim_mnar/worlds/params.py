@@ -8,7 +8,7 @@ import math
 import re
 import tomllib
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from recsim_mnar.errors import UserError, nearest
@@ -100,6 +100,35 @@ class Params:
             named = [name for name in given if re.search(rf"\b{re.escape(name)}\b", str(error))]
             where = "".join(f"--set {name}={given[name]}: " for name in named[:1])
             raise UserError(f"{where}{error}") from None
+
+
+_RULES: dict[str, Callable[[Any], bool]] = {
+    "be at least 0": lambda value: value >= 0,
+    "be at least 1": lambda value: value >= 1,
+    "be at most 10,000,000": lambda value: value <= 10_000_000,
+    "be below 2**31": lambda value: value < 2**31,
+    "be above 0": lambda value: value > 0,
+    "not be negative": lambda value: value >= 0,
+    "lie in 1..1000": lambda value: 1 <= value <= 1000,
+    "lie in [0, 1]": lambda value: 0 <= value <= 1,
+    "lie in [0, 1)": lambda value: 0 <= value < 1,
+    "lie in (0, 1]": lambda value: 0 < value <= 1,
+}
+
+
+def must(params: Any, rule: str, *names: str) -> None:
+    """Raise UserError naming the first of these parameters that breaks a rule, ``be at least 1`` and the like."""
+    for name in names:
+        value = getattr(params, name)
+        if not _RULES[rule](value):
+            raise UserError(f"{name} must {rule}, got {f'{value:g}' if isinstance(value, float) else value}")
+
+
+def one_of(params: Any, **known: Sequence[str]) -> None:
+    """Raise UserError naming the first of these parameters that is none of the known words."""
+    for name, words in known.items():
+        if getattr(params, name) not in words:
+            raise UserError(f"{name} must be one of {', '.join(words)}, got {getattr(params, name)!r}")
 
 
 def _typed(name: str, value: Any, kind: Any) -> Any:

@@ -1,18 +1,91 @@
-"""The worlds by name: where each is defined, how it is simulated, and how recommenders are compared in it."""
+"""The worlds by name: where each is defined, how it is simulated, and how recommenders are compared in it.
+
+A world may also stand in a file, made by ``calibrate`` or by hand: TOML with ``world``, a table ``params``, and where
+there are arrays a table ``arrays`` with the file's name (in the same folder) and its SHA-256. An ensemble is a list of
+tables ``ensemble`` of the parameters that differ.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import inspect
+import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError, described, nearest
 from recsim_mnar.plugins import announced, imported, unknown
 from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World
 from recsim_mnar.worlds.checks import as_world
-from recsim_mnar.worlds.world_file import is_world_file, read_world_file
+from recsim_mnar.worlds.params import Params
+
+SUFFIX = ".toml"
+_MEMBER = re.compile(r"^(?P<path>.*\.toml)#(?P<member>\d+)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class WorldFile:
+    """What a file says.
+
+    Attributes:
+        path: of the file.
+        world: a world's name.
+        params: of the world, that differ from its defaults.
+        content: all of the file.
+    """
+
+    path: Path
+    world: str
+    params: dict[str, Any]
+    content: dict[str, Any]
+
+
+def is_world_file(name: str) -> bool:
+    """Whether what is given as a world's name is a file's, ``WORLD.toml`` or ``WORLD.toml#3``."""
+    return name.lower().endswith(SUFFIX) or _MEMBER.match(name) is not None
+
+
+def read_world_file(name: str) -> WorldFile:
+    """The world that a file describes; with ``#i`` behind it the ensemble's i-th, from 1.
+
+    Raises:
+        UserError: no such file, no such member, an array file that is missing or not the one that was written.
+    """
+    found = _MEMBER.match(name)
+    path, member = (Path(found["path"]), int(found["member"])) if found else (Path(name), 0)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"world file {path} does not exist") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"world file {path} cannot be read: {str(error).splitlines()[0]}") from None
+    world, params, ensemble = content.get("world"), content.get("params"), content.get("ensemble", [])
+    if not isinstance(world, str) or not isinstance(params, dict) or not isinstance(ensemble, list):
+        raise UserError(f'world file {path} needs world = "sessions" or another name, and a table [params]')
+    params = dict(params)
+    if member:
+        if member > len(ensemble):
+            raise UserError(f"world file {path} has an ensemble of {len(ensemble)}: there is no member {member}")
+        params.update(ensemble[member - 1])
+    return WorldFile(path, world, {**params, **_array_params(path, content)}, content)
+
+
+def _array_params(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """The parameter that names the file of arrays, where there is one; its digest is looked at."""
+    arrays = content.get("arrays")
+    if arrays is None:
+        return {}
+    file = path.parent / Path(str(arrays.get("file", ""))).name
+    if not file.is_file():
+        raise UserError(f"world file {path}: its arrays {file} are missing; they belong beside it")
+    if hashlib.sha256(file.read_bytes()).hexdigest() != arrays.get("sha256"):
+        raise UserError(f"world file {path}: {file} is not the file of arrays that was written with it (SHA-256)")
+    return {str(arrays["parameter"]): str(file)}
+
 
 GROUP = "recsim_mnar.worlds"
 """Entry-point group in which a package announces its worlds: ``name = package.module:Class``."""
@@ -71,47 +144,30 @@ class Entry:
         return imported("simulation", self.simulated_by or kind.simulated_by or _of_class(SIMULATED_BY, kind))
 
 
-WORLDS: dict[str, Entry] = {
-    entry.name: entry
-    for entry in (
-        Entry(
-            "sessions",
-            "recsim_mnar.worlds.sessions.world",
-            "SessionsWorld",
-            "recogym-v1",
-            "people browse, are shown recommendations, click and leave (RecoGym v1; Jeunen et al. 2019)",
-        ),
-        Entry(
-            "ratings",
-            "recsim_mnar.worlds.ratings.world",
-            "RatingsWorld",
-            "quick",
-            "people reveal ratings, not at random, and rate what is recommended (Schnabel et al. 2016)",
-            compared_by="recsim_mnar.protocols.ratings.comparison:RatingsExperiment",
-        ),
-        Entry(
-            "campaigns",
-            "recsim_mnar.worlds.campaigns.world",
-            "CampaignsWorld",
-            "viadeo",
-            "users collect items on a platform that recommends some in campaigns (de Myttenaere et al. 2015)",
-        ),
-        Entry(
-            "purchases",
-            "recsim_mnar.worlds.purchases.world",
-            "PurchasesWorld",
-            "personalised",
-            "users buy in periods, recommended or not; both potential outcomes are known (Sato et al. 2019)",
-        ),
-        Entry(
-            "features",
-            "recsim_mnar.worlds.features.world",
-            "FeatureWorld",
-            "quick",
-            "users and items are rows of feature matrices, your own or drawn; rewards are clicks or numbers",
-        ),
-    )
-}
+_OURS = (
+    Entry(
+        "sessions", "recsim_mnar.worlds.sessions.world", "SessionsWorld", "recogym-v1",
+        "people browse, are shown recommendations, click and leave (RecoGym v1; Jeunen et al. 2019)",
+    ),
+    Entry(
+        "ratings", "recsim_mnar.worlds.ratings.world", "RatingsWorld", "quick",
+        "people reveal ratings, not at random, and rate what is recommended (Schnabel et al. 2016)",
+        compared_by="recsim_mnar.protocols.ratings.comparison:RatingsExperiment",
+    ),
+    Entry(
+        "campaigns", "recsim_mnar.worlds.campaigns.world", "CampaignsWorld", "viadeo",
+        "users collect items on a platform that recommends some in campaigns (de Myttenaere et al. 2015)",
+    ),
+    Entry(
+        "purchases", "recsim_mnar.worlds.purchases", "PurchasesWorld", "personalised",
+        "users buy in periods, recommended or not; both potential outcomes are known (Sato et al. 2019)",
+    ),
+    Entry(
+        "features", "recsim_mnar.worlds.features", "FeatureWorld", "quick",
+        "users and items are rows of feature matrices, your own or drawn; rewards are clicks or numbers",
+    ),
+)  # fmt: skip
+WORLDS: dict[str, Entry] = {entry.name: entry for entry in _OURS}
 """The package's own worlds; :func:`worlds` adds those that other packages announce."""
 
 
@@ -120,13 +176,16 @@ def worlds() -> dict[str, Entry]:
 
     A package that cannot be imported is named when its world is asked for, not here.
     """
-    others = {name: _announced_entry(name, point.value) for name, point in announced(GROUP).items()}
+    others = {}
+    for name, point in announced(GROUP).items():
+        module, _, kind = point.value.partition(":")
+        others[name] = Entry(name, module, kind, "", "")
     return {**others, **WORLDS}
 
 
 def listed() -> list[tuple[str, str]]:
     """Name and one-line description of every world, by name; of one that cannot be imported, why."""
-    return sorted((name, entry.summary or _told_by_class(entry)) for name, entry in worlds().items())
+    return sorted((name, entry.summary or _summary_of(entry)) for name, entry in worlds().items())
 
 
 def listed_presets() -> list[tuple[str, str]]:
@@ -147,19 +206,19 @@ def entry_of(name: str) -> Entry:
         UserError: an unknown name, with the nearest known one, or a class that is no world.
     """
     if is_world_file(name):
-        return dataclasses.replace(entry_of(read_world_file(name).world), default="")
-    if ":" in name:
-        module, _, kind = name.partition(":")
-        cls = _checked_class(name, imported("world", name, base=World))
-        return Entry(name, module, kind, next(iter(cls.presets), ""), _summary(cls))
+        found = read_world_file(name)
+        if is_world_file(found.world):
+            raise UserError(f"world file {found.path}: its world is a file too; write the world's name")
+        return dataclasses.replace(entry_of(found.world), default="")
+    module, colon, kind = name.partition(":")
     known = worlds()
-    if name not in known:
+    if not colon and name not in known:
         raise UserError(unknown("world", name, known, "Class"))
-    entry = known[name]
+    entry = Entry(name, module, kind, "", "") if colon else known[name]
     if entry.summary:
         return entry
     cls = entry.world_class()
-    return Entry(name, entry.module, entry.kind, next(iter(cls.presets), ""), _summary(cls))
+    return dataclasses.replace(entry, default=next(iter(cls.presets), ""), summary=_summary(cls))
 
 
 def comparison_of(kind: type[World]) -> Any:
@@ -182,22 +241,9 @@ def make_world(name: str, preset: str | None = None, settings: Sequence[str] | M
         UserError: an unknown name, with the nearest known one, a setting that breaks a rule, or a class that is no
             world, with what it lacks.
     """
-    if is_world_file(name):
-        return _world_of_file(name, preset, settings)
     entry = entry_of(name)
-    kind = entry.world_class()
-    if preset is None and entry.default:
-        preset = entry.default
-    if preset is None:
-        params = _without_preset(entry.name, kind)
-    elif preset in kind.presets:
-        params = kind.presets[preset][0]
-    elif kind.presets:
-        others = [known for known, other in worlds().items() if preset in other.presets()]
-        of = f" (it is of the {' and '.join(others)} world)" if others else ""
-        raise UserError(f"unknown preset {preset!r} of the {entry.name} world{of}; {nearest(preset, kind.presets)}")
-    else:
-        raise UserError(f"unknown preset {preset!r}: the {entry.name} world has none")
+    kind: Any = entry.world_class()
+    params = _params_of_file(name, kind, preset) if is_world_file(name) else _params_of_preset(entry, kind, preset)
     if settings and not params.to_dict():
         first = next(iter(settings))
         raise UserError(
@@ -206,7 +252,7 @@ def make_world(name: str, preset: str | None = None, settings: Sequence[str] | M
         )
     changed = params.with_keywords(settings) if isinstance(settings, Mapping) else params.with_settings(settings)
     try:
-        made = kind(changed) if kind.params_class is not World.params_class else kind()  # type: ignore[call-arg]
+        made = kind(changed) if kind.params_class is not World.params_class else kind()
     except TypeError as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is not None:  # from inside, not of the call
             raise
@@ -217,32 +263,36 @@ def make_world(name: str, preset: str | None = None, settings: Sequence[str] | M
     return as_world(made)
 
 
-def _world_of_file(name: str, preset: str | None, settings: Sequence[str] | Mapping[str, Any]) -> World:
-    """The world that a file describes, with settings on top."""
+def _params_of_preset(entry: Entry, kind: Any, preset: str | None) -> Params:
+    """The parameters of a preset, of the default one, or of a class without any."""
+    preset = preset if preset is not None else entry.default or None
+    if preset in kind.presets:
+        found: Params = kind.presets[preset][0]
+        return found
+    if preset is None:
+        try:
+            params: Params = kind.params_class()
+        except TypeError as error:
+            raise UserError(
+                f"world {entry.name!r}: every parameter of its params_class needs a default ({error})"
+            ) from None
+        return params
+    if not kind.presets:
+        raise UserError(f"unknown preset {preset!r}: the {entry.name} world has none")
+    others = [known for known, other in worlds().items() if preset in other.presets()]
+    of = f" (it is of the {' and '.join(others)} world)" if others else ""
+    raise UserError(f"unknown preset {preset!r} of the {entry.name} world{of}; {nearest(preset, kind.presets)}")
+
+
+def _params_of_file(name: str, kind: Any, preset: str | None) -> Params:
+    """The parameters in a file."""
     if preset is not None:
         raise UserError(f"preset {preset}: {name} has its parameters already; omit the preset")
-    found = read_world_file(name)
-    if is_world_file(found.world):
-        raise UserError(f"world file {found.path}: its world is a file too; write the world's name")
-    kind: Any = entry_of(found.world).world_class()
-    params = kind.params_class.from_dict(found.params)
-    changed = params.with_keywords(settings) if isinstance(settings, Mapping) else params.with_settings(settings)
-    return as_world(kind(changed))
+    params: Params = kind.params_class.from_dict(read_world_file(name).params)
+    return params
 
 
-def _without_preset(name: str, kind: type[World]) -> Any:
-    try:
-        return kind.params_class()
-    except TypeError as error:
-        raise UserError(f"world {name!r}: every parameter of its params_class needs a default ({error})") from None
-
-
-def _announced_entry(name: str, value: str) -> Entry:
-    module, _, kind = value.partition(":")
-    return Entry(name, module, kind, "", "")
-
-
-def _told_by_class(entry: Entry) -> str:
+def _summary_of(entry: Entry) -> str:
     try:
         return _summary(entry.world_class())
     except UserError as error:

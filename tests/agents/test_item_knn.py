@@ -89,7 +89,7 @@ def test_the_order_of_the_views_changes_nothing():
 @pytest.mark.parametrize("include_self", [False, True])
 @pytest.mark.parametrize(("k", "n_items", "longest"), [(1, 8, 6), (3, 8, 12), (3, 25, 5), (500, 20, 9)])
 def test_scores_without_a_view_are_those_of_a_refit(k, n_items, longest, include_self, gram_up_to, monkeypatch):
-    monkeypatch.setattr("recsim_mnar.agents.neighbours.downdate._GRAM_UP_TO", gram_up_to)
+    monkeypatch.setattr("recsim_mnar.agents.neighbours.similarity._GRAM_UP_TO", gram_up_to)
     log = random_log(7 + k, 25, n_items, longest, power=1.5)
     learner = ItemKNN(neighbours=k, include_self=include_self)
     positions = []

@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.agents.factors.cross_validation import cross_validate, held_out_dcg, ranks_outside
-from recsim_mnar.agents.factors.mf_ratings import RatingMF, RatingMFNaive, ratings_of
+from recsim_mnar.agents.factors.mf_ratings import (
+    RatingMF,
+    RatingMFNaive,
+    cross_validate,
+    held_out_dcg,
+    ranks_outside,
+    ratings_of,
+)
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.models.factorization import FactorizationConfig, Factors, Ratings, factorise, fold_in

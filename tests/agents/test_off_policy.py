@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from recsim_mnar.agents.off_policy.choosing import OffPolicyChoice, judged, split_users
-from recsim_mnar.agents.off_policy.data import Logged
 from recsim_mnar.agents.off_policy.learners import (
     POEM,
     BanditNet,
     CrossEntropy,
     DRPolicy,
+    Logged,
     RewardCrossEntropy,
     Weighted,
     reward_model,

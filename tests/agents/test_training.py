@@ -8,7 +8,7 @@ import pytest
 from recsim_mnar.agents.purchases import _training_kernel as kernel
 from recsim_mnar.agents.purchases.bpr import BPR, RMF
 from recsim_mnar.agents.purchases.dlce import DLCE
-from recsim_mnar.agents.purchases.factor_model import EXTRAS, FactorModel, FactorModelConfig
+from recsim_mnar.agents.purchases.factor_policy import EXTRAS, FactorModel, FactorModelConfig
 from recsim_mnar.agents.purchases.observed import Observed
 from recsim_mnar.agents.purchases.response import CausE, CausEProd, RecResp
 from recsim_mnar.agents.purchases.training import DISTANCES, DivergedWarning, Trainer, train

@@ -9,8 +9,7 @@ from scipy import stats
 from recsim_mnar.agents.purchases.bpr import BPR, RMF
 from recsim_mnar.agents.purchases.causal_neighbours import CIBN, CUBN
 from recsim_mnar.agents.purchases.dlce import DLCE
-from recsim_mnar.agents.purchases.factor_model import FactorModel, FactorModelConfig
-from recsim_mnar.agents.purchases.factor_policy import FactorPolicy, folded
+from recsim_mnar.agents.purchases.factor_policy import FactorModel, FactorModelConfig, FactorPolicy, folded
 from recsim_mnar.agents.purchases.response import CausE, CausEProd, RecResp
 from recsim_mnar.agents.purchases.uplift import ULBPR, ULRMF
 from recsim_mnar.errors import UserError

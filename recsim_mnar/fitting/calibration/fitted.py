@@ -15,9 +15,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.receipts import arrays_digest, digest_of
 from recsim_mnar.worlds.params import Params
-from recsim_mnar.worlds.registry import entry_of, make_world
+from recsim_mnar.worlds.registry import SUFFIX, entry_of, make_world, read_world_file
 from recsim_mnar.worlds.sessions.catalogue import Catalogue
-from recsim_mnar.worlds.world_file import SUFFIX, read_world_file
 
 FORMAT = 1
 

@@ -23,8 +23,7 @@ from recsim_mnar.progress import counting
 from recsim_mnar.runs.stages import Form, stage
 from recsim_mnar.simulation.named import items_told
 from recsim_mnar.worlds.ratings.observation import STARS, observe, relative_propensity
-from recsim_mnar.worlds.ratings.params import RatingsParams
-from recsim_mnar.worlds.ratings.world import RatingsWorld
+from recsim_mnar.worlds.ratings.world import RatingsParams, RatingsWorld
 
 LEAST_RATINGS, LEAST_USERS = 100, 20
 _SIMULATED_USERS, _MOST_PAIRED, _MOST_ITEMS = 600, 1500, 400

@@ -25,7 +25,7 @@ from recsim_mnar.protocols.temporal.weighing import SCHEMES, AfterCampaigns, Hit
 from recsim_mnar.simulation.named import DEPLOYED_NAMES
 from recsim_mnar.simulation.platform import additions_log, lists_of, opened, platform_log, run_campaigns
 from recsim_mnar.worlds.base import PlatformWorld
-from recsim_mnar.worlds.campaigns.platform import Platform
+from recsim_mnar.worlds.campaigns.world import Platform
 from recsim_mnar.worlds.params import Params
 
 Floats = NDArray[np.float64]

@@ -29,7 +29,7 @@ from recsim_mnar.protocols.leave_one_out.ranks import exhaustive_ranks
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.temporal.item_weights import BOUND
 from recsim_mnar.rng import Stream, check_seed, uniforms
-from recsim_mnar.worlds.campaigns.platform import Platform
+from recsim_mnar.worlds.campaigns.world import Platform
 
 Floats = NDArray[np.float64]
 

@@ -28,6 +28,27 @@ def _owns(user, item, last, before, items):
 
 
 @inlined
+def _mark(user, flag, last, before, items, held):
+    """Set ``held`` of all items of a user."""
+    e = last[user]
+    while e >= 0:
+        held[items[e]] = flag
+        e = before[e]
+
+
+@inlined
+def _add(user, item, day, cause, n, users, items, times, causes, last, before):
+    """Addition n: returns the number of additions then."""
+    users[n] = user
+    items[n] = item
+    times[n] = day
+    causes[n] = cause
+    before[n] = last[user]
+    last[user] = n
+    return n + 1
+
+
+@inlined
 def _find(cumulative, target):
     """First index whose cumulative weight exceeds the target."""
     low = 0
@@ -116,13 +137,7 @@ def grow(
                             if target < 0.0:
                                 break
             if chosen >= 0:
-                users[n_additions] = u
-                items[n_additions] = chosen
-                times[n_additions] = day
-                causes[n_additions] = -1
-                before[n_additions] = last[u]
-                last[u] = n_additions
-                n_additions += 1
+                n_additions = _add(u, chosen, day, -1, n_additions, users, items, times, causes, last, before)
             events[u] += 1
             if events[u] >= n_starting:
                 a, b, _c, _d = block(seed, stream_time, np.uint64(u), np.uint64(events[u]))
@@ -147,10 +162,7 @@ def draw_lists(seed, stream, campaign, day, users, weights, birth, last, before,
     for j in range(users.size):
         u = users[j]
         row = weights[j if weights.shape[0] > 1 else 0]
-        e = last[u]
-        while e >= 0:
-            held[items[e]] = True
-            e = before[e]
+        _mark(u, True, last, before, items, held)
         for p in range(k):
             lists[j, p] = -1
             propensities[j, p] = np.nan
@@ -174,10 +186,7 @@ def draw_lists(seed, stream, campaign, day, users, weights, birth, last, before,
         for p in range(k):
             if lists[j, p] >= 0:
                 held[lists[j, p]] = False
-        e = last[u]
-        while e >= 0:
-            held[items[e]] = False
-            e = before[e]
+        _mark(u, False, last, before, items, held)
 
 
 @inlined
@@ -196,10 +205,7 @@ def best_lists(seed, stream, campaign, day, users, scores, birth, last, before, 
     n_items = birth.size
     k = lists.shape[1]
     for j in range(users.size):
-        e = last[users[j]]
-        while e >= 0:
-            held[items[e]] = True
-            e = before[e]
+        _mark(users[j], True, last, before, items, held)
         for p in range(k):
             chosen = -1
             tie = -1.0  # of the chosen item, drawn when it is first needed
@@ -222,10 +228,7 @@ def best_lists(seed, stream, campaign, day, users, scores, birth, last, before, 
         for p in range(k):
             if lists[j, p] >= 0:
                 held[lists[j, p]] = False
-        e = last[users[j]]
-        while e >= 0:
-            held[items[e]] = False
-            e = before[e]
+        _mark(users[j], False, last, before, items, held)
 
 
 @inlined
@@ -287,13 +290,7 @@ def respond(
                         when += np.floor(log64(1.0 - unit53(c, d)) / log_stay)
                     accepted[j, p] = 1
                     added[j, p] = when
-                    adders[n_additions] = u
-                    items[n_additions] = i
-                    times[n_additions] = when
-                    causes[n_additions] = campaign
-                    before[n_additions] = last[u]
-                    last[u] = n_additions
-                    n_additions += 1
+                    n_additions = _add(u, i, when, campaign, n_additions, adders, items, times, causes, last, before)
     return n_additions
 
 

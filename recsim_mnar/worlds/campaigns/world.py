@@ -7,16 +7,359 @@ what a campaign makes people add changes the data by which recommenders are late
 from __future__ import annotations
 
 import dataclasses
+import math
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.rng import check_seed
-from recsim_mnar.worlds.campaigns.model import CampaignsModel
-from recsim_mnar.worlds.campaigns.params import PRESETS, CampaignsParams
-from recsim_mnar.worlds.campaigns.platform import Campaign, Platform
+from recsim_mnar.errors import UserError
+from recsim_mnar.kernels import elementary
+from recsim_mnar.log import schema
+from recsim_mnar.log.rows import steps_within
+from recsim_mnar.rng import Stream, check_seed, uniforms
+from recsim_mnar.worlds.campaigns.model import CampaignsModel, User
 
-__all__ = ["PRESETS", "Campaign", "CampaignsParams", "CampaignsWorld", "Platform"]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Lists = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """What a campaign showed and what came of it.
+
+    Attributes:
+        number: from 0.
+        day: when.
+        users: (n,) who was shown a list.
+        lists: (n, k) items, -1 where the list is shorter.
+        propensities: (n, k) probability of the item at its place, given the places before it.
+        accepted: (n, k) 1 where accepted, now or later.
+        added: (n, k) day on which an accepted item was added, else NaN.
+    """
+
+    number: int
+    day: float
+    users: Ints
+    lists: Lists
+    propensities: Floats
+    accepted: NDArray[np.int8]
+    added: Floats
+
+
+class Platform:
+    """Users, their items, and the campaigns so far; made by :meth:`CampaignsWorld.open_platform`.
+
+    Attributes:
+        world: the model.
+        seed: of the users.
+        day: the present.
+        campaigns: those so far.
+    """
+
+    def __init__(self, world: CampaignsModel, seed: int) -> None:
+        p = world.params
+        self.world = world
+        self.seed = seed
+        self.day = 0.0
+        self.campaigns: list[Campaign] = []
+        everyone = np.arange(p.n_users)
+        groups = uniforms(seed, Stream.USER, everyone, User.GROUP) * p.n_clusters
+        self.cluster = np.minimum(groups.astype(np.int32), p.n_clusters - 1)
+        late = uniforms(seed, Stream.USER, everyone, User.LATE) < p.user_growth
+        self.arrival = np.where(late, uniforms(seed, Stream.USER, everyone, User.ARRIVAL) * p.n_days, 0.0)
+        activity, mean = _activities(seed, p.n_users, p.activity_power, p.activity_max)
+        self._appetite = p.organic_items * activity / mean
+        self._clock = np.stack([self.arrival, np.zeros(p.n_users)], axis=1)
+        self._events = np.zeros(p.n_users, np.int64)
+        self._proposals = np.zeros(p.n_users, np.int64)
+        self._tables = tuple(np.cumsum(world.choice_weights(promotion), axis=1) for promotion in (False, True))
+        self._last = np.full(p.n_users, -1, np.int64)
+        self._n = 0
+        self._room(max(1024, (p.starting_items + 4) * p.n_users))
+        self._held = np.zeros(p.n_items, np.bool_)
+        self.advance(0.0)
+
+    def _room(self, size: int) -> None:
+        """Make room for this many additions, keeping what is there."""
+        kinds = {"users": np.int32, "items": np.int32, "times": np.float64, "causes": np.int16, "before": np.int64}
+        old = getattr(self, "_additions", {})
+        self._additions: dict[str, NDArray[Any]] = {}
+        for name, kind in kinds.items():
+            self._additions[name] = np.empty(size, kind)
+            if old:
+                self._additions[name][: self._n] = old[name][: self._n]
+
+    # --------------------------------------------------------------------------------------------------------- living
+
+    def advance(self, day: float) -> None:
+        """Users live on alone until a day, its own events included.
+
+        Raises:
+            UserError: the day is past.
+        """
+        from recsim_mnar.worlds.campaigns import _campaigns_kernel
+
+        if not day >= self.day:
+            raise UserError(f"day {day:g} is past: the platform is at day {self.day:g}")
+        p, world = self.world.params, self.world
+        promotion = (p.promotion_start, p.promotion_end) if p.n_promoted else (np.inf, np.inf)
+        first = 0
+        while first < p.n_users:
+            a = self._additions
+            with np.errstate(over="ignore"):
+                self._n, first = _campaigns_kernel.grow(
+                    np.uint64(self.seed), np.uint64(Stream.ORGANIC), np.uint64(Stream.VIEW), float(day), first, self._n,
+                    a["users"], a["items"], a["times"], a["causes"], self.arrival, self._appetite, p.fading,
+                    p.starting_items, self._clock, self._events, self._proposals, self.cluster, *self._tables,
+                    float(promotion[0]), float(promotion[1]), world.birth, self._last, a["before"],
+                )  # fmt: skip
+            if first < p.n_users:
+                self._room(2 * len(a["users"]))
+        self.day = float(day)
+
+    def present(self) -> Ints:
+        """Users who have arrived."""
+        return np.flatnonzero(self.arrival <= self.day)
+
+    def born(self) -> Ints:
+        """Items that have appeared."""
+        return np.flatnonzero(self.world.birth <= self.day)
+
+    def draw_lists(
+        self, weights: NDArray[Any], users: Ints | None = None, k: int | None = None
+    ) -> tuple[Lists, Floats]:
+        """Lists of distinct items that their users do not hold, drawn by weight one place after another.
+
+        Args:
+            weights: (n_items,) for all users or (n, n_items), not negative; an item of weight 0 is never drawn.
+            users: (n,) for whom; all present users by default.
+            k: length; the world's ``list_length`` by default.
+
+        Returns:
+            lists (n, k), -1 where nothing is left, and the propensity of each item at its place.
+
+        Raises:
+            UserError: nobody is present, or the weights are none.
+        """
+        from recsim_mnar.worlds.campaigns import _campaigns_kernel
+
+        users = self._recipients(users)
+        table = np.atleast_2d(np.ascontiguousarray(weights, np.float64))
+        if table.shape not in {(1, self.world.n_items), (len(users), self.world.n_items)}:
+            raise UserError(
+                f"weights must have shape ({self.world.n_items},) or one row a user, got {np.shape(weights)}"
+            )
+        if not (np.isfinite(table).all() and (table >= 0).all()):
+            raise UserError("weights must be finite and not negative")
+        lists, probabilities = self._empty_lists(len(users), k)
+        with np.errstate(over="ignore"):
+            _campaigns_kernel.draw_lists(
+                np.uint64(self.seed), np.uint64(Stream.POLICY), len(self.campaigns), self.day, users, table,
+                self.world.birth, self._last, self._additions["before"], self._additions["items"], self._held, lists,
+                probabilities,
+            )  # fmt: skip
+        return lists, probabilities
+
+    def best_lists(self, scores: NDArray[Any], users: Ints | None = None, k: int | None = None) -> tuple[Lists, Floats]:
+        """Lists of the items of largest score that their users do not hold; equal scores by a draw, -inf never.
+
+        Args:
+            scores: (n, n_items).
+            users: (n,); all present users by default.
+            k: length; the world's ``list_length`` by default.
+
+        Returns:
+            lists (n, k), -1 where nothing is left, and propensities (1 each).
+        """
+        from recsim_mnar.worlds.campaigns import _campaigns_kernel
+
+        users = self._recipients(users)
+        table = np.ascontiguousarray(scores, np.float64)
+        if table.shape != (len(users), self.world.n_items):
+            raise UserError(f"scores must have shape ({len(users)}, {self.world.n_items}), got {table.shape}")
+        lists, probabilities = self._empty_lists(len(users), k)
+        a = self._additions
+        with np.errstate(over="ignore"):
+            _campaigns_kernel.best_lists(
+                np.uint64(self.seed), np.uint64(Stream.POLICY), len(self.campaigns), self.day, users, table,
+                self.world.birth, self._last, a["before"], a["items"], self._held, lists,
+            )  # fmt: skip
+        probabilities[lists >= 0] = 1.0
+        return lists, probabilities
+
+    def recommend(self, lists: Lists, propensities: Floats | None = None, users: Ints | None = None) -> Campaign:
+        """Run a campaign today: users answer their lists, and add what they accept, now or later.
+
+        An accepted item counts as held from today on, so nobody adds it twice.
+
+        Args:
+            lists: (n, k) distinct items that each user does not hold, -1 for none.
+            propensities: (n, k); 1 by default.
+            users: (n,); all present users by default.
+
+        Raises:
+            UserError: nobody is present, or a list holds what it must not.
+        """
+        from recsim_mnar.worlds.campaigns import _campaigns_kernel
+
+        users = self._recipients(users)
+        shown = np.ascontiguousarray(lists, np.int32)
+        if shown.ndim != 2 or len(shown) != len(users):
+            raise UserError(f"lists must have one row for each of {len(users)} users, got shape {shown.shape}")
+        self._check_lists(users, shown)
+        probabilities = (
+            np.where(shown >= 0, 1.0, np.nan) if propensities is None else np.asarray(propensities, np.float64)
+        )
+        if self._n + shown.size > len(self._additions["users"]):
+            self._room(2 * len(self._additions["users"]) + shown.size)
+        a, p, number = self._additions, self.world.params, len(self.campaigns)
+        accepted, added = np.empty(shown.shape, np.int8), np.empty(shown.shape)
+        with np.errstate(over="ignore"):
+            self._n = _campaigns_kernel.respond(
+                np.uint64(self.seed), np.uint64(Stream.RESPONSE), number, self.day, self._n, users, shown,
+                self.world.logit_acceptance(number), self.world.same_bonus, p.acceptance_strength, self.cluster,
+                self.world.item_cluster, self.world.appeal, _log_stay(p.delay), p.delay < 1.0, self._last, a["before"],
+                a["items"], a["users"], a["times"], a["causes"], accepted, added,
+            )  # fmt: skip
+        self.campaigns.append(Campaign(number, self.day, users, shown, probabilities, accepted, added))
+        return self.campaigns[-1]
+
+    def _recipients(self, users: Ints | None) -> Ints:
+        chosen = self.present() if users is None else np.ascontiguousarray(users, np.int64)
+        if len(chosen) == 0:
+            raise UserError(f"a campaign on day {self.day:g} has no eligible user: nobody has arrived yet")
+        if chosen.min() < 0 or chosen.max() >= len(self.arrival) or (self.arrival[chosen] > self.day).any():
+            raise UserError(f"a campaign on day {self.day:g} names users who have not arrived")
+        if len(np.unique(chosen)) < len(chosen):
+            raise UserError("a campaign names a user twice")
+        return chosen
+
+    def _empty_lists(self, n: int, k: int | None) -> tuple[Lists, Floats]:
+        length = self.world.params.list_length if k is None else int(k)
+        if length < 1:
+            raise UserError(f"a list must hold at least one item, got {length}")
+        return np.full((n, length), -1, np.int32), np.full((n, length), np.nan)
+
+    def _check_lists(self, users: Ints, lists: Lists) -> None:
+        if lists.size and (lists.min() < -1 or lists.max() >= self.world.n_items):
+            raise UserError(f"lists must hold items 0..{self.world.n_items - 1}, or -1 for none")
+        row, place = np.nonzero(lists >= 0)
+        item = lists[row, place].astype(np.int64)
+        if (self.world.birth[item] > self.day).any():
+            raise UserError(f"a list holds items that have not appeared by day {self.day:g}")
+        pairs = users[row] * self.world.n_items + item
+        if len(np.unique(pairs)) < len(pairs):
+            raise UserError("a list holds an item twice")
+        a = self._additions
+        held = a["users"][: self._n].astype(np.int64) * self.world.n_items + a["items"][: self._n]
+        if np.isin(pairs, held).any():
+            raise UserError("a list holds an item that its user already has: leave those out")
+
+    # ------------------------------------------------------------------------------------------------- what it shows
+
+    def log_columns(self) -> dict[str, NDArray[Any]]:
+        """The log's columns up to today, ordered by (user, step).
+
+        An organic row is an item added by the user alone. A bandit row is a recommendation; its reward is 1 where the
+        item was accepted and added by today. Context columns: ``campaign`` (number, -1: none), ``place`` in the list
+        (-1: none), ``added`` (day on which the row's item joined the profile, NaN: it did not).
+        """
+        a = {name: values[: self._n] for name, values in self._additions.items()}
+        alone = np.flatnonzero((a["causes"] < 0) & (a["times"] <= self.day))
+        parts = [self._organic_rows({name: values[alone] for name, values in a.items()})]
+        parts += [self._bandit_rows(campaign) for campaign in self.campaigns]
+        rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        order = np.lexsort((rows["place"], rows["event"], rows["time"], rows["user"]))
+        rows = {name: values[order] for name, values in rows.items()}
+        rows["step"] = steps_within(rows["user"]).astype(np.int32)
+        return rows
+
+    def holders(self) -> Ints:
+        """(n_items,) users who hold each item today."""
+        came = self._additions["times"][: self._n] <= self.day
+        return np.bincount(self._additions["items"][: self._n][came], minlength=self.world.n_items)
+
+    def _organic_rows(self, a: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        n = len(a["users"])
+        return {
+            "user": a["users"].astype(np.int64),
+            "time": a["times"],
+            "event": np.full(n, schema.ORGANIC, np.int8),
+            "item": a["items"],
+            "action": np.full(n, -1, np.int32),
+            "propensity": np.full(n, np.nan),
+            "reward": np.full(n, np.nan),
+            "campaign": np.full(n, -1, np.int16),
+            "place": np.full(n, -1, np.int16),
+            "added": a["times"],
+        }
+
+    def _bandit_rows(self, campaign: Campaign) -> dict[str, NDArray[Any]]:
+        row, place = np.nonzero(campaign.lists >= 0)
+        added = campaign.added[row, place]
+        came = added <= self.day
+        n = len(row)
+        return {
+            "user": campaign.users[row],
+            "time": np.full(n, campaign.day),
+            "event": np.full(n, schema.BANDIT, np.int8),
+            "item": np.full(n, -1, np.int32),
+            "action": campaign.lists[row, place],
+            "propensity": campaign.propensities[row, place],
+            "reward": came.astype(np.float64),
+            "campaign": np.full(n, campaign.number, np.int16),
+            "place": place.astype(np.int16),
+            "added": np.where(came, added, np.nan),
+        }
+
+    # ------------------------------------------------------------------------------------------------------ the truth
+
+    def acceptance(self, users: Ints, campaign: int = 0) -> Floats:
+        """Truth: probability that each user accepts each item in a campaign; (n, n_items)."""
+        from recsim_mnar.worlds.campaigns import _campaigns_kernel
+
+        out = np.empty((len(users), self.world.n_items))
+        _campaigns_kernel.acceptances(
+            self.world.logit_acceptance(campaign), self.world.same_bonus, self.world.params.acceptance_strength,
+            np.ascontiguousarray(users, np.int64), self.cluster, self.world.item_cluster, self.world.appeal, out,
+        )  # fmt: skip
+        return out
+
+    def quality(self, lists: Lists, users: Ints | None = None, campaign: int = 0) -> float:
+        """True quality of a recommender: expected share of its recommendations that are accepted.
+
+        The mean over users of the mean, over the k places of their list, of the acceptance probability in the campaign
+        of that number; an empty place counts 0.
+
+        Args:
+            lists: (n, k) items, -1 for none.
+            users: (n,); all present users by default.
+            campaign: whose acceptance (``fatigue`` scales all recommenders alike, but for the logistic).
+        """
+        users = self._recipients(users)
+        probabilities = self.acceptance(users, campaign)
+        shown = np.where(
+            lists >= 0, np.take_along_axis(probabilities, np.maximum(lists, 0).astype(np.int64), axis=1), 0.0
+        )
+        return float(shown.mean())
+
+
+def _log_stay(delay: float) -> float:
+    """Log of the probability that an accepted item is still not added after a day; unused where delay is 1."""
+    return float(elementary.log(np.array([1.0 - delay]))[0]) if delay < 1.0 else -1.0
+
+
+def _activities(seed: int, n_users: int, power: float, largest: int) -> tuple[Floats, float]:
+    """Activity of users 0 .. n_users - 1 under P(z) ~ z ** -power on 1 .. largest, and the law's mean."""
+    z = np.arange(1, largest + 1, dtype=np.float64)
+    law = elementary.exp(-power * elementary.log(z))
+    cumulative = np.cumsum(law)
+    draws = uniforms(seed, Stream.USER, np.arange(n_users), User.ACTIVITY) * cumulative[-1]
+    place = np.minimum(np.searchsorted(cumulative, draws, side="right"), largest - 1)
+    return z[place], math.fsum(law * z) / math.fsum(law)
 
 
 class CampaignsWorld(CampaignsModel):

@@ -1,8 +1,7 @@
 """The ratings world: a full matrix of ratings, revealed not at random."""
 
 from recsim_mnar.worlds.ratings.observation import MARGINALS, STARS, alpha_propensities, observe, rerank
-from recsim_mnar.worlds.ratings.params import PRESETS, RatingsParams
-from recsim_mnar.worlds.ratings.world import RatingsWorld
+from recsim_mnar.worlds.ratings.world import PRESETS, RatingsParams, RatingsWorld
 
 __all__ = [
     "MARGINALS",

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,11 +18,14 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
+from recsim_mnar.log import schema
 from recsim_mnar.log.rows import consecutive
-from recsim_mnar.rng import Stream, derive_seed
-from recsim_mnar.worlds.base import DecisionWorld
-from recsim_mnar.worlds.ratings.lanes import RatingsLanes
+from recsim_mnar.rng import Stream, check_seed, derive_seed
+from recsim_mnar.worlds.base import DecisionWorld, sha256_of
+from recsim_mnar.worlds.lanes import CountedLanes, Transition
+from recsim_mnar.worlds.params import Params, must, one_of
 from recsim_mnar.worlds.ratings.observation import (
+    MARGINALS,
     STARS,
     Floats,
     alpha_propensities,
@@ -29,12 +33,149 @@ from recsim_mnar.worlds.ratings.observation import (
     popularity_propensities,
     relative_propensity,
 )
-from recsim_mnar.worlds.ratings.params import OBSERVATIONS, PRESETS, RatingsParams
 
-__all__ = ["OBSERVATIONS", "PRESETS", "RatingsLanes", "RatingsParams", "RatingsWorld"]
+OBSERVATIONS = ("alpha", "popularity", "uniform")
+
+
+@dataclass(frozen=True)
+class RatingsParams(Params):
+    """Parameters of the ratings world.
+
+    Attributes:
+        n_items: number of items I; that of the file where there is one.
+        n_factors: rank of the tastes behind the ratings; 0 for items' offsets and noise alone.
+        sigma_item: standard deviation of the items' offsets, a user's taste having 1.
+        sigma_noise: standard deviation of what neither taste nor item explains.
+        marginals: shares of ratings 1 to 5 among all entries, with commas; by default those of randomly chosen songs
+            (Marlin & Zemel 2009).
+        ratings_file: instead of the three sigmas' model, a file of ratings, completed and re-ranked to ``marginals``
+            (section 6.2), or an ``.npy`` or ``.npz`` file of a full matrix, taken as it is. An ``.npz`` file that
+            holds ``observation_propensities`` too brings its own: ``alpha``, ``density`` and ``observation`` are then
+            not read.
+        alpha: severity of selection: a rating r < 4 is revealed alpha^(4 - r) times as often as 4 or 5 (``alpha``).
+        density: expected share of ratings revealed.
+        observation: ``alpha`` (by the rating), ``popularity`` (by the item: 1/rank of its offset or mean), or
+            ``uniform``.
+        n_decisions: recommendations a user answers.
+        repeat_pays: whether an item that the user has rated already, revealed or recommended before, earns its rating
+            again when it is recommended; otherwise it earns 0.
+        catalogue_seed: of the items, and of the completion of a file.
+    """
+
+    n_items: int = 100
+    n_factors: int = 5
+    sigma_item: float = 0.5
+    sigma_noise: float = 0.5
+    marginals: str = ",".join(f"{share:g}" for share in MARGINALS)
+    ratings_file: str = ""
+    alpha: float = 0.25
+    density: float = 0.05
+    observation: str = "alpha"
+    n_decisions: int = 10
+    repeat_pays: bool = True
+    catalogue_seed: int = 0
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """``marginals`` as numbers."""
+        return tuple(float(part) for part in self.marginals.split(","))
+
+    def check(self) -> None:
+        """Raise UserError naming the parameter that breaks a rule."""
+        must(self, "be at least 1", "n_items", "n_decisions")
+        must(self, "be at least 0", "n_factors")
+        must(self, "be at most 10,000,000", "n_items")
+        must(self, "not be negative", "sigma_item", "sigma_noise")
+        must(self, "lie in (0, 1]", "alpha", "density")
+        one_of(self, observation=OBSERVATIONS)
+        check_seed(self.catalogue_seed, "catalogue_seed")
+        try:
+            shares = self.shares
+        except ValueError:
+            shares = ()
+        if len(shares) != len(STARS) or not (min(shares) >= 0 and abs(sum(shares) - 1) < 1e-6):
+            raise UserError(f"marginals must be five shares with commas that sum to 1, got {self.marginals!r}")
+
+
+PRESETS: dict[str, tuple[RatingsParams, str]] = {
+    "schnabel2016": (
+        RatingsParams(n_items=500, n_decisions=20),
+        "the 2016 observation model at alpha = .25, 500 items of low rank",
+    ),
+    "mcar": (RatingsParams(alpha=1.0), "100 items, ratings revealed uniformly at random"),
+    "quick": (RatingsParams(), "100 items, alpha = .25"),
+}
+
 
 _CALIBRATION_USERS = 4000
 _TRUTH_CHUNK = 4096
+
+
+class RatingsLanes(CountedLanes):
+    """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`RatingsWorld.open_lanes`.
+
+    Args:
+        params: of the world.
+        ratings_of: gives all ratings (n, I) of users (n,) of a seed.
+        propensities_of: gives P(O = 1) (n, I) for users (n,) with such ratings.
+        n_lanes: users side by side.
+        truth_column: name of the column of expected rewards; None to leave it out.
+    """
+
+    trusted = True
+    optional = ("observation_propensity",)
+
+    def __init__(
+        self,
+        params: RatingsParams,
+        ratings_of: Callable[[int, NDArray[np.int64]], Floats],
+        propensities_of: Callable[[NDArray[np.int64], Floats], Floats],
+        n_lanes: int,
+        *,
+        truth_column: str | None,
+    ) -> None:
+        self._params, self._ratings_of, self._propensities_of = params, ratings_of, propensities_of
+        super().__init__(n_lanes, truth_column=truth_column)
+        self._earns = np.zeros((n_lanes, params.n_items), np.float32)
+
+    @property
+    def state(self) -> Floats:
+        """See :attr:`Lanes.state`: here what each item would earn, (n, I)."""
+        return self._earns.astype(np.float64)
+
+    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
+        """See :meth:`Lanes.begin`: users reveal their ratings."""
+        n, n_items = len(which), self._params.n_items
+        ratings, p = np.empty((n, n_items)), np.empty((n, n_items))
+        revealed = np.empty((n, n_items), np.bool_)
+        items = np.arange(n_items)
+        for seed, rows in self.seat(which, seeds, users):
+            ratings[rows] = self._ratings_of(seed, users[rows])
+            p[rows] = self._propensities_of(users[rows], ratings[rows])
+            drawn = rng.uniforms(seed, Stream.ORGANIC, np.repeat(users[rows], n_items), np.tile(items, len(rows)))
+            revealed[rows] = drawn.reshape(len(rows), -1) < p[rows]
+        self._earns[which] = ratings if self._params.repeat_pays else np.where(revealed, 0.0, ratings)
+        lane, item = np.nonzero(revealed)
+        starts, _, columns = self.rows(which, revealed.sum(axis=1))
+        columns["time"][:], columns["event"][:] = columns["step"], schema.ORGANIC
+        columns["item"][:], columns["reward"][:] = item, ratings[lane, item]
+        columns["observation_propensity"][:] = p[lane, item]
+        self.time[which] = self.step[which]
+        return Transition(starts, columns, np.ones(n, np.bool_))
+
+    def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: Floats) -> Transition:
+        """See :meth:`Lanes.take`: the reward is the user's rating of what is shown, see ``repeat_pays``."""
+        starts, _, columns = self.rows(which, np.ones(len(which), np.int64))
+        columns["time"][:], columns["event"][:] = self.time[which], schema.BANDIT
+        columns["action"][:], columns["propensity"][:] = actions, propensities
+        columns["reward"][:] = self._earns[which, actions]
+        if self.truth_column is not None:
+            columns[self.truth_column][:] = columns["reward"]
+        if not self._params.repeat_pays:
+            self._earns[which, actions] = 0.0
+        self.time[which] += 1
+        self.n_decisions[which] += 1
+        return Transition(starts, columns, self.n_decisions[which] < self._params.n_decisions)
 
 
 class RatingsWorld(DecisionWorld):
@@ -88,11 +229,11 @@ class RatingsWorld(DecisionWorld):
 
     def describe(self) -> dict[str, Any]:
         """See :meth:`World.describe`; a given matrix is named by its digest."""
-        run_config = super().describe()
+        described = super().describe()
         if self.matrix is not None and self.propensities is not None:
-            digest = hashlib.sha256(self.matrix.astype("<i1").tobytes() + self.propensities.astype("<f8").tobytes())
-            run_config["matrix"] = {"users": len(self.matrix), "sha256": digest.hexdigest()}
-        return run_config
+            digest = sha256_of(self.matrix.astype("<i1"), self.propensities.astype("<f8"))
+            described["matrix"] = {"users": len(self.matrix), "sha256": digest}
+        return described
 
     # ------------------------------------------------------------------------------------------------------ the truth
 

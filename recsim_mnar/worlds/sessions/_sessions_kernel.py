@@ -4,6 +4,11 @@
 A user's state lies in arrays with one entry a lane. Each function below moves one lane and can stop between any two
 events when the row buffer is full: the state says where to go on. Those that Python calls are given plain tuples, and
 name their members again: numba takes three times as long over a named tuple.
+
+Some lives halt only where a click is possible (:func:`advance_to_occasion`): no click probability reaches
+``NEVER_CLICKS``, so a decision whose uniform is above it comes to nothing, whatever is shown. The others are occasions.
+How many views come before the next one depends on no interest and no recommendation, so it is known beforehand, and a
+life ends after its last occasion: views that nobody answers to are not drawn.
 """
 
 from __future__ import annotations
@@ -129,6 +134,22 @@ def write_answer(rows, r, user, step, time, action, propensity, reward):
 
 
 @spliced
+def answer_row(dynamics, tables, omega, uniform, rows, r, user, step, time, action, propensity):
+    """Row r: a recommendation and the user's answer to it; returns whether it is clicked."""
+    clicked = False
+    if uniform < dynamics.never_clicks or dynamics.keep_truth:
+        probability = click_probability(
+            tables.click_factors, tables.click_offsets, omega, dynamics.n_factors, np.int64(action),
+            dynamics.logistic_clicks,
+        )  # fmt: skip
+        clicked = uniform < probability
+        if dynamics.keep_truth:
+            rows.click_probability[r] = probability
+    write_answer(rows, r, user, step, time, action, propensity, 1.0 if clicked else 0.0)
+    return clicked
+
+
+@spliced
 def move(dynamics, lanes, lane, next_state):
     """Move the clock and, where the state drawn asks for it, the user's interests."""
     dt = elapsed(dynamics, lanes.seed[lane], np.uint64(lanes.user[lane]), lanes.step[lane])
@@ -205,22 +226,10 @@ def _browse(dynamics, tables, boxes, tiers, unseen, lanes, lane, rows, r, scratc
 def _respond(dynamics, tables, lanes, lane, rows, r, action, propensity):
     """The user's answer to a recommendation: click or not, then the next state. Writes row r."""
     a, b, c, d = block(lanes.seed[lane], S_RESPONSE, np.uint64(lanes.user[lane]), np.uint64(lanes.n_decisions[lane]))
-    uniform = unit53(a, b)
-    clicked = False
-    if uniform < dynamics.never_clicks or dynamics.keep_truth:
-        probability = click_probability(
-            tables.click_factors,
-            tables.click_offsets,
-            lanes.omega[lane],
-            dynamics.n_factors,
-            np.int64(action),
-            dynamics.logistic_clicks,
-        )
-        clicked = uniform < probability
-        if dynamics.keep_truth:
-            rows.click_probability[r] = probability
-    reward = 1.0 if clicked else 0.0
-    write_answer(rows, r, lanes.user[lane], lanes.step[lane], lanes.time[lane], action, propensity, reward)
+    clicked = answer_row(
+        dynamics, tables, lanes.omega[lane], unit53(a, b), rows, r, lanes.user[lane], lanes.step[lane],
+        lanes.time[lane], action, propensity,
+    )  # fmt: skip
     lanes.n_decisions[lane] += 1
     state = after_answer(dynamics, unit53(c, d))
     move(dynamics, lanes, lane, state)
@@ -369,3 +378,121 @@ def click_probabilities(click_factors, click_offsets, omega, logistic, out):
         else:
             for a in range(n_items):
                 row[a] = click_curve(row[a])
+
+
+Waiting = namedtuple("Waiting", "uniform variance")
+"""Of each lane's user: uniform (n,) of the answer at the present occasion; variance (n,) of each interest by then."""
+
+
+@inner
+def _views_ahead(dynamics, seed, user, state, views, decisions):
+    """How many views lie before the next occasion; -1 where there is none."""
+    first = views
+    while True:
+        if state == ORGANIC:
+            a, b, _c, _d = block(seed, S_ORGANIC, user, np.uint64(views))
+            views += 1
+            state = after_view(dynamics, unit53(a, b))
+        else:
+            a, b, c, d = block(seed, S_RESPONSE, user, np.uint64(decisions))
+            if unit53(a, b) < NEVER_CLICKS:
+                return views - first
+            decisions += 1
+            state = after_answer(dynamics, unit53(c, d))
+        if state == GONE:
+            return -1
+
+
+@spliced
+def _go_on(dynamics, lanes, waiting, lane, state, clicked):
+    """The state that was drawn comes about."""
+    if state == ORGANIC or dynamics.drift_in_bandit:
+        dt = elapsed(dynamics, lanes.seed[lane], np.uint64(lanes.user[lane]), lanes.step[lane])
+        waiting.variance[lane] += (dynamics.sigma_drift * dt) ** 2
+    move(dynamics, lanes, lane, state)
+    lanes.phase[lane] = ORGANIC if clicked else state
+
+
+@kernel
+def advance_to_occasion(
+    dynamics,
+    tables,
+    boxes,
+    tiers,
+    unseen,
+    lanes,
+    waiting,
+    which,
+    first,
+    clicked,
+    draws_views,
+    items,
+    r,
+    starts,
+    scratch,
+):
+    """Lane by lane: begin, or answer the occasion with ``clicked[j]``; then live to the next occasion or the end.
+
+    ``starts[j]`` becomes the first of ``items`` (int32) that the user of lane ``which[j]`` views meanwhile; where
+    ``draws_views`` is not set they are counted and not drawn. Returns (lanes finished, items used); fewer lanes than
+    given means that the items are full: call again with more room, ``first`` being the number finished.
+    """
+    dynamics = Dynamics(*dynamics)
+    tables = Tables(*tables)
+    lanes = Lanes(*lanes)
+    waiting = Waiting(*waiting)
+    for j in range(first, which.size):
+        lane = which[j]
+        seed = lanes.seed[lane]
+        key = np.uint64(lanes.user[lane])
+        starts[j] = r
+        arrives = lanes.phase[lane] == ARRIVING
+        if arrives:
+            drawn = ORGANIC
+            state = ORGANIC
+            ahead = _views_ahead(dynamics, seed, key, ORGANIC, 0, 0)
+        else:
+            _a, _b, c, d = block(seed, S_RESPONSE, key, np.uint64(lanes.n_decisions[lane]))
+            drawn = after_answer(dynamics, unit53(c, d))
+            state = ORGANIC if clicked[j] else drawn
+            ahead = -1
+            if state != GONE:
+                ahead = _views_ahead(dynamics, seed, key, state, lanes.n_organic[lane], lanes.n_decisions[lane] + 1)
+        if draws_views and r + ahead > items.size:
+            return j, r
+        if ahead < 0:
+            lanes.phase[lane] = GONE
+            continue
+        if arrives:
+            arrive(dynamics, unseen, lanes, lane)
+            waiting.variance[lane] = dynamics.sigma_initial**2
+        else:
+            lanes.n_decisions[lane] += 1
+            _go_on(dynamics, lanes, waiting, lane, drawn, clicked[j])
+        while True:
+            if lanes.phase[lane] == ORGANIC:
+                a, b, c, d = block(seed, S_ORGANIC, key, np.uint64(lanes.n_organic[lane]))
+                if draws_views:
+                    items[r] = sample_view(
+                        dynamics.stale_limit, tables, boxes, tiers, unseen, lanes, lane, unit53(c, d), scratch
+                    )
+                    r += 1
+                lanes.n_organic[lane] += 1
+                drawn = after_view(dynamics, unit53(a, b))
+            else:
+                a, b, c, d = block(seed, S_RESPONSE, key, np.uint64(lanes.n_decisions[lane]))
+                if unit53(a, b) < NEVER_CLICKS:
+                    waiting.uniform[lane] = unit53(a, b)
+                    break
+                lanes.n_decisions[lane] += 1
+                drawn = after_answer(dynamics, unit53(c, d))
+            _go_on(dynamics, lanes, waiting, lane, drawn, False)
+    return which.size, r
+
+
+@kernel
+def click_probabilities_of(click_factors, click_offsets, state, row, action, out):
+    """out[i] = click probability of item action[i] for interests state[row[i]]."""
+    n_factors = click_factors.shape[1]
+    for i in range(out.size):
+        out[i] = click_probability(click_factors, click_offsets, state[row[i]], n_factors, np.int64(action[i]), False)

@@ -28,7 +28,7 @@ from recsim_mnar.worlds.sessions._sessions_kernel import (
     S_USER,
     after_answer,
     after_view,
-    click_probability,
+    answer_row,
     elapsed,
     write_answer,
     write_view,
@@ -157,6 +157,18 @@ def _drift(omega, scale, deviates, number, n_factors):
 
 
 @spliced
+def _move(dynamics, seed, key, state, omega, step, time, drifts, ahead):
+    """Move the clock and, where the state drawn asks for it, the interests; returns step, time and drifts so far."""
+    dt = elapsed(dynamics, seed, key, step)
+    if state == ORGANIC or dynamics.drift_in_bandit:
+        drifts += 1
+        if drifts % DRIFTS == 0:
+            _drift_ahead(seed, key, drifts, dynamics.n_factors, ahead)
+        _drift(omega, dynamics.sigma_drift * dt, ahead.deviates, drifts % DRIFTS, dynamics.n_factors)
+    return step + 1, time + dt, drifts
+
+
+@spliced
 def _live(
     dynamics, tables, boxes, tiers, unseen, lanes, user, distribution, cumulative, rows, first_row, scratch, ahead
 ):
@@ -198,14 +210,7 @@ def _live(
             state = after_view(dynamics, ahead.leave[j])
             if unseen is not None and views == unseen.weights.size:  # nothing is left to view
                 state = GONE
-            dt = elapsed(dynamics, seed, key, step)
-            step += 1
-            time += dt
-            if state == ORGANIC or dynamics.drift_in_bandit:
-                drifts += 1
-                if drifts % DRIFTS == 0:
-                    _drift_ahead(seed, key, drifts, n_factors, ahead)
-                _drift(omega, dynamics.sigma_drift * dt, ahead.deviates, drifts % DRIFTS, n_factors)
+            step, time, drifts = _move(dynamics, seed, key, state, omega, step, time, drifts, ahead)
         while state == AWAITING:
             j = decisions % DECISIONS
             if j == 0:
@@ -226,26 +231,13 @@ def _live(
             if j == DECISIONS:
                 continue
             action = np.int64(ahead.action[j])
-            clicked = False
-            if ahead.click[j] < dynamics.never_clicks or dynamics.keep_truth:
-                probability = click_probability(
-                    tables.click_factors, tables.click_offsets, omega, n_factors, action, dynamics.logistic_clicks
-                )
-                clicked = ahead.click[j] < probability
-                if dynamics.keep_truth:
-                    rows.click_probability[r] = probability
-            write_answer(rows, r, user, step, time, action, ahead.propensity[j], 1.0 if clicked else 0.0)
+            clicked = answer_row(
+                dynamics, tables, omega, ahead.click[j], rows, r, user, step, time, action, ahead.propensity[j]
+            )
             r += _ONE
             decisions += 1
             state = after_answer(dynamics, ahead.follow[j])
-            dt = elapsed(dynamics, seed, key, step)
-            step += 1
-            time += dt
-            if state == ORGANIC or dynamics.drift_in_bandit:
-                drifts += 1
-                if drifts % DRIFTS == 0:
-                    _drift_ahead(seed, key, drifts, n_factors, ahead)
-                _drift(omega, dynamics.sigma_drift * dt, ahead.deviates, drifts % DRIFTS, n_factors)
+            step, time, drifts = _move(dynamics, seed, key, state, omega, step, time, drifts, ahead)
             # A click brings the user back to browsing whatever was drawn; the drift followed the state that was drawn.
             if clicked:
                 state = ORGANIC

@@ -2,16 +2,55 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.worlds.base import Lanes, Transition
+from recsim_mnar.log import schema
+from recsim_mnar.worlds.lanes import Lanes, Occasions, Prospects, Transition, cumulative_of
 from recsim_mnar.worlds.sessions.catalogue import Catalogue
 from recsim_mnar.worlds.sessions.params import LOGISTIC, SessionsParams
-from recsim_mnar.worlds.sessions.rows import columns_of, grown, new_rows
 from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, aligned
+
+_ONE_BLOCK = 1 << 25
+"""Bytes of a log up to which its columns share a block, for fresh memory comes by the page, and a long block in larger
+ones. A longer one is given back to the system at once, where single columns are kept for the next log."""
+
+
+def new_rows(capacity: int, keep_truth: bool) -> Any:
+    """Room for so many rows, not filled yet; with a place for the truth of each where it is kept."""
+    from recsim_mnar.worlds.sessions import _sessions_kernel
+
+    types = [np.dtype(column.dtype) for column in schema.COLUMNS]
+    edges = np.cumsum([0] + [-(-capacity * kind.itemsize // 64) * 64 for kind in types])
+    if edges[-1] > _ONE_BLOCK:
+        arrays = [aligned(capacity, kind) for kind in types]
+    else:
+        block = aligned(int(edges[-1]), np.uint8)
+        arrays = [
+            block[first : first + capacity * kind.itemsize].view(kind)
+            for first, kind in zip(edges, types, strict=False)
+        ]
+    return _sessions_kernel.Rows._make([*arrays, np.empty(capacity if keep_truth else 0)])
+
+
+def grown(rows: Any, capacity: int, used: int) -> Any:
+    """Rows with more room, the first ``used`` kept."""
+    larger = []
+    for old in rows:
+        new = np.empty(capacity if len(old) else 0, old.dtype)
+        new[:used] = old[:used]
+        larger.append(new)
+    return type(rows)(*larger)
+
+
+def columns_of(rows: Any, used: int, keep_truth: bool) -> dict[str, NDArray[Any]]:
+    """The first ``used`` rows, as views."""
+    names = (*schema.NAMES, "click_probability") if keep_truth else schema.NAMES
+    return {name: column[:used] for name, column in zip(names, rows, strict=False)}
+
 
 _USERS_A_CALL = 4096
 _FORESEEN = 64
@@ -43,9 +82,9 @@ class SessionsLanes(Lanes):
         *,
         keep_truth: bool,
     ) -> None:
-        from recsim_mnar.worlds.sessions import _sessions_kernel, _softmax_kernel, _tiers_kernel
+        from recsim_mnar.worlds.sessions import _sessions_kernel, _softmax_kernel, _views_kernel
 
-        self._made_of = (params, catalogue, sampler, tables, n_lanes, keep_truth)
+        self._made_of: tuple[Any, ...] = (params, catalogue, sampler, tables, n_lanes, keep_truth)
         self._kernel = _sessions_kernel
         self._keep_truth = keep_truth
         self.n_factors = params.n_factors
@@ -58,7 +97,7 @@ class SessionsLanes(Lanes):
         self.boxes = sampler.boxes if sampler.boxes and not sampler.hot else None
         self.tiers = None
         if sampler.hot:
-            self.tiers = _tiers_kernel.Tiers(*(known[name] for name in _tiers_kernel.Tiers._fields))
+            self.tiers = _views_kernel.Tiers(*(known[name] for name in _views_kernel.Tiers._fields))
         remembered, n_sums = _remembered(sampler, tables)
         self.unseen = _unseen(n_lanes, len(catalogue.item_offsets)) if params.no_repeats else None
         self._arrays = _arrays(n_lanes, tables.factors.shape[0], remembered, n_sums)
@@ -76,7 +115,8 @@ class SessionsLanes(Lanes):
         self._move = _FIRST_CALLS if small and _FIRST_CALLS.left > 0 else _sessions_kernel.advance
 
     def __reduce__(self) -> Any:
-        return _opened, self._made_of, self._held()
+        *parts, keep_truth = self._made_of
+        return functools.partial(type(self), *parts, keep_truth=keep_truth), (), self._held()
 
     def __setstate__(self, held: tuple[NDArray[Any], ...]) -> None:
         for array, values in zip(self._held(), held, strict=True):
@@ -169,33 +209,17 @@ class SessionsLanes(Lanes):
         rows = new_rows(int(n_users * events_a_user * 1.02) + 1024, self._keep_truth)
         progress = np.zeros(2, np.int64)
         ahead = _draws_ahead(self.n_factors)
-        if distribution is None:
-            probability, cumulative = np.zeros(0), np.zeros(0)
-        else:
+        probability = cumulative = np.zeros(0)
+        if distribution is not None:
             probability = np.ascontiguousarray(distribution, dtype=np.float64)
-            cumulative = np.cumsum(probability)
-            # Rounding may leave the last sum below 1: a draw beyond it belongs to the last item that has a probability.
-            cumulative[np.flatnonzero(probability)[-1] :] = np.inf
+            cumulative = cumulative_of(probability)
         while progress[0] < n_users:
             # So many at a time, so that Ctrl-C is heard.
             goal = min(n_users, progress[0] + _USERS_A_CALL)
             _trajectories_kernel.trajectories(
-                self.dynamics,
-                self.tables,
-                self.boxes,
-                self.tiers,
-                self.unseen,
-                self._arrays,
-                np.uint64(seed),
-                first_user,
-                goal,
-                probability,
-                cumulative,
-                rows,
-                progress,
-                self.scratch,
-                ahead,
-            )
+                self.dynamics, self.tables, self.boxes, self.tiers, self.unseen, self._arrays, np.uint64(seed),
+                first_user, goal, probability, cumulative, rows, progress, self.scratch, ahead,
+            )  # fmt: skip
             if progress[0] < goal:
                 # What is left, at the rate seen so far, with some room.
                 capacity = int(len(rows.user) * max(1.1, 1.05 * n_users / (progress[0] + 1))) + 1024
@@ -215,16 +239,7 @@ class SessionsLanes(Lanes):
             self._move = self._kernel.advance
         while True:
             done, used = self._move(
-                *self._plain,
-                which,
-                done,
-                edges,
-                actions,
-                propensities,
-                tuple(self._rows),
-                used,
-                starts,
-                self.scratch,
+                *self._plain, which, done, edges, actions, propensities, tuple(self._rows), used, starts, self.scratch
             )
             if done == len(which):
                 break
@@ -256,18 +271,6 @@ class _FirstCalls:
 
 
 _FIRST_CALLS = _FirstCalls()
-
-
-def _opened(
-    params: SessionsParams,
-    catalogue: Catalogue,
-    sampler: ViewSampler,
-    tables: ViewTables,
-    *size_and_truth: Any,
-) -> SessionsLanes:
-    """Lanes without users, of what lanes say that they are made of."""
-    n_lanes, keep_truth = size_and_truth
-    return SessionsLanes(params, catalogue, sampler, tables, n_lanes, keep_truth=keep_truth)
 
 
 def _dynamics(p: SessionsParams, sampler: ViewSampler, keep_truth: bool) -> Any:
@@ -367,3 +370,84 @@ def _draws_ahead(n_factors: int) -> Any:
         tails=np.full(deviates, 0.45),
         places=np.empty(deviates, np.int64),
     )
+
+
+_VIEWS_A_LANE = 16
+"""Views for which there is room at first, and by which it grows."""
+
+
+class SessionsOccasions(Occasions):
+    """See :class:`recsim_mnar.worlds.lanes.Occasions`.
+
+    Args:
+        lanes: in which users live.
+        params: of the world.
+        catalogue: its items.
+        views: whether anybody looks at the views; otherwise none are drawn.
+    """
+
+    def __init__(self, lanes: SessionsLanes, params: SessionsParams, catalogue: Catalogue, *, views: bool) -> None:
+        from recsim_mnar.worlds.sessions import _sessions_kernel
+
+        self._kernel, self._lanes, self._params, self._catalogue = _sessions_kernel, lanes, params, catalogue
+        self._draws_views = views
+        n = len(lanes.user)
+        waiting = _sessions_kernel.Waiting(np.zeros(n), np.zeros(n))
+        self._waiting = tuple(waiting)
+        self._items = np.empty(_VIEWS_A_LANE * n if views else 0, np.int32)
+        self.share = _sessions_kernel.NEVER_CLICKS
+        self.user, self.n_decisions, self.state = lanes.user, lanes.n_decisions, lanes.state
+        self.uniform, self.variance = waiting.uniform, waiting.variance
+
+    def begin(
+        self, which: NDArray[np.int64], seed: int, users: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
+        """See :meth:`Occasions.begin`."""
+        self._lanes.seat(which, np.full(len(which), seed, np.uint64), users)
+        return self.answer(which, np.zeros(len(which), np.bool_))
+
+    def answer(
+        self, which: NDArray[np.int64], clicked: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
+        """See :meth:`Occasions.answer`."""
+        starts = np.empty(len(which) + 1, np.int64)
+        done = used = 0
+        *known, scratch = self._lanes.kernel_arguments()
+        while True:
+            done, used = self._kernel.advance_to_occasion(
+                *known, self._waiting, which, done, clicked, self._draws_views, self._items, used, starts, scratch
+            )
+            if done == len(which):
+                break
+            larger = np.empty(2 * len(self._items) + _VIEWS_A_LANE, np.int32)
+            larger[:used] = self._items[:used]
+            self._items = larger
+        starts[-1] = used
+        return starts, self._items[:used].copy(), self._lanes.awaits(which)
+
+    def reward_means(self, which: NDArray[np.int64], actions: NDArray[np.int32]) -> NDArray[np.float64]:
+        """See :meth:`Occasions.reward_means`."""
+        out = np.empty(len(which))
+        factors, offsets = self._catalogue.click_factors, self._catalogue.click_offsets
+        self._kernel.click_probabilities_of(factors, offsets, self.state, which, actions, out)
+        return out
+
+    def order(self) -> NDArray[np.int64]:
+        """See :meth:`Occasions.order`: by offset."""
+        return np.argsort(self._catalogue.click_offsets, kind="stable")
+
+    def prospects(self, probability: float) -> Prospects:
+        """See :meth:`Occasions.prospects`: linear equations of the states' probabilities.
+
+        With r the probability that browsing comes to a recommendation before its end, D the expected decisions from a
+        recommendation on, D = 1 + c r D + (1 - c)(b r + s) D for click probability c, b back to browsing and s staying;
+        and P the probability of an occasion from there on, P = m + (1 - m)(b r + s) P, each decision being one with m.
+        """
+        p, m = self._params, self.share
+        reaches = p.p_organic_to_bandit / (p.p_organic_to_bandit + p.p_leave_organic)
+        stays = 1.0 - p.p_bandit_to_organic - p.p_leave_bandit
+        again = p.p_bandit_to_organic * reaches + stays
+        n_decisions = 1.0 / (1.0 - probability * reaches - (1.0 - probability) * again)
+        occurs = m / (1.0 - (1.0 - m) * again)
+        after = np.array([again, reaches])
+        return Prospects(reaches * occurs, after * occurs, m * after * n_decisions)

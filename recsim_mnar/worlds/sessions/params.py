@@ -8,7 +8,7 @@ from typing import Any
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.rng import check_seed
-from recsim_mnar.worlds.params import Params
+from recsim_mnar.worlds.params import Params, must, one_of
 
 LOGISTIC = "logistic"
 CLICK_LINKS = ("recogym", LOGISTIC)
@@ -90,35 +90,24 @@ class SessionsParams(Params):
 
     def check(self) -> None:
         """Raise UserError naming the parameter that breaks a rule."""
-        if self.n_items < 1:
-            raise UserError(f"n_items must be at least 1, got {self.n_items}")
-        if self.n_items > 10_000_000:
-            raise UserError(f"n_items must be at most 10,000,000, got {self.n_items}")
-        if not 1 <= self.n_factors <= 1000:
-            raise UserError(f"n_factors must lie in 1..1000, got {self.n_factors}")
-        for name in ("sigma_omega_initial", "sigma_omega", "sigma_mu_organic", "clock_sd"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name} must not be negative, got {getattr(self, name):g}")
+        must(self, "be at least 1", "n_items")
+        must(self, "be at most 10,000,000", "n_items")
+        must(self, "lie in 1..1000", "n_factors")
+        must(self, "not be negative", "sigma_omega_initial", "sigma_omega", "sigma_mu_organic", "clock_sd")
         if not 0 <= self.n_flips <= self.n_items // 2:
             raise UserError(
                 f"n_flips must lie in 0..n_items/2 = {self.n_items // 2}, got {self.n_flips}: each flip uses two items"
             )
         for state, out in (("organic", "p_organic_to_bandit"), ("bandit", "p_bandit_to_organic")):
             leave = f"p_leave_{state}"
-            for name in (out, leave):
-                if not 0 <= getattr(self, name) <= 1:
-                    raise UserError(f"{name} must lie in [0, 1], got {getattr(self, name):g}")
+            must(self, "lie in [0, 1]", out, leave)
             stay = 1 - getattr(self, out) - getattr(self, leave)
             if stay < -1e-12:
                 raise UserError(f"{out} + {leave} leave {stay:.3g} for staying: their sum must be at most 1")
         if self.p_leave_organic == 0 and (self.p_organic_to_bandit == 0 or self.p_leave_bandit == 0):
             raise UserError("p_leave_organic = 0: users would never leave; set p_leave_organic above 0")
-        if self.clock not in ("unit", "normal"):
-            raise UserError(f"clock must be 'unit' or 'normal', got {self.clock!r}")
-        if self.click_link not in CLICK_LINKS:
-            raise UserError(f"click_link must be one of {', '.join(CLICK_LINKS)}, got {self.click_link!r}")
-        if self.catalogue_member < 0:
-            raise UserError(f"catalogue_member must be at least 0, got {self.catalogue_member}")
+        one_of(self, clock=("unit", "normal"), click_link=CLICK_LINKS)
+        must(self, "be at least 0", "catalogue_member")
         check_seed(self.catalogue_seed, "catalogue_seed")
 
     @classmethod

@@ -29,7 +29,7 @@ class ViewSampler(NamedTuple):
         drift: how far, in norm, interests drift before weights are renewed; or, with hot items,
         waste: how many proposals a view may be expected to be refused before.
         hot: items of the largest offsets whose weights are made anew at every view; a multiple of 16. Where there are
-            any, views are drawn by tiers (``_tiers_kernel``).
+            any, views are drawn by tiers (``_views_kernel``).
         warm: items of the next largest offsets, which the boxes hold then.
         cold: entries for the items beyond these, and
         cold_boxes: the groups that hold the entries; powers of two.
@@ -97,7 +97,7 @@ _UNEVEN = (
 class ViewTables:
     """A catalogue in the order and types in which views are sampled.
 
-    See ``_softmax_kernel.Tables`` and, from ``n_hot`` on, ``_tiers_kernel.Tiers``.
+    See ``_softmax_kernel.Tables`` and, from ``n_hot`` on, ``_views_kernel.Tiers``.
     """
 
     factors: NDArray[np.float32]

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.worlds.base import DecisionWorld
+from recsim_mnar.worlds.base import DecisionWorld, sha256_of
 from recsim_mnar.worlds.sessions.catalogue import Catalogue, make_catalogue, read_catalogue
-from recsim_mnar.worlds.sessions.lanes import SessionsLanes
-from recsim_mnar.worlds.sessions.occasions import SessionsOccasions
+from recsim_mnar.worlds.sessions.lanes import SessionsLanes, SessionsOccasions
 from recsim_mnar.worlds.sessions.params import LOGISTIC, PRESETS, SessionsParams
 from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, view_sampler, view_tables
 
@@ -56,8 +54,8 @@ class SessionsWorld(DecisionWorld):
         """See :meth:`World.describe`; a given catalogue is named by its digest."""
         described = super().describe()
         if self.given:
-            digest = hashlib.sha256(b"".join(a.astype("<f8").tobytes() for a in self.catalogue.arrays().values()))
-            described["catalogue"] = {"items": self.n_items, "sha256": digest.hexdigest()}
+            arrays = self.catalogue.arrays().values()
+            described["catalogue"] = {"items": self.n_items, "sha256": sha256_of(*(a.astype("<f8") for a in arrays))}
         return described
 
     @functools.cached_property
@@ -121,7 +119,7 @@ class SessionsWorld(DecisionWorld):
 
     def reward_means_of(self, state: NDArray[np.float64], actions: NDArray[np.int32]) -> NDArray[np.float64]:
         """See :meth:`DecisionWorld.reward_means_of`."""
-        from recsim_mnar.worlds.sessions import _occasions_kernel
+        from recsim_mnar.worlds.sessions import _sessions_kernel
 
         derived = type(self).reward_means is not SessionsWorld.reward_means
         if derived or self.params.click_link == LOGISTIC:
@@ -129,7 +127,7 @@ class SessionsWorld(DecisionWorld):
         out = np.empty(len(actions))
         factors, offsets = self.catalogue.click_factors, self.catalogue.click_offsets
         state = np.ascontiguousarray(state, dtype=np.float64)
-        _occasions_kernel.click_probabilities_of(factors, offsets, state, np.arange(len(actions)), actions, out)
+        _sessions_kernel.click_probabilities_of(factors, offsets, state, np.arange(len(actions)), actions, out)
         return out
 
     def view_probabilities(self, omega: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,14 +14,117 @@ from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels import elementary
 from recsim_mnar.kernels.archives import read_arrays
-from recsim_mnar.rng import Stream
-from recsim_mnar.worlds.base import DecisionWorld
-from recsim_mnar.worlds.features.lanes import FeatureLanes
-from recsim_mnar.worlds.features.params import PRESETS, REWARDS, FeatureParams
+from recsim_mnar.rng import Stream, check_seed
+from recsim_mnar.worlds.base import DecisionWorld, sha256_of
+from recsim_mnar.worlds.lanes import PlainLanes
+from recsim_mnar.worlds.params import Params, must, one_of
 
-__all__ = ["PRESETS", "FeatureParams", "FeatureWorld"]
+REWARDS = ("logistic", "linear", "means")
+LENGTHS = ("fixed", "geometric")
+
+
+@dataclass(frozen=True)
+class FeatureParams(Params):
+    """Parameters of the features world.
+
+    Attributes:
+        file: an ``.npz`` file with ``user_features`` (U, d) and ``item_features`` (I, k), and ``weights`` (d, k) or
+            ``means`` (U, I), as ``reward`` needs; without a file both matrices are drawn.
+        n_users: rows of user features that are drawn; that of the file where there is one.
+        n_items: rows of item features that are drawn; that of the file where there is one.
+        n_features: columns of both that are drawn.
+        reward: mean reward of item i for a user of features x: ``logistic`` 1 / (1 + exp(-(offset + x W z_i))),
+            ``linear`` offset + x W z_i, ``means`` as given. Without weights W is the identity, divided by the root of
+            ``n_features`` where features are drawn.
+        offset: see ``reward``.
+        noise: standard deviation of normal noise on rewards; 0: rewards are 0 or 1, drawn with the mean as their
+            probability.
+        length: recommendations that a user answers, or their mean.
+        lengths: ``fixed``, or ``geometric``: a user leaves after each with probability 1 / length.
+        catalogue_seed: of the features that are drawn.
+    """
+
+    file: str = ""
+    n_users: int = 200
+    n_items: int = 20
+    n_features: int = 4
+    reward: str = "logistic"
+    offset: float = 0.0
+    noise: float = 0.0
+    length: float = 10.0
+    lengths: str = "fixed"
+    catalogue_seed: int = 0
+
+    def check(self) -> None:
+        """Raise UserError naming the parameter that breaks a rule."""
+        must(self, "be at least 1", "n_users", "n_items", "n_features", "length")
+        must(self, "be at most 10,000,000", "n_items")
+        must(self, "not be negative", "noise")
+        one_of(self, reward=REWARDS, lengths=LENGTHS)
+        if self.lengths == "fixed" and self.length != int(self.length):
+            raise UserError(f"length must be a whole number where lengths = fixed, got {self.length:g}")
+        check_seed(self.catalogue_seed, "catalogue_seed")
+
+
+PRESETS: dict[str, tuple[FeatureParams, str]] = {
+    "quick": (FeatureParams(), "200 users and 20 items of 4 drawn features, 10 recommendations each"),
+    "clicks": (FeatureParams(offset=-3.0), "the same, some 5 % of the recommendations clicked"),
+}
+
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class FeatureLanes(PlainLanes):
+    """See :class:`PlainLanes`; opened by :meth:`FeatureWorld.open_lanes`.
+
+    Args:
+        params: of the world.
+        means: (U, I) mean rewards.
+        rows_of: gives the row (n,) of users (n,).
+        n_lanes: users side by side.
+        truth_column: name of the column of mean rewards; None to leave it out.
+    """
+
+    trusted = True
+
+    def __init__(
+        self,
+        params: FeatureParams,
+        means: Floats,
+        rows_of: Callable[[Ints], Ints],
+        n_lanes: int,
+        *,
+        truth_column: str | None,
+    ) -> None:
+        super().__init__(n_lanes, truth_column=truth_column)
+        self._params, self._means, self._rows_of = params, means, rows_of
+
+    @property
+    def state(self) -> Floats:
+        """See :attr:`Lanes.state`: here the user's row in the features, (n, 1)."""
+        return self._rows_of(self.user).astype(np.float64)[:, None]
+
+    def expected(self, which: Ints, actions: NDArray[np.int32]) -> Floats:
+        """See :meth:`PlainLanes.expected`."""
+        return self._means[self._rows_of(self.user[which]), actions]
+
+    def answer(self, which: Ints, actions: NDArray[np.int32]) -> tuple[Floats, NDArray[np.bool_]]:
+        """See :meth:`PlainLanes.answer`: the reward is drawn in stream RESPONSE, whether they leave in ORGANIC."""
+        p = self._params
+        means = self.expected(which, actions)
+        if p.noise > 0:
+            rewards = means + p.noise * self.normals(which)
+        else:
+            rewards = (self.uniforms(which) < means).astype(np.float64)
+        if p.lengths == "fixed":
+            alive = self.n_decisions[which] + 1 < p.length
+        else:
+            alive = self.uniforms(which, Stream.ORGANIC) * p.length >= 1.0
+        return rewards, alive
+
+
 Reward = str | Callable[[Floats, Floats], Any] | Any
 
 
@@ -106,13 +208,11 @@ class FeatureWorld(DecisionWorld):
 
     def describe(self) -> dict[str, Any]:
         """See :meth:`World.describe`; matrices that were given are named by their digest."""
-        told = super().describe()
+        described = super().describe()
         if self._given or self.params.file:
-            sha = hashlib.sha256()
-            for values in (self.user_features, self.item_features, self.means):
-                sha.update(values.astype("<f8").tobytes())
-            told["arrays"] = {"sha256": sha.hexdigest()}
-        return told
+            given = (self.user_features, self.item_features, self.means)
+            described["arrays"] = {"sha256": sha256_of(*(values.astype("<f8") for values in given))}
+        return described
 
     def rows_of(self, users: NDArray[np.int64]) -> NDArray[np.int64]:
         """(n,) row of the features that each user is: their id modulo the number of rows."""

@@ -1,4 +1,4 @@
-"""Lanes of the purchases world: users who are shown slates, period after period, and buy."""
+"""Worlds of slates: their parameters, both potential outcomes, and lanes in which users buy period after period."""
 
 from __future__ import annotations
 
@@ -11,9 +11,70 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
-from recsim_mnar.rng import Stream
-from recsim_mnar.worlds.lanes import Lanes, Transition
-from recsim_mnar.worlds.rows import null_columns
+from recsim_mnar.rng import Stream, check_seed
+from recsim_mnar.worlds.lanes import CountedLanes, Transition
+from recsim_mnar.worlds.params import Params, must, one_of
+
+LAWS = ("power", "log")
+
+
+@dataclass(frozen=True)
+class SlateParams(Params):
+    """What a world of slates of one's own has for parameters; derive, and add others with defaults.
+
+    Attributes:
+        n_items: number of items I.
+        n_periods: periods that a user lives.
+        slate_size: items recommended to a user in a period, N (expected number where ``slates`` is ``independent``).
+        rank_decay: weight of rank r from 1: ``power`` r^-exponent, ``log`` 1 / log2(1 + r).
+        exponent: of the power law.
+        smallest_propensity: no item is recommended with a smaller probability; above 0.
+        largest_propensity: nor with a larger one; below 1.
+        slates: each item is drawn by itself (``independent``), or slates of exactly N items (``fixed``).
+        catalogue_seed: of the items.
+    """
+
+    n_items: int = 50
+    n_periods: int = 4
+    slate_size: int = 5
+    rank_decay: str = "power"
+    exponent: float = 0.5
+    smallest_propensity: float = 1e-3
+    largest_propensity: float = 0.9
+    slates: str = "independent"
+    catalogue_seed: int = 0
+
+    def check(self) -> None:
+        """Raise UserError naming the parameter that breaks a rule."""
+        check_slates(self)
+
+
+RULES = tuple(name for name in SlateParams.__dataclass_fields__ if name != "catalogue_seed")
+"""Parameters that a world of slates must have."""
+
+
+def check_slates(p: Any) -> None:
+    """Raise UserError naming the parameter by which slates cannot be made; ``p`` has those of :class:`SlateParams`."""
+    must(p, "be at least 1", "n_items", "n_periods", "slate_size")
+    if p.slate_size > p.n_items:
+        raise UserError(f"slate_size = {p.slate_size} is larger than the number of items, n_items = {p.n_items}")
+    if p.n_items * p.n_periods >= 2**32:
+        raise UserError("n_items times n_periods must be below 2**32: lower one of them")
+    must(p, "not be negative", "exponent")
+    one_of(p, rank_decay=LAWS, slates=("independent", "fixed"))
+    low, high = p.smallest_propensity, p.largest_propensity
+    if not 0 < low <= high < 1:
+        raise UserError(
+            f"smallest_propensity and largest_propensity must satisfy 0 < smallest <= largest < 1, got {low:g} and "
+            f"{high:g}: uplift needs a probability of both to be shown and not to be shown"
+        )
+    if not low * p.n_items <= p.slate_size <= high * p.n_items:
+        raise UserError(
+            f"slate_size = {p.slate_size} of {p.n_items} items cannot be reached with propensities in "
+            f"[{low:g}, {high:g}]: change slate_size or the bounds"
+        )
+    check_seed(getattr(p, "catalogue_seed", 0), "catalogue_seed")
+
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -68,7 +129,7 @@ def addresses(seeds: Any, users: Ints, periods: Ints) -> tuple[NDArray[np.uint64
     return seeds, np.uint64(Stream.PURCHASE), np.ascontiguousarray(users), np.ascontiguousarray(periods, np.int64)
 
 
-class PurchasesLanes(Lanes):
+class PurchasesLanes(CountedLanes):
     """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`ExposureWorld.open_lanes`.
 
     A decision is a slate. Its rows come first, items ascending, then the purchases without recommendation, items
@@ -91,12 +152,8 @@ class PurchasesLanes(Lanes):
         *,
         truth_column: str | None,
     ) -> None:
-        self._params, self._outcomes_of, self._truth_column = params, outcomes_of, truth_column
-        self.user = np.zeros(n_lanes, np.int64)
-        self.step = np.zeros(n_lanes, np.int64)
-        self.time = np.zeros(n_lanes)
-        self.n_decisions = np.zeros(n_lanes, np.int64)
-        self._seeds = np.zeros(n_lanes, np.uint64)
+        super().__init__(n_lanes, truth_column=truth_column)
+        self._params, self._outcomes_of = params, outcomes_of
         self._control = np.zeros((n_lanes, params.n_items))
         self._treated = np.zeros((n_lanes, params.n_items))
 
@@ -112,17 +169,11 @@ class PurchasesLanes(Lanes):
 
     def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
         """See :meth:`Lanes.begin`: nothing has happened yet."""
-        for seed in np.unique(seeds):
-            rows = seeds == seed
-            truth = self._outcomes_of(int(seed), users[rows])
+        for seed, rows in self.seat(which, seeds, users):
+            truth = self._outcomes_of(seed, users[rows])
             self._control[which[rows]], self._treated[which[rows]] = truth.control, truth.treated
-        self.user[which], self._seeds[which] = users, seeds
-        self.step[which], self.time[which], self.n_decisions[which] = 0, 0, 0
-        return Transition(
-            np.zeros(len(which) + 1, np.int64),
-            null_columns(0, truth_column=self._truth_column),
-            np.ones(len(which), np.bool_),
-        )
+        starts, _, columns = self.rows(which, np.zeros(len(which), np.int64))
+        return Transition(starts, columns, np.ones(len(which), np.bool_))
 
     def take(self, which: NDArray[np.int64], actions: NDArray[Any], propensities: NDArray[np.float64]) -> Transition:
         """See :meth:`Lanes.take`: ``actions`` are slates (n, N), ``propensities`` one for each item, or one a user."""
@@ -134,36 +185,30 @@ class PurchasesLanes(Lanes):
 
     def show(self, which: NDArray[np.int64], shown: Flags, probability: Floats) -> Transition:
         """A period in which lanes ``which`` are shown these items: (n, I) flags and probabilities."""
-        from recsim_mnar.worlds.purchases import _purchases_kernel
+        from recsim_mnar.worlds import _slates_kernel
 
-        n = len(which)
         bought = np.empty(shown.shape, np.uint8)
         control, treated = self._control, self._treated
         if not np.array_equal(which, np.arange(len(self.user))):  # all lanes, as ``simulate`` has it, need no copy
             control, treated = control[which], treated[which]
         with np.errstate(over="ignore"):
-            _purchases_kernel.buy(
-                *addresses(self._seeds[which], self.user[which], self.n_decisions[which]),
+            _slates_kernel.buy(
+                *addresses(self.seed[which], self.user[which], self.n_decisions[which]),
                 control, treated, shown.view(np.uint8), bought,
             )  # fmt: skip
         lane, item = np.nonzero(shown | (bought != 0))
         recommended = shown[lane, item]
         order = np.lexsort((~recommended, lane))
         lane, item, recommended = lane[order], item[order], recommended[order]
-        count = np.bincount(lane, minlength=n)
-        starts = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
-        columns = null_columns(len(lane), truth_column=self._truth_column)
-        columns["user"][:] = self.user[which][lane]
-        columns["step"][:] = self.step[which][lane] + np.arange(len(lane)) - starts[lane]
+        starts, _, columns = self.rows(which, np.bincount(lane, minlength=len(which)))
         columns["time"][:] = self.time[which][lane]
         columns["event"][:] = np.where(recommended, schema.BANDIT, schema.ORGANIC)
         columns["item"][:] = np.where(recommended, -1, item)
         columns["action"][:] = np.where(recommended, item, -1)
         columns["propensity"][:] = np.where(recommended, probability[lane, item], np.nan)
         columns["reward"][:] = np.where(recommended, bought[lane, item], np.nan)
-        if self._truth_column is not None:
-            columns[self._truth_column][:] = np.where(recommended, self._treated[which[lane], item], np.nan)
-        self.step[which] += count
+        if self.truth_column is not None:
+            columns[self.truth_column][:] = np.where(recommended, self._treated[which[lane], item], np.nan)
         self.time[which] += 1
         self.n_decisions[which] += 1
         return Transition(starts, columns, self.n_decisions[which] < self._params.n_periods)

@@ -1,0 +1,221 @@
+# mypy: ignore-errors
+"""Jitted core of acting: the views of live users, the best items of a row of scores, draws from a distribution."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recsim_mnar.kernels.jit import inlined, kernel
+
+
+@kernel
+def append(pool, start, length, capacity, used, slots, items, first):
+    """Append ``items[j]`` to the history of ``slots[j]`` for j >= ``first``; returns (events taken, pool used).
+
+    A history that outgrows its room moves to the end of the pool with twice the room. Where the pool has none left the
+    kernel stops, and goes on from there in a larger pool.
+    """
+    for j in range(first, slots.size):
+        s = slots[j]
+        n = length[s]
+        if n == capacity[s]:
+            room = max(2 * n, 8)
+            if used + room > pool.size:
+                return j, used
+            old = start[s]
+            for i in range(n):
+                pool[used + i] = pool[old + i]
+            start[s] = used
+            capacity[s] = room
+            used += room
+        pool[start[s] + n] = items[j]
+        length[s] = n + 1
+    return slots.size, used
+
+
+@kernel
+def draw_view(histories, slots, uniforms, n_items, actions, propensities):
+    """Take one of the user's views, each equally likely; where ``actions`` is >= 0 already, only its probability."""
+    pool, start, length = histories
+    for j in range(slots.size):
+        s = slots[j]
+        n = length[s]
+        if n == 0:
+            if actions[j] < 0:
+                actions[j] = min(np.int64(uniforms[j] * n_items), n_items - 1)
+            propensities[j] = 1.0 / n_items
+            continue
+        first = start[s]
+        if actions[j] < 0:
+            actions[j] = pool[first + min(np.int64(uniforms[j] * n), n - 1)]
+        action = actions[j]
+        count = 0
+        for i in range(first, first + n):
+            if pool[i] == action:
+                count += 1
+        propensities[j] = count / n
+
+
+@kernel
+def most_viewed(histories, slots, n_items, counts, ties, tied):
+    """Each user's most viewed items: how many share the largest count, and the first of them in index order.
+
+    counts: (n_items,) int32 of zeros, and zeros again afterwards.
+    """
+    pool, start, length = histories
+    room = tied.shape[1]
+    for j in range(slots.size):
+        s = slots[j]
+        n = length[s]
+        first = start[s]
+        if n == 0:
+            ties[s] = n_items
+            continue
+        top = 0
+        for i in range(first, first + n):
+            item = pool[i]
+            counts[item] += 1
+            if counts[item] > top:
+                top = counts[item]
+        found = 0
+        for i in range(first, first + n):
+            item = pool[i]
+            if counts[item] == top:
+                k = min(found, room)
+                if found < room or item < tied[s, room - 1]:
+                    if k == room:
+                        k = room - 1
+                    while k > 0 and tied[s, k - 1] > item:
+                        tied[s, k] = tied[s, k - 1]
+                        k -= 1
+                    tied[s, k] = item
+                found += 1
+            counts[item] = 0
+        ties[s] = found
+
+
+_BLOCK = 64
+
+
+@inlined
+def best_of(row, slot, ties, tied):
+    """How many items share the largest score of a row, and the first of them in index order: the slot's ties."""
+    n = row.size
+    whole = n - n % 8
+    room = tied.shape[1]
+    top = row[0]
+    # Eight maxima side by side: a single one does not vectorise.
+    m0 = m1 = m2 = m3 = m4 = m5 = m6 = m7 = top
+    for i in range(0, whole, 8):
+        part = row[i : i + 8]
+        m0 = part[0] if part[0] > m0 else m0
+        m1 = part[1] if part[1] > m1 else m1
+        m2 = part[2] if part[2] > m2 else m2
+        m3 = part[3] if part[3] > m3 else m3
+        m4 = part[4] if part[4] > m4 else m4
+        m5 = part[5] if part[5] > m5 else m5
+        m6 = part[6] if part[6] > m6 else m6
+        m7 = part[7] if part[7] > m7 else m7
+    top = max(max(max(m0, m4), max(m2, m6)), max(max(m1, m5), max(m3, m7)))
+    for i in range(whole, n):
+        if row[i] > top:
+            top = row[i]
+    found = 0
+    for begin in range(0, n, _BLOCK):
+        block = row[begin : min(begin + _BLOCK, n)]
+        here = 0
+        for i in range(block.size):
+            here += np.int64(block[i] == top)
+        if here > 0 and found < room:
+            k = found
+            for i in range(block.size):
+                if block[i] == top and k < room:
+                    tied[slot, k] = begin + i
+                    k += 1
+        found += here
+    ties[slot] = found
+
+
+@kernel
+def best(scores, rows, slots, ties, tied):
+    """Of each row of scores: how many items share the largest, and the first of them in index order.
+
+    scores (r, n_items), row ``rows[j]`` being that of ``slots[j]``; ties (n_slots,) int64; tied (n_slots, t)
+    int32.
+    """
+    for j in range(slots.size):
+        best_of(scores[rows[j]], slots[j], ties, tied)
+
+
+@kernel
+def unranked(slots, ties, out):
+    """Write each of the slots whose ties are 0 once, in the order of their first places; returns how many there are.
+
+    Their ties become -1, which :func:`best` overwrites.
+    """
+    n = 0
+    for j in range(slots.size):
+        slot = slots[j]
+        if ties[slot] == 0:
+            ties[slot] = -1
+            out[n] = slot
+            n += 1
+    return n
+
+
+@kernel
+def choose(slots, uniforms, ties, tied, n_items, actions, propensities):
+    """The floor(u * ties)-th tied item; returns how many lie beyond those listed (their action is -1)."""
+    room = tied.shape[1]
+    open_cases = 0
+    for j in range(slots.size):
+        slot = slots[j]
+        n = ties[slot]
+        k = min(np.int64(uniforms[j] * n), n - 1)
+        propensities[j] = 1.0 / n
+        if n == n_items:
+            actions[j] = k
+        elif k < room:
+            actions[j] = tied[slot, k]
+        else:
+            actions[j] = -1
+            open_cases += 1
+    return open_cases
+
+
+@kernel
+def probability(slots, actions, ties, tied, n_items, out):
+    """Probability of given actions; returns how many users have more ties than are listed (theirs stays -1)."""
+    room = tied.shape[1]
+    open_cases = 0
+    for j in range(slots.size):
+        slot = slots[j]
+        n = ties[slot]
+        out[j] = 0.0
+        if n == n_items:
+            out[j] = 1.0 / n
+            continue
+        for k in range(min(n, room)):
+            if tied[slot, k] == actions[j]:
+                out[j] = 1.0 / n
+        if n > room and out[j] == 0.0:
+            out[j] = -1.0
+            open_cases += 1
+    return open_cases
+
+
+@kernel
+def draw(probabilities, uniforms, actions, propensities):
+    """The first item whose cumulative probability passes the uniform, and its probability; an item of none never."""
+    for j in range(actions.size):
+        row = probabilities[j]
+        total = 0.0
+        action = -1
+        for a in range(row.size):
+            if row[a] > 0.0:
+                total += row[a]
+                action = a
+                if uniforms[j] < total:
+                    break
+        actions[j] = action
+        propensities[j] = row[action]
