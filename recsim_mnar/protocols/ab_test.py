@@ -84,6 +84,7 @@ class Arm:
         means: (U,) sum of the exact expected rewards of what was shown: truth; the rewards themselves in a world
             without a truth column.
         shown: (n_items,) how often each item was recommended.
+        seconds: that it took.
     """
 
     user: NDArray[np.int64]
@@ -91,6 +92,7 @@ class Arm:
     rewards: Floats
     means: Floats
     shown: NDArray[np.int64]
+    seconds: float
 
 
 def rate_of(world: World | None) -> tuple[str, str]:
@@ -101,7 +103,7 @@ def rate_of(world: World | None) -> tuple[str, str]:
 
 def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: Executor | None = None) -> Arm:
     """Let users 0 .. n_users - 1 of a seed live under a policy; memory does not grow with their number of events."""
-    parts, shown = [], np.zeros(world.n_items, np.int64)
+    began, parts, shown = time.perf_counter(), [], np.zeros(world.n_items, np.int64)
     for columns, items, counts in map_shards(
         functools.partial(_reduced, world.truth_column),
         world,
@@ -115,13 +117,12 @@ def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: 
         parts.append(columns)
         shown[items] += counts
     user, decisions, rewards, means = (np.concatenate(column) for column in zip(*parts, strict=True))
-    arm = Arm(user, decisions, rewards, means, shown)
-    if len(arm.user) < 2:
+    if len(user) < 2:
         raise UserError(
-            f"{len(arm.user)} of {n_users} users came to a recommendation, an interval needs two: simulate more users, "
+            f"{len(user)} of {n_users} users came to a recommendation, an interval needs two: simulate more users, "
             "or raise p_organic_to_bandit"
         )
-    return arm
+    return Arm(user, decisions, rewards, means, shown, time.perf_counter() - began)
 
 
 def _reduced(
@@ -170,54 +171,35 @@ def ab_test(
         level: of the intervals.
         executor: to spread users over.
     """
-    return _tested(world, policies, n_users, seed, paired=paired, level=level, executor=executor)[0]
+    arms = run_arms(world, policies, n_users, seed, paired=paired, executor=executor)
+    return records_of_arms(world, arms, n_users, paired=paired, level=level)
 
 
-def _tested(
-    world: World,
-    policies: Mapping[str, Policy],
-    n_users: int,
-    seed: int,
-    *,
-    paired: bool,
-    level: float,
-    executor: Executor | None,
-) -> tuple[list[Record], dict[str, NDArray[np.int64]]]:
-    """As :func:`ab_test`, and by policy how often each item (n_items,) was recommended."""
+def run_arms(
+    world: World, policies: Mapping[str, Policy], n_users: int, seed: int, *, paired: bool, executor: Executor | None
+) -> dict[str, Arm]:
+    """The arm of each policy; see :func:`ab_test`."""
+    seeds = {name: derive_seed(seed, "ab_test" if paired else f"ab_test/{name}") for name in policies}
+    return {name: run_arm(world, one, n_users, seeds[name], executor=executor) for name, one in policies.items()}
+
+
+def records_of_arms(world: World, arms: Mapping[str, Arm], n_users: int, *, paired: bool, level: float) -> list[Record]:
+    """What :func:`ab_test` gives, of arms that have run."""
     records: list[Record] = []
     rate, _ = rate_of(world)
-    arms: dict[str, Arm] = {}
-    shown: dict[str, NDArray[np.int64]] = {}
-    for name, policy in policies.items():
-        began = time.perf_counter()
-        arm_seed = derive_seed(seed, "ab_test" if paired else f"ab_test/{name}")
-        arm = run_arm(world, policy, n_users, arm_seed, executor=executor)
-        shown[name] = arm.shown
-        if paired:
-            arms[name] = arm
-        seconds = time.perf_counter() - began
+    for name, arm in arms.items():
         for metric, sums in ((rate, arm.rewards), (f"{rate}_exact", arm.means)):
             value, low, high = ratio_interval(sums, arm.decisions, level)
             details = {"users": n_users, "paired": paired, **judged(len(arm.user), value, low, high).to_dict()}
-            n = int(arm.decisions.sum())
-            records.append(
-                Record(
-                    world=world.name,
-                    protocol="ab_test",
-                    agent=name,
-                    metric=metric,
-                    value=value,
-                    low=low,
-                    high=high,
-                    level=level,
-                    n=n,
-                    seconds=seconds,
-                    details=details,
-                )
-            )
-    if paired and len(arms) > 1:
-        records += _differences(world, arms, n_users, level)
-    return records, shown
+            records.append(_record(world, name, metric, (value, low, high), arm, level, details))
+    return [*records, *(_differences(world, arms, n_users, level) if paired else [])]
+
+
+def _record(
+    world: World, name: str, metric: str, found: tuple[float, float, float], arm: Arm, level: float, details: Any
+) -> Record:
+    key, n = (world.name, "ab_test", name, metric), int(arm.decisions.sum())
+    return Record.of(*key, found, level=level, n=n, seconds=arm.seconds, details=details)
 
 
 def judged(users: int, scale: float, low: float, high: float) -> Verdict:
@@ -229,7 +211,7 @@ def judged(users: int, scale: float, low: float, high: float) -> Verdict:
     return Verdict.of(findings)
 
 
-def _differences(world: World, arms: dict[str, Arm], n_users: int, level: float) -> list[Record]:
+def _differences(world: World, arms: Mapping[str, Arm], n_users: int, level: float) -> list[Record]:
     """Each arm's exact rate minus the best arm's, user by user."""
     rates = {name: float(arm.means.sum() / arm.decisions.sum()) for name, arm in arms.items()}
     best = max(rates, key=lambda name: rates[name])
@@ -243,22 +225,8 @@ def _differences(world: World, arms: dict[str, Arm], n_users: int, level: float)
         _, low, high = ratio_interval(residual, np.ones(n_users), level)
         verdict = judged(len(arm.user), max(rates.values()), low, high)
         details = {"users": n_users, "paired": True, "against": best, **verdict.to_dict()}
-        n = int(arm.decisions.sum())
-        records.append(
-            Record(
-                world=world.name,
-                protocol="ab_test",
-                agent=name,
-                metric=f"{rate_of(world)[0]}_exact_difference",
-                value=value,
-                low=value + low,
-                high=value + high,
-                level=level,
-                n=n,
-                seconds=0.0,
-                details=details,
-            )
-        )
+        metric, span = f"{rate_of(world)[0]}_exact_difference", (value, value + low, value + high)
+        records.append(_record(world, name, metric, span, arm, level, details))
     return records
 
 
@@ -284,19 +252,13 @@ class ABTest(Protocol):
         sizes = study.settings
         self.rate = rate_of(study.world)[1]
         study.report(f"A/B test, {sizes.arm_users:,} {'user' if sizes.arm_users == 1 else 'users'} an arm")
-        records, shown = _tested(
-            study.world,
-            study.policies,
-            sizes.arm_users,
-            study.seed,
-            paired=sizes.paired,
-            level=study.level,
-            executor=study.executor,
+        arms = run_arms(
+            study.world, study.policies, sizes.arm_users, study.seed, paired=sizes.paired, executor=study.executor
         )
         if study.test_log is not None:
-            viewed = study.test_log["item"][~study.test_log.is_bandit]
-            study.findings["popularity"] = popularity(np.bincount(viewed, minlength=study.n_items), shown)
-        return records
+            viewed = np.bincount(study.test_log["item"][~study.test_log.is_bandit], minlength=study.n_items)
+            study.findings["popularity"] = popularity(viewed, {name: arm.shown for name, arm in arms.items()})
+        return records_of_arms(study.world, arms, sizes.arm_users, paired=sizes.paired, level=study.level)
 
     def title(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""

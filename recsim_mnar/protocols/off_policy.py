@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from recsim_mnar.estimators import Estimate, Moments, estimate_value
 from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
 from recsim_mnar.estimators.off_policy.scores import check_name
 from recsim_mnar.estimators.off_policy.stated import Stated, with_adaptive_findings
-from recsim_mnar.estimators.off_policy.weights import WeightDistribution, WeightTally
+from recsim_mnar.estimators.off_policy.weights import WeightTally
 from recsim_mnar.estimators.off_policy.written import Amounts, cells, identified, lacks
 from recsim_mnar.log import schema
 from recsim_mnar.log.columns import Clusters
@@ -53,6 +54,7 @@ def off_policy(
     world: str = "sessions",
     logging: Policy | None = None,
     replayed: Mapping[str, PolicyOnLog] | None = None,
+    findings: dict[str, Any] | None = None,
     executor: Executor | None = None,
 ) -> list[Record]:
     """Estimate each policy's value from a log, with the rows of a user treated as dependent.
@@ -70,29 +72,12 @@ def off_policy(
             target, and support is no matter of belief.
         replayed: what :func:`recsim_mnar.replays.truth.policies_on_log` gave for these policies; they are replayed
             where it is None.
+        findings: gets ``weights``, how each policy's are distributed, JSON types.
         executor: to spread users over.
 
     Raises:
         UserError: a log without recommendations, or with propensities that are none.
     """
-    return _judged(
-        log, policies, estimators, clip, level, world=world, logging=logging, replayed=replayed, executor=executor
-    )[0]
-
-
-def _judged(
-    log: Log,
-    policies: Mapping[str, Policy],
-    estimators: Sequence[str],
-    clip: float,
-    level: float,
-    *,
-    world: str,
-    logging: Policy | None,
-    replayed: Mapping[str, PolicyOnLog] | None,
-    executor: Executor | None,
-) -> tuple[list[Record], list[WeightDistribution]]:
-    """As :func:`off_policy`, and how each policy's weights are distributed."""
     if not log.is_bandit.any():
         raise UserError("the log has no bandit rows: off-policy evaluation needs recommendations with propensities")
     known = None if logging is None or not logging.replayable else logging
@@ -104,8 +89,8 @@ def _judged(
         if replayed is None:
             seen = _seen(log, policy, known, estimators, clip, stated, executor)
         else:
-            seen = _Decisions.made(log, replayed[name].probability, replayed[name].missing, clip, stated)
-        weights.append(seen.weights.distribution(name))
+            seen = _Decisions.of(log, replayed[name].probability, replayed[name].missing, clip, stated)
+        weights.append(seen.weights.distribution(name).to_dict())
         took = time.perf_counter() - began
         for estimator in estimators:
             began = time.perf_counter()
@@ -120,23 +105,15 @@ def _judged(
                 **rows,
                 **_covered(name, estimate),
             }
-            seconds = took / len(estimators) + time.perf_counter() - began
-            records.append(
-                Record(
-                    world=world,
-                    protocol="off_policy",
-                    agent=name,
-                    metric=estimator,
-                    value=estimate.value,
-                    low=estimate.low,
-                    high=estimate.high,
-                    level=level,
-                    n=estimate.n,
-                    seconds=seconds,
-                    details=details,
-                )
+            seconds, interval = (
+                took / len(estimators) + time.perf_counter() - began,
+                (estimate.value, estimate.low, estimate.high),
             )
-    return records, weights
+            key = (world, "off_policy", name, estimator)
+            records.append(Record.of(*key, interval, level=level, n=estimate.n, seconds=seconds, details=details))
+    if findings is not None:
+        findings["weights"] = weights
+    return records
 
 
 def _covered(agent: str, estimate: Estimate) -> dict[str, str]:
@@ -164,7 +141,9 @@ def _seen(
     suffice = all(check_name(each).from_moments for each in estimators)
     if in_order and suffice and not learns_online(log.provenance, policy):
         return _Moments.of(log, policy, logging, clip, stated, executor)
-    return _Decisions.of(log, policy, logging, clip, stated, executor)
+    if logging is None:
+        return _Decisions.of(log, replay(log, policy, executor=executor), None, clip, stated)
+    return _Decisions.of(log, *replay_with_support(log, policy, logging, executor=executor), clip, stated)
 
 
 @dataclass(frozen=True)
@@ -223,14 +202,6 @@ class _Decisions:
 
     @staticmethod
     def of(
-        log: Log, policy: Policy, logging: Policy | None, clip: float, stated: Stated, executor: Executor | None
-    ) -> _Decisions:
-        if logging is None:
-            return _Decisions.made(log, replay(log, policy, executor=executor), None, clip, stated)
-        return _Decisions.made(log, *replay_with_support(log, policy, logging, executor=executor), clip, stated)
-
-    @staticmethod
-    def made(
         log: Log, probability: NDArray[np.float64], missing: NDArray[np.float64] | None, clip: float, stated: Stated
     ) -> _Decisions:
         """Of columns (n,) beside those of the log."""
@@ -316,19 +287,19 @@ class OffPolicy(Protocol):
                 study.world, log, study.policies, study.logging_policy, study.test_seed, executor=study.executor
             )
         shared = (time.perf_counter() - began) / max(1, len(study.policies) * len(estimators))
-        records, weights = _judged(
+        study.findings["clip"] = sizes.clip
+        records = off_policy(
             log,
             study.policies,
-            estimators,
-            sizes.clip,
-            study.level,
+            estimators=estimators,
+            clip=sizes.clip,
+            level=study.level,
             world=study.world.name,
             logging=study.logging_policy,
             replayed=found,
+            findings=study.findings,
             executor=study.executor,
         )
-        study.findings["clip"] = sizes.clip
-        study.findings["weights"] = [each.to_dict() for each in weights]
         exact = (
             value_on_log(study.world, log, study.policies, study.test_seed, executor=study.executor)
             if found is None

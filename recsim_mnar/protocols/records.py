@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from recsim_mnar.estimators.intervals.limits import ratio_interval
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,23 +295,32 @@ def half_width(one: Record, other: Record) -> float:
     return math.hypot(*((r.high - r.low) / 2 for r in (one, other)))
 
 
-def with_paired_differences(
-    records: Sequence[Record], users: Mapping[str, tuple[ArrayLike, ArrayLike]], level: float
+def truth_of_users(
+    world: str, metric: str, means: Mapping[str, Floats], level: float, *, began: float, n: int | None = None
 ) -> list[Record]:
-    """Truth records of one metric whose details say how well each difference is known, users being shared.
+    """Truth records of means over users, whose details say how well each difference is known, users being shared.
 
     Args:
-        records: one an agent; the value is sum y / sum n over users.
-        users: by agent, (U,) sums y and (U,) counts n of the same users in the same order.
-        level: of the intervals of the differences, by the delta method with users as the sample.
+        world: its name.
+        metric: of the truth.
+        means: by agent, (U,) each user's mean; the same users in the same order.
+        level: of the intervals.
+        began: of the work, by ``time.perf_counter``.
+        n: cells that the means rest on; the users where None.
     """
-    return with_half_widths(records, {name: ratio_influence(*sums) for name, sums in users.items()}, level)
+    seconds = (time.perf_counter() - began) / max(len(means), 1)
+    records, influence = [], {}
+    for name, values in means.items():
+        ones = np.ones(len(values))
+        found, about = ratio_interval(values, ones, level), {"users": len(values)}
+        key = (world, "truth", name, metric)
+        records.append(Record.of(*key, found, level=level, n=n or len(values), seconds=seconds, details=about))
+        influence[name] = ratio_influence(values, ones)
+    return with_half_widths(records, influence, level)
 
 
-def with_half_widths(
-    records: Sequence[Record], influence: Mapping[str, NDArray[np.float64]], level: float
-) -> list[Record]:
-    """:func:`with_paired_differences` from each user's part in the error of each value.
+def with_half_widths(records: Sequence[Record], influence: Mapping[str, Floats], level: float) -> list[Record]:
+    """Truth records of one metric whose details say how well each difference is known.
 
     Args:
         records: one an agent.
@@ -323,13 +337,13 @@ def with_half_widths(
     return [replace(r, details={**r.details, HALF_WIDTHS: by_agent[r.agent]}) for r in records]
 
 
-def ratio_influence(sums: ArrayLike, counts: ArrayLike) -> NDArray[np.float64]:
+def ratio_influence(sums: ArrayLike, counts: ArrayLike) -> Floats:
     """(U,) each user's part in the error of sum y / sum n, scaled so that the error is their mean."""
     y, n = np.asarray(sums, np.float64), np.asarray(counts, np.float64)
     return (y - y.sum() / n.sum() * n) * (len(n) / n.sum())
 
 
-def paired_half_widths(influence: NDArray[np.float64], level: float) -> NDArray[np.float64]:
+def paired_half_widths(influence: Floats, level: float) -> Floats:
     """(A, A) half widths of the intervals of differences of A means over the same users; ``influence`` is (A, U)."""
     from scipy.special import stdtrit
 

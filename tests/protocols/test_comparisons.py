@@ -13,8 +13,9 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.base import Protocol, check_needs, protocol
 from recsim_mnar.protocols.comparison import chosen_protocols, compare, experiment_of
+from recsim_mnar.protocols.leave_one_out import ranks
 from recsim_mnar.protocols.ratings.comparison import RatingsSettings
-from recsim_mnar.protocols.ratings.estimates import predictions, propensity_fit, reveal
+from recsim_mnar.protocols.ratings.estimates import propensity_fit, reveal
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.temporal.comparison import Campaigns, accepted_shares
 from recsim_mnar.protocols.temporal.weighing import weighted_leave_one_out
@@ -129,14 +130,12 @@ def test_naive_bayes_finds_the_propensities():
 
 
 def test_predictions_do_not_depend_on_the_batch(monkeypatch):
-    from recsim_mnar.protocols.ratings import estimates
-
     world = make_world("ratings", "quick", ["n_items=20", "density=0.14"])
     train = _train(world)
     policy = registry.learner("mf-ips-ratings+penalty=0.01").fit(train, n_items=20, seed=0)
-    whole = predictions(policy.fresh(), train, 100)
-    monkeypatch.setattr(estimates, "_BATCH_CELLS", 20 * 7)
-    np.testing.assert_array_equal(predictions(policy.fresh(), train, 100), whole)
+    whole = ranks.scores_of_everyone("mf", policy.fresh(), train, 100)
+    monkeypatch.setattr(ranks, "_SCORES_AT_A_TIME", 20 * 7)
+    np.testing.assert_array_equal(ranks.scores_of_everyone("mf", policy.fresh(), train, 100), whole)
 
 
 # ----------------------------------------------------------------------------------------------------------- campaigns

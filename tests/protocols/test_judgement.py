@@ -19,7 +19,8 @@ from recsim_mnar.protocols.records import (
     headline,
     judge,
     paired_half_widths,
-    with_paired_differences,
+    ratio_influence,
+    with_half_widths,
 )
 
 GAIN, LOSS = Target("ctr", "CTR"), Target("mse", "MSE", larger=False)
@@ -138,7 +139,7 @@ def test_paired_intervals_hold_their_level():
         shared = rng.normal(0, 0.2, 200)
         one, other = (n * (0.5 + d + shared) + rng.normal(0, 0.3, 200) * np.sqrt(n) for d in (0.03, 0.0))
         records = [record("truth", name, (y.sum() / n.sum())) for name, y in (("a", one), ("b", other))]
-        a, b = with_paired_differences(records, {"a": (one, n), "b": (other, n)}, 0.95)
+        a, b = with_half_widths(records, {"a": ratio_influence(one, n), "b": ratio_influence(other, n)}, 0.95)
         held += abs((a.value - b.value) - 0.03) <= half_width(a, b)
     assert held >= stats.binom.ppf(1e-4, 2000, 0.935)
     assert held <= stats.binom.ppf(1 - 1e-4, 2000, 0.965)

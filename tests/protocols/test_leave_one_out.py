@@ -301,7 +301,7 @@ def test_a_comparison_offers_the_papers_definition():
         ("loocv+ties=1", "ties must be one of"),
         ("loocv+logging=nobody", "nobody"),
         ("loocv+train=yes", "not parameter=value"),
-        ("loocv+folds=x", "folds must be a whole number of at least 1, got x"),
+        ("loocv+folds=x", "folds must be a whole number of at least 1, got 'x'"),
         ("loocv+folds=0", "folds must be a whole number of at least 1, got 0"),
         ("loocv+folds=inf", "folds must be a whole number"),
         ("loocv+fit_on=train+fit_on=rest", "fit_on is given twice. Give it once"),

@@ -15,8 +15,9 @@ from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.interactions import compare_interactions
 from recsim_mnar.protocols.interactions.comparison import facts_of
 from recsim_mnar.protocols.interactions.conclusion import Ranked, conclusion, leaders
-from recsim_mnar.protocols.interactions.top_lists import NONE, recall_and_ndcg, recommended, split_by_time, top_items
+from recsim_mnar.protocols.interactions.top_lists import recall_and_ndcg, recommended, split_by_time
 from recsim_mnar.protocols.leave_one_out.protocol import gains
+from recsim_mnar.protocols.leave_one_out.ranks import NONE, top_items
 from recsim_mnar.rng import Stream, uniforms
 
 

@@ -33,9 +33,9 @@ from recsim_mnar.protocols.interactions.top_lists import (
     recall_and_ndcg,
     recommended,
     split_by_time,
-    top_items,
 )
-from recsim_mnar.protocols.leave_one_out.protocol import CANDIDATES, fold_ranks, gains
+from recsim_mnar.protocols.leave_one_out.protocol import CANDIDATES, fold_ranks
+from recsim_mnar.protocols.leave_one_out.ranks import top_items
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.simulation.executor import run_in_order
@@ -243,11 +243,11 @@ class _Run:
             executor=self.executor,
         )
         records = [
-            self._record((LOOCV, name, metric), gains(metric, ranks).mean(axis=0), found.seconds[name], found.details)
-            for name, ranks in found.ranks.items()
+            self._record((LOOCV, name, metric), found.by_user(name, metric), found.seconds[name], found.details)
+            for name in found.ranks
             for metric in _LEAVE_ONE_OUT
         ]
-        return records, {name: gains(_RANKING, ranks).mean(axis=0) for name, ranks in found.ranks.items()}
+        return records, {name: found.by_user(name, _RANKING) for name in found.ranks}
 
     def lists(self, split: TimeSplit | None) -> tuple[dict[str, Any], dict[str, float]]:
         """Each agent's lists for the judged users, or for all of them where nothing is held out; and the seconds."""

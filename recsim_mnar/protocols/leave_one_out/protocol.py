@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import numbers
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.limits import user_mean_interval
-from recsim_mnar.kernels.checks import level_of
+from recsim_mnar.kernels.checks import level_of, whole_number
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views, sharing_counts
 from recsim_mnar.policies import registry
@@ -94,56 +93,53 @@ def leave_one_out(
             judged (of most users in both logs step and item of all views agree, as far as the shorter log goes), an
             agent's scores are not numbers, or it cannot do the exhaustive form.
     """
-    _check_arguments(n_items, folds, ks, level, candidates)
-    _check_choices(one_view, ties, exhaustive and train is None)
-    if not exhaustive:
-        found = fold_ranks(
-            log, learners, n_items=n_items, folds=folds, seed=seed, candidates=candidates, train=train, ties=ties,
-            executor=executor,
-        )  # fmt: skip
-        records = []
-        for name, ranks in found.ranks.items():
-            told = (world, name, ranks.shape[1], found.seconds[name])
-            details = _counted(found.details, one_view)
-            records += _records(ranks, lambda values: values.mean(axis=0), ks, level, told, details)
-        return records
-    learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
-    seed = check_seed(seed)
-    views, eligible, unseen = _held_from(log, n_items, candidates)
-    _check_train(log, train)
-    owner = views.owners()
-    kept = np.flatnonzero(np.diff(views.starts)[owner] >= 2)
-    tie_draws = uniforms(derive_seed(seed, "ties"), Stream.PROTOCOL, views.users[owner[kept]], kept)
-    details = {**_details(views, eligible, unseen, train, ties), "exhaustive": True, "held_out": len(kept)}
+    for k in ks:
+        whole_number(k, "leave-one-out: each of ks", 1)
+    if not ks:
+        raise UserError("leave-one-out: ks is empty. Name at least one rank")
+    level_of(level, "leave-one-out: level")
+    _check_choices(one_view=one_view)
+    case: dict[str, Any] = {"n_items": n_items, "seed": seed, "candidates": candidates, "train": train, "ties": ties}
+    if exhaustive:
+        found = exhaustive_ranks_of_log(log, learners, **case)
+    else:
+        found = fold_ranks(log, learners, folds=folds, executor=executor, **case)
+    details = dict(found.details)
+    if one_view == "miss":
+        details |= {"users_left_out": 0, "users_missed": details["users_left_out"]}
+    missed = np.zeros(details.get("users_missed", 0))
     records = []
-    for name, learner in learners.items():
-        began = time.perf_counter()
-        if train is None:
-            above, n_tied = (each[kept] for each in exhaustive_ranks(name, learner, log, views, n_items, unseen, seed))
-        else:
-            policy = fitted(learner, train, n_items=n_items, seed=derive_seed(seed, "fit"))
-            above, n_tied = ranks_of(name, policy, views, owner[kept], kept, unseen, ties=ties, own_rows=False)
-        ranks = 1 + above + (tie_draws * (n_tied + 1)).astype(np.int64)
-        by_user = functools.partial(_mean_by_user, owner=owner[kept], eligible=eligible)
-        seconds = time.perf_counter() - began
-        told = (world, name, len(eligible), seconds)
-        records += _records(ranks, by_user, ks, level, told, _counted(details, one_view))
+    for name, seconds in found.seconds.items():
+        for metric in (f"{what}@{k}" for k in ks for what in ("hr", "mrr")):
+            values = np.concatenate([found.by_user(name, metric), missed])
+            key, interval = (world, "loocv", name, metric), user_mean_interval(values, level)
+            records.append(Record.of(*key, interval, level=level, n=len(values), seconds=seconds, details=details))
     return records
 
 
 @dataclass(frozen=True)
-class FoldRanks:
-    """Where agents rank what users lost, fold by fold.
+class HeldOutRanks:
+    """Where agents rank what users lost.
 
     Attributes:
-        ranks: (folds, U) rank of each held-out item, 1 for the first, by agent; U users with two views or more.
+        ranks: by agent, rank of each held-out item, 1 for the first: (folds, U) of U users with two views or more, or
+            (n,) where every view is held out.
         seconds: by agent.
         details: candidates, users left out, folds and held-out views; JSON types.
+        owners: (n,) number of each held-out view's user among the U; None of folds.
     """
 
     ranks: dict[str, Ints]
     seconds: dict[str, float]
     details: dict[str, Any]
+    owners: Ints | None = None
+
+    def by_user(self, name: str, metric: str) -> NDArray[np.float64]:
+        """(U,) each user's mean of a metric."""
+        values = gains(metric, self.ranks[name])
+        if self.owners is None:
+            return np.asarray(values.mean(axis=0))
+        return np.bincount(self.owners, values) / np.bincount(self.owners)
 
 
 def fold_ranks(
@@ -157,26 +153,119 @@ def fold_ranks(
     train: Log | None = None,
     ties: str = "drawn",
     executor: Executor | None = None,
-) -> FoldRanks:
+) -> HeldOutRanks:
     """The ranks that :func:`leave_one_out` makes its records of; arguments and errors as there."""
-    _check_arguments(n_items, folds, (1,), 0.5, candidates)
-    _check_choices("omit", ties, False)
-    learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
-    seed = check_seed(seed)
-    views, eligible, unseen = _held_from(log, n_items, candidates)
-    _check_train(log, train)
-    ready, before = _made_ready(log, train, learners, n_items, seed)
-    one_fold = carrying(_fold, log, ready, views, eligible, n_items, unseen, ties, seed, in_python=True)
+    whole_number(folds, "leave-one-out: folds", 1)
+    case = _Case.of(log, learners, n_items, seed, candidates, train, ties)
+    agents, before = case.made_ready()
+    one_fold = carrying(_fold, replace(case, learners={}, train=None), agents, in_python=True)
     jobs = (functools.partial(one_fold, fold) for fold in range(folds))
     advance = counted(folds, "folds")
     results = []
     for result in run_in_order(jobs, executor):
         results.append(result)
         advance(1)
-    ranks = {name: np.stack([found[index] for found, _ in results]) for index, name in enumerate(learners)}
-    took = {name: before[index] + sum(times[index] for _, times in results) for index, name in enumerate(learners)}
-    details = {**_details(views, eligible, unseen, train, ties), "folds": folds, "held_out": folds * len(eligible)}
-    return FoldRanks(ranks, took, details)
+    ranks = {name: np.stack([found[index] for found, _ in results]) for index, name in enumerate(agents)}
+    took = {name: before[index] + sum(times[index] for _, times in results) for index, name in enumerate(agents)}
+    return HeldOutRanks(ranks, took, {**case.details(), "folds": folds, "held_out": folds * len(case.eligible)})
+
+
+def exhaustive_ranks_of_log(
+    log: Log,
+    learners: Mapping[str, Learner],
+    *,
+    n_items: int,
+    seed: int,
+    candidates: str,
+    train: Log | None,
+    ties: str,
+) -> HeldOutRanks:
+    """As :func:`fold_ranks` of every view of users with two or more, each held out alone."""
+    if train is None and ties != "drawn":
+        raise UserError(
+            "leave-one-out: exhaustive=True counts ties without their order. Give ties='drawn', or a training log of "
+            "other users"
+        )
+    case = _Case.of(log, learners, n_items, seed, candidates, train, ties)
+    views, owner = case.views, case.views.owners()
+    kept = np.flatnonzero(np.diff(views.starts)[owner] >= 2)
+    tie_draws = uniforms(derive_seed(case.seed, "ties"), Stream.PROTOCOL, views.users[owner[kept]], kept)
+    ranks, took = {}, {}
+    for name, learner in case.learners.items():
+        began = time.perf_counter()
+        if train is None:
+            every = exhaustive_ranks(name, learner, log, views, n_items, case.unseen, case.seed)
+            above, n_tied = (each[kept] for each in every)
+        else:
+            policy = fitted(learner, train, n_items=n_items, seed=derive_seed(case.seed, "fit"))
+            above, n_tied = ranks_of(name, policy, views, owner[kept], kept, case.unseen, ties=ties, own_rows=False)
+        ranks[name] = 1 + above + (tie_draws * (n_tied + 1)).astype(np.int64)
+        took[name] = time.perf_counter() - began
+    number = np.searchsorted(case.eligible, owner[kept])
+    return HeldOutRanks(ranks, took, {**case.details(), "exhaustive": True, "held_out": len(kept)}, number)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A log whose views are held out, and how: checked, with the users who can lose a view."""
+
+    log: Log
+    learners: dict[str, Learner]
+    n_items: int
+    seed: int
+    train: Log | None
+    ties: str
+    views: Views
+    eligible: Ints
+    unseen: bool
+
+    @staticmethod
+    def of(
+        log: Log,
+        learners: Mapping[str, Learner],
+        n_items: int,
+        seed: int,
+        candidates: str,
+        train: Log | None,
+        ties: str,
+    ) -> _Case:
+        whole_number(n_items, "leave-one-out: n_items", 1)
+        _check_choices(candidates=candidates, ties=ties)
+        made = {name: as_learner(learner, name=name) for name, learner in learners.items()}
+        seed = check_seed(seed)
+        held = _held_from(log, n_items, candidates)
+        _check_train(log, train)
+        return _Case(log, made, n_items, seed, train, ties, *held)
+
+    def details(self) -> dict[str, Any]:
+        """JSON types."""
+        left_out = len(self.views.users) - len(self.eligible)
+        found: dict[str, Any] = {"candidates": "unseen" if self.unseen else "all", "users_left_out": left_out}
+        found |= {"fit_on": "train"} if self.train is not None else {}
+        return found | ({"ties": self.ties} if self.ties != "drawn" else {})
+
+    def made_ready(self) -> tuple[dict[str, Learner | Policy], list[float]]:
+        """Policies fitted on ``train``, or else learners that have chosen their settings on the log; and the seconds.
+
+        A learner with a method ``chosen_on`` chooses settings of its own (a few strengths of shrinkage). They are then
+        the same in every fold, as if they had been given; everything else is fitted on the fold's rows. Choosing them
+        anew in each fold would cost a cross-validation within a cross-validation, for settings that one view per user
+        hardly moves.
+        """
+        ready: dict[str, Learner | Policy] = {}
+        seconds, fit_seed = [], derive_seed(self.seed, "fit")
+        for name, learner in self.learners.items():
+            began = time.perf_counter()
+            choosing = able(learner, "chosen_on")
+            if self.train is not None:
+                ready[name] = fitted(learner, self.train, n_items=self.n_items, seed=fit_seed)
+            elif choosing is not None:
+                chosen = choosing.chosen_on(self.log, n_items=self.n_items, seed=fit_seed)
+                ready[name] = rewrapped(learner, chosen)
+            else:
+                ready[name] = learner
+            seconds.append(time.perf_counter() - began)
+        return ready, seconds
 
 
 def _held_from(log: Log, n_items: int, candidates: str) -> tuple[Views, Ints, bool]:
@@ -194,42 +283,6 @@ def _held_from(log: Log, n_items: int, candidates: str) -> tuple[Views, Ints, bo
         raise UserError(f"leave-one-out: items must lie in 0..{n_items - 1}, the log has {int(views.items.max())}")
     unseen = candidates == "unseen" or (candidates == "auto" and not views.repeat())
     return views, eligible, unseen
-
-
-def _details(views: Views, eligible: Ints, unseen: bool, train: Log | None, ties: str) -> dict[str, Any]:
-    found = {"candidates": "unseen" if unseen else "all", "users_left_out": len(views.users) - len(eligible)}
-    found |= {"fit_on": "train"} if train is not None else {}
-    return found | ({"ties": ties} if ties != "drawn" else {})
-
-
-def _counted(details: dict[str, Any], one_view: str) -> dict[str, Any]:
-    """The details, with users of one view among the misses where they count as such."""
-    if one_view == "omit":
-        return details
-    return {**details, "users_left_out": 0, "users_missed": details["users_left_out"]}
-
-
-def _check_arguments(n_items: int, folds: int, ks: Sequence[int], level: float, candidates: str) -> None:
-    if n_items < 1:
-        raise UserError(f"leave-one-out: n_items must be at least 1, got {n_items}")
-    _check_folds(folds)
-    if not ks or not all(_counts(k) for k in ks):
-        raise UserError(f"leave-one-out: ks must be whole numbers of at least 1, got {list(ks)}")
-    level_of(level, "leave-one-out: level")
-    if candidates not in CANDIDATES:
-        raise UserError(f"leave-one-out: candidates must be one of {', '.join(CANDIDATES)}, got {candidates!r}")
-
-
-def _check_folds(folds: Any) -> None:
-    if not _counts(folds):
-        raise UserError(f"leave-one-out: folds must be a whole number of at least 1, got {folds}")
-
-
-def _counts(value: Any) -> bool:
-    """Whether a value is a whole number of at least 1."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool):
-        return False
-    return float(value).is_integer() and float(value) >= 1.0
 
 
 def _check_train(log: Log, train: Any) -> None:
@@ -268,15 +321,11 @@ def _in_both(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
     return rows[times > 1]
 
 
-def _check_choices(one_view: str, ties: str, refitted_exhaustively: bool) -> None:
-    for name, value, known in (("one_view", one_view, ONE_VIEW), ("ties", ties, TIES)):
-        if value not in known:
-            raise UserError(f"leave-one-out: {name} must be one of {', '.join(known)}, got {value!r}")
-    if refitted_exhaustively and ties != "drawn":
-        raise UserError(
-            "leave-one-out: exhaustive=True counts ties without their order. Give ties='drawn', or a training log of "
-            "other users"
-        )
+def _check_choices(**chosen: Any) -> None:
+    known = {"candidates": CANDIDATES, "one_view": ONE_VIEW, "ties": TIES, "fit_on": FIT_ON}
+    for name, value in chosen.items():
+        if value not in known[name]:
+            raise UserError(f"leave-one-out: {name} must be one of {', '.join(known[name])}, got {value!r}")
 
 
 def held_out_views(views: Views, eligible: Ints, seed: int, fold: int) -> Ints:
@@ -286,45 +335,12 @@ def held_out_views(views: Views, eligible: Ints, seed: int, fold: int) -> Ints:
     return views.starts[eligible] + np.minimum((draw * n_views).astype(np.int64), n_views - 1)
 
 
-def _made_ready(
-    log: Log, train: Log | None, learners: Mapping[str, Learner], n_items: int, seed: int
-) -> tuple[dict[str, Learner | Policy], list[float]]:
-    """Policies fitted on ``train``, or else learners that have chosen their settings on the log; and the seconds taken.
-
-    A learner with a method ``chosen_on`` chooses settings of its own (a few strengths of shrinkage). They are then the
-    same in every fold, as if they had been given; everything else is fitted on the fold's rows. Choosing them anew in
-    each fold would cost a cross-validation within a cross-validation, for settings that one view per user hardly moves.
-    """
-    ready: dict[str, Learner | Policy] = {}
-    seconds, fit_seed = [], derive_seed(seed, "fit")
-    for name, learner in learners.items():
-        began = time.perf_counter()
-        choosing = able(learner, "chosen_on")
-        if train is not None:
-            ready[name] = fitted(learner, train, n_items=n_items, seed=fit_seed)
-        elif choosing is not None:
-            ready[name] = rewrapped(learner, choosing.chosen_on(log, n_items=n_items, seed=fit_seed))
-        else:
-            ready[name] = learner
-        seconds.append(time.perf_counter() - began)
-    return ready, seconds
-
-
-def _fold(
-    log: Log,
-    agents: Mapping[str, Learner | Policy],
-    views: Views,
-    eligible: Ints,
-    n_items: int,
-    unseen: bool,
-    ties: str,
-    seed: int,
-    fold: int,
-) -> tuple[list[Ints], list[float]]:
+def _fold(case: _Case, agents: Mapping[str, Learner | Policy], fold: int) -> tuple[list[Ints], list[float]]:
     """Ranks of the held-out items of one fold, one array per agent, and the seconds that each agent took.
 
     ``agents`` are learners, which are fitted on the fold's rows, or policies fitted on a log of other users.
     """
+    log, views, eligible, seed = case.log, case.views, case.eligible, case.seed
     held = held_out_views(views, eligible, seed, fold)
     kept = np.ones(len(log), bool)
     kept[views.rows[held]] = False
@@ -337,8 +353,9 @@ def _fold(
             if isinstance(agent, Policy):
                 policy, own_rows = agent.fresh(), False  # folds side by side keep a state each
             else:
-                policy, own_rows = fitted(agent, rest, n_items=n_items, seed=derive_seed(seed, "fit")), True
-            above, n_tied = ranks_of(name, policy, views, eligible, held, unseen, ties=ties, own_rows=own_rows)
+                policy, own_rows = fitted(agent, rest, n_items=case.n_items, seed=derive_seed(seed, "fit")), True
+            how: dict[str, Any] = {"ties": case.ties, "own_rows": own_rows}
+            above, n_tied = ranks_of(name, policy, views, eligible, held, case.unseen, **how)
             ranks.append(1 + above + (tie_draws * (n_tied + 1)).astype(np.int64))
             seconds.append(time.perf_counter() - began)
     return ranks, seconds
@@ -349,34 +366,6 @@ def gains(metric: str, ranks: Ints) -> NDArray[np.float64]:
     name, _, k = metric.partition("@")
     value = {"hr": 1.0, "mrr": 1.0 / ranks, "ndcg": 1.0 / np.log2(ranks + 1.0)}[name]
     return np.where(ranks <= int(k), value, 0.0)
-
-
-def _mean_by_user(values: NDArray[np.float64], *, owner: Ints, eligible: Ints) -> NDArray[np.float64]:
-    total = np.bincount(owner, values)[eligible]
-    return total / np.bincount(owner)[eligible]
-
-
-def _records(
-    ranks: Ints,
-    by_user: Any,
-    ks: Sequence[int],
-    level: float,
-    told: tuple[str, str, int, float],
-    details: dict[str, Any],
-) -> list[Record]:
-    world, agent, n, seconds = told
-    missed = np.zeros(details.get("users_missed", 0))
-    records = []
-    for k in ks:
-        for metric in (f"hr@{k}", f"mrr@{k}"):
-            values = np.concatenate([by_user(gains(metric, ranks)), missed])
-            value, low, high = user_mean_interval(values, level)
-            record = Record(
-                world=world, protocol="loocv", agent=agent, metric=metric, value=value, low=low, high=high,
-                level=level, n=n + len(missed), seconds=seconds, details=dict(details),
-            )  # fmt: skip
-            records.append(record)
-    return records
 
 
 class LeaveOneOut(Protocol):
@@ -407,10 +396,8 @@ class LeaveOneOut(Protocol):
         logging: str = "",
     ) -> None:
         if folds is not None:
-            _check_folds(folds)
-        if fit_on not in FIT_ON:
-            raise UserError(f"leave-one-out: fit_on must be one of {', '.join(FIT_ON)}, got {fit_on!r}")
-        _check_choices(one_view, ties, False)
+            whole_number(folds, "leave-one-out: folds", 1)
+        _check_choices(fit_on=fit_on, one_view=one_view, ties=ties)
         self.folds, self.fit_on, self.one_view, self.ties, self.logging = folds, fit_on, one_view, ties, str(logging)
         if self.logging:
             registry.learner(self.logging)  # an unknown name is refused before any work

@@ -1,4 +1,4 @@
-"""Where a held-out view's item ranks among the candidates, by an agent that does not know of it."""
+"""How agents score items for users by what these met: ranks of held-out views, top lists, scores of everybody."""
 
 from __future__ import annotations
 
@@ -10,16 +10,70 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
-from recsim_mnar.policies.base import Learner, Policy
+from recsim_mnar.policies.base import Learner, Policy, observe_events
 from recsim_mnar.policies.door import able, fitted
-from recsim_mnar.rng import derive_seed
+from recsim_mnar.rng import Stream, derive_seed, uniforms
 
 _SCORES_AT_A_TIME = 1 << 21
 """Scores held at once, n_users x n_items of a chunk; the chunk changes no result."""
 
 TIES = ("drawn", "lowest")
 
+NONE = -1
+"""In a list: there is no further candidate."""
+
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+def scores_after(
+    policy: Policy,
+    users: Ints,
+    owners: Ints,
+    items: NDArray[Any],
+    originals: Ints | None,
+    ratings: Floats | None = None,
+) -> Any:
+    """Scores (n, n_items) for users (n,) who have met items, and who are forgotten again.
+
+    Args:
+        policy: that scores.
+        users: to be scored for.
+        owners: (m,) user of each row that they have met, in order.
+        items: (m,) items of these rows.
+        originals: (n,) ids of the users in the training log; None where they are not in it.
+        ratings: (m,) what the rows were rated; NaN of views, as all are where None.
+    """
+    if originals is None:
+        policy.reset(users)
+    else:
+        policy.reset_training_users(users, originals)
+    if ratings is None:
+        policy.observe(owners, items)
+    else:
+        observe_events(policy, owners, items, ratings)
+    scores = policy.scores(users)
+    policy.forget(users)
+    return scores
+
+
+def scores_of_everyone(name: str, policy: Policy, log: Log, n_users: int) -> Floats:
+    """(U, I) an agent's scores for users 0 .. U - 1, who have met what the organic rows of their training log say.
+
+    Raises:
+        UserError: a score is not a number.
+    """
+    organic = log.organic()
+    owner, items, ratings = organic["user"], organic["item"], organic["reward"]
+    out = np.empty((n_users, policy.n_items))
+    step = max(1, _SCORES_AT_A_TIME // policy.n_items)
+    for first in range(0, n_users, step):
+        users = np.arange(first, min(first + step, n_users))
+        own = slice(*np.searchsorted(owner, [first, users[-1] + 1]))
+        out[users] = scores_after(policy, users, owner[own], items[own], users, ratings[own])
+    if np.isnan(out).any():
+        raise UserError(f"agent {name!r}: a score is not a number: was its training stopped too late?")
+    return out
 
 
 def ranks_of(
@@ -64,13 +118,8 @@ def ranks_of(
         originals = views.users[owners[part]]
         # A user with several held-out views is several users here, each without one of them.
         users = originals if distinct else np.arange(part.stop - part.start)
-        if own_rows:
-            policy.reset_training_users(users, originals)
-        else:
-            policy.reset(users)
-        policy.observe(users[place], seen)
-        scores = _check_scores(name, policy.scores(users), len(users), policy.n_items)
-        policy.forget(users)
+        found = scores_after(policy, users, users[place], seen, originals if own_rows else None)
+        scores = _check_scores(name, found, len(users), policy.n_items)
         table = _count(name, scores, items[part], place, seen, unseen, above[part], n_tied[part])
         if ties == "lowest":
             above[part] += [np.count_nonzero(row[:i] == row[i]) for row, i in zip(table, items[part], strict=True)]
@@ -78,14 +127,16 @@ def ranks_of(
     return above, n_tied
 
 
-def _remaining(views: Views, owners: Ints, held: Ints) -> tuple[Ints, NDArray[np.int32]]:
-    """The views left to each held-out view's user: (index among the held-out ones, item), in the user's order."""
+def _remaining(views: Views, owners: Ints, held: Ints | None = None) -> tuple[Ints, NDArray[np.int32]]:
+    """The views of users, in their order, but for one held out of each: (index among the owners, item)."""
     first = views.starts[owners]
     length = views.starts[owners + 1] - first
     place = np.repeat(np.arange(len(owners)), length)
-    position = np.arange(len(place)) - np.repeat(np.cumsum(length) - length, length) + np.repeat(first, length)
-    kept = position != held[place]
-    return place[kept], views.items[position[kept]]
+    position = np.arange(len(place)) + np.repeat(first - (np.cumsum(length) - length), length)
+    if held is not None:
+        kept = position != held[place]
+        place, position = place[kept], position[kept]
+    return place, views.items[position]
 
 
 def _check_scores(name: str, scores: Any, n: int, n_items: int) -> NDArray[np.floating]:
@@ -153,3 +204,73 @@ def exhaustive_ranks(
         _count(name, _check_scores(name, scores, len(held), n_items), views.items[held], place, seen, unseen, a, b)
         above[held], n_tied[held] = a, b
     return above, n_tied
+
+
+def top_items(name: str, policy: Policy, views: Views, owners: Ints, *, k: int, unseen: bool, seed: int) -> Ints:
+    """The k candidates that an agent scores highest for each user, best first.
+
+    Ties are broken by draws at the address (seed, PROTOCOL, user, item), so that an agent without a preference lists
+    other items for each user.
+
+    Args:
+        name: of the agent, for messages.
+        policy: fitted on ``views``.
+        views: what every user has met.
+        owners: (U,) index in ``views`` of the users who get a list, each once.
+        k: items of a list.
+        unseen: leave out what the user has met.
+        seed: of the draws.
+
+    Returns:
+        (U, k) items; :data:`NONE` behind the last candidate.
+
+    Raises:
+        UserError: the agent's scores are not numbers.
+    """
+    lists = np.full((len(owners), k), NONE, np.int64)
+    chunk = max(1, _SCORES_AT_A_TIME // policy.n_items)
+    for begin in range(0, len(owners), chunk):
+        part = owners[begin : begin + chunk]
+        users = views.users[part]
+        place, seen = _remaining(views, part)
+        found = scores_after(policy, users, users[place], seen, users)
+        scores = _check_scores(name, found, len(users), policy.n_items).astype(np.float64)
+        if np.isnan(scores).any():
+            raise UserError(f"agent {name!r}: scores() returned NaN; every item needs a number")
+        if unseen:
+            scores[place, seen] = -np.inf
+        lists[begin : begin + len(part)] = _first(scores, users, k, unseen, seed)
+    return lists
+
+
+def _first(scores: Floats, users: Ints, k: int, unseen: bool, seed: int) -> Ints:
+    """The k best of each row; only those that reach its k-th score draw, and few of them are sorted."""
+    n, n_items = scores.shape
+    least = np.partition(scores, n_items - k, axis=1)[:, n_items - k] if k < n_items else scores.min(axis=1)
+    chosen = scores >= least[:, None]
+    if unseen:
+        chosen &= scores > -np.inf
+    crowded = np.flatnonzero(chosen.sum(axis=1) > k)
+    if len(crowded):
+        chosen[crowded] &= _drawn(scores[crowded], least[crowded], users[crowded], k, seed)
+    row, item = np.nonzero(chosen)
+    draw = uniforms(seed, Stream.PROTOCOL, users[row], item)
+    order = np.lexsort((draw, -scores[row, item], row))
+    row, item = row[order], item[order]
+    place = np.arange(len(row)) - np.searchsorted(row, row)
+    kept = place < k
+    lists = np.full((n, k), NONE, np.int64)
+    lists[row[kept], place[kept]] = item[kept]
+    return lists
+
+
+def _drawn(scores: Floats, least: Floats, users: Ints, k: int, seed: int) -> NDArray[np.bool_]:
+    """Of each row those above the k-th score, and the k least draws of those level with it."""
+    above = scores > least[:, None]
+    row, item = np.nonzero(scores == least[:, None])
+    draws = np.full(scores.shape, np.inf)
+    draws[row, item] = uniforms(seed, Stream.PROTOCOL, users[row], item)
+    some = np.argpartition(draws, k - 1, axis=1)[:, :k]
+    rows = np.arange(len(scores))[:, None]
+    above[rows, some] |= draws[rows, some] < np.inf
+    return above

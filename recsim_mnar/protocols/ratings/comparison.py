@@ -7,26 +7,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.intervals.limits import ratio_interval
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.base import Experiment, Holds, Picture, Trial
+from recsim_mnar.protocols.leave_one_out.ranks import scores_of_everyone
 from recsim_mnar.protocols.ratings.estimates import (
     ERRORS,
     Revealed,
     balance_notes,
     log_of,
     losses_of,
-    predictions,
     propensity_fit,
     reveal,
 )
-from recsim_mnar.protocols.records import Judgement, Record, Target, headline, with_paired_differences
+from recsim_mnar.protocols.records import Judgement, Record, Target, headline, truth_of_users
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.executor import checked_users
 from recsim_mnar.simulation.items import simulate
@@ -117,7 +114,7 @@ class RatingsExperiment(Experiment):
         losses = {}
         for name, learner in trial.learners.items():
             policy = trial.policies[name] = fitted(learner, train, n_items=world.n_items, seed=trial.seed_of("fit"))
-            scores = predictions(policy.fresh(), train, sizes.users)
+            scores = scores_of_everyone(name, policy.fresh(), train, sizes.users)
             losses[name] = losses_of(policy, scores, sizes.k, derive_seed(trial.seed, f"ties/{name}"))
         trial.test_log = log_of(ratings, known, {"world": world.describe(), "seed": users_seed})
         trial.data = Revealed(matrix, ratings, known, estimated, losses)
@@ -132,39 +129,19 @@ class RatingsExperiment(Experiment):
         own: Revealed = trial.data
         records = []
         for target in self.targets(trial.settings):
-            users, found = {}, []
-            for agent, losses in own.losses.items():
-                if target.metric not in losses:
-                    continue
-                began = time.perf_counter()
-                means = losses[target.metric].everywhere(own.matrix).mean(axis=1)
-                users[agent] = means, np.ones(len(means))
-                value, low, high = ratio_interval(*users[agent], trial.level)
-                found.append(
-                    Record(
-                        world=trial.world.name,
-                        protocol="truth",
-                        agent=agent,
-                        metric=target.metric,
-                        value=value,
-                        low=low,
-                        high=high,
-                        level=trial.level,
-                        n=own.matrix.size,
-                        seconds=time.perf_counter() - began,
-                        details={"users": len(means)},
-                    )
-                )
-            records += with_paired_differences(found, users, trial.level) if found else []
+            began, name = time.perf_counter(), target.metric
+            whole = {agent: of[name].everywhere(own.matrix) for agent, of in own.losses.items() if name in of}
+            means = {agent: losses.mean(axis=1) for agent, losses in whole.items()}
+            records += truth_of_users(trial.world.name, name, means, trial.level, began=began, n=own.matrix.size)
         return records
 
     def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
         """See :meth:`Experiment.notes`."""
         rank_only = [agent for agent, losses in trial.data.losses.items() if "mse" not in losses]
-        told = f"{', '.join(rank_only)} rank items and predict no ratings: they have DCG only." if rank_only else ""
+        said = f"{', '.join(rank_only)} rank items and predict no ratings: they have DCG only." if rank_only else ""
         estimated = any(r.protocol.endswith("_estimated") for r in records)
         balanced = balance_notes(trial.data, trial.train_log) if estimated and trial.train_log is not None else []
-        return [*([told] if told else []), *balanced]
+        return [*([said] if said else []), *balanced]
 
     def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:
         """Every estimate of DCG, which all agents have, and the truth."""

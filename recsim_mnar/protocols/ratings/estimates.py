@@ -16,7 +16,7 @@ from recsim_mnar.estimators.ratings import Loss, check_propensities, estimate_ra
 from recsim_mnar.log import schema
 from recsim_mnar.log.ratings import Floats, Ratings
 from recsim_mnar.log.table import Log
-from recsim_mnar.policies.base import Policy, observe_events
+from recsim_mnar.policies.base import Policy
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, uniforms
@@ -27,8 +27,6 @@ ERRORS = ("mse", "mae")
 """Losses of predicted ratings, which only agents that predict ratings have."""
 
 Fit = Callable[[Ratings, NDArray[np.int64]], Floats]
-
-_BATCH_CELLS = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -116,28 +114,6 @@ def balance_notes(own: Revealed, train: Log) -> list[str]:
     return ["Balance of the estimated propensities, simultaneous 95 % intervals:", *str(found).splitlines()]
 
 
-def predictions(policy: Policy, log: Log, n_users: int) -> Floats:
-    """(U, I) scores of users 0 .. U - 1, who have revealed what the training log says.
-
-    Raises:
-        UserError: a score is not a number.
-    """
-    organic = log.organic()
-    owner, items, values = organic["user"], organic["item"], organic["reward"]
-    out = np.empty((n_users, policy.n_items))
-    step = max(1, _BATCH_CELLS // policy.n_items)
-    for first in range(0, n_users, step):
-        users = np.arange(first, min(first + step, n_users))
-        policy.reset_training_users(users, users)
-        a, b = np.searchsorted(owner, [first, users[-1] + 1])
-        observe_events(policy, owner[a:b], items[a:b], values[a:b])
-        out[users] = policy.scores(users)
-        policy.forget(users)
-    if np.isnan(out).any():
-        raise UserError(f"agent {policy.name!r}: a score is not a number")
-    return out
-
-
 def losses_of(policy: Policy, scores: Floats, k: int, seed: int) -> dict[str, Loss]:
     """DCG@k of an agent's ranking, and the errors of its predictions where it predicts ratings.
 
@@ -185,21 +161,13 @@ class RatingEstimate(Protocol):
                 details: dict[str, Any] = {"ess": found.effective_n, "smallest_propensity": smallest}
                 if self.estimator == "ips":
                     details |= found.verdict.to_dict()
+                key, value = (study.world.name, self.name, agent, metric), getattr(found, self.estimator)
                 records.append(
-                    Record(
-                        world=study.world.name,
-                        protocol=self.name,
-                        agent=agent,
-                        metric=metric,
-                        value=getattr(found, self.estimator),
-                        low=low,
-                        high=high,
-                        level=study.level,
-                        n=len(own.ratings),
-                        seconds=time.perf_counter() - began,
-                        details={} if self.estimator == "naive" else details,
+                    Record.of(
+                        *key, (value, low, high), level=study.level, n=len(own.ratings),
+                        seconds=time.perf_counter() - began, details={} if self.estimator == "naive" else details,
                     )
-                )
+                )  # fmt: skip
         return records
 
     def title(self, metric: str) -> str:

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals.limits import ratio_interval
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.log.table import Log
@@ -20,7 +19,7 @@ from recsim_mnar.policies import registry
 from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.base import Experiment, Picture, Trial
-from recsim_mnar.protocols.records import Record, Target, with_paired_differences
+from recsim_mnar.protocols.records import Record, Target, truth_of_users
 from recsim_mnar.protocols.temporal.weighing import SCHEMES, AfterCampaigns, Hits, notes
 from recsim_mnar.simulation.named import DEPLOYED_NAMES
 from recsim_mnar.simulation.platform import additions_log, lists_of, opened, platform_log, run_campaigns
@@ -180,28 +179,9 @@ class CampaignsExperiment(Experiment):
         """Expected share of a recommender's items that present users accept on the last day."""
         trial.report("truth on the platform")
         own: AfterCampaigns = trial.data
-        records, users = [], {}
-        for name, learner in trial.learners.items():
-            began = time.perf_counter()
-            shares = accepted_shares(own.platform, learner, own.hits.k)
-            users[name] = shares, np.ones(len(shares))
-            value, low, high = ratio_interval(*users[name], trial.level)
-            records.append(
-                Record(
-                    world=trial.world.name,
-                    protocol="truth",
-                    agent=name,
-                    metric="accepted",
-                    value=value,
-                    low=low,
-                    high=high,
-                    level=trial.level,
-                    n=len(shares),
-                    seconds=time.perf_counter() - began,
-                    details={"users": len(shares)},
-                )
-            )
-        return with_paired_differences(records, users, trial.level)
+        began = time.perf_counter()
+        shares = {name: accepted_shares(own.platform, one, own.hits.k) for name, one in trial.learners.items()}
+        return truth_of_users(trial.world.name, "accepted", shares, trial.level, began=began)
 
     def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
         """See :meth:`Experiment.notes`."""

@@ -22,7 +22,7 @@ from recsim_mnar.estimators.uplift import LIST_METRICS, causal_dcg, causal_preci
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.policies.slates import DEPLOYED, DeployedPolicy
 from recsim_mnar.protocols.base import Experiment, Holds, Picture, Trial
-from recsim_mnar.protocols.records import Judgement, Record, Target, headline, with_paired_differences
+from recsim_mnar.protocols.records import Judgement, Record, Target, headline, ratio_influence, with_half_widths
 from recsim_mnar.protocols.uplift.protocols import (
     EVERYTHING,
     RankedItems,
@@ -198,8 +198,8 @@ class PurchasesExperiment(Experiment):
             listed.append(record_of("truth", name, exact.estimator, exact, seconds, ranking.details))
             ranked.append(record_of("truth", name, whole.estimator, whole, seconds, ranking.details))
             means = np.take_along_axis(uplift, own.lists[name], axis=1).mean(axis=1)
-            users[name] = means, np.ones(len(means))
-        listed = with_paired_differences(listed, users, level)
+            users[name] = ratio_influence(means, np.ones(len(means)))
+        listed = with_half_widths(listed, users, level)
         return [record for pair in zip(listed, ranked, strict=True) for record in pair]
 
     def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:

@@ -24,6 +24,7 @@ from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import able, as_learner, as_policy, fitted, is_softened
 from recsim_mnar.protocols.ab_test import ABTest, judged
 from recsim_mnar.protocols.base import Protocol, Trial
+from recsim_mnar.protocols.leave_one_out.ranks import scores_of_everyone
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation.executor import carrying, run_in_order
@@ -113,28 +114,11 @@ def trained(name: str, learner: Learner, past: Exposures, views: Log, seed: int)
             policy = as_policy(of_exposures.fit_exposures(past, seed=fit_seed))
         else:
             policy = fitted(learner, views, n_items=past.n_items, seed=fit_seed)
-        scores = _scores(policy, views, past.n_users)
     except UserError as error:
         raise UserError(f"agent {name!r}: {error}") from None
+    scores = scores_of_everyone(name, policy, views, past.n_users)
     details = {"spec": learner.name, "learns_from": "purchases" if of_exposures is None else "exposures"}
     return RankedItems(scores, details, policy)
-
-
-def _scores(policy: Policy, views: Log, n_users: int) -> Floats:
-    """(U, I) scores of users who have bought what the log says; training users are met as such."""
-    out = np.empty((n_users, policy.n_items))
-    step = max(1, _BATCH_CELLS // policy.n_items)
-    owner, items = views["user"], views["item"]
-    for first in range(0, n_users, step):
-        users = np.arange(first, min(first + step, n_users))
-        policy.reset_training_users(users, users)
-        a, b = np.searchsorted(owner, [first, users[-1] + 1])
-        policy.observe(owner[a:b], items[a:b])
-        out[users] = policy.scores(users)
-        policy.forget(users)
-    if np.isnan(out).any():
-        raise UserError("a score is not a number: was its training stopped too late?")
-    return out
 
 
 def title(metric: str) -> str:
@@ -181,21 +165,11 @@ class Uplift(Protocol):
 def record_of(
     protocol: str, agent: str, metric: str, estimate: Estimate, seconds: float, details: dict[str, Any]
 ) -> Record:
-    """A record of an estimate, which its details describe."""
+    """The record of an estimate, which its details describe."""
     more = {**estimate.diagnostics, "method": estimate.method, "ess": estimate.ess, **estimate.verdict.to_dict()}
-    return Record(
-        world="purchases",
-        protocol=protocol,
-        agent=agent,
-        metric=metric,
-        value=estimate.value,
-        low=estimate.low,
-        high=estimate.high,
-        level=estimate.level,
-        n=estimate.n,
-        seconds=seconds,
-        details={**more, **details},
-    )
+    found = (estimate.value, estimate.low, estimate.high)
+    sizes: dict[str, Any] = {"level": estimate.level, "n": estimate.n, "seconds": seconds}
+    return Record.of("purchases", protocol, agent, metric, found, **sizes, details={**more, **details})
 
 
 def _offline(
@@ -257,30 +231,15 @@ def ab_test(
         length = lists[name].shape[1]
         for metric, y, rest in ((f"uplift@{length}", shown_items / length, other_items / length),
                                 (EVERYTHING, shown_all, other_all)):  # fmt: skip
-            if paired:
-                value, low, high = _mean_interval([y - rest], level)
-            else:
-                value, low, high = _mean_interval([y[arms[0]], -rest[arms[1]]], level)
+            groups = [y - rest] if paired else [y[arms[0]], -rest[arms[1]]]
+            value, low, high = _mean_interval(groups, level)
             treated = int(arms[0].sum())
             users = len(drawn) if paired else min(treated, len(drawn) - treated)
             found = judged(users, abs(value), low, high)
             details = {"users": len(drawn), "treated": treated, "paired": paired, **found.to_dict()}
-            n = len(drawn) * len(periods)
-            records.append(
-                Record(
-                    world=world.name,
-                    protocol="ab_test",
-                    agent=name,
-                    metric=metric,
-                    value=value,
-                    low=low,
-                    high=high,
-                    level=level,
-                    n=n,
-                    seconds=seconds,
-                    details=details,
-                )
-            )
+            sizes: dict[str, Any] = {"level": level, "n": len(drawn) * len(periods), "seconds": seconds}
+            key = (world.name, "ab_test", name, metric)
+            records.append(Record.of(*key, (value, low, high), **sizes, details=details))
     return records
 
 
