@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from recsim_mnar.errors import UserError, nearest
@@ -45,14 +45,7 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {
-            "code": self.code,
-            "level": self.level,
-            "severity": self.severity,
-            "number": self.number,
-            "message": self.message,
-            "action": self.action,
-        }
+        return {"code": self.code, "level": self.level, **asdict(self)}
 
 
 class Verdict(str):
@@ -185,6 +178,11 @@ class Estimate:
     def trusted(self) -> bool:
         """Whether the verdict is "trust"."""
         return self.verdict.level == "trust"
+
+    def with_findings(self, findings: Iterable[Finding]) -> Estimate:
+        """This estimate, its verdict with more findings."""
+        found = tuple(findings)
+        return replace(self, verdict=self.verdict.with_findings(found)) if found else self
 
     def __str__(self) -> str:
         words = str(self.verdict)

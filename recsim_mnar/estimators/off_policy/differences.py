@@ -20,7 +20,7 @@ from recsim_mnar.estimators.intervals.limits import (
     small_sample_factor,
 )
 from recsim_mnar.estimators.off_policy.from_moments import AUTO, clip_part, diagnostics, leading, spread_facts
-from recsim_mnar.estimators.off_policy.moments import Moments
+from recsim_mnar.estimators.off_policy.moments import Moments, added
 from recsim_mnar.estimators.off_policy.sampling import (
     Bounds,
     expected_ess,
@@ -138,17 +138,10 @@ class PairMoments:
 
     def merged(self, other: PairMoments, ours: Moments, theirs: Moments) -> PairMoments:
         """Of the rows of both, which share no user; ``ours`` and ``theirs`` are the policies' merged moments."""
-        from recsim_mnar.estimators.off_policy import _moments_kernel as kernels
-
         same = PairMoments(ours, theirs)
-        for products, a, b in (
-            (same.plain, self.plain, other.plain),
-            (same.cut, self.cut, other.cut),
-            (same.ratio, self.ratio, other.ratio),
-        ):
-            products.pairs[:] = a.pairs
-            kernels.add_exactly(products.pairs[0], products.pairs[1], b.pairs[0])
-            products.pairs[1] += b.pairs[1]
+        for name in ("plain", "cut", "ratio"):
+            one = getattr(self, name)
+            setattr(same, name, Products(one.width, added(one.pairs, getattr(other, name).pairs)))
         same.excesses = np.maximum(self.excesses, other.excesses)
         same.differing = self.differing + other.differing
         return same

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -81,11 +81,11 @@ class Gathered:
         return self._in_order(estimate_difference(pair, estimator, level=level, stated=self.question.stated), policy)
 
     def _in_order(self, estimate: Estimate, policy: str) -> Estimate:
-        """The estimate, its verdict told what the rows say in their order."""
+        """The estimate, its verdict with what the rows say in their order."""
         if policy not in self.orders or not weights_agree(estimate.verdict):
             return estimate
         found = self.orders[policy].findings((estimate.high - estimate.low) / 2.0, estimate.level)
-        return replace(estimate, verdict=estimate.verdict.with_findings(found)) if found else estimate
+        return estimate.with_findings(found)
 
 
 def gather_blocks(blocks: Callable[[], Iterable[Block]], question: BlockQuestion, sorted_rows: int) -> Gathered:

@@ -37,6 +37,21 @@ def _start_extremes() -> NDArray[np.float64]:
     return np.array([np.inf, -np.inf, np.inf, -np.inf, -np.inf, 0.0, 0.0, -np.inf])
 
 
+def _seen(array: str, place: int, kind: type) -> Any:
+    """A property: one of the counts or extremes."""
+    return property(lambda moments: kind(getattr(moments, array)[place]))
+
+
+def added(pairs: Floats, more: Floats) -> Floats:
+    """Sums (2, k) held as exact pairs, of both."""
+    from recsim_mnar.estimators.off_policy import _moments_kernel as kernels
+
+    total = pairs.copy()
+    kernels.add_exactly(total[0], total[1], more[0])
+    total[1] += more[1]
+    return total
+
+
 def _refuse_overflow(reward: Floats, propensity: Floats, names: tuple[str, str, str]) -> None:
     """Raise UserError for the row whose weight or reward is too large for sums of its powers."""
     row = int(np.argmin(propensity))
@@ -105,6 +120,10 @@ class Moments:
     reward_limit: float | None = None
     _numbers: tuple[list[float], list[float]] | None = field(default=None, repr=False)
     _missing: NDArray[np.float64] | None = field(default=None, repr=False)
+
+    rows, users, rewarded, supported, clipped, rewarded_users = (_seen("_counts", place, int) for place in range(6))
+    propensity_min, x_max, user_excess_max = (_seen("_extremes", place, float) for place in (0, 5, 7))
+    user_rows_max = _seen("_extremes", 6, int)
 
     @staticmethod
     def of(
@@ -251,8 +270,6 @@ class Moments:
 
     def __add__(self, other: Moments) -> Moments:
         """Moments of both shards; no user may be in both."""
-        from recsim_mnar.estimators.off_policy import _moments_kernel as kernels
-
         if not isinstance(other, Moments):
             return NotImplemented
         if (self.clip, self.clustered) != (other.clip, other.clustered):
@@ -262,31 +279,22 @@ class Moments:
                 f"moments merge only with the same least reward, and these have {self.shift:g} and {other.shift:g}: "
                 "give every shard the same reward_min"
             )
-        limits = [each.reward_limit for each in (self, other) if each.reward_limit is not None]
-        for name, uneven in (
-            ("unsupported", (self._missing is None) != (other._missing is None)),
-            ("reward_limit", len(limits) == 1),
-        ):
-            if uneven:
+        for name, column_of in (("unsupported", "_missing"), ("reward_limit", "reward_limit")):
+            if (getattr(self, column_of) is None) != (getattr(other, column_of) is None):
                 raise UserError(f"moments merge only where all shards have the column {name}, or none")
-        merged = Moments(self.clip, self.clustered, self.shift, self._sums.copy(), self._powers.copy())
-        merged.reward_limit = max(limits, default=None)
-        if self._missing is not None and other._missing is not None:
-            merged._missing = self._missing.copy()
-            kernels.add_exactly(merged._missing[0], merged._missing[1], other._missing[0])
-            merged._missing[1] += other._missing[1]
-        for pairs, more in ((merged._sums, other._sums), (merged._powers, other._powers)):
-            kernels.add_exactly(pairs[0], pairs[1], more[0])
-            pairs[1] += more[1]
-        merged._counts = self._counts + other._counts
-        merged.denied = self.denied + other.denied
-        least = min(self.propensity_min, other.propensity_min)
-        merged.least_propensity_rows = sum(
-            each.least_propensity_rows for each in (self, other) if each.propensity_min == least
-        )
+        sums = added(self._sums, other._sums), added(self._powers, other._powers), self._counts + other._counts
         low, high = np.minimum(self._extremes, other._extremes), np.maximum(self._extremes, other._extremes)
-        merged._extremes = np.where(_LEAST, low, high)
-        merged.top_weights = _largest(np.concatenate([self.top_weights, other.top_weights]), N_TOP)
+        tops = _largest(np.concatenate([self.top_weights, other.top_weights]), N_TOP)
+        merged = Moments(
+            self.clip, self.clustered, self.shift, *sums, np.where(_LEAST, low, high), tops, self.denied + other.denied
+        )
+        merged.least_propensity_rows = sum(
+            each.least_propensity_rows for each in (self, other) if each.propensity_min == merged.propensity_min
+        )
+        if self.reward_limit is not None and other.reward_limit is not None:
+            merged.reward_limit = max(self.reward_limit, other.reward_limit)
+        if self._missing is not None and other._missing is not None:
+            merged._missing = added(self._missing, other._missing)
         return merged
 
     def _totals(self) -> tuple[list[float], list[float]]:
@@ -311,37 +319,9 @@ class Moments:
         return float(self.rows) if name == "ll" else self.sum(name.removeprefix("l"))
 
     @property
-    def rows(self) -> int:  # noqa: D102 - described in the class docstring, as are those below
-        return int(self._counts[0])
-
-    @property
-    def users(self) -> int:  # noqa: D102
-        return int(self._counts[1])
-
-    @property
     def grouped(self) -> bool:
         """Whether users have several rows."""
         return self.clustered and self.users < self.rows
-
-    @property
-    def rewarded(self) -> int:  # noqa: D102
-        return int(self._counts[2])
-
-    @property
-    def supported(self) -> int:  # noqa: D102
-        return int(self._counts[3])
-
-    @property
-    def clipped(self) -> int:  # noqa: D102
-        return int(self._counts[4])
-
-    @property
-    def rewarded_users(self) -> int:  # noqa: D102
-        return int(self._counts[5])
-
-    @property
-    def propensity_min(self) -> float:  # noqa: D102
-        return float(self._extremes[0])
 
     @property
     def reward_min(self) -> float:  # noqa: D102
@@ -356,18 +336,6 @@ class Moments:
         """Whether every reward is 0 or 1; roundings of sums that are made of parts' sums do not matter."""
         ends = self.shift == 0.0 and self.reward_min in (0.0, 1.0) and self.reward_max in (0.0, 1.0)
         return ends and abs(self.sum("r") - self.sum("rr")) <= 1e-9 * self.sum("rr")
-
-    @property
-    def x_max(self) -> float:  # noqa: D102
-        return float(self._extremes[5])
-
-    @property
-    def user_rows_max(self) -> int:  # noqa: D102
-        return int(self._extremes[6])
-
-    @property
-    def user_excess_max(self) -> float:  # noqa: D102
-        return float(self._extremes[7])
 
     @property
     def missing(self) -> float | None:  # noqa: D102

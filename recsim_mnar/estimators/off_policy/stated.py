@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -238,9 +238,8 @@ def fitted_findings(provenance: Mapping[str, Any], policies: Collection[str]) ->
 
 
 def with_adaptive_findings(estimate: Estimate, provenance: Mapping[str, Any], *policies: str) -> Estimate:
-    """The estimate of policies, its verdict told how the log was made and what they were fitted on."""
-    findings = [*adaptive_findings(provenance), *fitted_findings(provenance, policies)]
-    return replace(estimate, verdict=estimate.verdict.with_findings(findings)) if findings else estimate
+    """The estimate of policies, its verdict with how the log was made and what they were fitted on."""
+    return estimate.with_findings([*adaptive_findings(provenance), *fitted_findings(provenance, policies)])
 
 
 def known_bound(provenance: Mapping[str, Any], stated: Mapping[str, Any], propensity: str) -> float | None:

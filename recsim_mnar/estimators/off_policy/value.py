@@ -212,7 +212,7 @@ def _with_findings(
         found = order_findings(reward, p, target, clusters, half_width=half, level=estimate.level)
     if action is not None:
         found += item_findings(action, p, clusters, context=context)
-    return replace(estimate, verdict=estimate.verdict.with_findings(found)) if found else estimate
+    return estimate.with_findings(found)
 
 
 def difference(
