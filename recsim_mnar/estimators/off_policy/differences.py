@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,9 +158,6 @@ class PairMoments:
         return same
 
 
-NAMES = ("target", "baseline")
-
-
 def estimate_difference(pair: PairMoments, estimator: str, *, level: float, stated: Stated) -> Estimate:
     """The estimate of :func:`recsim_mnar.estimators.off_policy.value.difference`, from moments.
 
@@ -170,75 +168,78 @@ def estimate_difference(pair: PairMoments, estimator: str, *, level: float, stat
         stated: what is known of the log.
     """
     estimator = leading(pair.ours) if estimator == AUTO else estimator
-    both = [pair.ours, pair.theirs]
-    ours, theirs = both
-    clip = ours.clip
-    bounds = Bounds.of(ours, stated)
+    ours, theirs = both = (pair.ours, pair.theirs)
+    bounds, ratio, same = Bounds.of(ours, stated), estimator == "snips", pair.differing == 0
     values = [_value(m, estimator) for m in both]
-    value = values[0] - values[1]
-    same = pair.differing == 0
-    sampling = whole = _whole_range(bounds, ours)
-    part, unclipped_half, outside, expected, expected_at = 0.0, 0.0, 0.0, math.inf, None
+    value, most = values[0] - values[1], bounds.reach
+    known = [support_of(m, stated, level) for m in both]
+    gaps = [k.entering * most if k.entering > 0.0 else 0.0 for k in known]
+    sampling = whole = Interval(-most, most, f"no interval: {'one user' if ours.users < 2 else 'no range of rewards'}")
+    part, judged = (
+        0.0,
+        {"expected_half": math.inf, "expected_half_at": None, "unclipped_half": 0.0, "value_outside": 0.0},
+    )
     if ours.users > 1 and math.isfinite(bounds.range):
         limits = _Limits(pair, stated, level, bounds.one_reward(ours))
-        expected_at = functools.partial(limits.expected_half, estimator)
-        expected = expected_at()
-        sampling = whole = limits.of_ratios() if estimator == "snips" else limits.of_means(clipped=False)
-        if math.isfinite(clip):
-            unclipped_half = (whole.high - whole.low) / 2.0
-            outside = max(whole.low - value, value - whole.high, 0.0)
-            sampling = limits.of_ratios() if estimator == "snips" else limits.of_means(clipped=True)
-            parts = [clip_part(m, stated, level, bounds) for m in both]
-            low, high = max(sampling.low - parts[1], whole.low), min(sampling.high + parts[0], whole.high)
+        expected = functools.partial(limits.expected_half, estimator)
+        judged.update(expected_half=expected(), expected_half_at=expected)
+        sampling = whole = limits.of_ratios() if ratio else limits.of_means(clipped=False)
+        if math.isfinite(ours.clip):
+            judged["unclipped_half"] = (whole.high - whole.low) / 2.0
+            judged["value_outside"] = max(whole.low - value, value - whole.high, 0.0)
+            sampling = whole if ratio else limits.of_means(clipped=True)
+            above, below = (clip_part(m, stated, level, bounds) for m in both)
+            low, high = max(sampling.low - below, whole.low), min(sampling.high + above, whole.high)
             whole = whole if low > high else Interval(low, high, sampling.method)
             part = max(whole.high - sampling.high, sampling.low - whole.low, 0.0)
-    known = [support_of(m, stated, level) for m in both]
-    gaps = [k.entering * bounds.reach if k.entering > 0.0 else 0.0 for k in known]
     if same:
-        sampling, part, gaps = Interval(0.0, 0.0, "no interval: the same policy"), 0.0, [0.0, 0.0]
-        whole = sampling
-    lost = [k.entering * v if estimator == "snips" else 0.0 for k, v in zip(known, values, strict=True)]
-    most = bounds.reach
+        sampling = whole = Interval(0.0, 0.0, "no interval: the same policy")
+        part, gaps = 0.0, [0.0, 0.0]
+    lost = [k.entering * v if ratio else 0.0 for k, v in zip(known, values, strict=True)]
     low = min(max(whole.low - gaps[1] - lost[0], -most), most)
     high = max(min(whole.high + gaps[0] + lost[1], most), -most)
-    if outside == 0.0:  # a point whose bias is proved does not stretch the interval
+    if judged["value_outside"] == 0.0:  # a point whose bias is proved does not stretch the interval
         low, high = min(low, value), max(high, value)
     method = sampling.method + (" + clip part" if part > 0.0 else "") + (" + missing mass" if max(gaps) > 0.0 else "")
-    facts = diagnostics(ours) | {"sampling_low": sampling.low, "sampling_high": sampling.high}
-    facts |= {"clip_part": part, "gap_part": max(gaps), "reward_min": bounds.least, "reward_max": bounds.most}
+    facts = diagnostics(ours) | {
+        "sampling_low": sampling.low,
+        "sampling_high": sampling.high,
+        "clip_part": part,
+        "gap_part": max(gaps),
+        "reward_min": bounds.least,
+        "reward_max": bounds.most,
+    }
     facts |= {} if ours.reward_limit is None else {"reward_limit": ours.reward_limit}
     facts |= {"value_target": values[0] + bounds.least, "value_baseline": values[1] + bounds.least}
     facts["ess_baseline"] = theirs.ess
-    for which, each in zip(NAMES, known, strict=True):
+    for which, each in zip(("target", "baseline"), known, strict=True):
         facts[f"identified_share_{which}"] = min(each.mean, 1.0) if each.proved else 1.0 - (each.known or 0.0)
     facts["weight_max"] = max(largest_weight(m, stated) for m in both)
-    extra = {
-        "low": low,
-        "high": high,
+    shared: dict[str, Any] = {"low": low, "high": high, "range": most, "bounds_stated": stated.bounds}
+    judged |= shared | {
         "scale": ours.sum("r") / ours.rows - bounds.nothing(ours),
-        "expected_half": expected,
-        "expected_half_at": expected_at,
-        "value_outside": outside,
         "denied": max(m.denied for m in both),
-        "bounds_stated": stated.bounds,
-        "reward_base": bounds.least + (ours.sum("r") / ours.rows if estimator == "snips" else 0.0),
+        "reward_base": bounds.least + (ours.sum("r") / ours.rows if ratio else 0.0),
         "expected_ess": expected_ess(ours),
         "same": same,
-        "range": bounds.reach,
         "bias_part": part,
         "unseen_mass": max(max(k.entering, k.hidden) for k in known),
+        "share_clipped": max(m.clipped / m.rows for m in both),
+        "support": known[0],
     }
-    extra["share_clipped"] = max(m.clipped / m.rows for m in (ours, theirs))
-    extra["unclipped_half"] = unclipped_half
-    spread = spread_facts(ours, stated, theirs)
-    verdict = judge(facts | extra | spread | {"support": known[0]}, estimator)
-    other = judge(
-        diagnostics(theirs) | {"support": known[1], "support_seen": theirs.supported / theirs.rows}
-        | {"same": True, "range": bounds.reach, "low": low, "high": high, "denied": theirs.denied}
-        | {"expected_ess": expected_ess(theirs), "bounds_stated": stated.bounds},
-        estimator,
-    )  # fmt: skip
-    verdict = _joined(verdict, other)
+    verdict = judge(facts | judged | spread_facts(ours, stated, theirs), estimator)
+    other = (
+        diagnostics(theirs)
+        | shared
+        | {
+            "same": True,
+            "denied": theirs.denied,
+            "expected_ess": expected_ess(theirs),
+            "support": known[1],
+            "support_seen": theirs.supported / theirs.rows,
+        }
+    )
+    verdict = _joined(verdict, judge(other, estimator))
     return Estimate(value, low, high, level, method, ours.rows, min(ours.ess, theirs.ess), facts, verdict, estimator)
 
 
@@ -247,11 +248,6 @@ def _value(moments: Moments, estimator: str) -> float:
         return moments.sum("y") / moments.rows
     total = moments.sum("w")
     return moments.sum("x") / total if total > 0.0 else 0.0
-
-
-def _whole_range(bounds: Bounds, moments: Moments) -> Interval:
-    reason = "one user" if moments.users < 2 else "no range of rewards"
-    return Interval(-bounds.reach, bounds.reach, f"no interval: {reason}")
 
 
 @dataclass(frozen=True)

@@ -376,30 +376,24 @@ def with_refuters(
         shown: further columns.
     """
     shown = shown or Shown()
-    found = {name: _findings(log, name, shown) for name in targets if log.others[name].any()}
+    users = None if log.cluster is None else log.cluster.codes
+    found = {
+        name: refute(
+            log.reward, log.propensity, log.others[name], cluster=users, action=shown.action, context=shown.context,
+            time=shown.time, complete=shown.least is not None, propensity_min=shown.least,
+        )
+        for name in targets
+        if log.others[name].any()
+    }  # fmt: skip
     written = []
     for record in records:
-        of_it = found.get(target_of(record), [])
-        known = {each["code"] for each in record["findings"]}
-        new = [_joining(each) for each in of_it if each.severity >= CAUTION and each.code not in known]
-        record = with_findings(record, new)
+        of_it, known = found.get(target_of(record), []), {each["code"] for each in record["findings"]}
+        new = [each for each in of_it if each.severity >= CAUTION and each.code not in known]
+        record = with_findings(record, [e if e.code == PROVES else replace(e, severity=CAUTION) for e in new])
         if of_it and record["leads"] and "baseline" not in record:
             record |= {"refuters": [each.to_dict() for each in of_it]}
         written.append(record)
     return written
-
-
-def _findings(log: LogColumns, target: str, shown: Shown) -> list[Finding]:
-    users = None if log.cluster is None else log.cluster.codes
-    return refute(
-        log.reward, log.propensity, log.others[target], cluster=users, action=shown.action, context=shown.context,
-        time=shown.time, complete=shown.least is not None, propensity_min=shown.least,
-    )  # fmt: skip
-
-
-def _joining(finding: Finding) -> Finding:
-    """A refuter's finding as the verdict takes it."""
-    return finding if finding.code == PROVES else replace(finding, severity=CAUTION)
 
 
 def with_findings(record: Record, findings: Sequence[Finding]) -> Record:

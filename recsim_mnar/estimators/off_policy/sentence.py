@@ -104,40 +104,22 @@ def sentence_of(records: Sequence[Record]) -> Sentence:
     best = best_record(records)
     if best is None:
         first = candidates(records)[0]
-        missing = _uncovered(first, records)
-        text = identified(missing[0], Amounts.of(records))
-        return _finished(_Said(first, "not_covered", text, "do_not_use", EXPLORE))
-    return _finished(_Difference(best, records).said() if "baseline" in best else _of_value(best, records))
+        text = identified(_uncovered(first, records)[0], Amounts.of(records))
+        return _sentence(first, "not_covered", text, "do_not_use", EXPLORE)
+    if "baseline" in best:
+        return _of_difference(best, records)
+    return _unusable(best) or _of_value(best, records)
 
 
-@dataclass(frozen=True)
-class _Said:
-    """A sentence before it is put together; ``shares`` are the change and its interval over the baseline."""
-
-    record: Record
-    answer: str
-    text: str
-    sure: str
-    action: str
-    shares: tuple[float, float, float] | None = None
-
-
-def _finished(said: _Said) -> Sentence:
-    record = said.record
-    assumes = "" if said.answer in ("same_policy", "no_reward", "not_covered", "do_not_use") else f" This {ASSUMES}."
-    change, low, high = said.shares or (None, None, None)
-    return Sentence(
-        answer=said.answer,
-        policy=target_of(record),
-        baseline=record.get("baseline"),
-        change_percent=None if change is None else 100.0 * change,
-        low_percent=None if low is None else 100.0 * low,
-        high_percent=None if high is None else 100.0 * high,
-        level=_limits(record)["level"],
-        sure=said.sure,
-        action=said.action,
-        text=f"{said.text}{assumes} Next: {said.action}.",
-    )
+def _sentence(
+    record: Record, answer: str, text: str, sure: str, action: str, shares: tuple[float, ...] | None = None
+) -> Sentence:
+    """The sentence of a record; ``shares`` are the change and its interval over the baseline."""
+    assumes = "" if answer in ("same_policy", "no_reward", "not_covered", "do_not_use") else f" This {ASSUMES}."
+    change, low, high = (None, None, None) if shares is None else (100.0 * share for share in shares)
+    text = f"{text}{assumes} Next: {action}."
+    level, baseline = _limits(record)["level"], record.get("baseline")
+    return Sentence(answer, target_of(record), baseline, change, low, high, level, sure, action, text)
 
 
 def _uncovered(record: Record, records: Sequence[Record]) -> list[Record]:
@@ -189,7 +171,7 @@ def _who(record: Record) -> str:
     return name if chosen is None else f"{name}, the largest usable estimate of {chosen['policies']} policies,"
 
 
-def _unusable(record: Record, against: str = "") -> _Said | None:
+def _unusable(record: Record, against: str = "") -> Sentence | None:
     """Of an estimate that must not be used, None of another one."""
     sure = _sure(record)
     if sure != "do_not_use":
@@ -197,110 +179,81 @@ def _unusable(record: Record, against: str = "") -> _Said | None:
     action = _next(record, sure, "log more rows")
     if any(each["code"] == "no_reward" for each in _doubts(record, sure)):
         text = f"No reward is in the log, so it says nothing of what {target_of(record)} earns{against}."
-        return _Said(record, "no_reward", text, sure, action)
+        return _sentence(record, "no_reward", text, sure, action)
     text = f"Do not judge {target_of(record)}{against} by this log: {_because(record, sure)}."
-    return _Said(record, "do_not_use", text, sure, action)
+    return _sentence(record, "do_not_use", text, sure, action)
 
 
-def _of_value(record: Record, records: Sequence[Record]) -> _Said:
+def _of_value(record: Record, records: Sequence[Record]) -> Sentence:
     """Of a policy that is compared with none."""
-    unusable = _unusable(record)
-    if unusable is not None:
-        return unusable
     amounts, sure, limits = Amounts.of(records), _sure(record), _limits(record)
     span = amounts.span(limits["low"], limits["high"])
     earns = "earns" if sure == "trust" else "is estimated to earn"
     text = f"{_who(record)} {earns} {amounts.one(record['value'])} a decision ({_level(record)} {span}), {STATES}"
     text += "." if sure == "trust" else f", but: {_because(record, sure)}."
-    return _Said(record, "value", text, sure, _next(record, sure, "compare it with today's policy (--baseline today)"))
+    action = _next(record, sure, "compare it with today's policy (--baseline today)")
+    return _sentence(record, "value", text, sure, action)
 
 
-@dataclass(frozen=True)
-class _Difference:
+def _of_difference(record: Record, records: Sequence[Record]) -> Sentence:
     """Of a policy that is compared with another one."""
-
-    record: Record
-    records: Sequence[Record]
-
-    def said(self) -> _Said:
-        record = self.record
-        unusable = _unusable(record, f" against {self.other}")
-        if unusable is not None:
-            return unusable
-        if SAME in record["method"]:
-            text = f"{target_of(record)} and {self.other} are the same policy on every row of the log."
-            return _Said(record, "same_policy", text, _sure(record), "compare a policy that differs")
-        limits = _limits(record)
-        if limits["low"] > 0.0:
-            return self._told("better")
-        return self._told("worse") if limits["high"] < 0.0 else self._untold()
-
-    @property
-    def other(self) -> str:
-        return baseline_of(self.record)
-
-    def _told(self, answer: str) -> _Said:
-        """The interval excludes 0: "better" or "worse"."""
-        record, sure = self.record, _sure(self.record)
-        more, sign, trusted = {
-            "better": ("more", 1.0, "try it in an A/B test"),
-            "worse": ("less", -1.0, f"keep {self.other}"),
-        }[answer]
-        change, span = self._sizes(sign)
-        if sure == "trust":
-            text = f"{_who(record)} earns {change} {more} than {self.other} ({_level(record)} {span} {more})"
-            text += f", {STATES}{unless(record)}."
-        else:
-            answer = f"looks_{answer}"
-            text = f"{_who(record)} {answer.replace('_', ' ')} than {self.other}, by {change} ({_level(record)} {span})"
-            text += f", {STATES}{unless(record)}, but: {_because(record, sure)}."
-        return _Said(record, answer, text, sure, _next(record, sure, trusted), self.shares)
-
-    def _untold(self) -> _Said:
-        """The interval contains 0."""
-        record, sure = self.record, _sure(self.record)
-        less, more = self._ends()
-        text = (
-            f"The log cannot tell whether {_who(record)} earns more than {self.other}: from {less} less to {more} more "
-            f"({_level(record)}), {STATES}."
+    other, limits, sure = baseline_of(record), _limits(record), _sure(record)
+    unusable = _unusable(record, f" against {other}")
+    if unusable is not None:
+        return unusable
+    if SAME in record["method"]:
+        text = f"{target_of(record)} and {other} are the same policy on every row of the log."
+        return _sentence(record, "same_policy", text, sure, "compare a policy that differs")
+    shares, who, amounts = _shares(record, records), _who(record), Amounts.of(records)
+    if limits["low"] > 0.0 or limits["high"] < 0.0:
+        sign, answer, more, trusted = (
+            (1.0, "better", "more", "try it in an A/B test")
+            if limits["low"] > 0.0
+            else (-1.0, "worse", "less", f"keep {other}")
         )
-        action = _next(record, sure, "log more rows (`recsim-mnar plan estimate` says how many)")
-        return _Said(record, "cannot_tell", text, sure, action, self.shares)
+        change, span = _sizes(record, sign, shares, amounts)
+        where = f"{STATES}{unless(record)}"
+        text = f"{who} earns {change} {more} than {other} ({_level(record)} {span} {more}), {where}."
+        if sure != "trust":
+            answer = f"looks_{answer}"
+            text = f"{who} {answer.replace('_', ' ')} than {other}, by {change} ({_level(record)} {span})"
+            text += f", {where}, but: {_because(record, sure)}."
+        return _sentence(record, answer, text, sure, _next(record, sure, trusted), shares)
+    ends = (max(-limits["low"], 0.0), max(limits["high"], 0.0))
+    if shares is None:
+        less, more = (amounts.change(end).removeprefix("+") for end in ends)
+    else:
+        less, more = (f"{per_cent(max(end, 0.0))} %" for end in (-shares[1], shares[2]))
+    text = f"The log cannot tell whether {who} earns more than {other}: from {less} less to {more} more "
+    text += f"({_level(record)}), {STATES}."
+    action = _next(record, sure, "log more rows (`recsim-mnar plan estimate` says how many)")
+    return _sentence(record, "cannot_tell", text, sure, action, shares)
 
-    @property
-    def shares(self) -> tuple[float, float, float] | None:
-        """The change and its interval as shares of the baseline's value; None where that is not above 0.
 
-        Today's value is the mean reward of the log, and is taken as exact. For rewards of 0 and 1 and independent rows
-        that makes the interval no narrower than it must be: Cov(D, B) = D / n and Var(B) = B / n to first order, so
-        the ratio R = D / B has variance (Var(D) - B R^2 / n) / B^2. Of another baseline the worse end of its interval
-        counts.
-        """
-        limits, base = _limits(self.record), self.record["diagnostics"].get("value_baseline", 0.0)
-        least, most = base, base
-        if not self.record["today"]:
-            of_it = [r for r in self.records if r["leads"] and r["policy"] == self.record["baseline"]]
-            least, most = of_it[0]["low"], of_it[0]["high"]
-        low, high = limits["low"], limits["high"]
-        if not (0.0 < least <= base <= most < math.inf and math.isfinite(low) and math.isfinite(high)):
-            return None
-        ends = low / (most if low > 0.0 else least), high / (least if high > 0.0 else most)
-        return self.record["value"] / base, *ends
+def _shares(record: Record, records: Sequence[Record]) -> tuple[float, float, float] | None:
+    """The change and its interval as shares of the baseline's value; None where that is not above 0.
 
-    def _sizes(self, sign: float) -> tuple[str, str]:
-        """The change and its interval, without their sign."""
-        if self.shares is not None:
-            change, *shares = (sign * each for each in self.shares)
-            return f"{per_cent(change)} %", f"{per_cent(min(shares))} to {per_cent(max(shares))} %"
-        limits, amounts = _limits(self.record), Amounts.of(self.records)
-        ends = [sign * limits["low"], sign * limits["high"]]
-        size = amounts.change(sign * self.record["value"]).removeprefix("+")
-        return size, amounts.span(min(ends), max(ends), " points")
+    Today's value is the mean reward of the log, and is taken as exact. For rewards of 0 and 1 and independent rows
+    that makes the interval no narrower than it must be: Cov(D, B) = D / n and Var(B) = B / n to first order, so
+    the ratio R = D / B has variance (Var(D) - B R^2 / n) / B^2. Of another baseline the worse end of its interval
+    counts.
+    """
+    limits, base = _limits(record), record["diagnostics"].get("value_baseline", 0.0)
+    least = most = base
+    if not record["today"]:
+        of_it = next(r for r in records if r["leads"] and r["policy"] == record["baseline"])
+        least, most = of_it["low"], of_it["high"]
+    low, high = limits["low"], limits["high"]
+    if not (0.0 < least <= base <= most < math.inf and math.isfinite(low) and math.isfinite(high)):
+        return None
+    return record["value"] / base, low / (most if low > 0.0 else least), high / (least if high > 0.0 else most)
 
-    def _ends(self) -> tuple[str, str]:
-        """How much less and how much more it may earn."""
-        if self.shares is not None:
-            return f"{per_cent(max(-self.shares[1], 0.0))} %", f"{per_cent(max(self.shares[2], 0.0))} %"
-        limits, amounts = _limits(self.record), Amounts.of(self.records)
-        less, more = max(-limits["low"], 0.0), max(limits["high"], 0.0)
-        return amounts.change(less).removeprefix("+"), amounts.change(more).removeprefix("+")
+
+def _sizes(record: Record, sign: float, shares: tuple[float, ...] | None, amounts: Amounts) -> tuple[str, str]:
+    """The change and its interval, without their sign."""
+    if shares is not None:
+        change, *ends = (sign * each for each in shares)
+        return f"{per_cent(change)} %", f"{per_cent(min(ends))} to {per_cent(max(ends))} %"
+    ends = [sign * _limits(record)[end] for end in ("low", "high")]
+    size = amounts.change(sign * record["value"]).removeprefix("+")
+    return size, amounts.span(min(ends), max(ends), " points")
