@@ -101,7 +101,7 @@ def _decisions(name: str, preset: str | None, params: dict[str, Any]) -> None:
 
 def _occasions(world: Any) -> None:
     """What the truth of a comparison rests on, in the worlds that foresee occasions."""
-    from recsim_mnar.kernels import _products_kernel
+    from recsim_mnar.kernels import _vectors_kernel
 
     lanes = world.open_occasions(8, views=True)
     if lanes is None:
@@ -110,7 +110,7 @@ def _occasions(world: Any) -> None:
     lanes.begin(which, 0, which)
     lanes.reward_means(which, np.zeros(8, np.int32))
     lanes.answer(which, np.zeros(8, np.bool_))
-    _products_kernel.gram(np.zeros((1, 8)), np.zeros((1, 1, 8)), np.zeros((1, 1)))
+    _vectors_kernel.gram(np.zeros((1, 8)), np.zeros((1, 1, 8)), np.zeros((1, 1)))
 
 
 def _slates() -> None:

@@ -7,13 +7,14 @@ from recsim_mnar.models.bandit import (
     _DOUBT,
     _RIDGE,
     _SPREAD_OF_NOISE,
+    Contexts,
+    JointObjective,
     RewardMoments,
     Ridge,
     ViewMap,
     _leading,
     check_log,
 )
-from recsim_mnar.models.bandit_refine import Contexts, JointObjective
 from recsim_mnar.policies import registry
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.kernels._products_kernel import products
+from recsim_mnar.kernels._vectors_kernel import products
 from recsim_mnar.kernels.jit import kernel
 
 _TILE = 256

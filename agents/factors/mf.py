@@ -19,15 +19,7 @@ from numpy.typing import NDArray
 from recsim_mnar.agents.state.acting import GreedyPolicy, MappedViews
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
-from recsim_mnar.models.factorization import (
-    Contexts,
-    JointObjective,
-    RewardMoments,
-    Ridge,
-    Solution,
-    ViewMap,
-    check_log,
-)
+from recsim_mnar.models.bandit import Contexts, JointObjective, RewardMoments, Ridge, Solution, ViewMap, check_log
 from recsim_mnar.policies.base import Learner, Policy
 
 if TYPE_CHECKING:

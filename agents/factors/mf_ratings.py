@@ -15,16 +15,10 @@ from recsim_mnar.agents.state.acting import GreedyPolicy, checked_items
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.ratings import check_propensities
 from recsim_mnar.kernels.checks import flag, whole_number
+from recsim_mnar.kernels.lbfgs import NotConverged
 from recsim_mnar.log import schema
-from recsim_mnar.models.factorization import (
-    FactorizationConfig,
-    Factors,
-    NotConverged,
-    Ratings,
-    factorise,
-    fold_in,
-    split_folds,
-)
+from recsim_mnar.log.ratings import Ratings, split_folds
+from recsim_mnar.models.factorization import FactorizationConfig, Factors, factorise, fold_in
 from recsim_mnar.policies.base import Ints, Learner, Policy
 
 if TYPE_CHECKING:
@@ -64,7 +58,6 @@ def cross_validate(
     score: str = "loss",
     n_folds: int = 4,
     seed: int = 0,
-    solver: str = "lbfgs",
     max_iterations: int = 3000,
     value_tolerance: float = 1e-5,
 ) -> CrossValidation:
@@ -85,7 +78,6 @@ def cross_validate(
         score: ``loss`` or ``dcg``.
         n_folds: k.
         seed: of folds and starts.
-        solver: see :func:`recsim_mnar.models.factorization.factorise`.
         max_iterations: of a fit.
         value_tolerance: of a fit.
 
@@ -106,7 +98,7 @@ def cross_validate(
         weights = 1.0 / (p[inside] * ((n_folds - 1) / n_folds))
         for j, form in enumerate(forms):
             fit = factorise(
-                train, weights, form, seed=seed, solver=solver, max_iterations=max_iterations,
+                train, weights, form, seed=seed, max_iterations=max_iterations,
                 value_tolerance=value_tolerance, warn=False,
             )  # fmt: skip
             failed += not fit.converged

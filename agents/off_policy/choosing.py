@@ -25,7 +25,7 @@ from recsim_mnar.estimators.off_policy.value import estimate_value
 from recsim_mnar.estimators.verdict import Estimate
 from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.log.rows import user_begins
-from recsim_mnar.models.factorization import Contexts, check_log
+from recsim_mnar.models.bandit import Contexts, check_log
 from recsim_mnar.policies.base import Learner
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from recsim_mnar import rng
 from recsim_mnar.agents.off_policy.policy import HistorySoftmax
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
-from recsim_mnar.models.factorization import Contexts, ViewMap, check_log
+from recsim_mnar.models.bandit import Contexts, ViewMap, check_log
 from recsim_mnar.policies.base import Learner
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.slates import scaled
+from recsim_mnar.kernels.elementary import scaled
 from recsim_mnar.rng import Stream, derive_seed
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld, rank_weights
 

@@ -25,9 +25,9 @@ from bounds import doubly_robust
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.ratings import check_propensities, clip_propensities, loss
-from recsim_mnar.kernels.lbfgs import minimise
+from recsim_mnar.kernels.lbfgs import NotConverged, minimise
 from recsim_mnar.log.ratings import Floats, Ratings
-from recsim_mnar.models.factorization import FactorizationConfig, Factors, NotConverged, factorise
+from recsim_mnar.models.factorization import FactorizationConfig, Factors, factorise
 
 
 @dataclass(frozen=True)

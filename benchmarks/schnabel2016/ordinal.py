@@ -34,7 +34,7 @@ from posterior import Floats, Posterior
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
-from recsim_mnar.models.factorization import Ratings
+from recsim_mnar.log.ratings import Ratings
 
 
 @dataclass(frozen=True)

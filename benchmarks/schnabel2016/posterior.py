@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.models.factorization import Ratings
+from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.rng import Stream
 
 Floats = NDArray[np.float64]

@@ -31,7 +31,9 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.ratings import check_propensities
-from recsim_mnar.models.factorization import LOSSES, NotConverged, Ratings
+from recsim_mnar.kernels.lbfgs import NotConverged
+from recsim_mnar.log.ratings import Ratings
+from recsim_mnar.models.factorization import LOSSES
 
 Floats = NDArray[np.float64]
 

@@ -24,7 +24,9 @@ from fits import FitCount
 from ordinal import HL
 from product_kernel import ProductKernelConfig, Sides, fit_side
 
-from recsim_mnar.models.factorization import FactorizationConfig, NotConverged, Ratings, factorise, split_folds
+from recsim_mnar.kernels.lbfgs import NotConverged
+from recsim_mnar.log.ratings import Ratings, split_folds
+from recsim_mnar.models.factorization import FactorizationConfig, factorise
 
 Candidate = dict[str, Any]
 STARS = (1.0, 5.0)

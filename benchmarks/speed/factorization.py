@@ -22,7 +22,8 @@ import numpy as np
 from table import Row, peer
 
 from recsim_mnar.kernels.lbfgs import minimise
-from recsim_mnar.models.factorization import FactorizationConfig, Objective, Ratings, _alternate
+from recsim_mnar.log.ratings import Ratings
+from recsim_mnar.models.factorization import FactorizationConfig, Factors, Objective
 
 SIZES = {"ML-100K": (943, 1682, 100_000), "Yahoo R3": (15_400, 1000, 311_704)}
 RANK = 20
@@ -81,6 +82,27 @@ def scipy_fit(o: Objective, x: np.ndarray, target: float, pairs: int, scale: np.
     raise RuntimeError("scipy's L-BFGS-B stopped above the loss aimed at")
 
 
+def alternate(o: Objective, x: np.ndarray, sweeps: int, ended: Callable[[np.ndarray], bool]) -> tuple[np.ndarray, int]:
+    """Exact alternating least squares until ``ended`` says so: the vector, and how many sweeps it took."""
+    from recsim_mnar.models import _factorization_kernel as k
+
+    form, start = o.form, o.factors(x)
+    v, w, a, b, c = start.v, start.w, start.a, start.b, start.c
+    by_user, by_item = np.arange(len(o.values)), np.argsort(o.items, kind="stable")
+    item_starts = np.concatenate([[0], np.cumsum(np.bincount(o.items, minlength=o.n_items))])
+    work, out = np.empty((form.rank + 3, form.rank + 1)), np.empty(len(o.values))
+    r, s, penalties = o.values, o.weights, (form.penalty, form.penalty)
+    for sweep in range(1, sweeps + 1):
+        k.solve_rows(o.starts, o.items, r, s, by_user, c, w, b, *penalties, v, a, work)
+        k.solve_rows(item_starts, o.users, r, s, by_item, c, v, a, *penalties, w, b, work)
+        k.predict(o.users, o.items, v, w, a, b, 0.0, out)
+        c = -float((s * (out - r)).sum() / s.sum())
+        x = o.vector(Factors(v, w, a, b, c))
+        if ended(x):
+            return x, sweep
+    return x, sweeps
+
+
 def own_fits(o: Objective, x: np.ndarray, target: float, turns: int) -> dict[str, tuple[float, int]]:
     """Seconds and evaluations (sweeps) of our solvers until the loss is reached."""
     spare = np.empty(o.size)
@@ -90,10 +112,10 @@ def own_fits(o: Objective, x: np.ndarray, target: float, turns: int) -> dict[str
         ),
         turns,
     )
-    als, fit = timed(lambda: _alternate(o, x, 500, 0.0, warn=False, watch=lambda y: o(y, spare) <= target), turns)
-    if max(found.value, o(o.vector(fit.factors), spare)) > target:
+    als, (best, sweeps) = timed(lambda: alternate(o, x, 500, lambda y: o(y, spare) <= target), turns)
+    if max(found.value, o(best, spare)) > target:
         raise RuntimeError("a solver stopped above the loss aimed at")
-    return {"own L-BFGS": (lbfgs, found.evaluations), "own ALS": (als, fit.iterations)}
+    return {"own L-BFGS": (lbfgs, found.evaluations), "own ALS": (als, sweeps)}
 
 
 def weighted(data: Ratings, turns: int) -> tuple[float, dict[str, tuple[float, int]]]:

@@ -95,7 +95,8 @@ def svd(quick: bool) -> Curve:
 
 def factorization(quick: bool) -> Curve:
     from recsim_mnar.kernels.lbfgs import minimise
-    from recsim_mnar.models.factorization import FactorizationConfig, Objective, Ratings
+    from recsim_mnar.log.ratings import Ratings
+    from recsim_mnar.models.factorization import FactorizationConfig, Objective
 
     def fit(n: int) -> Callable[[], Any]:
         c = interactions_of(n)

@@ -84,7 +84,7 @@ def minimise(
     Warns:
         NotConverged: the limit of iterations was reached, or no step lowered the value, with a large gradient.
     """
-    from recsim_mnar.kernels import _lbfgs_kernel as k
+    from recsim_mnar.kernels import _vectors_kernel as k
 
     x = np.array(start, dtype=np.float64)
     n = x.size
@@ -146,7 +146,7 @@ def _search(
     Returns:
         the step (None where none lowers the value) and the number of evaluations.
     """
-    from recsim_mnar.kernels import _lbfgs_kernel as k
+    from recsim_mnar.kernels import _vectors_kernel as k
 
     made = 0
 

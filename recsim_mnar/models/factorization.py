@@ -11,8 +11,6 @@ the result**: it stands beside a mean over the whole matrix, not beside a sum ov
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,34 +20,12 @@ from numpy.typing import NDArray
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
-from recsim_mnar.kernels.lbfgs import Minimum, NotConverged, minimise
-from recsim_mnar.log.ratings import Ratings, split_folds
-from recsim_mnar.models.bandit import RewardMoments, Ridge, Solution, ViewMap, check_log
-from recsim_mnar.models.bandit_refine import Contexts, JointObjective
-
-__all__ = [
-    "Contexts",
-    "FactorizationConfig",
-    "Factors",
-    "Fit",
-    "JointObjective",
-    "NotConverged",
-    "Objective",
-    "Ratings",
-    "RewardMoments",
-    "Ridge",
-    "Solution",
-    "ViewMap",
-    "check_log",
-    "factorise",
-    "fold_in",
-    "split_folds",
-]
+from recsim_mnar.kernels.lbfgs import Minimum, minimise
+from recsim_mnar.log.ratings import Ratings
 
 Floats = NDArray[np.float64]
 LOSSES = ("mse", "mae")
 BIASES = ("regularised", "free", "none")
-SOLVERS = ("lbfgs", "als")
 
 
 @dataclass(frozen=True)
@@ -116,7 +92,7 @@ class Fit:
     Attributes:
         factors: the model.
         value: of the objective.
-        gradient: its largest absolute gradient entry (NaN for ALS).
+        gradient: its largest absolute gradient entry.
         iterations: of the solver.
         converged: whether it stopped because there was nothing left to gain.
     """
@@ -178,13 +154,13 @@ class Objective:
 
     def __call__(self, x: Floats, gradient: Floats) -> float:
         """Value at ``x``; ``gradient`` is filled."""
-        from recsim_mnar.kernels import _lbfgs_kernel
+        from recsim_mnar.kernels import _vectors_kernel
         from recsim_mnar.models import _factorization_kernel as k
 
         form, e = self.form, self._edges
         gradient[e[1] :] = 0.0
         penalised = e[3] if form.biases == "regularised" else e[1]
-        value = _lbfgs_kernel.penalise(x[:penalised], form.penalty, gradient[:penalised])
+        value = _vectors_kernel.penalise(x[:penalised], form.penalty, gradient[:penalised])
         v, w, a, b = self.parts(x)
         gv, gw, ga, gb = self.parts(gradient)
         total = gradient[e[3] :]
@@ -256,7 +232,6 @@ def factorise(
     form: FactorizationConfig,
     *,
     seed: int = 0,
-    solver: str = "lbfgs",
     start: Factors | None = None,
     max_iterations: int = 500,
     value_tolerance: float = 1e-7,
@@ -270,27 +245,21 @@ def factorise(
         weights: (n,) weights, e.g. 1 / P; None for the unweighted mean.
         form: what is fitted.
         seed: of the start.
-        solver: ``lbfgs`` (the paper's) or ``als`` (squared loss only; slow to finish where the penalty is small).
         start: where to begin instead of random factors.
-        max_iterations: after which the solver gives up.
-        value_tolerance: stop where an iteration (a sweep of ALS) gains at most this share of the value.
-        gradient_tolerance: stop L-BFGS where no entry of the gradient is larger than this share of the first value.
+        max_iterations: after which L-BFGS gives up.
+        value_tolerance: stop where an iteration gains at most this share of the value.
+        gradient_tolerance: stop where no entry of the gradient is larger than this share of the first value.
         warn: say so where it gives up.
 
     Raises:
-        UserError: no ratings, weights that are negative or not finite, a seed that is none, an unknown solver, or one
-            that cannot minimise this loss.
+        UserError: no ratings, weights that are negative or not finite, or a seed that is none.
 
     Warns:
         NotConverged: naming iterations and gradient.
     """
-    if solver not in SOLVERS:
-        raise UserError(f"solver must be one of {', '.join(SOLVERS)}, got {solver!r}")
     seed = rng.check_seed(seed)
     objective = Objective(ratings, weights, form)
     x = objective.vector(start) if start is not None else objective.start(seed)
-    if solver == "als":
-        return _alternate(objective, x, max_iterations, value_tolerance, warn=warn)
     found: Minimum = minimise(
         objective,
         x,
@@ -301,62 +270,6 @@ def factorise(
         warn=warn,
     )
     return Fit(objective.factors(found.x), found.value, found.gradient, found.iterations, found.converged)
-
-
-def _alternate(
-    objective: Objective,
-    x: Floats,
-    max_sweeps: int,
-    tolerance: float,
-    *,
-    warn: bool,
-    watch: Callable[[Floats], bool] = lambda x: False,
-) -> Fit:
-    """Exact alternating least squares; ``watch`` may end it after a sweep."""
-    from recsim_mnar.models import _factorization_kernel as k
-
-    form = objective.form
-    if form.loss != "mse":
-        raise UserError("als minimises the squared loss only: use solver='lbfgs' for mae")
-    if form.biases == "none":
-        raise UserError("als fits offsets together with factors: use solver='lbfgs' for biases='none'")
-    d = form.rank
-    bias_penalty = form.penalty if form.biases == "regularised" else 0.0
-    start = objective.factors(x)
-    v, w, a, b, c = start.v, start.w, start.a, start.b, start.c
-    by_user = np.arange(len(objective.values))
-    by_item = np.argsort(objective.items, kind="stable")
-    item_starts = np.concatenate([[0], np.cumsum(np.bincount(objective.items, minlength=objective.n_items))])
-    work = np.empty((d + 3, d + 1))
-    r, s = objective.values, objective.weights
-    total = s.sum()
-    value, converged, sweep = math.inf, False, 0
-    out = np.empty(len(r))
-    while sweep < max_sweeps and not converged:
-        sweep += 1
-        k.solve_rows(objective.starts, objective.items, r, s, by_user, c, w, b, form.penalty, bias_penalty, v, a, work)
-        k.solve_rows(item_starts, objective.users, r, s, by_item, c, v, a, form.penalty, bias_penalty, w, b, work)
-        k.predict(objective.users, objective.items, v, w, a, b, 0.0, out)
-        out -= r
-        c = -float((s * out).sum() / total)
-        out += c
-        now = float((s * out * out).sum() + form.penalty * ((v * v).sum() + (w * w).sum()))
-        now += bias_penalty * float((a * a).sum() + (b * b).sum())
-        converged = value - now <= tolerance * abs(now)
-        value = now
-        x = objective.vector(Factors(v, w, a, b, c))
-        if watch(x):
-            break
-    if warn and not converged:
-        gradient = np.empty_like(x)
-        objective(x, gradient)
-        warnings.warn(
-            f"ALS did not converge: {sweep} sweeps, largest gradient entry {np.abs(gradient).max():.3g}; "
-            "raise max_iterations or the penalty",
-            NotConverged,
-            stacklevel=3,
-        )
-    return Fit(objective.factors(x), value, math.nan, sweep, converged)
 
 
 def fold_in(

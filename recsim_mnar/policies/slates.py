@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels import slates
+from recsim_mnar.kernels import elementary as slates
 from recsim_mnar.policies.door import as_policy, learning_of, refuse_common_learning
 from recsim_mnar.policies.softening import Softened
 from recsim_mnar.rng import Stream, policy_uniforms

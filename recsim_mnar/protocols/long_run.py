@@ -119,7 +119,7 @@ def without_controls(values: Floats, controls: Floats) -> tuple[Floats, int]:
 
     Returns (n,), and how many controls are in use: none where there are fewer than ten values for each.
     """
-    from recsim_mnar.kernels import _products_kernel
+    from recsim_mnar.kernels import _vectors_kernel
 
     # A row at a time, which stays in the cache: all of them together are as large as the lives that they come from.
     sizes = [math.sqrt(float(np.mean(control * control))) for control in controls]
@@ -132,7 +132,7 @@ def without_controls(values: Floats, controls: Floats) -> tuple[Floats, int]:
         row -= row.mean()
     np.subtract(values, values.mean(), out=rows[-1])
     gram = np.empty((len(rows), len(rows)))
-    _products_kernel.gram(rows, np.zeros((*gram.shape, 8)), gram)
+    _vectors_kernel.gram(rows, np.zeros((*gram.shape, 8)), gram)
     weights = np.linalg.lstsq(gram[:-1, :-1], gram[:-1, -1], rcond=1e-10)[0]
     left = values.copy()
     for weight, (control, size) in zip(weights, used, strict=True):

@@ -240,11 +240,11 @@ def simulate_shard(
 
 def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:
     """Rows whose users are mixed, each user's in order, brought to (user, step) order."""
-    from recsim_mnar.kernels import _sorting_kernel
+    from recsim_mnar.kernels import _vectors_kernel
 
     index = np.empty(len(columns["user"]), np.int64)
     place = np.zeros(n_users + 1, np.int64)
-    _sorting_kernel.by_user(columns["user"], first_user, place, index)
+    _vectors_kernel.by_user(columns["user"], first_user, place, index)
     return {name: values[index] for name, values in columns.items()}
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels import slates as ranked
+from recsim_mnar.kernels import elementary as ranked
 from recsim_mnar.log.rows import consecutive
 from recsim_mnar.rng import Stream
 from recsim_mnar.worlds.base import ExposureWorld

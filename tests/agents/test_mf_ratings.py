@@ -16,7 +16,8 @@ from recsim_mnar.agents.factors.mf_ratings import (
 )
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.models.factorization import FactorizationConfig, Factors, Ratings, factorise, fold_in
+from recsim_mnar.log.ratings import Ratings
+from recsim_mnar.models.factorization import FactorizationConfig, Factors, factorise, fold_in
 from recsim_mnar.policies import observe_events, registry
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.replays.truth import value_on_log

@@ -21,7 +21,7 @@ from recsim_mnar.agents.off_policy.learners import (
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.value import estimate_value
 from recsim_mnar.log import Log
-from recsim_mnar.models.factorization import Contexts
+from recsim_mnar.models.bandit import Contexts
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.storage import Stored
 from recsim_mnar.replays.probabilities import replay

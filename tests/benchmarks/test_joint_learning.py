@@ -3,7 +3,9 @@ import pytest
 from study_modules import study_module
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.models.factorization import FactorizationConfig, Factors, NotConverged, Ratings, factorise
+from recsim_mnar.kernels.lbfgs import NotConverged
+from recsim_mnar.log.ratings import Ratings
+from recsim_mnar.models.factorization import FactorizationConfig, Factors, factorise
 from twins import joint_learning as twin
 
 joint = study_module("schnabel2016", "joint_learning")

@@ -8,7 +8,7 @@ from scipy.stats import norm
 from study_modules import study_module
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.models.factorization import Ratings
+from recsim_mnar.log.ratings import Ratings
 from twins import ordinal as twin
 
 kernel, updates = (study_module("schnabel2016", name) for name in ("_ordinal_kernel", "posterior"))

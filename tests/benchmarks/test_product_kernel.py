@@ -5,7 +5,7 @@ import pytest
 from study_modules import study_module
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.models.factorization import Ratings
+from recsim_mnar.log.ratings import Ratings
 from twins import joint_learning as twin
 
 product_kernel = study_module("schnabel2016", "product_kernel")

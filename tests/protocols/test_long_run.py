@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from recsim_mnar.kernels import _products_kernel
+from recsim_mnar.kernels import _vectors_kernel
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols import long_run as module
@@ -189,5 +189,5 @@ def test_products_of_rows_twin(n):
     for column in rows[:, whole:].T:
         expected = expected + column[:, None] * column[None]
     found = np.full((4, 4), np.nan)
-    _products_kernel.gram(rows, np.zeros((4, 4, 8)), found)
+    _vectors_kernel.gram(rows, np.zeros((4, 4, 8)), found)
     np.testing.assert_array_equal(found, expected)

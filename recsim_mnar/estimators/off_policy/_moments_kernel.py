@@ -1,9 +1,9 @@
 # mypy: ignore-errors
 """One pass over (target, propensity, reward): the sums behind IPS, clipped IPS and SNIPS and their variances.
 
-``SUMS`` are sums over rows and ``POWERS`` sums over users of products of that user's sums; both are held as pairs
-(high, low) whose exact sum is the value, so that shards merge to the same bits. Names: w = target / propensity,
-x = w r, c = min(w, clip), y = c r, l = rows of the user.
+``sums`` are over rows and ``powers`` over users, of products of that user's sums, in the order of the names in
+``moments``; both are held as pairs (high, low) whose exact sum is the value, so that shards merge to the same bits.
+Names: w = target / propensity, x = w r, c = min(w, clip), y = c r, l = rows of the user.
 
 For the difference of two policies, with weights w and b, sums over users of all products of up to four of a user's
 
@@ -18,26 +18,12 @@ import numpy as np
 from recsim_mnar.kernels._rng_kernel import bits_from_double, double_from_bits
 from recsim_mnar.kernels.jit import inlined, kernel, summing
 
-SUMS = ("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "wc", "xy", "r", "rr")
-POWERS = (
-    *("ww", "xx", "wx", "cc", "yy", "wc", "xy", "lw", "lx", "lc", "ly", "ll"),
-    *("xxxx", "lxxx", "llxx", "lllx", "yyyy", "lyyy", "llyy", "llly", "llll"),
-    *("wxxx", "wwxx", "wwwx", "wwww"),
-    *("xxx", "lxx", "llx", "yyy", "lyy", "lly", "lll", "wxx", "wwx", "www"),
-)
-COUNTS = ("rows", "users", "rewarded", "supported", "clipped", "rewarded_users")
-EXTREMES = (
-    *("propensity_min", "highest", "reward_min", "reward_max", "weight_max", "x_max"),
-    *("user_rows_max", "user_excess_max"),
-)
-"""``highest`` is the largest propensity or target, NaN where one is NaN or has its sign set; the last two are of
-users."""
 CHUNK = 16384
 """Rows a chunk: shards cut at multiples of it merge to the same bits as the whole."""
 N_TOP = 8
 """Number of largest weights that are kept."""
-N_SUMS = len(SUMS)
-N_SCRATCH = N_SUMS + len(POWERS)
+N_SUMS, N_POWERS = 13, 35
+N_SCRATCH = N_SUMS + N_POWERS
 
 _REWARDED = N_SUMS
 _SUPPORTED = N_SUMS + 1
@@ -114,29 +100,17 @@ def _chunk_sums(target, propensity, reward, clip, out):
         r_high = max(r_high, r_bits)
         w_high = max(w_high, w_bits)
         x_high = max(x_high, x_bits)
-    out[0] = w0
-    out[1] = w1
-    out[2] = x0
-    out[3] = x1
-    out[4] = wx
-    out[5] = c0
-    out[6] = c1
-    out[7] = y0
-    out[8] = y1
-    out[9] = wc
-    out[10] = xy
-    out[11] = r0
-    out[12] = r1
-    out[13] = np.float64(counts & _COUNT)
-    out[14] = np.float64((counts >> _DIGITS) & _COUNT)
-    out[15] = np.float64(counts >> (2 * _DIGITS))
-    out[16] = double_from_bits(p_low)
+    out[:N_SUMS] = (w0, w1, x0, x1, wx, c0, c1, y0, y1, wc, xy, r0, r1)
+    out[_REWARDED] = np.float64(counts & _COUNT)
+    out[_SUPPORTED] = np.float64((counts >> _DIGITS) & _COUNT)
+    out[_CLIPPED] = np.float64(counts >> (2 * _DIGITS))
+    out[_EXTREMES] = double_from_bits(p_low)
     # A set sign hides what else is too large: neither it nor a NaN is a probability.
-    out[17] = double_from_bits(np.int64(highest)) if np.int64(highest) >= 0 else np.nan
-    out[18] = double_from_bits(r_low)
-    out[19] = double_from_bits(r_high)
-    out[20] = double_from_bits(w_high)
-    out[21] = double_from_bits(x_high)
+    out[_EXTREMES + 1] = double_from_bits(np.int64(highest)) if np.int64(highest) >= 0 else np.nan
+    out[_EXTREMES + 2] = double_from_bits(r_low)
+    out[_EXTREMES + 3] = double_from_bits(r_high)
+    out[_EXTREMES + 4] = double_from_bits(w_high)
+    out[_EXTREMES + 5] = double_from_bits(x_high)
 
 
 @kernel
@@ -217,9 +191,10 @@ def gather(target, propensity, reward, clip, sums, counts, extremes, top, maxima
         propensity: (n,) the logging policy's.
         reward: (n,) rewards.
         clip: weights are cut there; inf for no clipping.
-        sums: (2, 13) high and low parts, in the order of ``SUMS``.
-        counts: (6,) int64, in the order of ``COUNTS``.
-        extremes: (8,) in the order of ``EXTREMES``.
+        sums: (2, 13) high and low parts, in the order of the names.
+        counts: (6,) int64: rows, users, rewarded, supported, clipped, rewarded users.
+        extremes: (8,) least propensity, largest propensity or target (NaN where one is NaN or signed), least and
+            largest reward, largest weight and w r; of users the most rows, and weights beyond their rows.
         top: (8,) largest weights, downwards.
         maxima: (chunks,) largest weight of each chunk, written.
         out: (48,) scratch.
@@ -241,7 +216,7 @@ def gather(target, propensity, reward, clip, sums, counts, extremes, top, maxima
 
 @kernel
 def _close_user(own, rows, sums, powers, products):
-    """Add a finished user's sums ``own`` (in the order of ``SUMS``) to the moments."""
+    """Add a finished user's sums ``own`` (in the order of the names) to the moments."""
     add_exactly(sums[0], sums[1], own)
     w = own[0]
     x = own[2]
@@ -327,19 +302,7 @@ def gather_by_user(target, propensity, reward, user, clip, sums, powers, counts,
             r1 += r * r
             used += abs(r)
             if i + 1 == n or user[i + 1] != user[i]:
-                own[0] = w0
-                own[1] = w1
-                own[2] = x0
-                own[3] = x1
-                own[4] = wx
-                own[5] = c0
-                own[6] = c1
-                own[7] = y0
-                own[8] = y1
-                own[9] = wc
-                own[10] = xy
-                own[11] = r0
-                own[12] = r1
+                own[:] = (w0, w1, x0, x1, wx, c0, c1, y0, y1, wc, xy, r0, r1)
                 _close_user(own, rows, sums, powers, products)
                 extremes[6] = max(extremes[6], rows)
                 extremes[7] = max(extremes[7], w0 - rows)
@@ -367,10 +330,6 @@ def gather_missing(missing, user, by_user, pairs, out):
             out[2] = own * rows
             add_exactly(pairs[0], pairs[1], out[:3])
             own = rows = 0.0
-
-
-EXCESSES = ("gain", "loss", "cut_gain", "cut_loss")
-"""Most by which a user's weights of gains or losses sum to more than the user has rows."""
 
 
 @inlined
@@ -424,7 +383,7 @@ def gather_pair(target, baseline, propensity, reward, clip, plain, cut, ratio, e
         plain: (2, 9) sums of products of up to two.
         cut: (2, 9) likewise.
         ratio: (2, 14) likewise.
-        excesses: (4,) in the order of ``EXCESSES``.
+        excesses: (4,) most by which a user's gains, losses, and those of cut weights, sum to more than its rows.
         out: (73,) scratch.
     """
     n = reward.size

@@ -175,10 +175,13 @@ def estimate_difference(pair: PairMoments, estimator: str, *, level: float, stat
     known = [support_of(m, stated, level) for m in both]
     gaps = [k.entering * most if k.entering > 0.0 else 0.0 for k in known]
     sampling = whole = Interval(-most, most, f"no interval: {'one user' if ours.users < 2 else 'no range of rewards'}")
-    part, judged = (
-        0.0,
-        {"expected_half": math.inf, "expected_half_at": None, "unclipped_half": 0.0, "value_outside": 0.0},
-    )
+    part = 0.0
+    judged: dict[str, Any] = {
+        "expected_half": math.inf,
+        "expected_half_at": None,
+        "unclipped_half": 0.0,
+        "value_outside": 0.0,
+    }
     if ours.users > 1 and math.isfinite(bounds.range):
         limits = _Limits(pair, stated, level, bounds.one_reward(ours))
         expected = functools.partial(limits.expected_half, estimator)
