@@ -139,38 +139,15 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-# Installed, the agents lie inside this package; in a checkout they lie beside it, and Python started there imports the
+# Installed, the agents are inside this package; in a checkout they are next to it, and Python started there imports the
 # checkout even where the package is installed.
-_beside = _Path(__file__).resolve().parents[1]
-if not _Path(__file__).with_name("agents").exists() and (_beside / "agents" / "state" / "acting.py").exists():
-    __path__.append(str(_beside))
+_next_to_it = _Path(__file__).resolve().parents[1]
+if not _Path(__file__).with_name("agents").exists() and (_next_to_it / "agents" / "state" / "acting.py").exists():
+    __path__.append(str(_next_to_it))
 
-_gymnasium.register(
-    id="recsim_mnar/Sessions-v0",
-    entry_point="recsim_mnar.envs:sessions_env",
-    vector_entry_point="recsim_mnar.envs:sessions_vector_env",
-)
-
-_gymnasium.register(
-    id="recsim_mnar/Campaigns-v0",
-    entry_point="recsim_mnar.envs:campaigns_env",
-    vector_entry_point="recsim_mnar.envs:campaigns_vector_env",
-)
-
-_gymnasium.register(
-    id="recsim_mnar/Ratings-v0",
-    entry_point="recsim_mnar.envs:ratings_env",
-    vector_entry_point="recsim_mnar.envs:ratings_vector_env",
-)
-
-_gymnasium.register(
-    id="recsim_mnar/Purchases-v0",
-    entry_point="recsim_mnar.envs.slates:purchases_env",
-    vector_entry_point="recsim_mnar.envs.slates:purchases_vector_env",
-)
-
-_gymnasium.register(
-    id="recsim_mnar/World-v0",
-    entry_point="recsim_mnar.envs:world_env",
-    vector_entry_point="recsim_mnar.envs:world_vector_env",
-)
+for _world in ("sessions", "campaigns", "ratings", "purchases", "world"):
+    _gymnasium.register(
+        id=f"recsim_mnar/{_world.capitalize()}-v0",
+        entry_point=f"recsim_mnar.envs:{_world}_env",
+        vector_entry_point=f"recsim_mnar.envs:{_world}_vector_env",
+    )

@@ -22,7 +22,7 @@ def begin() -> None:
 
 
 def _leave_current_folder() -> None:
-    """Take away what ``python -m`` has put first, unless this package is a checkout that lies there."""
+    """Take away what ``python -m`` has put first, unless this package is a checkout in it."""
     above = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
     if sys.path and os.path.realpath(sys.path[0]) == os.path.realpath(os.curdir) != above:
         del sys.path[0]

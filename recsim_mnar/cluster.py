@@ -280,7 +280,7 @@ def _blas() -> list[dict[str, Any]]:
 
 
 def processor() -> dict[str, str]:
-    """What decides, beside versions, how numbers round: the processor that kernels are compiled for, and its BLAS."""
+    """What decides, besides versions, how numbers round: the processor that kernels are compiled for, and its BLAS."""
     import llvmlite.binding as llvm
 
     features = hashlib.sha256(llvm.get_host_cpu_features().flatten().encode()).hexdigest()[:8]

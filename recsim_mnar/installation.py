@@ -139,7 +139,7 @@ def _extras() -> Iterator[Check]:
 
 
 def _agents() -> Iterator[Check]:
-    """Ours is ``recsim_mnar.agents``; a package that is called ``agents`` and lies at the top is somebody else's."""
+    """Ours is ``recsim_mnar.agents``; a package that is called ``agents`` and stands at the top is somebody else's."""
     own = _folder_of("recsim_mnar.agents")
     if own is None or not _is_ours(own):
         found = f"recsim_mnar.agents is {own}, which is not this package's" if own else "recsim_mnar.agents is missing"
@@ -159,7 +159,7 @@ def _agents() -> Iterator[Check]:
 
 
 def _folder_of(package: str) -> Path | None:
-    """Where a package lies, without importing it."""
+    """Where a package is, without importing it."""
     try:
         spec = importlib.util.find_spec(package)
     except (ImportError, ValueError):

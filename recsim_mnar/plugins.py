@@ -43,7 +43,7 @@ def own_folder_named() -> str | None:
 def own_folder() -> Iterator[None]:
     """Within the block a module of the named folder can be imported, where no other place has one of its name.
 
-    So a file that lies there runs where it is asked for, and never in the place of a library's.
+    So a file in it runs where it is asked for, and never in the place of a library's.
     """
     folder = _OwnFolder.path
     if folder is None:
@@ -112,7 +112,7 @@ def imported(
 
 
 def _hidden(path: str, module: Any) -> str:
-    """What to say where a module of this name lies in the named folder and another was imported; else ""."""
+    """What to say where a module of this name is in the named folder and another was imported; else ""."""
     own = Path(_OwnFolder.path or "", *path.split(".")).with_suffix(".py")
     file = getattr(module, "__file__", None)
     if _OwnFolder.path is None or not own.is_file() or (file and own.samefile(file)):

@@ -1,4 +1,4 @@
-"""How far work has come: who does it counts, and who watches is told."""
+"""How far work has come: the worker counts, a watcher is notified."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Thing = TypeVar("Thing")
 
 
 class Watcher(Protocol):
-    """Who is told of work."""
+    """Receives how far work has come."""
 
     def begins(self, total: int, unit: str) -> None:
         """Work of so many units begins."""
@@ -37,7 +37,7 @@ _watched: contextvars.ContextVar[_Watched | None] = contextvars.ContextVar("watc
 
 @contextlib.contextmanager
 def watched_by(watcher: Watcher) -> Iterator[None]:
-    """Within the block ``watcher`` is told of work that is counted in this thread."""
+    """Within the block ``watcher`` receives work that is counted in this thread."""
     before = _watched.set(_Watched(watcher))
     try:
         yield
@@ -48,7 +48,7 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
 def counted(total: int, unit: str) -> Callable[[int], None]:
     """Say that work of ``total`` units begins; call what is returned with the units that were done since.
 
-    Where other work that was counted is under way, of which this is a part, nobody is told.
+    Where other work that was counted is under way, of which this is a part, nobody is notified.
     """
     watched = _watched.get()
     if watched is None or watched.left > 0 or total < 1:

@@ -1,6 +1,6 @@
 """Random streams addressed by (seed, stream, user, index).
 
-A draw is a pure function of its address, so a user's life does not depend on how many others are simulated beside it,
+A draw is a pure function of its address, so a user's life does not depend on how many others are simulated with it,
 in which order, or by how many workers. The generator is Philox4x32-10 (Salmon, Moraes, Dror & Shaw 2011, "Parallel
 random numbers: as easy as 1, 2, 3"): the seed is its key, and (index, stream, user) its counter.
 """
@@ -49,7 +49,7 @@ def check_seed(seed: Any, name: str = "seed") -> int:
     if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)):
         raise UserError(f"{name} must be an integer, got {seed!r}")
     if not 0 <= int(seed) < 2**64:
-        raise UserError(f"{name} must lie in [0, 2**64), got {seed}")
+        raise UserError(f"{name} must be in [0, 2**64), got {seed}")
     return int(seed)
 
 

@@ -26,8 +26,7 @@ from recsim_mnar.runs.receipts import Index
 from recsim_mnar.runs.versions import made_with
 from recsim_mnar.studies import Study, run_study
 from recsim_mnar.studies.result import mean, share
-from recsim_mnar.studies.settings import read_settings
-from recsim_mnar.studies.tasks import setup_of, tasks_of
+from recsim_mnar.studies.tasks import read_settings, setup_of, tasks_of
 
 SMALL = {"n_items": 20, "n_flips": 5}
 SIZES = {"train_users": 60, "test_users": 60, "arm_users": 60, "truth_users": 100, "folds": 2}

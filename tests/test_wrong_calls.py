@@ -144,7 +144,7 @@ CALLS = [
     (on("g.csv", "--level", "0,95"), "write a decimal point"),
     (on("g.csv", "--clip", "-1"), "--clip must be a positive number, or none"),
     (("replay", "sim", "--policy", "random", "--seed", "1.5"), "'1.5' is not a whole number"),
-    (("replay", "sim", "--policy", "random", "--seed", "-1"), "--seed must lie in [0, 2**64)"),
+    (("replay", "sim", "--policy", "random", "--seed", "-1"), "--seed must be in [0, 2**64)"),
     ((*USERS, "--set", "n_items=0"), "--set n_items=0: n_items must be at least 1"),
     (("plan", "ab", "sim", "--lift", "5%", "--power", "80"), "this looks like percent: 0.8"),
     (("plan",), "name one of ab, estimate, logging"),

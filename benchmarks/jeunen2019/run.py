@@ -10,7 +10,7 @@ from analysis import analyse
 from tables import HERE, keep, settings
 
 from recsim_mnar.studies import processes, run_study
-from recsim_mnar.studies.settings import read_settings, seeds_from
+from recsim_mnar.studies.tasks import read_settings, seeds_from
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from recsim_mnar.agents.purchases.bpr import RMF
 from recsim_mnar.agents.purchases.pointwise import ULOMLP, PointwiseLearner
 from recsim_mnar.studies import Study, run_study
 from recsim_mnar.studies.result import mean
-from recsim_mnar.studies.settings import seeds_from
+from recsim_mnar.studies.tasks import seeds_from
 
 HERE = Path(__file__).resolve().parent
 LEVEL = 0.95

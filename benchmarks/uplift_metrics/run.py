@@ -12,7 +12,7 @@ from _study import columns_of, into_marks, write_results
 from analysis import LEVEL, runs_of, tables
 
 from recsim_mnar.studies import processes, run_study
-from recsim_mnar.studies.settings import read_settings, seeds_from
+from recsim_mnar.studies.tasks import read_settings, seeds_from
 
 HERE = Path(__file__).resolve().parent
 

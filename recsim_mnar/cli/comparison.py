@@ -131,7 +131,7 @@ def compare(json_output: JsonOutput, **options: Any) -> None:
         _to_folder(options, _in_world, json_output)
         return
     from recsim_mnar.runs.folder import new_folder
-    from recsim_mnar.studies.settings import seeds_from
+    from recsim_mnar.studies.tasks import seeds_from
 
     _fitting(options["max_memory"], setup.resolved(), 1)  # a catalogue is compared by one process
     if options["resume"] and options["out"] is None:
@@ -150,7 +150,7 @@ def compare(json_output: JsonOutput, **options: Any) -> None:
 @json_option("the summary")
 def study(settings: Path, catalogues: int | None, json_output: JsonOutput, **options: Any) -> None:
     """Run the study that SETTINGS, a TOML file, describes: comparisons over catalogues."""
-    from recsim_mnar.studies.settings import read_settings
+    from recsim_mnar.studies.tasks import read_settings
 
     json_output.check(settings)
     refuse_both(options["workers"], options["scheduler"])
