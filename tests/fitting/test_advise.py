@@ -36,7 +36,7 @@ from recsim_mnar.fitting.advice.deciding import (
 from recsim_mnar.fitting.advice.foreseeing import histories
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
-from recsim_mnar.own_log.plan.users import users_an_arm
+from recsim_mnar.own_log.plan.experiment import users_an_arm
 from recsim_mnar.own_log.sources import read_to_fit
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.softening import EpsilonMixture

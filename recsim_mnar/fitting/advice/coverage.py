@@ -16,7 +16,7 @@ from recsim_mnar.export.arrays import distributions
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
-from recsim_mnar.own_log.plan.users import UserTotals
+from recsim_mnar.own_log.plan.experiment import UserTotals
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.answers import name_of
 from recsim_mnar.policies.base import Learner, Policy

@@ -15,8 +15,8 @@ from recsim_mnar.fitting.advice.deciding import LEVEL, TOLERANCE, Check, check
 from recsim_mnar.log.contexts import ContextRule
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
-from recsim_mnar.own_log.plan.amounts import factor_range, quantile
-from recsim_mnar.own_log.plan.users import UserTotals, users_an_arm
+from recsim_mnar.own_log.plan.experiment import UserTotals, users_an_arm
+from recsim_mnar.own_log.plan.pilot import factor_range, quantile
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 
 CELLS = 1 << 22

@@ -15,10 +15,8 @@ from recsim_mnar.estimators.off_policy.inputs import check_level
 from recsim_mnar.kernels.checks import number_in, whole_number
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.own_log.bandit_file import Reading
-from recsim_mnar.own_log.plan.amounts import Amount, factor_range
-from recsim_mnar.own_log.plan.design import Design, Problem, cheapest, least_largest
-from recsim_mnar.own_log.plan.pilot import FEW_USERS, Pilot
-from recsim_mnar.own_log.plan.pricing import ESTIMATORS, Priced, Pricing
+from recsim_mnar.own_log.plan.pilot import FEW_USERS, Amount, Pilot, factor_range
+from recsim_mnar.own_log.plan.pricing import ESTIMATORS, Design, Priced, Pricing, Problem, cheapest, least_largest
 from recsim_mnar.policies.mixture import write_mixture
 
 _ROUNDS = 8
@@ -29,14 +27,14 @@ _NOTHING = 1e-4
 
 @dataclass(frozen=True)
 class TargetPlan:
-    """What a mixture tells of one target.
+    """What a mixture says of one target.
 
     Attributes:
         name: of the target.
         value: its mean reward, from the pilot.
         half_width: of its interval.
         share: of the value.
-        low, high: between which the half width lies, at the plan's level, by what the pilot leaves open.
+        low, high: between which the half width is, at the plan's level, by what the pilot leaves open.
         moment: E_x sum_a pi_t^2 q / pi_0.
         design_effect: how many times as large the variance is as that of independent rows.
         missing: mass of the target that the pilot never shows; it was priced at the pilot's mean squared reward.
@@ -62,7 +60,7 @@ class LoggingPlan:
         rows: decisions to log.
         cost: share of them whose action is not the deployed policy's choice.
         exploring: that many decisions.
-        targets: what the log will tell of each.
+        targets: what the log will say of each.
         gap: most by which another mixture of these policies could be better, as a share.
         uniform: the epsilon with which uniform exploration gives intervals as narrow, and its cost; None where the
             number of actions is not known, or no epsilon does.
@@ -138,7 +136,7 @@ def plan_logging(
         raise UserError(f"no plan for the estimator {estimator!r}; {nearest(str(estimator), ESTIMATORS)}")
     names = list(dict.fromkeys(targets))
     if not names:
-        raise UserError("no target: name the columns of the policies that the log is to tell of")
+        raise UserError("no target: name the columns of the policies that the log is to say something of")
     if width is None and cost is None:
         raise UserError("name a width (10%), or a cost that is allowed (2%)")
     if width is not None and rows is not None and cost is not None:
@@ -250,12 +248,12 @@ class _Maker:
         return math.ceil(math.exp(float(brentq(excess, low, high, xtol=1e-4))))
 
     def plan(self, design: Design, rows: int, actions: int | None) -> LoggingPlan:
-        """What a person is told."""
+        """The plan for a person."""
         design = self._without_crumbs(design)
         weights = design.weights
         moments, widths, share = self.problem.moments(design.weights), self.forecast(design, rows), self.share(design)
-        told = tuple(
-            self._told(target, float(moment), float(half), share)
+        planned = tuple(
+            self._target(target, float(moment), float(half), share)
             for target, moment, half in zip(self.pricing.targets, moments, widths, strict=True)
         )
         cost = float(self.pricing.costs @ weights)
@@ -264,12 +262,12 @@ class _Maker:
             rows=rows,
             cost=cost,
             exploring=math.ceil(cost * rows),
-            targets=told,
+            targets=planned,
             gap=max(design.gap, 0.0),
             uniform=None if actions is None else self._uniform(moments, whole_number(actions, "actions", least=2)),
             estimator=self.pricing.estimator,
             level=self.pricing.level,
-            notes=self._notes(told),
+            notes=self._notes(planned),
             reading=self.pricing.pilot.lines,
         )
 
@@ -281,13 +279,13 @@ class _Maker:
         return replace(design, weights=weights) if (after <= before * (1.0 + 10.0 * _NOTHING)).all() else design
 
     def _names(self) -> list[str]:
-        """Of the policies; the logging policy by its own name where the log tells it."""
+        """Of the policies; the logging policy by its own name where the log says it."""
         first, *others = self.pricing.names
         said = self.pricing.pilot.provenance.get("policy", {})
         known = said.get("name") if isinstance(said, dict) else None
         return [known or first if first == _LOGGER else first, *others]
 
-    def _told(self, target: Priced, moment: float, half: float, share: Floats) -> TargetPlan:
+    def _target(self, target: Priced, moment: float, half: float, share: Floats) -> TargetPlan:
         low, high = factor_range(self.pricing.uncertainty(target, share) / 2.0, self.pricing.level)
         alone = max(moment - (target.value**2 if self.pricing.estimator == "ips" else 0.0), 1e-300)
         return TargetPlan(
@@ -315,13 +313,12 @@ class _Maker:
             return None
         epsilon = float(brentq(excess, 1e-9, 1.0)) if excess(1e-9) > 0.0 else 0.0
         pilot = self.pricing.pilot
-        assert pilot.propensity is not None
         overlap = float(np.mean(np.minimum(today, 1.0 / actions) / pilot.propensity)) / float(
             np.mean(today / pilot.propensity)
         )
         return {"actions": actions, "epsilon": epsilon, "cost": epsilon * max(1.0 - overlap, 0.0)}
 
-    def _notes(self, told: Sequence[TargetPlan]) -> tuple[str, ...]:
+    def _notes(self, planned: Sequence[TargetPlan]) -> tuple[str, ...]:
         pilot, found = self.pricing.pilot, []
         unit = "users" if pilot.clusters is not None else "rows"
         if pilot.users < FEW_USERS:
@@ -334,7 +331,7 @@ class _Maker:
             found.append(
                 f"the log does not name its policy: where the plan says {_LOGGER!r}, its file needs an agent's name"
             )
-        for target in told:
+        for target in planned:
             if target.missing > 0.0:
                 found.append(
                     f"{target.name}: the pilot never shows {100 * target.missing:.2g} % of what it does; that is "

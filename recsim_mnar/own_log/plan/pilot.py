@@ -1,7 +1,8 @@
-"""The log that a plan is made from: its decisions, with what of them a plan needs."""
+"""The log that a plan is made from, its decisions with what of them a plan needs; and amounts as people write them."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,77 @@ from recsim_mnar.own_log.bandit_file import BanditFile, Reading, read_bandit_fil
 from recsim_mnar.tables.roles import OWN_SCHEMA, Columns, find_columns
 from recsim_mnar.tables.table_file import TableFile
 
+
+@dataclass(frozen=True)
+class Amount:
+    """A part of a value, or an amount in the reward's unit.
+
+    Attributes:
+        size: as a share of the value where ``relative``, else in the reward's unit.
+        relative: which of the two.
+    """
+
+    size: float
+    relative: bool
+
+    @staticmethod
+    def of(given: Any, name: str) -> Amount:
+        """Read ``"5%"`` (of the value) or a number (in the reward's unit).
+
+        Raises:
+            UserError: neither, 0, or not finite.
+        """
+        if isinstance(given, Amount):
+            return given
+        text = str(given).strip()
+        relative = text.endswith("%")
+        try:
+            size = float(text.removesuffix("%")) / (100.0 if relative else 1.0)
+        except ValueError:
+            size = math.nan
+        if not math.isfinite(size) or isinstance(given, bool):
+            raise UserError(
+                f"{name} must be a share of the value (5%) or an amount in the reward's unit, got {given!r}"
+            )
+        if size == 0.0:
+            raise UserError(
+                f"{name} is 0: nothing that small can be found; name a share of the value (5%) or an amount"
+            )
+        return Amount(size, relative)
+
+    def of_value(self, value: float, name: str) -> float:
+        """It in the reward's unit.
+
+        Raises:
+            UserError: a share of a value that is not positive.
+        """
+        if not self.relative:
+            return self.size
+        if not value > 0.0:
+            raise UserError(
+                f"{name}: the log's value is {value:.3g}, of which there is no share; give an amount instead"
+            )
+        return self.size * value
+
+
+def quantile(probability: float) -> float:
+    """Of the standard normal distribution."""
+    from scipy.special import ndtri
+
+    return float(ndtri(probability))
+
+
+def two_sided(level: float) -> float:
+    """Standard errors that an interval of this coverage reaches to either side."""
+    return quantile(1.0 - (1.0 - level) / 2.0)
+
+
+def factor_range(relative_error: float, level: float) -> tuple[float, float]:
+    """Factors between which an amount is whose logarithm has this standard error."""
+    reach = math.exp(min(two_sided(level) * relative_error, 50.0))
+    return 1.0 / reach, reach
+
+
 _FIRST_DATE = 1e8
 """Seconds from 1970 to 1973: smaller numbers are no dates."""
 FEW_USERS = 100
@@ -32,7 +104,7 @@ class Pilot:
 
     Attributes:
         reward: (n,).
-        propensity: (n,), or None where it was not asked for.
+        propensity: (n,), 1 where it was not asked for.
         clusters: users, or None.
         policies: (n,) probabilities of the logged actions by the policies' names.
         missing: (n,) mass where the logging probability is 0, of the policies for which there is such a column.
@@ -43,7 +115,7 @@ class Pilot:
     """
 
     reward: Floats
-    propensity: Floats | None
+    propensity: Floats
     clusters: Clusters | None
     policies: dict[str, Floats]
     missing: dict[str, Floats] = field(default_factory=dict)
@@ -134,7 +206,7 @@ def _from_file(path: Path, asked: _Asked) -> Pilot:
     made = provenance_of(source)
     return Pilot(
         found.reward,
-        found.propensity if asked.propensity else None,
+        np.ones(len(found)) if found.propensity is None else found.propensity,
         clusters,
         {name: found.policies[name] for name in asked.policies},
         {policy: found.policies[name] for policy, name in missing.items()},
@@ -167,7 +239,7 @@ def _from_columns(given: Mapping[str, Any], asked: _Asked, provenance: dict[str,
     times = np.asarray(given[columns["time"]]) if "time" in columns else None
     pilot = Pilot(
         numbers(columns["reward"]),
-        numbers(columns["propensity"]) if asked.propensity else None,
+        numbers(columns["propensity"]) if asked.propensity else np.ones(rows),
         clusters,
         {name: numbers(name) for name in asked.policies},
         {policy: numbers(name) for policy, name in missing.items()},
@@ -180,11 +252,9 @@ def _from_columns(given: Mapping[str, Any], asked: _Asked, provenance: dict[str,
 def _checked(pilot: Pilot, columns: Columns) -> Pilot:
     if len(pilot) == 0:
         raise UserError(f"{pilot.name} has no decisions: there is nothing to plan from")
-    ones = np.ones(len(pilot))
-    propensity = ones if pilot.propensity is None else pilot.propensity
-    for name, values in (pilot.policies or {columns["reward"]: ones}).items():
+    for name, values in (pilot.policies or {columns["reward"]: np.ones(len(pilot))}).items():
         names = (columns["reward"], columns.get("propensity") or "propensity", name)
-        check_rows(pilot.reward, propensity, values, names)
+        check_rows(pilot.reward, pilot.propensity, values, names)
     return pilot
 
 

@@ -1,31 +1,263 @@
-"""What a mixture of policies would tell of each target, priced from a pilot's rows (docs/plan.md)."""
+"""What a mixture of policies would say of each target, priced from a pilot's rows, and the best mixture (docs/plan.md).
+
+**Users weighted so that the mean weights come out as they must.**
+The mean of pi_t / p over a log is 1 where the log shows all that target t does, so that how far it is from 1 says how
+often, by chance, the target's actions were met: too seldom, and every sum over them is too small. With factors g_u for
+users, linear in the sums c_u of their (w - 1), such that sum g_u c_u = 0, sums are those that regression on c_u gives
+(control variates; Deville & Sarndal 1992).
+
+**How rewards spread, shared by all rows.** Of rewards that are not 0 let k = E[r^2] / E[r]^2. A target's own k rests on
+the few rows with its actions, and squares are noisy; that of the whole pilot does not. The logarithms of both are put
+together by their variances, with a standard deviation of :data:`DIFFERENCE` for what may truly differ between policies.
+
+**Mixtures that make the largest of several variances least**, a convex problem with a certificate.
+A mixture has weights w on the simplex, cost c w, and for target t the second moment S_t(w) = sum_g b_tg / (A_g w): a
+sum of inverses of linear functions, hence convex. Its inverse 1 / S_t, a harmonic mean, is concave, nearly linear and
+finite where a weight is 0, so SciPy's SLSQP is given the inverses. Each solution carries a bound: S_t is at least its
+tangent, and the linear problem of the tangents has a least value that no mixture goes below.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.limits import Spread, positive_limits, small_sample_factor
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.sampling import STRICT, support_of
 from recsim_mnar.estimators.off_policy.stated import Stated
-from recsim_mnar.log.columns import Floats, user_sums
-from recsim_mnar.own_log.plan.amounts import two_sided
-from recsim_mnar.own_log.plan.calibration import of_rows, spread_factor, user_factors
-from recsim_mnar.own_log.plan.design import Problem
-from recsim_mnar.own_log.plan.pilot import Pilot
+from recsim_mnar.log.columns import Clusters, Floats, user_sums
+from recsim_mnar.own_log.plan.pilot import Pilot, two_sided
+
+LEAST, MOST = 0.2, 3.0
+"""Factors are kept between."""
+DIFFERENCE = 0.15
+"""Standard deviation of the logarithm of k between policies."""
+_FEW = 30
+"""Users with another sum than most, below which it is no control."""
+
+
+def user_factors(weights: Floats, clusters: Clusters | None) -> Floats:
+    """(U,) factors of mean 1, in the order of the users' codes.
+
+    Args:
+        weights: (n, J) weights whose mean is 1, but for chance.
+        clusters: users; None where rows are independent.
+    """
+    sums = np.column_stack([user_sums(each - 1.0, clusters) for each in weights.T])
+    mean = sums.mean(axis=0)
+    spread = np.atleast_2d(np.cov(sums, rowvar=False))
+    varied = np.diag(spread) > 0.0
+    if len(sums) < _FEW or not varied.any():
+        return np.ones(len(sums))
+    slope = np.linalg.lstsq(spread[np.ix_(varied, varied)], mean[varied], rcond=1e-9)[0]
+    factors = np.clip(1.0 - (sums[:, varied] - mean[varied]) @ slope, LEAST, MOST)
+    return factors / factors.mean()
+
+
+def of_rows(factors: NDArray[Any], clusters: Clusters | None) -> NDArray[Any]:
+    """(n,) each row's user's factor."""
+    return factors if clusters is None else factors[clusters.dense()[0]]
+
+
+def spread_factor(reward: Floats, weights: Floats, clusters: Clusters | None) -> float:
+    """By what to multiply a target's sum of weighted squares, so that its k is the one put together.
+
+    Args:
+        reward: (n,) not negative.
+        weights: (n,) of the rows in the sum, 0 where the target never takes the action.
+        clusters: users.
+    """
+    earning = reward > 0.0
+    if not (weights[earning] > 0.0).any():
+        return 1.0
+    own, error = _log_spread(reward, weights * earning, clusters)
+    pooled, known = _log_spread(reward, earning.astype(np.float64), clusters)
+    noise, room = error**2, DIFFERENCE**2 + known**2
+    return math.exp((pooled - own) * noise / (noise + room)) if noise > 0.0 else 1.0
+
+
+def _log_spread(reward: Floats, weights: Floats, clusters: Clusters | None) -> tuple[float, float]:
+    """log(sum W r^2 sum W / (sum W r)^2) and its standard error, by users' influences."""
+    total, first, second = (float(weights @ reward**power) for power in (0, 1, 2))
+    influence = weights * (reward**2 / second + 1.0 / total - 2.0 * reward / first)
+    sums = user_sums(influence, clusters)
+    return math.log(second * total / first**2), math.sqrt(float(sums @ sums))
+
+
+_LEAST = 1e-12
+"""Least weight of a policy while a mixture is searched: at 0 a moment may be infinite."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What mixtures cost and what they are worth.
+
+    Attributes:
+        amounts: (T, G) b, not negative.
+        shares: (G, M) A, not negative: what each policy gives to a group's action.
+        costs: (M,) c in [0, 1]; the first policy's is 0.
+    """
+
+    amounts: Floats
+    shares: Floats
+    costs: Floats
+
+    def moments(self, weights: Floats) -> Floats:
+        """(T,) S_t."""
+        shown = self.shares @ weights
+        if shown.min(initial=1.0) > 0.0:
+            return self.amounts @ (1.0 / shown)
+        hidden = self.amounts[:, shown <= 0.0].any(axis=1)
+        seen = self.amounts[:, shown > 0.0] @ (1.0 / shown[shown > 0.0])
+        return np.where(hidden, np.inf, seen)
+
+    def gradients(self, weights: Floats) -> Floats:
+        """(T, M) of the moments."""
+        return -(self.amounts / (self.shares @ weights) ** 2) @ self.shares
+
+    def slopes(self, weights: Floats) -> Floats:
+        """(T, M) the gradients of 1 / S_t."""
+        return -self.gradients(weights) / self.moments(weights)[:, None] ** 2
+
+    def over(self, limits: Floats) -> Problem:
+        """The same with the moments divided by (T,) limits, without targets that earn nothing."""
+        earning = self.amounts.any(axis=1)
+        return Problem((self.amounts / limits[:, None])[earning], self.shares, self.costs)
+
+    def grouped(self) -> Problem:
+        """The same with groups of equal shares put together, and those that nobody earns in left out."""
+        earning = self.amounts.any(axis=0)
+        shares, which = np.unique(self.shares[earning], axis=0, return_inverse=True)
+        amounts = np.array([np.bincount(which.ravel(), row, len(shares)) for row in self.amounts[:, earning]])
+        return Problem(amounts, shares, self.costs)
+
+
+@dataclass(frozen=True)
+class Design:
+    """A mixture and how good it is.
+
+    Attributes:
+        weights: (M,).
+        objective: the largest S_t / limit, or the cost.
+        bound: below which no mixture goes.
+    """
+
+    weights: Floats
+    objective: float
+    bound: float
+
+    @property
+    def gap(self) -> float:
+        """Most by which the best mixture is better, as a share of the objective."""
+        return (self.objective - self.bound) / self.objective if self.objective > 0.0 else 0.0
+
+
+def least_largest(problem: Problem, limits: Floats, budget: float) -> Design:
+    """The mixture of a cost of at most ``budget`` whose largest S_t / limit_t is least.
+
+    Args:
+        problem: with a first policy that costs nothing.
+        limits: (T,) positive.
+        budget: positive.
+    """
+    n, dearest = len(problem.costs), float(problem.costs.max())
+    share = 0.5 if dearest <= 0.0 else min(0.5, 0.5 * budget / dearest)
+    start = np.full(n, share / max(n - 1, 1))
+    start[0] = 1.0 - start[1:].sum()
+    scale = float((problem.moments(start) / limits).max())
+    scaled, last = problem.over(limits * scale), np.append(np.zeros(n), 1.0)
+    weights = _solved(
+        -last,
+        np.append(start, 1.0),
+        n,
+        _least_zero(lambda x: 1.0 / scaled.moments(x[:n]) - x[n], lambda x: _joined(scaled.slopes(x[:n]), -1.0)),
+        _least_zero(lambda x: 1.0 - problem.costs @ x[:n] / budget, lambda x: _joined(-problem.costs / budget, 0.0)),
+    )
+    # Least `top` with every tangent below it, at a cost within the budget.
+    moments, gradients = scaled.moments(weights), scaled.gradients(weights)
+    rows = np.vstack([_joined(gradients, -1.0), _joined(problem.costs, 0.0)])
+    bound = _least_linear(last, rows, np.append(gradients @ weights - moments, budget), n)
+    objective = float(moments.max())
+    return Design(weights, objective * scale, min(bound, objective) * scale)
+
+
+def cheapest(problem: Problem, limits: Floats) -> Design | None:
+    """The mixture of least cost with S_t <= limit_t for all t; None where there is none.
+
+    Args:
+        problem: with a first policy that costs nothing.
+        limits: (T,) positive.
+    """
+    n = len(problem.costs)
+    if np.all(problem.moments(np.eye(n)[0]) <= limits):
+        return Design(np.eye(n)[0], 0.0, 0.0)
+    begin = least_largest(problem, limits, 2.0)
+    if begin.objective >= 1.0:
+        return None
+    scaled = problem.over(limits)
+    weights = _solved(
+        problem.costs, begin.weights, n, _least_zero(lambda w: 1.0 / scaled.moments(w) - 1.0, scaled.slopes)
+    )
+    gradients = scaled.gradients(weights)
+    bound = _least_linear(problem.costs, gradients, 1.0 + gradients @ weights - scaled.moments(weights), n)
+    cost = float(problem.costs @ weights)
+    return Design(weights, cost, min(max(bound, 0.0), cost))
+
+
+def _joined(left: Floats, right: float) -> Floats:
+    """One more column of one value."""
+    return np.concatenate([left, np.full((*left.shape[:-1], 1), right)], axis=-1)
+
+
+def _least_zero(function: Callable[[Floats], Any], slope: Callable[[Floats], Any]) -> dict[str, Any]:
+    """A constraint of SLSQP: a function that is at least 0."""
+    return {"type": "ineq", "fun": function, "jac": slope}
+
+
+def _solved(goal: Floats, start: Floats, n: int, *rows: dict[str, Any]) -> Floats:
+    """(n,) the weights, first entries of the x that minimises ``goal`` x.
+
+    SLSQP's tolerances are absolute, so it is given entries and a goal of size 1.
+    """
+    from scipy.optimize import minimize
+
+    size = np.concatenate([[1.0], np.full(n - 1, start[1:n].max(initial=0.0)), np.ones(len(start) - n)])
+    ones, unit = np.append(np.ones(n), np.zeros(len(start) - n)), goal * size / abs(goal @ start)
+    scaled = [
+        row | {"fun": lambda y, row=row: row["fun"](size * y), "jac": lambda y, row=row: row["jac"](size * y) * size}
+        for row in [*rows, {"type": "eq", "fun": lambda x: ones @ x - 1.0, "jac": lambda x: ones}]
+    ]
+    found = minimize(
+        lambda y: unit @ y, start / size, jac=lambda y: unit, method="SLSQP", constraints=scaled,
+        bounds=[(_LEAST, 1.0 / each) for each in size[:n]] + [(0.0, None)] * (len(start) - n),
+        options={"maxiter": 1000, "ftol": 1e-14},
+    )  # fmt: skip
+    return np.asarray(size * found.x, np.float64)[:n]
+
+
+def _least_linear(goal: Floats, rows: Floats, limits: Floats, n: int) -> float:
+    """The least ``goal`` x over ``rows`` x <= ``limits``, the first n entries on the simplex."""
+    from scipy.optimize import linprog
+
+    ones = np.append(np.ones(n), np.zeros(len(goal) - n))
+    found = linprog(goal, A_ub=rows, b_ub=limits, A_eq=ones[None], b_eq=[1.0], bounds=(0.0, None))
+    return float(found.fun) if found.success else 0.0
+
 
 ESTIMATORS = ("ips", "snips")
 _LEAST_MASS = 0.01
 """Missing mass below which a log is taken to show all that a target does, unless the mean weight proves otherwise."""
 _PRIOR_ROWS = 30.0
-"""Rows that a target's mean square counts for beside its rows' own squares."""
+"""Rows that a target's mean square counts for next to its rows' own squares."""
 _TRUST_IN_PROXY = 0.5
-"""Standard deviation, as a share of it, of what the covariance within a target's users is beside today's policy's."""
+"""Standard deviation, as a share of it, of what the covariance within a target's users is next to today's policy's."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +294,7 @@ class Pricing:
         shares: (n, M) their probabilities of the logged actions.
         costs: (M,) share of decisions on which each differs from the deployed policy.
         targets: what is to be estimated.
-        factors: (n,) of the rows, by :mod:`recsim_mnar.own_log.plan.calibration`.
+        factors: (n,) of the rows, by :mod:`recsim_mnar.own_log.plan.pricing`.
         estimator: ``ips`` or ``snips``.
         level: of the interval.
     """
@@ -87,7 +319,6 @@ class Pricing:
             estimator: ``ips`` or ``snips``.
             level: of the interval that is planned.
         """
-        assert pilot.propensity is not None
         today = pilot.propensity if deployed is None else pilot.policies[deployed]
         others = [name for name in targets if name != deployed]
         shares = np.column_stack([today, *(pilot.policies[name] for name in others)])
@@ -133,7 +364,6 @@ class Pricing:
             rows: of the log to come.
         """
         pilot = self.pilot
-        assert pilot.propensity is not None
         least = min(float(pilot.reward.min()), 0.0)
         variance = max(moment + self.between(target), 0.0) / rows
         value = target.value - least
@@ -156,7 +386,6 @@ class Pricing:
     def _skewness(self, target: Priced, share: Floats, value: float) -> float:
         """Third central moment over the second, of a row's weighted reward under a mixture; 0 without users."""
         pilot = self.pilot
-        assert pilot.propensity is not None
         if pilot.clusters is None or pilot.users == len(pilot):
             return 0.0
         policy = pilot.policies[target.name]
@@ -182,7 +411,6 @@ def _over(above: Floats, share: Floats) -> Floats:
 
 
 def _priced(pilot: Pilot, name: str, missing: float, factors: Floats, estimator: str) -> Priced:
-    assert pilot.propensity is not None
     policy = pilot.policies[name]
     if not policy.any():
         raise UserError(
@@ -223,7 +451,6 @@ def _shrunk(squares: Floats, weights: Floats) -> Floats:
 
 def _missing(pilot: Pilot, name: str) -> float:
     """The target's mass that the pilot never shows, where its mean weight proves that beyond doubt; else 0."""
-    assert pilot.propensity is not None
     moments = Moments.of(pilot.reward, pilot.propensity, pilot.policies[name], cluster=pilot.clusters)
     support = support_of(moments, Stated(), STRICT)
     missing = 1.0 - support.mean if support.proved else 0.0

@@ -9,8 +9,8 @@ from scipy.stats import norm
 from recsim_mnar import plan_ab
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import difference
+from recsim_mnar.own_log.plan.experiment import UserTotals
 from recsim_mnar.own_log.plan.pilot import Pilot
-from recsim_mnar.own_log.plan.users import UserTotals
 from twins.plan_log import made
 
 USERS = 20_000

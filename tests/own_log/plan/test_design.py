@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.own_log.plan.design import Problem, cheapest, least_largest
+from recsim_mnar.own_log.plan.pricing import Problem, cheapest, least_largest
 
 
 def drawn(seed, targets=None):

@@ -10,9 +10,8 @@ import pytest
 from recsim_mnar import plan_logging
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import estimate_value
-from recsim_mnar.own_log.plan.calibration import user_factors
 from recsim_mnar.own_log.plan.pilot import Pilot
-from recsim_mnar.own_log.plan.pricing import Pricing
+from recsim_mnar.own_log.plan.pricing import Pricing, user_factors
 from twins.plan_log import POLICIES, RATES, made
 
 TARGETS = ["left", "right", "both"]

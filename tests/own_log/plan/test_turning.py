@@ -13,7 +13,7 @@ from recsim_mnar.estimators import estimate_value
 from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
 from recsim_mnar.estimators.off_policy.moments import Moments, Shards
 from recsim_mnar.log.columns import Clusters
-from recsim_mnar.own_log.plan.fresh_logs import LEAST, MOST, PARTS, dealt, from_then_on, poisson
+from recsim_mnar.own_log.plan.turning import LEAST, MOST, PARTS, dealt, from_then_on, poisson
 from twins.plan_log import made
 
 STATED = {"full_support": True, "propensity_min": 1.0 / 3.0, "reward_max": 1.0}
