@@ -16,13 +16,12 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.runs import files, lock
 from recsim_mnar.runs.files import replacing, sweep
-from recsim_mnar.runs.folder import RunFolder
-from recsim_mnar.runs.lock import LEASE, LOCK, Lock, TakenError, holder_of
+from recsim_mnar.runs.folder import LEASE, LOCK, Lock, RunFolder, TakenError, holder_of
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from recsim_mnar.runs.lock import Lock
+from recsim_mnar.runs.folder import Lock
 held = Lock.of(Path(sys.argv[1]))
 if held:
     print("mine", flush=True)

@@ -22,8 +22,7 @@ from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.runs import versions
 from recsim_mnar.runs.folder import RunFolder, differences
-from recsim_mnar.runs.receipts import Index
-from recsim_mnar.runs.versions import made_with
+from recsim_mnar.runs.receipts import Index, made_with
 from recsim_mnar.studies import Study, run_study
 from recsim_mnar.studies.result import mean, share
 from recsim_mnar.studies.tasks import read_settings, setup_of, tasks_of

@@ -46,7 +46,7 @@ from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.replays.probabilities import replay_with_support
 from recsim_mnar.report.page import untimed
-from recsim_mnar.runs.versions import made_with
+from recsim_mnar.runs.receipts import made_with
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.studies import run_study

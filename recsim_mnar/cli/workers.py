@@ -59,7 +59,7 @@ class RunRecord:
     def write(self, path: Path) -> None:
         """Write it as JSON."""
         from recsim_mnar.runs.files import write_json
-        from recsim_mnar.runs.versions import made_with, peak_memory, peak_memory_of_a_child
+        from recsim_mnar.runs.receipts import made_with, peak_memory, peak_memory_of_a_child
 
         write_json(
             path,

@@ -30,7 +30,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.
 
 
 class NotOursError(UserError):
-    """What lies where we are to write is a link, no regular file, or another user's."""
+    """What is where we are to write is a link, no regular file, or another user's."""
 
 
 def opened(path: Path, flags: int, mode: int = 0o666) -> int:
@@ -88,7 +88,7 @@ def _refuse_strange(path: Path, found: os.stat_result) -> None:
 
 
 def refuse_link(folder: Path) -> None:
-    """Raise NotOursError where a folder whose name we chose is a link: what lies behind it is not ours to change."""
+    """Raise NotOursError where a folder whose name we chose is a link: what is behind it is not ours to change."""
     if folder.is_symlink():
         raise NotOursError(
             f"{folder} is a symbolic link; nothing is written or removed behind it: remove it, or name another folder"
@@ -120,7 +120,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Hand out a temporary file to write to; where the block succeeds it takes the name ``path``.
 
     The bytes reach the disk before the name does, so that after a loss of power the file is whole or not there (where
-    :func:`recorded` hands the file on, its receipt tells, and the disk is waited for once, at the end).
+    a file is :func:`recorded`, its receipt says so, and the disk is waited for once, at the end).
 
     Raises:
         OSError: the file cannot be written; it names ``path``, whatever raised it.
@@ -138,7 +138,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
                 os.fsync(file)
             os.replace(temporary, target)
             if waits:
-                sync_folder(target.parent)
+                sync(target.parent)
         except BaseException:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
@@ -153,7 +153,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _temporary(path: Path, mode: int = 0o666) -> tuple[Path, int]:
-    """A new temporary file beside ``path``, open, and locked for as long as it is.
+    """A new temporary file next to ``path``, open, and locked for as long as it is.
 
     One that nobody locks was left by a process that has ended, and :func:`sweep` takes it away.
     """
@@ -192,7 +192,7 @@ def _temporary_name(name: str) -> str:
 
 
 def private_temporary(path: Path, data: bytes) -> tuple[Path, Callable[[], None]]:
-    """Write a temporary file beside ``path`` that this user alone may read, and its remover.
+    """Write a temporary file next to ``path`` that this user alone may read, and its remover.
 
     It is locked for as long as this process lives, so that :func:`sweep` takes it away afterwards and not before.
 
@@ -239,19 +239,11 @@ def lock_file(file: int, *, shared: bool = False) -> bool:
     return True
 
 
-def sync_file(path: Path) -> None:
-    """Let the bytes of a file reach the disk."""
-    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows asks for the right to write
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def sync_folder(folder: Path) -> None:
-    """Let the names in a folder reach the disk, where the file system can."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Let the bytes of a file reach the disk or, where the file system can, the names in a folder."""
+    names = path.is_dir()
+    with contextlib.suppress(OSError) if names else contextlib.nullcontext():
+        handle = os.open(path, os.O_RDWR if os.name == "nt" and not names else os.O_RDONLY)  # Windows writes to sync
         try:
             os.fsync(handle)
         finally:

@@ -1,5 +1,7 @@
 """RunFolder: a folder while its one owner fills it. Its lock, its settings, its files, and at the end its index.
 
+The lock is an ``flock``, which the system releases when its process ends, however it ends; the file names its holder.
+Where the file system has no locks, making the file is the lock, and who was killed leaves it to be removed by hand.
 Every file is written under a temporary name, and its receipt stands in the journal before it gets its own; the index
 comes last. Resumed, a folder keeps the files that fit their receipts, and the others are made again.
 """
@@ -11,6 +13,7 @@ import contextvars
 import itertools
 import json
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -20,17 +23,139 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.runs.files import (
     check_utf8,
     is_temporary,
+    lock_file,
+    opened,
+    opened_to_read,
     read_ours,
     recorded,
     refuse_link,
     sweep,
-    sync_file,
-    sync_folder,
+    sync,
     write_json,
 )
-from recsim_mnar.runs.lock import LEASE, LOCK, Lock
-from recsim_mnar.runs.receipts import INDEX, JOURNAL, DamagedIndexError, Index, Journal, Receipt, digest_of
-from recsim_mnar.runs.versions import made_with, refuse_other_versions
+from recsim_mnar.runs.receipts import (
+    INDEX,
+    JOURNAL,
+    DamagedIndexError,
+    Index,
+    Journal,
+    Receipt,
+    digest_of,
+    made_with,
+    refuse_other_versions,
+)
+
+LOCK, LEASE = ".lock", ".lease"
+"""Names of the file: where there are locks, and where there are none."""
+_TRIES, _APART = 10, 0.01
+"""Of a lock that is held, and the seconds between: who asks for the holder has it for an instant."""
+
+
+class TakenError(UserError):
+    """The folder has another owner."""
+
+
+class Lock:
+    """A folder's lock, held from :meth:`of` to :meth:`release`.
+
+    Attributes:
+        path: of its file.
+        file: open, and locked where the file system can.
+    """
+
+    def __init__(self, path: Path, file: int) -> None:
+        self.path, self.file = path, file
+        began = time.strftime("%Y-%m-%d %H:%M:%S %z")
+        holder = {"host": socket.gethostname(), "pid": os.getpid(), "since": began}
+        with contextlib.suppress(OSError):  # a full disk: the lock holds without words, too
+            os.truncate(file, 0)
+            os.write(file, json.dumps(holder).encode())
+
+    @classmethod
+    def of(cls, folder: Path, what: str = "folder") -> Lock:
+        """Lock an existing folder; ``what`` is the user's name for it.
+
+        Raises:
+            TakenError: it has an owner, which may be another block of this process.
+            NotOursError: a link or another user's file has the place of the lock.
+            OSError: no file can be made in it.
+        """
+        path, tries = folder / LOCK, _TRIES
+        while True:
+            file = opened(path, os.O_RDWR | os.O_CREAT)
+            try:
+                locks = lock_file(file)
+                # The owner before removes its file and then lets go: what was locked may be no longer the folder's.
+                if locks and _same(file, path):
+                    return cls(path, os.dup(file))
+            except BlockingIOError:
+                tries -= 1
+                if not tries:
+                    raise TakenError(_refusal(folder, what, path)) from None
+                time.sleep(_APART)
+                continue
+            finally:
+                os.close(file)
+            if not locks:
+                path.unlink(missing_ok=True)
+                return cls._without_locks(folder, what)
+
+    @classmethod
+    def _without_locks(cls, folder: Path, what: str) -> Lock:
+        path = folder / LEASE
+        try:
+            return cls(path, opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            raise TakenError(f"{_refusal(folder, what, path)}; if it has ended, remove {path}") from None
+
+    def lost(self) -> bool:
+        """Whether somebody took it away."""
+        return not _same(self.file, self.path)
+
+    def release(self) -> None:
+        """Give it back and remove its file."""
+        mine, is_locked = not self.lost(), self.path.name == LOCK
+        if mine and is_locked:  # before another can lock it
+            self.path.unlink(missing_ok=True)
+        os.close(self.file)
+        if mine and not is_locked:  # Windows removes no file that is open
+            self.path.unlink(missing_ok=True)
+
+
+def holder_of(folder: Path) -> str | None:
+    """The process that fills a folder at this moment, in words; None where there is none."""
+    for path in (folder / LEASE, folder / LOCK):
+        with contextlib.suppress(OSError):
+            file = opened_to_read(path)
+            try:
+                if path.name == LEASE:
+                    return _in_words(path)
+                lock_file(file, shared=True)
+            except BlockingIOError:
+                return _in_words(path)
+            finally:
+                os.close(file)
+    return None
+
+
+def _same(file: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), os.lstat(path))
+    except OSError:
+        return False
+
+
+def _in_words(path: Path) -> str:
+    try:
+        holder = json.loads(read_ours(path))
+        return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return "another process"
+
+
+def _refusal(folder: Path, what: str, path: Path) -> str:
+    return f"{what} {folder} is being written by {_in_words(path)}: wait for it, or name another folder"
+
 
 SIMULATION, REPLAY, STUDY = MANIFESTS = ("simulation.json", "replay.json", "study.json")
 """Names of manifests: the settings of a run that can be taken up."""
@@ -272,9 +397,9 @@ class RunFolder:
             self.record(name)
         written = [name for name in self._unsynced if name in self.index.receipts]
         for name in written:
-            sync_file(self.path / name)
+            sync(self.path / name)
         for folder in {(self.path / name).parent for name in written}:
-            sync_folder(folder)
+            sync(folder)
         if self._began:
             self.index.write(self.path)
         self._journal.close(remove=True)

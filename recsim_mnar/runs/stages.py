@@ -21,10 +21,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.runs.files import refuse_link, replacing, sweep, write_json
-from recsim_mnar.runs.folder import RunFolder, refuse_differences
-from recsim_mnar.runs.lock import holder_of
-from recsim_mnar.runs.receipts import INDEX, JOURNAL
-from recsim_mnar.runs.versions import refuse_other_versions
+from recsim_mnar.runs.folder import RunFolder, holder_of, refuse_differences
+from recsim_mnar.runs.receipts import INDEX, JOURNAL, refuse_other_versions
 
 Value = TypeVar("Value")
 Arrays = Mapping[str, NDArray[Any]]
@@ -34,7 +32,7 @@ _STAGES, _JSON = "stages", "json"
 
 @dataclasses.dataclass(frozen=True)
 class Form(Generic[Value]):
-    """How a value lies in a file: as arrays, and back.
+    """How a value stands in a file: as arrays, and back.
 
     Attributes:
         arrays: of a value, by name.
@@ -45,7 +43,7 @@ class Form(Generic[Value]):
     value: Callable[[Arrays], Value]
 
     def settled(self, value: Value) -> Value:
-        """The value as it would be read from its file; sums over arrays depend on how they lie in memory."""
+        """The value as it would be read from its file; sums over arrays depend on their order in memory."""
         return self.value({name: _as_read(array) for name, array in self.arrays(value).items()})
 
 
@@ -139,18 +137,18 @@ def _drop_all(into: RunFolder) -> None:
 
 
 def unfinished(path: Path) -> Path:
-    """The folder beside a file to be written in which the stages of its making are kept until it is."""
+    """The folder next to a file to be written in which the stages of its making are kept until it is."""
     return path.with_name(f"{path.name}.unfinished")
 
 
 @contextlib.contextmanager
 def making(path: Path, *, resume: bool = False, beside: Sequence[Path] = ()) -> Iterator[None]:
-    """As :func:`resumable`, of a file that is made in the block, in a folder beside it.
+    """As :func:`resumable`, of a file that is made in the block, in a folder next to it.
 
     What a writer of it, or of other files ``beside``, left half-written when it was killed goes.
 
     Raises:
-        UserError: as :func:`resumable`, and where the folder beside it is a link.
+        UserError: as :func:`resumable`, and where that folder is a link.
     """
     refuse_link(unfinished(path))
     with resumable(unfinished(path), resume=resume):
@@ -201,7 +199,7 @@ def stage(name: str, make: Callable[[], Value], form: Form[Value]) -> Value:
     Args:
         name: unlike that of any other stage of the same work; part of a file's name.
         make: called where none is kept, or none that is whole.
-        form: how it lies in its file.
+        form: how it stands in its file.
     """
     kept = _kept.get()
     if kept is None:

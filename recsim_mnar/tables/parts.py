@@ -15,10 +15,8 @@ from typing import Any
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.runs.files import recorded, sweep
-from recsim_mnar.runs.folder import MANIFESTS, is_filled_here
-from recsim_mnar.runs.lock import holder_of
-from recsim_mnar.runs.receipts import INDEX, JOURNAL, SIDECAR, Index, Receipt, file_digest
-from recsim_mnar.runs.versions import made_with
+from recsim_mnar.runs.folder import MANIFESTS, holder_of, is_filled_here
+from recsim_mnar.runs.receipts import INDEX, JOURNAL, SIDECAR, Index, Receipt, file_digest, made_with
 from recsim_mnar.tables.arrow import batches_of, schema_of, table_of
 from recsim_mnar.tables.files import ARROW, PARQUET, listed, part_files, part_path
 

@@ -17,8 +17,8 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.rng import Stream, uniforms
 from recsim_mnar.runs import versions
+from recsim_mnar.runs.receipts import made_with
 from recsim_mnar.runs.stages import fields_of, in_json, resumable, stage, work
-from recsim_mnar.runs.versions import made_with
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.ratings import RatingsParams, RatingsWorld
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
