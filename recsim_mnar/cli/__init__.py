@@ -12,13 +12,13 @@ import signal
 import sys
 import threading
 import traceback
+from concurrent.futures import BrokenExecutor
 from typing import Any
 
 import click
 
 from recsim_mnar.cli.checks import check, doctor, verify, warm
 from recsim_mnar.cli.comparison import compare, study
-from recsim_mnar.cli.faults import in_one_line, wants_traceback
 from recsim_mnar.cli.fitting import advise, calibrate, validate
 from recsim_mnar.cli.listing import aliases, describe, list_command
 from recsim_mnar.cli.logs import estimate
@@ -26,9 +26,9 @@ from recsim_mnar.cli.output import quiet_option
 from recsim_mnar.cli.plan import plan
 from recsim_mnar.cli.replaying import replay
 from recsim_mnar.cli.simulation import simulate
-from recsim_mnar.errors import printable
+from recsim_mnar.errors import UserError, described, printable
 from recsim_mnar.plugins import look_in
-from recsim_mnar.simulation.own_code import left_by_own_code
+from recsim_mnar.simulation.own_code import TRACEBACK, left_by_own_code, raised_by_own_code
 
 CLOSED_PIPE = 141
 """Exit status where whoever read our output has gone, as shells report it."""
@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> None:
             _fail(own)
         raise
     except Exception as error:
-        message = in_one_line(error)
+        message = _in_one_line(error)
         if message is not None:
             _fail(message)
         if interrupts:
@@ -131,8 +131,37 @@ def _leave_closed_pipe() -> None:
     sys.exit(CLOSED_PIPE)
 
 
+def _in_one_line(error: Exception) -> str | None:
+    """What to say of an exception; None where it is a fault of this package's, whose traceback is then of use."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, click.ClickException):
+        return _usage(error)
+    own = raised_by_own_code(error)
+    if own is not None:
+        return own
+    if isinstance(error, BrokenExecutor):
+        return "a worker process was ended from outside, for want of memory perhaps: name fewer --workers"
+    if isinstance(error, MemoryError):
+        return f"not enough memory: ask for fewer users or items ({described(error)})"
+    if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+        return f"{error.filename or 'a file'}: {error.strerror or error}"
+    return None
+
+
+def _usage(error: click.ClickException) -> str:
+    """What is wrong with a command line, and where its help stands."""
+    context = getattr(error, "ctx", None)
+    where = f"`{context.command_path} --help` shows how" if context is not None else ""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError) and context is not None:
+        return f"name one of {', '.join(context.command.list_commands(context))} ({where})"
+    text = " ".join(error.format_message().split())
+    bare = isinstance(error, click.MissingParameter) or "unexpected extra argument" in text
+    return f"{text.removesuffix('.')} ({where})" if bare and where else text
+
+
 def _fail(message: str) -> None:
-    if wants_traceback():
+    if os.environ.get(TRACEBACK):
         traceback.print_exc()
     print(f"error: {printable(message)}", file=sys.stderr)
     sys.exit(2)
