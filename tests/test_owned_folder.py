@@ -14,7 +14,8 @@ import time
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.runs import files, lock
+from recsim_mnar.runs import files
+from recsim_mnar.runs import folder as run_folder
 from recsim_mnar.runs.files import replacing, sweep
 from recsim_mnar.runs.folder import LEASE, LOCK, Lock, RunFolder, TakenError, holder_of
 
@@ -80,7 +81,7 @@ def test_a_thread_of_the_same_process_is_refused_too(tmp_path):
 
 def test_the_lock_of_a_file_that_was_removed_is_nobodys(tmp_path, monkeypatch):
     """Between opening the file and locking it the owner before removes it: what is locked is not the folder's."""
-    lock_file, removed = lock.lock_file, []
+    lock_file, removed = run_folder.lock_file, []
 
     def removes_first(file, **more):
         if not removed:
@@ -88,7 +89,7 @@ def test_the_lock_of_a_file_that_was_removed_is_nobodys(tmp_path, monkeypatch):
             (tmp_path / LOCK).unlink()
         return lock_file(file)
 
-    monkeypatch.setattr(lock, "lock_file", removes_first)
+    monkeypatch.setattr(run_folder, "lock_file", removes_first)
     with owned(tmp_path) as held:
         assert not held.lost()
         assert os.stat(tmp_path / LOCK).st_ino == os.fstat(held.file).st_ino
@@ -161,7 +162,7 @@ def test_a_lock_that_goes_and_comes_while_it_is_opened_is_taken(tmp_path, monkey
 
 @pytest.fixture
 def no_locks(monkeypatch):
-    monkeypatch.setattr(lock, "lock_file", lambda file, **more: False)
+    monkeypatch.setattr(run_folder, "lock_file", lambda file, **more: False)
 
 
 def test_a_file_is_the_lock_where_there_are_none(tmp_path, no_locks):

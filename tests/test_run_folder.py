@@ -18,7 +18,7 @@ import recsim_mnar.simulation.run_folder as run_folder
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
-from recsim_mnar.runs import versions
+from recsim_mnar.runs import receipts
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX, JOURNAL, Index
@@ -225,8 +225,8 @@ def test_other_parameters_versions_and_strangers_are_refused_by_name(run, world,
     with pytest.raises(UserError, match=r"part-00005.parquet is no part of this run: move it away"):
         simulated(run, world, resume=True)
     (run / "log/part-00005.parquet").unlink()
-    here = versions.made_with()
-    monkeypatch.setattr(versions, "made_with", lambda: {**here, "numpy": "99.0"})
+    here = receipts.made_with()
+    monkeypatch.setattr(receipts, "made_with", lambda: {**here, "numpy": "99.0"})
     with pytest.raises(UserError, match=rf"other versions: numpy \({here['numpy']} there, 99.0 here\)"):
         simulated(run, world, resume=True)
     assert bytes_of(run) == wanted

@@ -20,7 +20,7 @@ from test_cli import fails, run
 from recsim_mnar.errors import UserError
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.runs import versions
+from recsim_mnar.runs import receipts
 from recsim_mnar.runs.folder import RunFolder, differences
 from recsim_mnar.runs.receipts import Index, made_with
 from recsim_mnar.studies import Study, run_study
@@ -166,7 +166,7 @@ def test_a_study_keeps_what_is_whole_and_refuses_what_was_made_otherwise(tmp_pat
         assert {
             path: path.read_bytes() for path in out.rglob("*") if path.is_file() and path.name != "run.json"
         } == wanted
-    monkeypatch.setattr(versions, "made_with", lambda: {**made_with(), "scipy": "0.1"})
+    monkeypatch.setattr(receipts, "made_with", lambda: {**made_with(), "scipy": "0.1"})
     with pytest.raises(UserError, match=rf"other versions: scipy \({made_with()['scipy']} there, 0.1 here\)"):
         run_study([WORLD], folder=out, resume=True, **given)
     monkeypatch.undo()

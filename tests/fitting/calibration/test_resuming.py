@@ -16,7 +16,7 @@ from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.rng import Stream, uniforms
-from recsim_mnar.runs import versions
+from recsim_mnar.runs import receipts
 from recsim_mnar.runs.receipts import made_with
 from recsim_mnar.runs.stages import fields_of, in_json, resumable, stage, work
 from recsim_mnar.simulation import simulate
@@ -146,7 +146,7 @@ def test_an_interrupted_run_is_not_lost_and_not_mixed_with_another(tmp_path):
 def test_what_another_state_of_the_package_made_is_refused(tmp_path, monkeypatch):
     folder = tmp_path / "kept"
     left_at(folder)
-    monkeypatch.setattr(versions, "made_with", lambda: {**made_with(), "numpy": "0.1"})
+    monkeypatch.setattr(receipts, "made_with", lambda: {**made_with(), "numpy": "0.1"})
     with (
         pytest.raises(UserError, match=r"other versions: numpy \(.* there, 0.1 here\)"),
         resumable(folder, resume=True),
