@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recsim_mnar.cli.options import READ_PATH, WHOLE, column_options, columns_of, names_of
+from recsim_mnar.cli.options import READ_PATH, WHOLE, column_options, columns_of, names_of, option
 from recsim_mnar.cli.output import JsonOutput, json_option, progress
 from recsim_mnar.errors import UserError, printable
 
@@ -24,10 +24,8 @@ _MOST_NAMES = 12
 
 @click.command(short_help="What a file holds, its faults, the line to type.")
 @click.argument("file", type=READ_PATH, required=False)
-@click.option(
-    "--target", "--targets", default=None, help="Columns of target policies' probabilities of the logged action."
-)
-@click.option("--actions", type=WHOLE, default=None, help="How many actions (items) there are in all.")
+@option("--target --targets", "Columns of target policies' probabilities of the logged action.")
+@option("--actions", "How many actions (items) there are in all.", WHOLE)
 @column_options("user", "item", "action", "reward", "propensity", "time", "logger")
 @json_option("all that is found")
 def doctor(file: Path | None, json_output: JsonOutput, **options: Any) -> None:
@@ -226,10 +224,9 @@ def verify(log: Path, json_output: JsonOutput) -> None:
 
 
 @click.command(short_help="Compile the kernels ahead.")
-@click.option(
+@option(
     "--parts",
-    default=None,
-    help="What to compile, with commas: sessions, ratings, features, purchases, campaigns, estimators, agents "
+    "What to compile, with commas: sessions, ratings, features, purchases, campaigns, estimators, agents "
     "(all but agents by default).",
 )
 @json_option("what was compiled")

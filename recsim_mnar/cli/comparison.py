@@ -17,6 +17,7 @@ from recsim_mnar.cli.options import (
     memory_option,
     n_workers,
     names_of,
+    option,
     pairs_of,
     seed_option,
 )
@@ -50,63 +51,58 @@ _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 
 
 @click.command(short_help="Judge agents by protocols, protocols by the truth.")
-@click.option("--world", default=None, help="A world's name, or package.module:Class.  [default: sessions]")
-@click.option(
-    "--preset", default=None, help="A preset of the world; the comparison's own unless named (sessions: jeunen2019)."
+@option("--world", "A world's name, or package.module:Class.  [default: sessions]")
+@option("--preset", "A preset of the world; the comparison's own unless named (sessions: jeunen2019).")
+@option("--agents", "Names or package.module:Class, with commas; the world's list unless named.")
+@option("--references", "Further agents, which are shown and cannot be picked.")
+@option(
+    "--protocols",
+    "Names or package.module:Class, with commas; options follow a name, as in loocv+fit_on=train (`recsim-mnar "
+    "describe protocol loocv` lists them); the world's list unless named.",
 )
-@click.option(
-    "--agents", default=None, help="Names or package.module:Class, with commas; the world's list unless named."
+@option("--set params", "A parameter of the world; may be repeated.", multiple=True, metavar="NAME=VALUE")
+@option(
+    "--option options",
+    "An option of this world's comparison (`recsim-mnar protocols` lists them); may be repeated.",
+    multiple=True,
+    metavar="NAME=VALUE",
 )
-@click.option("--references", default=None, help="Further agents, which are shown and cannot be picked.")
-@click.option(
-    "--protocols", default=None,
-    help="Names or package.module:Class, with commas; options follow a name, as in loocv+fit_on=train (`recsim-mnar "
-    "describe protocol loocv` lists them); the world's list unless named."
-)  # fmt: skip
-@click.option("--set", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the world; may be repeated.")
-@click.option(
-    "--option", "options", multiple=True, metavar="NAME=VALUE",
-    help="An option of this world's comparison (`recsim-mnar protocols` lists them); may be repeated."
-)  # fmt: skip
-@click.option("--tie", type=NUMBER, default=None, help="A cost up to this share of the best true value is none.")
-@click.option("--logging", default=None, help="Sessions: the logging policy.  [default: user-popularity]")
-@click.option("--clip", type=NUMBER, default=None, help="Largest weight of clipped IPS. [default: 15; purchases: none]")
-@click.option("--length", type=WHOLE, default=None, help="Purchases: items of a list, N.  [default: 10]")
-@click.option("--metrics", default=None, help="Purchases: precision,uplift,uplift_snips,uplift_ips unless named.")
-@click.option("--test-periods", type=WHOLE, default=None, help="Purchases: further periods that the metrics read.")
-@click.option("--train-users", type=WHOLE, default=None, help="Users that agents learn from.")
-@click.option("--test-users", type=WHOLE, default=None, help="Users whose log leave-one-out and IPS read.")
-@click.option("--arm-users", type=WHOLE, default=None, help="Users of each arm of the A/B test.")
-@click.option("--truth-users", type=WHOLE, default=None, help="Users over whom the truth is averaged.")
-@click.option("--folds", type=WHOLE, default=None, help="Folds of leave-one-out.  [default: 10]")
-@click.option("--paired", is_flag=True, default=None, help="All arms of the A/B test share their users.")
-@click.option("--level", type=NUMBER, default=None, help="Coverage of the intervals.  [default: 0.95]")
+@option("--tie", "A cost up to this share of the best true value is none.", NUMBER)
+@option("--logging", "Sessions: the logging policy.  [default: user-popularity]")
+@option("--clip", "Largest weight of clipped IPS. [default: 15; purchases: none]", NUMBER)
+@option("--length", "Purchases: items of a list, N.  [default: 10]", WHOLE)
+@option("--metrics", "Purchases: precision,uplift,uplift_snips,uplift_ips unless named.")
+@option("--test-periods", "Purchases: further periods that the metrics read.", WHOLE)
+@option("--train-users", "Users that agents learn from.", WHOLE)
+@option("--test-users", "Users whose log leave-one-out and IPS read.", WHOLE)
+@option("--arm-users", "Users of each arm of the A/B test.", WHOLE)
+@option("--truth-users", "Users over whom the truth is averaged.", WHOLE)
+@option("--folds", "Folds of leave-one-out.  [default: 10]", WHOLE)
+@option("--paired", "All arms of the A/B test share their users.", bool)
+@option("--level", "Coverage of the intervals.  [default: 0.95]", NUMBER)
 @seed_option("Seed of everything but the catalogue.")
-@click.option("--catalogues", type=WHOLE, default=None, help="A study: so many catalogues, each with users of its own.")
-@click.option(
-    "--first-seed", type=WHOLE, default=None,
-    help="With --catalogues: catalogue c has users of seed FIRST + c, not one derived from --seed."
-)  # fmt: skip
-@click.option(
-    "--resume", is_flag=True, help="With --catalogues: take up the study in --out, which may get more catalogues."
+@option("--catalogues", "A study: so many catalogues, each with users of its own.", WHOLE)
+@option(
+    "--first-seed", "With --catalogues: catalogue c has users of seed FIRST + c, not one derived from --seed.", WHOLE
 )
+@option("--resume", "With --catalogues: take up the study in --out, which may get more catalogues.", bool)
 @worker_options
 @memory_option
-@click.option("--out", type=NEW_PATH, default=None, help="A new folder; under ./runs unless named.")
-@click.option("--interactions", type=READ_PATH, default=None, help="Your own interactions: a file.")
-@click.option("--user-column", default=None, help="Column of users in --interactions; recognised unless named.")
-@click.option("--item-column", default=None, help="Column of items in --interactions; recognised unless named.")
-@click.option("--time-column", default=None, help="Column of times in --interactions; recognised unless named.")
-@click.option(
+@option("--out", "A new folder; under ./runs unless named.", NEW_PATH)
+@option("--interactions", "Your own interactions: a file.", READ_PATH)
+@option("--user-column", "Column of users in --interactions; recognised unless named.")
+@option("--item-column", "Column of items in --interactions; recognised unless named.")
+@option("--time-column", "Column of times in --interactions; recognised unless named.")
+@option(
     "--test-share",
-    type=NUMBER,
-    default=None,
-    help="Share of the rows of --interactions, the latest, that the split by time holds out.  [default: 0.2]",
+    "Share of the rows of --interactions, the latest, that the split by time holds out.  [default: 0.2]",
+    NUMBER,
 )
-@click.option(
-    "--candidates", type=click.Choice(["auto", "all", "unseen"]), default=None,
-    help="Items of --interactions that are ranked for a user; auto: unseen where no user meets an item twice."
-)  # fmt: skip
+@option(
+    "--candidates",
+    "Items of --interactions that are ranked for a user; auto: unseen where no user meets an item twice.",
+    click.Choice(["auto", "all", "unseen"]),
+)
 @json_option("records, judgements and notes")
 def compare(json_output: JsonOutput, **options: Any) -> None:
     """Judge agents by protocols, and the protocols by the truth.
@@ -143,10 +139,10 @@ def compare(json_output: JsonOutput, **options: Any) -> None:
 
 @click.command(short_help="Comparisons over catalogues, from a TOML file.")
 @click.argument("settings", type=READ_PATH)
-@click.option("--catalogues", type=WHOLE, default=None, help="Number of catalogues, instead of the file's.")
-@click.option("--resume", is_flag=True, help="Take up the study in --out, which may get more catalogues.")
+@option("--catalogues", "Number of catalogues, instead of the file's.", WHOLE)
+@option("--resume", "Take up the study in --out, which may get more catalogues.", bool)
 @worker_options
-@click.option("--out", type=NEW_PATH, required=True, help="A new folder.")
+@option("--out", "A new folder.", NEW_PATH, required=True)
 @json_option("the summary")
 def study(settings: Path, catalogues: int | None, json_output: JsonOutput, **options: Any) -> None:
     """Run the study that SETTINGS, a TOML file, describes: comparisons over catalogues."""
@@ -165,7 +161,7 @@ def setup_of(options: dict[str, Any]) -> Setup:
     """What the flags say, looked up once so that a slip is found before any work."""
     from recsim_mnar.protocols.comparison import Setup
 
-    given = {name: options[name] for name in OPTION_FLAGS if options[name] is not None}
+    given = {name: value for name in OPTION_FLAGS if (value := options[name]) is not None and value is not False}
     if options["metrics"] is not None:
         given["metrics"] = ",".join(names_of(options["metrics"], "--metrics"))
     world, more = options["world"] or "sessions", pairs_of(options["options"], "--option")

@@ -15,6 +15,7 @@ from recsim_mnar.cli.options import (
     columns_of,
     n_workers,
     names_of,
+    option,
     own_log_options,
     pairs_of,
     reading_of,
@@ -32,19 +33,17 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Does a log decide which agent is best?")
 @click.argument("log", type=click.Path(path_type=Path))
-@click.option(
-    "--agents",
-    required=True,
-    help="To choose among: names (`recsim-mnar agents`) or package.module:Class, with commas.",
+@option(
+    "--agents", "To choose among: names (`recsim-mnar agents`) or package.module:Class, with commas.", required=True
 )
-@click.option("--logging", default=None, help="The policy that made LOG; else what a simulated LOG says of itself.")
-@click.option("--out", type=click.Path(path_type=Path), default=None, help="A new folder; under ./runs unless named.")
-@click.option("--users", type=WHOLE, default=None, help="Users an arm that you have.  [default: as many as LOG has]")
-@click.option("--items", type=WHOLE, default=None, help="How many items there are, where LOG does not show all.")
-@click.option("--reward-min", type=NUMBER, default=None, help="Least reward possible, where rewards are not 0 or 1.")
-@click.option("--reward-max", type=NUMBER, default=None, help="Largest reward possible.")
+@option("--logging", "The policy that made LOG; else what a simulated LOG says of itself.")
+@option("--out", "A new folder; under ./runs unless named.", click.Path(path_type=Path))
+@option("--users", "Users an arm that you have.  [default: as many as LOG has]", WHOLE)
+@option("--items", "How many items there are, where LOG does not show all.", WHOLE)
+@option("--reward-min", "Least reward possible, where rewards are not 0 or 1.", NUMBER)
+@option("--reward-max", "Largest reward possible.", NUMBER)
 @seed_option("Of everything.")
-@click.option("--workers", type=WHOLE, default=None, help="Processes; as many as there are processors unless named.")
+@option("--workers", "Processes; as many as there are processors unless named.", WHOLE)
 @column_options("user", "item", "action", "reward", "propensity", "time")
 @json_option("the advice")
 def advise(log: Path, json_output: JsonOutput, **options: Any) -> None:
@@ -123,17 +122,13 @@ def _doctor(log: Path, columns: dict[str, str | None]) -> list[str]:
 
 @click.command(short_help="Fit a world to a log; what is not identified.")
 @click.argument("log", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="WORLD.toml; arrays lie in WORLD.npz.")
-@click.option(
-    "--world", type=click.Choice(["sessions", "ratings"]), default="sessions", show_default=True, help="What is fitted."
-)
+@option("--out", "WORLD.toml; arrays lie in WORLD.npz.", click.Path(path_type=Path), required=True)
+@option("--world", "What is fitted.", click.Choice(["sessions", "ratings"]), "sessions")
 @seed_option("Of the ensemble and of simulations.")
-@click.option("--ensemble", type=WHOLE, default=20, show_default=True, help="Worlds beside the best fit.")
-@click.option("--items", type=WHOLE, default=None, help="How many items there are, where LOG does not show all.")
-@click.option(
-    "--assume", multiple=True, metavar="NAME=VALUE", help="A parameter that is set, not fitted; may be repeated."
-)
-@click.option("--resume", is_flag=True, help="Take up an interrupted run with the same --out.")
+@option("--ensemble", "Worlds beside the best fit.", WHOLE, 20)
+@option("--items", "How many items there are, where LOG does not show all.", WHOLE)
+@option("--assume", "A parameter that is set, not fitted; may be repeated.", multiple=True, metavar="NAME=VALUE")
+@option("--resume", "Take up an interrupted run with the same --out.", bool)
 @column_options("user", "item", "action", "reward", "propensity", "time")
 @json_option("what was fitted")
 def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> None:
@@ -202,23 +197,14 @@ def lines_of(fitted: FittedWorld) -> list[str]:
 @click.argument("world")
 @click.argument("log", type=click.Path(path_type=Path))
 @world_options
-@click.option("--checks", default=None, help="Of statistics,classifier; both unless named.")
-@click.option(
-    "--logging",
-    default=None,
-    help="The agent that made LOG, or the file of a saved policy; as LOG's provenance says unless named.",
-)
-@click.option(
-    "--items",
-    type=click.Choice(["same", "other"]),
-    default=None,
-    help="Whether item numbers mean the same in world and log.",
-)
-@click.option("--as-it-is", is_flag=True, help="Hold a fitted world itself against all users, not a fit on half.")
-@click.option("--users", type=WHOLE, default=4000, show_default=True, help="Real users looked at, at most.")
+@option("--checks", "Of statistics,classifier; both unless named.")
+@option("--logging", "The agent that made LOG, or the file of a saved policy; as LOG's provenance says unless named.")
+@option("--items", "Whether item numbers mean the same in world and log.", click.Choice(["same", "other"]))
+@option("--as-it-is", "Hold a fitted world itself against all users, not a fit on half.", bool)
+@option("--users", "Real users looked at, at most.", WHOLE, 4000)
 @seed_option("Of simulated users and divisions.")
-@click.option("--out", type=click.Path(path_type=Path), default=None, help="Write a page with pictures, PAGE.html.")
-@click.option("--resume", is_flag=True, help="Take up an interrupted run with the same --out.")
+@option("--out", "Write a page with pictures, PAGE.html.", click.Path(path_type=Path))
+@option("--resume", "Take up an interrupted run with the same --out.", bool)
 @own_log_options("reward", "propensity", "action", "item", "event", "user", "time", copies=False)
 @json_option("all that is found")
 def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> None:

@@ -17,6 +17,7 @@ from recsim_mnar.cli.options import (
     READ_PATH,
     memory_option,
     names_of,
+    option,
     own_log_options,
     reading_of,
 )
@@ -39,78 +40,55 @@ UNMET = 3
 
 @click.command(short_help="What other policies would have earned on a log.")
 @click.argument("log", type=READ_PATH)
-@click.option(
-    "--target",
-    "--targets",
-    default=None,
-    help="Columns of target policies' probabilities of the logged actions, of LOG or of --target-file.",
+@option(
+    "--target --targets", "Columns of target policies' probabilities of the logged actions, of LOG or of --target-file."
 )
-@click.option(
-    "--baseline",
-    default=None,
-    help="Such a column too, or `today` for the policy that logged: adds each target's difference from it.",
+@option(
+    "--baseline", "Such a column too, or `today` for the policy that logged: adds each target's difference from it."
 )
-@click.option(
-    "--target-file",
-    type=READ_PATH,
-    default=None,
-    help="A second file with the targets: a column a policy, or a column a candidate action.",
+@option(
+    "--target-file", "A second file with the targets: a column a policy, or a column a candidate action.", READ_PATH
 )
-@click.option("--on", default=None, help="The column, of both files, by which its rows are found.")
-@click.option(
-    "--estimators",
-    "--estimator",
-    default=None,
-    help="Names, with commas.  [default: ips,snips; clipped_ips with --clip; dr with --fit-reward-model]",
+@option("--on", "The column, of both files, by which its rows are found.")
+@option(
+    "--estimators --estimator",
+    "Names, with commas.  [default: ips,snips; clipped_ips with --clip; dr with --fit-reward-model]",
 )
-@click.option("--clip", default=None, help="Largest weight of the clipped estimators, or none.  [default: no clip]")
-@click.option("--cluster", default=None, help="Column of what makes rows dependent; the users' where there is one.")
-@click.option("--level", type=NUMBER, default=0.95, show_default=True, help="Coverage of the intervals.")
+@option("--clip", "Largest weight of the clipped estimators, or none.  [default: no clip]")
+@option("--cluster", "Column of what makes rows dependent; the users' where there is one.")
+@option("--level", "Coverage of the intervals.", NUMBER, 0.95)
 @own_log_options("reward", "propensity", "action", "user", "time", "logger")
-@click.option("--context-columns", default=None, help="Columns of what the logging policy saw.")
-@click.option("--fit-reward-model", is_flag=True, help="Fit a reward model for dr, cross-fitted by users.")
-@click.option("--q-logged", default=None, help="Column: a reward model's value of the logged action (dr and kin).")
-@click.option("--q-target", default=None, help="Column: its mean under the target policy (dm, dr and kin).")
-@click.option(
-    "--full-support",
-    is_flag=True,
-    help="States that the logging policy can take all that the targets can, however rarely.",
-)
-@click.option(
-    "--unsupported", default=None, help="Columns of the targets' mass where the logging probability is 0 (as replay's)."
-)
-@click.option("--reward-min", type=NUMBER, default=None, help="Least reward possible.")
-@click.option("--reward-max", type=NUMBER, default=None, help="Largest reward possible.")
-@click.option(
+@option("--context-columns", "Columns of what the logging policy saw.")
+@option("--fit-reward-model", "Fit a reward model for dr, cross-fitted by users.", bool)
+@option("--q-logged", "Column: a reward model's value of the logged action (dr and kin).")
+@option("--q-target", "Column: its mean under the target policy (dm, dr and kin).")
+@option("--full-support", "States that the logging policy can take all that the targets can, however rarely.", bool)
+@option("--unsupported", "Columns of the targets' mass where the logging probability is 0 (as replay's).")
+@option("--reward-min", "Least reward possible.", NUMBER)
+@option("--reward-max", "Largest reward possible.", NUMBER)
+@option(
     "--reward-limit-column",
-    default=None,
-    help="Column of the largest reward possible of each row's action (its price, say); --reward-max bounds the others.",
+    "Column of the largest reward possible of each row's action (its price, say); --reward-max bounds the others.",
 )
-@click.option("--weight-max", type=NUMBER, default=None, help="No weight target / propensity can be larger.")
-@click.option(
+@option("--weight-max", "No weight target / propensity can be larger.", NUMBER)
+@option(
     "--propensity-min",
-    type=NUMBER,
-    default=None,
-    help="No action has a smaller propensity: epsilon / number of items, where an epsilon-greedy policy logged.",
+    "No action has a smaller propensity: epsilon / number of items, where an epsilon-greedy policy logged.",
+    NUMBER,
 )
-@click.option(
+@option(
     "--refute",
-    is_flag=True,
-    help="Run what can prove the log wrong beyond the verdict, on all rows at once; what it finds joins the verdict.",
+    "Run what can prove the log wrong beyond the verdict, on all rows at once; what it finds joins the verdict.",
+    bool,
 )
-@click.option(
-    "--require",
-    type=click.Choice(["trust", "caution"]),
-    default=None,
-    help="Exit with 3 where the verdict on a leading estimate is below it.",
+@option(
+    "--require", "Exit with 3 where the verdict on a leading estimate is below it.", click.Choice(["trust", "caution"])
 )
-@click.option(
-    "--all-estimators", is_flag=True, help="Show the estimates of all estimators, not of the leading one alone."
-)
+@option("--all-estimators", "Show the estimates of all estimators, not of the leading one alone.", bool)
 @memory_option
 @worker_options
 @json_option("the estimates")
-@click.option("--out", type=NEW_PATH, default=None, help="A new folder for report.html and results.json.")
+@option("--out", "A new folder for report.html and results.json.", NEW_PATH)
 def estimate(
     log: Path, require: str | None, all_estimators: bool, json_output: JsonOutput, out: Path | None, **options: Any
 ) -> None:

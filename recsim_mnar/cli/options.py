@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import tempfile
@@ -164,6 +165,22 @@ WHOLE = WholeNumber()
 USERS = WholeNumber(lambda n: f" (in the sessions world some {100 * n:,} events, {n / 5e6:,.1f} GB)")
 
 
+def option(names: str, what: str, kind: Any = None, default: Any = None, **more: Any) -> Callable[[Any], Any]:
+    """An option of a command.
+
+    Args:
+        names: separated by spaces.
+        what: its help.
+        kind: its type; ``bool`` for a flag.
+        default: shown in the help; None for none.
+        **more: as of ``click.option``.
+    """
+    if default is not None:
+        more |= {"default": default, "show_default": True}
+    more |= {"is_flag": True} if kind is bool else {"type": kind}
+    return click.option(*names.split(), help=what, **more)
+
+
 def seed_option(what: str) -> Callable[[Any], Any]:
     """The option ``--seed``, a number in [0, 2**64); ``what`` is its help."""
 
@@ -172,14 +189,14 @@ def seed_option(what: str) -> Callable[[Any], Any]:
 
         return check_seed(value, "--seed")
 
-    return click.option("--seed", type=WHOLE, default=0, show_default=True, callback=checked, help=what)
+    return option("--seed", what, WHOLE, 0, callback=checked)
 
 
 def world_options(command: Any) -> Any:
     """``--preset`` and ``--set``, handed on as ``preset`` and ``settings``."""
     what = "A parameter of the world; may be repeated."
-    command = click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help=what)(command)
-    return click.option("--preset", default=None, help="A preset of the world; its own default unless named.")(command)
+    command = option("--set settings", what, multiple=True, metavar="NAME=VALUE")(command)
+    return option("--preset", "A preset of the world; its own default unless named.")(command)
 
 
 class Number(click.ParamType):
@@ -274,14 +291,12 @@ _WHAT = {
 
 def column_options(*roles: str) -> Callable[[Any], Any]:
     """``--user-column`` and its like for some roles; :func:`columns_of` takes them out of a command's options."""
+    return all_of(*(option(f"--{role}-column", f"{_WHAT[role]} Recognised unless named.") for role in roles))
 
-    def decorate(command: Any) -> Any:
-        for role in reversed(roles):
-            what = f"{_WHAT[role]} Recognised unless named."
-            command = click.option(f"--{role}-column", default=None, help=what)(command)
-        return command
 
-    return decorate
+def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Several options as one decorator, in this order."""
+    return lambda command: functools.reduce(lambda made, each: each(made), reversed(options), command)
 
 
 def columns_of(options: dict[str, Any]) -> dict[str, str | None]:
@@ -294,18 +309,9 @@ def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
 
     A command gets them as ``columns``-shaped keyword arguments; :func:`reading_of` takes them out.
     """
-
-    def decorate(command: Any) -> Any:
-        if copies:
-            command = click.option(
-                "--deduplicate", is_flag=True, help="Keep the first of rows that are equal in every column read."
-            )(command)
-        command = click.option(
-            "--drop-missing", is_flag=True, help="Leave out rows that miss a value, and count them."
-        )(command)
-        return column_options(*roles)(command)
-
-    return decorate
+    missing = option("--drop-missing", "Leave out rows that miss a value, and count them.", bool)
+    equal = option("--deduplicate", "Keep the first of rows that are equal in every column read.", bool)
+    return all_of(column_options(*roles), missing, *([equal] if copies else []))
 
 
 def reading_of(options: dict[str, Any], context: str | None = None) -> Any:

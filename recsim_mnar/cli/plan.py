@@ -15,6 +15,7 @@ from recsim_mnar.cli.options import (
     WHOLE,
     checked_file,
     names_of,
+    option,
     own_log_options,
     reading_of,
     writing,
@@ -33,15 +34,13 @@ def plan() -> None:
 
 @plan.command(short_help="Users and days of an A/B test.")
 @click.argument("log", type=READ_PATH)
-@click.option("--lift", default=None, help="To find: 5% of the log's mean reward, or an amount in its unit.")
-@click.option("--users", type=WHOLE, default=None, help="Users an arm that you have: adds the least lift they find.")
-@click.option("--power", type=NUMBER, default=0.8, show_default=True, help="Probability of finding the lift.")
-@click.option("--level", type=NUMBER, default=0.95, show_default=True, help="Coverage of the difference's interval.")
-@click.option("--users-per-day", type=NUMBER, default=None, help="Who enter the test, both arms; else the log's dates.")
-@click.option(
-    "--target", "--targets", default=None, help="Column of a policy: adds the rows of such a log that tell as much."
-)
-@click.option("--baseline", default=None, help="Such a column, that the target is compared with; else the logger.")
+@option("--lift", "To find: 5% of the log's mean reward, or an amount in its unit.")
+@option("--users", "Users an arm that you have: adds the least lift they find.", WHOLE)
+@option("--power", "Probability of finding the lift.", NUMBER, 0.8)
+@option("--level", "Coverage of the difference's interval.", NUMBER, 0.95)
+@option("--users-per-day", "Who enter the test, both arms; else the log's dates.", NUMBER)
+@option("--target --targets", "Column of a policy: adds the rows of such a log that tell as much.")
+@option("--baseline", "Such a column, that the target is compared with; else the logger.")
 @own_log_options("reward", "propensity", "user", "time")
 @json_option("the plan")
 def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
@@ -56,23 +55,15 @@ def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
 
 @plan.command("logging", short_help="What to log under, and at what cost.")
 @click.argument("log", type=READ_PATH)
-@click.option(
-    "--target",
-    "--targets",
-    "targets",
-    required=True,
-    help="Columns of the candidates' probabilities of the logged actions.",
-)
-@click.option("--deployed", default=None, help="Such a column of today's policy; else the one that logged LOG.")
-@click.option("--width", default=None, help="Half width of the intervals: 10% of the value, or an amount.")
-@click.option("--rows", type=WHOLE, default=None, help="Decisions to log; as many as LOG has unless named.")
-@click.option("--cost", default=None, help="Share of decisions that may differ from today's policy: 2% or 0.02.")
-@click.option(
-    "--estimator", "--estimators", default="ips", show_default=True, help="ips or snips: whose interval is planned."
-)
-@click.option("--level", type=NUMBER, default=0.95, show_default=True, help="Coverage of the intervals.")
-@click.option("--actions", type=WHOLE, default=None, help="How many there are: compares with uniform exploration.")
-@click.option("--out", type=NEW_PATH, default=None, help="Write the policy: a .json that simulate --policy runs.")
+@option("--target --targets targets", "Columns of the candidates' probabilities of the logged actions.", required=True)
+@option("--deployed", "Such a column of today's policy; else the one that logged LOG.")
+@option("--width", "Half width of the intervals: 10% of the value, or an amount.")
+@option("--rows", "Decisions to log; as many as LOG has unless named.", WHOLE)
+@option("--cost", "Share of decisions that may differ from today's policy: 2% or 0.02.")
+@option("--estimator --estimators", "ips or snips: whose interval is planned.", default="ips")
+@option("--level", "Coverage of the intervals.", NUMBER, 0.95)
+@option("--actions", "How many there are: compares with uniform exploration.", WHOLE)
+@option("--out", "Write the policy: a .json that simulate --policy runs.", NEW_PATH)
 @own_log_options("reward", "propensity", "user")
 @json_option("the plan")
 def plan_the_logging(log: Path, targets: str, out: Path | None, json_output: JsonOutput, **options: Any) -> None:
@@ -98,26 +89,18 @@ def plan_the_logging(log: Path, targets: str, out: Path | None, json_output: Jso
 
 @plan.command(short_help="Rows until logs are trusted.")
 @click.argument("log", type=READ_PATH)
-@click.option(
-    "--target", "--targets", required=True, help="Columns of the policies' probabilities of the logged actions."
-)
-@click.option("--trusted", type=NUMBER, default=0.5, show_default=True, help="Share of fresh logs to be trusted.")
-@click.option("--rows", type=WHOLE, default=None, help="Adds the width and the verdict from so many rows.")
-@click.option(
-    "--estimator",
-    "--estimators",
-    default="auto",
-    show_default=True,
-    help="ips, clipped_ips or snips; auto: the one that leads.",
-)
-@click.option("--clip", type=NUMBER, default=None, help="Largest weight of clipped_ips; none unless named.")
-@click.option("--level", type=NUMBER, default=0.95, show_default=True, help="Coverage of the interval.")
-@click.option("--full-support", is_flag=True, help="States that the logging policy can take what the target can.")
-@click.option("--unsupported", default=None, help="Column of the target's mass where the logging probability is 0.")
-@click.option("--reward-min", type=NUMBER, default=None, help="Least reward possible.")
-@click.option("--reward-max", type=NUMBER, default=None, help="Largest reward possible.")
-@click.option("--weight-max", type=NUMBER, default=None, help="No weight target / propensity can be larger.")
-@click.option("--propensity-min", type=NUMBER, default=None, help="No action has a smaller propensity.")
+@option("--target --targets", "Columns of the policies' probabilities of the logged actions.", required=True)
+@option("--trusted", "Share of fresh logs to be trusted.", NUMBER, 0.5)
+@option("--rows", "Adds the width and the verdict from so many rows.", WHOLE)
+@option("--estimator --estimators", "ips, clipped_ips or snips; auto: the one that leads.", default="auto")
+@option("--clip", "Largest weight of clipped_ips; none unless named.", NUMBER)
+@option("--level", "Coverage of the interval.", NUMBER, 0.95)
+@option("--full-support", "States that the logging policy can take what the target can.", bool)
+@option("--unsupported", "Column of the target's mass where the logging probability is 0.")
+@option("--reward-min", "Least reward possible.", NUMBER)
+@option("--reward-max", "Largest reward possible.", NUMBER)
+@option("--weight-max", "No weight target / propensity can be larger.", NUMBER)
+@option("--propensity-min", "No action has a smaller propensity.", NUMBER)
 @own_log_options("reward", "propensity", "user")
 @json_option("the plan")
 def estimate(log: Path, target: str, json_output: JsonOutput, **options: Any) -> None:

@@ -18,6 +18,7 @@ from recsim_mnar.cli.options import (
     n_workers,
     names_of,
     new_file,
+    option,
     own_log_options,
     reading_of,
     seed_option,
@@ -39,29 +40,20 @@ _REPLAYED_ROW_BYTES = 400
 
 @click.command(short_help="Add policies' probabilities to a log.")
 @click.argument("log", type=READ_PATH)
-@click.option("--policy", required=True, help="Names of target policies, with commas.")
-@click.option("--train", type=READ_PATH, default=None, help="A log of other users to fit them on.")
-@click.option(
-    "--split-users", is_flag=True,
-    help="Fit on one half of LOG's users and judge on the other, both ways: two files, FILE-half-1 and FILE-half-2, "
-    "and two values of two policies, neither of them the one fitted on all users."
-)  # fmt: skip
-@click.option(
-    "--items",
-    type=WHOLE,
-    default=None,
-    help="Number of items, if more than the log says; else that, or the largest met.",
+@option("--policy", "Names of target policies, with commas.", required=True)
+@option("--train", "A log of other users to fit them on.", READ_PATH)
+@option(
+    "--split-users",
+    "Fit on one half of LOG's users and judge on the other, both ways: two files, FILE-half-1 and FILE-half-2, "
+    "and two values of two policies, neither of them the one fitted on all users.",
+    bool,
 )
+@option("--items", "Number of items, if more than the log says; else that, or the largest met.", WHOLE)
 @seed_option("Seed of the fit.")
 @worker_options
-@click.option("--resume", is_flag=True, help="Take up an interrupted run in the same folder.")
+@option("--resume", "Take up an interrupted run in the same folder.", bool)
 @memory_option
-@click.option(
-    "--out",
-    type=NEW_PLACE,
-    required=True,
-    help="The file: .parquet, .arrow or .csv; or a new folder of parts: FOLDER/.",
-)
+@option("--out", "The file: .parquet, .arrow or .csv; or a new folder of parts: FOLDER/.", NEW_PLACE, required=True)
 @own_log_options("reward", "propensity", "action", "item", "event", "user", "time", copies=False)
 @json_option("what was written")
 def replay(

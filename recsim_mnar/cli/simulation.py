@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recsim_mnar.cli.options import NEW_PATH, USERS, WHOLE, memory_option, n_workers, seed_option, world_options
+from recsim_mnar.cli.options import NEW_PATH, USERS, WHOLE, memory_option, n_workers, option, seed_option, world_options
 from recsim_mnar.cli.output import JsonOutput, json_option, progress
 from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worker_options
 from recsim_mnar.errors import UserError
@@ -27,36 +27,28 @@ _PLATFORM_USER_BYTES = 4096
 
 
 @click.command(short_help="Users under a policy: a log in a folder.")
-@click.option("--world", required=True, help="A world's name, or package.module:Class.")
+@option("--world", "A world's name, or package.module:Class.", required=True)
 @world_options
-@click.option(
+@option(
     "--policy",
+    "What recommends: a name, package.module:Class, or deployed (campaigns, purchases: the world's own).",
     required=True,
-    help="What recommends: a name, package.module:Class, or deployed (campaigns, purchases: the world's own).",
 )
-@click.option("--users", type=USERS, required=True, help="How many users.")
+@option("--users", "How many users.", USERS, required=True)
 @seed_option("Seed of the users and the policy.")
 @worker_options
-@click.option(
-    "--train-users",
-    type=WHOLE,
-    default=DEFAULT_TRAIN_USERS,
-    show_default=True,
-    help="Users that a policy that learns is fitted on.",
+@option("--train-users", "Users that a policy that learns is fitted on.", WHOLE, DEFAULT_TRAIN_USERS)
+@option("--truth", "Write truth.parquet and catalogue.npz beside the log.", bool)
+@option(
+    "--format form",
+    "Format of the parts: arrow takes more than twice the space and is sooner written.",
+    click.Choice(["parquet", "arrow"]),
+    "parquet",
 )
-@click.option("--truth", is_flag=True, help="Write truth.parquet and catalogue.npz beside the log.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["parquet", "arrow"]),
-    default="parquet",
-    show_default=True,
-    help="Format of the parts: arrow takes more than twice the space and is sooner written.",
-)
-@click.option("--report", is_flag=True, help="Write OUT/report.html too: what the log holds, with figures.")
-@click.option("--resume", is_flag=True, help="Take up an interrupted run in the same folder.")
+@option("--report", "Write OUT/report.html too: what the log holds, with figures.", bool)
+@option("--resume", "Take up an interrupted run in the same folder.", bool)
 @memory_option
-@click.option("--out", type=NEW_PATH, required=True, help="A new folder.")
+@option("--out", "A new folder.", NEW_PATH, required=True)
 @json_option("what was written")
 def simulate(json_output: JsonOutput, **options: Any) -> None:
     """Simulate users under a policy; writes OUT/log in Parquet or Arrow parts.

@@ -8,36 +8,24 @@ import platform
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import click
-
-from recsim_mnar.cli.options import WHOLE, n_workers
+from recsim_mnar.cli.options import WHOLE, all_of, n_workers, option
 from recsim_mnar.cli.output import warn as remark
 from recsim_mnar.errors import UserError
 
 RUN = "run.json"
 """What a run took: outside the receipts, for two runs that write the same files differ in it."""
-F = TypeVar("F", bound=Callable[..., Any])
 
 
-def worker_options(function: F) -> F:
-    """Add ``--workers`` and ``--scheduler`` to a command."""
-    for option in (
-        click.option(
-            "--scheduler", default=None, metavar="tcp://HOST:PORT",
-            help="A Dask scheduler, whose workers do the work (docs/cluster.md)."
-        ),
-        click.option(
-            "--workers", type=WHOLE, default=None,
-            help="On this machine, threads or processes; as many as there are processors unless named."
-        ),
-    ):  # fmt: skip
-        function = option(function)
-    return function
+worker_options = all_of(
+    option("--workers", "On this machine, threads or processes; as many as there are processors unless named.", WHOLE),
+    option("--scheduler", "A Dask scheduler, whose workers do the work (docs/cluster.md).", metavar="tcp://HOST:PORT"),
+)
+"""``--workers`` and ``--scheduler``."""
 
 
 class RunRecord:
