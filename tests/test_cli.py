@@ -198,82 +198,17 @@ def test_own_interactions(capsys, tmp_path):
     assert "needs a world" in fails(capsys, "compare", "--interactions", file, "--protocols", "ab_test")
 
 
-def test_lists_name_everything(capsys):
-    for command, word in (
-        ("worlds", "sessions"),
-        ("agents", "item-knn"),
-        ("estimators", "clipped_ips"),
-        ("presets", "quick"),
-    ):
-        status, text, _ = run(capsys, command)
-        assert status == 0
-        assert word in text
-        assert all(len(line.split(None, 1)) == 2 for line in text.splitlines())
-    text = run(capsys, "protocols")[1]
-    for word in (
-        "loocv",
-        "purchases: uplift",
-        "campaigns: weights",
-        "ratings: snips",
-        "--option of --world ratings: users=",
-    ):
-        assert word in text
-
-
-BAD = [
-    (["compare", "--agents", "itemknn"], "did you mean 'item-knn'"),
-    (["compare", "--agents", "svd,svd"], "twice"),
-    (["compare", "--agents", "no.such:Thing"], "no.such"),
-    (["compare", "--agents", "svd+epsilon=2"], "epsilon"),
-    (["compare", "--world", "session"], "did you mean 'sessions'"),
-    (["compare", "--preset", "jeunen"], "did you mean 'jeunen2019'"),
-    (["compare", "--protocols", "loo"], "did you mean 'loocv'"),
-    (["compare", "--set", "n_items=0"], "n_items"),
-    (["compare", "--set", "n_flips=1001"], "n_flips"),
-    (["compare", "--set", "sigma_omega=-1"], "sigma_omega"),
-    (["compare", "--set", "p_leave_organic=0.9"], "staying"),
-    (["compare", "--logging", "nobody"], "nobody"),
-    (["compare", "--clip", "0"], "clip"),
-    (["compare", "--level", "1"], "level"),
-    (["compare", "--folds", "0"], "folds"),
-    (["compare", "--seed", "-1"], "seed"),
-    (["compare", "--workers", "0"], "--workers"),
-    (["compare", "--agnts", "svd"], "--agents"),
-    (["simulate", "--world", "sessions", "--policy", "random", "--users", "0"], "--users"),
-    (["simulate", "--world", "sessions", "--policy", "random", "--users", str(10**20)], "--users must be at most"),
-    (["compare", "--arm-users", str(10**20)], "arm_users must be at most"),
-    (["compare", "--user-column", "customer"], "--user-column names a column of --interactions"),
-    (["compare", "--interactions", "f.csv", "--world", "ratings"], "--world is of a world"),
-    (["compare", "--interactions", "f.csv", "--logging", "random"], "--logging is of a world"),
-    (["compare", "--interactions", "f.csv", "--clip", "0"], "--clip is of a world"),
-    (["compare", "--interactions", "f.csv", "--paired"], "--paired is of a world"),
-    (["compare", "--interactions", "f.csv", "--arm-users", "5"], "--arm-users is of a world"),
-    (["compare", "--interactions", "f.csv", "--set", "n_items=3"], "--set is of a world"),
-    (["compare", "--interactions", "f.csv", "--protocols", "loov"], "did you mean 'loocv'"),
-    (["compare", "--interactions", "f.csv", "--protocols", "by_tim"], "did you mean 'by_time'"),
-    (["compare", "--interactions", "f.csv", "--protocols", "off_policy"], "needs a world"),
-    (["compare", "--interactions", "f.csv", "--protocols", "loocv+ties=lowest"], "loocv has no options"),
-    (["compare", "--interactions", "f.csv", "--test-share", "20"], "--test-share 20"),
-    (["compare", "--test-share", "0.5"], "--test-share is of --interactions"),
-    (["compare", "--candidates", "all"], "--candidates is of --interactions"),
-    (["compare", "--protocols="], "--protocols: name at least one"),
-    (["compare", "--logging="], "unknown agent ''"),
-    (["simulate", "--world", "campaigns", "--policy", "random", "--users", "5", "--workers", "0"], "--workers"),
-    (
-        ["simulate", "--world", "ratings", "--policy", "house", "--users", "5"],
-        "has no recommender of its own",
-    ),
-    (["simulate", "--world", "ratings", "--policy", "random", "--users", "5", "--set", "ratings_file=/"], "a folder"),
-    (["simulate", "--world", "sessions", "--policy", "rnadom", "--users", "5"], "did you mean 'random'"),
-    (["replay", "missing", "--policy", "random"], "does not exist"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "words"), BAD, ids=lambda v: " ".join(v) if isinstance(v, list) else None)
-def test_mistakes_are_one_line(capsys, tmp_path, arguments, words):
-    out = tmp_path / ("out.parquet" if arguments[0] == "replay" else "out")
-    assert words in fails(capsys, *arguments, "--out", out)
-    assert not out.exists()
+def test_the_bare_names_are_the_lists(capsys):
+    kinds = ("worlds", "agents", "estimators", "protocols", "presets")
+    texts = [run(capsys, kind)[1] for kind in kinds]
+    for kind, text in zip(kinds, texts, strict=True):
+        assert run(capsys, "list", kind) == (0, text, "")
+        assert all(len(line.split(None, 1)) == 2 for line in text.splitlines() if line)
+    assert run(capsys, "list")[1] == "".join(f"{kind}:\n{text}" for kind, text in zip(kinds, texts, strict=True))
+    assert set(json.loads(run(capsys, "list", "--json", "-")[1])) == set(kinds)
+    shown = run(capsys, "--help")[1]
+    assert "\n  list " in shown
+    assert not any(f"\n  {kind} " in shown for kind in kinds)
 
 
 def test_an_occupied_folder_is_left_alone(capsys, tmp_path):
@@ -332,21 +267,6 @@ def test_the_ratings_world_from_the_command_line(capsys, tmp_path):
     again = ["--world", "ratings", "--set", f"ratings_file={out / 'catalogue.npz'}", "--set", "density=0.1"]
     assert run(capsys, "simulate", *again, "--policy", "random", "--users", 5, "--out", tmp_path / "again")[0] == 0
     assert Log.read(tmp_path / "again").provenance["world"]["matrix"]["users"] == 60
-
-
-def test_mistakes_in_the_ratings_world_are_one_line(capsys, tmp_path):
-    def told(*more):
-        return fails(capsys, "simulate", "--world", "ratings", "--users", 5, "--out", tmp_path / "x", *more)
-
-    policy = ("--policy", "random")
-    assert "density 0.5 cannot be reached" in told(*policy, "--set", "density=0.5")
-    assert "did you mean 'alpha'" in told(*policy, "--set", "alhpa=0.5")
-    assert "no-such.csv does not exist" in told(*policy, "--set", "ratings_file=no-such.csv")
-    assert "score must be one of" in told("--policy", "mf-ips-ratings+score=ndcg")
-    sessions = ("simulate", "--world", "sessions", *SMALL, "--users", 5, "--train-users", 20, "--out", tmp_path / "x")
-    line = fails(capsys, *sessions, "--policy", "mf-ips-ratings")
-    assert "learns from revealed ratings" in line
-    assert "agent 'mf-ips-ratings'" in line
 
 
 def test_estimates_never_replace_the_log(capsys, tmp_path):
