@@ -161,7 +161,6 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "users": [int(np.median([r["tested_users"] for r in rows])), int(np.median([r["always_users"] for r in rows]))],
         "seconds": [float(np.median([r["seconds"] for r in rows])), max(r["seconds"] for r in rows)],
         "families": {f: _family([r for r in rows if r["family"] == f]) for f in families},
-        "rows": [_short(r) for r in rows],
     }
 
 
@@ -177,21 +176,6 @@ def _family(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "cannot_tell": sum(r["advice"]["answer"] == "cannot_tell" for r in rows),
         "less_always_ab": mean["advice"] - mean["ab_test"],
         "costs": mean,
-    }
-
-
-def _short(row: dict[str, Any]) -> dict[str, Any]:
-    said = row["advice"]
-    return {
-        "world": row["world"],
-        "log": row["number"],
-        "answer": said["answer"],
-        "pick": said["pick"],
-        "best": row["best"],
-        "gap": round(row["gap"], 4),
-        "right": row["right"] if said["answer"] == "log" else None,
-        "limit": None if said["cost"] is None else round(said["cost"]["high"], 4),
-        "costs": {name: round(value, 4) for name, value in row["costs"].items()},
     }
 
 

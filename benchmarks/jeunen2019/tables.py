@@ -30,7 +30,7 @@ def keep(section: str, found: Any, folder: Path = HERE, *, quick: bool = False) 
     text = page(results, json.loads((HERE / "published.json").read_text()))
     if quick:
         text = f"A slice of few users and items. Published values are of the full size.\n\n{text}"
-    _study.write_results(folder / "results.json", results)
+    _study.write_results(folder / "results.json", results, 8)
     _study.write_text(folder / "results.md", text)
 
 

@@ -93,7 +93,7 @@ def main() -> None:
     """Write both files."""
     found = {name: read(RUNS / f"{name}.json") or [] for name in ("learning", "odd", "checks")}
     found |= {"coverage": coverage()}
-    write_results(HERE / "results.json", found)
+    write_results(HERE / "results.json", found, 6)
     write_text(HERE / "results.md", report(found))
 
 

@@ -83,7 +83,7 @@ def main() -> None:
     if not options.quick:
         write_text(HERE / "results.md", f"`python benchmarks/regret/run.py`\n\n{text}\n\n![regret](results.png)\n")
         figure(found, HERE / "results.png")
-        write_results(HERE / "results.json", found)
+        write_results(HERE / "results.json", found, 6)
 
 
 if __name__ == "__main__":

@@ -150,7 +150,10 @@ def make_figure6(setting: Any, path: Path, fresh: bool) -> dict[str, Any]:
     learning.fill(setting, points, lambda: write_json(path, {"settings": of, "points": points}))
     result = learning.summarise(setting, points)
     path.unlink(missing_ok=True)
-    return {**result, "resumed": resumed, "checks": learning.check(result)}
+    checks = learning.check(result)
+    slim = {key: {name: point[name] for name in ("chosen", "gap", "mse_at_the_end")} for key, point in points.items()}
+    first = {key: {"mse": {name: of[:1] for name, of in point["mse"].items()}} for key, point in points.items()}
+    return {**result, "points": {key: slim[key] | first[key] for key in slim}, "resumed": resumed, "checks": checks}
 
 
 if __name__ == "__main__":

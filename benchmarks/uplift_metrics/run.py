@@ -44,7 +44,7 @@ def main() -> None:
     title = f"`python benchmarks/uplift_metrics/run.py`, {count} catalogues, {LEVEL:.0%} intervals over catalogues."
     into_marks(options.out / "results.md", "metrics", [title, "", text])
     judged = {preset: columns_of([j for run in runs for j in run["judgements"]]) for preset, runs in found.items()}
-    write_results(options.out / "results.json", judged)
+    write_results(options.out / "results.json", judged, 6)
 
 
 if __name__ == "__main__":

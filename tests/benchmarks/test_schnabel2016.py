@@ -202,6 +202,8 @@ def test_figure6_takes_up_its_finished_points(study, tmp_path, monkeypatch):
     made = []
     chosen = learning.choose
     monkeypatch.setattr(learning, "choose", lambda *a: made.append(1) or chosen(*a))
+    held, summarise = {}, learning.summarise
+    monkeypatch.setattr(learning, "summarise", lambda s, points: held.update(points) or summarise(s, points))
     read = study["run"].settings_of
     small = {"shape": [60, 50], "mcar_samples": [100], "penalties": [1e-2, 1e-1], "rank": 2, "alphas": [1.0, 0.25]}
     monkeypatch.setattr(study["run"], "settings_of", lambda arguments, part="": {**read(arguments, part), **small})
@@ -209,7 +211,7 @@ def test_figure6_takes_up_its_finished_points(study, tmp_path, monkeypatch):
     assert study["run"].main(arguments) == 0
     # for MSE and for MAE two methods at two alphas; one at one sample; two on each of two draws; one by another score
     assert len(made) == 2 * 2 * 2 + 1 + 2 * 2 + 1
-    points = json.loads((tmp_path / "results.json").read_text())["figure6"]["points"]
+    points = json.loads(json.dumps(held))
 
     few = {"redrawn_trials": 2, "mae_trials": 2, "right_trials": 2, "figure6_trials": 2}
     kept = SimpleNamespace(settings={**small, **few, "alpha": 0.25})
