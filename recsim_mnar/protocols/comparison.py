@@ -15,7 +15,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.door import as_learner
 from recsim_mnar.policies.needs import check_needs as check_needs_of_learner
-from recsim_mnar.protocols import online
+from recsim_mnar.protocols.ab_test import ONLINE
 from recsim_mnar.protocols.base import Experiment, Holds, Picture, Protocol, Trial, check_needs, protocol
 from recsim_mnar.protocols.records import Judgement, Ranking, Record, Target, judge
 from recsim_mnar.rng import check_seed
@@ -275,7 +275,7 @@ def _columns(
         judged = [(ranking.protocol, ranking.metric) for ranking in rankings]
         columns = [*judged, *(("truth", target.metric) for target in targets)]
     there = {(r.protocol, r.metric) for r in records}
-    columns = [*columns, *((r.protocol, r.metric) for r in records if r.protocol == online.PROTOCOL)]
+    columns = [*columns, *((r.protocol, r.metric) for r in records if r.protocol == ONLINE)]
     return [key for key in dict.fromkeys(columns) if key in there]
 
 
@@ -284,7 +284,7 @@ def _headings(chosen: list[Protocol], records: list[Record], targets: Sequence[T
     by_name = {one.name: one for one in chosen}
     keys = dict.fromkeys((r.protocol, r.metric) for r in records)
     found = {key: by_name[key[0]].heading(key[1]) for key in keys if key[0] in by_name}
-    found |= {key: f"{targets[0].title} while learning" for key in keys if key[0] == online.PROTOCOL}
+    found |= {key: f"{targets[0].title} while learning" for key in keys if key[0] == ONLINE}
     return found | {("truth", target.metric): f"true {target.title}" for target in targets}
 
 

@@ -11,10 +11,9 @@ from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.table import ROWS_PER_PART, Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.door import fitted, learning_of
-from recsim_mnar.protocols.ab_test import CTR, rate_of
+from recsim_mnar.protocols.ab_test import CTR, online_arms, rate_of
 from recsim_mnar.protocols.base import Experiment, Holds, Picture, Trial
 from recsim_mnar.protocols.off_policy import MOST_CELLS
-from recsim_mnar.protocols.online import online_arms
 from recsim_mnar.protocols.records import Record, Target
 from recsim_mnar.protocols.truth import truth
 from recsim_mnar.simulation.executor import checked_users

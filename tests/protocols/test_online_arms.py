@@ -8,10 +8,10 @@ from scipy import stats
 
 from recsim_mnar.estimators.off_policy.from_file import estimate_file
 from recsim_mnar.policies import Learner, Policy, registry
+from recsim_mnar.protocols.ab_test import online_arms, over_runs
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.decisions import Settings
 from recsim_mnar.protocols.off_policy import off_policy
-from recsim_mnar.protocols.online import online_arms, over_runs
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation import simulate

@@ -14,7 +14,7 @@ from recsim_mnar.policies import Learner, Policy, registry
 from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.interactions import compare_interactions
 from recsim_mnar.protocols.interactions.comparison import facts_of
-from recsim_mnar.protocols.interactions.conclusion import Ranked, conclusion, leaders
+from recsim_mnar.protocols.interactions.conclusion import Leaders, conclusion, leaders
 from recsim_mnar.protocols.interactions.top_lists import recall_and_ndcg, recommended, split_by_time
 from recsim_mnar.protocols.leave_one_out.protocol import gains
 from recsim_mnar.protocols.leave_one_out.ranks import NONE, top_items
@@ -143,9 +143,9 @@ def test_ties_are_drawn_user_by_user(data):
 
 def test_what_lists_are_made_of():
     views = Views(np.array([0, 1, 2]), np.array([0, 2, 3, 4]), np.array([0, 1, 0, 0], np.int32), np.arange(4))
-    made = recommended(np.array([[0, 3], [1, NONE]]), views, n_items=5)
-    assert made.coverage == 1.0  # items 0 and 1 are known, and both are listed
-    assert made.popularity.tolist() == [0.5, pytest.approx(1 / 3)]
+    coverage, shares = recommended(np.array([[0, 3], [1, NONE]]), views, n_items=5)
+    assert coverage == 1.0  # items 0 and 1 are known, and both are listed
+    assert shares.tolist() == [0.5, pytest.approx(1 / 3)]
 
 
 def test_gains_of_ranks():
@@ -174,23 +174,23 @@ def test_the_best_agent_is_among_the_leaders_as_often_as_promised(draw, best):
     for _ in range(400):
         table = draw(rng)
         found = leaders({f"a{i}": row for i, row in enumerate(table)}, 0.95)
-        missed += [f"a{i}" not in found.all for i in range(best)]
-        assert found.first == f"a{int(np.argmax(table.mean(axis=1)))}"
+        missed += [f"a{i}" not in found.names for i in range(best)]
+        assert found.names[0] == f"a{int(np.argmax(table.mean(axis=1)))}"
     assert np.all(missed / 400 <= 0.05 + 2.6 * math.sqrt(0.05 * 0.95 / 400))
 
 
 def test_few_users_rule_nobody_out():
     values = np.random.default_rng(1).random(99)
-    found = leaders({"good": values, "bad": values - 0.5}, 0.95)
-    assert found.all == ("good", "bad")
-    said = conclusion([Ranked("loocv", "ndcg@10", found)], 0.95, 2)
+    found = leaders({"good": values, "bad": values - 0.5}, 0.95, protocol="loocv", metric="ndcg@10")
+    assert found.names == ("good", "bad")
+    said = conclusion([found], 0.95, 2)
     assert "99 users: too few" in said[0]
 
 
 def test_a_much_worse_agent_is_ruled_out_and_an_equal_one_is_not():
     values = np.random.default_rng(1).random(200)
     found = leaders({"good": values, "same": values.copy(), "bad": values - 0.1}, 0.95)
-    assert set(found.all) == {"good", "same"}
+    assert set(found.names) == {"good", "same"}
 
 
 def test_facts_are_counted(tmp_path):
@@ -255,12 +255,7 @@ def test_candidates_follow_repeats(tmp_path):
     [(("a",), ("a",), "a alone"), (("a",), ("b",), "contradict"), (("a", "b"), ("b", "a"), "any of a, b")],
 )
 def test_both_protocols_together(one, other, said):
-    from recsim_mnar.protocols.interactions.conclusion import Leaders
-
-    ranked = [
-        Ranked(protocol, "ndcg@10", Leaders(names[0], names[1:], 500))
-        for protocol, names in (("loocv", one), ("by_time", other))
-    ]
+    ranked = [Leaders(names, 500, protocol, "ndcg@10") for protocol, names in (("loocv", one), ("by_time", other))]
     assert said in " ".join(conclusion(ranked, 0.95, 3))
 
 

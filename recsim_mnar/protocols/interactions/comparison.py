@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.intervals.limits import user_mean_interval
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.rows import shown_time
+from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import as_learner, fitted
@@ -25,11 +26,9 @@ from recsim_mnar.policies.needs import check_needs
 from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.decisions import HIT_RATES
-from recsim_mnar.protocols.interactions.conclusion import Ranked, conclusion, leaders
+from recsim_mnar.protocols.interactions.conclusion import Leaders, conclusion, leaders
 from recsim_mnar.protocols.interactions.top_lists import (
-    Recommended,
     TimeSplit,
-    described,
     recall_and_ndcg,
     recommended,
     split_by_time,
@@ -109,7 +108,26 @@ _RANKING = f"ndcg@{K}"
 _WORLD = "interactions"
 _FEW_REPEATS = 0.05
 
-ByAgent = dict[str, NDArray[np.float64]]
+_PICTURES = [
+    Picture(
+        "How well agents foresee what users did",
+        f"NDCG@{K} by both protocols. In leave-one-out agents may learn from what came later; in the split by time "
+        "they may not, but it knows one period only.",
+        f"NDCG@{K}",
+        ((LOOCV, _RANKING), (BY_TIME, _RANKING)),
+    ),
+    HIT_RATES,
+    Picture(
+        "What is recommended",
+        f"Of the lists of {K}: coverage is the share of the items known that stand in at least one list, "
+        "popularity the mean share of users who have met what is listed.",
+        "share",
+        ((LISTS, f"coverage@{K}"), (LISTS, f"popularity@{K}")),
+    ),
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 def compare_interactions(
@@ -156,40 +174,30 @@ def compare_interactions(
     repeats = facts["repeats"] > 0
     unseen = candidates == "unseen" or (candidates == "auto" and not repeats)
     run = _Run(data, learners, unseen, level, check_seed(seed), executor)
-    records: list[Record] = []
-    ranked: list[Ranked] = []
     why_not = ""
-    details: dict[str, Any] = {"facts": facts, "candidates": "unseen" if unseen else "all"}
+    details: dict[str, Any] = {"facts": facts, "candidates": run.candidates}
     if LOOCV in chosen:
         report(f"leave-one-out, {folds} folds")
-        found, values = run.leave_one_out(folds)
-        records += found
-        ranked.append(Ranked(LOOCV, _RANKING, leaders(values, level)))
+        run.leave_one_out(folds)
     if BY_TIME in chosen or LISTS in chosen:
         split, why_not = _split(data, test_share, unseen, needed=protocols is not None and BY_TIME in protocols)
         report("fit and list recommendations" if split is None else "split by time")
-        lists, seconds = run.lists(split)
-        if split is not None and BY_TIME in chosen:
-            found, values = run.by_time(lists, split, seconds)
-            records += found
-            ranked.append(Ranked(BY_TIME, _RANKING, leaders(values, level)))
-            details["split_by_time"] = described(split)
-        if LISTS in chosen:
-            records += run.contents(lists, split, seconds)
+        run.lists(split, chosen)
+        details |= {"split_by_time": split.facts()} if split is not None and BY_TIME in chosen else {}
     return Comparison(
-        records,
+        run.records,
         title="Which recommender foresees what your users do?",
         lead="Each agent judged on your own interactions. There is no truth to hold the protocols against, so the "
         "conclusion names every agent that may be the best as far as this many users can tell.",
-        conclusion=conclusion(ranked, level, len(learners)),
+        conclusion=conclusion(run.ranked, level, len(learners)),
         notes=[*_notes(facts, unseen, details.get("split_by_time")), *([why_not] if why_not else [])],
         facts=described_facts(facts),
-        details={**details, "best": [one.to_dict() for one in ranked]},
+        details={**details, "best": [one.to_dict() for one in run.ranked]},
         columns=[*((LOOCV, m) for m in (f"hr@{K}", _RANKING)), *((BY_TIME, m) for m in (f"recall@{K}", _RANKING)),
                  *((LISTS, m) for m in (f"coverage@{K}", f"popularity@{K}"))],
-        headings={(r.protocol, r.metric): _heading(r.protocol, r.metric) for r in records},
+        headings={(r.protocol, r.metric): _heading(r.protocol, r.metric) for r in run.records},
         neutral=frozenset({f"coverage@{K}", f"popularity@{K}"}),
-        pictures=_pictures(),
+        pictures=[*_PICTURES],
     )  # fmt: skip
 
 
@@ -216,97 +224,85 @@ def _split(data: Interactions, share: float, unseen: bool, *, needed: bool) -> t
         return None, f"There is no split by time: {str(error).removeprefix('the split by time: ')}."
 
 
+@dataclass(frozen=True)
 class _Run:
-    """Interactions, the agents, and what all protocols share."""
+    """Interactions, the agents, what all protocols share, and what they have found so far."""
 
-    def __init__(
-        self,
-        data: Interactions,
-        learners: Mapping[str, Learner],
-        unseen: bool,
-        level: float,
-        seed: int,
-        executor: Executor | None,
-    ) -> None:
-        self.data, self.learners, self.unseen = data, learners, unseen
-        self.level, self.seed, self.executor = level, seed, executor
+    data: Interactions
+    learners: Mapping[str, Learner]
+    unseen: bool
+    level: float
+    seed: int
+    executor: Executor | None
+    records: list[Record] = field(default_factory=list)
+    ranked: list[Leaders] = field(default_factory=list)
 
-    def leave_one_out(self, folds: int) -> tuple[list[Record], ByAgent]:
-        """Records, and each user's mean of the ranking metric by agent."""
+    @property
+    def candidates(self) -> str:
+        """Which items are ranked."""
+        return "unseen" if self.unseen else "all"
+
+    def leave_one_out(self, folds: int) -> None:
+        """Ranks of held-out views."""
         found = fold_ranks(
             self.data.log,
             self.learners,
             n_items=self.data.n_items,
             folds=folds,
             seed=derive_seed(self.seed, "loocv"),
-            candidates="unseen" if self.unseen else "all",
+            candidates=self.candidates,
             executor=self.executor,
         )
-        records = [
-            self._record((LOOCV, name, metric), found.by_user(name, metric), found.seconds[name], found.details)
-            for name in found.ranks
-            for metric in _LEAVE_ONE_OUT
-        ]
-        return records, {name: found.by_user(name, _RANKING) for name in found.ranks}
+        for name, seconds in found.seconds.items():
+            for metric in _LEAVE_ONE_OUT:
+                self.record((LOOCV, name, metric), found.by_user(name, metric), seconds, found.details)
+        self.rank(LOOCV, {name: found.by_user(name, _RANKING) for name in found.ranks})
 
-    def lists(self, split: TimeSplit | None) -> tuple[dict[str, Any], dict[str, float]]:
-        """Each agent's lists for the judged users, or for all of them where nothing is held out; and the seconds."""
-        jobs = (functools.partial(self._lists_of, name, split) for name in self.learners)
-        found = list(run_in_order(jobs, self.executor))
-        return dict(zip(self.learners, (lists for lists, _ in found), strict=True)), dict(
-            zip(self.learners, (seconds for _, seconds in found), strict=True)
-        )
+    def lists(self, split: TimeSplit | None, protocols: Sequence[str]) -> None:
+        """Each agent's lists, for the judged users, or for all of them where nothing is held out."""
+        views = Views.of(self.data.log) if split is None else split.views
+        known = (self.data.log, views, np.arange(len(views.users)))
+        known = known if split is None else (split.train, split.views, split.owners)
+        jobs = (functools.partial(self._lists_of, name, *known) for name in self.learners)
+        found = dict(zip(self.learners, run_in_order(jobs, self.executor), strict=True))
+        if split is not None and BY_TIME in protocols:
+            self._by_time(found, split)
+        if LISTS in protocols:
+            about = {"lists": len(known[2]), "fitted_on": "all rows" if split is None else "rows before the split"}
+            self._contents(found, views, about)
 
-    def _lists_of(self, name: str, split: TimeSplit | None) -> tuple[Any, float]:
-        began = time.perf_counter()
-        log, views, owners = self._known(split)
-        fit_seed = derive_seed(self.seed, "fit")
+    def _lists_of(self, name: str, log: Log, views: Views, owners: Ints) -> tuple[Ints, float]:
+        began, fit_seed = time.perf_counter(), derive_seed(self.seed, "fit")
         policy = fitted(self.learners[name], log, n_items=self.data.n_items, seed=fit_seed)
         seed = derive_seed(self.seed, "lists")
         lists = top_items(name, policy, views, owners, k=K, unseen=self.unseen, seed=seed)
         return lists, time.perf_counter() - began
 
-    def _known(self, split: TimeSplit | None) -> tuple[Any, Views, Any]:
-        """What agents learn from, the same by user, and which users get lists."""
-        if split is not None:
-            return split.train, split.views, split.owners
-        views = Views.of(self.data.log)
-        return self.data.log, views, np.arange(len(views.users))
+    def _by_time(self, lists: Mapping[str, tuple[Ints, float]], split: TimeSplit) -> None:
+        """How many of the items met after the split stand in the lists."""
+        values = {name: recall_and_ndcg(found, split) for name, (found, _) in lists.items()}
+        for name, (_, seconds) in lists.items():
+            for metric, numbers in values[name].items():
+                self.record((BY_TIME, name, metric), numbers, seconds, {"candidates": self.candidates, **split.facts()})
+        self.rank(BY_TIME, {name: by_metric[_RANKING] for name, by_metric in values.items()})
 
-    def by_time(
-        self, lists: dict[str, Any], split: TimeSplit, seconds: dict[str, float]
-    ) -> tuple[list[Record], ByAgent]:
-        """Records, and each user's ranking metric by agent."""
-        values = {name: recall_and_ndcg(found, split) for name, found in lists.items()}
-        details = {"candidates": "unseen" if self.unseen else "all", **described(split)}
-        records = [
-            self._record((BY_TIME, name, metric), numbers, seconds[name], details)
-            for name, by_metric in values.items()
-            for metric, numbers in by_metric.items()
-        ]
-        return records, {name: by_metric[_RANKING] for name, by_metric in values.items()}
-
-    def contents(self, lists: dict[str, Any], split: TimeSplit | None, seconds: dict[str, float]) -> list[Record]:
+    def _contents(self, lists: Mapping[str, tuple[Ints, float]], views: Views, details: dict[str, Any]) -> None:
         """Coverage and popularity of the lists; coverage is a fact of these lists and has no interval."""
-        _, views, owners = self._known(split)
-        details = {"lists": len(owners), "fitted_on": "all rows" if split is None else "rows before the split"}
-        records = []
-        for name, found in lists.items():
-            made: Recommended = recommended(found, views, self.data.n_items)
-            coverage = self._record((LISTS, name, f"coverage@{K}"), np.array([made.coverage]), seconds[name], details)
-            records.append(replace(coverage, low=math.nan, high=math.nan, n=len(owners)))
-            records.append(self._record((LISTS, name, f"popularity@{K}"), made.popularity, seconds[name], details))
-        return records
+        for name, (found, seconds) in lists.items():
+            coverage, shares = recommended(found, views, self.data.n_items)
+            key, n = (_WORLD, LISTS, name, f"coverage@{K}"), len(found)
+            interval = (coverage, math.nan, math.nan)
+            self.records.append(Record.of(*key, interval, level=self.level, n=n, seconds=seconds, details=details))
+            self.record((LISTS, name, f"popularity@{K}"), shares, seconds, details)
 
-    def _record(
-        self, key: tuple[str, str, str], values: NDArray[np.float64], seconds: float, details: dict[str, Any]
-    ) -> Record:
-        protocol, agent, metric = key
-        value, low, high = user_mean_interval(values, self.level)
-        return Record(
-            world=_WORLD, protocol=protocol, agent=agent, metric=metric, value=value, low=low, high=high,
-            level=self.level, n=len(values), seconds=seconds, details=dict(details),
-        )  # fmt: skip
+    def record(self, key: tuple[str, str, str], values: Floats, seconds: float, details: dict[str, Any]) -> None:
+        """Keep the mean of what each user gives, by protocol, agent and metric."""
+        interval, n = user_mean_interval(values, self.level), len(values)
+        self.records.append(Record.of(_WORLD, *key, interval, level=self.level, n=n, seconds=seconds, details=details))
+
+    def rank(self, protocol: str, values: Mapping[str, Floats]) -> None:
+        """Keep who may be the best by one protocol."""
+        self.ranked.append(leaders(values, self.level, protocol=protocol, metric=_RANKING))
 
 
 def _heading(protocol: str, metric: str) -> str:
@@ -341,23 +337,3 @@ def _notes(facts: dict[str, Any], unseen: bool, split: dict[str, Any] | None) ->
             f"items that no agent had met. {split['users_judged']:,} users are judged."
         )
     return notes
-
-
-def _pictures() -> list[Picture]:
-    return [
-        Picture(
-            "How well agents foresee what users did",
-            f"NDCG@{K} by both protocols. In leave-one-out agents may learn from what came later; in the split by time "
-            "they may not, but it knows one period only.",
-            f"NDCG@{K}",
-            ((LOOCV, _RANKING), (BY_TIME, _RANKING)),
-        ),
-        HIT_RATES,
-        Picture(
-            "What is recommended",
-            f"Of the lists of {K}: coverage is the share of the items known that stand in at least one list, "
-            "popularity the mean share of users who have met what is listed.",
-            "share",
-            ((LISTS, f"coverage@{K}"), (LISTS, f"popularity@{K}")),
-        ),
-    ]

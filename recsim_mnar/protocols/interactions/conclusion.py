@@ -15,27 +15,32 @@ from recsim_mnar.estimators.verdict import LEAST_USERS
 Floats = NDArray[np.float64]
 
 
+_TITLES = {"loocv": "leave-one-out", "by_time": "the split by time"}
+
+
 @dataclass(frozen=True)
 class Leaders:
-    """What one metric of one protocol says of the best agent.
+    """Which agents one metric of one protocol leaves as candidates for the best.
 
     Attributes:
-        first: the agent with the largest mean.
-        others: agents that may be as good or better, the best mean first: none is significantly worse than another.
+        names: the agent with the largest mean, then those that may be as good or better, the best mean first: none is
+            significantly worse than another.
         n_users: on whom it rests.
+        protocol, metric: by what it ranks.
     """
 
-    first: str
-    others: tuple[str, ...]
+    names: tuple[str, ...]
     n_users: int = 0
+    protocol: str = ""
+    metric: str = ""
 
-    @property
-    def all(self) -> tuple[str, ...]:
-        """The first and the others, the set that holds the best agent."""
-        return (self.first, *self.others)
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types."""
+        by = {"protocol": self.protocol, "metric": self.metric, "users": self.n_users}
+        return {**by, "first": self.names[0], "may_be_the_best": list(self.names)}
 
 
-def leaders(values: Mapping[str, Floats], level: float) -> Leaders:
+def leaders(values: Mapping[str, Floats], level: float, *, protocol: str = "", metric: str = "") -> Leaders:
     """A set of agents that holds the best one with probability ``level`` or more, over the sampling of users.
 
     An agent is left out where another one is better by a paired, one-sided t-test at (1 - level) / (A - 1), A being the
@@ -46,6 +51,8 @@ def leaders(values: Mapping[str, Floats], level: float) -> Leaders:
     Args:
         values: (U,) a number a user, larger being better, by agent; users are the same and in the same order.
         level: of the set.
+        protocol: for the result.
+        metric: for the result.
     """
     from scipy.special import stdtrit
 
@@ -55,7 +62,7 @@ def leaders(values: Mapping[str, Floats], level: float) -> Leaders:
     n_users, rivals = table.shape[1], len(names) - 1
     order = [names[i] for i in np.argsort(-means, kind="stable")]
     if rivals == 0 or n_users < LEAST_USERS:
-        return Leaders(order[0], tuple(order[1:]), n_users)
+        return Leaders(tuple(order), n_users, protocol, metric)
     quantile = float(stdtrit(n_users - 1, 1.0 - (1.0 - level) / rivals))
     beaten = set()
     for i, name in enumerate(names):
@@ -63,34 +70,10 @@ def leaders(values: Mapping[str, Floats], level: float) -> Leaders:
         error = gap.std(axis=1, ddof=1) / math.sqrt(n_users)
         if np.any(gap.mean(axis=1) > quantile * error + 1e-15):  # more than roundings of agents that do the same
             beaten.add(name)
-    kept = [name for name in order if name not in beaten]
-    return Leaders(kept[0], tuple(kept[1:]), n_users)
+    return Leaders(tuple(name for name in order if name not in beaten), n_users, protocol, metric)
 
 
-_TITLES = {"loocv": "leave-one-out", "by_time": "the split by time"}
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """Which agents one protocol leaves as candidates for the best.
-
-    Attributes:
-        protocol, metric: by what it ranks.
-        found: the first, and those that cannot be told from the best.
-    """
-
-    protocol: str
-    metric: str
-    found: Leaders
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON types."""
-        first, others = self.found.first, list(self.found.others)
-        told = {"protocol": self.protocol, "metric": self.metric, "users": self.found.n_users}
-        return {**told, "first": first, "may_be_the_best": [first, *others]}
-
-
-def conclusion(ranked: Sequence[Ranked], level: float, n_agents: int) -> list[str]:
+def conclusion(ranked: Sequence[Leaders], level: float, n_agents: int) -> list[str]:
     """Sentences: what each protocol finds, what they come to together, and what none of them can say."""
     if n_agents < 2 or not ranked:
         return ["There is one agent, so there is nothing to choose."] if n_agents == 1 and ranked else []
@@ -104,26 +87,26 @@ def conclusion(ranked: Sequence[Ranked], level: float, n_agents: int) -> list[st
     return sentences
 
 
-def _alone(one: Ranked, level: float, n_agents: int) -> str:
+def _alone(one: Leaders, level: float, n_agents: int) -> str:
     title = _TITLES.get(one.protocol, one.protocol)
-    begins = f"{title[0].upper()}{title[1:]} ({one.metric.upper()}) puts {one.found.first} first"
-    others = one.found.others
+    begins = f"{title[0].upper()}{title[1:]} ({one.metric.upper()}) puts {one.names[0]} first"
+    others = one.names[1:]
     if not others:
         return f"{begins}, and tells it from all others at {100 * level:g} % confidence."
-    if one.found.n_users < LEAST_USERS:
-        return f"{begins}, but rests on {one.found.n_users:,} users: too few to rule any agent out."
+    if one.n_users < LEAST_USERS:
+        return f"{begins}, but rests on {one.n_users:,} users: too few to rule any agent out."
     if len(others) == n_agents - 1:
         return f"{begins}, and tells it from no other agent at {100 * level:g} % confidence: more users are needed."
     verb = "it is" if len(others) == 1 else "one of these is"
     return f"{begins}; at {100 * level:g} % confidence {verb} not ruled out as the best: {', '.join(others)}."
 
 
-def _together(one: Ranked, other: Ranked) -> str:
-    shared = [name for name in one.found.all if name in other.found.all]
+def _together(one: Leaders, other: Leaders) -> str:
+    shared = [name for name in one.names if name in other.names]
     if not shared:
         return (
             f"The two contradict each other: no agent may be the best by both. They ask different questions; what a "
-            f"recommender deployed at the split would have faced is what the split by time asks ({other.found.first})."
+            f"recommender deployed at the split would have faced is what the split by time asks ({other.names[0]})."
         )
     if len(shared) == 1:
         return f"By both together {shared[0]} alone may be the best."

@@ -17,21 +17,11 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Recommended:
-    """What lists of k items are made of.
+def recommended(lists: Ints, views: Views, n_items: int) -> tuple[float, Floats]:
+    """What lists are made of: their coverage, and (U,) their popularity.
 
-    Attributes:
-        coverage: share of the items in the agents' data that stand in at least one list.
-        popularity: (U,) mean over each user's list of the share of users who have met the item.
-    """
-
-    coverage: float
-    popularity: Floats
-
-
-def recommended(lists: Ints, views: Views, n_items: int) -> Recommended:
-    """What lists are made of.
+    Coverage is the share of the items in the agents' data that stand in at least one list; popularity the mean over
+    each user's list of the share of users who have met the item.
 
     Args:
         lists: (U, k) as :func:`top_items` gives them.
@@ -46,7 +36,7 @@ def recommended(lists: Ints, views: Views, n_items: int) -> Recommended:
     listed[lists[there]] = True
     share = np.where(there, holders[np.where(there, lists, 0)] / len(views.users), 0.0)
     length = np.maximum(there.sum(axis=1), 1)
-    return Recommended(float(np.mean(listed[known])), share.sum(axis=1) / length)
+    return float(np.mean(listed[known])), share.sum(axis=1) / length
 
 
 @dataclass(frozen=True)
@@ -71,6 +61,10 @@ class TimeSplit:
     starts: Ints
     items: Ints
     counts: dict[str, int]
+
+    def facts(self) -> dict[str, Any]:
+        """JSON types."""
+        return {"moment": self.moment, **self.counts}
 
 
 def split_by_time(log: Log, *, share: float = 0.2, unseen: bool = False) -> TimeSplit:
@@ -149,8 +143,3 @@ def recall_and_ndcg(lists: Ints, split: TimeSplit) -> dict[str, Floats]:
     gain = 1.0 / np.log2(np.arange(k) + 2.0)
     best = np.cumsum(gain)[np.minimum(n_wanted, k) - 1]
     return {f"recall@{k}": found.sum(axis=1) / n_wanted, f"ndcg@{k}": (found @ gain) / best}
-
-
-def described(split: TimeSplit) -> dict[str, Any]:
-    """The split's facts, JSON types."""
-    return {"moment": split.moment, **split.counts}
