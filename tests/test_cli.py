@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -218,13 +219,6 @@ def test_an_occupied_folder_is_left_alone(capsys, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_resume_refuses_another_run(capsys, simulated):
-    assert "n_users" in fails(
-        capsys, "simulate", "--world", "sessions", *SMALL, "--policy", "user-popularity+epsilon=0.3", "--users", "121",
-        "--seed", "5", "--truth", "--resume", "--out", simulated
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("command", [["compare"], ["simulate", "--world", "sessions", "--policy", "svd", "--users", 5]])
 def test_a_folder_that_cannot_be_made_is_refused_before_any_work(capsys, tmp_path, command):
     (tmp_path / "file").write_text("mine")
@@ -289,3 +283,24 @@ def test_other_separators_are_read_and_said(capsys, tmp_path, sign, words):
     status, out, _ = run(capsys, "estimate", log, "--target", "t")
     assert status == 0
     assert f"\n{log}: 2 rows (separated by {words})\ntaken: reward: reward; propensity: propensity\n" in out
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/stdout"), reason="no /dev/stdout")
+def test_a_device_stays_a_device(tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text("user,clicks,propensity,new\n" + "".join(f"u{i // 2},{i % 3 // 2},.5,.4\n" for i in range(200)))
+    command = [sys.executable, "-m", "recsim_mnar", "estimate", str(log), "--target", "new", "--json"]
+    link = os.readlink("/dev/stdout")
+    done = subprocess.run([*command, "/dev/stdout"], capture_output=True, text=True, check=True)
+    assert os.readlink("/dev/stdout") == link
+    assert json.loads(done.stdout[done.stdout.index("\n[") :])
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+    reader.start()
+    subprocess.run([*command, str(pipe)], capture_output=True, check=True)
+    reader.join(timeout=30)
+    assert json.loads(read[0])
+    assert pipe.is_fifo()

@@ -183,6 +183,8 @@ CALLS = [
     (on("g.csv", "--user-column", "reward"), "column 'reward' is taken as the user"),
     (on("g.csv", "--json", "no/such/x.json"), "is no folder; make it first"),
     (on("g.csv", "--json", "g.csv"), "would replace what is read"),
+    (("doctor", "g.csv", "--json", "g.csv"), "would replace what is read"),
+    (on("g.csv", "--json", "empty"), "is a folder: name a file"),
     (("compare", "--interactions", "nothing.csv"), "name it with --user-column"),
     (("compare", "--interactions", "one_user.csv"), "are of one user"),
     (("compare", "--interactions", "one_item.csv"), "one item leaves nothing to choose"),
