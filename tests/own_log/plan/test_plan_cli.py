@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import numpy as np
@@ -85,18 +84,6 @@ def test_estimate_names_the_rows_at_which_logs_are_trusted(shop, capsys):
     )
 
 
-@pytest.mark.parametrize("command", ["ab", "logging", "estimate"])
-def test_json(shop, capsys, tmp_path, command):
-    options = {
-        "ab": ["--lift", "10%"], "logging": ["--targets", "left", "--cost", "5%"], "estimate": ["--target", "left"],
-    }[command]  # fmt: skip
-    status, out, _ = run(capsys, command, shop, *options, "--json", "-")
-    assert status == 0
-    printed = json.loads(out)
-    run(capsys, command, shop, *options, "--json", tmp_path / "plan.json")
-    assert json.loads((tmp_path / "plan.json").read_text()) == printed
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -126,10 +113,3 @@ def test_a_log_without_users(shop, capsys, tmp_path):
     status, _, err = run(capsys, "ab", tmp_path / "anonymous.csv", "--lift", "5%")
     assert status == 2
     assert "no users" in err
-
-
-def test_help_names_the_three(capsys):
-    status, out, _ = run(capsys, "--help")
-    assert status == 0
-    for name in ("ab", "logging", "estimate"):
-        assert f"  {name} " in out
