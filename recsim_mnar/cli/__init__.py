@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; every mistake of the user's is one line on standard error and exit status 2."""
     given = sys.argv[1:] if arguments is None else arguments
     with contextlib.suppress(OSError):  # the current folder was removed
-        look_in(os.getcwd())  # where a user's own ``module:Class`` lies
+        look_in(os.getcwd())  # where a user's own ``module:Class`` is
     _accept_any_character()
     interrupts = _watch_interrupts()
     written = sys.stdout

@@ -173,20 +173,20 @@ def _check_out(out: Path, log: Path) -> None:
     if out.suffix.lower() != SUFFIX:
         raise UserError(f"--out {out}: a world's file ends in {SUFFIX}")
     if log.is_dir() and log.resolve() in out.resolve().parents:
-        raise UserError(f"--out {out} would lie in {log}, which is read: name another file")
+        raise UserError(f"--out {out} would be in {log}, which is read: name another file")
 
 
 def lines_of(fitted: FittedWorld) -> list[str]:
     """What was fitted, for a person."""
     lines = ["", f"The {fitted.world} world, fitted. What the log says (90 % intervals):"]
-    for name, told in fitted.identified.items():
-        between = f"{told['value']:.4g} ({told['low']:.4g} to {told['high']:.4g})"
-        lines.append(f"  {name:<24} {between:<36} {told['why']}")
+    for name, known in fitted.identified.items():
+        between = f"{known['value']:.4g} ({known['low']:.4g} to {known['high']:.4g})"
+        lines.append(f"  {name:<24} {between:<36} {known['why']}")
     lines.append("What it does not say:")
-    for name, told in fitted.not_identified.items():
-        between = f"{told['low']:.4g} to {told['high']:.4g}; used " if "low" in told else ""
-        used = f"{told['used']:.4g}" if isinstance(told.get("used"), (int, float)) else str(told.get("used", ""))
-        lines.append(f"  {name:<24} {between + used:<36} {told['why']}")
+    for name, known in fitted.not_identified.items():
+        between = f"{known['low']:.4g} to {known['high']:.4g}; used " if "low" in known else ""
+        used = f"{known['used']:.4g}" if isinstance(known.get("used"), (int, float)) else str(known.get("used", ""))
+        lines.append(f"  {name:<24} {between + used:<36} {known['why']}")
     lines += ["How:", *(f"  {line}" for line in fitted.method)]
     members = len(fitted.ensemble)
     lines.append(f"World: {fitted.path}, with an ensemble of {members} (as a world: {fitted.path}#1 and so on)")

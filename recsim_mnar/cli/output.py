@@ -30,7 +30,7 @@ _LEAST_TEXT = 24
 """Columns of the screen below which a cell of text is not folded: lines take the table's place."""
 _LEAST_WIDTH = 20
 _PADDING = 3
-"""Columns of the screen that a column of a table needs beside its cells."""
+"""Columns of the screen that a column of a table needs besides its cells."""
 
 
 def quiet_option(command: click.Command) -> click.Command:
@@ -310,7 +310,7 @@ class JsonOutput:
             if read is not None and read.resolve() == self.path.resolve():
                 raise UserError(f"--json {self.path} would replace what is read: name another file")
             if read is not None and read.resolve() in self.path.resolve().parents:
-                raise UserError(f"--json {self.path} would lie in {read}, which is read: name another file")
+                raise UserError(f"--json {self.path} would be in {read}, which is read: name another file")
         if not self._is_device:
             checked_file(self.path, "--json")
 
@@ -325,7 +325,7 @@ class JsonOutput:
             answer(*lines)
 
     def sentence(self, line: str, *, remark: bool = False) -> None:
-        """A sentence of the answer, or a remark beside it, which ``--quiet`` leaves away."""
+        """A sentence of the answer, or a remark on it, which ``--quiet`` leaves away."""
         if not (self.alone or (remark and is_quiet())):
             sentence(line)
 

@@ -97,7 +97,7 @@ def executor(
     Args:
         workers: as given.
         scheduler: likewise.
-        record: is told who.
+        record: receives who.
         folder: for what jobs on a cluster have in common; best one that its workers see, too.
         named: names and settings, JSON types, whose modules travel to workers of a cluster.
         read_by_name: workers read the files that are named, too.

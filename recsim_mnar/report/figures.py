@@ -134,7 +134,7 @@ def _dots(series: Mapping[str, tuple[list[Record], str, str]], label: str) -> st
 
 
 def sampling_limits(record: Record) -> tuple[float, float]:
-    """The interval from sample size alone, where the record tells it apart; the value itself where there is none."""
+    """The interval from sample size alone, where the record has it; the value itself where there is none."""
     details = record.details
     if not has_interval(record):
         return record.value, record.value
@@ -275,7 +275,7 @@ def ridges_svg(ridges: Sequence[Ridge], unit: str, what: str, line: tuple[float,
         ridges: at least one.
         unit: the axis of the numbers.
         what: is counted.
-        line: a number to be marked where it lies among the others, and its name.
+        line: a number to be marked where it is among the others, and its name.
     """
     import numpy as np
 
@@ -307,7 +307,7 @@ def weight_figures(weights: Sequence[WeightDistribution], clip: float | None) ->
     """How many rows have which weight; policies whose weights are all 0 are left out.
 
     Args:
-        weights: one a policy, under the name that the page gives it.
+        weights: one per policy, under the name that the page gives it.
         clip: largest weight of the clipped estimators, None for none.
     """
     drawn = [each for each in weights if each.counts]

@@ -24,7 +24,7 @@ def write_advice(path: Path, found: Advice, made_by: dict[str, Any]) -> None:
 
     Args:
         path: of the page.
-        found: what it tells.
+        found: what it says.
         made_by: what was asked, shown at its foot; JSON types.
     """
     figures = [_coverage(found)] if found.agents else []
@@ -129,7 +129,7 @@ def write_validation(path: Path, found: Validation, made_by: dict[str, Any]) -> 
 
     Args:
         path: of the page.
-        found: what it tells.
+        found: what it says.
         made_by: what was asked, shown at its foot; JSON types.
     """
     write_from(

@@ -1,4 +1,4 @@
-"""Figures of protocols held against the truth: values, ranks, differences, and what an A/B test could have told."""
+"""Figures of protocols and the truth: values, ranks, differences, and the power of an A/B test."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def write_results(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def results_of(comparison: Comparison, folder: Path) -> dict[str, Any]:
-    """What ``results.json`` and ``summary.json`` hold, as one object, and the folder where they lie."""
+    """What ``results.json`` and ``summary.json`` hold, as one object, and their folder."""
     return {
         **_headed([untimed(r) for r in comparison.records]),
         **comparison.summary(),
@@ -83,7 +83,7 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
 
     Args:
         path: of the page.
-        comparison: what it tells.
+        comparison: what it says.
         run_config: settings and provenance, shown at its foot; JSON types only.
     """
     clip = comparison.details.get("clip")

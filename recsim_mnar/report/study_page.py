@@ -25,7 +25,7 @@ def write_study(folder: Path, study: Study, seconds: float) -> None:
     """Write ``results.json``, ``summary.json``, ``timings.json`` and ``report.html``.
 
     Args:
-        folder: that exists; the tasks' own results lie in it.
+        folder: that exists; the tasks' own results are in it.
         study: what was found.
         seconds: wall time of this run.
     """
@@ -111,7 +111,7 @@ def study_table(study: Study) -> Any:
 
 
 def agents_table(study: Study) -> list[dict[str, Any]]:
-    """Mean of every metric over catalogues: a table a study, a row an agent."""
+    """Mean of every metric over catalogues: one table per study, one row per agent."""
     tables: dict[str, dict[str, dict[str, list[float]]]] = {}
     for row in study.rows():
         if row["value"] is not None:
@@ -159,7 +159,7 @@ def _by_title(judgements: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]
 
 
 def outcomes_figure(judgements: list[dict[str, Any]]) -> str:
-    """Stacked bars, one a ranking."""
+    """Stacked bars, one per ranking."""
     groups = _by_title(judgements)
     figure, axes = axes_of(8.5, 1.2 + 0.42 * len(groups))
     for place, own in enumerate(groups.values()):

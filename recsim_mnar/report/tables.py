@@ -12,7 +12,7 @@ from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import COSTS, INDISTINGUISHABLE, Judgement, Record, half_width, headline
 
 _MOST_INTERVALS = 6
-"""Columns of a table on a screen that has room for intervals beside its values; the report has them always."""
+"""Columns of a table on a screen that has room for intervals next to its values; the report has them always."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Grid:
 
     Attributes:
         heads: titles of the columns after the agent's.
-        rows: agent and its records, one a column, None where there is none.
+        rows: agent and its records, one per column, None where there is none.
         best: in each column the best value of those that can be picked (references cannot); NaN where none is better.
     """
 
@@ -137,7 +137,7 @@ def _truths(comparison: Comparison, judgement: Judgement) -> list[Record]:
 
 
 def _how_sure(truths: Sequence[Record], judgement: Judgement) -> str:
-    """Whether the truth tells the best from the one that comes nearest to it."""
+    """Whether the truth separates the best from the one that comes nearest to it."""
     best = next((r for r in truths if r.agent == judgement.best), None)
     others = [r for r in truths if r.agent != judgement.best]
     if best is None or not others:

@@ -56,7 +56,7 @@ class Download:
 
 
 def downloads_of(stem: str, rows: Iterable[dict[str, Any]]) -> list[Download]:
-    """Rows as CSV and as JSON; what is larger than :data:`MOST_BYTES` is left to the files beside the page.
+    """Rows as CSV and as JSON; what is larger than :data:`MOST_BYTES` is left to the files next to the page.
 
     Args:
         stem: of the files' names.

@@ -19,7 +19,7 @@ class Study:
 
     Attributes:
         settings: what was compared, JSON types.
-        results: one a task, in the order of the tasks.
+        results: one per task, in the order of the tasks.
         seconds: wall time of the tasks that were run now, by label.
     """
 
@@ -55,7 +55,7 @@ class Study:
         ]
 
     def summary(self, level: float = 0.95) -> list[dict[str, Any]]:
-        """How every ranking did over catalogues: a row a study, protocol and metric.
+        """How every ranking did over catalogues: one row per study, protocol and metric.
 
         Args:
             level: of the intervals over catalogues: Wilson's of shares; those of means respect that a cost is at least
@@ -90,10 +90,10 @@ def _sentence(row: dict[str, Any]) -> str:
     n = row["catalogues"]
     subject = as_subject(row["title"])
     alike = row[INDISTINGUISHABLE]["count"]
-    told = f", one that cannot be told from it in {alike}" if alike else ""
+    close = f", one that cannot be told from it in {alike}" if alike else ""
     cost = row["cost_share"]
     price = "" if cost["mean"] is None else f"; its choice costs {percent(cost)} of the {row['target']}"
-    return f"{subject} picks the best agent in {row[BEST]['count']} of {n} catalogues{told}{price}."
+    return f"{subject} picks the best agent in {row[BEST]['count']} of {n} catalogues{close}{price}."
 
 
 def percent(row: Mapping[str, Any]) -> str:
@@ -125,7 +125,7 @@ def mean(
     """A mean over catalogues and its interval; values that are None are left out, and counted.
 
     Args:
-        values: one a catalogue.
+        values: one per catalogue.
         level: nominal coverage.
         least: the least value possible. None for Student's interval, which knows no bounds.
         largest: the largest value possible. With ``least`` alone the interval is that of numbers above
