@@ -10,14 +10,14 @@ import pytest
 
 from recsim_mnar import cli
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.from_file import estimate_file
 from recsim_mnar.log import Log
-from recsim_mnar.log.column_files import read_columns
+from recsim_mnar.own_log.estimating import estimate_file
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.pools import pool
 from recsim_mnar.simulation.run_folder import simulate_to
-from recsim_mnar.tables.arrow import floats_of, integers_of
-from recsim_mnar.tables.parts import read_table
+from recsim_mnar.tables.arrow import floats_of, integers_of, read_table
+from recsim_mnar.tables.numbering import Numbering
+from recsim_mnar.tables.table_file import TableFile
 from recsim_mnar.tables.verifying import verify
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.policies import Uniform
@@ -101,11 +101,12 @@ def test_what_lies_under_a_null_is_not_read(tmp_path):
     )
     with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table, max_chunksize=700)
-    log = read_columns(tmp_path / "x.arrow", ["target"])
-    np.testing.assert_array_equal(log.reward, columns["reward"][bandit])
-    np.testing.assert_array_equal(log.others["target"], np.where(null["target"], np.nan, columns["target"])[bandit])
-    np.testing.assert_array_equal(log.cluster.codes, user[bandit])
-    with pytest.raises(UserError, match="'target', row"):
+    rows = TableFile.open(tmp_path / "x.arrow").read(dict.fromkeys(("reward", "target"), "number") | {"user": "id"})
+    log = rows.kept(bandit)
+    np.testing.assert_array_equal(log.numbers("reward"), columns["reward"][bandit])
+    np.testing.assert_array_equal(log.numbers("target"), np.where(null["target"], np.nan, columns["target"])[bandit])
+    np.testing.assert_array_equal(Numbering().codes(log, "user"), user[bandit])
+    with pytest.raises(UserError, match="'target' is missing in"):
         estimate_file(tmp_path / "x.arrow", ["target"])
 
 
@@ -128,8 +129,8 @@ def test_damage_is_one_line(folders, tmp_path):
     file.write_bytes((folders / "arrow1" / "log" / "part-00000.arrow").read_bytes()[:5000])
     with pytest.raises(UserError, match="is not a readable Arrow file"):
         Log.read(file)
-    with pytest.raises(UserError, match="cannot be read"):
-        read_columns(file, ["propensity"])
+    with pytest.raises(UserError, match="is not a readable Arrow file"):
+        estimate_file(file, ["propensity"])
 
 
 def test_codes_beyond_their_words_are_named(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from recsim_mnar import cli
 from recsim_mnar.estimators.off_policy.stated import known_bound
-from recsim_mnar.log.column_files import provenance_of
+from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.mixture import MixturePolicy

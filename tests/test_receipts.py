@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.from_file import estimate_file
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.own_log.estimating import estimate_file
 from recsim_mnar.policies import registry
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX, JOURNAL, DamagedIndexError, Index, Journal, Receipt, file_digest

@@ -18,7 +18,7 @@ from recsim_mnar.replays.probabilities import replay_with_support
 from recsim_mnar.replays.replayed_log import ReplayRun
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.pools import pool
-from recsim_mnar.tables.parts import rows_in
+from recsim_mnar.tables.arrow import rows_in
 from recsim_mnar.tables.verifying import verify
 from recsim_mnar.worlds import make_world
 
@@ -194,34 +194,22 @@ def test_the_command_line(tmp_path, capsys):
     log, train, parts, file = (tmp_path / name for name in ("log", "train", "parts", "file.parquet"))
     fit = ("--policy", "user-popularity,random", "--train", train)
     for command in (
-        ("simulate", *made, "--max-memory", "3GB", "--out", log),
+        ("simulate", *made, "--out", log),
         ("simulate", *made, "--seed", "3", "--out", train),
-        ("replay", log, *fit, "--max-memory", "3GB", "--out", f"{parts}/"),
+        ("replay", log, *fit, "--out", f"{parts}/"),
         ("replay", log, *fit, "--out", parts, "--resume"),
         ("replay", log, *fit, "--out", file),
     ):
         assert run(capsys, *command)[0] == 0
-    asked = ("--target", "user-popularity", "--baseline", "random", "--max-memory", "3GB", "--json", "-")
+    asked = ("--target", "user-popularity", "--baseline", "random", "--json", "-")
     found = [json.loads(run(capsys, "estimate", path, *asked)[1]) for path in (parts, file)]
     assert found[0] == found[1]
     assert rows_in(file) == sum(map(rows_in, (parts / "log").glob("*.parquet")))
 
 
-def test_what_does_not_fit_is_refused_in_a_line(tmp_path, capsys, log):
-    path = in_parts(tmp_path / "log", log, 1)
-    out, little = tmp_path / "x", ("--max-memory", "1MB")
-    made = ("--world", "sessions", "--policy", "random", "--users", "30")
+def test_where_parts_cannot_be_written_is_said_in_a_line(tmp_path, capsys, log):
+    path, out = in_parts(tmp_path / "log", log, 1), tmp_path / "x"
     for command, words in (
-        (("estimate", path, "--target", "propensity", *little), "needs at least"),
-        (("replay", path, "--policy", "random", *little, "--out", out), "needs at least"),
-        (("simulate", *made, *little, "--out", out), "needs at least"),
-        (("compare", "--preset", "quick", *little, "--out", out), "a comparison in the sessions world needs at least"),
-        (("compare", "--preset", "quick", "--catalogues", "2", *little, "--out", out), "needs at least"),
-        (("compare", "--world", "ratings", *little, "--out", out), "needs at least"),
-        (("compare", "--world", "purchases", *little, "--out", out), "needs at least"),
-        (("compare", "--world", "campaigns", "--max-memory", "9GB", "--out", out), "is not known; omit it"),
-        (("compare", "--interactions", path, *little, "--out", out), "needs at least"),
-        (("estimate", path, "--target", "propensity", "--max-memory", "much"), "is no size"),
         (("replay", path, "--policy", "random", "--resume", "--out", f"{out}.parquet"), "--resume"),
         (("replay", path, "--policy", "random", "--out", f"{out}.txt"), "--out"),
     ):

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recsim_mnar.estimators.off_policy.from_file import estimate_columns
+from recsim_mnar.estimators.off_policy.records import estimate_columns
 from recsim_mnar.estimators.off_policy.weights import weight_distribution
 from recsim_mnar.fitting.advice import Advice
 from recsim_mnar.fitting.validation import Check, Validation
-from recsim_mnar.log.column_files import LogColumns
+from recsim_mnar.log.columns import LogColumns
 from recsim_mnar.own_log.in_numbers import LogNumbers
 from recsim_mnar.own_log.weights import WeighedLog
 from recsim_mnar.protocols.ab_test import popularity

@@ -39,8 +39,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 from _study import packed, write_text
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.from_file import estimate_file
 from recsim_mnar.log.table import Log
+from recsim_mnar.own_log.estimating import estimate_file
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import plain

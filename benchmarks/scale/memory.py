@@ -31,14 +31,15 @@ FITS = 10
 
 TWIN = """
 import json, sys
-from recsim_mnar.estimators.off_policy.from_file import estimate_columns
-from recsim_mnar.log.column_files import LogFile
+from recsim_mnar.estimators.off_policy.records import estimate_columns
+from recsim_mnar.own_log.bandit_file import Reading, read_bandit_file
 path, targets, baseline = sys.argv[1], sys.argv[2].split(","), sys.argv[3]
 names = [*targets, baseline]
-log = LogFile.open(path, [*names, *(name + "_unsupported" for name in names)]).read()
+lost = [name + "_unsupported" for name in names]
+log = read_bandit_file(path, names, reading=Reading(exact=True), others=lost)
 missing = {name: log.others[name + "_unsupported"] for name in names}
 question = {"baseline": baseline, "estimators": ("ips", "clipped_ips", "snips"), "clip": 15.0}
-print(json.dumps(estimate_columns(log, targets, missing=missing, **question)))
+print(json.dumps(estimate_columns(log.values(), targets, missing=missing, **question)))
 """
 """All rows of a file in memory, and every estimate from its columns."""
 

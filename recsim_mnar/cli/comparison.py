@@ -14,7 +14,6 @@ from recsim_mnar.cli.options import (
     NUMBER,
     READ_PATH,
     WHOLE,
-    memory_option,
     n_workers,
     names_of,
     option,
@@ -26,8 +25,7 @@ from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worke
 from recsim_mnar.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from recsim_mnar.kernels.memory import MemoryLimit
-    from recsim_mnar.protocols.comparison import Comparison, Resolved, Setup
+    from recsim_mnar.protocols.comparison import Comparison, Setup
 
 Report = Callable[[str], None]
 
@@ -41,12 +39,10 @@ _COLUMNS = ("user_column", "item_column", "time_column")
 _OF_INTERACTIONS = (*_COLUMNS, "test_share", "candidates")
 _WHO = ("workers", "scheduler")
 _OWN_DATA = (
-    *("interactions", "agents", "protocols", "folds", "level", "seed", "max_memory", "out"),
+    *("interactions", "agents", "protocols", "folds", "level", "seed", "out"),
     *_WHO,
     *_OF_INTERACTIONS,
 )
-_FOLD_ROW = 60
-"""Bytes of a row of interactions in each fold that is under way, and in what is made of it."""
 _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 
 
@@ -87,7 +83,6 @@ _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 )
 @option("--resume", "With --catalogues: take up the study in --out, which may get more catalogues.", bool)
 @worker_options
-@memory_option
 @option("--out", "A new folder; under ./runs unless named.", NEW_PATH)
 @option("--interactions", "Your own interactions: a file.", READ_PATH)
 @option("--user-column", "Column of users in --interactions; recognised unless named.")
@@ -129,7 +124,6 @@ def compare(json_output: JsonOutput, **options: Any) -> None:
     from recsim_mnar.runs.folder import new_folder
     from recsim_mnar.studies.tasks import seeds_from
 
-    _fitting(options["max_memory"], setup.resolved(), 1)  # a catalogue is compared by one process
     if options["resume"] and options["out"] is None:
         raise UserError("--resume: name the study's folder with --out")
     seeds = seeds_from(options["catalogues"], options["first_seed"])
@@ -229,8 +223,7 @@ def _in_world(options: dict[str, Any], report: Report) -> tuple[Comparison, dict
     resolved = options["setup"].resolved()
     run_config = resolved.run_config(options["seed"])
     if options["scheduler"] is None:
-        workers = _fitting(options["max_memory"], resolved, n_workers(options["workers"]))
-        options = {**options, "workers": workers}
+        options = {**options, "workers": n_workers(options["workers"])}
     with _executor(options, named=[plain(run_config), options["world"] or ""]) as found:
         comparison = resolved.run(options["seed"], executor=found, report=report)
     return comparison, run_config
@@ -263,24 +256,12 @@ def _study(command: str, arguments: dict[str, Any], options: dict[str, Any], jso
     json_output.write({"settings": result.settings, **written, "folder": str(folder)})
 
 
-def _fitting(limit: MemoryLimit, resolved: Resolved, workers: int) -> int:
-    """How many workers there is memory for, where it is limited."""
-    if limit.size is None:
-        return workers
-    what = f"a comparison in the {resolved.world.name} world"
-    holds = resolved.holds()
-    if holds is None:
-        raise UserError(f"{limit.flag}: what {what} takes in memory is not known; omit it")
-    return limit.count(holds.a_worker, 1, workers, what, beside=holds.once)
-
-
 def _executor(options: dict[str, Any], named: list[Any], **how: Any) -> Any:
     who = options["workers"], options["scheduler"], options["record"]
     return executor(*who, folder=options["out"], named=named, **how)
 
 
 def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Comparison, dict[str, Any]]:
-    from recsim_mnar.cli.replaying import least_bytes
     from recsim_mnar.datasets.interactions import read_interactions
     from recsim_mnar.policies import registry
     from recsim_mnar.protocols.comparison import check_comparable
@@ -293,18 +274,11 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
     _check_own_data_protocols(protocols or ())
     agents = names_of(_OWN_DATA_AGENTS if options["agents"] is None else options["agents"], "--agents")
     report(f"read {options['interactions']}")
-    limit: MemoryLimit = options["max_memory"]
-    what = f"a comparison on {options['interactions']}"
-    if limit.size is not None:
-        limit.hold(least_bytes(options["interactions"]), what)
     data = read_interactions(options["interactions"], **{name: options[name] for name in _COLUMNS})
     learners = {name: registry.learner(name) for name in agents}
     check_comparable(len(learners), data.n_items)
     defaults = {"folds": 10, "level": 0.95, "test_share": 0.2, "candidates": "auto"}
     given: dict[str, Any] = {name: options[name] if options[name] is not None else defaults[name] for name in defaults}
-    if limit.size is not None and options["scheduler"] is None:
-        workers = limit.count(_FOLD_ROW * len(data.log), 1, n_workers(options["workers"]), what)
-        options = {**options, "workers": workers}
     with _executor(options, named=[agents, list(protocols or ())]) as found:
         comparison = compare_interactions(
             data, learners, protocols=protocols, seed=options["seed"], executor=found, report=report, **given

@@ -71,10 +71,8 @@ def write_estimate_page(
     out: Path,
     log: Path,
     asked: dict[str, Any],
-    records: Sequence[dict[str, Any]],
-    lines: Sequence[str],
     clip: float | None,
-    answer: Answer | None,
+    answer: Answer,
 ) -> None:
     """Write ``report.html`` and ``results.json``.
 
@@ -82,19 +80,13 @@ def write_estimate_page(
         out: a folder that exists.
         log: the file that was read.
         asked: the command's options as they were given.
-        records: the estimates.
-        lines: what was said of the log.
         clip: of the clipped estimators.
-        answer: what was made of a file of one's own; None for a log of ours.
+        answer: the estimates, with the rows that they rest on.
     """
-    from recsim_mnar.own_log.weights import weighed_file, weighed_own_log
+    from recsim_mnar.own_log.weights import WeighedLog
     from recsim_mnar.report.estimate_page import Estimates, write_estimates
 
-    if answer is None:
-        policies = list(dict.fromkeys(r["policy"] for r in records if "baseline" not in r))
-        weighed = weighed_file(log, policies, cluster=asked["cluster"])
-    else:
-        weighed = weighed_own_log(answer.log)
-    found = Estimates(str(log), records, lines, weighed, clip)
+    assert answer.log is not None
+    found = Estimates(str(log), answer.records, answer.lines, WeighedLog.of(answer.log), clip)
     made_by = {name: str(value) if isinstance(value, Path) else value for name, value in asked.items() if value}
     write_estimates(out, found, {"command": "estimate", "log": str(log), **made_by})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,21 +16,16 @@ from recsim_mnar.cli.options import (
     NEW_PATH,
     NUMBER,
     READ_PATH,
-    memory_option,
     names_of,
     option,
     own_log_options,
     reading_of,
 )
 from recsim_mnar.cli.output import JsonOutput, json_option, progress
-from recsim_mnar.cli.replaying import (
-    least_bytes,
-)
 from recsim_mnar.cli.workers import RunRecord, executor, refuse_both, worker_options
 from recsim_mnar.errors import UserError, printable
 
 if TYPE_CHECKING:
-    from recsim_mnar.kernels.memory import MemoryLimit
     from recsim_mnar.own_log.estimating import Answer
 
 LEAST_ROWS = 2
@@ -85,7 +81,6 @@ UNMET = 3
     "--require", "Exit with 3 where the verdict on a leading estimate is below it.", click.Choice(["trust", "caution"])
 )
 @option("--all-estimators", "Show the estimates of all estimators, not of the leading one alone.", bool)
-@memory_option
 @worker_options
 @json_option("the estimates")
 @option("--out", "A new folder for report.html and results.json.", NEW_PATH)
@@ -101,15 +96,13 @@ def estimate(
 
     json_output.check(log, options["target_file"])
     source = log / "log" if (log / "log").is_dir() else log
-    limit = options.pop("max_memory")
     who = {name: options.pop(name) for name in ("workers", "scheduler")}
     asked, clip = dict(options), _clip_of(options["clip"])
-    if out is not None:
-        limit.hold(least_bytes(source), f"--out {out}: the figures of the page are drawn from all rows, which")
     with contextlib.nullcontext() if out is None else claimed_outside(out, log):
         try:
             with _gathering(source, **who) as gather:
-                records, lines, answer = _estimates(source, options, limit, gather)
+                answer = _answer(source, options, gather, keep_rows=out is not None)
+                records = answer.records
         except UserError as error:
             raise UserError(f"{log}: {error}" if str(error).startswith("column ") else str(error)) from error
         _refuse_empty(log, records)
@@ -117,9 +110,9 @@ def estimate(
         json_output.sentence(sentence.text)
         shown = [r for r in records if r["leads"] or all_estimators or asked["estimators"] is not None]
         _show_records(shown, sentence.text, json_output)
-        json_output.say(*lines)
+        json_output.say(*answer.lines)
         if out is not None:
-            write_estimate_page(out, source, asked, records, lines, clip, answer)
+            write_estimate_page(out, source, asked, clip, answer)
             json_output.say(f"Report: {out / 'report.html'}")
     json_output.write([{"sentence": sentence.to_dict(), **records[0]}, *records[1:]])
     if require is not None:
@@ -171,15 +164,11 @@ def _refuse_empty(log: Path, records: list[dict[str, Any]]) -> None:
 @contextlib.contextmanager
 def _gathering(log: Path, workers: int | None, scheduler: str | None) -> Iterator[Any]:
     """Who reads the parts of a log side by side, where workers are named; else None: one after another."""
-    from recsim_mnar.own_log.own_schema import is_own_schema
-
     refuse_both(workers, scheduler)
     if workers is None and scheduler is None:
         yield None
         return
-    if not is_own_schema(log):
-        raise UserError(f"--{'workers' if scheduler is None else 'scheduler'}: {log} is a file of your own, read whole")
-    from recsim_mnar.estimators.off_policy.from_parts import gather_parts
+    from recsim_mnar.estimators.off_policy.gathering import gather_parts
     from recsim_mnar.simulation.executor import run_in_order
 
     folder = log if log.is_dir() else log.absolute().parent
@@ -187,60 +176,34 @@ def _gathering(log: Path, workers: int | None, scheduler: str | None) -> Iterato
         yield None if found is None else functools.partial(gather_parts, executor=found, run_in_order=run_in_order)
 
 
-def _estimates(
-    log: Path, options: dict[str, Any], limit: MemoryLimit, gather: Any
-) -> tuple[list[dict[str, Any]], list[str], Answer | None]:
-    """The records of a log, what is said of a file that is not one of our own, and all that was made of that."""
-    from recsim_mnar.estimators.off_policy.from_file import estimate_file
-    from recsim_mnar.estimators.off_policy.refuters import refuter_lines
-    from recsim_mnar.estimators.off_policy.stated import bound_lines
-    from recsim_mnar.own_log.own_schema import is_own_schema
+def _answer(log: Path, options: dict[str, Any], gather: Any, *, keep_rows: bool) -> Answer:
+    """The estimates of a log."""
+    from recsim_mnar.own_log.estimating import Question, estimate_log, is_own_schema
 
     context = options.pop("context_columns")
-    refute = options.pop("refute")
-    own = {key: options[key] for key in ("target_file", "on", "fit_reward_model", "drop_missing", "deduplicate")}
-    reward_limit = options.pop("reward_limit_column")
-    named = [options[key] for key in options if key.endswith("_column")]
     reading = reading_of(options, context)
-    cluster = options.pop("cluster")
+    cluster, limit = options.pop("cluster"), options.pop("reward_limit_column")
+    recognised = any(reading.columns.values()) or context or reading.drop_missing or reading.deduplicate
     if cluster is not None:
         reading.columns["user"] = cluster
     target, unsupported = options.pop("target"), options.pop("unsupported")
+    own = {name: options.pop(name) for name in ("target_file", "on", "fit_reward_model")}
     if target is None and own["target_file"] is None:
         raise UserError("name the target policies' columns with --target, or give --target-file FILE --on KEY")
-    targets = [] if target is None else names_of(target, "--target")
     clip = options.pop("clip")
-    common: dict[str, Any] = {
-        "baseline": options.pop("baseline"),
-        "estimators": _estimators_of(options.pop("estimators"), clip, own["fit_reward_model"]),
-        "clip": _clip_of(clip),
-        "level": options.pop("level"),
-        "q_logged": options.pop("q_logged"),
-        "q_target": options.pop("q_target"),
-        "unsupported": [] if unsupported is None else names_of(unsupported, "--unsupported"),
-        "reward_limit": reward_limit,
-    }
-    ours = not (any(own.values()) or any(named) or context) and is_own_schema(log)
-    for key in ("target_file", "on", "fit_reward_model"):
-        options.pop(key)
-    if ours:
-        asked = {"cluster": cluster, "limit": limit, "gather": gather, "refute": refute}
-        records = estimate_file(log, targets, **asked, **common, **options)
-        return records, bound_lines(records) + refuter_lines(records), None
-    from recsim_mnar.own_log.estimating import Question, estimate_own_log
-
-    limit.hold(least_bytes(log), f"{log}: a file of your own is read at once and")
     question = Question(
-        targets,
-        target_file=own["target_file"],
-        on=own["on"],
-        fit_reward_model=own["fit_reward_model"],
+        [] if target is None else names_of(target, "--target"),
+        estimators=_estimators_of(options.pop("estimators"), clip, own["fit_reward_model"]),
+        clip=_clip_of(clip),
+        unsupported=[] if unsupported is None else names_of(unsupported, "--unsupported"),
+        reward_limit=limit,
+        keep_rows=keep_rows,
+        **own,
+        **{name: options.pop(name) for name in ("baseline", "level", "q_logged", "q_target", "refute")},
         stated=options,
-        refute=refute,
-        **common,
     )
-    answer = estimate_own_log(log, question, reading=reading)
-    return answer.records, answer.lines, answer
+    exact = not (recognised or any(own.values())) and is_own_schema(log)
+    return estimate_log(log, question, reading=replace(reading, exact=exact), gather=gather)
 
 
 def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -> list[str]:

@@ -105,36 +105,6 @@ def writing(path: Path, flag: str) -> Iterator[None]:
         raise UserError(f"{flag} {path} cannot be written: {error.strerror or error}; name another file") from error
 
 
-class _Memory(click.ParamType):
-    """A size, as what a process may take."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See :meth:`click.ParamType.convert`."""
-        from recsim_mnar.kernels.memory import MemoryLimit, parse_size
-
-        return value if isinstance(value, MemoryLimit) else MemoryLimit(parse_size(value, "--max-memory"))
-
-
-def memory_option(command: Any) -> Any:
-    """Add ``--max-memory`` to a command, handed to it as a :class:`recsim_mnar.kernels.memory.MemoryLimit`."""
-
-    def given(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-        from recsim_mnar.kernels.memory import MemoryLimit
-
-        return value or MemoryLimit()
-
-    return click.option(
-        "--max-memory",
-        type=_Memory(),
-        default=None,
-        callback=given,
-        metavar="SIZE",
-        help="Most memory of the process, such as 1GB; what takes more is refused.",
-    )(command)
-
-
 class WholeNumber(click.ParamType):
     """An integer; one written with a point or an exponent is refused with the digits to write in its place.
 

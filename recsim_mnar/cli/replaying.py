@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,7 +14,6 @@ from recsim_mnar.cli.options import (
     NEW_PLACE,
     READ_PATH,
     WHOLE,
-    memory_option,
     n_workers,
     names_of,
     new_file,
@@ -28,14 +27,7 @@ from recsim_mnar.cli.output import JsonOutput, json_option, progress, warn
 from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worker_options
 from recsim_mnar.errors import UserError
 
-if TYPE_CHECKING:
-    from recsim_mnar.kernels.memory import MemoryLimit
-
 TWO_POLICIES = "two values of two policies, each fitted on the other half; neither is the one fitted on all users"
-_WHOLE_ROW_BYTES = 200
-"""Of a row of a log that is replayed at once."""
-_REPLAYED_ROW_BYTES = 400
-"""Of a row of a block that is replayed: its columns, those that are added, and what policies make of them."""
 
 
 @click.command(short_help="Add policies' probabilities to a log.")
@@ -52,7 +44,6 @@ _REPLAYED_ROW_BYTES = 400
 @seed_option("Seed of the fit.")
 @worker_options
 @option("--resume", "Take up an interrupted run in the same folder.", bool)
-@memory_option
 @option("--out", "The file: .parquet, .arrow or .csv; or a new folder of parts: FOLDER/.", NEW_PLACE, required=True)
 @own_log_options("reward", "propensity", "action", "item", "event", "user", "time", copies=False)
 @json_option("what was written")
@@ -61,7 +52,6 @@ def replay(
     policy: str,
     train: Path | None,
     split_users: bool,
-    max_memory: MemoryLimit,
     out: str,
     json_output: JsonOutput,
     **options: Any,
@@ -82,7 +72,7 @@ def replay(
     record = RunRecord("replay")
     names = names_of(policy, "--policy")
     learners = {name: registry.learner(name) for name in names}
-    given = given_logs(log, train, reading_of(options), max_memory, json_output)
+    given = given_logs(log, train, reading_of(options), json_output)
     rows = given.survey.n_rows
     if rows == 0:
         raise UserError(f"{log} has no rows: there is nothing to replay")
@@ -92,16 +82,16 @@ def replay(
             f"--train {train}: it is LOG itself, and whatever is fitted on the users who judge it looks good; name a "
             "log of other users, or --split-users"
         )
-    parts = halves_of(given, options["seed"], max_memory) if split_users else [given]
+    parts = halves_of(given, options["seed"]) if split_users else [given]
     check_training(given, log if split_users else train, parts[0].training, learners)
     if given.survey.shared_users:
         warn(
             f"--train: {given.survey.shared_users:,} of its users are in LOG too, so agents know the future of those "
             "they are replayed on; name a log of other users"
         )
-    fit = Fitting(learners, _n_items(given, options["items"]), options["seed"], digest, max_memory)
+    fit = Fitting(learners, _n_items(given, options["items"]), options["seed"], digest)
     if scheduler is None:
-        workers = given.threads(n_workers(workers), len(names), max_memory)
+        workers = n_workers(workers)
     shared = next(folder for folder in Path(out).absolute().parents if folder.exists())
     with (
         executor(workers, scheduler, record, folder=shared, named=names, log=log) as found,
@@ -220,27 +210,14 @@ class Given:
         )
         return cls(path, training, ours, data.provenance, survey, data)
 
-    def whole(self, limit: MemoryLimit) -> Any:
+    def whole(self) -> Any:
         """All rows."""
         from recsim_mnar.log.table import Log
 
-        if self.data is not None:
-            return self.data
-        limit.hold(self.survey.n_rows * _WHOLE_ROW_BYTES, f"{self.path}: a policy that learns from all users")
-        return Log.read(self.path).validate(first_row=1)
-
-    def threads(self, n: int, n_policies: int, limit: MemoryLimit) -> int:
-        """How many threads there is memory for, at most ``n``."""
-        from recsim_mnar.simulation.executor import SHARD_USERS
-
-        if self.blocks is None:
-            return n
-        rows = SHARD_USERS * self.survey.n_rows / max(int(self.survey.n_users), 1)
-        a_block = rows * (_REPLAYED_ROW_BYTES + 16 * n_policies)
-        return limit.count(3 * a_block, 1, n, f"replay {self.path}")
+        return Log.read(self.path).validate(first_row=1) if self.data is None else self.data
 
 
-def given_logs(log: Path, train: Path | None, reading: Any, limit: MemoryLimit, json_output: JsonOutput) -> Given:
+def given_logs(log: Path, train: Path | None, reading: Any, json_output: JsonOutput) -> Given:
     """LOG and the log to train on; what was taken of files that are not this package's is said."""
     import numpy as np
 
@@ -251,7 +228,6 @@ def given_logs(log: Path, train: Path | None, reading: Any, limit: MemoryLimit, 
     paths = [log] if train is None else [log, train]
     foreign = [needs_numbering(path) for path in paths]
     if all(foreign):
-        limit.hold(least_bytes(log), f"{log}: a file of your own is read at once and")
         found = read_as_logs(paths, reading)
         json_output.say(*found.lines)
         data, training = (each.validate() for each in (*found.logs, Log({}))[:2])
@@ -265,17 +241,9 @@ def given_logs(log: Path, train: Path | None, reading: Any, limit: MemoryLimit, 
     training = Log.read(train).validate(first_row=1) if train is not None else Log({})
     blocks = LogBlocks.open(log)
     if blocks is None:
-        limit.hold(least_bytes(log), f"{log}: a file of this kind is read at once and")
         return Given.at_once(log, Log.read(log).validate(first_row=1), training, ours=True)
     others = None if _of_other_seeds(blocks, training) else np.unique(training["user"])
     return Given(log, training, True, blocks.provenance, blocks.survey(others), blocks=blocks)
-
-
-def least_bytes(log: Path) -> float:
-    """About what a file takes that is read at once."""
-    from recsim_mnar.tables.files import part_files
-
-    return 3.0 * sum(file.stat().st_size for file in part_files(log))
 
 
 def _of_other_seeds(data: Any, training: Any) -> bool:
@@ -284,7 +252,7 @@ def _of_other_seeds(data: Any, training: Any) -> bool:
     return len(training) == 0 or (None not in seeds and seeds[0] != seeds[1])
 
 
-def halves_of(given: Given, seed: int, limit: MemoryLimit) -> list[Given]:
+def halves_of(given: Given, seed: int) -> list[Given]:
     """Each half of a log's users, split by a draw of each user's own, with the other half to train on.
 
     Raises:
@@ -294,7 +262,7 @@ def halves_of(given: Given, seed: int, limit: MemoryLimit) -> list[Given]:
 
     from recsim_mnar.rng import Stream, derive_seed, uniforms
 
-    log = given.whole(limit)
+    log = given.whole()
     users = log.users()
     first = users[uniforms(derive_seed(seed, "split-users"), Stream.PROTOCOL, users, 0) < 0.5]
     if len(first) in (0, len(users)):
@@ -382,14 +350,12 @@ class Fitting:
         n_items: of the log.
         seed: of the fit.
         digest: of the log to train on; None where there is none.
-        limit: of the memory.
     """
 
     learners: Mapping[str, Any]
     n_items: int
     seed: int
     digest: str | None
-    limit: MemoryLimit
 
     def write(
         self, given: Given, target: Destination, half: int | None, logging: Any, executor: Any, report: Any
@@ -406,7 +372,7 @@ class Fitting:
         with writing(target.path, "--out"):
             if given.blocks is not None and not any(learns_online(given.provenance, each) for each in fitted.values()):
                 return self._in_blocks(given, fitted, logging, target, executor, story)
-            replay_at_once(given.whole(self.limit), fitted, logging, target, executor, story)
+            replay_at_once(given.whole(), fitted, logging, target, executor, story)
         return 0
 
     def _policy(self, given: Given, name: str) -> Any:

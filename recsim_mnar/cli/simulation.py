@@ -7,23 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recsim_mnar.cli.options import NEW_PATH, USERS, WHOLE, memory_option, n_workers, option, seed_option, world_options
+from recsim_mnar.cli.options import NEW_PATH, USERS, WHOLE, n_workers, option, seed_option, world_options
 from recsim_mnar.cli.output import JsonOutput, json_option, progress
 from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worker_options
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds import entry_of, make_world
 
 if TYPE_CHECKING:
-    from recsim_mnar.kernels.memory import MemoryLimit
     from recsim_mnar.worlds.base import World
 
 DEFAULT_TRAIN_USERS = 2000
 REPORT = "report.html"
-_SHARD_BYTES = 64 << 20
-"""Of the rows of a shard of users, while they are made, brought to order and packed."""
-_FEW_LANES = 16 << 20
-"""What the users of a shard who live side by side may take at least."""
-_PLATFORM_USER_BYTES = 4096
 
 
 @click.command(short_help="Users under a policy: a log in a folder.")
@@ -47,7 +41,6 @@ _PLATFORM_USER_BYTES = 4096
 )
 @option("--report", "Write OUT/report.html too: what the log holds, with figures.", bool)
 @option("--resume", "Take up an interrupted run in the same folder.", bool)
-@memory_option
 @option("--out", "A new folder.", NEW_PATH, required=True)
 @json_option("what was written")
 def simulate(json_output: JsonOutput, **options: Any) -> None:
@@ -74,7 +67,7 @@ def simulate(json_output: JsonOutput, **options: Any) -> None:
     record = RunRecord("simulate")
     with RunFolder.fill(options["out"], resume=options["resume"], what="--out"):
         world = make_world(options["world"], options["preset"], options["settings"])
-        n, lane_bytes = _fitting(options["max_memory"], n_workers(workers), world, options["users"])
+        n = n_workers(workers)
         named = [options["world"], options["policy"]]
         with (
             executor(n if scheduler is None else None, scheduler, record, folder=options["out"], named=named) as found,
@@ -92,7 +85,6 @@ def simulate(json_output: JsonOutput, **options: Any) -> None:
                     keep_truth=options["truth"],
                     form=options["form"],
                     resume=options["resume"],
-                    lane_bytes=lane_bytes,
                     executor=found,
                     progress=lambda users: next(first, report.advance)(users),
                 ),
@@ -158,19 +150,3 @@ def _further(world: World, options: dict[str, Any]) -> list[tuple[str, str]]:
         ]
     found.append((["compare", *same], "Which way of judging agents is right in this world?"))
     return [(shlex.join(["recsim-mnar", *words]), what) for words, what in found]
-
-
-def _fitting(limit: MemoryLimit, workers: int, world: World, n_users: int) -> tuple[int, int]:
-    """How many workers there is memory for, and how much the users who live side by side in each may take."""
-    from recsim_mnar.simulation.executor import SHARD_USERS
-    from recsim_mnar.simulation.items import LANE_BYTES
-
-    what = f"simulate {world.name}"
-    if not world.in_parts:
-        limit.hold(n_users * _PLATFORM_USER_BYTES, f"{what}: a platform is simulated whole, which")
-        return workers, LANE_BYTES
-    lanes = min(4 * world.n_items * min(n_users, SHARD_USERS), LANE_BYTES)
-    n = limit.count(_SHARD_BYTES + min(lanes, _FEW_LANES), 1, workers, what)
-    if limit.size is None:
-        return n, LANE_BYTES
-    return n, max(min(LANE_BYTES, limit.room // n - _SHARD_BYTES), _FEW_LANES)

@@ -71,7 +71,7 @@ def read_interactions(
         UserError: no such file, nothing in it, not readable, a column is missing or several could be meant; or with all
             faults of values, each counted.
     """
-    file = TableFile.open(path, "a table of interactions")
+    file = TableFile.open(path)
     named = {"user": user_column, "item": item_column, "time": time_column}
     columns = find_columns(str(path), file.names, named=named, needed=("user", "item"), optional=("time",))
     columns.refuse_unclear(str(path))

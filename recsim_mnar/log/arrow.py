@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
+from recsim_mnar.tables.arrow import metadata_in
+from recsim_mnar.tables.files import is_text
+from recsim_mnar.tables.parts import Parts
 
 META_KEY = b"recsim_mnar"
 """In the metadata of a file: how its log was made."""
@@ -69,3 +73,45 @@ def event_codes(values: Any, source: str, first_row: int = 1) -> NDArray[Any]:
         raise UserError(f"{source}: row {row + first_row}: event must be organic or bandit, got {text[row].as_py()!r}")
     codes_of_all: NDArray[Any] = found.to_numpy()
     return codes_of_all
+
+
+def parsed_provenance(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
+    """The provenance in the metadata of a Parquet file's schema; empty where there is none."""
+    return parsed_metadata(metadata, META_KEY)
+
+
+def parsed_metadata(metadata: Mapping[bytes, bytes] | None, key: bytes) -> dict[str, Any]:
+    """A table of JSON in the metadata of a Parquet file's schema; empty where there is none.
+
+    Raises:
+        UserError: something else stands there, or what another version of the schema wrote.
+    """
+    meta = (metadata or {}).get(key)
+    try:
+        found = json.loads(meta) if meta else {}
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise UserError(f"the metadata {key.decode()!r} is no table of JSON: the file was changed; write it anew")
+    version = found.pop("schema_version", schema.SCHEMA_VERSION)
+    if type(version) is not int or version != schema.SCHEMA_VERSION:
+        raise UserError(
+            f"schema version {json.dumps(version)[:20]}: this package reads version {schema.SCHEMA_VERSION}. Read the "
+            "file with the package that wrote it, or write it anew"
+        )
+    return found
+
+
+def provenance_of(path: str | os.PathLike[str] | Parts) -> dict[str, Any]:
+    """How a log was made, as its file, or the first of its parts, says; empty where it says nothing, as text tables do.
+
+    Raises:
+        UserError: no such file, or one that cannot be read.
+    """
+    part = (path if isinstance(path, Parts) else Parts.of(path)).first
+    if is_text(part):
+        return {}
+    try:
+        return parsed_provenance(metadata_in(part))
+    except UserError as error:
+        raise UserError(f"{part.name}: {error}") from None

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
-from recsim_mnar.log.column_files import provenance_of
+from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log
-from recsim_mnar.tables.arrow import schema_of
-from recsim_mnar.tables.files import SEPARATORS
-from recsim_mnar.tables.parts import Parts, read_blocks, read_rows, rows_in, rows_to_read
+from recsim_mnar.tables.arrow import read_blocks, read_rows, rows_in, rows_to_read, schema_of
+from recsim_mnar.tables.events import Events
+from recsim_mnar.tables.files import is_text
+from recsim_mnar.tables.parts import Parts
 
 READ_ROWS = 1 << 18
 """Rows that are decoded at a time."""
@@ -93,7 +94,7 @@ class LogBlocks:
             UserError: nothing there, or not the files that were written.
         """
         parts = Parts.of(path)
-        if any(part.suffix.lower() in SEPARATORS for part in parts.files):
+        if any(is_text(part) for part in parts.files):
             return None
         blocks = cls(Path(path), parts, read_rows)
         return blocks if blocks._plain() else None
@@ -139,7 +140,8 @@ class LogBlocks:
             n_rows, n_users = n_rows + len(table), n_users + len(starts)
             shared += int(np.isin(starts, others).sum()) if others is not None else 0
             highest = max(highest, *(_highest(table, name) for name in ("item", "action")))
-            all_bandit = all_bandit and not _any_organic(table)
+            all_bandit = all_bandit and "event" in table.column_names
+            all_bandit = all_bandit and bool(Events.of(table.column("event")).shown.all())
             gaps |= {name for name in whole if table.column(name).null_count}
         return Survey(n_rows, n_users, highest, all_bandit, shared, frozenset(gaps))
 
@@ -264,10 +266,3 @@ def _highest(table: Any, name: str) -> int:
 
     found = pc.max(table.column(name)).as_py() if name in table.column_names else None
     return -1 if found is None else int(found)
-
-
-def _any_organic(table: Any) -> bool:
-    """Whether a table may hold rows that are no recommendations."""
-    from recsim_mnar.log.column_values import bandit_rows
-
-    return not ("event" in table.column_names and bool(bandit_rows(table.column("event")).all()))

@@ -179,3 +179,22 @@ def _factorize(array: NDArray[Any], name: str) -> Ints:
         row = int(np.argmax(missing))
         raise UserError(f"column {name!r}, row {row} (counted from 0): the id is missing; give every row one")
     return codes
+
+
+@dataclass(frozen=True)
+class LogColumns:
+    """The columns of a file that estimators read, bandit rows only.
+
+    Attributes:
+        reward: (n,).
+        propensity: (n,).
+        cluster: the user of each row, or None.
+        others: further columns by name, (n,) each.
+        numbers: (n,) row numbers in the file, from 1 below the header.
+    """
+
+    reward: NDArray[np.float64]
+    propensity: NDArray[np.float64]
+    cluster: Clusters | None
+    others: dict[str, NDArray[np.float64]]
+    numbers: NDArray[np.int64] | range

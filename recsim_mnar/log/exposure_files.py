@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.archives import read_arrays
 from recsim_mnar.log import schema
-from recsim_mnar.log.table import parsed_metadata
+from recsim_mnar.log.arrow import parsed_metadata
 from recsim_mnar.runs.files import check_utf8, replacing
 from recsim_mnar.runs.folder import RunFolder
-from recsim_mnar.tables.files import write_table
-from recsim_mnar.tables.parts import Parts, read_table
+from recsim_mnar.tables.arrow import read_table
+from recsim_mnar.tables.files import is_text, write_table
+from recsim_mnar.tables.parts import Parts
+from recsim_mnar.tables.text import typed_table
 
 FILE, TABLE_FILE = "exposures.parquet", "propensities.npz"
 _META_KEY = b"recsim_mnar_exposures"
@@ -46,19 +48,12 @@ def read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     Raises:
         UserError: nothing there, nothing readable, or not what was written.
     """
-    import pyarrow as pa
-    import pyarrow.csv as pacsv
-
     check_utf8(path)
     file = path / FILE if path.is_dir() else path
     if not file.is_file():
         raise UserError(f"{file} does not exist: name a folder that holds {FILE}, or a Parquet or CSV file")
     parts = Parts.of(file)
-    try:
-        held = parts.index is not None
-        table = pacsv.read_csv(file) if file.suffix.lower() == ".csv" else read_table(parts.first, held=held)
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{file} is not a readable table: {str(error).splitlines()[0]}") from None
+    table = typed_table(file) if is_text(file) else read_table(parts.first, held=parts.index is not None)
     known = parsed_metadata(table.schema.metadata, _META_KEY)
     beside = file.with_name(TABLE_FILE)
     if known and beside.is_file():

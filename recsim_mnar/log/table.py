@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +16,16 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import refuse_first
 from recsim_mnar.log import schema
-from recsim_mnar.log.arrow import META_KEY, arrow_of, event_codes, metadata_of
+from recsim_mnar.log.arrow import arrow_of, event_codes, metadata_of, parsed_provenance
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.schema import read_only
 from recsim_mnar.log.writing import record_part, write_stream
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import digest_of
-from recsim_mnar.tables.files import SEPARATORS
-from recsim_mnar.tables.parts import Parts, read_table
+from recsim_mnar.tables.arrow import read_table
+from recsim_mnar.tables.files import is_text
+from recsim_mnar.tables.parts import Parts
+from recsim_mnar.tables.text import typed_table
 
 ROWS_PER_PART = 4_000_000
 """Of a folder that :meth:`Log.write` writes, about."""
@@ -326,53 +327,16 @@ class Log:
             UserError: nothing there, not a log, or not the files that were written.
         """
         parts = Parts.of(path)
-        logs = [cls._read_part(part, held=parts.index is not None) for part in parts]
+        held = parts.index is not None
+        logs = [
+            cls.from_arrow(typed_table(part) if is_text(part) else read_table(part, held=held), str(part))
+            for part in parts
+        ]
         return logs[0] if len(logs) == 1 else cls.concat(logs)
-
-    @classmethod
-    def _read_part(cls, path: Path, held: bool) -> Log:
-        if path.suffix.lower() not in SEPARATORS:
-            return cls.from_arrow(read_table(path, held=held), str(path))
-        import pyarrow as pa
-        import pyarrow.csv as pacsv
-
-        try:
-            parsing = pacsv.ParseOptions(delimiter=SEPARATORS[path.suffix.lower()])
-            table = pacsv.read_csv(path, parse_options=parsing)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise UserError(f"{path} is not a readable table: {str(error).splitlines()[0]}") from None
-        return cls.from_arrow(table, str(path))
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
         """Write as one CSV file (the provenance is left out: CSV has no place for it)."""
         write_stream(Path(path), [self.columns], {}, "csv")
-
-
-def parsed_provenance(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
-    """The provenance in the metadata of a Parquet file's schema; empty where there is none."""
-    return parsed_metadata(metadata, META_KEY)
-
-
-def parsed_metadata(metadata: Mapping[bytes, bytes] | None, key: bytes) -> dict[str, Any]:
-    """A table of JSON in the metadata of a Parquet file's schema; empty where there is none.
-
-    Raises:
-        UserError: something else stands there, or what another version of the schema wrote.
-    """
-    meta = (metadata or {}).get(key)
-    try:
-        found = json.loads(meta) if meta else {}
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise UserError(f"the metadata {key.decode()!r} is no table of JSON: the file was changed; write it anew")
-    version = found.pop("schema_version", schema.SCHEMA_VERSION)
-    if type(version) is not int or version != schema.SCHEMA_VERSION:
-        raise UserError(
-            f"schema version {json.dumps(version)[:20]}: this package reads version {schema.SCHEMA_VERSION}. Read the "
-            "file with the package that wrote it, or write it anew"
-        )
-    return found
 
 
 def from_columns(columns: Mapping[str, Iterable[Any]], provenance: dict[str, Any] | None = None) -> Log:

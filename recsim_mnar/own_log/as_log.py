@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
-from recsim_mnar.log.column_files import column_names
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.bandit_file import Reading
-from recsim_mnar.tables.events import events_of
+from recsim_mnar.tables.events import Events, others_in_words
 from recsim_mnar.tables.faults import MISSING
 from recsim_mnar.tables.roles import Columns, find_columns
 from recsim_mnar.tables.rows import Ids, Rows
-from recsim_mnar.tables.table_file import BINARY, TableFile, kind_of
+from recsim_mnar.tables.table_file import TableFile
 
 _NEVER = -1
 
@@ -56,17 +55,14 @@ class OwnLogs:
     lines: list[str]
 
 
-def names_in(path: Path) -> list[str]:
-    """The names of a table's columns; UserError where there is no such file, or one that cannot be read."""
-    if path.is_dir() or kind_of(path) in BINARY:
-        return list(column_names(path))
-    return list(TableFile.open(path, "a log").names)
-
-
 def needs_numbering(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a table of one's own, without the columns of this package's; UserError as :func:`names_in`."""
+    """Whether a file is a table of one's own, without the columns of this package's.
+
+    Raises:
+        UserError: there is no such file, or one that cannot be read.
+    """
     required = {column.name for column in schema.COLUMNS if column.null is None}
-    return not required <= set(names_in(Path(path)))
+    return not required <= set(TableFile.open(path).names)
 
 
 def read_as_logs(paths: Sequence[str | os.PathLike[str]], reading: Reading | None = None) -> OwnLogs:
@@ -84,7 +80,7 @@ def read_as_logs(paths: Sequence[str | os.PathLike[str]], reading: Reading | Non
         UserError: files, columns and values that are no data, in one line.
     """
     reading = reading or Reading()
-    every = [_events(TableFile.open(path, "a log"), reading, first=i == 0) for i, path in enumerate(paths)]
+    every = [_events(TableFile.open(path), reading, first=i == 0) for i, path in enumerate(paths)]
     users, user_codes = _together([each.user for each in every])
     items, item_codes = _together([each.item for each in every])
     logs = []
@@ -119,9 +115,7 @@ def _events(file: TableFile, reading: Reading, *, first: bool) -> _Events:
     # Items first: where one column holds what was viewed and what was shown, it is that of the items.
     optional = ("event", "item", "action", "propensity", "reward", "time")
     columns = find_columns(source, file.names, named=named, needed=("user",), optional=optional)
-    for role in ("propensity", "reward", "item", "action", "event"):
-        if role in columns.unclear:
-            replace(columns, unclear={role: columns.unclear[role]}).refuse_unclear(source)
+    columns.refuse_unclear(source, "propensity", "reward", "item", "action", "event")
     kinds = {"user": "id", "item": "id", "action": "id", "event": "id", "time": "time"}
     rows = file.read({name: kinds.get(role, "number") for role, name in columns.names.items()})
     lines = [f"{source}: {len(rows):,} rows", f"taken: {columns.line()}"]
@@ -135,16 +129,16 @@ def _kinds(rows: Rows, columns: Columns, lines: list[str]) -> tuple[NDArray[np.b
     """(n,) which rows are recommendations, and which are either that or views."""
     n = len(rows)
     if "event" in columns:
-        events = events_of(rows, columns["event"])
+        events = Events.of(rows.column(columns["event"]))
         if events.others == n:
             raise UserError(
                 f"{rows.source}: column {columns['event']!r} holds {', '.join(events.words[:5])}: write view where an "
                 "item was viewed and recommendation where one was shown"
             )
-        lines += events.line()
+        lines += others_in_words(events.others, events.words)
         return events.shown, events.shown | events.viewed
     if "action" in columns and "item" in columns:
-        acted = rows.table.column(columns["action"]).is_valid().to_numpy().astype(np.bool_)
+        acted = rows.column(columns["action"]).is_valid().to_numpy().astype(np.bool_)
         return acted, np.ones(n, np.bool_)
     every = "action" in columns or "propensity" in columns or "reward" in columns
     return np.full(n, every), np.ones(n, np.bool_)
@@ -156,27 +150,21 @@ def _values(rows: Rows, columns: Columns, bandit: NDArray[np.bool_], reading: Re
     time = rows.times(columns["time"]) if "time" in columns else None
     item = _shown_or_viewed(rows, columns, bandit)
     values = {}
+    part = rows.kept(bandit)
     for role in ("propensity", "reward"):
         values[role] = np.full(len(rows), np.nan)
         if role in columns:
-            part = rows.kept(bandit)
-            values[role][bandit] = found = part.numbers(columns[role])
-            if role == "propensity":
-                bad = ~((found > 0.0) & (found <= 1.0)) & ~np.isnan(found)
-                part.note("outside", columns[role], bad, "is outside (0, 1]", values=found)
-            if part.faults.missing is not None:
-                absent = np.zeros(len(rows), np.bool_)
-                absent[bandit] = part.faults.missing
-                before = rows.faults.missing
-                rows.faults.missing = absent if before is None else before | absent
-            rows.faults.found += part.faults.found
+            name = columns[role]
+            found = part.numbers(name) if role == "reward" else part.probabilities(name, zero=False, advice="")
+            values[role][bandit] = found
+    _lacking(rows, part, bandit)
     if bandit.any() and not {"propensity", "reward"} <= set(columns.names):
         absent_role = "propensity" if "propensity" not in columns else "reward"
         raise UserError(
             f"{rows.source}: no column is recognised as the {absent_role} of what was recommended; name it with "
             f"--{absent_role}-column"
         )
-    missing = rows.faults.missing
+    missing = rows.missing
     if reading.drop_missing and missing is not None:
         rows.faults.forgive([MISSING])
         lines.append(f"{int(missing.sum()):,} rows miss a value and are left out")
@@ -208,11 +196,7 @@ def _shown_or_viewed(rows: Rows, columns: Columns, bandit: NDArray[np.bool_]) ->
             )
         part = rows.kept(of)
         found = part.ids(name)
-        rows.faults.found += part.faults.found
-        if part.faults.missing is not None:
-            absent = np.zeros(len(rows), np.bool_)
-            absent[of] = part.faults.missing
-            rows.faults.missing = absent if rows.faults.missing is None else rows.faults.missing | absent
+        _lacking(rows, part, of)
         ids.append((of, found))
         codes.append(found)
     every, numbered = _together(codes)
@@ -220,6 +204,14 @@ def _shown_or_viewed(rows: Rows, columns: Columns, bandit: NDArray[np.bool_]) ->
     for (of, _), own in zip(ids, numbered, strict=True):
         out[of] = own
     return Ids(out, every)
+
+
+def _lacking(rows: Rows, part: Rows, of: NDArray[np.bool_]) -> None:
+    """Mark the rows that miss a value in a part of them."""
+    if part.missing is not None:
+        absent = np.zeros(len(rows), np.bool_)
+        absent[of] = part.missing
+        rows.lack(absent)
 
 
 def _together(some: Sequence[Ids]) -> tuple[NDArray[Any], list[NDArray[np.int64]]]:

@@ -1,27 +1,31 @@
-"""A bandit log of one's own: a table file whose columns are recognised, checked and left out by what the user says."""
+"""A bandit log in a file: its columns recognised or named, its rows checked, at once or in blocks."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.log.column_values import events_held
-from recsim_mnar.log.columns import Floats
-from recsim_mnar.tables.events import events_of
-from recsim_mnar.tables.faults import MISSING
+from recsim_mnar.estimators.off_policy.gathering import Block
+from recsim_mnar.log.columns import Clusters, Floats, LogColumns
+from recsim_mnar.tables.events import Events, others_in_words, without_recommendations
+from recsim_mnar.tables.faults import MISSING, Faults
+from recsim_mnar.tables.numbering import Numbering
+from recsim_mnar.tables.parts import Parts
 from recsim_mnar.tables.roles import Columns, find_columns, similar_columns
-from recsim_mnar.tables.rows import Ids, Rows
+from recsim_mnar.tables.rows import Ids, Rows, repeats, text_numbers
 from recsim_mnar.tables.table_file import TableFile
+from recsim_mnar.tables.text import AgainError
 
-HIGHEST = 1.0 + 1e-6
-"""A probability may pass 1 by a rounding."""
+_DROP = "--drop-missing leaves out the rows that miss a value"
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class Reading:
         today: the policy that may be the logging policy itself, its column that of the propensities; None: no policy's
             column is taken for it.
         times: read the column of times, where there is one, into ``others``.
+        exact: nothing is recognised, and nothing is said of what was read: columns have the names of our own logs,
+            or those given.
     """
 
     columns: Mapping[str, str | None] = field(default_factory=dict)
@@ -46,6 +52,7 @@ class Reading:
     deduplicate: bool = False
     today: str | None = None
     times: bool = False
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,8 @@ class BanditFile:
         context: by column, (n,) numbers or ids.
         row_numbers: (n,) rows in the file, from 1 below the header.
         lines: what was taken and what was left out, for a person.
-        counts: rows, organic_rows, duplicates, dropped_duplicates, dropped_missing, kept.
+        counts: rows, organic_rows, duplicates, dropped_duplicates, dropped_missing, kept, those that are not 0.
+        exact: as it was read, see :class:`Reading`.
     """
 
     source: str
@@ -82,10 +90,221 @@ class BanditFile:
     context: dict[str, Floats | Ids]
     row_numbers: NDArray[np.int64]
     lines: list[str]
-    counts: dict[str, int]
+    counts: Counter[str]
+    exact: bool = False
 
     def __len__(self) -> int:
         return len(self.reward)
+
+    def kept(self, keep: NDArray[np.bool_]) -> BanditFile:
+        """The rows that are marked, (n,)."""
+
+        def part(values: Any) -> Any:
+            if isinstance(values, dict):
+                return {name: part(each) for name, each in values.items()}
+            if isinstance(values, Ids):
+                return Ids(values.codes[keep], values.ids)
+            return None if values is None else values[keep]
+
+        names = ("reward", "propensity", "user", "action", "logger", "key", "policies", "others", "context")
+        return replace(self, **{name: part(getattr(self, name)) for name in (*names, "row_numbers")})
+
+    def left_out(self) -> dict[str, int]:
+        """What is worth saying of ``counts``: of a log of ours nothing."""
+        return {} if self.exact else {name: number for name, number in self.counts.items() if number}
+
+    def clusters(self) -> Clusters | None:
+        """Users, or None where rows are independent."""
+        if self.user is None:
+            return None
+        codes = self.user.codes
+        if np.any(codes[1:] < codes[:-1]):
+            # Text ids seldom come in the order of the alphabet, but often user by user: nothing to sort then.
+            import pandas as pd
+
+            met = pd.factorize(codes)[0].astype(np.int64)
+            codes = met if np.all(met[1:] >= met[:-1]) else codes
+        return Clusters.of(codes, len(self), self.columns["user"])
+
+    def values(self, policies: Sequence[str] = ()) -> LogColumns:
+        """What estimators read.
+
+        Raises:
+            UserError: there are no propensities.
+        """
+        if self.propensity is None:
+            raise UserError(
+                f"{self.source}: no column is recognised as the propensity. Name it with --propensity-column"
+            )
+        others = {name: self.policies[name] for name in policies} if policies else self.policies
+        return LogColumns(self.reward, self.propensity, self.clusters(), others, self.row_numbers)
+
+
+@dataclass
+class BanditLog:
+    """A bandit log on disk, looked at; nothing but its header is read before it is needed.
+
+    Attributes:
+        file: the table.
+        columns: which column is what.
+        policies: columns of policies' probabilities of the logged action.
+        others: further columns of numbers.
+        reading: what the user says of it.
+        needs: roles that must be there.
+        today: further names of the policy that logged the rows.
+        alone: whether this is one part of a log, whose ids have no meaning in the others unless they are numbers.
+        counts: of the last pass.
+        introduction: of the last pass: what was taken, for a person.
+        dropped: of the last pass: what was left out.
+    """
+
+    file: TableFile
+    columns: Columns
+    policies: Sequence[str]
+    others: Sequence[str]
+    reading: Reading
+    needs: Sequence[str]
+    today: Sequence[str] = ()
+    alone: bool = False
+    counts: Counter[str] = field(default_factory=Counter)
+    introduction: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    users: Numbering = field(default_factory=Numbering)
+    actions: Numbering = field(default_factory=Numbering)
+    _no_events: bool | None = None
+    some_without_action: bool = False
+
+    @staticmethod
+    def open(
+        path: str | os.PathLike[str] | TableFile,
+        policies: Sequence[str] = (),
+        *,
+        reading: Reading | None = None,
+        needs: Sequence[str] = (),
+        others: Sequence[str] = (),
+    ) -> BanditLog:
+        """Look at a bandit log.
+
+        Args:
+            path: as :meth:`recsim_mnar.tables.table_file.TableFile.open`, or what that opened.
+            policies: columns of policies' probabilities of the logged action.
+            reading: what the user says of the file.
+            needs: roles that must be there beside the reward: "propensity", "action", "user".
+            others: further columns of numbers.
+
+        Raises:
+            UserError: no such file or column, several that could be meant.
+        """
+        reading = reading or Reading()
+        file = path if isinstance(path, TableFile) else TableFile.open(path)
+        key = [] if reading.key is None else [reading.key]
+        for names, option in (((*policies, *others), ""), (reading.context, " (--context-columns)"), (key, " (--on)")):
+            for name in names:
+                if name not in file.names:
+                    raise UserError(f"{file.path} has no column {name!r}; {nearest(name, file.names)}{option}")
+        columns = _exact(file, reading) if reading.exact else _recognised(file, policies, reading, needs)
+        return BanditLog(file, columns, policies, others, reading, needs)
+
+    @property
+    def parts(self) -> Parts:
+        """Its files."""
+        return self.file.parts
+
+    def at(self, part: Path) -> BanditLog:
+        """One of its files, read alike."""
+        return BanditLog(
+            TableFile.open(part), self.columns, self.policies, self.others, self.reading, self.needs, self.today, True
+        )
+
+    def kinds(self) -> dict[str, str]:
+        """What each column is read for."""
+        own = [self.columns[role] for role in ("reward", "propensity") if role in self.columns]
+        kinds = dict.fromkeys((*own, *(name for name in self.policies if name not in own), *self.others), "number")
+        names = [self.columns[role] for role in ("user", "action", "logger") if role in self.columns]
+        for name in (*names, *self.reading.context, *([self.reading.key] if self.reading.key else [])):
+            kinds.setdefault(name, "id")
+        for role, kind in (("time", "time"), ("event", "id")):
+            if role in self.columns:
+                kinds.setdefault(self.columns[role], kind)
+        return kinds
+
+    @property
+    def looks_for_copies(self) -> bool:
+        """Whether equal rows are a sign of anything: only with a time or a key."""
+        told = ("time" in self.columns and "user" in self.columns) or self.reading.key is not None
+        return (told and not self.reading.exact) or self.reading.deduplicate
+
+    @property
+    def needs_all_rows(self) -> bool:
+        """Whether something that is read can only be worked with as a whole."""
+        reading, loggers = self.reading, "logger" in self.columns and not self.reading.exact
+        copies = self.looks_for_copies and "user" not in self.columns
+        return bool(reading.key or reading.context or reading.deduplicate or loggers or copies)
+
+    def read(self) -> BanditFile:
+        """All decisions.
+
+        Raises:
+            UserError: the file is no table; or one line with every fault of the values.
+        """
+        work = _Pass(self)
+        rows = self.file.read(self.kinds())
+        rows.faults = work.faults
+        found = work.decisions(rows)
+        work.finish()
+        return replace(found, lines=self.lines, counts=self.counts)
+
+    def blocks(self, rows: int) -> Iterator[Block]:
+        """All decisions, some at a time.
+
+        Raises:
+            UserError: as :meth:`read`, after the last row: every fault is named at once.
+            AgainError: what was learnt of the file on the way makes another pass necessary.
+        """
+        work = _Pass(self)
+        for each in self.file.blocks(self.kinds(), rows, work.faults):
+            block = work.block(each)
+            if block is not None and len(block):
+                yield block
+        work.finish()
+
+    def count_copies(self) -> int:
+        """How many rows repeat an earlier one in every column that is read; takes 8 bytes for each row."""
+        counts, work = self.counts, _Pass(self)
+        rows = (work.recommendations(each) for each in self.file.blocks(self.kinds(), 1 << 19))
+        digests = [each.digests(self.compared) for each in rows]
+        self.counts = counts
+        return int(np.count_nonzero(repeats(np.concatenate(digests))))
+
+    @property
+    def compared(self) -> list[str]:
+        """Columns in which copies are equal."""
+        return [name for name in self.kinds() if name != self.columns.get("event")]
+
+    def out_of_order(self) -> bool:
+        """Take note that users are not in ascending order; whether their rows must be sorted."""
+        if not self.reading.exact and self.users.by_order_met():
+            return False
+        if not self.users.by_value():
+            for _ in self.blocks(1 << 19):
+                pass
+            self.users.rank()
+        return True
+
+    @property
+    def lines(self) -> list[str]:
+        """What was taken in the last pass, which rows repeat others, and what was left out, for a person."""
+        number = self.counts["duplicates"]
+        if not number or self.reading.exact:
+            return [*self.introduction, *self.dropped]
+        what = f"{number:,} rows repeat an earlier row in {', '.join(self.compared)}"
+        left = self.reading.deduplicate
+        said = f"{what}: left out" if left else f"{what}: kept; --deduplicate leaves them out"
+        return [*self.introduction, said, *self.dropped]
+
+    def action_names(self, codes: NDArray[Any]) -> NDArray[Any]:
+        """Ids of actions by the numbers that blocks give them."""
+        return self.actions.names(codes)
 
 
 def read_bandit_file(
@@ -96,53 +315,22 @@ def read_bandit_file(
     needs: Sequence[str] = (),
     others: Sequence[str] = (),
 ) -> BanditFile:
-    """Read a bandit log of one's own.
-
-    Args:
-        path: as :meth:`recsim_mnar.tables.table_file.TableFile.open`.
-        policies: columns of policies' probabilities of the logged action.
-        reading: what the user says of the file.
-        needs: roles that must be there beside the reward: "propensity", "action", "user".
-        others: further columns of numbers.
-
-    Raises:
-        UserError: no such file or column, several that could be meant; or one line with every fault of the values.
-    """
-    reading = reading or Reading()
-    file = TableFile.open(path, "a log")
-    source = str(path)
-    for name in (*policies, *others):
-        if name not in file.names:
-            raise UserError(f"{source} has no column {name!r}; {nearest(name, file.names)}")
-    columns = _columns(file, source, policies, reading, needs)
-    own = [columns[role] for role in ("reward", "propensity") if role in columns]
-    numbers = dict.fromkeys([*own, *(name for name in policies if name not in own)])
-    kinds = dict.fromkeys((*numbers, *others), "number")
-    for role in ("user", "action", "logger"):
-        if role in columns:
-            kinds.setdefault(columns[role], "id")
-    for name in (*reading.context, *([reading.key] if reading.key else [])):
-        kinds.setdefault(name, "id")
-    if "time" in columns:
-        kinds.setdefault(columns["time"], "time")
-    if "event" in columns:
-        kinds.setdefault(columns["event"], "id")
-    rows = file.read(kinds)
-    counts = {"rows": len(rows)}
-    lines = _introduction(file, source, rows, columns, reading)
-    if "event" in columns:
-        rows = _recommendations(rows, columns["event"], counts, lines)
-    rows = _without_copies(rows, kinds, columns, reading, counts, lines)
-    return _checked(rows, columns, (policies, others), reading, needs, counts, lines)
+    """Read a bandit log of one's own; arguments and errors as :meth:`BanditLog.open` and :meth:`BanditLog.read`."""
+    return BanditLog.open(path, policies, reading=reading, needs=needs, others=others).read()
 
 
-def _columns(file: TableFile, source: str, policies: Sequence[str], reading: Reading, needs: Sequence[str]) -> Columns:
+def _exact(file: TableFile, reading: Reading) -> Columns:
+    """The columns by the names of our own logs, or those given."""
+    wanted: dict[str, str | None] = {"reward": "reward", "propensity": "propensity"}
+    also = ("user", "event", *(("action", "time") if reading.times else ()))
+    wanted |= {role: role for role in also if role in file.names}
+    wanted |= {role: name for role, name in reading.columns.items() if name is not None}
+    return find_columns(file.path.name, file.names, named=wanted)
+
+
+def _recognised(file: TableFile, policies: Sequence[str], reading: Reading, needs: Sequence[str]) -> Columns:
     """Which column is what; what is needed and missing, or unclear, is an error."""
-    for name in reading.context:
-        if name not in file.names:
-            raise UserError(f"{source} has no column {name!r}; {nearest(name, file.names)} (--context-columns)")
-    if reading.key is not None and reading.key not in file.names:
-        raise UserError(f"{source} has no column {reading.key!r}; {nearest(reading.key, file.names)} (--on)")
+    source = str(file.path)
     optional = [role for role in ("propensity", "user", "action", "logger", "time", "event") if role not in needs]
     taken = [name for name in (*policies, *reading.context) if name not in ("propensity", reading.today)]
     columns = find_columns(
@@ -156,43 +344,176 @@ def _columns(file: TableFile, source: str, policies: Sequence[str], reading: Rea
         )
     # Two candidates for what changes the answer are asked about, not passed over.
     for role in ("propensity", "user"):
-        if role in columns.unclear:
-            columns.refuse_unclear(source)
+        columns.refuse_unclear(source, role)
     return columns
 
 
-def _introduction(file: TableFile, source: str, rows: Rows, columns: Columns, reading: Reading) -> list[str]:
-    written = file.how_written()
-    lines = [f"{source}: {len(rows):,} row{'s' * (len(rows) != 1)}" + (f" ({', '.join(written)})" if written else "")]
-    lines.append(f"taken: {columns.line()}")
-    lines += columns.lines()[1:]
-    if reading.context:
-        lines.append(f"context: {', '.join(reading.context)}")
-    if "user" not in columns:
-        perhaps = likely_users(
-            file, [*columns.names.values(), *reading.context, *([reading.key] if reading.key else [])]
-        )
-        hint = f" (perhaps {' or '.join(perhaps)})" if perhaps else ""
-        lines.append(
-            "no user column is recognised, so rows are taken as independent; --user-column names the one whose rows "
-            f"belong together{hint}"
-        )
-    return lines
+class _Pass:
+    """One pass over a log: what is counted on the way, and what is wrong."""
 
+    def __init__(self, log: BanditLog) -> None:
+        self.log, self.faults = log, Faults(str(log.file.path))
+        self.counts = log.counts = Counter()
+        self.words: dict[str, None] = {}
 
-def _recommendations(rows: Rows, name: str, counts: dict[str, int], lines: list[str]) -> Rows:
-    """The rows that a column of events calls recommendations; all of them where it is about something else."""
-    events = events_of(rows, name)
-    if not events.shown.any():
-        if name != "event" and not events.viewed.any():
-            lines.append(f"column {name} holds {', '.join(events.words[:3])}: all rows count as recommendations")
+    def decisions(self, rows: Rows) -> BanditFile:
+        """The decisions of all rows; those that miss a value are left out."""
+        log, columns, reading = self.log, self.log.columns, self.log.reading
+        self.counts["rows"] += len(rows)
+        rows = self.recommendations(rows)
+        if log.looks_for_copies:
+            rows = self._without_copies(rows)
+        reward, propensity, policies = self._probabilities(rows)
+        others = {name: rows.numbers(name) for name in log.others}
+        if reading.times and "time" in columns:
+            others[columns["time"]] = rows.times(columns["time"])
+        ids = {role: rows.ids(columns[role]) for role in ("user", "logger") if role in columns}
+        if "action" in columns:
+            quiet = rows if "action" in log.needs else rows.quiet()
+            shown = quiet.ids(columns["action"])
+            ids |= {} if quiet is not rows and quiet.faults.found else {"action": shown}
+        if reading.key is not None:
+            ids["key"] = rows.ids(reading.key)
+        context = {name: _context(rows, name) for name in reading.context}
+        found = BanditFile(
+            rows.source, columns, reward, propensity, ids.get("user"), ids.get("action"), ids.get("logger"),
+            ids.get("key"), policies, others, context, rows.row_numbers, [], self.counts, reading.exact,
+        )  # fmt: skip
+        keep = self._kept(rows)
+        return found if rows.missing is None else found.kept(keep)
+
+    def block(self, rows: Rows) -> Block | None:
+        """The decisions of a block; None from the first fault on."""
+        log, columns = self.log, self.log.columns
+        self.counts["rows"] += len(rows)
+        rows = self.recommendations(rows)
+        reward, propensity, policies = self._probabilities(rows)
+        assert propensity is not None
+        numbers = {columns["reward"]: reward, columns["propensity"]: propensity, **policies}
+        numbers |= dict.fromkeys(log.today, propensity) | {name: rows.numbers(name) for name in log.others}
+        user = log.users.codes(rows, columns["user"], alone=log.alone) if "user" in columns else None
+        digest = None
+        if log.looks_for_copies:
+            digest = rows.digests(log.compared)
+        action = self._actions(rows)
+        keep = self._kept(rows)
+        if any(fault.code != MISSING or not log.reading.drop_missing for fault in self.faults.found):
+            return None
+        block = Block(numbers, user, rows.row_numbers, action, digest)
+        return block if rows.missing is None else block[keep]
+
+    def _actions(self, rows: Rows) -> NDArray[np.int64] | None:
+        log = self.log
+        if "action" not in log.columns or log.reading.exact or log.some_without_action:
+            return None
+        quiet = rows.quiet()
+        found = log.actions.codes(quiet, log.columns["action"], alone=log.alone)
+        if quiet.faults.found:
+            log.some_without_action = True
+            raise AgainError
+        return found
+
+    def _probabilities(self, rows: Rows) -> tuple[Floats, Floats | None, dict[str, Floats]]:
+        """Rewards, propensities and policies; the propensities under another name are the same array."""
+        columns = self.log.columns
+        reward = rows.numbers(columns["reward"])
+        known = {}
+        if "propensity" in columns:
+            known[columns["propensity"]] = rows.probabilities(columns["propensity"], zero=False)
+        for name in self.log.policies:
+            if name not in known:
+                known[name] = rows.probabilities(name, zero=True)
+        propensity = known[columns["propensity"]] if "propensity" in columns else None
+        return reward, propensity, {name: known[name] for name in self.log.policies}
+
+    def _kept(self, rows: Rows) -> NDArray[np.bool_]:
+        """(n,) which rows miss nothing; the others are counted."""
+        keep = np.ones(len(rows), np.bool_) if rows.missing is None else ~rows.missing
+        self.counts["dropped_missing"] += int(np.count_nonzero(~keep))
+        self.counts["kept"] += int(np.count_nonzero(keep))
+        return keep
+
+    def recommendations(self, rows: Rows) -> Rows:
+        """The rows that a column of events calls recommendations; all of them where it is about something else."""
+        name, log = self.log.columns.get("event"), self.log
+        if name is None:
             return rows
-        raise UserError(f"{rows.source} holds no bandit rows: {events_held(rows.table.column(name))}")
-    counts["organic_rows"] = int(events.viewed.sum())
-    if events.viewed.any():
-        lines.append(f"{int(events.viewed.sum()):,} rows are views ({name})")
-    lines += events.line()
-    return rows if events.shown.all() else rows.kept(events.shown)
+        events = Events.of(rows.table.column(name))
+        self.words |= dict.fromkeys(events.words)
+        any_known = bool(events.shown.any() or events.viewed.any())
+        if log._no_events is None:
+            log._no_events = not any_known and name != "event"
+        if log._no_events:
+            if any_known:
+                log._no_events = False
+                raise AgainError
+            return rows
+        self.counts["organic_rows"] += int(np.count_nonzero(events.viewed))
+        self.counts["other_rows"] += events.others
+        self.counts["shown_rows"] += int(np.count_nonzero(events.shown))
+        if log.reading.exact and events.words:
+            other = ~(events.shown | events.viewed)
+            values = rows.table.column(name)
+            rows.note("unknown_event", name, other, "is neither organic nor bandit", values=values,
+                      advice="write one of them")  # fmt: skip
+        return rows if events.shown.all() else rows.kept(events.shown)
+
+    def _without_copies(self, rows: Rows) -> Rows:
+        """Rows that repeat others in every column that is read: counted, and left out where that is asked for."""
+        again = repeats(rows.digests(self.log.compared))
+        self.counts["duplicates"] = int(np.count_nonzero(again))
+        if not self.log.reading.deduplicate or not again.any():
+            return rows
+        self.counts["dropped_duplicates"] = self.counts["duplicates"]
+        return rows.kept(~again)
+
+    def finish(self) -> None:
+        """Say what was read.
+
+        Raises:
+            UserError: nothing was recommended, no row is left, or one line with every fault.
+        """
+        log, counts, source = self.log, self.counts, self.faults.source
+        name = log.columns.get("event")
+        if name is not None and not log._no_events and not counts["shown_rows"]:
+            raise UserError(f"{source} holds no bandit rows: {without_recommendations(list(self.words), name)}")
+        away = self.faults.forgive([MISSING]) if log.reading.drop_missing else []
+        if self.faults.found and log.looks_for_copies and "duplicates" not in counts:
+            counts["duplicates"] = log.count_copies()
+        again = counts["duplicates"] - counts["dropped_duplicates"]
+        besides = f"; besides, {again:,} rows repeat an earlier row (--deduplicate)" if again else ""
+        self.faults.refuse(_DROP + besides)
+        if not counts["kept"]:
+            raise UserError(f"{source}: no row is left")
+        each = ", ".join(f"{fault.column} {fault.count:,}" for fault in away)
+        dropped = counts["dropped_missing"]
+        log.introduction = [] if log.reading.exact else self._introduction()
+        log.dropped = [f"{dropped:,} rows miss a value and are left out ({each})"] if dropped else []
+
+    def _introduction(self) -> list[str]:
+        log, counts, name = self.log, self.counts, self.log.columns.get("event")
+        written = log.file.how_written()
+        rows = f"{counts['rows']:,} row{'s' * (counts['rows'] != 1)}"
+        lines = [f"{self.faults.source}: {rows}" + (f" ({', '.join(written)})" if written else "")]
+        lines += [f"taken: {log.columns.line()}", *log.columns.lines()[1:]]
+        if log.reading.context:
+            lines.append(f"context: {', '.join(log.reading.context)}")
+        if "user" not in log.columns:
+            key = [log.reading.key] if log.reading.key else []
+            perhaps = likely_users(log.file, [*log.columns.names.values(), *log.reading.context, *key])
+            hint = f" (perhaps {' or '.join(perhaps)})" if perhaps else ""
+            lines.append(
+                "no user column is recognised, so rows are taken as independent; --user-column names the one whose "
+                f"rows belong together{hint}"
+            )
+        words = list(self.words)
+        if log._no_events:
+            lines.append(f"column {name} holds {', '.join(words[:3])}: all rows count as recommendations")
+        elif name is not None:
+            viewed = counts["organic_rows"]
+            lines += [f"{viewed:,} rows are views ({name})"] if viewed else []
+            lines += others_in_words(counts["other_rows"], words)
+        return lines
 
 
 def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:
@@ -208,133 +529,12 @@ def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:
     return found[:3]
 
 
-def _without_copies(
-    rows: Rows, kinds: Mapping[str, str], columns: Columns, reading: Reading, counts: dict[str, int], lines: list[str]
-) -> Rows:
-    """Rows that repeat others in every column that is read: counted, and left out where that is asked for."""
-    told = ("time" in columns and "user" in columns) or reading.key is not None
-    if not told and not reading.deduplicate:
-        return rows  # without a time or a key equal rows are no sign of anything
-    names = [name for name in kinds if name != columns.get("event")]
-    again = rows.copies(names)
-    number = int(again.sum())
-    counts["duplicates"] = number
-    if not number:
-        return rows
-    what = f"{number:,} rows repeat an earlier row in {', '.join(names)}"
-    if not reading.deduplicate:
-        lines.append(f"{what}: kept; --deduplicate leaves them out")
-        return rows
-    counts["dropped_duplicates"] = number
-    lines.append(f"{what}: left out")
-    return rows.kept(~again)
-
-
-def _checked(
-    rows: Rows, columns: Columns, wanted: tuple[Sequence[str], Sequence[str]], reading: Reading, needs: Sequence[str],
-    counts: dict[str, int], lines: list[str],
-) -> BanditFile:  # fmt: skip
-    """The values, every fault of them named at once, rows with missing values left out where that is asked for."""
-    reward = rows.numbers(columns["reward"])
-    propensity = None
-    if "propensity" in columns:
-        propensity = rows.numbers(columns["propensity"])
-        bad = ~((propensity > 0.0) & (propensity <= 1.0)) & ~np.isnan(propensity)
-        rows.note(
-            "outside", columns["propensity"], bad, "is outside (0, 1]", values=propensity, advice=_why(propensity)
-        )
-    values = {}
-    policies, others = wanted
-    for name in policies:
-        if "propensity" in columns and name == columns["propensity"] and propensity is not None:
-            values[name] = propensity
-            continue
-        values[name] = rows.numbers(name)
-        bad = ~((values[name] >= 0.0) & (values[name] <= HIGHEST)) & ~np.isnan(values[name])
-        rows.note("outside", name, bad, "is outside [0, 1]", values=values[name], advice=_why(values[name]))
-    further = {name: rows.numbers(name) for name in others}
-    if reading.times and "time" in columns:
-        further[columns["time"]] = rows.times(columns["time"])
-    ids = {role: rows.ids(columns[role]) for role in ("user", "logger") if role in columns}
-    if "action" in columns:
-        shown = rows.ids(columns["action"]) if "action" in needs else ids_or_none(rows, columns["action"])
-        ids |= {} if shown is None else {"action": shown}
-    if reading.key is not None:
-        ids["key"] = rows.ids(reading.key)
-    missing = rows.faults.missing
-    if reading.drop_missing:
-        _say_dropped(rows, counts, lines)
-    again = counts.get("duplicates", 0) - counts.get("dropped_duplicates", 0)
-    besides = f"; besides, {again:,} rows repeat an earlier row (--deduplicate)" if again else ""
-    rows.faults.refuse("--drop-missing leaves out the rows that miss a value" + besides)
-    context = {name: context_column(rows, name) for name in reading.context}
-    numbers = rows.row_numbers(np.arange(len(rows)))
-    kept = BanditFile(
-        rows.source, columns, reward, propensity, ids.get("user"), ids.get("action"), ids.get("logger"),
-        ids.get("key"), values, further, context, numbers, lines, counts,
-    )  # fmt: skip
-    if missing is not None:
-        kept = kept_rows(kept, ~missing)
-    counts["kept"] = len(kept)
-    if len(kept) == 0:
-        raise UserError(f"{rows.source}: no row is left")
-    return kept
-
-
-def _say_dropped(rows: Rows, counts: dict[str, int], lines: list[str]) -> None:
-    away = rows.faults.forgive([MISSING])
-    if rows.faults.missing is None:
-        return
-    number = int(rows.faults.missing.sum())
-    counts["dropped_missing"] = number
-    each = ", ".join(f"{fault.column} {fault.count:,}" for fault in away)
-    lines.append(f"{number:,} rows miss a value and are left out ({each})")
-
-
-def kept_rows(log: BanditFile, keep: NDArray[np.bool_]) -> BanditFile:
-    """The rows of a log that are marked, (n,)."""
-
-    def part(values: Any) -> Any:
-        if values is None:
-            return None
-        return Ids(values.codes[keep], values.ids) if isinstance(values, Ids) else values[keep]
-
-    return BanditFile(
-        log.source, log.columns, part(log.reward), part(log.propensity), part(log.user), part(log.action),
-        part(log.logger), part(log.key), {name: part(values) for name, values in log.policies.items()},
-        {name: part(values) for name, values in log.others.items()},
-        {name: part(values) for name, values in log.context.items()}, part(log.row_numbers), log.lines, log.counts,
-    )  # fmt: skip
-
-
-def ids_or_none(rows: Rows, name: str) -> Ids | None:
-    """A column of ids that nobody needs: None where it has faults."""
-    before, missing = len(rows.faults.found), rows.faults.missing
-    ids = rows.ids(name)
-    faults = len(rows.faults.found) > before
-    del rows.faults.found[before:]
-    rows.faults.missing = missing
-    return None if faults else ids
-
-
-def context_column(rows: Rows, name: str) -> Floats | Ids:
+def _context(rows: Rows, name: str) -> Floats | Ids:
     """A column of context: numbers (NaN where missing) where all of it is, else ids; nothing in it is a fault."""
-    before = len(rows.faults.found)
-    ids = rows.ids(name)
-    del rows.faults.found[before:]
-    if ids.ids.dtype.kind in "iuf":
-        return np.append(ids.ids.astype(np.float64), np.nan)[ids.codes]
     import pyarrow as pa
 
-    from recsim_mnar.tables.rows import text_numbers
-
+    ids = rows.quiet().ids(name)
+    if ids.ids.dtype.kind in "iuf":
+        return np.append(ids.ids.astype(np.float64), np.nan)[ids.codes]
     numbers, _, bad = text_numbers(pa.array(ids.ids.astype(str)), rows.decimal)
     return ids if bad.any() or ids.number == 0 else np.append(numbers, np.nan)[ids.codes]
-
-
-def _why(values: Floats) -> str:
-    """What may be wrong with probabilities outside [0, 1]."""
-    known = values[~np.isnan(values)]
-    if known.size and known.max() <= 100.0 and np.median(known) > 1.0:
-        return "these look like percent: divide them by 100"
-    return "give the probability of the logged action"

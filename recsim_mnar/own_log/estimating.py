@@ -1,27 +1,36 @@
-"""From a file of one's own to estimates with verdicts, what was read and left out said beside them."""
+"""From a log to estimates with verdicts: a file of one's own, or one of this package's."""
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.cross_fitted import cross_fitted_rewards, estimate_without_propensities
-from recsim_mnar.estimators.off_policy.from_file import (
-    UNSUPPORTED,
+from recsim_mnar.estimators.off_policy.gathering import (
+    BLOCK_ROWS,
+    BlockQuestion,
+    BlockSource,
+    Gathered,
+    gather_blocks,
+    needs_all_rows,
+)
+from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, check_rows
+from recsim_mnar.estimators.off_policy.item_propensities import item_findings
+from recsim_mnar.estimators.off_policy.records import (
     Asked,
     check_question,
     estimate_columns,
+    missing_columns,
     records_of,
     todays,
 )
-from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level
-from recsim_mnar.estimators.off_policy.item_propensities import item_findings
 from recsim_mnar.estimators.off_policy.refuters import Shown, refuter_lines, with_findings, with_refuters
 from recsim_mnar.estimators.off_policy.stated import (
     Stated,
@@ -31,11 +40,10 @@ from recsim_mnar.estimators.off_policy.stated import (
     refuse_outside,
     taken,
 )
-from recsim_mnar.estimators.off_policy.written import Record
+from recsim_mnar.estimators.off_policy.written import Record, tolerance_of, weight_excess
 from recsim_mnar.estimators.verdict import Estimate, Finding, scaled
-from recsim_mnar.log.column_files import LogColumns, provenance_of
-from recsim_mnar.log.columns import Clusters
-from recsim_mnar.own_log.bandit_file import BanditFile, Reading, kept_rows, read_bandit_file
+from recsim_mnar.log.arrow import provenance_of
+from recsim_mnar.own_log.bandit_file import BanditFile, BanditLog, Reading
 from recsim_mnar.own_log.context import as_numbers, labels
 from recsim_mnar.own_log.loggers import MANY, logger_findings
 from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
@@ -44,6 +52,17 @@ from recsim_mnar.tables.table_file import TableFile
 
 MANY_DROPPED = 0.05
 """Share of rows left out from which the verdict says so."""
+OWN = ("user", "step", "event", "propensity", "reward")
+"""Columns by which a log of this package's is known."""
+Gather = Callable[[BlockSource, BlockQuestion], Gathered | None]
+
+
+def is_own_schema(path: str | os.PathLike[str]) -> bool:
+    """Whether a file or folder has the columns of this package's logs; False for what is not readable as one."""
+    try:
+        return set(OWN) <= set(TableFile.open(path).names)
+    except UserError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -64,6 +83,8 @@ class Question:
         unsupported: columns of the policies' missing mass.
         reward_limit: column of the largest reward possible of each row's action.
         stated: full_support, reward_min, ..., as :func:`recsim_mnar.estimators.estimate_value`.
+        interval: as in :func:`recsim_mnar.estimators.estimate_value`; differences always use "auto".
+        keep_rows: give the rows with the answer, all of which are read at once then.
         refute: run the refuters, with the columns of actions, times and the first of the context that there are.
     """
 
@@ -81,105 +102,240 @@ class Question:
     reward_limit: str | None = None
     stated: Mapping[str, Any] = field(default_factory=dict)
     refute: bool = False
+    interval: str = "auto"
+    keep_rows: bool = False
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Estimates of a file of one's own.
+    """Estimates of a log.
 
     Attributes:
-        records: as :func:`recsim_mnar.estimators.off_policy.from_file.estimate_file`.
+        records: as :func:`estimate_file`.
         lines: what was read, taken and left out, for a person.
-        log: the rows that the estimates rest on, ``policies`` with those of the target file.
         propensities_known: whether the file has propensities.
+        log: the rows that the estimates rest on, ``policies`` with those of the target file; None where they were read
+            in blocks.
     """
 
     records: list[Record]
     lines: list[str]
-    log: BanditFile
     propensities_known: bool
+    log: BanditFile | None
 
 
-def estimate_own_log(path: str | os.PathLike[str], question: Question, *, reading: Reading | None = None) -> Answer:
-    """Estimate the value of target policies from a file of one's own.
+def estimate_file(
+    path: str | os.PathLike[str],
+    targets: Sequence[str],
+    *,
+    cluster: str | None = None,
+    reward: str = "reward",
+    propensity: str = "propensity",
+    gather: Gather | None = None,
+    **question: Any,
+) -> list[Record]:
+    """Estimate the value of each target policy from a log file with the columns of our own logs, or of these names.
+
+    Where the file has a column ``event`` its bandit rows are used, otherwise all rows.
 
     Args:
-        path: CSV or Parquet, as :meth:`recsim_mnar.tables.table_file.TableFile.open`.
-        question: what is asked.
+        path: a Parquet, Arrow or CSV file, or a folder of such parts (of one kind; in the order of their names).
+        targets: columns, each a policy's probability of the logged action.
+        cluster: column of the unit whose rows depend on each other; None for ``user`` where there is such a column.
+        reward: column of rewards.
+        propensity: column of the logging policy's probability of the logged action.
+        gather: see :func:`estimate_log`.
+        **question: fields of :class:`Question`, or of what is stated.
+
+    Returns:
+        Records with keys policy, estimator, value, low, high, level, method, n, ess, verdict (a sentence),
+        verdict_level ("trust", "caution" or "do_not_use"), findings, diagnostics, today (whether the policy, or the
+        baseline of a difference, logged the rows), leads (whether it is what a person reads first of its policy), and
+        baseline for a difference, whose policy reads "target - baseline"; JSON types only. With ``refute`` the leading
+        value of each target has refuters, a list of findings. The best of several policies
+        has best_of too: policies, level, low, high, verdict, verdict_level and findings at a level corrected for the
+        choice. :func:`recsim_mnar.estimators.off_policy.sentence.sentence_of` says what they come to.
+
+    Raises:
+        UserError: for files and values that are no data; one line with column, row and mend.
+    """
+    fields = {name: question.pop(name) for name in Question.__dataclass_fields__ if name in question}
+    columns = {"reward": reward, "propensity": propensity, "user": cluster}
+    asked = Question(targets, **fields, stated=question)
+    return estimate_log(path, asked, reading=Reading(columns, exact=True), gather=gather).records
+
+
+def estimate_log(
+    path: str | os.PathLike[str], question: Question, *, reading: Reading | None = None, gather: Gather | None = None
+) -> Answer:
+    """Estimate the value of target policies from a log.
+
+    It is read in blocks of rows where moments suffice (ips, clipped_ips, snips and differences): memory does not grow
+    with the log, and the estimates have the bits of all rows at once. What needs all rows is refused where there is no
+    memory for them.
+
+    Args:
+        path: CSV, Parquet or Arrow, as :meth:`recsim_mnar.tables.table_file.TableFile.open`.
+        question: what is asked. Where neither ``propensity_min`` nor ``weight_max`` is stated, the least propensity
+            that the provenance of a replayed log knows is taken (``propensity_min_taken`` in the diagnostics).
         reading: what the user says of the file's columns and rows.
+        gather: reads parts side by side where moments suffice, see
+            :func:`recsim_mnar.estimators.off_policy.gathering.gather_parts`.
 
     Raises:
         UserError: for files, columns and values that are no data, in one line.
     """
-    check_level(question.level)
-    check_clip(question.clip)
-    reading = reading or Reading()
-    if (question.target_file is None) != (question.on is None):
-        raise UserError(
-            "--target-file and --on belong together: the second file, and the column by which its rows are found"
+    return _Estimating(path, question, reading or Reading(), gather).answer()
+
+
+class _Estimating:
+    """A question to a log: which columns it needs, and how they are read."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], question: Question, reading: Reading, gather: Gather | None
+    ) -> None:
+        check_level(question.level)
+        self.clip = check_clip(question.clip)
+        if (question.target_file is None) != (question.on is None):
+            raise UserError(
+                "--target-file and --on belong together: the second file, and the column by which its rows are found"
+            )
+        if question.target_file is None:
+            check_question(question.targets, question.estimators, question.baseline)
+        self.file, self.gather, self.drop_missing = TableFile.open(path), gather, reading.drop_missing
+        if question.baseline is not None:
+            own = (reading.columns.get("propensity") or "propensity") if reading.exact else "propensity"
+            question = replace(question, baseline=todays(question.baseline, self.file.names, own))
+        self.question = question
+        self.names, inside = self._policies(reading)
+        self.targets = [name for name in self.names if name != question.baseline or name in question.targets]
+        check_question(self.targets, question.estimators, question.baseline)
+        self.lost = missing_columns(self.names, question.unsupported, self.file.names)
+        given = (question.q_logged, question.q_target, question.reward_limit)
+        others = [*(name for name in given if name is not None), *self.lost.values()]
+        by_action = question.fit_reward_model or (self.second is not None and self.second.by_action)
+        needs = [*(["action"] if by_action else []), *(["propensity"] if "propensity" in self.names else [])]
+        reading = replace(reading, key=question.on, today=question.baseline, times=question.refute)
+        open_log = functools.partial(BanditLog.open, self.file, inside, reading=reading, others=others)
+        self.log = open_log(needs=needs)
+        if "propensity" not in self.log.columns and "action" not in self.log.columns:
+            self.log = open_log(needs=[*needs, "action"])  # from which propensities are estimated
+        self.columns = self.log.columns
+        own = self.columns.get("propensity") or ""
+        elsewhere = [] if self.second is None else self.second.names
+        self.today = [name for name in self.names if name == own or (name not in inside and name not in elsewhere)]
+        self.log.today = self.today
+        self.made = provenance_of(self.file.parts)
+        self.bound = known_bound(self.made, question.stated, own)
+        bound = {} if self.bound is None else {"propensity_min": self.bound}
+        self.stated_options = {**question.stated, **bound}
+        self.stated = Stated(**self.stated_options)
+
+    def _policies(self, reading: Reading) -> tuple[list[str], list[str]]:
+        """Names of all policies, and those that the log has columns of."""
+        question, known = self.question, self.file.names
+        named = [*question.targets, *([question.baseline] if question.baseline else [])]
+        if not named and question.target_file is None:
+            raise UserError("no target column; name at least one with --target, or give --target-file FILE --on KEY")
+        policies = list(dict.fromkeys(named))
+        own = "" if reading.exact else "propensity"
+        outside: list[str] = []
+        self.second: TargetFile | None = None
+        if question.target_file is not None and question.on is not None:
+            outside = [name for name in policies if name not in known and name != own]
+            self.second = TargetFile.open(question.target_file, question.on, outside)
+        inside = [name for name in policies if (name not in outside and name != own) or name in known]
+        more = [] if self.second is None else [name for name in self.second.names if name not in policies]
+        return policies + more, inside
+
+    def answer(self) -> Answer:
+        """The estimates."""
+        question = self.question
+        if "propensity" in self.columns and not (
+            question.refute or question.keep_rows or question.fit_reward_model or self.second is not None
+            or self.log.needs_all_rows or needs_all_rows(question.estimators, question.interval)
+        ):  # fmt: skip
+            return self._in_blocks()
+        return self._at_once()
+
+    def _in_blocks(self) -> Answer:
+        question = self.question
+        compared = [] if question.baseline is None else [name for name in self.targets if name != question.baseline]
+        asked = BlockQuestion(
+            self.columns["reward"], self.columns["propensity"], self.names, question.baseline, compared, self.clip,
+            self.lost, self.stated, "user" in self.columns, question.reward_limit, self.today,
+        )  # fmt: skip
+        found = None if self.gather is None else self.gather(self.log, asked)
+        found = found or gather_blocks(self.log, asked)
+        self.log.counts["duplicates"] = found.copies
+        counts, lines = self.log.counts.copy(), self.log.lines
+        exact = self.log.reading.exact
+        of_records = Asked(
+            self.names, question.estimators, question.level, question.baseline, compared, set(self.today), self.made,
+            None if exact else self._off_by,
+        )  # fmt: skip
+        records = taken(records_of(of_records, found.value, found.difference), self.bound)
+        if not exact:
+            items = []
+            if found.items is not None and not self.log.some_without_action:
+                items = replace(found.items, items=self.log.actions.names(found.items.items)).findings()
+            findings = [*items, *_of_the_rows(counts)]
+            records = [with_findings(record, findings) for record in records]
+        return Answer(records, lines + bound_lines(records), True, None)
+
+    def _off_by(self, name: str, **ends: Any) -> float:
+        """The tolerance of a policy by its rows, which are read once more."""
+        own, sums = self.columns, np.zeros(2)
+        for block in self.log.blocks(BLOCK_ROWS):
+            columns = block.columns
+            sums += weight_excess(columns[own["reward"]], columns[own["propensity"]], columns[name], **ends)
+        return tolerance_of(*sums.tolist())
+
+    def _at_once(self) -> Answer:
+        question, log = self.question, self.log.read()
+        found = Targets({}, [], np.zeros(len(log), np.bool_))
+        if self.second is not None:
+            found = self.second.read(log, drop_missing=self.drop_missing)
+            log, found = _joined(log, found, question, self.drop_missing)
+        if log.propensity is not None:
+            # By either name today's policy is one array: so it is known for what it is.
+            log.policies.update(dict.fromkeys(self.today, log.propensity))
+        lines = [*log.lines, *found.lines]
+        if question.refute and log.propensity is None:
+            raise UserError("--refute: refuters need propensities. Name their column with --propensity-column")
+        own, stated = log.columns["reward"], self.stated
+        refuse_outside(log.reward, stated.reward_min, stated.reward_max, own, log.row_numbers)
+        limits = None
+        if question.reward_limit is not None:
+            limits = log.others[question.reward_limit]
+            limit_column(limits, log.reward, (own, question.reward_limit), log.row_numbers)
+        if log.propensity is None:
+            return Answer(_without_propensities(log, self.targets, question, lines), lines, False, log)
+        columns = log.values()
+        for name in self.names:
+            names = (own, log.columns["propensity"], name)
+            check_rows(log.reward, log.propensity, log.policies[name], names, log.row_numbers)
+        records = estimate_columns(
+            columns,
+            self.targets,
+            baseline=question.baseline,
+            estimators=question.estimators,
+            clip=question.clip,
+            level=question.level,
+            interval=question.interval,
+            models=_models(log, found, self.names, question, lines),
+            missing={name: log.others[column] for name, column in self.lost.items()},
+            made=self.made,
+            largest={name: law.largest() for name, law in found.distributions.items()},
+            reward_limit=limits,
+            **self.stated_options,
         )
-    file = TableFile.open(path, "a log")
-    if question.baseline is not None:
-        question = replace(question, baseline=todays(question.baseline, file.names, "propensity"))
-    policies = _policies(question)
-    outside, second = _second_file(question, policies, file)
-    inside = [name for name in policies if (name not in outside and name != "propensity") or name in file.names]
-    names = [name for name in policies if name in inside or name in outside or name == "propensity"]
-    reading = replace(reading, key=question.on, today=question.baseline, times=question.refute)
-    if second is not None:
-        names += [name for name in second.names if name not in names]
-    targets = [name for name in names if name != question.baseline or name in question.targets]
-    check_question(targets, question.estimators, question.baseline)
-    lost = _missing_mass(question, names, file)
-    given = (question.q_logged, question.q_target, question.reward_limit)
-    others = [*(name for name in given if name is not None), *lost.values()]
-    needs = ["action"] if question.fit_reward_model or (second is not None and second.by_action) else []
-    needs += ["propensity"] if "propensity" in names else []
-    log = _read(path, inside, reading, needs, others)
-    found = Targets({}, [], np.zeros(len(log), np.bool_))
-    if second is not None:
-        found = second.read(log, drop_missing=reading.drop_missing)
-        log, found = _joined(log, found, question, reading)
-    if log.propensity is not None:
-        # By either name today's policy is one array: so it is known for what it is.
-        today = [name for name in names if name == log.columns["propensity"] or name not in log.policies]
-        log.policies.update(dict.fromkeys(today, log.propensity))
-    lines = [*log.lines, *found.lines]
-    if question.refute and log.propensity is None:
-        raise UserError("--refute: refuters need propensities. Name their column with --propensity-column")
-    made = provenance_of(Path(path)) if not file.is_text else {}
-    bound = known_bound(made, question.stated, log.columns["propensity"] if log.propensity is not None else "")
-    if bound is not None:
-        question = replace(question, stated={**question.stated, "propensity_min": bound})
-    stated = Stated(**question.stated)
-    refuse_outside(log.reward, stated.reward_min, stated.reward_max, log.columns["reward"], log.row_numbers)
-    limits = None
-    if question.reward_limit is not None:
-        columns_of_both = (log.columns["reward"], question.reward_limit)
-        limits = limit_column(log.others[question.reward_limit], log.reward, columns_of_both, log.row_numbers)
-    if log.propensity is None:
-        return Answer(_without_propensities(log, targets, question, lines), lines, log, False)
-    models_of = _models(log, found, names, question, lines)
-    columns = _columns_of(log)
-    records = estimate_columns(
-        columns,
-        targets,
-        baseline=question.baseline,
-        estimators=question.estimators,
-        clip=question.clip,
-        level=question.level,
-        models=models_of,
-        missing={name: log.others[column] for name, column in lost.items()},
-        made=made,
-        largest={name: law.largest() for name, law in found.distributions.items()},
-        reward_limit=limits,
-        **question.stated,
-    )
-    records = _with_findings(taken(records, bound), log, targets, lines)
-    if question.refute:
-        records = with_refuters(records, targets, columns, _shown(log, bound))
-    lines += bound_lines(records) + refuter_lines(records)
-    return Answer(records, lines, log, True)
+        records = taken(records, self.bound)
+        if not self.log.reading.exact:
+            records = _with_findings(records, log, self.targets, lines)
+        if question.refute:
+            records = with_refuters(records, self.targets, columns, _shown(log, self.bound))
+        return Answer(records, lines + bound_lines(records) + refuter_lines(records), True, log)
 
 
 def _shown(log: BanditFile, bound: float | None) -> Shown:
@@ -194,35 +350,10 @@ def _values(column: Any) -> Any:
     return column.ids[column.codes] if isinstance(column, Ids) else column
 
 
-def _policies(question: Question) -> list[str]:
-    named = [*question.targets, *([question.baseline] if question.baseline else [])]
-    if not named and question.target_file is None:
-        raise UserError("no target column; name at least one with --target, or give --target-file FILE --on KEY")
-    return list(dict.fromkeys(named))
-
-
-def _second_file(question: Question, policies: Sequence[str], file: TableFile) -> tuple[list[str], TargetFile | None]:
-    """The policies that the second file gives, and the file."""
-    if question.target_file is None or question.on is None:
-        return [], None
-    outside = [name for name in policies if name not in file.names and name != "propensity"]
-    return outside, TargetFile.open(question.target_file, question.on, outside)
-
-
-def _read(
-    path: str | os.PathLike[str], inside: Sequence[str], reading: Reading, needs: Sequence[str], others: Sequence[str]
-) -> BanditFile:
-    """The log; where it has no propensities, with what they are estimated from."""
-    log = read_bandit_file(path, inside, reading=reading, needs=needs, others=others)
-    if log.propensity is None and log.action is None:
-        log = read_bandit_file(path, inside, reading=reading, needs=[*needs, "action"], others=others)
-    return log
-
-
-def _joined(log: BanditFile, found: Targets, question: Question, reading: Reading) -> tuple[BanditFile, Targets]:
+def _joined(log: BanditFile, found: Targets, question: Question, drop_missing: bool) -> tuple[BanditFile, Targets]:
     """The decisions that the second file has targets for."""
     number = int(found.absent.sum())
-    if number and not reading.drop_missing:
+    if number and not drop_missing:
         rows = log.row_numbers[np.flatnonzero(found.absent)[:3]]
         listed = ", ".join(str(row) for row in rows) + (", ..." if number > len(rows) else "")
         raise UserError(
@@ -239,39 +370,9 @@ def _joined(log: BanditFile, found: Targets, question: Question, reading: Readin
             name: Distributions(law.table, law.rows[keep], law.actions[keep], law.candidates, law.n_actions)
             for name, law in found.distributions.items()
         }
-        log = kept_rows(log, keep)
+        log = log.kept(keep)
         found = Targets(log.policies, found.lines, found.absent[keep], laws)
     return log, found
-
-
-def _columns_of(log: BanditFile) -> LogColumns:
-    assert log.propensity is not None
-    return LogColumns(log.reward, log.propensity, _clusters(log), log.policies, log.row_numbers)
-
-
-def _clusters(log: BanditFile) -> Clusters | None:
-    if log.user is None:
-        return None
-    codes = log.user.codes
-    if np.any(codes[1:] < codes[:-1]):
-        # Text ids stand in another order than the alphabet's, often user by user all the same: nothing to sort then.
-        import pandas as pd
-
-        met = pd.factorize(codes)[0].astype(np.int64)
-        codes = met if np.all(met[1:] >= met[:-1]) else codes
-    return Clusters.of(codes, len(log), log.columns["user"])
-
-
-def _missing_mass(question: Question, names: Sequence[str], file: TableFile) -> dict[str, str]:
-    """Column of each policy's missing mass."""
-    if not question.unsupported:
-        return {name: name + UNSUPPORTED for name in names if name + UNSUPPORTED in file.names}
-    if len(question.unsupported) != len(names):
-        raise UserError(
-            f"{len(question.unsupported)} columns of missing mass for {len(names)} policies: name one for each of "
-            f"{', '.join(names)}"
-        )
-    return dict(zip(names, question.unsupported, strict=True))
 
 
 def _models(
@@ -353,7 +454,7 @@ def _without_propensities(
 
 def _with_findings(records: list[Record], log: BanditFile, targets: Sequence[str], lines: list[str]) -> list[Record]:
     """The records with what is known of the file: rows left out, rows taken as independent, loggers."""
-    every = _of_the_file(log)
+    every = [*_propensities_by_item(log), *_of_the_rows(log.counts)]
     by_policy: dict[str, list[Finding]] = {}
     if log.logger is not None and log.propensity is not None and 1 < log.logger.number <= MANY:
         for name in targets:
@@ -376,7 +477,7 @@ def _propensities_by_item(log: BanditFile) -> list[Finding]:
     """What the log proves wrong of its propensities item by item, in each level of a context column if not in all."""
     if log.action is None or log.propensity is None:
         return []
-    shown, users = np.asarray(log.action.ids)[log.action.codes], _clusters(log)
+    shown, users = np.asarray(log.action.ids)[log.action.codes], log.clusters()
     for name, values in [("", None), *log.context.items()]:
         found = item_findings(shown, log.propensity, users, context=_values(values), context_name=name)
         if found:
@@ -384,21 +485,18 @@ def _propensities_by_item(log: BanditFile) -> list[Finding]:
     return []
 
 
-def _of_the_file(log: BanditFile) -> list[Finding]:
-    found = _propensities_by_item(log)
-    left = log.counts.get("dropped_missing", 0) + log.counts.get("dropped_without_target", 0)
+def _of_the_rows(counts: Counter[str]) -> list[Finding]:
+    """What rows that were left out, or that repeat others, say against a log."""
+    found = []
+    left = counts["dropped_missing"] + counts["dropped_without_target"]
     if left:
-        share = left / (left + len(log))
+        share = left / (left + counts["kept"])
         message = f"{100 * share:.2g} % of the rows were left out because values are missing"
         action = "find out whether they are missing at random, or log them"
         found.append(Finding("rows_dropped", scaled(share, MANY_DROPPED, np.inf), share, message, action))
-    again = log.counts.get("duplicates", 0) - log.counts.get("dropped_duplicates", 0)
+    again = counts["duplicates"] - counts["dropped_duplicates"]
     if again:
-        message = f"{again:,} rows repeat an earlier row"
-        share = again / len(log)
-        found.append(
-            Finding(
-                "rows_repeated", scaled(share, MANY_DROPPED, np.inf), share, message, "leave them out (deduplicate)"
-            )
-        )
+        share, message = again / counts["kept"], f"{again:,} rows repeat an earlier row"
+        severity, action = scaled(share, MANY_DROPPED, np.inf), "leave them out (deduplicate)"
+        found.append(Finding("rows_repeated", severity, share, message, action))
     return found

@@ -13,9 +13,10 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
-from recsim_mnar.own_log.as_log import names_in, needs_numbering, read_as_logs
+from recsim_mnar.own_log.as_log import needs_numbering, read_as_logs
 from recsim_mnar.own_log.bandit_file import Reading, read_bandit_file
 from recsim_mnar.tables.roles import find_columns
+from recsim_mnar.tables.table_file import TableFile
 from recsim_mnar.worlds.registry import entry_of
 
 
@@ -47,7 +48,7 @@ def read_to_fit(path: str | Path, world: str = "sessions", columns: dict[str, st
     if not named and not needs_numbering(source):
         return _own(source)
     optional = ("user", "event", "item", "action", "propensity", "reward")
-    found = find_columns(str(source), names_in(source), named=named, needed=(), optional=optional)
+    found = find_columns(str(source), TableFile.open(source).names, named=named, needed=(), optional=optional)
     if "propensity" not in found and "event" not in found and not {"action", "reward"} <= set(named):
         return _interactions(source, named)
     if "user" in found:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats
-from recsim_mnar.own_log.bandit_file import HIGHEST, BanditFile
+from recsim_mnar.own_log.bandit_file import BanditFile
 from recsim_mnar.tables.faults import MISSING, Faults
-from recsim_mnar.tables.rows import Ids, Rows
+from recsim_mnar.tables.rows import Ids, Rows, repeats
 from recsim_mnar.tables.table_file import TableFile
 
 _Places = tuple[NDArray[np.int64], NDArray[np.bool_]]
@@ -102,7 +102,7 @@ class TargetFile:
         Raises:
             UserError: no such file or column; some of the policies are columns and some are not.
         """
-        file = TableFile.open(path, "a target file")
+        file = TableFile.open(path)
         if key not in file.names:
             raise UserError(f"{path} has no column {key!r}; {nearest(key, file.names)} (--on)")
         there = [name for name in wanted if name in file.names]
@@ -151,13 +151,13 @@ class TargetFile:
         rows = self.file.read({self.key: "id", **dict.fromkeys(others, "number")})
         written = self.file.how_written()
         lines = [f"{self.file.path}: {len(rows):,} rows" + (f" ({', '.join(written)})" if written else "")]
-        again = rows.copies([self.key, *others])
+        again = repeats(rows.digests([self.key, *others]))
         if again.any():
             lines.append(f"{int(again.sum()):,} rows of {self.file.path.name} repeat an earlier row: left out")
             rows = rows.kept(~again)
         keys = rows.ids(self.key)
         known = keys.codes >= 0
-        doubled = known & _repeats(keys.codes)
+        doubled = known & repeats(keys.codes)
         shown = np.append(keys.ids.astype(object), "")[keys.codes]
         rows.note(
             "doubled", self.key, doubled, "repeats an earlier key with other values", values=shown,
@@ -171,10 +171,7 @@ class TargetFile:
         place, absent = at
         found = {}
         for name in self.names:
-            values = rows.numbers(name)
-            bad = ~((values >= 0.0) & (values <= HIGHEST)) & ~np.isnan(values)
-            rows.note("outside", name, bad, "is outside [0, 1]", values=values, advice="give a probability")
-            found[name] = values
+            found[name] = rows.probabilities(name, zero=True, advice="give a probability")
         if drop_missing:
             rows.faults.forgive([MISSING])
         rows.faults.refuse("--drop-missing leaves out the rows that miss a value")
@@ -223,10 +220,7 @@ class TargetFile:
         """(m, K) probabilities; what is empty counts as 0 where the row sums to 1 without it."""
         table = np.empty((len(rows), len(columns)))
         for place, name in enumerate(columns):
-            values = rows.numbers(name)
-            bad = ~((values >= 0.0) & (values <= HIGHEST)) & ~np.isnan(values)
-            rows.note("outside", name, bad, "is outside [0, 1]", values=values)
-            table[:, place] = values
+            table[:, place] = rows.probabilities(name, zero=True, advice="")
         rows.faults.forgive([MISSING])
         sums = np.nansum(table, axis=1)
         off = np.abs(sums - 1.0) > TOLERANCE
@@ -258,22 +252,15 @@ def _row_of(keys: Ids) -> NDArray[np.int64]:
     return row
 
 
-def _repeats(codes: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """(n,) which codes stand further up already."""
-    again = np.ones(len(codes), np.bool_)
-    again[np.unique(codes, return_index=True)[1]] = False
-    return again
-
-
 def _not_one_to_one(log: BanditFile, key: str) -> Faults:
     """Keys that stand in several rows of the log: a probability of the logged action is one row's alone."""
     assert log.key is not None
-    faults = Faults(log.source, len(log))
-    again = _repeats(log.key.codes) & (log.key.codes >= 0)
+    faults = Faults(log.source)
+    again = repeats(log.key.codes) & (log.key.codes >= 0)
     shown = np.append(log.key.ids.astype(object), "")[log.key.codes]
     faults.add(
         "not_one_to_one", key, again, "stands in an earlier row of the log too", values=shown,
-        numbers=log.row_numbers - 1,
+        numbers=log.row_numbers,
         advice="a probability of the logged action belongs to one row: name a key that does too, or --deduplicate",
     )  # fmt: skip
     return faults

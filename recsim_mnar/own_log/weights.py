@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from recsim_mnar.log.column_files import read_columns
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.own_log.bandit_file import BanditFile
 
@@ -31,19 +28,11 @@ class WeighedLog:
     counts: dict[str, int] = field(default_factory=dict)
     weights: dict[str, Floats] = field(default_factory=dict)
 
-
-def weighed_file(path: str | os.PathLike[str], policies: Sequence[str], *, cluster: str | None = None) -> WeighedLog:
-    """The weights of a log of our own; arguments as :func:`recsim_mnar.log.column_files.read_columns`."""
-    log = read_columns(os.fspath(path), list(policies), cluster=cluster)
-    users = None if log.cluster is None else int(np.unique(log.cluster.codes).size)
-    weights = {name: log.others[name] / log.propensity for name in policies}
-    return WeighedLog(len(log.reward), users, float(log.reward.mean()), weights=weights)
-
-
-def weighed_own_log(log: BanditFile) -> WeighedLog:
-    """The weights of a log of one's own, as it was read for the estimates."""
-    users = None if log.user is None else int(np.unique(log.user.codes).size)
-    weights = {}
-    if log.propensity is not None:
-        weights = {name: values / log.propensity for name, values in log.policies.items()}
-    return WeighedLog(len(log), users, float(log.reward.mean()), dict(log.counts), weights)
+    @staticmethod
+    def of(log: BanditFile) -> WeighedLog:
+        """The weights of a log as it was read for the estimates."""
+        users = None if log.user is None else int(np.unique(log.user.codes).size)
+        weights = {}
+        if log.propensity is not None:
+            weights = {name: values / log.propensity for name, values in log.policies.items()}
+        return WeighedLog(len(log), users, float(log.reward.mean()), log.left_out(), weights)

@@ -38,7 +38,7 @@ class Estimates:
 
     Attributes:
         source: the log, as it was named.
-        records: of :func:`recsim_mnar.estimators.off_policy.from_file.estimate_file`.
+        records: of :func:`recsim_mnar.own_log.estimating.estimate_file`.
         lines: what was read, taken and left out.
         log: the rows behind them.
         clip: of the clipped estimators, None for none.

@@ -24,8 +24,8 @@ from recsim_mnar.runs.receipts import INDEX
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, run_in_order, user_shards
 from recsim_mnar.simulation.items import acts_in_python, as_recommender, checked_run, provenance, simulate_shard
 from recsim_mnar.simulation.own_code import origin_of
+from recsim_mnar.tables.arrow import read_table
 from recsim_mnar.tables.files import PACKED, listed, part_path, write_table
-from recsim_mnar.tables.parts import read_table
 from recsim_mnar.worlds.base import World
 
 PART_SHARDS = 8

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.errors import UserError
 from recsim_mnar.tables.files import ARROW
 
 
@@ -101,3 +104,178 @@ def is_text(kind: Any) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def names_in(path: Path) -> list[str]:
+    """Names of the columns of a Parquet file or an Arrow file.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    with _readable(path):
+        return list(schema_of(path).names)
+
+
+def metadata_in(path: Path) -> Any:
+    """The metadata of a Parquet file or an Arrow file.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    with _readable(path):
+        return schema_of(path).metadata
+
+
+def read_table(file: Path, columns: list[str] | None = None, *, held: bool = False) -> Any:
+    """The pyarrow Table of a Parquet file or an Arrow file.
+
+    Args:
+        file: where it lies.
+        columns: their names; all where None.
+        held: it was held against its receipt. Where it was not, its pages are held against the checksums that they
+            bear, if they do (those of Parquet); an Arrow file, which bears none, must not contradict itself.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    import pyarrow.parquet as pq
+
+    with _readable(file):
+        if file.suffix.lower() in ARROW:
+            return _sound(table_of(file, columns), held)
+        return pq.read_table(file, columns=columns, partitioning=None, page_checksum_verification=not held)
+
+
+def read_blocks(file: Path, rows: int, columns: list[str] | None = None, *, held: bool = False) -> Iterator[Any]:
+    """As :func:`read_table`, in tables of some ``rows`` rows at most, one after another.
+
+    They are whole row groups or batches where these are small enough.
+    """
+    with _readable(file), _opened(file, columns, held) as groups:
+        for run in _runs(groups.sizes, rows):
+            if len(run) == 1 and groups.sizes[run[0]] > rows:
+                yield from groups.divided(run[0], rows)
+            else:
+                yield groups.read(run)
+        if not groups.sizes:
+            yield groups.read([])
+
+
+def read_rows(file: Path, first: int, n: int) -> Any:
+    """Rows ``first`` (from 0) to ``first + n - 1`` of a file, as :func:`read_table`, of their groups or batches alone.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    with _readable(file), _opened(file) as groups:
+        numbers = _groups_of(groups.sizes, first, n)
+        return groups.read(numbers).slice(first - sum(groups.sizes[: numbers[0]]), n)
+
+
+def rows_to_read(file: Path, first: int, n: int) -> int:
+    """How many rows :func:`read_rows` decodes.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    with _readable(file), _opened(file) as groups:
+        return sum(groups.sizes[k] for k in _groups_of(groups.sizes, first, n))
+
+
+def rows_in(file: Path) -> int:
+    """How many rows a Parquet or Arrow file holds, as it says.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    with _readable(file), _opened(file) as groups:
+        return sum(groups.sizes)
+
+
+@contextlib.contextmanager
+def _opened(file: Path, columns: list[str] | None = None, held: bool = False) -> Iterator[_RowGroups | _Batches]:
+    if file.suffix.lower() in ARROW:
+        yield _Batches(file, columns, held)
+        return
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file, page_checksum_verification=not held) as opened:
+        yield _RowGroups(opened, columns)
+
+
+class _RowGroups:
+    """The row groups of a Parquet file: how many rows each has, and tables of them."""
+
+    def __init__(self, file: Any, columns: list[str] | None) -> None:
+        self._file, self._columns = file, columns
+        self.sizes = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
+
+    def read(self, numbers: list[int]) -> Any:
+        return self._file.read_row_groups(numbers, columns=self._columns)
+
+    def divided(self, number: int, rows: int) -> Iterator[Any]:
+        import pyarrow as pa
+
+        for batch in self._file.iter_batches(rows, row_groups=[number], columns=self._columns):
+            yield pa.Table.from_batches([batch])
+
+
+class _Batches:
+    """The batches of an Arrow file; it is mapped anew for every table: what was read before takes no memory."""
+
+    def __init__(self, file: Path, columns: list[str] | None, held: bool) -> None:
+        self._file, self._columns, self._held = file, columns, held
+        reader = batches_of(file, schema_of(file).names[:1])
+        self.sizes = [reader.get_batch(k).num_rows for k in range(reader.num_record_batches)]
+
+    def read(self, numbers: list[int]) -> Any:
+        return _sound(table_of(self._file, self._columns, numbers), self._held)
+
+    def divided(self, number: int, rows: int) -> Iterator[Any]:
+        table = self.read([number])
+        for first in range(0, len(table), rows):
+            yield table.slice(first, rows)
+
+
+def _sound(table: Any, held: bool) -> Any:
+    """The table of an Arrow file, its codes within their words and its buffers as long as they say."""
+    if not held:
+        table.validate(full=True)
+    return table
+
+
+def _groups_of(sizes: list[int], first: int, n: int) -> list[int]:
+    """The groups in which rows lie."""
+    ends = list(itertools.accumulate(sizes))
+    return [k for k, end in enumerate(ends) if end > first and end - sizes[k] < first + n]
+
+
+def _runs(sizes: list[int], rows: int) -> Iterator[list[int]]:
+    """Groups one after another that hold at most ``rows`` rows together, at least one each time."""
+    run: list[int] = []
+    held = 0
+    for number, size in enumerate(sizes):
+        if run and held + size > rows:
+            yield run
+            run, held = [], 0
+        run.append(number)
+        held += size
+    if run:
+        yield run
+
+
+@contextlib.contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    """Say in a line that a file cannot be read."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except UserError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, IndexError, OverflowError, pa.ArrowException) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        kind = "Arrow" if file.suffix.lower() in ARROW else "Parquet"
+        raise UserError(
+            f"{file} is not a readable {kind} file: {reason}; restore it, or name it as what it is"
+        ) from None

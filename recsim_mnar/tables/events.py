@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from recsim_mnar.tables.rows import Rows
 
 VIEWS = ("organic", "view", "views", "viewed", "pageview", "page_view", "item_view", "detail", "0", "false")
 """What a view may be called, in lower case."""
@@ -20,7 +19,7 @@ SHOWN = (
 
 @dataclass(frozen=True)
 class Events:
-    """What the rows of a file are.
+    """What the rows of a file, or of a block of it, are.
 
     Attributes:
         shown: (n,) recommendations.
@@ -37,23 +36,39 @@ class Events:
         """Rows that are neither."""
         return int((~(self.shown | self.viewed)).sum())
 
-    def line(self) -> list[str]:
-        """A line about rows that are neither, if there are any."""
-        listed = f" ({', '.join(self.words[:5])})" if self.words else ""
-        return [f"{self.others:,} rows are neither views nor recommendations{listed}: left out"] if self.others else []
+    @staticmethod
+    def of(column: Any) -> Events:
+        """What a pyarrow column of words, codes (0, 1) or truth values says; nothing in it is a fault."""
+        import pyarrow as pa
+
+        shown, viewed, words = [np.zeros(0, np.bool_)], [np.zeros(0, np.bool_)], dict[str, None]()
+        if pa.types.is_nested(column.type):
+            return Events(np.zeros(len(column), np.bool_), np.zeros(len(column), np.bool_), [str(column.type)])
+        for chunk in column.chunks:  # a look at each word instead of at each row
+            encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
+            met = [_word(each) for each in encoded.dictionary.to_pylist()]
+            codes = np.asarray(encoded.indices.fill_null(len(met)) if encoded.null_count else encoded.indices)
+            shown.append(np.array([*(word in SHOWN for word in met), False], np.bool_)[codes])
+            viewed.append(np.array([*(word in VIEWS for word in met), False], np.bool_)[codes])
+            words |= dict.fromkeys(word for word in met if word and word not in SHOWN and word not in VIEWS)
+        return Events(np.concatenate(shown), np.concatenate(viewed), list(words))
 
 
-def events_of(rows: Rows, name: str) -> Events:
-    """What a column of events says; nothing in it is a fault.
+def _word(value: Any) -> str:
+    """A value of the column in lower case; whole numbers without a point."""
+    value = int(value) if isinstance(value, float) and value.is_integer() else value
+    return "" if value is None else str(value).strip().lower()
 
-    Args:
-        rows: of a file.
-        name: of the column.
-    """
-    quiet = Rows(rows.source, rows.table.select([name]), rows.decimal)
-    events = quiet.ids(name)
-    words = [str(each).strip().lower() for each in events.ids]
-    shown = np.array([*(word in SHOWN for word in words), False], np.bool_)
-    viewed = np.array([*(word in VIEWS for word in words), False], np.bool_)
-    other = [word for word in words if word not in SHOWN and word not in VIEWS]
-    return Events(shown[events.codes], viewed[events.codes], other)
+
+def others_in_words(number: int, words: list[str]) -> list[str]:
+    """A line about rows that are neither, if there are any."""
+    listed = f" ({', '.join(words[:5])})" if words else ""
+    return [f"{number:,} rows are neither views nor recommendations{listed}: left out"] if number else []
+
+
+def without_recommendations(words: list[str], column: str) -> str:
+    """Why a column of events marks no recommendation."""
+    if not words:
+        return f"its column {column!r} says so, and nothing was recommended in it"
+    listed = ", ".join(words[:5]) + (", ..." if len(words) > 5 else "")
+    return f"its column {column!r} holds {listed}; write bandit (or 1) where something was recommended"

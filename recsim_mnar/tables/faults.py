@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -63,21 +63,17 @@ class Faults:
 
     Attributes:
         source: the file, for messages.
-        n_rows: how many rows it has.
         found: the faults, in the order in which they were met.
-        missing: (n_rows,) which of the rows looked at miss a value, None while none does.
     """
 
     source: str
-    n_rows: int
     found: list[Fault] = field(default_factory=list)
-    missing: NDArray[np.bool_] | None = None
 
     def add(
         self, code: str, column: str, bad: NDArray[np.bool_], what: str, *, values: Any = None, advice: str = "",
         numbers: NDArray[np.int64] | None = None,
     ) -> None:  # fmt: skip
-        """Note the rows that are bad, if any.
+        """Note the rows that are bad, if any; what a block before had too is counted on.
 
         Args:
             code: stable name of the kind of fault.
@@ -86,17 +82,20 @@ class Faults:
             what: for instance "is not a number".
             values: (n,) what stands there, an array, or a pyarrow column.
             advice: what to do.
-            numbers: (n,) positions of these rows in the file from 0, where they are a part of it.
+            numbers: (n,) row numbers in the file from 1, where they are not 1 .. n.
         """
         count = int(np.count_nonzero(bad))
         if count == 0:
             return
         first = np.flatnonzero(bad)[:SHOWN]
-        told = tuple(shown_value(values[int(row)]) for row in first) if values is not None else ()
-        rows = first if numbers is None else numbers[first]
-        self.found.append(Fault(code, column, what, count, tuple(int(row) + 1 for row in rows), told, advice))
-        if code == MISSING:
-            self.missing = bad.copy() if self.missing is None else self.missing | bad
+        shown = tuple(shown_value(values[int(row)]) for row in first) if values is not None else ()
+        rows = tuple((first + 1 if numbers is None else numbers[first]).tolist())
+        for place, known in enumerate(self.found):
+            if (known.code, known.column, known.what) == (code, column, what):
+                count, rows, shown = known.count + count, known.rows + rows, known.values + shown
+                self.found[place] = replace(known, count=count, rows=rows[:SHOWN], values=shown[:SHOWN])
+                return
+        self.found.append(Fault(code, column, what, count, rows, shown, advice))
 
     def forgive(self, codes: Iterable[str]) -> list[Fault]:
         """Take the faults of these codes away, and return them."""

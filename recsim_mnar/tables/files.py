@@ -12,8 +12,10 @@ PARQUET = (".parquet", ".pq")
 """Endings of Parquet files."""
 ARROW = (".arrow", ".feather")
 """Endings of Arrow's own files (IPC)."""
-SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": ","}
-"""Endings of text tables, and what separates their columns."""
+TEXT = (".csv", ".tsv", ".inter", ".txt", ".dat")
+"""Endings of text tables."""
+COMPRESSED = (".gz", ".bz2", ".zst")
+"""Endings that follow those of compressed text tables."""
 PACKED = {"compression": "zstd", "compression_level": 1, "write_page_checksum": True}
 """Options of pyarrow's writer of Parquet, for all of ours."""
 
@@ -31,9 +33,22 @@ def write_table(table: Any, path: Path) -> None:
         pq.write_table(table, temporary, **PACKED)
 
 
+def kind_of(path: Path) -> str:
+    """A file's ending without that of its compression, in lower case."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if len(suffixes) > 1 and suffixes[-1] in COMPRESSED:
+        return suffixes[-2] if suffixes[-2] in TEXT else suffixes[-1]
+    return (suffixes or [""])[-1]
+
+
+def is_text(path: Path) -> bool:
+    """Whether a file's name says that it is a text table."""
+    return kind_of(path) in TEXT
+
+
 def is_table(path: Path) -> bool:
-    """Whether a file's name ends as those of logs do."""
-    return path.suffix.lower() in (*PARQUET, *ARROW, *SEPARATORS)
+    """Whether a file's name ends as those of tables do."""
+    return kind_of(path) in (*PARQUET, *ARROW, *TEXT)
 
 
 def part_files(path: Path) -> list[Path]:
@@ -51,7 +66,10 @@ def part_files(path: Path) -> list[Path]:
         raise UserError(f"{path} does not exist: give a Parquet or CSV file, or a folder of parts")
     if not path.is_dir():
         if not is_table(path):
-            raise UserError(f"{path} is neither Parquet nor CSV: name it .parquet, .arrow, .csv or .tsv")
+            raise UserError(
+                f"{path} is neither Parquet nor CSV: tables are read from {', '.join((*TEXT, *PARQUET, *ARROW))} files "
+                f"(text may be compressed: {', '.join(COMPRESSED)}), not {kind_of(path) or 'without an ending'}"
+            )
         if path.stat().st_size == 0:
             raise UserError(f"{path} is empty: give a log with at least one row")
         return [path]
@@ -82,5 +100,4 @@ def listed(folder: Path) -> list[Path]:
 
 def _format_of(file: Path) -> int:
     """Which of the formats a table's name says."""
-    formats = (PARQUET, ARROW, tuple(SEPARATORS))
-    return next(number for number, endings in enumerate(formats) if file.suffix.lower() in endings)
+    return next(number for number, endings in enumerate((PARQUET, ARROW, TEXT)) if kind_of(file) in endings)

@@ -150,14 +150,15 @@ class Columns:
         said = {NAMED: " (named)", RECOGNISED: "", OWN_SCHEMA: ""}
         return "; ".join(f"{role}: {name}{said[self.how[role]]}" for role, name in self.names.items())
 
-    def refuse_unclear(self, source: str) -> None:
-        """Raise for an optional role that several columns could be meant for.
+    def refuse_unclear(self, source: str, *roles: str) -> None:
+        """Raise for a role, of these or of all, that several columns could be meant for.
 
         Raises:
             UserError: naming the columns and the option.
         """
-        for role, names in self.unclear.items():
-            raise UserError(f"{source}: {_which(role, names)}")
+        for role in roles or self.unclear:
+            if role in self.unclear:
+                raise UserError(f"{source}: {_which(role, self.unclear[role])}")
 
     def lines(self) -> list[str]:
         """What was taken, what of it is doubtful, and what was not because several columns could be meant."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.tables.arrow import floats_of, is_text
 from recsim_mnar.tables.faults import MISSING, Faults, shown_value
 
 MISSING_WORDS = ("", "nan", "NaN", "NAN", "null", "NULL", "None", "NA", "N/A", "#N/A", "NaT")
@@ -18,6 +20,10 @@ _COMMAS = r"^[-+]?([0-9]+,?[0-9]*|,[0-9]+)([eE][-+]?[0-9]+)?$"
 _SPECIAL = r"^[-+]?(?i:inf|infinity)$"
 _SLASHED = r"^\s*(\d{1,2})/(\d{1,2})/(\d{4})"
 _DOTTED = r"^\s*\d{1,2}\.\d{1,2}\.\d{4}"
+
+
+HIGHEST = 1.0 + 1e-6
+"""A probability may pass 1 by a rounding."""
 
 
 @dataclass(frozen=True)
@@ -46,41 +52,74 @@ class Rows:
         source: the file, for messages.
         table: a pyarrow table.
         decimal: the mark that numbers written as text have.
-        positions: (n,) positions in the file from 0, None where every row of it is here.
+        first: number in the file of the table's first row, from 1 below the header.
+        picked: the table's rows that count, ascending, from 0; None for all.
         faults: gathered by the methods below; nothing is raised for a value before ``faults.refuse()``.
+        missing: (n,) which of the rows miss a value, None while none does.
     """
 
     source: str
     table: Any
     decimal: str = "."
-    positions: NDArray[np.int64] | None = None
-    faults: Faults = field(init=False)
+    first: int = 1
+    picked: NDArray[np.int64] | None = None
+    faults: Faults = field(default_factory=lambda: Faults(""))
+    missing: NDArray[np.bool_] | None = None
+    _mask: Any = None
 
     def __post_init__(self) -> None:
-        """No faults yet."""
-        self.faults = Faults(self.source, self.table.num_rows)
+        """Name the source of faults."""
+        self.faults.source = self.source
 
     def __len__(self) -> int:
-        return int(self.table.num_rows)
+        return int(self.table.num_rows) if self.picked is None else len(self.picked)
 
     def kept(self, keep: NDArray[np.bool_]) -> Rows:
-        """The rows (n,) that are marked, with their numbers in the file."""
+        """The rows (n,) that are marked; their faults are gathered with the others'."""
         import pyarrow as pa
 
-        numbers = np.flatnonzero(keep)
-        numbers = numbers if self.positions is None else self.positions[numbers]
-        return Rows(self.source, self.table.filter(pa.array(keep)), self.decimal, numbers)
+        picked = np.flatnonzero(keep) if self.picked is None else self.picked[keep]
+        mask = np.zeros(self.table.num_rows, np.bool_)
+        mask[picked] = True
+        return replace(self, picked=picked, missing=None, _mask=pa.array(mask))
 
-    def row_numbers(self, rows: Any) -> NDArray[np.int64]:
-        """Numbers in the file, from 1 below the header, of rows (m,) counted here from 0."""
-        rows = np.asarray(rows, dtype=np.int64)
-        return (rows if self.positions is None else self.positions[rows]) + 1
+    def quiet(self) -> Rows:
+        """The same rows, whose faults from here on count for nothing."""
+        return replace(self, faults=Faults(self.source), missing=None)
+
+    def column(self, name: str) -> Any:
+        """A pyarrow column (n,)."""
+        values = self.table.column(name)
+        return values if self._mask is None else values.filter(self._mask)
+
+    @property
+    def row_numbers(self) -> NDArray[np.int64]:
+        """(n,) numbers in the file, from 1 below the header."""
+        return np.arange(self.first, self.first + len(self)) if self.picked is None else self.picked + self.first
 
     def note(
         self, code: str, column: str, bad: NDArray[np.bool_], what: str, *, values: Any = None, advice: str = ""
     ) -> None:
         """As :meth:`recsim_mnar.tables.faults.Faults.add`, with the rows' numbers in the file."""
-        self.faults.add(code, column, bad, what, values=values, advice=advice, numbers=self.positions)
+        if bad.any():
+            self.faults.add(code, column, bad, what, values=values, advice=advice, numbers=self.row_numbers)
+            if code == MISSING:
+                self.lack(bad)
+
+    def lack(self, missing: NDArray[np.bool_]) -> None:
+        """Mark rows (n,) that miss a value."""
+        self.missing = missing.copy() if self.missing is None else self.missing | missing
+
+    def probabilities(self, name: str, *, zero: bool, advice: str | None = None) -> NDArray[np.float64]:
+        """A column (n,) of numbers up to 1, above 0 or with ``zero`` from 0 on and with room for a rounding."""
+        values = self.numbers(name)
+        if len(values) and values.max() <= 1.0 and (values.min() >= 0.0 if zero else values.min() > 0.0):
+            return values
+        good = (values >= 0.0) & (values <= HIGHEST) if zero else (values > 0.0) & (values <= 1.0)
+        what = "is outside [0, 1]" if zero else "is outside (0, 1]"
+        said = _of_probabilities(values) if advice is None else advice
+        self.note("outside", name, ~good & ~np.isnan(values), what, values=values, advice=said)
+        return values
 
     def numbers(self, name: str, *, finite: bool = True) -> NDArray[np.float64]:
         """A column (n,) of numbers; true and false are 1 and 0; NaN where there is a fault.
@@ -94,11 +133,15 @@ class Rows:
         """
         import pyarrow as pa
 
-        column = _plain(self.table.column(name))
+        if pa.types.is_float64(self.table.column(name).type):
+            values = floats_of(self.table.column(name), self.picked)
+            if len(values) and np.isfinite(values.min()) and np.isfinite(values.max()):  # the usual case, at two looks
+                return np.ascontiguousarray(values)
+        column = _plain(self.column(name))
         kind = column.type
         if pa.types.is_null(kind):
             values, missing = np.full(len(column), np.nan), np.ones(len(column), np.bool_)
-        elif _is_text(kind):
+        elif is_text(kind):
             values, missing, bad = text_numbers(column, self.decimal)
             advice = "write numbers, or name another column"
             self.note("not_a_number", name, bad, "is not a number", values=column, advice=advice)
@@ -131,7 +174,7 @@ class Rows:
         """
         import pyarrow as pa
 
-        column = _plain(self.table.column(name), keep_dictionary=True)
+        column = _plain(self.column(name), keep_dictionary=True)
         if pa.types.is_nested(column.type):
             raise UserError(f"{self.source}: column {name!r} holds {column.type}: ids are numbers or text, one a row")
         bad = None
@@ -159,9 +202,9 @@ class Rows:
         """
         import pyarrow as pa
 
-        column = _plain(self.table.column(name))
+        column = _plain(self.column(name))
         kind = column.type
-        if pa.types.is_null(kind) or _is_text(kind):
+        if pa.types.is_null(kind) or is_text(kind):
             values, missing, bad, what = _text_times(column, self.decimal)
             self.note("not_a_date", name, bad, what, values=column, advice="write 2024-05-31 17:00:00")
         elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
@@ -177,21 +220,20 @@ class Rows:
         self.note("not_finite", name, infinite, "is not a finite number", values=values)
         return np.where(infinite, np.nan, values)
 
-    def copies(self, names: list[str]) -> NDArray[np.bool_]:
-        """(n,) which rows repeat an earlier row in all these columns; missing values equal each other."""
+    def digests(self, names: Sequence[str]) -> NDArray[np.uint64]:
+        """(n,) 64 bits for each row, equal where it is equal in all these columns; missing values equal each other."""
         mixed = np.zeros(len(self), np.uint64)
         with np.errstate(over="ignore"):
             for place, name in enumerate(names):
-                mixed = _mix(mixed ^ (_bits(self.table.column(name)) + np.uint64(place)))
-        again = np.zeros(len(self), np.bool_)
-        ordered = np.sort(mixed)
-        several = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-        if several.size:  # few as a rule: only these rows are put in order
-            at = np.minimum(np.searchsorted(several, mixed), several.size - 1)
-            rows = np.flatnonzero(several[at] == mixed)
-            order = rows[np.argsort(mixed[rows], kind="stable")]
-            again[order[1:]] = mixed[order[1:]] == mixed[order[:-1]]
-        return again
+                mixed = _mix(mixed ^ (_bits(self.column(name)) + np.uint64(place)))
+        return mixed
+
+
+def repeats(digests: NDArray[Any]) -> NDArray[np.bool_]:
+    """(n,) which rows repeat an earlier one."""
+    again = np.ones(len(digests), np.bool_)
+    again[np.unique(digests, return_index=True)[1]] = False
+    return again
 
 
 def numbered(column: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
@@ -201,7 +243,7 @@ def numbered(column: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
 
     encoded = _encoded(column)
     ids, place = encoded.dictionary, None
-    if _is_text(ids.type):
+    if is_text(ids.type):
         again = pc.utf8_trim_whitespace(ids).dictionary_encode()  # "a" and "a " are one id
         ids, place = again.dictionary, again.indices
         # Written as integers without signs, spaces or leading zeros, so that nothing of an id is lost.
@@ -323,12 +365,6 @@ def _as_array(column: Any) -> NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
 def _is_number(kind: Any) -> bool:
     import pyarrow as pa
 
@@ -337,7 +373,8 @@ def _is_number(kind: Any) -> bool:
 
 
 def _bits(column: Any) -> NDArray[np.uint64]:
-    """(n,) 64 bits a value, equal for equal values."""
+    """(n,) 64 bits for each value, equal for equal values, in whatever block they are."""
+    import pandas as pd
     import pyarrow as pa
 
     kind = column.type
@@ -348,7 +385,9 @@ def _bits(column: Any) -> NDArray[np.uint64]:
     if (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)) and not column.null_count:
         return column.cast(pa.int64()).to_numpy().view(np.uint64)
     encoded = _encoded(column)
-    return encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy().view(np.uint64)
+    words = encoded.dictionary.to_numpy(zero_copy_only=False)
+    hashes = np.append(pd.util.hash_array(words.astype(str).astype(object)), np.uint64(0))
+    return hashes[encoded.indices.cast(pa.int64()).fill_null(len(words)).to_numpy()]
 
 
 def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -356,3 +395,11 @@ def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
+
+
+def _of_probabilities(values: NDArray[np.float64]) -> str:
+    """What may be wrong with probabilities outside [0, 1]."""
+    known = values[~np.isnan(values)]
+    if known.size and known.max() <= 100.0 and np.median(known) > 1.0:
+        return "these look like percent: divide them by 100"
+    return "give the probability of the logged action"

@@ -9,8 +9,10 @@ from pathlib import Path
 from recsim_mnar.errors import UserError
 from recsim_mnar.runs.files import check_utf8
 from recsim_mnar.runs.receipts import INDEX, Index, Receipt
-from recsim_mnar.tables.files import SEPARATORS, is_table, part_files
-from recsim_mnar.tables.parts import MEND, Parts, read_table, rows_in
+from recsim_mnar.tables.arrow import read_blocks, rows_in
+from recsim_mnar.tables.files import is_table, is_text, part_files
+from recsim_mnar.tables.parts import MEND, Parts
+from recsim_mnar.tables.text import rows_in_text
 
 
 @dataclass
@@ -133,13 +135,6 @@ def _rows_of(file: Path, *, through: bool = False) -> int:
     Raises:
         UserError: it cannot be read.
     """
-    if file.suffix.lower() not in SEPARATORS:
-        return read_table(file).num_rows if through else rows_in(file)
-    import pyarrow as pa
-    import pyarrow.csv as pacsv
-
-    try:
-        options = pacsv.ParseOptions(delimiter=SEPARATORS[file.suffix.lower()], newlines_in_values=True)
-        return sum(len(batch) for batch in pacsv.open_csv(file, parse_options=options))
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise UserError(f"{file} is not a readable table: {str(error).splitlines()[0]}") from None
+    if is_text(file):
+        return rows_in_text(file)
+    return sum(len(table) for table in read_blocks(file, 1 << 20)) if through else rows_in(file)

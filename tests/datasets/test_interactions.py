@@ -133,7 +133,7 @@ def test_compressed(tmp_path):
         ("x.csv", "", "is empty"),
         ("x.csv", "\n\n", "is empty"),
         ("x.csv", "user,item\n", "no rows"),
-        ("x.xlsx", "user,item\n1,2\n", "is read from"),
+        ("x.xlsx", "user,item\n1,2\n", "tables are read from"),
         (
             "x.csv",
             "member_nr,item\n1,2\n",

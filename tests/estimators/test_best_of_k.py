@@ -11,7 +11,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import estimate_value
 from recsim_mnar.estimators.off_policy.inputs import level_of_best
 from recsim_mnar.estimators.off_policy.sentence import sentence_of
-from recsim_mnar.own_log.estimating import Question, estimate_own_log
+from recsim_mnar.own_log.estimating import Question, estimate_log
 
 K = 20
 
@@ -70,14 +70,12 @@ def test_a_caution_that_only_the_level_of_the_best_makes_says_so(tmp_path):
     why = "(the best of 4 is judged at 98.75 %; at 95 %, as in its row, the verdict is trust)"
     stated = {"propensity_min": 0.5, "weight_max": 1.4}
     for targets, said in (("abcd", True), ("a", False)):
-        answer = estimate_own_log(tmp_path / "log.csv", Question(targets=list(targets), stated=stated))
+        answer = estimate_log(tmp_path / "log.csv", Question(targets=list(targets), stated=stated))
         assert {record["verdict_level"] for record in answer.records if record["leads"]} == {"trust"}
         assert (why in sentence_of(answer.records).text) is said
     # Where the row itself is cautious there is nothing to explain.
     few = frame.iloc[:250]
     few.to_csv(tmp_path / "few.csv", index=False)
-    text = sentence_of(
-        estimate_own_log(tmp_path / "few.csv", Question(targets=list("abcd"), stated=stated)).records
-    ).text
+    text = sentence_of(estimate_log(tmp_path / "few.csv", Question(targets=list("abcd"), stated=stated)).records).text
     assert ", but: " in text
     assert "as in its row" not in text

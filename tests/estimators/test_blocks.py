@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy import from_file
-from recsim_mnar.estimators.off_policy.blocks import CHUNK, cut_blocks, sorted_blocks
-from recsim_mnar.estimators.off_policy.from_file import estimate_columns, estimate_file
-from recsim_mnar.kernels.memory import MB, MemoryLimit, parse_size
-from recsim_mnar.log.column_files import Block, LogFile
+from recsim_mnar.estimators.off_policy import gathering
+from recsim_mnar.estimators.off_policy.gathering import CHUNK, Block, cut_blocks, sorted_blocks
+from recsim_mnar.estimators.off_policy.records import estimate_columns
+from recsim_mnar.own_log.bandit_file import Reading, read_bandit_file
+from recsim_mnar.own_log.estimating import Question, estimate_file, estimate_log
+from recsim_mnar.tables import table_file, text
 
 QUESTION = {"baseline": "b", "estimators": ["ips", "clipped_ips", "snips"], "clip": 3.0}
 NAMES = ["t", "b", "propensity"]
@@ -54,13 +58,11 @@ def written(path, rows: pa.Table, n_parts: int, ending: str = "parquet"):
 
 def at_once(path, targets, **question):
     """The plain twin: all rows in memory, every estimate from its columns."""
-    file = LogFile.open(path, [*NAMES, "t_unsupported", "price"])
-    log = file.read()
-    lost = {"t": log.others["t_unsupported"]}
-    log.others["propensity"] = log.propensity
+    log = read_bandit_file(path, ["t", "b"], reading=Reading(exact=True), others=["t_unsupported", "price"])
+    log.policies["propensity"] = log.propensity
     if "reward_limit" in question:
         question["reward_limit"] = log.others[question["reward_limit"]]
-    return estimate_columns(log, targets, missing=lost, **question)
+    return estimate_columns(log.values(), targets, missing={"t": log.others["t_unsupported"]}, **question)
 
 
 @pytest.mark.parametrize("n_parts", [1, 2, 7])
@@ -71,9 +73,8 @@ def test_blocks_give_the_bits_of_all_rows(tmp_path, monkeypatch, case, n_parts):
     if case == "rows":
         rows = rows.drop_columns(["user"])
     path = written(tmp_path / "log", rows, n_parts, "arrow" if case == "arrow" else "parquet")
-    monkeypatch.setattr(from_file, "_BLOCK_ROWS", 5_000 if case == "rows" else 97)
-    monkeypatch.setattr(from_file, "_SORTED_BYTES", from_file._LEAST_ROWS)
-    monkeypatch.setattr(from_file, "_LEAST_ROWS", 1)
+    monkeypatch.setattr(gathering, "BLOCK_ROWS", 5_000 if case == "rows" else 97)
+    monkeypatch.setattr(gathering, "SORTED_ROWS", 500)
     question = QUESTION | ({"reward_limit": "price", "propensity_min": 0.01} if case == "limits" else {})
     expected = at_once(path, ["t", "propensity"], **question)
     found = estimate_file(path, ["t", "propensity"], **question)
@@ -83,30 +84,22 @@ def test_blocks_give_the_bits_of_all_rows(tmp_path, monkeypatch, case, n_parts):
     assert found[0]["findings"]
 
 
-def test_an_estimator_that_needs_all_rows_is_named_above_the_limit(tmp_path):
+def test_what_needs_all_rows_is_refused_where_they_do_not_fit(tmp_path, monkeypatch):
     path = written(tmp_path / "log", table(200_000), 1)
-    limit = MemoryLimit(100 * MB)
-    for question, words in (
-        ({"estimators": ["sg_ips"]}, "sg_ips needs all rows"),
-        ({"estimators": ["ips"], "interval": "bootstrap"}, "the bootstrap interval needs all rows"),
-    ):
-        with pytest.raises(UserError, match=f"{words}.*--max-memory 1.0|{words}.*needs at least"):
-            estimate_file(path, ["t"], limit=limit, **question)
-        assert estimate_file(path, ["t"], **question)
-
-
-def test_too_little_memory_is_refused_with_the_least(tmp_path):
-    path = written(tmp_path / "log", table(100), 1)
-    with pytest.raises(UserError, match=r"--max-memory 1 MB: estimate .* needs at least [0-9.]+ [MG]B"):
-        estimate_file(path, ["t"], limit=MemoryLimit(MB))
+    assert estimate_file(path, ["t"], estimators=["dm"], q_logged="b", q_target="b")
+    monkeypatch.setattr(table_file, "free_memory", lambda: 1_000_000)
+    assert estimate_file(path, ["t"])
+    for question in ({"estimators": ["dm"], "q_logged": "b", "q_target": "b"}, {"keep_rows": True}):
+        with pytest.raises(UserError, match=r"all of its rows are needed at once.* leave 1 MB of this machine"):
+            estimate_file(path, ["t"], **question)
 
 
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("propensity", 0.0, "column 'propensity', row 5001 .*outside"),
-        ("t", 1.5, "column 't', row 5001 .*no probability"),
-        ("reward", np.nan, "column 'reward', row 5001 .*finite"),
+        ("propensity", 0.0, r"column 'propensity' is outside \(0, 1\] in row 5001: 0"),
+        ("t", 1.5, r"column 't' is outside \[0, 1\] in row 5001: 1.5"),
+        ("reward", np.nan, "column 'reward' is missing in row 5001"),
         ("t_unsupported", 1.5, "column 'unsupported', row 5001 .*no mass"),
     ],
 )
@@ -118,8 +111,7 @@ def test_a_bad_row_is_named_as_in_the_file(tmp_path, monkeypatch, name, value, w
     values = rows.column(name).to_numpy().copy()
     values[5_000] = value
     path = written(tmp_path / "log", rows.set_column(rows.column_names.index(name), name, pa.array(values)), 2)
-    monkeypatch.setattr(from_file, "_BLOCK_ROWS", 500)
-    monkeypatch.setattr(from_file, "_LEAST_ROWS", 1)
+    monkeypatch.setattr(gathering, "BLOCK_ROWS", 500)
     with pytest.raises(UserError, match=words):
         estimate_file(path, ["t"])
 
@@ -140,31 +132,74 @@ def test_blocks_are_cut_between_users_and_sorted_ones_hold_all_rows():
         np.testing.assert_array_equal(users, np.sort(user))
 
 
-@pytest.mark.parametrize(
-    ("text", "size"), [("1GB", 10**9), ("1.5 GiB", 3 << 29), ("800m", 8 * 10**8), ("12", 12), ("2TB", 2 * 10**12)]
-)
-def test_sizes(text, size):
-    assert parse_size(text, "--max-memory") == size
-
-
-@pytest.mark.parametrize("text", ["", "GB", "-1GB", "1 apple", "0"])
-def test_what_is_no_size_is_said(text):
-    with pytest.raises(UserError, match=r"--max-memory .* is no size"):
-        parse_size(text, "--max-memory")
-
-
-@pytest.mark.parametrize("first", ["bandit", "Bandit"])
-def test_words_of_events_that_fill_a_block_of_their_own_are_named(tmp_path, first):
+@pytest.mark.parametrize("first", ["bandit", "shop"])
+def test_words_of_events_that_fill_a_block_of_their_own_are_named(tmp_path, monkeypatch, first):
     """Blocks are looked at one by one: none of their rows may be left out because the block knows no other word."""
-    other = {"bandit": "Bandit", "Bandit": "bandit"}[first]
-    table = pa.table({
+    other = {"bandit": "shop", "shop": "bandit"}[first]
+    rows = pa.table({
         "event": [first] * 10 + [other] * 10, "user": np.arange(20), "reward": np.ones(20),
         "propensity": np.full(20, 0.5), "target": np.full(20, 0.5),
     })  # fmt: skip
-    pq.write_table(table, tmp_path / "log.parquet", row_group_size=10)
-    file = LogFile.open(tmp_path / "log.parquet", ["target"])
-    row = 11 if other == "Bandit" else 1
-    with pytest.raises(UserError, match=rf"row {row} .*'Bandit' is neither organic nor bandit"):
-        list(file.blocks(10))
-    with pytest.raises(UserError, match=rf"row {row} .*'Bandit' is neither organic nor bandit"):
-        file.read()
+    pq.write_table(rows, tmp_path / "log.parquet", row_group_size=10)
+    words = rf"column 'event' is neither organic nor bandit in 10 rows \({11 if other == 'shop' else 1}: shop"
+    for size in (10, 100):
+        monkeypatch.setattr(gathering, "BLOCK_ROWS", size)
+        with pytest.raises(UserError, match=words):
+            estimate_file(tmp_path / "log.parquet", ["target"])
+
+
+def rounded(records):
+    """Records with nine digits: sums over blocks are added up in another order."""
+    return json.loads(json.dumps(records), parse_float=lambda number: f"{float(number):.9g}")
+
+
+def own(n: int, users: str, event: str = "") -> pa.Table:
+    """A file of somebody else: 40 rows for each user, copies among them, and a value that is missing."""
+    rng = np.random.default_rng(n)
+    code = np.repeat(rng.permutation(n // 40 + 1), 40)[:n]
+    code = rng.permutation(code) if users == "mixed" else np.sort(code) if users == "sorted" else code
+    rows = {
+        "user_id": [f"u{each}" for each in code] if users == "text" else code * 3,
+        "ts": np.arange(n) // 2.0,
+        "item_id": [f"item {each}" for each in rng.integers(0, 9, n)],
+        "click": np.where(rng.random(n) < 0.1, rng.choice([1.0, 2.5], n), 0.0),
+        "pscore": rng.uniform(0.05, 1.0, n),
+        "new": rng.uniform(0.0, 1.0, n),
+    }
+    if event:
+        rows["kind"] = np.where(rng.random(n) < 0.5, "view", "show") if event == "known" else np.full(n, "web")
+    made = pa.table(rows)
+    twice = pa.concat_tables([made.slice(0, 45), made.slice(40)]).combine_chunks()
+    click = twice.column("click").to_pylist()
+    click[77] = None
+    return twice.set_column(3, "click", pa.array(click))
+
+
+@pytest.mark.parametrize(
+    ("kind", "users", "event"),
+    [
+        *itertools.product(["parquet", "csv"], ["sorted", "together", "mixed", "text"], [""]),
+        *itertools.product(["parquet", "csv"], ["mixed"], ["known", "about something else"]),
+    ],
+)
+def test_a_file_of_ones_own_gives_in_blocks_what_it_gives_at_once(tmp_path, monkeypatch, kind, users, event):
+    rows = own(4_000, users, event)
+    path = tmp_path / f"own.{kind}"
+    if kind == "csv":
+        csv.write_csv(rows, path)
+        monkeypatch.setattr(text, "_BLOCK_BYTES", 4096)
+    else:
+        pq.write_table(rows, path, row_group_size=300)
+    columns = {"event": "kind"} if event else {}
+    question = Question(["new", "propensity"], baseline="today", estimators=["ips", "clipped_ips", "snips"], clip=3.0)
+    reading = Reading(columns, drop_missing=True)
+    monkeypatch.setattr(gathering, "BLOCK_ROWS", 97)
+    monkeypatch.setattr(gathering, "SORTED_ROWS", 500)
+    found = estimate_log(path, question, reading=reading)
+    whole = estimate_log(path, replace(question, keep_rows=True), reading=reading)
+    assert found.log is None
+    assert len(whole.log) < 4_000 if event == "known" else len(whole.log) == 4_004
+    assert found.lines == whole.lines
+    assert rounded(found.records) == rounded(whole.records)
+    codes = {each["code"] for each in found.records[0]["findings"]}
+    assert codes >= {"rows_dropped", "rows_repeated"}

@@ -12,8 +12,7 @@ import pytest
 from recsim_mnar.cli.estimate_page import records_table
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import difference, estimate_value
-from recsim_mnar.estimators.off_policy.from_file import estimate_file
-from recsim_mnar.log.column_files import read_columns
+from recsim_mnar.own_log.estimating import estimate_file
 
 ALL = ("ips", "clipped_ips", "snips")
 
@@ -97,8 +96,7 @@ def test_defaults_of_the_command_line(tmp_path):
 
 def test_only_the_columns_needed_are_read(tmp_path):
     table = frame().assign(unreadable=[{"x": 1}] * 3000)
-    log = read_columns(write(table, tmp_path / "log.parquet"), ["a"])
-    assert set(log.others) == {"a"}
+    assert estimate_file(write(table, tmp_path / "log.parquet"), ["a"])
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -108,12 +106,12 @@ def test_bad_values_are_named_with_their_row_in_the_file(tmp_path, kind):
     for column, value in (("propensity", 0.0), ("propensity", 1.5), ("a", -0.1), ("reward", np.nan), ("a", np.nan)):
         bad = table.copy()
         bad.loc[row, column] = value
-        with pytest.raises(UserError, match=f"'{column}', row {row + 1} ") as caught:
+        with pytest.raises(UserError, match=f"'{column}' is .* in row {row + 1}\\b") as caught:
             estimate_file(write(bad, tmp_path / f"bad.{kind}"), ["a"])
         assert "\n" not in str(caught.value)
     bad = table.astype({"user": "Int64"})
     bad.loc[row, "user"] = pd.NA
-    with pytest.raises(UserError, match=rf"'user', row {row + 1} .*missing"):
+    with pytest.raises(UserError, match=rf"'user' is missing in row {row + 1}\b"):
         estimate_file(write(bad, tmp_path / f"bad.{kind}"), ["a"])
     organic = int(np.flatnonzero(table.event == "organic")[4])
     bad = table.astype({"user": "Int64"})
@@ -129,9 +127,9 @@ def test_bad_values_are_named_with_their_row_in_the_file(tmp_path, kind):
         (lambda t: t.rename(columns={"a": "a_"}), {}, "no column 'a'; did you mean 'a_'"),
         (lambda t: t, {"cluster": "session"}, "no column 'session'"),
         (lambda t: t, {"baseline": "c"}, "no column 'c'"),
-        (lambda t: t[:0], {}, "holds no rows"),
+        (lambda t: t[:0], {}, "has a header but no rows"),
         (lambda t: t.assign(event="organic"), {}, "no bandit rows"),
-        (lambda t: t.assign(a="high"), {}, "must hold numbers"),
+        (lambda t: t.assign(a="high"), {}, "'a' is not a number in"),
         (lambda t: t, {"clip": 0.0}, "clip must be"),
         (lambda t: t, {"level": 95}, "level must"),
         (lambda t: t, {"estimators": ["isp"]}, "did you mean"),
@@ -158,8 +156,8 @@ def test_files_that_cannot_be_read(tmp_path):
     other.touch()
     for path, words in (
         (empty, "is empty"),
-        (broken, "cannot be read"),
-        (ragged, "cannot be read"),
+        (broken, "is not a readable Parquet file"),
+        (ragged, "1 row has not the header's 3 fields .row 2: 4"),
         (tmp_path / "folder", "holds no Parquet or CSV"),
         (tmp_path / "nothing.csv", "does not exist"),
         (other, "neither Parquet nor CSV"),
@@ -209,7 +207,7 @@ def texts(path, ids: list[str], header: str = "user,propensity,reward,a") -> str
 def test_a_missing_text_id_in_a_csv_is_named(tmp_path, missing):
     ids = [f"u{i // 2}" for i in range(400)]
     ids[7] = missing
-    with pytest.raises(UserError, match=r"'user', row 8 .*missing"):
+    with pytest.raises(UserError, match=r"'user' is missing in row 8\b"):
         estimate_file(texts(tmp_path / "log.csv", ids), ["a"])
 
 
@@ -218,7 +216,7 @@ def test_an_empty_text_id_in_parquet_is_named(tmp_path):
     table["user"] = [f"u{u}" for u in table.user]
     row = int(np.flatnonzero(table.event == "bandit")[9])
     table.loc[row, "user"] = ""
-    with pytest.raises(UserError, match=rf"'user', row {row + 1} .*missing"):
+    with pytest.raises(UserError, match=rf"'user' is missing in row {row + 1}\b"):
         estimate_file(write(table, tmp_path / "log.parquet"), ["a"])
 
 
@@ -264,7 +262,7 @@ def test_a_column_that_stands_twice_is_not_guessed(tmp_path, kind):
         pq.write_table(
             pa.Table.from_pandas(table, preserve_index=False).rename_columns(["propensity", "reward", "a", "a"]), path
         )
-    with pytest.raises(UserError, match="'a' appears twice in the header of log"):
+    with pytest.raises(UserError, match="'a' appears twice in the header; rename one"):
         estimate_file(path, ["a"])
 
 
@@ -279,7 +277,7 @@ def test_a_part_without_a_column_is_named(tmp_path, kind):
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        ("Bandit", "'event' holds Bandit; write bandit"),
+        ("web", "'event' holds web; write bandit"),
         (2, "'event' holds 2; write bandit"),
         (0, "nothing was recommended"),
         (False, "nothing was recommended"),

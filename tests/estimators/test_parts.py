@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from recsim_mnar import cli
-from recsim_mnar.estimators.off_policy.from_file import estimate_file
-from recsim_mnar.estimators.off_policy.from_parts import gather_parts
+from recsim_mnar.estimators.off_policy.gathering import gather_parts
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
+from recsim_mnar.own_log.estimating import estimate_file
 from recsim_mnar.simulation.executor import run_in_order
 from recsim_mnar.tables.files import write_table
 

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.estimators.off_policy.from_file import estimate_columns
+from recsim_mnar.estimators.off_policy.records import estimate_columns
 from recsim_mnar.estimators.off_policy.sentence import leading, sentence_of
 from recsim_mnar.estimators.off_policy.written import Amounts, cells, covered_share, identified, lacks, reasons
 from recsim_mnar.estimators.verdict import Finding, Verdict
-from recsim_mnar.log.column_files import LogColumns
-from recsim_mnar.log.columns import Clusters
+from recsim_mnar.log.columns import Clusters, LogColumns
 
 CLICKS = {"reward_min": 0.0, "reward_max": 1.0, "n": 1000, "clicks": 50, "mean_reward": 0.05}
 DOUBT = Finding("wide_interval", 1.0, 0.6, "the interval is wide", "log more rows")

@@ -15,10 +15,8 @@ from recsim_mnar import cli
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import estimate_value
 from recsim_mnar.estimators.off_policy.cross_fitted import cross_fitted_rewards, estimate_without_propensities
-from recsim_mnar.estimators.off_policy.from_file import estimate_file
 from recsim_mnar.own_log.bandit_file import Reading
-from recsim_mnar.own_log.estimating import Question, estimate_own_log
-from recsim_mnar.own_log.own_schema import is_own_schema
+from recsim_mnar.own_log.estimating import Question, estimate_file, estimate_log, is_own_schema
 
 _SPEC = importlib.util.spec_from_file_location("shop", Path("benchmarks/own_log/shop.py"))
 assert _SPEC is not None
@@ -52,7 +50,7 @@ def write(frame, path, **options):
 
 
 def asked(path, targets=("new",), reading=None, **question):
-    return estimate_own_log(path, Question(list(targets), **question), reading=Reading(**(reading or {})))
+    return estimate_log(path, Question(list(targets), **question), reading=Reading(**(reading or {})))
 
 
 def same(record, estimate):
@@ -83,7 +81,7 @@ def test_a_log_with_our_names_gives_the_same_records_either_way(tmp_path):
     frame["step"] = 0
     path = write(frame, tmp_path / "log.csv")
     assert is_own_schema(path)
-    answer = asked(path, estimators=("ips",))
+    answer = asked(path, estimators=("ips",), keep_rows=True)
     assert answer.records == estimate_file(path, ["new"], estimators=("ips",))
     assert answer.log.counts["organic_rows"] == (frame.event == "organic").sum()
     assert not is_own_schema(write(frame.drop(columns="step"), tmp_path / "foreign.csv"))
@@ -496,7 +494,7 @@ def test_several_policies_are_held_to_a_corrected_level(capsys, tmp_path):
     assert best["policy"] == f"{records[0]['sentence']['policy']} - propensity"
     assert {record["level"] for record in records} == {0.95}
     assert best["best_of"]["low"] < best["low"] < best["high"] < best["best_of"]["high"]
-    again = estimate_own_log(log, Question(["new", "b", "c"], "propensity", level=1 - 0.05 / 3)).records
+    again = estimate_log(log, Question(["new", "b", "c"], "propensity", level=1 - 0.05 / 3)).records
     (wide,) = [r for r in again if r["policy"] == best["policy"] and r["estimator"] == "ips"]
     assert (wide["low"], wide["high"]) == (best["best_of"]["low"], best["best_of"]["high"])
 
@@ -529,7 +527,7 @@ def test_views_beside_recommendations_are_left_aside(tmp_path):
     views = frame[:500].assign(kind="view", pscore=np.nan, clicks=np.nan, new=np.nan)
     frame = frame.assign(kind="recommendation")
     both = pd.concat([views, frame]).rename(columns={"kind": "event_type"})
-    answer = asked(write(both, tmp_path / "log.csv"), estimators=("ips",))
+    answer = asked(write(both, tmp_path / "log.csv"), estimators=("ips",), keep_rows=True)
     same(
         answer.records[0], estimate_value(frame.clicks, frame.pscore, frame.new, estimator="ips", cluster=frame.visitor)
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from recsim_mnar.cli import main
-from recsim_mnar.own_log.estimating import Question, estimate_own_log
+from recsim_mnar.own_log.estimating import Question, estimate_log
 from recsim_mnar.own_log.weights import WeighedLog
 from recsim_mnar.report.estimate_page import Estimates, weights_of, write_estimates
 from recsim_mnar.tables.files import write_table
@@ -208,7 +208,7 @@ def test_a_policy_that_the_log_does_not_cover_has_no_value(tmp_path, capsys):
 
 def test_a_value_outside_its_interval_breaks_no_page(tmp_path):
     """Where a clip is proved to be biased the limits are what is known."""
-    answer = estimate_own_log(
+    answer = estimate_log(
         foreign_file(tmp_path / "log.csv"), Question(["better"], estimators=["clipped_ips"], clip=1.0)
     )
     (record,) = answer.records

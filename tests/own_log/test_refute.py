@@ -10,13 +10,12 @@ import pandas as pd
 import pytest
 
 from recsim_mnar import cli
-from recsim_mnar.estimators.off_policy.from_file import estimate_columns, estimate_file
+from recsim_mnar.estimators.off_policy.records import estimate_columns
 from recsim_mnar.estimators.off_policy.refuters import refute
 from recsim_mnar.estimators.off_policy.sentence import sentence_of
 from recsim_mnar.estimators.off_policy.written import propensity_tolerance, weight_tolerance
-from recsim_mnar.log.column_files import LogColumns
-from recsim_mnar.log.columns import Clusters
-from recsim_mnar.own_log.own_schema import is_own_schema
+from recsim_mnar.log.columns import Clusters, LogColumns
+from recsim_mnar.own_log.estimating import estimate_file, is_own_schema
 
 USERS, ROWS, ITEMS = 400, 20, 5
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.estimators.off_policy.from_file import estimate_file
+from recsim_mnar.own_log.estimating import estimate_file
 from recsim_mnar.policies import Learner, Policy, registry
 from recsim_mnar.protocols.ab_test import online_arms, over_runs
 from recsim_mnar.protocols.comparison import compare

@@ -12,6 +12,7 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.tables.roles import NAMED, OWN_SCHEMA, RECOGNISED, find_columns
+from recsim_mnar.tables.rows import repeats
 from recsim_mnar.tables.table_file import TableFile
 
 TABLE = "who;when;clicks;p\nanna;31.05.2024 17:00;1;0,25\nbö;01.06.2024 08:30;0;1,5e-1\n anna ;02.06.2024 00:00;0;,5\n"
@@ -82,7 +83,7 @@ def test_every_fault_at_once_with_its_rows(tmp_path):
         "; drop them",
     ):
         assert part in said
-    assert rows.faults.missing.tolist() == [False, True, False, True, True, True]
+    assert rows.missing.tolist() == [False, True, False, True, True, True]
 
 
 def test_rows_keep_their_numbers_when_others_are_left_out(tmp_path):
@@ -163,7 +164,7 @@ def test_days_and_months_that_cannot_be_told_apart_are_a_fault(tmp_path):
 
 def test_copies(tmp_path):
     rows = read(write(tmp_path, "u,n\na,1\nb,1\na,1\na,2\na,\na,\na,1\n"), u="id", n="number")
-    assert rows.copies(["u", "n"]).tolist() == [False, False, True, False, False, True, True]
+    assert repeats(rows.digests(["u", "n"])).tolist() == [False, False, True, False, False, True, True]
 
 
 def test_a_folder_of_parts(tmp_path):

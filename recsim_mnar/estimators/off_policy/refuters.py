@@ -30,8 +30,7 @@ from recsim_mnar.estimators.intervals.limits import Deviations
 from recsim_mnar.estimators.off_policy.item_propensities import ACTION, Levels, item_findings
 from recsim_mnar.estimators.off_policy.written import Record, target_of
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding, Verdict
-from recsim_mnar.log.column_files import LogColumns
-from recsim_mnar.log.columns import Clusters, Floats, Ints, column, finite_column, user_sums
+from recsim_mnar.log.columns import Clusters, Floats, Ints, LogColumns, column, finite_column, user_sums
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.rng import Stream, uniforms
 
@@ -370,7 +369,7 @@ def with_refuters(
     """The records, each target's leading value with ``refuters``, and verdicts with what they found.
 
     Args:
-        records: of :func:`recsim_mnar.estimators.off_policy.from_file.estimate_file`.
+        records: of :func:`recsim_mnar.own_log.estimating.estimate_file`.
         targets: names; one that takes none of the logged actions is left out.
         log: the rows behind them.
         shown: further columns.

@@ -99,7 +99,7 @@ def sentence_of(records: Sequence[Record]) -> Sentence:
     """The sentence of an answer.
 
     Args:
-        records: of :func:`recsim_mnar.estimators.off_policy.from_file.estimate_file`, at least one.
+        records: of :func:`recsim_mnar.own_log.estimating.estimate_file`, at least one.
     """
     best = best_record(records)
     if best is None:

@@ -12,7 +12,7 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.verdict import OFF_BY
 from recsim_mnar.estimators.verdict import LEVELS
-from recsim_mnar.log.columns import column
+from recsim_mnar.log.columns import Floats, column
 
 Record = dict[str, Any]
 
@@ -237,9 +237,19 @@ def weight_tolerance(
     p, t = (column(values, name, rows=r.size) for values, name in ((propensity, "propensity"), (target, "target")))
     if r.size == 0:
         raise UserError("the log has no rows; give at least one")
-    sign = -1.0 if worse else 1.0
-    beyond = (t / p) * (sign * (r - today) - half_width)
-    gain, loss = float(np.sum(np.maximum(beyond, 0.0))), float(np.sum(np.maximum(-beyond, 0.0)))
+    return tolerance_of(*weight_excess(r, p, t, today=today, half_width=half_width, worse=worse))
+
+
+def weight_excess(
+    r: Floats, p: Floats, t: Floats, *, today: float, half_width: float, worse: bool
+) -> tuple[float, float]:
+    """Sums over rows of w (r - v)+ and of w (v - r)+, see :func:`weight_tolerance`; blocks of a log add up."""
+    beyond = (t / p) * ((-1.0 if worse else 1.0) * (r - today) - half_width)
+    return float(np.sum(np.maximum(beyond, 0.0))), float(np.sum(np.maximum(-beyond, 0.0)))
+
+
+def tolerance_of(gain: float, loss: float) -> float:
+    """The tolerance by the sums of :func:`weight_excess`."""
     if gain <= loss:
         return 1.0
     return math.sqrt(gain / loss) if loss > 0.0 else math.inf

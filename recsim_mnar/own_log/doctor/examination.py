@@ -12,16 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.log.column_files import provenance_of
+from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.own_log.doctor.problems import NOTE, PROBLEM, Problem, problems_of
-from recsim_mnar.own_log.doctor.propensities import HIGHEST, impossible, mean_weight, propensity_facts, weight_problem
-from recsim_mnar.own_log.own_schema import OWN
+from recsim_mnar.own_log.doctor.propensities import impossible, mean_weight, propensity_facts, weight_problem
+from recsim_mnar.own_log.estimating import OWN
 from recsim_mnar.runs.receipts import SIDECAR
-from recsim_mnar.tables.events import events_of
+from recsim_mnar.tables.events import Events
 from recsim_mnar.tables.faults import MISSING
 from recsim_mnar.tables.roles import USUAL_NAMES, Columns, find_columns, option_of, plain_name
-from recsim_mnar.tables.rows import Ids, Rows
+from recsim_mnar.tables.rows import Ids, Rows, repeats
 from recsim_mnar.tables.table_file import TableFile
 from recsim_mnar.tables.verifying import verify
 
@@ -104,7 +104,7 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     """
     asked = asked or Asked()
     receipts = _receipts(Path(path))
-    file = TableFile.open(path, "a table")
+    file = TableFile.open(path)
     for name in asked.targets:
         if name not in file.names:
             raise UserError(f"{path} has no column {name!r}; {nearest(name, file.names)} (--target)")
@@ -168,11 +168,11 @@ def kinds_of_rows(rows: Rows, columns: Columns) -> tuple[NDArray[np.bool_], NDAr
     None where nothing tells, and so every row is a recommendation.
     """
     if "event" in columns:
-        events = events_of(rows, columns["event"])
+        events = Events.of(rows.column(columns["event"]))
         about_others = not (events.shown.any() or events.viewed.any()) and columns["event"] != "event"
         return None if about_others else (events.shown, events.viewed)
     if "action" in columns and "item" in columns:
-        action, item = (_there(rows.table.column(columns[role])) for role in ("action", "item"))
+        action, item = (_there(rows.column(columns[role])) for role in ("action", "item"))
         return (action, item) if np.all(action ^ item) else None
     return None
 
@@ -284,12 +284,12 @@ class _Patient:
 
     def _catalogue(self, what: Ids) -> int:
         """Actions that there are as far as the log says: items of its world, or met in its organic rows; 0 unknown."""
-        made = provenance_of(self.file.path) if not self.file.is_text else {}
+        made = provenance_of(self.file.parts)
         items = made.get("world", {}).get("params", {}).get("n_items", 0) if isinstance(made.get("world"), dict) else 0
         name = self.columns.get("item") or self.columns["action"]
         if items or not self.mixed:
             return int(items)
-        viewed = self.whole.kept(self.viewed).ids(name) if self.viewed.any() else None
+        viewed = self.whole.kept(self.viewed).quiet().ids(name) if self.viewed.any() else None
         if viewed is None or viewed.number == 0:
             return 0
         return len(set(viewed.ids.astype(str)) | set(what.ids.astype(str)))
@@ -313,7 +313,7 @@ class _Patient:
     def _copies(self) -> dict[str, Any]:
         """Rows that are equal to an earlier one in every column but one that numbers the rows."""
         names = [name for name in self.file.names if plain_name(name) not in _ROW_NUMBERS]
-        again = self.whole.copies(names)
+        again = repeats(self.whole.digests(names))
         number = int(again.sum())
         if number:
             rows = ", ".join(str(row) for row in np.flatnonzero(again)[:3] + 1) + (", ..." if number > 3 else "")
@@ -347,7 +347,7 @@ class _Patient:
             return facts
         name = self.columns["propensity"]
         facts["propensity"] = propensity_facts(values)
-        self.problems += impossible(values, facts["propensity"], name, self.rows.row_numbers(np.arange(len(values))))
+        self.problems += impossible(values, facts["propensity"], name, self.rows.row_numbers)
         if not facts["propensity"]["percent"]:
             facts["mean_weight"] = self._mean_weights(values, name, targets)
         if facts["propensity"]["least"] == 1.0 == facts["propensity"]["largest"]:
@@ -356,10 +356,7 @@ class _Patient:
         return facts
 
     def _target(self, name: str) -> Floats:
-        values = self.rows.numbers(name)
-        bad = ~((values >= 0.0) & (values <= HIGHEST)) & ~np.isnan(values)
-        self.rows.note("outside", name, bad, "is outside [0, 1]", values=values, advice="give a probability")
-        return values
+        return self.rows.probabilities(name, zero=True, advice="give a probability")
 
     def _mean_weights(self, propensity: Floats, name: str, targets: dict[str, Floats]) -> list[dict[str, Any]]:
         found = [mean_weight(propensity, values, self.user, policy=each) for each, values in targets.items()]
@@ -372,7 +369,7 @@ class _Patient:
 
     def _maybe_targets(self, others: Sequence[str]) -> list[Problem]:
         """Columns that nobody named and that look like a policy's probabilities."""
-        found = [name for name in others if name and _are_shares(self.rows.table.column(name))]
+        found = [name for name in others if name and _are_shares(self.rows.column(name))]
         if not found:
             return []
         one = len(found) == 1
@@ -385,7 +382,7 @@ class _Patient:
         used = {fault.column: fault.count for fault in self.rows.faults.found if fault.code == MISSING}
         found = {}
         for name in self.file.names:
-            number = used.get(name, 0) or _nulls(self.rows.table.column(name))
+            number = used.get(name, 0) or _nulls(self.rows.column(name))
             if number and not (self.mixed and name == self.columns.get("item")):  # a recommendation has none
                 found[name] = number
         needed = {name: number for name, number in found.items() if name in used}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.off_policy.inputs import check_rows
-from recsim_mnar.log.column_files import provenance_of
+from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading, read_bandit_file
@@ -197,7 +197,7 @@ class _Asked:
 
 def _from_file(path: Path, asked: _Asked) -> Pilot:
     source = path / "log" if (path / "log").is_dir() else path
-    known = TableFile.open(source, "a log").names
+    known = TableFile.open(source).names
     asked.check_policies(str(path), known)
     missing = asked.known_missing(known)
     needs = ("propensity",) if asked.propensity else ()
@@ -222,7 +222,7 @@ def _file_users_a_day(source: Path, found: BanditFile, clusters: Clusters | None
     name = found.columns.get("time")
     if name is None or clusters is None:
         return None
-    times = TableFile.open(source, "a log").read({name: "time"}).times(name)[found.row_numbers - 1]
+    times = TableFile.open(source).read({name: "time"}).times(name)[found.row_numbers - 1]
     return new_users_a_day(times, clusters)
 
 

@@ -1,0 +1,452 @@
+"""Estimates of a log that is read in blocks: moments are gathered from one after another, and no row is kept."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy.differences import PairMoments, estimate_difference
+from recsim_mnar.estimators.off_policy.from_moments import AUTO, estimate_from_moments
+from recsim_mnar.estimators.off_policy.inputs import check_rows
+from recsim_mnar.estimators.off_policy.item_propensities import ItemSums
+from recsim_mnar.estimators.off_policy.moments import Moments
+from recsim_mnar.estimators.off_policy.row_order import OrderSums, weights_agree
+from recsim_mnar.estimators.off_policy.scores import check_name
+from recsim_mnar.estimators.off_policy.stated import Stated, limit_column, missing_column, refuse_outside
+from recsim_mnar.estimators.verdict import Estimate
+from recsim_mnar.log.columns import Clusters
+from recsim_mnar.progress import counted
+from recsim_mnar.tables.parts import Parts
+from recsim_mnar.tables.rows import repeats
+from recsim_mnar.tables.text import AgainError
+
+CHUNK = 16384
+"""Rows of a chunk of rows without users, as in ``_moments_kernel``."""
+BLOCK_ROWS = 1 << 19
+"""Rows that are read at a time."""
+SORTED_ROWS = 1 << 21
+"""Rows that are sorted at a time where users come in no order."""
+_SAMPLES = 1 << 20
+_MARGIN = 1.25
+
+
+@dataclass(frozen=True)
+class Block:
+    """Bandit rows that follow one another in a file.
+
+    Attributes:
+        columns: (n,) numbers by name.
+        user: (n,) int64 ids of the users, or None.
+        numbers: (n,) row numbers in the file, from 1 below the header.
+        action: (n,) int64 ids of what was shown, or None where nobody asks for them.
+        digest: (n,) equal for rows that are equal in all columns that are read, or None where nobody asks.
+    """
+
+    columns: dict[str, NDArray[np.float64]]
+    user: NDArray[np.int64] | None
+    numbers: NDArray[np.int64]
+    action: NDArray[np.int64] | None = None
+    digest: NDArray[np.uint64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, rows: Any) -> Block:
+        others = [None if each is None else each[rows] for each in (self.user, self.action, self.digest)]
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        return Block(columns, others[0], self.numbers[rows], *others[1:])
+
+    @staticmethod
+    def concat(blocks: Sequence[Block]) -> Block:
+        """Rows of blocks one after another."""
+        if len(blocks) == 1:
+            return blocks[0]
+
+        def together(name: str) -> Any:
+            found = [getattr(each, name) for each in blocks]
+            return None if found[0] is None else np.concatenate(found)
+
+        columns = {name: np.concatenate([each.columns[name] for each in blocks]) for name in blocks[0].columns}
+        return Block(columns, *(together(name) for name in ("user", "numbers", "action", "digest")))
+
+
+class BlockSource(Protocol):
+    """A log that is read in blocks; :class:`recsim_mnar.own_log.bandit_file.BanditLog` is one."""
+
+    @property
+    def parts(self) -> Parts:
+        """Its files."""
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What was counted in the last pass over it."""
+
+    def at(self, part: Path) -> BlockSource:
+        """One of its files, read alike."""
+
+    def blocks(self, rows: int) -> Iterator[Block]:
+        """Its rows, some at a time; AgainError where another pass is necessary."""
+
+    def out_of_order(self) -> bool:
+        """Take note that users are not in ascending order; whether their rows must be sorted."""
+
+
+@dataclass(frozen=True)
+class BlockQuestion:
+    """What is asked of a log that comes in blocks.
+
+    Attributes:
+        reward: column of rewards.
+        propensity: column of propensities; as a policy it is the one that logged the rows.
+        policies: columns of policies.
+        baseline: one of them, or None.
+        compared: those that are compared with the baseline.
+        clip: of the clipped estimators.
+        missing: by policy, the column of its mass where the logging probability is 0.
+        stated: what is known of the log.
+        clustered: whether blocks have users.
+        limit: column of the largest reward possible of each row's action, or None.
+        today: policies that are the one that logged the rows, by whatever name.
+    """
+
+    reward: str
+    propensity: str
+    policies: Sequence[str]
+    baseline: str | None
+    compared: Sequence[str]
+    clip: float
+    missing: Mapping[str, str]
+    stated: Stated
+    clustered: bool
+    limit: str | None = None
+    today: Sequence[str] = ()
+
+
+@dataclass
+class Gathered:
+    """Moments of every policy and of every pair that is compared, and what users' rows say in their order."""
+
+    question: BlockQuestion
+    moments: dict[str, Moments] = field(default_factory=dict)
+    pairs: dict[str, PairMoments] = field(default_factory=dict)
+    orders: dict[str, OrderSums] = field(default_factory=dict)
+    items: ItemSums | None = None
+    copies: int = 0
+
+    @staticmethod
+    def start(question: BlockQuestion, shift: float) -> Gathered:
+        """Empty moments, with rewards counted from ``shift``."""
+
+        def empty() -> Moments:
+            return Moments(question.clip, question.clustered, shift)
+
+        found = Gathered(question, {name: empty() for name in question.policies})
+        if question.clustered:  # without users no row has an earlier one
+            found.orders = {name: OrderSums() for name in question.policies}
+        for name in question.compared:
+            assert question.baseline is not None
+            found.pairs[name] = PairMoments(found.moments[name], found.moments[question.baseline])
+        return found
+
+    def value(self, policy: str, estimator: str, *, level: float) -> Estimate:
+        """The estimate of a policy's value, as :func:`recsim_mnar.estimators.estimate_value` of all rows."""
+        moments = self.moments[policy]
+        moments = moments if estimator != AUTO and check_name(estimator).clips else moments.unclipped()
+        found = estimate_from_moments(moments, estimator, level=level, stated=self.question.stated)
+        return self._in_order(found, policy)
+
+    def difference(self, policy: str, estimator: str, *, level: float) -> Estimate:
+        """The estimate of its difference from the baseline, as :func:`recsim_mnar.estimators.difference`."""
+        pair = self.pairs[policy]
+        pair = pair if estimator != AUTO and check_name(estimator).clips else pair.unclipped()
+        return self._in_order(estimate_difference(pair, estimator, level=level, stated=self.question.stated), policy)
+
+    def _in_order(self, estimate: Estimate, policy: str) -> Estimate:
+        """The estimate, its verdict with what the rows say in their order."""
+        if policy not in self.orders or not weights_agree(estimate.verdict):
+            return estimate
+        found = self.orders[policy].findings((estimate.high - estimate.low) / 2.0, estimate.level)
+        return replace(estimate, verdict=estimate.verdict.with_findings(found)) if found else estimate
+
+    def add(self, block: Block) -> None:
+        """Add the rows of a block; what is no data is named with its row in the file."""
+        question, columns = self.question, block.columns
+        r, p = columns[question.reward], columns[question.propensity]
+        clusters = None if block.user is None else Clusters(block.user, None)
+        limits = None if question.limit is None else columns[question.limit]
+        try:
+            _check_stated(question, block)
+            for name, moments in self.moments.items():
+                missing = _missing(question, block, name)
+                moments.extend(r, p, columns[name], clusters, missing=missing, limit=limits)
+                moments.denied += question.stated.denied(columns[name], p)
+        except UserError:
+            _refuse(question, block)
+            raise
+        for name, order in self.orders.items():
+            order.extend(r, p, columns[name], clusters)
+        for name, pair in self.pairs.items():
+            assert question.baseline is not None
+            pair.extend(r, p, columns[name], columns[question.baseline], clusters)
+        if block.action is not None:
+            items = ItemSums.of(block.action, p, clusters)
+            self.items = items if self.items is None else self.items + items
+        if block.digest is not None:
+            self.copies += int(repeats(block.digest).sum())
+
+    def __add__(self, other: Gathered) -> Gathered:
+        """Of the rows of both; no user may be in both."""
+        moments = {name: self.moments[name] + other.moments[name] for name in self.moments}
+        baseline = str(self.question.baseline)
+        pairs = {
+            name: pair.merged(other.pairs[name], moments[name], moments[baseline]) for name, pair in self.pairs.items()
+        }
+        orders = {name: self.orders[name] + other.orders[name] for name in self.orders}
+        items = self.items if other.items is None else other.items if self.items is None else self.items + other.items
+        return Gathered(self.question, moments, pairs, orders, items, self.copies + other.copies)
+
+
+def _missing(question: BlockQuestion, block: Block, name: str) -> NDArray[np.float64] | None:
+    if name in question.missing:
+        return block.columns[question.missing[name]]
+    # The policy that logged the rows takes nothing that it cannot take.
+    return np.zeros(len(block)) if name == question.propensity or name in question.today else None
+
+
+def _check_stated(question: BlockQuestion, block: Block) -> None:
+    stated, columns = question.stated, block.columns
+    refuse_outside(columns[question.reward], stated.reward_min, stated.reward_max, question.reward, block.numbers)
+    if question.limit is not None:
+        names = (question.reward, question.limit)
+        limit_column(columns[question.limit], columns[question.reward], names, block.numbers)
+
+
+def _refuse(question: BlockQuestion, block: Block) -> None:
+    """Raise the UserError that names the row of the file, where a row is to blame."""
+    columns = block.columns
+    for name in question.policies:
+        names = (question.reward, question.propensity, name)
+        check_rows(columns[question.reward], columns[question.propensity], columns[name], names, block.numbers)
+    _check_stated(question, block)
+    for name, column in question.missing.items():
+        missing_column(columns[column], columns[name], block.numbers)
+
+
+def needs_all_rows(estimators: Sequence[str], interval: str) -> bool:
+    """Whether something of a question cannot be answered from moments."""
+    return interval != "auto" or not all(name == AUTO or check_name(name).from_moments for name in estimators)
+
+
+def gather_blocks(log: BlockSource, question: BlockQuestion) -> Gathered:
+    """Gather moments with the bits of all rows at once.
+
+    The log is read once; again where rewards turn out to be negative (they are counted from the least of them), and in
+    several passes where users do not come in ascending order.
+
+    Raises:
+        UserError: values that are no data, with column and row.
+    """
+    in_order, given = True, question.stated.reward_min
+    least = 0.0 if given is None else float(given)
+    while True:
+        found, lowest = Gathered.start(question, least), math.inf
+        blocks = functools.partial(log.blocks, BLOCK_ROWS)
+        try:
+            for block in cut_blocks(blocks()) if in_order else sorted_blocks(blocks, SORTED_ROWS):
+                if given is None:
+                    lowest = min(lowest, float(block.columns[question.reward].min()))
+                if not lowest < least:  # else these moments are of no use
+                    found.add(block)
+        except OutOfOrderError:
+            in_order = not log.out_of_order()
+            continue
+        except AgainError:
+            continue
+        if not lowest < least:
+            return found
+        least = lowest
+
+
+class OutOfOrderError(Exception):
+    """Users do not come in ascending order."""
+
+
+def cut_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The same rows in blocks that divide no user or, without users, of a multiple of 16,384 rows but for the last.
+
+    Few rows are copied: those of the user (or the chunk) that a block divides.
+
+    Raises:
+        OutOfOrderError: the users' ids descend somewhere.
+    """
+    kept: list[Block] = []  # rows of one user, or of less than a chunk
+    for block in blocks:
+        first = _ends_here(kept, block)
+        if kept and first == len(block) and _goes_on(kept, block):
+            kept.append(block)
+            continue
+        if kept:
+            yield Block.concat([*kept, block[:first]])
+        last = _last_edge(block, first)
+        if last > first:
+            yield block[first:last]
+        kept = [block[last:]] if last < len(block) else []
+    if kept:
+        yield Block.concat(kept)
+
+
+def _ends_here(kept: list[Block], block: Block) -> int:
+    """How many of a block's first rows belong to what was kept."""
+    if block.user is None:
+        return min(-sum(len(each) for each in kept) % CHUNK, len(block))
+    before = kept[-1].user if kept else None
+    if (before is not None and block.user[0] < before[-1]) or not np.all(block.user[1:] >= block.user[:-1]):
+        raise OutOfOrderError
+    return 0 if before is None else int(np.searchsorted(block.user, before[-1], side="right"))
+
+
+def _goes_on(kept: list[Block], block: Block) -> bool:
+    """Whether all of a block's rows belong to what was kept, and more may follow."""
+    return block.user is not None or (sum(len(each) for each in kept) + len(block)) % CHUNK > 0
+
+
+def _last_edge(block: Block, first: int) -> int:
+    """The last place of a block, from ``first`` on, at which it may be cut."""
+    if block.user is None:
+        return first + (len(block) - first) // CHUNK * CHUNK
+    if first == len(block):
+        return first
+    return max(int(np.searchsorted(block.user, block.user[-1], side="left")), first)
+
+
+def sorted_blocks(blocks: Callable[[], Iterable[Block]], rows: int) -> Iterator[Block]:
+    """Rows whose users come in any order, user by user, each user's in theirs: a range of ids at a time.
+
+    The log is read once to see how ids are spread, and once more for every range; all but one of them have about
+    ``rows`` rows or, where one user has more, as many as that user.
+    """
+    n, sample = _sampled(blocks())
+    n_ranges = max(1, int(np.ceil(n * _MARGIN / rows)))
+    edges = np.unique(np.quantile(sample, np.arange(1, n_ranges) / n_ranges, method="lower")).tolist()
+    lows = [None, *map(int, edges)]
+    for low, high in zip(lows, [*lows[1:], None], strict=True):
+        found = []
+        for block in blocks():
+            user = block.user
+            assert user is not None
+            inside = np.ones(len(block), np.bool_)
+            if low is not None:
+                inside &= user >= low
+            if high is not None:
+                inside &= user < high
+            if inside.any():
+                found.append(block if inside.all() else block[inside])
+        if found:
+            together = Block.concat(found)
+            assert together.user is not None
+            yield together[np.argsort(together.user, kind="stable")]
+
+
+def _sampled(blocks: Iterable[Block]) -> tuple[int, NDArray[np.int64]]:
+    """How many rows there are, and some of the users' ids, evenly spread over them."""
+    n, every, sample = 0, 1, np.zeros(0, np.int64)
+    for block in blocks:
+        assert block.user is not None
+        sample = np.concatenate([sample, block.user[-n % every :: every]])
+        n += len(block)
+        while len(sample) > _SAMPLES:
+            sample, every = sample[::2], every * 2
+    return n, sample
+
+
+RunInOrder = Callable[[Iterable[Callable[[], "PartFound | None"]], Executor], Iterable["PartFound | None"]]
+
+
+@dataclass(frozen=True)
+class PartFound:
+    """What a part holds.
+
+    Attributes:
+        gathered: its moments; None where it has no bandit rows.
+        lowest: of its rewards.
+        users: the first and the last.
+        counts: as the log's own.
+    """
+
+    gathered: Gathered | None
+    lowest: float
+    users: tuple[int, int]
+    counts: Counter[str]
+
+
+def gather_parts(
+    log: BlockSource, question: BlockQuestion, executor: Executor, run_in_order: RunInOrder
+) -> Gathered | None:
+    """Moments of all parts, read side by side; None where they must be read one after another.
+
+    A job names a part and hands back moments, whose size does not depend on the log. Parts must be read one after
+    another where rows have no users (then chunks of rows go over from one part to the next), where users are not in
+    ascending order or in two parts, and where something is wrong with a row, whose number in the whole log is named.
+
+    Args:
+        log: the log.
+        question: what is asked.
+        executor: of the jobs.
+        run_in_order: :func:`recsim_mnar.simulation.executor.run_in_order`.
+    """
+    if not question.clustered or len(log.parts) < 2:
+        return None
+    given = question.stated.reward_min
+    least = 0.0 if given is None else float(given)
+    while True:
+        ask = functools.partial(_gather_part, log, question, least)
+        advance = counted(len(log.parts), "parts")
+        found: list[PartFound] = []
+        counts: Counter[str] = Counter()
+        jobs = (functools.partial(ask, path.absolute()) for path in log.parts.files)
+        for each in run_in_order(jobs, executor):
+            if each is None:
+                return None
+            advance(1)
+            counts += each.counts
+            if each.gathered is not None:
+                found.append(each)
+        if not found or any(a.users[1] >= b.users[0] for a, b in itertools.pairwise(found)):
+            return None
+        lowest = min(each.lowest for each in found)
+        if given is not None or not lowest < least:
+            log.counts.clear()
+            log.counts.update(counts)
+            parts = [each.gathered for each in found if each.gathered is not None]
+            return functools.reduce(lambda one, other: one + other, parts)
+        least = lowest
+
+
+def _gather_part(log: BlockSource, question: BlockQuestion, least: float, path: Path) -> PartFound | None:
+    """On a worker: the moments of one part; None where it cannot stand alone."""
+    given = question.stated.reward_min
+    gathered = Gathered.start(question, least)
+    lowest, users = math.inf, []
+    try:
+        part = log.at(path)
+        for block in cut_blocks(part.blocks(BLOCK_ROWS)):
+            lowest = min(lowest, float(block.columns[question.reward].min()))
+            assert block.user is not None
+            users += [int(block.user[0]), int(block.user[-1])]
+            if given is not None or not lowest < least:
+                gathered.add(block)
+    except (OutOfOrderError, AgainError, UserError):
+        return None
+    ends = (users[0], users[-1]) if users else (0, 0)
+    return PartFound(gathered if users else None, lowest, ends, part.counts)

@@ -1,0 +1,306 @@
+"""Text tables: how one is written (separator, decimal mark, encoding), and its columns, some rows at a time."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.tables.rows import MISSING_WORDS
+
+SEPARATORS = "\t,;|"
+"""What may stand between the fields of a text file, likeliest first where two fit equally well."""
+_BLOCK_BYTES = 1 << 22
+_LOOK = 1 << 18
+_COMMA = re.compile(r"^[-+]?\d*,\d+([eE][-+]?\d+)?$")
+_POINT = re.compile(r"^[-+]?\d*\.\d+([eE][-+]?\d+)?$")
+_KINDS = {
+    b"\x1f\x8b": "gzip: let its name end in .csv.gz",
+    b"BZh": "bzip2: let its name end in .csv.bz2",
+    b"\x28\xb5\x2f\xfd": "zstd: let its name end in .csv.zst",
+    b"PAR1": "Parquet: let its name end in .parquet",
+    b"ARROW1": "Arrow: let its name end in .arrow",
+    b"PK\x03\x04": "a zip archive (or a spreadsheet): write it as .csv",
+}
+"""How files begin that are no text."""
+
+
+class AgainError(Exception):
+    """What was learnt of a file on the way makes another pass over it necessary, from its first row."""
+
+
+@dataclass(frozen=True)
+class TextForm:
+    """How a text file is written.
+
+    Attributes:
+        names: the columns, in order.
+        delimiter: between fields.
+        decimal: "," or ".".
+        encoding: a Python codec's name.
+        skip: lines up to and with the header.
+    """
+
+    names: list[str]
+    delimiter: str
+    decimal: str
+    encoding: str
+    skip: int
+
+    @staticmethod
+    def of(part: Path) -> TextForm:
+        """How a file is written, from its beginning.
+
+        Raises:
+            UserError: it cannot be read, is empty, or is no text.
+        """
+        encoding, lines = _begin(part)
+        skip = next((i for i, line in enumerate(lines) if line.strip()), None)
+        if skip is None:
+            raise UserError(f"{part} is empty: give a table with a header and at least one row")
+        delimiter = _delimiter(lines[skip:])
+        rows = csv.reader(io.StringIO("\n".join(lines[skip:])), delimiter=delimiter)
+        names = [name.strip() for name in next(rows)]
+        return TextForm(names, delimiter, _decimal(rows, delimiter), encoding, skip + 1)
+
+    def head(self, part: Path) -> dict[str, list[Any]]:
+        """The first rows as text, by column."""
+        lines = _begin(part)[1][self.skip :]
+        rows = csv.reader(io.StringIO("\n".join(lines)), delimiter=self.delimiter)
+        whole = [row for row in rows if len(row) == len(self.names)]
+        return {name: [row[place].strip() for row in whole] for place, name in enumerate(self.names)}
+
+    def how_written(self) -> list[str]:
+        """What is not commas, points and UTF-8."""
+        sign = {"\t": "tabs", ";": "semicolons", "|": "bars"}.get(self.delimiter)
+        said = [f"separated by {sign}"] if sign else []
+        said += ["decimal commas"] if self.decimal == "," else []
+        return said + ([f"encoding {self.encoding}"] if self.encoding != "utf-8" else [])
+
+
+def _begin(part: Path) -> tuple[str, list[str]]:
+    """Encoding and the first lines of a text file."""
+    import pyarrow as pa
+
+    try:
+        with pa.input_stream(str(part), compression="detect") as stream:
+            begin = stream.read(_LOOK)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise UserError(f"{part} cannot be read: {str(error).splitlines()[0]}") from None
+    for mark, what in _KINDS.items():
+        if begin.startswith(mark):
+            raise UserError(f"{part} is no text but {what}")
+    encoding, text = _decoded(begin)
+    lines = text.splitlines()
+    return encoding, lines[:-1] if len(begin) == _LOOK and len(lines) > 1 else lines  # the last one may be cut off
+
+
+def _decoded(begin: bytes) -> tuple[str, str]:
+    """Encoding, and the text without its byte-order mark."""
+    if begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16", codecs.getincrementaldecoder("utf-16")(errors="replace").decode(begin)
+    try:
+        return "utf-8", codecs.getincrementaldecoder("utf-8-sig")().decode(begin)
+    except UnicodeDecodeError:
+        return "cp1252", begin.decode("cp1252", errors="replace")
+
+
+def _delimiter(lines: Sequence[str]) -> str:
+    """The sign that cuts the header into most fields, and the next lines into as many."""
+
+    def fits(sign: str) -> tuple[int, int]:
+        rows = list(csv.reader(lines[:50], delimiter=sign))
+        fields = len(rows[0]) if rows else 0
+        return (sum(len(row) == fields for row in rows) if fields > 1 else 0, fields)
+
+    best = max(SEPARATORS, key=lambda sign: (fits(sign)[1] > 1, *fits(sign)))
+    return best if fits(best)[1] > 1 else ","
+
+
+def _decimal(rows: Iterable[Sequence[str]], delimiter: str) -> str:
+    """The decimal mark of the numbers in some rows."""
+    commas = points = 0
+    try:
+        for row in rows:
+            commas += sum(bool(_COMMA.match(field.strip())) for field in row)
+            points += sum(bool(_POINT.match(field.strip())) for field in row)
+    except csv.Error:
+        pass
+    return "," if commas > points and delimiter != "," else "."
+
+
+class TextPart:
+    """A text file, read some rows at a time; what reading teaches of it is kept for the next pass.
+
+    Args:
+        path: of the file.
+        form: how it is written.
+    """
+
+    def __init__(self, path: Path, form: TextForm) -> None:
+        self.path, self.form = path, form
+        self._way = 0
+        self._quotes_looked_at = False
+
+    def blocks(self, kinds: Mapping[str, str] | None = None) -> Iterator[Any]:
+        """Tables of pyarrow's, one after another: numbers as such where all are, ids as dictionaries, the rest as text.
+
+        Args:
+            kinds: by column, what it is read for; None for all columns, by what they hold.
+
+        Raises:
+            UserError: it is no table, or a row has another number of fields.
+            AgainError: rows were handed out, and a later one says that it must be read in another way.
+        """
+        import pyarrow as pa
+
+        self._refuse_open_quote()
+        ways, any_row = self._ways(kinds), False
+        while True:
+            ragged: list[tuple[int, int, str]] = []
+            try:
+                for block in self._parsed(*ways[self._way], kinds, ragged if self._way == len(ways) - 1 else None):
+                    any_row = True
+                    yield block
+                self._refuse_ragged(ragged)
+                return
+            except (pa.ArrowException, OSError, UnicodeError) as error:
+                said = str(error).splitlines()[0]
+                if self._way == len(ways) - 1:
+                    raise UserError(f"{self.path} is not a readable table: {said}") from None
+                self._way = len(ways) - 1 if "CSV parse error" in said else self._way + 1
+            if any_row:
+                raise AgainError
+
+    def _ways(self, kinds: Mapping[str, str] | None) -> list[tuple[dict[str, Any], str]]:
+        """Types and encodings, the likeliest first; the last one allows lines to go on within quotes."""
+        import pyarrow as pa
+
+        plain = {"number": pa.float64(), "id": pa.dictionary(pa.int32(), pa.string())}
+        given = dict(kinds or {})
+        as_given = {name: plain.get(kind, pa.string()) for name, kind in given.items() if kind != "time"}
+        as_text = {name: plain["id"] if kind == "id" else pa.string() for name, kind in given.items()}
+        encodings = ["utf-8", "cp1252"] if self.form.encoding == "utf-8" else [self.form.encoding]
+        return [(as_given, encodings[0]), *((as_text, each) for each in encodings), (as_text, encodings[0])]
+
+    def _parsed(
+        self,
+        types: Mapping[str, Any],
+        encoding: str,
+        kinds: Mapping[str, str] | None,
+        ragged: list[tuple[int, int, str]] | None,
+    ) -> Iterator[Any]:
+        """Tables of the columns asked for; rows that do not fit are gathered where there is a list for them."""
+        import pyarrow as pa
+        import pyarrow.csv as pacsv
+
+        def skip(row: Any) -> str:
+            assert ragged is not None
+            ragged.append((row.number, row.actual_columns, row.text))
+            return "skip"
+
+        parsing: dict[str, Any] = {} if ragged is None else {"newlines_in_values": True, "invalid_row_handler": skip}
+        form = self.form
+        reader = pacsv.open_csv(
+            self.path,
+            read_options=pacsv.ReadOptions(
+                column_names=form.names, skip_rows=form.skip, block_size=_BLOCK_BYTES, use_threads=ragged is None,
+                encoding={"utf-8": "utf8"}.get(encoding, encoding),
+            ),
+            parse_options=pacsv.ParseOptions(delimiter=form.delimiter, **parsing),
+            convert_options=pacsv.ConvertOptions(
+                include_columns=list(kinds or form.names), column_types=dict(types), strings_can_be_null=True,
+                null_values=list(MISSING_WORDS), decimal_point=form.decimal,
+            ),
+        )  # fmt: skip
+        with reader:
+            for batch in reader:
+                yield pa.Table.from_batches([batch])
+
+    def _refuse_ragged(self, ragged: list[tuple[int, int, str]]) -> None:
+        """Raise UserError where rows have another number of fields than the header."""
+        if not ragged:
+            return
+        fields = len(self.form.names)
+        shown = ", ".join(f"{number - self.form.skip}: {count}" for number, count, _ in ragged[:3])
+        shown += ", ..." if len(ragged) > 3 else ""
+        hint = "one value for each column"
+        if any('"' in text for _, _, text in ragged[:3]):
+            hint += "; a quote may be open there"
+        if self.form.delimiter == "," and ragged[0][1] > fields:
+            hint = "write decimal points, or semicolons between the columns, if these are decimal commas"
+        rows = "row has" if len(ragged) == 1 else "rows have"
+        raise UserError(
+            f"{self.path} is not a readable table: {len(ragged):,} {rows} not the header's {fields} fields "
+            f"(row {shown}); {hint}"
+        )
+
+    def _refuse_open_quote(self) -> None:
+        """Raise UserError for a quote that nobody closes, which makes one value of all that follows."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self._quotes_looked_at or _quotes(self.path) % 2 == 0:  # the usual case: one look at the file's bytes
+            self._quotes_looked_at = True
+            return
+        rows, last = 0, None
+        text = dict.fromkeys(self.form.names, pa.string())
+        try:
+            for block in self._parsed(text, self.form.encoding, None, []):
+                rows, last = rows + len(block), block.slice(len(block) - 1) if len(block) else last
+        except (pa.ArrowException, OSError, UnicodeError):
+            return  # reading says why
+        goes_on = [
+            name
+            for name in self.form.names
+            if last is not None and pc.any(pc.match_substring(last.column(name), "\n")).as_py()
+        ]
+        if goes_on:
+            raise UserError(
+                f"{self.path} is not a readable table: a quote seems to be left open in row {rows:,}, "
+                f"column {goes_on[0]!r}"
+            )
+        self._quotes_looked_at = True
+
+
+def _quotes(part: Path) -> int:
+    """How many quotation marks a text file holds."""
+    import pyarrow as pa
+
+    count = 0
+    with pa.input_stream(str(part), compression="detect") as stream:
+        while block := stream.read(1 << 22):
+            count += block.count(b'"')
+    return count
+
+
+def typed_table(part: Path) -> Any:
+    """All columns of a text file as a pyarrow Table, their types by what they hold.
+
+    Raises:
+        UserError: it is no table.
+    """
+    import pyarrow as pa
+    import pyarrow.csv as pacsv
+
+    form = TextForm.of(part)
+    try:
+        return pacsv.read_csv(part, parse_options=pacsv.ParseOptions(delimiter=form.delimiter))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UserError(f"{part} is not a readable table: {str(error).splitlines()[0]}") from None
+
+
+def rows_in_text(part: Path) -> int:
+    """How many rows a text file holds; all of it is read.
+
+    Raises:
+        UserError: it is no table.
+    """
+    form = TextForm.of(part)
+    return sum(len(block) for block in TextPart(part, form).blocks({form.names[0]: "text"}))
