@@ -15,97 +15,113 @@ def make(n: int = 500) -> dict[str, np.ndarray]:
     return {"reward": (rng.random(n) < 0.1) * 1.0, "propensity": propensity, "target": propensity[::-1].copy()}
 
 
-@pytest.mark.parametrize(
-    ("column", "bad", "words"),
-    [
-        ("propensity", 0.0, "outside"),
-        ("propensity", 1.2, "outside"),
-        ("propensity", -0.1, "outside"),
-        ("propensity", np.nan, "outside"),
-        ("propensity", np.inf, "outside"),
-        ("target", -0.1, "no probability"),
-        ("target", 1.5, "no probability"),
-        ("target", np.nan, "no probability"),
-        ("reward", np.nan, "not a finite"),
-        ("reward", np.inf, "not a finite"),
-    ],
-)
-@pytest.mark.parametrize("clustered", [False, True])
-def test_a_bad_value_is_named_with_its_row(column, bad, words, clustered):
-    data = make()
-    data[column][137] = bad
-    cluster = np.arange(500) % 9 if clustered else None
-    with pytest.raises(UserError, match=f"'{column}', row 137 .*{words}") as caught:
-        estimate_value(**data, cluster=cluster)
+def with_one(name, row, value):
+    """A column of :func:`make` with one other value."""
+    values = make()[name]
+    values[row] = value
+    return {name: values}
+
+
+def of_ids(*ids):
+    """A column of 500 ids, these over and over."""
+    column = np.empty(500, dtype=object)
+    column[:] = list(ids) * (500 // len(ids))
+    return column
+
+
+NOTHING, MODEL = np.zeros(500), {"q_logged": np.zeros(500), "q_target": np.zeros(500)}
+ROW_4, ROW_7 = np.arange(500) == 4, np.arange(500) == 7
+NAMED = [
+    *(("propensity", bad, "outside") for bad in (0.0, 1.2, -0.1, np.nan, np.inf)),
+    *(("target", bad, "no probability") for bad in (-0.1, 1.5, np.nan)),
+    *(("reward", bad, "not a finite") for bad in (np.nan, np.inf)),
+    ("propensity", 1e-200, "too large"),
+    ("reward", 1e200, "too large"),
+]
+BOTH = [
+    # arguments of estimate_value and of difference
+    *(({"clip": clip}, "clip must be a positive number") for clip in (0, -1.0, "ten", True, np.nan)),
+    ({"weight_max": -1.0}, "weight_max must be a positive number"),
+    ({"propensity_min": 2.0}, r"propensity_min must be a number in \(0, 1\]"),
+    ({"full_support": "yes"}, "full_support must be True or False"),
+    ({"level": 1.0}, "level must lie"),
+    ({"level": 95}, "level must lie"),
+    *(({"reward_max": bad}, "reward_max must be a finite number") for bad in (np.inf, np.nan, 1e200, "x")),
+    ({"reward_max": 0.5}, "'reward', row .*1 is above reward_max 0.5; raise it"),
+    ({**with_one("reward", 9, -2.0), "reward_min": 0.0}, "'reward', row 9 .*-2 is below reward_min 0; lower it"),
+    ({"reward_min": 1.0, "reward_max": 0.0}, "must be below reward_max"),
+    ({"unsupported": np.full(500, 1.5)}, "'unsupported', row 0"),
+    ({"unsupported": np.full(499, 0.0)}, "499 rows"),
+    ({"target": make()["target"][1:]}, "'target' has 499 rows"),
+    ({"reward": [], "propensity": [], "target": [], "baseline": []}, "no rows"),
+    ({"reward": ["a"] * 500}, "must hold numbers"),
+    ({"reward": [10**400] * 500}, "'reward' must hold numbers"),
+    *(({"reward": np.full(500, bad)}, "'reward' must hold real numbers")
+      for bad in (np.datetime64("2020-01-01"), np.timedelta64(3), 1j)),
+    ({"reward": [np.datetime64("2020-01-01")] * 500}, "'reward' must hold real numbers"),
+    ({"reward": np.ma.array(np.ones(500), mask=ROW_7)}, "'reward', row 7 .*masked"),
+    ({"propensity": np.ma.array(np.ones(500), mask=ROW_7)}, "'propensity', row 7 .*masked"),
+    ({"cluster": np.zeros(3)}, "shape"),
+    ({"cluster": np.where(ROW_4, np.nan, 1.0)}, "'cluster', row 4 .*missing"),
+    ({"cluster": of_ids("a", "b", "c", "d", None)}, "'cluster', row 4 .*missing"),
+    ({"cluster": ["a", ""] * 250}, "'cluster', row 1 .*missing"),
+    ({"cluster": np.ma.array(np.arange(500), mask=ROW_4)}, "'cluster', row 4 .*masked"),
+    ({"cluster": of_ids({"id": 1})}, "'cluster' must hold ids, numbers or text; it holds dict"),
+    ({"estimator": "snip"}, "did you mean 'snips'"),
+    ({"estimator": ["ips"]}, "unknown estimator"),
+]  # fmt: skip
+ONE = [
+    # arguments of estimate_value alone
+    ({"interval": "bettin"}, "did you mean 'betting'"),
+    ({"interval": "delta"}, "no interval 'delta'"),
+    ({"estimator": "snips", "interval": "betting"}, "betting"),
+    ({"estimator": "clipped_ips", "interval": "bootstrap", "replicates": 2}, "replicates"),
+    ({"estimator": "dr"}, "needs q_logged"),
+    ({"estimator": "dm"}, "needs q_target"),
+    ({"estimator": "mips"}, "needs the group's probability under both policies"),
+    ({"estimator": "ips", "tau": 1.0}, "has no parameter 'tau'"),
+    ({"warnings": "hello"}, "no parameter 'warnings'; it takes: replicates, seed, full_support"),
+    ({"estimator": "dros", "lam": -1.0} | MODEL, "lam must be"),
+    ({"estimator": "sg_ips", "lam": 2.0}, "lam must be"),
+    ({"estimator": "beta_ips", "folds": 1}, "folds must be"),
+    ({"estimator": "dr"} | MODEL | {"q_logged": np.full(500, np.nan)}, "'q_logged', row 0"),
+    ({"estimator": "dr"} | MODEL | {"q_logged": np.full(500, 1e300)}, "'q_logged', row 0 .*too large"),
+    ({"estimator": "dm", "q_target": np.full(500, -1e300)}, "'q_target', row 0 .*too large"),
+]
+
+
+def refused(call, arguments, words):
+    """That a call is refused in one line with these words."""
+    with pytest.raises(UserError, match=words) as caught:
+        call(**make() | arguments)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("clustered", [False, True])
-def test_what_no_sum_can_hold_is_named(clustered):
-    cluster = np.arange(500) // 2 if clustered else None
-    data = make()
-    data["propensity"][9] = 1e-200
-    with pytest.raises(UserError, match=r"'propensity', row 9 .*too large"):
-        estimate_value(**data, cluster=cluster)
-    data = make()
-    data["reward"][9] = 1e200
-    with pytest.raises(UserError, match=r"'reward', row 9 .*too large"):
-        estimate_value(**data, cluster=cluster)
+@pytest.mark.parametrize(("name", "bad", "words"), NAMED)
+@pytest.mark.parametrize("cluster", [None, np.arange(500) % 9])
+def test_a_bad_value_is_named_with_its_row(name, bad, words, cluster):
+    refused(estimate_value, with_one(name, 137, bad) | {"cluster": cluster}, f"'{name}', row 137 .*{words}")
 
 
-@pytest.mark.parametrize("clip", [0, -1.0, "ten", True, np.nan])
-def test_clip_must_be_positive(clip):
-    with pytest.raises(UserError, match="clip must be a positive number"):
-        estimate_value(**make(), clip=clip)
-
-
-@pytest.mark.parametrize(
-    "cluster",
-    [
-        np.where(np.arange(500) == 3, np.nan, 1.0),
-        np.array([None if i == 3 else "a" for i in range(500)], dtype=object),
-    ],
-)
-def test_missing_cluster_ids_are_named(cluster):
-    with pytest.raises(UserError, match=r"'cluster', row 3 .*missing"):
-        estimate_value(**make(), cluster=cluster)
+@pytest.mark.parametrize(("arguments", "words"), [*BOTH, *ONE])
+def test_wrong_arguments(arguments, words):
+    refused(estimate_value, {name: value for name, value in arguments.items() if name != "baseline"}, words)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [
-        ({"estimator": "snip"}, "did you mean 'snips'"),
-        ({"interval": "bettin"}, "did you mean 'betting'"),
-        ({"level": 1.0}, "level must lie"),
-        ({"level": 95}, "level must lie"),
-        ({"cluster": np.zeros(3)}, "shape"),
-        ({"estimator": "dr"}, "needs q_logged"),
-        ({"estimator": "dm"}, "needs q_target"),
-        ({"estimator": "mips"}, "needs the group's probability under both policies"),
-        ({"estimator": "ips", "tau": 1.0}, "has no parameter 'tau'"),
-        ({"estimator": "dros", "lam": -1.0, "q_logged": np.zeros(500), "q_target": np.zeros(500)}, "lam must be"),
-        ({"estimator": "sg_ips", "lam": 2.0}, "lam must be"),
-        ({"estimator": "beta_ips", "folds": 1}, "folds must be"),
-        ({"interval": "delta"}, "no interval 'delta'"),
-        ({"estimator": "snips", "interval": "betting"}, "betting"),
-        ({"estimator": "dr", "q_logged": np.full(500, np.nan), "q_target": np.zeros(500)}, "'q_logged', row 0"),
-        ({"reward_max": 0.5}, "reward_max"),
-        ({"estimator": "clipped_ips", "interval": "bootstrap", "replicates": 2}, "replicates"),
-    ],
-)
-def test_wrong_arguments(arguments, words):
-    with pytest.raises(UserError, match=words):
-        estimate_value(**{**make(), **arguments})
+    [*BOTH, (with_one("target", 5, -1.0), "'target', row 5"), ({"baseline": with_one("target", 5, -1.0)["target"]},
+     "'baseline', row 5"), ({"estimator": "dr"}, "difference knows")],
+)  # fmt: skip
+def test_wrong_arguments_of_a_difference(arguments, words):
+    refused(difference, {"baseline": make()["target"]} | arguments, words)
 
 
-def test_columns_of_different_length():
-    data = make()
-    with pytest.raises(UserError, match="'target' has 499 rows"):
-        estimate_value(data["reward"], data["propensity"], data["target"][1:])
-    with pytest.raises(UserError, match="no rows"):
-        estimate_value([], [], [])
-    with pytest.raises(UserError, match="must hold numbers"):
-        estimate_value(["a"], [0.5], [0.5])
+def test_a_difference_without_rewards_is_not_to_be_used():
+    data = make() | {"reward": NOTHING}
+    silent = difference(**data, baseline=data["propensity"], reward_max=1.0)
+    assert silent.low < 0.0 < silent.high
+    assert silent.verdict.startswith("do not use")
 
 
 # mips needs groups, or their probabilities
@@ -170,59 +186,10 @@ def test_verdicts_name_reason_and_mend():
     assert "log about" in heavy.verdict
 
 
-def test_difference_checks_its_columns():
-    data = make()
-    baseline = data["target"].copy()
-    baseline[5] = -1.0
-    with pytest.raises(UserError, match="'baseline', row 5"):
-        difference(**data, baseline=baseline)
-    with pytest.raises(UserError, match="difference knows"):
-        difference(**data, baseline=data["target"], estimator="dr")
-    silent = difference(np.zeros(500), data["propensity"], data["target"], data["propensity"], reward_max=1.0)
-    assert silent.low < 0.0 < silent.high
-    assert silent.verdict.startswith("do not use")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"reward_max": np.inf}, "reward_max must be a finite number"),
-        ({"reward_max": np.nan}, "reward_max must be a finite number"),
-        ({"reward_max": 1e200}, "reward_max must be a finite number"),
-        ({"reward_max": "x"}, "reward_max must be a finite number"),
-        ({"estimator": ["ips"]}, "unknown estimator"),
-        ({"warnings": "hello"}, "no parameter 'warnings'; it takes: replicates, seed, full_support"),
-        ({"cluster": ["a", ""] * 250}, "'cluster', row 1 .*missing"),
-        ({"cluster": np.ma.array(np.arange(500), mask=np.arange(500) == 4)}, "'cluster', row 4 .*masked"),
-        ({"reward": np.ma.array(np.ones(500), mask=np.arange(500) == 7)}, "'reward', row 7 .*masked"),
-        ({"propensity": np.ma.array(np.ones(500), mask=np.arange(500) == 7)}, "'propensity', row 7 .*masked"),
-        ({"reward": np.full(500, np.datetime64("2020-01-01"))}, "'reward' must hold real numbers"),
-        ({"reward": [np.datetime64("2020-01-01")] * 500}, "'reward' must hold real numbers"),
-        ({"reward": np.full(500, np.timedelta64(3))}, "'reward' must hold real numbers"),
-        ({"reward": np.full(500, 1j)}, "'reward' must hold real numbers"),
-        ({"reward": [10**400] * 500}, "'reward' must hold numbers"),
-        (
-            {"estimator": "dr", "q_logged": np.full(500, 1e300), "q_target": np.zeros(500)},
-            "'q_logged', row 0 .*too large",
-        ),
-        ({"estimator": "dm", "q_target": np.full(500, -1e300)}, "'q_target', row 0 .*too large"),
-    ],
-)
-def test_what_would_give_a_silent_wrong_number(arguments, words):
-    with pytest.raises(UserError, match=words) as caught:
-        estimate_value(**{**make(), "clip": 2.0, **arguments})
-    assert "\n" not in str(caught.value)
-
-
 def test_a_mask_that_hides_nothing_is_no_fault():
     data = make()
     plain = estimate_value(**data)
     assert estimate_value(**{name: np.ma.array(values) for name, values in data.items()}) == plain
-
-
-def test_a_difference_needs_rows():
-    with pytest.raises(UserError, match="no rows"):
-        difference([], [], [], [])
 
 
 @pytest.mark.parametrize("name", [n for n in PLAIN if not ESTIMATORS[n].needs])
@@ -307,36 +274,6 @@ def test_actions_are_possible_and_agree_with_each_other(name, clip):
         assert not any("give a clip" in action for action in actions)
 
 
-def test_a_reward_outside_the_range_is_named_with_its_row():
-    data = make()
-    data["reward"][7] = 3.0
-    with pytest.raises(UserError, match=r"'reward', row 7 .*3 is above reward_max 1; raise it"):
-        estimate_value(**data, reward_max=1.0)
-    data["reward"][9] = -2.0
-    with pytest.raises(UserError, match=r"'reward', row 9 .*-2 is below reward_min 0; lower it"):
-        estimate_value(**data, reward_min=0.0)
-    with pytest.raises(UserError, match="must be below reward_max"):
-        estimate_value(**data, reward_min=1.0, reward_max=0.0)
-
-
-@pytest.mark.parametrize(
-    ("stated", "words"),
-    [
-        ({"weight_max": -1.0}, "weight_max must be a positive number"),
-        ({"propensity_min": 2.0}, r"propensity_min must be a number in \(0, 1\]"),
-        ({"full_support": "yes"}, "full_support must be True or False"),
-        ({"unsupported": np.full(500, 1.5)}, "'unsupported', row 0"),
-        ({"unsupported": np.full(499, 0.0)}, "499 rows"),
-    ],
-)
-def test_what_is_stated_is_checked(stated, words):
-    with pytest.raises(UserError, match=words):
-        estimate_value(**make(), **stated)
-    if "unsupported" not in stated:
-        with pytest.raises(UserError, match=words):
-            difference(**make(), baseline=make()["target"], **stated)
-
-
 @pytest.mark.parametrize("estimator", ["ips", "clipped_ips", "snips", "beta_ips"])
 @pytest.mark.parametrize("stated", [{"weight_max": 1e300}, {"propensity_min": 1e-300}])
 def test_a_bound_beyond_all_weights_is_as_good_as_none(estimator, stated):
@@ -344,10 +281,3 @@ def test_a_bound_beyond_all_weights_is_as_good_as_none(estimator, stated):
     estimate = estimate_value(**make(), **known, **stated)
     without = estimate_value(**make(), **known, weight_max=np.inf)
     assert (estimate.value, estimate.low, estimate.high) == (without.value, without.low, without.high)
-
-
-def test_ids_that_cannot_be_told_apart_are_no_ids():
-    ids = np.empty(500, dtype=object)
-    ids[:] = [{"id": 1}] * 500
-    with pytest.raises(UserError, match="'cluster' must hold ids, numbers or text; it holds dict"):
-        estimate_value(**make(), cluster=ids)
