@@ -17,6 +17,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import bounds
 import numpy as np
 import parts
 from boosted import boosted
@@ -79,7 +80,7 @@ def estimates(train: Ratings, x: Any, z: Any, sample: Any, seed: int) -> dict[st
 def judged(train: Ratings, p: Any, x: Any, z: Any, error_of: Any, fits: FitCount) -> dict[str, Any]:
     """Calibration, balance, sum of 1/P over the cells, and the error of MF-IPS weighted with them."""
     at = train.at(p) if p.ndim == 2 else p
-    told = propensity.calibration(train, p) if p.ndim == 2 else None
+    told = bounds.calibration(train, p) if p.ndim == 2 else None
     balanced = balance(train, np.minimum(p, 1.0), x, z) if p.ndim == 2 else None
     fit = fits.add(factorise(train, 1.0 / at, FORM, seed=1, **FINAL))
     return {

@@ -1,9 +1,8 @@
 """Propensities: the probability with which each entry of a rating matrix is observed, estimated from data.
 
 Schnabel et al. 2016, section 5.1: naive Bayes from self-selected ratings and a small random sample, logistic regression
-on features with offsets, and popularity; how well calibrated an estimate is; and whether covariates are balanced
-within strata of it (Rosenbaum & Rubin 1984, "Reducing bias in observational studies using subclassification on the
-propensity score").
+on features with offsets, and popularity. Whether covariates are balanced within strata: Rosenbaum & Rubin 1984,
+"Reducing bias in observational studies using subclassification on the propensity score".
 """
 
 from __future__ import annotations
@@ -285,52 +284,6 @@ def features_with_constant(features: Any, n: int, kind: str) -> Floats:
         row, column = np.argwhere(~np.isfinite(matrix))[0]
         raise UserError(f"{kind} feature {column} of {kind} {row} is {matrix[row, column]}, not a finite number")
     return np.concatenate([np.ones((n, 1)), matrix], axis=1)
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """Estimated against observed rates, by bins of the estimate.
-
-    Attributes:
-        estimated: (bins,) mean propensity.
-        observed: (bins,) share of cells observed.
-        n: (bins,) cells.
-        error: mean absolute difference, weighted by cells.
-        log_likelihood: mean over cells.
-        total: sum over observed of 1/P, divided by U I: 1 in expectation for true propensities.
-    """
-
-    estimated: Floats
-    observed: Floats
-    n: NDArray[np.int64]
-    error: float
-    log_likelihood: float
-    total: float
-
-
-def calibration(ratings: Ratings, propensities: Any, *, bins: int = 10) -> Calibration:
-    """Calibration of a (U, I) matrix of propensities against which entries are observed; bins of equal size.
-
-    Raises:
-        UserError: a matrix of another shape, a propensity outside (0, 1], no bin.
-    """
-    whole_number(bins, "bins", 1)
-    p = np.asarray(propensities, np.float64)
-    at = ratings.at(p, "the propensity matrix")
-    if not np.all((p > 0.0) & (p <= 1.0)):
-        raise UserError("propensities must lie in (0, 1]")
-    flat = p.ravel()
-    o = np.zeros(p.shape)
-    o[ratings.users, ratings.items] = 1.0
-    order = np.argsort(flat, kind="stable")
-    parts = [part for part in np.array_split(order, bins) if len(part)]
-    estimated = np.array([flat[part].mean() for part in parts])
-    observed = np.array([o.ravel()[part].mean() for part in parts])
-    n = np.array([len(part) for part in parts])
-    inside = np.clip(p, 1e-12, 1 - 1e-12)
-    likelihood = float((o * np.log(inside) + (1 - o) * np.log(1 - inside)).mean())
-    error = float((n * np.abs(estimated - observed)).sum() / n.sum())
-    return Calibration(estimated, observed, n, error, likelihood, float((1.0 / at).sum() / p.size))
 
 
 LIMITS = (

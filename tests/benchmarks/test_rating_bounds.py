@@ -134,6 +134,9 @@ def test_theorem_4_needs_the_true_propensities_or_a_ratio():
     [
         (lambda o, d: bounds.doubly_robust(d, o, P, np.zeros((2, 2))), "shape"),
         (lambda o, d: bounds.tail_bound(P, P * 0), "must be above 0"),
+        (lambda o, d: bounds.calibration(o, P * 0), "must lie in"),
+        (lambda o, d: bounds.calibration(o, P, bins=0), "bins must be"),
+        (lambda o, d: bounds.calibration(o, P, bins=2.5), "bins must be"),
         (lambda o, d: bounds.tail_bound(P, P, eta=2.0), "eta must lie"),
         (lambda o, d: bounds.doubly_robust(d, o, P, TRUTH * np.nan), r"imputed loss at \(0, 0\) is nan"),
         (lambda o, d: bounds.tail_bound(TRUTH * np.nan, P), r"the loss at \(0, 0\) is nan"),
@@ -155,3 +158,13 @@ def test_bad_input_gets_one_line(call, text):
     with pytest.raises(UserError, match=text) as caught:
         call(observed, r.loss("mse", GUESS))
     assert "\n" not in str(caught.value)
+
+
+def test_true_propensities_are_calibrated():
+    truth = np.tile(TRUTH, (5, 10))
+    p = np.tile(P, (5, 10))
+    found = bounds.calibration(Ratings.from_dense(truth, observe(p, 0)), p)
+    assert found.n.sum() == p.size
+    assert found.total == pytest.approx(1.0, abs=0.15)
+    assert found.error < 0.03
+    assert found.log_likelihood > bounds.calibration(Ratings.from_dense(truth, observe(p, 0)), p * 0.5).log_likelihood

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from recsim_mnar.estimators.off_policy.scores import ESTIMATORS
@@ -45,40 +46,43 @@ def judge(facts: dict[str, Any], estimator: str = "") -> Verdict:
     if facts.get("support_seen") == 0.0:
         message = "the target takes none of the logged actions, so the log says nothing about it"
         return Verdict.of([*findings, Finding("no_support", HOPELESS, 0.0, message, "log with exploration")])
-    findings += _width(facts, estimator, unit)
+    if facts.get("clicks", 1) == 0:
+        findings.append(_no_reward(facts))
+    else:
+        findings += _width(facts, estimator, unit)
     findings += _support(facts)
     if estimator != "dm":
         findings += _weights(facts, estimator)
     findings += _range(facts)
-    findings += _tails(facts, unit)
+    share = facts.get("longest_user_share")
+    if share is not None:
+        message, severity = f"one user has {100 * share:.0f} % of the rows", scaled(share, SHARE_OF_ONE, math.inf)
+        findings.append(Finding("long_user", min(severity, CAUTION), share, message, "log more users"))
     if not facts.get("clustered") and not facts.get("same"):
         message = "no users are known, so rows are taken as independent"
         action = "give the column whose rows belong together (--user-column; cluster=), or a number for each row"
         findings.append(Finding("users_unstated", CAUTION, 1.0, message, action))
-    findings += facts.get("warnings", ())
-    return Verdict.of(findings)
+    return Verdict.of([*findings, *facts.get("warnings", ())])
 
 
-def _width(facts: dict[str, Any], estimator: str, unit: str) -> list[Finding]:
-    """Rewards, and the interval over the value."""
-    found = []
+def _no_reward(facts: dict[str, Any]) -> Finding:
     low, high = facts.get("low", 0.0), facts.get("high", 0.0)
-    if facts.get("clicks", 1) == 0:
-        ends = "neither end means anything"
-        if high > low:
-            ends = "only the upper end means something"
-        if math.isinf(high):
-            ends = "there is no upper end without the range of rewards"
-        action = "log more rows: no reward was seen"
-        action += " (with reward_max, 1 for clicks, there is an upper end)" if math.isinf(high) else ""
-        return [Finding("no_reward", HOPELESS, 0.0, f"no reward in the log, so {ends}", action)]
-    half, scale = (high - low) / 2.0, facts.get("scale", 0.0)
-    if scale > 0.0 and not facts.get("same"):
+    ends = "only the upper end means something" if high > low else "neither end means anything"
+    action = "log more rows: no reward was seen"
+    if math.isinf(high):
+        ends = "there is no upper end without the range of rewards"
+        action += " (with reward_max, 1 for clicks, there is an upper end)"
+    return Finding("no_reward", HOPELESS, 0.0, f"no reward in the log, so {ends}", action)
+
+
+def _width(facts: dict[str, Any], estimator: str, unit: str) -> Iterator[Finding]:
+    """The interval over the value, and what changed weights leave out of it."""
+    half, scale, same = _half(facts), facts.get("scale", 0.0), facts.get("same")
+    if scale > 0.0 and not same:
         ratio, severity = _relative_width(facts, half, scale)
+        message = "the interval is far wider than the log's mean reward"
         if ratio < 10.0:
             message = f"the interval reaches {100.0 * ratio:.0f} % of the log's mean reward to either side"
-        else:
-            message = "the interval is far wider than the log's mean reward"
         more = math.ceil(_times(facts, ratio, scale))
         action = f"log about {max(more, 2):,} times as many {unit}" if more < 1000 else f"log far more {unit}"
         action = action if severity >= CAUTION else f"more {unit} make it narrower"
@@ -86,33 +90,38 @@ def _width(facts: dict[str, Any], estimator: str, unit: str) -> list[Finding]:
             action = _against_bias(facts, estimator) or action
         elif facts.get("gap_part", 0.0) > half:
             action = "log with exploration where the target acts"
-        found.append(Finding("wide_interval", severity, ratio, message, action))
-    elif not facts.get("same"):
+        yield Finding("wide_interval", severity, ratio, message, action)
+    elif not same:
         message = "the log's mean reward is at or below the least reward possible"
-        found.append(Finding("wide_interval", GRAVE, math.inf, message, f"log more {unit}"))
-    if "sampling_low" in facts and not facts.get("same") and _point(facts):
+        yield Finding("wide_interval", GRAVE, math.inf, message, f"log more {unit}")
+    if "sampling_low" in facts and not same and _point(facts):
         message = (
             "the sampling interval has no width (the scores do not vary, or lie beyond what rewards can be), so it "
-            "cannot show the error"
         )
-        found.append(Finding("no_width", CAUTION, 0.0, message, "compare with another estimator"))
+        message += "cannot show the error"
+        yield Finding("no_width", CAUTION, 0.0, message, "compare with another estimator")
     part, width = facts.get("clip_part", 0.0), facts.get("sampling_high", 0.0) - facts.get("sampling_low", 0.0)
     if part > width:
         action = _against_bias(facts, estimator) or f"log more {unit}"
         clips = estimator in ESTIMATORS and ESTIMATORS[estimator].clips
         what = "clipping" if clips or action.endswith("clip") else "shrinking the weights"
-        if action == UNSEEN:
-            what = "weights above the clip, of which the log has none,"
+        what = "weights above the clip, of which the log has none," if action == UNSEEN else what
         message = f"{what} may hide up to {part:.3g}, more than the sampling error"
         # The interval holds it: it is a reason for caution where it makes the interval too wide, and not by itself.
         severity = min(scaled(half / scale, WIDE, USELESS), CAUTION) if scale > 0.0 else CAUTION
-        found.append(Finding("bias", severity, part, message, action))
-    if facts.get("value_outside"):
-        outside = facts["value_outside"]
+        yield Finding("bias", severity, part, message, action)
+    outside = facts.get("value_outside")
+    if outside:
         message = f"the value lies {outside:.3g} outside the interval that the unchanged weights give"
         severity = max(scaled(outside / scale, TOLERABLE, WIDE), CAUTION) if scale > 0.0 else CAUTION
-        found.append(Finding("bias_proved", severity, outside, message, _unbiased(estimator)))
-    return found
+        # What gives an estimate whose bias is not proved.
+        action = "use ips, or snips" if estimator == "clipped_ips" else _less_bias(estimator) or "explore more"
+        yield Finding("bias_proved", severity, outside, message, action)
+
+
+def _half(facts: dict[str, Any]) -> float:
+    """Half the width of the interval."""
+    return float(facts.get("high", 0.0) - facts.get("low", 0.0)) / 2.0
 
 
 def _relative_width(facts: dict[str, Any], half: float, scale: float) -> tuple[float, float]:
@@ -139,11 +148,6 @@ def _times(facts: dict[str, Any], ratio: float, scale: float) -> float:
     return high
 
 
-def _unbiased(estimator: str) -> str:
-    """What gives an estimate whose bias is not proved."""
-    return "use ips, or snips" if estimator == "clipped_ips" else _less_bias(estimator) or "explore more"
-
-
 def _point(facts: dict[str, Any]) -> bool:
     """Whether the sampling interval is a point, but for roundings: those of a variance leave some 1e-8 of the value."""
     low, high = facts["sampling_low"], facts["sampling_high"]
@@ -152,68 +156,54 @@ def _point(facts: dict[str, Any]) -> bool:
     return bool(spread <= 1e-6 * scale)
 
 
-def _support(facts: dict[str, Any]) -> list[Finding]:
+def _support(facts: dict[str, Any]) -> Iterator[Finding]:
     """Missing mass, and propensities that the mean weight speaks against."""
-    found: list[Finding] = []
     support = facts.get("support")
     if support is None:
-        return found
-    mean = support.mean
+        return
+    mean, explore = support.mean, "log with exploration where the target acts"
     if support.proved:
         gap = max(1.0 - mean - (support.known or 0.0), 0.0)
-        told = "more than the column says " if support.known is not None else ""
-        message = (
-            f"the mean weight is {mean:.3g}: the log misses {100 * gap:.2g} % of the target's mass {told}".rstrip()
-        )
-        denied = support.contradicted and support.stated
-        severity = GRAVE if denied or gap > OFF_BY else CAUTION
+        message = f"the mean weight is {mean:.3g}: the log misses {100 * gap:.2g} % of the target's mass"
+        message += " more than the column says" if support.known is not None else ""
+        denied, action = support.contradicted and support.stated, explore
         if denied:
             message += ", though its support is stated"
-        action = "log with exploration where the target acts"
-        if denied:
             action = "check the propensities and what was stated, or give weight_max where a heavier weight is possible"
-        found.append(Finding("support_missing", severity, gap, message, action))
+        yield Finding("support_missing", GRAVE if denied or gap > OFF_BY else CAUTION, gap, message, action)
     elif not support.stated:
-        reach = facts.get("range", math.inf)
-        effect = support.hidden * reach
-        amount = f"up to {effect:.3g} of value" if math.isfinite(effect) else "any value"
         message = f"support is not stated: the log leaves room for {100 * support.hidden:.2g} % of the target's mass"
-        message += f" that it never shows, which could hide {amount}"
+        message += f" that it never shows, which could hide {_amount(facts, support.hidden)}"
         action = f"state the least propensity ({LEAST_PROPENSITY}), or the missing mass (unsupported)"
-        action += _offered(facts)
-        found.append(Finding("support_unstated", CAUTION, support.hidden, message, action))
-    elif support.unbounded and support.hidden > 0.0:
-        found += _rarer_actions(facts, support.hidden)
+        yield Finding("support_unstated", CAUTION, support.hidden, message, action + _offered(facts))
+    elif support.unbounded and support.hidden > 0.0 and not facts.get("same"):
+        # Full support bounds no weight: actions rarer than those logged may carry some of the target's mass.
+        half, effect = _half(facts), support.hidden * facts.get("range", math.inf)
+        message = "support is stated, but no least propensity: actions rarer than those logged may carry "
+        message += (
+            f"{100 * support.hidden:.2g} % of the target's mass, which could hide {_amount(facts, support.hidden)}"
+        )
+        action = f"state the least propensity ({LEAST_PROPENSITY})"
+        severity = scaled(effect / half, ROOM, math.inf) if half > 0.0 else CAUTION
+        yield Finding("weights_unbounded", severity, support.hidden, message, action + _offered(facts))
     if support.known and not support.proved:
-        message = f"the log never shows {100 * support.known:.2g} % of the target's mass"
-        action = "log with exploration where the target acts"
-        severity = scaled(support.known, OFF_BY, 2.0 * OFF_BY)
-        found.append(Finding("support_gap", severity, support.known, message, action))
+        message, severity = f"the log never shows {100 * support.known:.2g} % of the target's mass", support.known
+        yield Finding("support_gap", scaled(severity, OFF_BY, 2.0 * OFF_BY), support.known, message, explore)
     if facts.get("denied"):
         what = " or the ".join(facts.get("bounds_stated") or ("bound",))
         message = f"{facts['denied']:,} rows contradict the {what} that is stated"
         action = "check the propensities, or state the true bound"
-        found.append(Finding("bound_denied", GRAVE, float(facts["denied"]), message, action))
+        yield Finding("bound_denied", GRAVE, float(facts["denied"]), message, action)
     if support.excess > 0.0:
-        severity = GRAVE if support.excess > OFF_BY else CAUTION
         message = f"the mean weight is {mean:.3g} and should be {1.0 - (support.known or 0.0):.3g}"
         action = "check the propensities: they are not those that chose the actions"
-        found.append(Finding("propensities", severity, mean, message, action))
-    return found
+        yield Finding("propensities", GRAVE if support.excess > OFF_BY else CAUTION, mean, message, action)
 
 
-def _rarer_actions(facts: dict[str, Any], hidden: float) -> list[Finding]:
-    """Full support bounds no weight: actions rarer than those logged may carry some of the target's mass."""
-    half = (facts.get("high", 0.0) - facts.get("low", 0.0)) / 2.0
+def _amount(facts: dict[str, Any], hidden: float) -> str:
+    """What a share of the target's mass could hide."""
     effect = hidden * facts.get("range", math.inf)
-    if facts.get("same"):
-        return []
-    amount = f"up to {effect:.3g} of value" if math.isfinite(effect) else "any value"
-    message = "support is stated, but no least propensity: actions rarer than those logged may carry "
-    message += f"{100 * hidden:.2g} % of the target's mass, which could hide {amount}"
-    action = f"state the least propensity ({LEAST_PROPENSITY})"
-    severity = scaled(effect / half, ROOM, math.inf) if half > 0.0 else CAUTION
-    return [Finding("weights_unbounded", severity, hidden, message, action + _offered(facts))]
+    return f"up to {effect:.3g} of value" if math.isfinite(effect) else "any value"
 
 
 def _offered(facts: dict[str, Any]) -> str:
@@ -224,21 +214,16 @@ def _offered(facts: dict[str, Any]) -> str:
     return f"; the least in the log is {least:.4g}, in {rows:,} rows: if that is a rule, state it"
 
 
-def _weights(facts: dict[str, Any], estimator: str) -> list[Finding]:
-    n, ess = facts["n"], facts.get("ess", facts["n"])
-    found = []
+def _weights(facts: dict[str, Any], estimator: str) -> Iterator[Finding]:
+    n, ess, share = facts["n"], facts.get("ess", facts["n"]), facts.get("max_weight_share", 0.0)
     if ess < n * (1.0 - 1e-9):
         message = f"the effective sample is {ess:.3g} of {n:,} rows"
         action = f"log about {max(math.ceil(2.0 * LEAST_ESS / max(ess, 1.0)), 2):,} times more rows"
         # As many as logs of these weights have, however many of the heavy rows this one met.
         severity = scaled(facts.get("expected_ess", ess), LEAST_ESS, min(FEW_ESS, n))
-        found.append(Finding("effective_sample", severity, ess, message, action))
-    share = facts.get("max_weight_share", 0.0)
-    message = f"one row carries {100 * share:.0f} % of the weight"
-    found.append(
-        Finding("heavy_row", scaled(share, SHARE_OF_ONE, math.inf), share, message, _lighter(facts, estimator))
-    )
-    return found
+        yield Finding("effective_sample", severity, ess, message, action)
+    message, severity = f"one row carries {100 * share:.0f} % of the weight", scaled(share, SHARE_OF_ONE, math.inf)
+    yield Finding("heavy_row", severity, share, message, _lighter(facts, estimator))
 
 
 def _range(facts: dict[str, Any]) -> list[Finding]:
@@ -246,7 +231,7 @@ def _range(facts: dict[str, Any]) -> list[Finding]:
     missing = facts.get("range_unstated")
     if not missing or facts.get("clicks", 1) == 0 or facts.get("same"):
         return []
-    half = (facts.get("high", 0.0) - facts.get("low", 0.0)) / 2.0
+    half = _half(facts)
     apart = half * facts["n"] / (UNSEEN_EVENTS * max(facts.get("weight_max", 1.0), 1e-300))
     limited = "reward_limit" in facts and "reward_max" in missing
     if limited and facts.get("unseen_mass", 0.0) > 0.0:
@@ -284,7 +269,7 @@ def _against_bias(facts: dict[str, Any], estimator: str) -> str:
     if info is not None and info.clips:
         if facts.get("share_clipped") == 0.0:
             return UNSEEN
-        if facts.get("unclipped_half", 0.0) > NARROWER * (facts.get("high", 0.0) - facts.get("low", 0.0)) / 2.0:
+        if facts.get("unclipped_half", 0.0) > NARROWER * _half(facts):
             return ""
     return _less_bias(estimator) or "explore more"
 
@@ -297,15 +282,3 @@ def _lighter(facts: dict[str, Any], estimator: str) -> str:
     if _less_bias(estimator):
         return "log more rows or explore more where the target acts"
     return f"use {info.lighter if info is not None else 'clipped_ips'} or log more rows"
-
-
-def _tails(facts: dict[str, Any], unit: str) -> list[Finding]:
-    """Users on which too much rests."""
-    found = []
-    share = facts.get("longest_user_share")
-    if share is not None:
-        message = f"one user has {100 * share:.0f} % of the rows"
-        found.append(
-            Finding("long_user", min(scaled(share, SHARE_OF_ONE, math.inf), CAUTION), share, message, "log more users")
-        )
-    return found
