@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.intervals.limits import Spread, degrees_of_freedom, small_sample_factor
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding, Verdict, few_users, scaled
-from recsim_mnar.kernels.checks import refuse_first
+from recsim_mnar.kernels.checks import level_of, refuse_first
 from recsim_mnar.log.exposures import Exposures
 
 Floats = NDArray[np.float64]
@@ -74,11 +75,6 @@ def _check_cells(bad: Flags, users: Any, items: Any, times: Any, e: Any, shown: 
     refuse_first(bad, says)
 
 
-def propensities_of(exposures: Exposures, rows: NDArray[np.int64]) -> Floats:
-    """(n,) propensities of rows of the exposures."""
-    return exposures.propensity_of(exposures.user[rows], exposures.item[rows], exposures.time[rows])
-
-
 def propensity_range(exposures: Exposures, users: Any, items: Any, times: Any) -> tuple[float, float] | None:
     """Least and largest propensity of cells; None where they are unknown."""
     if exposures.propensities is None:
@@ -97,11 +93,6 @@ def confounding(spread: tuple[float, float] | None, what: str, action: str) -> l
         return []
     message = f"propensities vary from {low:.3g} to {high:.3g}, and {what} takes that for an effect"
     return [Finding("confounded", GRAVE, high - low, message, action)]
-
-
-def heaviest(weights: Floats) -> float:
-    """What one more purchase could weigh: the largest weight there is, at least 1."""
-    return float(weights.max(initial=1.0))
 
 
 def kish(weights: Floats) -> float:
@@ -142,30 +133,33 @@ def estimate_of(
         scale: what the width is measured by beside the value; None where the width says nothing of trust.
         findings: of the estimator.
     """
-    if not 0.0 < level < 1.0:
-        raise UserError(f"level must lie in (0, 1), got {level}")
-    users = len(influence)
-    square = influence**2
+    level, users, square = level_of(level), len(influence), influence**2
     second, fourth = float(square.sum()), float((square**2).sum())
     degrees = degrees_of_freedom(users, int(rewarded.sum()), second, fourth)
-    variance = second * small_sample_factor(users, level, degrees) if users > 1 else float("inf")
+    variance = second * small_sample_factor(users, level, degrees) if users > 1 else math.inf
     third = float((square * influence).sum()) / second if second > 0.0 else 0.0
-    less, more = Spread(variance, third, *steps).reaches(level) if users > 1 else (float("inf"), float("inf"))
+    less, more = Spread(variance, third, *steps).reaches(level) if users > 1 else (math.inf, math.inf)
     found = [*few_users(users), *findings]
+
+    def add(code: str, severity: float, number: float, message: str) -> None:
+        found.append(Finding(code, severity, number, message, "use more users"))
+
     if ess < n * (1.0 - 1e-9):
-        message = f"the effective sample is {ess:.3g} of {n:,} cells"
-        found.append(Finding("effective_sample", scaled(ess, LEAST_ESS, FEW_ESS), ess, message, "use more users"))
+        add(
+            "effective_sample",
+            scaled(ess, LEAST_ESS, FEW_ESS),
+            ess,
+            f"the effective sample is {ess:.3g} of {n:,} cells",
+        )
     if scale is not None:
         against = max(scale, abs(value))
-        ratio = (less + more) / 2.0 / against if against > 0.0 else float("inf")
+        ratio = (less + more) / 2.0 / against if against > 0.0 else math.inf
         message = f"the interval reaches {100 * ratio:.3g} % of the purchase rate to either side"
-        found.append(Finding("wide_interval", scaled(ratio, WIDE, USELESS), ratio, message, "use more users"))
+        add("wide_interval", scaled(ratio, WIDE, USELESS), ratio, message)
     if fourth > 0.0:
         resting = second**2 / fourth
         message = f"the spread rests on the equivalent of {resting:.2g} equal users, so its own size is uncertain"
-        found.append(
-            Finding("uneven_users", min(scaled(resting, 10.0, 2.0), CAUTION), resting, message, "use more users")
-        )
+        add("uneven_users", min(scaled(resting, 10.0, 2.0), CAUTION), resting, message)
     details = {**diagnostics, "standard_error": float(np.sqrt(second))}
     return Estimate(value, value - less, value + more, level, _METHOD, n, ess, details, Verdict.of(found), name)
 
@@ -199,33 +193,35 @@ def average_effect(
     chosen = np.arange(exposures.n_periods) if periods is None else np.asarray(periods, np.int64)
     rows = np.flatnonzero(np.isin(exposures.time, chosen))
     user, z, y = exposures.user[rows], exposures.recommended[rows], exposures.purchased[rows]
-    n_users = exposures.n_users
-    cells = np.full(n_users, float(exposures.n_items * len(chosen)))
+    n_users, cells = exposures.n_users, (user, exposures.item[rows], exposures.time[rows])
     weight, largest = np.ones(len(rows)), 1.0
     if estimator != "naive":
         exposures.need_propensities()
-        weight = inverse_propensities(exposures, user, exposures.item[rows], exposures.time[rows], z, clip)
+        weight = inverse_propensities(exposures, *cells, z, clip)
         largest = float(weight.max(initial=1.0))
-    treated_sum: Floats = np.bincount(user, weight * (z & y), n_users).astype(np.float64)
-    control_sum: Floats = np.bincount(user, weight * (~z & y), n_users).astype(np.float64)
-    treated_size: Floats = cells
-    control_size: Floats = cells
+
+    def by_user(values: Any) -> Floats:
+        return np.bincount(user, values, n_users).astype(np.float64)
+
+    treated_sum, control_sum = by_user(weight * (z & y)), by_user(weight * (~z & y))
+    treated_size = control_size = np.full(n_users, float(exposures.n_items * len(chosen)))
     if estimator != "ips":
-        treated_size = np.bincount(user, weight * z, n_users).astype(np.float64)
-        everyone = cells if estimator == "naive" else control_weights(exposures, chosen, clip)
-        shown = weight if estimator == "naive" else 1.0 / bounded(1.0 - propensities_of(exposures, rows), clip)
-        control_size = everyone - np.bincount(user, np.where(z, shown, 0.0), n_users)
+        everyone = control_size if estimator == "naive" else control_weights(exposures, chosen, clip)
+        shown = weight if estimator == "naive" else 1.0 / bounded(1.0 - exposures.propensity_of(*cells), clip)
+        treated_size, control_size = by_user(weight * z), everyone - by_user(np.where(z, shown, 0.0))
     if treated_size.sum() == 0 or not np.any(z):
         raise UserError("nothing was recommended: there is no treated cell to compare with")
     if control_size.sum() <= 0:
         raise UserError("everything was recommended: there is no control cell to compare with")
     value, influence = ratio_difference(treated_sum, treated_size, control_sum, control_size)
-    steps = heaviest(weight[z]) / treated_size.sum(), heaviest(weight[~z]) / control_size.sum()
+    # What one more purchase could weigh: the largest weight there is, at least 1.
+    steps = tuple(
+        w.max(initial=1.0) / size.sum() for w, size in ((weight[z], treated_size), (weight[~z], control_size))
+    )
     rates = treated_sum.sum() / treated_size.sum(), control_sum.sum() / control_size.sum()
     findings: list[Finding] = []
     if estimator == "naive":
-        spread = propensity_range(exposures, user, exposures.item[rows], exposures.time[rows])
-        findings = confounding(spread, "the naive effect", "use ips")
+        findings = confounding(propensity_range(exposures, *cells), "the naive effect", "use ips")
     return estimate_of(
         value, influence, treated_sum + control_sum > 0, level, f"ate_{estimator}",
         n=exposures.n_items * len(chosen) * n_users,
