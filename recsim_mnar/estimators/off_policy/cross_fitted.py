@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -150,29 +150,14 @@ def cross_fitted_rewards(
     return q_logged, q_target
 
 
-_ESTIMATED = Finding(
-    "propensities_estimated",
-    CAUTION,
-    1.0,
-    "the propensities are estimated, so what the logging policy saw and the context does not hold biases the value",
-    "log propensities",
-)
-_BLIND = Finding(
-    "propensities_estimated",
-    GRAVE,
-    1.0,
-    "the propensities are estimated without anything that the logging policy saw, so whatever it saw biases the value",
-    "log propensities, or give what the policy saw (--context-columns)",
-)
-
-
+@dataclass(frozen=True)
 class LoggingModel:
     """Estimated probability of each row's logged action, cross-fitted by user.
 
     Without ``model`` it is the action's share among the rows of the same context label in the other folds, each action
     of the label counted ``prior`` times more.
 
-    Args:
+    Attributes:
         action: (n,) codes from 0.
         context: (n,) codes from 0 of a discrete context, or (n, d) numbers for ``model``.
         fold: (n,) fold of each row.
@@ -181,22 +166,16 @@ class LoggingModel:
         model: a scikit-learn classifier (``fit`` with ``sample_weight``, ``predict_proba``), or None.
     """
 
-    def __init__(
-        self,
-        action: NDArray[np.int64],
-        context: NDArray[Any],
-        fold: NDArray[np.int64],
-        n_actions: int,
-        prior: float = 1.0,
-        model: Any = None,
-    ) -> None:
-        self.action = action
-        self.context = context
-        self.fold = fold
-        self.n_folds = int(fold.max()) + 1
-        self.n_actions = n_actions
-        self.prior = prior
-        self.model = model
+    action: NDArray[np.int64]
+    context: NDArray[Any]
+    fold: NDArray[np.int64]
+    n_actions: int
+    prior: float = 1.0
+    model: Any = None
+
+    @property
+    def _n_folds(self) -> int:
+        return int(self.fold.max()) + 1
 
     def propensities(self, weight: Floats) -> Floats:
         """(n,) propensities with every row counted ``weight`` times in the fit."""
@@ -205,15 +184,15 @@ class LoggingModel:
         contexts = int(self.context.max()) + 1
         cell = self.context * self.n_actions + self.action
         cells = contexts * self.n_actions
-        by_cell = np.bincount(self.fold * cells + cell, weight, self.n_folds * cells).reshape(self.n_folds, cells)
-        by_context = by_cell.reshape(self.n_folds, contexts, self.n_actions).sum(axis=2)
+        by_cell = np.bincount(self.fold * cells + cell, weight, self._n_folds * cells).reshape(self._n_folds, cells)
+        by_context = by_cell.reshape(self._n_folds, contexts, self.n_actions).sum(axis=2)
         above = (by_cell.sum(axis=0) - by_cell)[self.fold, cell] + self.prior
         below = (by_context.sum(axis=0) - by_context)[self.fold, self.context] + self.prior * self.n_actions
         return above / below
 
     def _from_model(self, weight: Floats) -> Floats:
         out = np.empty(self.action.size)
-        for fold in range(self.n_folds):
+        for fold in range(self._n_folds):
             held, others = self.fold == fold, (self.fold != fold) & (weight > 0.0)
             fitted = copy.deepcopy(self.model)
             fitted.fit(self.context[others], self.action[others], sample_weight=weight[others])
@@ -315,27 +294,29 @@ def estimate_without_propensities(
         high=max(base.high, float(high)),
         method=f"{base.method}, widened by a user bootstrap of the estimated propensities",
         diagnostics=facts,
-        verdict=_told_estimated(base.verdict, context is not None),
+        verdict=_with_estimated(base.verdict, context is not None),
     )
 
 
-def _told_estimated(verdict: Verdict, seen: bool) -> Verdict:
+def _with_estimated(verdict: Verdict, seen: bool) -> Verdict:
     """A verdict that says that propensities are estimated, also where the mean weight speaks against them.
 
     Without anything that the logging policy saw the estimated propensities are shares of the actions, and whatever
     it saw biases the value.
     """
+    what, action = "what the logging policy saw and the context does not hold", "log propensities"
+    message = f"the propensities are estimated, so {what} biases the value"
+    if not seen:
+        message = "the propensities are estimated without anything that the logging policy saw, so whatever it saw "
+        message, action = f"{message}biases the value", f"{action}, or give what the policy saw (--context-columns)"
+    more = "give more of what the logging policy saw as context, or log propensities"
     found = [
-        replace(
-            each,
-            message=f"the propensities are estimated, and {each.message}",
-            action="give more of what the logging policy saw as context, or log propensities",
-        )
+        replace(each, message=f"the propensities are estimated, and {each.message}", action=more)
         if each.code == "propensities"
         else each
         for each in verdict.findings
     ]
-    return Verdict.of([*found, _ESTIMATED if seen else _BLIND])
+    return Verdict.of([*found, Finding("propensities_estimated", CAUTION if seen else GRAVE, 1.0, message, action)])
 
 
 def _poisson(uniform: Floats) -> Floats:
