@@ -70,54 +70,33 @@ if _TYPE_CHECKING:
     validate = _validate_world
     read_log = Log.read
 
-# Where each public name is defined, under the name behind the colon where that is another. A module is imported when it
-# is first asked for: `import recsim_mnar` stays light. Type checkers read the block above.
-_DEFINED_IN = {
-    "ABPlan": "own_log.plan",
-    "Advice": "fitting.advice",
-    "Comparison": "protocols.comparison",
-    "DecisionWorld": "worlds",
-    "Estimate": "estimators",
-    "EstimatePlan": "own_log.plan",
-    "ExposureWorld": "worlds",
-    "FeaturePolicy": "policies",
-    "FittedWorld": "fitting.calibration",
-    "Interactions": "datasets.interactions",
-    "Learner": "policies",
-    "Log": "log",
-    "LoggingPlan": "own_log.plan",
-    "OnlineRun": "simulation.online",
-    "PlatformWorld": "worlds",
-    "Policy": "policies",
-    "Protocol": "protocols.base",
-    "Question": "fitting.advice",
-    "Record": "protocols.records",
-    "SampledPolicy": "policies",
-    "Study": "studies",
-    "UserError": "errors",
-    "Validation": "fitting.validation",
-    "World": "worlds",
-    "advise": "fitting.advice:advise_on",
-    "agent": "policies.registry:learner",
-    "calibrate": "fitting.calibration:calibrate_world",
-    "check": "testing.kinds:check_named",
-    "compare": "protocols.comparison",
-    "compare_interactions": "protocols.interactions",
-    "difference": "estimators",
-    "estimate": "estimators:estimate_value",
-    "make_world": "worlds",
-    "plan_ab": "own_log.plan",
-    "plan_estimate": "own_log.plan",
-    "plan_logging": "own_log.plan",
-    "read_log": "log:Log.read",
-    "replay": "replays.probabilities",
-    "resumable": "runs.stages",
-    "run_study": "studies",
-    "simulate": "simulation",
-    "simulate_online": "simulation.online",
-    "validate": "fitting.validation:validate_world",
-    "value_on_log": "replays.truth",
+# Public names by the module that defines them, with the name there behind the sign where that is another. A module is
+# imported when it is first asked for: `import recsim_mnar` stays light. Type checkers read the block above.
+_NAMES = {
+    "datasets.interactions": "Interactions",
+    "errors": "UserError",
+    "estimators": "Estimate difference estimate=estimate_value",
+    "fitting.advice": "Advice Question advise=advise_on",
+    "fitting.calibration": "FittedWorld calibrate=calibrate_world",
+    "fitting.validation": "Validation validate=validate_world",
+    "log": "Log read_log=Log.read",
+    "own_log.plan": "ABPlan EstimatePlan LoggingPlan plan_ab plan_estimate plan_logging",
+    "policies": "FeaturePolicy Learner Policy SampledPolicy",
+    "policies.registry": "agent=learner",
+    "protocols.base": "Protocol",
+    "protocols.comparison": "Comparison compare",
+    "protocols.interactions": "compare_interactions",
+    "protocols.records": "Record",
+    "replays.probabilities": "replay",
+    "replays.truth": "value_on_log",
+    "runs.stages": "resumable",
+    "simulation": "simulate",
+    "simulation.online": "OnlineRun simulate_online",
+    "studies": "Study run_study",
+    "testing.kinds": "check=check_named",
+    "worlds": "DecisionWorld ExposureWorld PlatformWorld World make_world",
 }
+_DEFINED_IN = {word.partition("=")[0]: (module, word) for module, words in _NAMES.items() for word in words.split()}
 _PACKAGES = ("agents", "datasets", "envs", "estimators", "export", "integrations", "testing", "worlds")
 __all__ = ["__version__", *_DEFINED_IN, *_PACKAGES]
 
@@ -128,9 +107,9 @@ def __getattr__(name: str) -> _Any:
         return _importlib.import_module(f"{__name__}.{name}")
     if name not in _DEFINED_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, path = _DEFINED_IN[name].partition(":")
+    module, word = _DEFINED_IN[name]
     found = _importlib.import_module(f"{__name__}.{module}")
-    for part in (path or name).split("."):
+    for part in word.rpartition("=")[2].split("."):
         found = getattr(found, part)
     return found
 
