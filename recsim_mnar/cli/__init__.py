@@ -19,9 +19,9 @@ import click
 
 from recsim_mnar.cli.checks import check, doctor, verify, warm
 from recsim_mnar.cli.comparison import compare, study
+from recsim_mnar.cli.estimation import estimate
 from recsim_mnar.cli.fitting import advise, calibrate, validate
 from recsim_mnar.cli.listing import aliases, describe, list_command
-from recsim_mnar.cli.logs import estimate
 from recsim_mnar.cli.output import quiet_option
 from recsim_mnar.cli.plan import plan
 from recsim_mnar.cli.replaying import replay

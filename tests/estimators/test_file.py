@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recsim_mnar.cli.estimate_page import records_table
+from recsim_mnar.cli.estimation import records_table
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import difference, estimate_value
 from recsim_mnar.own_log.estimating import estimate_file

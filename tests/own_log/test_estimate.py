@@ -501,7 +501,7 @@ def test_several_policies_are_held_to_a_corrected_level(capsys, tmp_path):
 
 def test_require_judges_what_leads(capsys, tmp_path):
     """A clip that is proved to be biased is no reason to refuse an estimate without one; a best of several may be."""
-    from recsim_mnar.cli.logs import _refuse_below
+    from recsim_mnar.cli.estimation import _refuse_below
 
     fine = {"policy": "new", "estimator": "ips", "leads": True, "verdict_level": "trust", "verdict": "trust"}
     worse = {"verdict_level": "caution", "verdict": "caution: wide"}

@@ -169,7 +169,7 @@ def test_where_the_page_may_lie(tmp_path, capsys):
     log.mkdir()
     own_file(log / "part-0.parquet")
     assert run("estimate", log, "--target", "better", "--out", log / "page") == 2
-    assert "would lie in" in capsys.readouterr().err
+    assert "would be in" in capsys.readouterr().err
     assert not (log / "page").exists()
     assert run("estimate", log, "--target", "none", "--out", tmp_path / "page") == 2
     assert not (tmp_path / "page").exists()  # nothing written, so the command can be given again as it is
