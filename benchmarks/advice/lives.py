@@ -1,4 +1,4 @@
-"""What the hidden worlds share: users with tastes who view items, answer recommendations and leave.
+"""What a hidden world is, and what they share: users with tastes who view items, answer recommendations and leave.
 
 A family says how likely users click (:meth:`Lives.chances`) and what a recommendation does to them
 (:meth:`Lives.shown`). All draws are at the user's address, all steps are made for many users at once.
@@ -226,3 +226,29 @@ def logistic_sessions(level: float, scale: float, params: SessionsParams) -> Ses
     offsets = logit(level) + scale * drawn.click_offsets
     moved = dataclasses.replace(drawn, click_factors=scale * drawn.click_factors, click_offsets=offsets)
     return SessionsWorld(dataclasses.replace(p, click_link="logistic"), catalogue=moved)
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """A world whose logs ``advise`` is judged by.
+
+    Attributes:
+        name: short, one of its own.
+        family: of worlds that differ in parameters and sizes alone.
+        inside: whether the sessions model contains it.
+        make: gives the world, always the same one.
+        logging: name of the logging policy, as the command line takes it; one that learns is fitted on other users
+            under the uniform policy, as ``simulate`` does.
+        agents: names of the agents to choose from, as the command line takes them.
+        users: of one log.
+        note: what a judge should know.
+    """
+
+    name: str
+    family: str
+    inside: bool
+    make: Callable[[], DecisionWorld]
+    logging: str
+    agents: tuple[str, ...]
+    users: int
+    note: str

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from interface import Hidden
-from lives import Floats, Ints, Lives, LivesParams, LivesWorld, logistic, logistic_sessions, logit, made
+from lives import Floats, Hidden, Ints, Lives, LivesParams, LivesWorld, logistic, logistic_sessions, logit, made
 
 from recsim_mnar.rng import Stream
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 from _study import check_lines
-from analysis import Interval, interval, plain
-from platforms import world_of
+from platforms import Interval, interval, plain, world_of
 
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.simulation.platform import platform_log, run_campaign

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 from _study import save_picture
-from analysis import CFS, NAMES, interval, percent, plain
-from platforms import K, by_kind, four, lived, world_of
+from platforms import CFS, NAMES, K, by_kind, four, interval, lived, percent, plain, world_of
 from scipy import stats
 
 from recsim_mnar.log.profiles import Profiles

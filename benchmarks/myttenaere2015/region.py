@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from _study import check_lines
-from analysis import CFS, NAMES, interval, percent
-from platforms import K, lived, world_of
+from platforms import CFS, NAMES, K, interval, lived, percent, world_of
 
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policies import registry

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from analysis import CFS, interval, percent, plain, tau
-from platforms import K, campaigns_of, constant_lists, scores_by_scheme, world_of
+from platforms import CFS, K, campaigns_of, constant_lists, interval, percent, plain, scores_by_scheme, tau, world_of
 
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policies import registry

@@ -6,8 +6,20 @@ import functools
 from typing import Any
 
 import numpy as np
-from analysis import NAMES, Interval, interval, percent, plain, tau
-from platforms import K, by_kind, campaigns_of, constant_lists, scores_by_scheme, world_of
+from platforms import (
+    NAMES,
+    Interval,
+    K,
+    by_kind,
+    campaigns_of,
+    constant_lists,
+    interval,
+    percent,
+    plain,
+    scores_by_scheme,
+    tau,
+    world_of,
+)
 
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policies import registry

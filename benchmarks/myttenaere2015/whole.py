@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 from _study import check_lines
-from analysis import CFS, NAMES, interval, percent
-from platforms import K, four, lived, world_of
+from platforms import CFS, NAMES, K, four, interval, lived, percent, world_of
 
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.protocols.temporal.weighing import hit_probabilities, make_scheme, score

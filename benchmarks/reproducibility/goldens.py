@@ -15,7 +15,13 @@ numbers of threads and on other processors, so BLAS is held to one thread and on
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from interfaces import digest
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 os.environ |= {"OPENBLAS_CORETYPE": "Haswell", "COLUMNS": "100"}  # before NumPy is imported
@@ -26,14 +32,13 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
 import golden_files
 import package as p
-from golden_digests import Found, json_keys, keys_of, log_digest, sha
 from same_bytes import PARAMETERS, alike, digests_of, made_with, settings_of
 
 FILE = Path(__file__).with_name("goldens.json")
@@ -215,6 +220,47 @@ def main() -> None:
     differ = list(differences(kept["goldens"], found, groups, quick=options.quick))
     print(*differ, f"{len(found)} goldens, {len(differ)} differ", sep="\n")
     sys.exit(1 if differ else 0)
+
+
+Found = dict[str, str]
+
+
+def sha(parts: list[str]) -> str:
+    """The first 10 digits of a sha256 of texts."""
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
+
+
+def log_digest(log: Any) -> str:
+    """Values, columns with their types, and the keys of the provenance, of a log that was read."""
+    columns = " ".join(f"{name}:{values.dtype}" for name, values in log.columns.items())
+    return f"{digest(log.columns)[:10]} {columns} | {' '.join(sorted(log.provenance))}"
+
+
+def json_keys(value: Any) -> tuple[str, str]:
+    """A digest of all paths of keys, and the names of keys."""
+    paths = sorted(set(_paths(value, "")))
+    names = {part for path in paths for part in path.split("/") if part not in ("", "[]")}
+    return sha(paths), " ".join(sorted(names))
+
+
+def _paths(value: Any, above: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield f"{above}/{name}"
+            yield from _paths(each, f"{above}/{name}")
+    elif isinstance(value, list):
+        yield from (path for each in value for path in _paths(each, f"{above}/[]"))
+
+
+def keys_of(old: str | None, new: str | None) -> str:
+    """What differs between two goldens, in words: by their parts where they have any."""
+    if old is None or new is None:
+        return "new" if old is None else "gone"
+    if re.match(r"\d ", old) or re.match(r"[a-z_.]+:", old):
+        return f"was {old!r}, is {new!r}"
+    before, after = old.split(), new.split()
+    gone, come = [w for w in before if w not in after], [w for w in after if w not in before]
+    return f"was {' '.join(gone) or '-'}, is {' '.join(come) or '-'}"
 
 
 if __name__ == "__main__":

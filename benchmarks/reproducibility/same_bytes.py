@@ -37,9 +37,8 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
 from _study import packed, write_text
-from interfaces import Digests, Setting, alike, of_users, on_exposures
+from interfaces import Digests, Setting, alike, of_platform, of_users, on_exposures
 from package import agent_names, small_shards
-from platform_interfaces import of_platform
 
 Tables = dict[str, dict[str, Digests]]
 

@@ -32,11 +32,10 @@ import analysis
 import argument
 import density
 import logs
-import pictures
 import real
 import semi
 import tables
-from results import DIGITS, kept_results, rounded, write_results, write_text
+from tables import DIGITS, kept_results, rounded, write_results, write_text
 
 from recsim_mnar.errors import UserError
 
@@ -144,7 +143,7 @@ def run_part(part: str, arguments: argparse.Namespace) -> bool:
     write_results(arguments.out, {name: results[name] for name in (*PARTS, "once") if name in results})
     text = tables.TEXTS[part](with_published(results[part]))
     if part in LOGS:
-        pictures.draw(part, with_published(results[part]), arguments.out)
+        tables.draw(part, with_published(results[part]), arguments.out)
     report(arguments.out, quiet=True)
     print(text + "\n")
     return all(checks_of(part, result).values())

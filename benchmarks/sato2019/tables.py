@@ -1,10 +1,12 @@
-"""Markdown of the study: each part's tables."""
+"""What the study writes: Markdown of each part's tables, results.json and the picture of a log."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
-from _study import check_lines, table
+from _study import check_lines, read, rounded, save_picture, table, write_text
 from analysis import OURS, checks, grid_edges, product_checks
 from argument import checks as equation_checks
 from learn import NEIGHBOURS, OF_THE_PAPER
@@ -320,3 +322,80 @@ TEXTS = {
     "illustration": illustration, "equations": equations, "statistics": statistics, "semisynthetic": semisynthetic,
     "dunnhumby": log, "category": log, "tafeng": log, "density": density, "product": product,
 }  # fmt: skip
+
+
+DIGITS = 4  # significant, of what is kept
+
+
+def kept_results(out: Path) -> dict[str, Any]:
+    """The summary of each part that was run."""
+    return {part: unpacked(result) for part, result in read(out / "results.json").items()}
+
+
+def write_results(out: Path, results: dict[str, Any]) -> None:
+    """All summaries, under a temporary name that is then renamed."""
+    short = {k: rounded(packed(v), DIGITS) for k, v in results.items()}
+    parts = [f"{json.dumps(k)}: {json.dumps(v, allow_nan=False, separators=(',', ':'))}" for k, v in short.items()]
+    write_text(out / "results.json", "{\n" + ",\n".join(parts) + "\n}\n")
+
+
+def packed(result: dict[str, Any]) -> dict[str, Any]:
+    """A log's estimates by method and length as lists, their names once."""
+    if "lengths" not in result:
+        return result
+    rows = result["rows"]
+    columns = list(next(iter(next(iter(rows.values()))["estimates"].values())))
+    short = {
+        m: {**row, "estimates": {n: [of[k] for k in columns] for n, of in row["estimates"].items()}}
+        for m, row in rows.items()
+    }
+    return {**result, "columns": columns, "rows": short}
+
+
+def unpacked(result: dict[str, Any]) -> dict[str, Any]:
+    """What :func:`packed` was given."""
+    if "columns" not in result:
+        return result
+    columns = result["columns"]
+    rows = {
+        m: {**row, "estimates": {n: dict(zip(columns, of, strict=True)) for n, of in row["estimates"].items()}}
+        for m, row in result["rows"].items()
+    }
+    return {**{k: v for k, v in result.items() if k != "columns"}, "rows": rows}
+
+
+def draw(part: str, result: dict[str, Any], out: Path) -> None:
+    """PART.png."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure = draw_log(result, pyplot)
+    figure.tight_layout()
+    save_picture(figure, out / f"{part}.png")
+    pyplot.close(figure)
+
+
+def draw_log(result: dict[str, Any], pyplot: Any) -> Any:
+    figure, axes = pyplot.subplots(1, 3, figsize=(13, 3.8))
+    n = result["lengths"][0]
+    for k, (method, curve) in enumerate(result["curves"].items()):
+        axes[0].plot([u / 1e6 for u, _ in curve], [v for _, v in curve], f"C{k}.-", label=name_of(method))
+    axes[0].set(xlabel="million updates", ylabel=f"Uplift@{n}, validation", title="Figure 2 (a): learning curves")
+    for k, (method, pairs) in enumerate(result["alphas"].items()):
+        axes[1].plot([a for a, _ in pairs], [v for _, v in pairs], f"C{k + 2}o-", label=name_of(method))
+    axes[1].set(xlabel="alpha", ylabel=f"Uplift@{n}, validation", title="Figure 3: dependence on alpha")
+    for k, (method, row) in enumerate(result["rows"].items()):
+        of = row["estimates"][str(n)]
+        axes[2].errorbar(
+            of["precision"][0], of["uplift_snips"][0], of["uplift_snips"][1], fmt="o", color=f"C{k}", ms=4, lw=0.8
+        )
+        axes[2].annotate(
+            name_of(method), (of["precision"][0], of["uplift_snips"][0]), fontsize=7, xytext=(3, 3),
+            textcoords="offset points",
+        )  # fmt: skip
+    axes[2].set(xlabel=f"Precision@{n}", ylabel=f"UpliftSNIPS@{n}", title="accuracy and uplift, test")
+    for axis in axes[:2]:
+        axis.legend(frameon=False)
+    return figure

@@ -13,8 +13,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from floors import machine
-from table import Row, cpu_seconds, least, middle, peer
+from table import Row, cpu_seconds, least, machine, middle, peer
 
 from recsim_mnar.envs import sessions_env, sessions_vector_env
 from recsim_mnar.log import Log
@@ -92,7 +91,7 @@ def vector(env: Any, steps: int) -> float:
 
 def sardine(steps: int, lanes: int = 0) -> float | None:
     """Of SARDINE's, in its own virtual environment; None where that is not there."""
-    found = peer("sardine", "peer_sardine.py", ["--items", N_ITEMS, "--steps", steps, "--lanes", lanes])
+    found = peer("sardine", "sardine", [N_ITEMS, steps, lanes])
     return None if found is None else float(found["rate"])
 
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 from fits import interactions
-from floors import machine
-from table import Row, peer
+from table import Row, machine, peer
 
 from recsim_mnar.agents.purchases.bpr import BPR
 from recsim_mnar.agents.purchases.observed import Observed
@@ -54,8 +53,7 @@ def implicit(counts: Any) -> dict[str, Any] | None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "interactions.npz"
         np.savez(file, indptr=counts.indptr, indices=counts.indices, shape=np.array(counts.shape))
-        told = ["--factors", FACTORS, "--rate", RATE, "--penalty", PENALTY]
-        return peer("implicit", "peer_implicit.py", ["bpr", file, *told])
+        return peer("implicit", "implicit_bpr", [file, FACTORS, RATE, PENALTY])
 
 
 def rows(quick: bool) -> list[Row]:

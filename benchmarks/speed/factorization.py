@@ -139,7 +139,7 @@ def beside(name: str, data: Ratings, turns: int) -> tuple[float, float] | None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ratings.npz"
         np.savez(path, users=data.users, items=data.items, values=data.values)
-        found = peer("mf", "peer_mf.py", [name, path, RANK])
+        found = peer("mf", name, [path, RANK])
     if found is None:
         return None
     # Next to no penalty: what counts is the error on the ratings, on which the peers' own penalty weighs little.

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from floors import machine
 from scipy import sparse
-from table import Row, cpu_seconds, in_turn, least, peer
+from table import Row, cpu_seconds, in_turn, least, machine, peer
 
 from recsim_mnar.agents.factors.svd import right_singular_vectors
 from recsim_mnar.agents.neighbours.knn import ItemKNNPolicy
@@ -57,12 +56,12 @@ def fitted(counts: Any) -> ItemKNNPolicy:
     )
 
 
-def beside(name: str, program: str, counts: Any, *arguments: Any) -> tuple[dict[str, Any], Any] | None:
+def beside(environment: str, name: str, counts: Any, *arguments: Any) -> tuple[dict[str, Any], Any] | None:
     """A peer's answer and array for these counts; None where it is not there."""
     with tempfile.TemporaryDirectory() as folder:
         given, out = Path(folder) / "in.npz", Path(folder) / "out.npy"
         np.savez(given, indptr=counts.indptr, indices=counts.indices, shape=np.array(counts.shape))
-        found = peer(name, program, [*arguments[:1], given, out, *arguments[1:]])
+        found = peer(environment, name, [given, out, *arguments])
         return None if found is None else (found, np.load(out))
 
 
@@ -101,7 +100,7 @@ def neighbours_of(n_users: int, n_items: int, n: int, rounds: int) -> list[Row]:
         fit.append(seconds)
         seconds, ours = cpu_seconds(lambda p=policy: p.top(counts, TOP))
         top.append(seconds)
-        found = beside("implicit", "peer_implicit.py", counts, "top", "--neighbours", NEIGHBOURS)
+        found = beside("implicit", "implicit_top", counts, NEIGHBOURS)
         if found is not None:
             peers.append(found)
     theirs = {key: min(p[0][key] for p in peers) if peers else None for key in ("fit", "top")}
@@ -144,7 +143,7 @@ def svd_of(n_users: int, n_items: int, n: int, rounds: int) -> list[Row]:
         seconds, vectors = cpu_seconds(lambda: right_singular_vectors(counts, RANK, tolerance=TOLERANCE[n_items]))
         ours.append(seconds)
         for method in PEERS:
-            found = beside("sklearn", "peer_svd.py", counts, method, "--rank", RANK)
+            found = beside("sklearn", "svd", counts, method, RANK)
             if found is not None:
                 theirs[method].append(found[0]["seconds"])
                 captured[method] = energy(counts, found[1])

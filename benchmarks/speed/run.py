@@ -81,7 +81,7 @@ def main() -> int:
     if unknown := [name for name in names if name not in GROUPS]:
         parser.error(f"--rows: no {', '.join(unknown)}; there are {', '.join(GROUPS)}")
     found, failed = table(names, a.quick)
-    from floors import machine
+    from table import machine
 
     print("\nFloors, one core: " + ", ".join(f"{key} {value:.3g}" for key, value in asdict(machine()).items()))
     for row in {row.path: row for row in found if row.floor_is}.values():

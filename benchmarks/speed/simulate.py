@@ -16,8 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from floors import machine
-from table import Row, peer
+from table import Row, machine, peer
 
 from recsim_mnar.log import Log
 from recsim_mnar.log.writing import write_part
@@ -78,7 +77,7 @@ def to_files(n_items: int, n_users: int, form: str) -> dict[str, float]:
 
 def recogym(n_items: int, seconds: float) -> dict[str, Any] | None:
     """RecoGym's own generate_logs, in its own environment; None where that is not there."""
-    return peer("recogym", "peer_recogym.py", ["--items", n_items, "--seconds", seconds])
+    return peer("recogym", "recogym", [n_items, seconds])
 
 
 def peak_bytes(n_items: int, n_users: int) -> float:

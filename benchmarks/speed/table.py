@@ -1,7 +1,8 @@
-"""A row of the table of speeds, how it is printed, how CPU seconds are taken, and how peers are run."""
+"""A row of the table of speeds, how it is printed, how CPU seconds are taken, how peers are run, and the floors."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import statistics
@@ -12,6 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from recsim_mnar import rng
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
@@ -159,14 +164,70 @@ def peer_python(name: str) -> Path | None:
     return python if python.exists() else None
 
 
-def peer(name: str, program: str, arguments: Iterable[Any]) -> Any:
-    """The JSON that a program prints last in a peer's environment; None where there is none, or it fails."""
-    python = peer_python(name)
+def peer(environment: str, name: str, arguments: Iterable[Any]) -> Any:
+    """The JSON that a peer of peers.py prints last in its environment; None where there is none, or it fails."""
+    python = peer_python(environment)
     if python is None:
         return None
-    command = [str(python), str(HERE / program), *map(str, arguments)]
+    command = [str(python), str(HERE / "peers.py"), name, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         print(done.stderr[-2000:], file=sys.stderr)
         return None
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Of one core, at its best moment.
+
+    Attributes:
+        read: bytes a second, a long array.
+        write: bytes a second into pages that are there already.
+        draw: seconds a uniform with 53 bits (Philox4x32-10).
+        flop: seconds a multiplication or addition of float64 in the first-level cache.
+        single_flop: the same of float32 in a matrix product (BLAS, one thread).
+        increment: seconds an increment at a random place of 20,000 int32 (80 kB).
+    """
+
+    read: float
+    write: float
+    draw: float
+    flop: float
+    single_flop: float
+    increment: float
+
+
+@functools.cache
+def machine(rounds: int = 7) -> Machine:
+    """Measure once a run."""
+    from _floors_kernel import increments, multiply_adds, read
+
+    n = 1 << 21
+    columns = [np.ones(n) for _ in range(3)]
+    users, zeros = np.arange(1 << 18, dtype=np.uint64), np.zeros(1 << 18, np.uint64)
+    x, y = np.ones(1024), np.ones(1024)
+    a, b = np.ones((512, 512), np.float32), np.ones((512, 512), np.float32)
+    c = np.empty_like(a)
+    table, places = np.zeros(20_000, np.int32), np.random.default_rng(0).integers(0, 20_000, 1 << 20).astype(np.uint32)
+    seconds = least(
+        in_turn(
+            {
+                "read": lambda: read(*columns),
+                "write": lambda: columns[0].fill(1.0),
+                "draw": lambda: rng.uniforms(1, rng.Stream.POLICY, users, zeros),
+                "flop": lambda: multiply_adds(x, y, 4096),
+                "single": lambda: np.matmul(a, b, out=c),
+                "increment": lambda: increments(table, places),
+            },
+            rounds,
+        )
+    )
+    return Machine(
+        read=3 * 8 * n / seconds["read"],
+        write=8 * n / seconds["write"],
+        draw=seconds["draw"] / len(users),
+        flop=seconds["flop"] / (2 * 1024 * 4096),
+        single_flop=seconds["single"] / (2 * 512**3),
+        increment=seconds["increment"] / len(places),
+    )

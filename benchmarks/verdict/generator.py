@@ -275,10 +275,6 @@ class World:
         mean = self.base * bent * effect * of_length
         return np.minimum(mean, 0.95) if self.setting.rewards in BOUNDED else np.asarray(mean)
 
-    def log(self, number: int) -> dict[str, np.ndarray]:
-        """Columns of one log, `unsupported` and `baseline` among them."""
-        return self.log_with_kinds(number)[0]
-
     def log_with_kinds(self, number: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Columns of one log, and each row's kind."""
         s = self.setting
@@ -316,18 +312,6 @@ class World:
             cell = np.argsort(_softmax_weights(self.setting)[1], axis=None)
             return cell // ACTIONS, cell % ACTIONS, self.chance * CONTEXTS
         return np.zeros(self.chance.size, int), np.arange(self.chance.size), self.chance
-
-    def stated(self) -> dict[str, Any]:
-        """What the user says beside the columns."""
-        s = self.setting
-        out: dict[str, Any] = {}
-        if s.support == "full":
-            out["full_support"] = True
-        if s.weight_max:
-            out["weight_max"] = self.largest * (1 + 1e-9)
-        if s.reward_range:
-            out |= {"reward_min": self.reward_bounds[0], "reward_max": self.reward_bounds[1]}
-        return out
 
 
 def _rewards(s: Setting, mean: np.ndarray, rng: np.random.Generator) -> np.ndarray:

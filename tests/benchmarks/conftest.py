@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from study_modules import BENCHMARKS
+from study_modules import bring
 
 from recsim_mnar import rng
 
@@ -15,29 +14,16 @@ N_USERS, N_ITEMS = 30, 20
 
 
 @pytest.fixture
-def modules_of(monkeypatch):
-    """Modules of a benchmark's folder, forgotten afterwards: other benchmarks have modules of these names."""
-    brought = []
-
-    def bring(benchmark, *names):
-        if not (BENCHMARKS / benchmark).is_dir():
-            pytest.skip("the benchmarks are not beside the tests")
-        monkeypatch.syspath_prepend(str(BENCHMARKS / benchmark))
-        for name in names:
-            monkeypatch.delitem(sys.modules, name, raising=False)
-        brought.extend(names)
-        return {name: importlib.import_module(name) for name in names}
-
-    yield bring
-    for name in brought:
-        sys.modules.pop(name, None)
+def modules_of():
+    """Modules of a benchmark's folder, for one test."""
+    with ExitStack() as stack:
+        yield lambda study, *names: stack.enter_context(bring(study, *names))
 
 
 @pytest.fixture
 def sato(modules_of):
     return modules_of(
-        "sato2019", "run", "tables", "pictures", "learn", "semi", "logs", "analysis", "real", "density", "argument",
-        "results",
+        "sato2019", "run", "tables", "learn", "semi", "logs", "analysis", "real", "density", "argument",
     )  # fmt: skip
 
 

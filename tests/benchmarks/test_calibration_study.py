@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.stats import binom
-
-FOLDER = Path("benchmarks/calibration")
+from study_modules import bring
 
 
 @pytest.fixture(scope="module")
 def run():
-    sys.path.insert(0, str(FOLDER))
-    sys.modules.pop("generator", None)
-    try:
-        yield importlib.import_module("run")
-    finally:
-        sys.path.remove(str(FOLDER))
-        for name in ("run", "generator"):
-            sys.modules.pop(name, None)
+    with bring("calibration", "generator", "run") as found:
+        yield found["run"]
 
 
 def test_ranks(run):

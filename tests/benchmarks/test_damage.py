@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import random
 import signal
-import sys
-from pathlib import Path
 
 import pytest
+from study_modules import bring
 
 from recsim_mnar.runs.files import write_json
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "damage"
 NAMES = ("children", "kills", "faults", "fuzz", "disks", "run")
-
-pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the benchmarks are not beside the tests")
 
 
 @pytest.fixture(scope="module")
 def damage():
-    """The modules of the benchmark's folder, forgotten afterwards; in a process of its own, as they change sizes."""
-    before = {name: sys.modules.pop(name, None) for name in NAMES}
-    sys.path.insert(0, str(FOLDER))
-    try:
-        yield {name: importlib.import_module(name) for name in NAMES}
-    finally:
-        sys.path.remove(str(FOLDER))
-        for name in NAMES:
-            sys.modules.pop(name, None)
-        sys.modules.update({name: module for name, module in before.items() if module is not None})
+    with bring("damage", *NAMES) as found:
+        yield found
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -93,17 +80,6 @@ def test_what_ends_a_child_is_counted_against_it(damage, place, monkeypatch):
     found = fuzz.fuzzed(place, range(8))
     assert [row["clean"] for row in found] == [n not in (2, 4, 6) for n in range(8)]
     assert [row["status"] for row in found] == [0, 0, 1, 0, -signal.SIGKILL, 0, -signal.SIGPROF, 0]
-
-
-@pytest.mark.slow
-def test_three_hundred_mutated_files_and_more_kills(damage, place):
-    assert not [row for row in damage["fuzz"].fuzzed(place, range(40, 340)) if not row["clean"]]
-    for kind in ("simulate", "replay", "study"):
-        for number in range(3, 8):
-            assert damage["kills"].killed(kind, number)["same"]
-    for number in (0, 1, 6):
-        found = damage["kills"].double_start(number)
-        assert found["good"], found
 
 
 def test_how_kills_are_spread(damage):

@@ -254,7 +254,7 @@ ONE = Ratings([0], [0], [3.0], 2, 2)
     [
         (lambda: HL().fit(Ratings([], [], [], 2, 2)), "no ratings"),
         (lambda: HL().fit(Ratings([0], [0], [9.0], 1, 1)), "outside the scale"),
-        (lambda: HL().fit(ONE, seed=-1), "seed must lie"),
+        (lambda: HL().fit(ONE, seed=-1), "seed must be in"),
         (lambda: HL(rank=-1), "rank must be a whole number"),
         (lambda: HL(missing_rank=1.5), "missing_rank must be a whole number"),
         (lambda: HL(iterations=0), "iterations must be"),

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from study_modules import bring
 
-FOLDER = Path("benchmarks/plan")
-
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(f"plan_{name}", FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for their module
-    spec.loader.exec_module(module)
-    return module
-
-
-generator, experiments = load("generator"), load("experiments")
+with bring("plan", "generator", "experiments") as found:
+    generator, experiments = found["generator"], found["experiments"]
 
 
 @pytest.mark.parametrize("kind", ["click", "amount", "dwell"])

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-HERE = Path(__file__).resolve().parents[2] / "benchmarks" / "reproducibility"
-MODULES = ("same_bytes", "platform_interfaces", "interfaces", "package")
+from study_modules import bring
 
 
 @pytest.fixture(scope="module")
 def program():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(HERE))
-        import same_bytes
-
-        yield same_bytes
-    for name in MODULES:
-        sys.modules.pop(name, None)
+    with bring("reproducibility", "same_bytes", "interfaces", "package") as found:
+        yield found["same_bytes"]
 
 
 def test_interfaces_of_one_group_must_be_alike(program):

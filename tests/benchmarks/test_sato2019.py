@@ -302,7 +302,7 @@ def test_a_quick_log_writes_its_files(sato, capsys, tmp_path):
     text = capsys.readouterr().out
     for part in ("Table 4", "Table 5", "Table 6", "Figure 3", "Random", "CausE-Prod"):
         assert part in text
-    found = sato["results"].kept_results(tmp_path)["tafeng"]
+    found = sato["tables"].kept_results(tmp_path)["tafeng"]
     assert np.sum(found["rows"]["ulbpr"]["classes"]) == pytest.approx(1.0)
     assert (tmp_path / "tafeng.png").stat().st_size > 10_000
     assert sato["run"].main(["claims", "--out", str(tmp_path)]) == 0
@@ -313,7 +313,7 @@ def test_a_quick_log_writes_its_files(sato, capsys, tmp_path):
 
 
 def test_results_come_back_as_they_were_kept(sato, tmp_path):
-    results = sato["results"]
+    results = sato["tables"]
     estimates = {"10": {"uplift": [0.123456, 0.01], "left_out": 0.5}, "30": {"uplift": [0.2, 0.02], "left_out": 0.25}}
     assert results.rounded({"ok": np.bool_(True), "value": np.float64(1 / 3)}, results.DIGITS) == {
         "ok": True,

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
+from study_modules import BENCHMARKS, bring
 
-HERE = Path(__file__).resolve().parents[2] / "benchmarks" / "speed"
+HERE = BENCHMARKS / "speed"
 
 
 @pytest.fixture(scope="module")
 def table():
-    spec = importlib.util.spec_from_file_location("speed_table", HERE / "table.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["speed_table"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["speed_table"]
+    with bring("speed", "table") as found:
+        yield found["table"]
 
 
 def test_ratios_say_how_many_times_better_or_as_dear(table):

@@ -1,29 +1,20 @@
 """benchmarks/schnabel2016/real.py on made-up files of the real formats."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
-from study_modules import BENCHMARKS
+from study_modules import bring
 
 from recsim_mnar.errors import UserError
 
-STUDY = BENCHMARKS / "schnabel2016"
 METHODS = {"MF-Naive", "MF-IPS", "HL-MAR", "HL-MNAR"}
 
 
 @pytest.fixture(scope="module")
 def real():
-    if not STUDY.is_dir():
-        pytest.skip("the benchmarks are not beside the tests")
-    sys.path.insert(0, str(STUDY))
-    try:
-        import real
-
-        yield real
-    finally:
-        sys.path.remove(str(STUDY))
+    with bring("schnabel2016", "real", "hl") as found:
+        yield found["real"]
 
 
 def made_up(g, n_users, n_items):

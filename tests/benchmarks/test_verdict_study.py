@@ -6,27 +6,19 @@ import importlib
 import itertools
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from study_modules import BENCHMARKS, bring
 
-FOLDER = Path(__file__).parents[2] / "benchmarks" / "verdict"
+FOLDER = BENCHMARKS / "verdict"
 NAMES = ("interface", "generator", "worlds", "families", "analysis", "run", "uplift_worlds")
 
 
 @pytest.fixture(scope="module")
 def study():
-    """The study's modules, forgotten afterwards: other studies have modules of these names."""
-    if not FOLDER.is_dir():
-        pytest.skip("the benchmarks are not next to the tests")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(FOLDER))
-        for name in NAMES:
-            patch.delitem(sys.modules, name, raising=False)
-        yield {name: importlib.import_module(name) for name in NAMES}
-        for name in NAMES:
-            sys.modules.pop(name, None)
+    with bring("verdict", *NAMES) as found:
+        yield found
 
 
 def summary(trusted, right, *, logs=400, honest=True, **more):

@@ -1,0 +1,188 @@
+"""The peers, each run by the Python of its own environment (make_peers.sh): peers.py NAME ARGUMENT ...; prints JSON.
+
+One thread each, with the peer's own defaults. What is timed here does not use PyTorch. Interactions are an .npz file
+with ``indptr``, ``indices`` and ``shape`` of a binary CSR matrix, ratings as ``users``, ``items`` and ``values``.
+"""
+
+import json
+import os
+import sys
+import time
+import warnings
+
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ[_name] = "1"  # before numpy is loaded
+
+
+def recogym(items, seconds):
+    """Events a CPU second of RecoGym 0.1.3's own ``generate_logs``, of at least so many CPU seconds.
+
+    The environment is reco-gym-v1 with K = 5, uniform recommendations and RecoGym's defaults otherwise (number_of_flips
+    0). An event is a row of the log (a view, or a recommendation with its outcome) without the last row of each user:
+    RecoGym adds there, after the user has left, a recommendation that nobody sees.
+    """
+    from recogym_shim import make_env
+
+    make_env({"num_products": 10, "random_seed": 1}).generate_logs(2)  # compiles and imports, untimed
+    env = make_env({"num_products": int(items), "K": 5, "random_seed": 1})
+    events, began = 0, time.process_time()
+    while not events or time.process_time() - began < float(seconds):
+        events += len(env.generate_logs(100)) - 100  # without the row after leaving: exactly one per user
+    return {"rate": events / (time.process_time() - began)}
+
+
+def sardine(items, steps, lanes):
+    """Steps a CPU second of SARDINE's single-item environment with random actions, drawn before the clock starts.
+
+    With 0 lanes one environment made by ``gymnasium.make`` without its checker, else Gymnasium's SyncVectorEnv.
+    """
+    warnings.filterwarnings("ignore")
+    import gymnasium
+    import numpy as np
+    import sardine  # noqa: F401  (registers its environments)
+
+    items, steps, lanes = int(items), int(steps), int(lanes)
+
+    def make():
+        name = "sardine/SingleItem-Static-v0"
+        return gymnasium.make(name, disable_env_checker=True, num_items=items, env_embedds=None)
+
+    env = gymnasium.vector.SyncVectorEnv([make] * lanes) if lanes else make()
+    rounds = max(1, steps // lanes) if lanes else steps
+    actions = np.random.default_rng(0).integers(0, items, (rounds, lanes, 1) if lanes else (rounds, 1))
+    env.reset(seed=0)
+    began = time.process_time()
+    for action in actions:
+        _, _, terminated, truncated, _ = env.step(action)
+        if not lanes and (terminated or truncated):
+            env.reset()
+    return {"rate": rounds * max(lanes, 1) / (time.process_time() - began)}
+
+
+def interactions(file):
+    import numpy as np
+    from scipy import sparse
+
+    with np.load(file) as data:
+        return sparse.csr_matrix((np.ones(len(data["indices"])), data["indices"], data["indptr"]), tuple(data["shape"]))
+
+
+def implicit_top(file, out, neighbours):
+    """CPU seconds of implicit's item neighbourhoods, and of the top ten of every user, which go to ``out``."""
+    import numpy as np
+    from implicit.nearest_neighbours import CosineRecommender
+
+    matrix, model = interactions(file), CosineRecommender(K=int(neighbours), num_threads=1)
+    began = time.process_time()
+    model.fit(matrix, show_progress=False)
+    fitted = time.process_time()
+    lists, _ = model.recommend(np.arange(matrix.shape[0]), matrix, N=10, filter_already_liked_items=False)
+    ended = time.process_time()
+    np.save(out, lists)
+    return {"fit": fitted - began, "top": ended - fitted}
+
+
+def implicit_bpr(file, factors, rate, penalty):
+    """Nanoseconds an update of implicit's BPR: an epoch has as many as there are interactions.
+
+    Its time is the difference between fits of two epochs and of one, so that setting up counts nowhere.
+    """
+    import numpy as np
+    from implicit.bpr import BayesianPersonalizedRanking
+
+    matrix = interactions(file)
+
+    def seconds(epochs):
+        model = BayesianPersonalizedRanking(
+            factors=int(factors), learning_rate=float(rate), regularization=float(penalty), iterations=epochs,
+            num_threads=1, random_state=1, verify_negative_samples=True,
+        )  # fmt: skip
+        began = time.process_time()
+        model.fit(matrix.astype(np.float32), show_progress=False)
+        return time.process_time() - began
+
+    once = seconds(1)
+    return {"ns": 1e9 * (seconds(2) - once) / matrix.nnz}
+
+
+def svd(file, out, method, rank):
+    """CPU seconds of a truncated SVD by scikit-learn or scipy; ``out`` takes the right singular vectors."""
+    import numpy as np
+    from scipy.sparse.linalg import svds
+    from sklearn.utils.extmath import randomized_svd
+
+    matrix = interactions(file)
+    began = time.process_time()
+    if method == "randomized":
+        _, _, vectors = randomized_svd(matrix, n_components=int(rank), random_state=0)
+    else:
+        _, _, vectors = svds(matrix, k=int(rank), random_state=0)
+    seconds = time.process_time() - began
+    np.save(out, vectors)
+    return {"seconds": seconds}
+
+
+def surprise(file, rank):
+    """CPU seconds of surprise's SVD (20 epochs of SGD), and its mean squared error on what it was fitted on."""
+    from surprise import SVD, Reader, Trainset
+
+    users, items, values = ratings(file)
+    shape = (int(users.max()) + 1, int(items.max()) + 1)
+    ur, ir = {u: [] for u in range(shape[0])}, {i: [] for i in range(shape[1])}
+    for u, i, r in zip(users.tolist(), items.tolist(), values.tolist(), strict=True):
+        ur[u].append((i, r))
+        ir[i].append((u, r))
+    names = {u: u for u in range(shape[0])}, {i: i for i in range(shape[1])}
+    train = Trainset(ur, ir, *shape, len(users), Reader(rating_scale=(1, 5)).rating_scale, *names)
+
+    def fit():
+        model = SVD(n_factors=int(rank), random_state=0)
+        seconds = timed(lambda: model.fit(train))
+        guess = model.trainset.global_mean + model.bu[users] + model.bi[items]
+        return seconds, float(((guess + (model.pu[users] * model.qi[items]).sum(axis=1) - values) ** 2).mean())
+
+    return fastest(fit)
+
+
+def cornac(file, rank):
+    """The same of cornac's MF."""
+    import cornac
+
+    rows = zip(*(column.tolist() for column in ratings(file)), strict=True)
+    data = cornac.data.Dataset.build(list(rows), seed=0)
+    u, i, values = data.uir_tuple
+
+    def fit():
+        model = cornac.models.MF(
+            k=int(rank), max_iter=20, use_bias=True, early_stop=False, num_threads=1, verbose=False, seed=0
+        )
+        seconds = timed(lambda: model.fit(data))
+        guess = model.global_mean + model.u_biases[u] + model.i_biases[i]
+        return seconds, float(((guess + (model.u_factors[u] * model.i_factors[i]).sum(1) - values) ** 2).mean())
+
+    return fastest(fit)
+
+
+def ratings(file):
+    import numpy as np
+
+    with np.load(file) as data:
+        return data["users"], data["items"], data["values"]
+
+
+def timed(work):
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def fastest(fit):
+    """Of three fits."""
+    seconds, mse = min(fit() for _ in range(3))
+    return {"seconds": seconds, "mse": mse}
+
+
+PEERS = {each.__name__: each for each in (recogym, sardine, implicit_top, implicit_bpr, svd, surprise, cornac)}
+
+if __name__ == "__main__":
+    print(json.dumps(PEERS[sys.argv[1]](*sys.argv[2:])))
