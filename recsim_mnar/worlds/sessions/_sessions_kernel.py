@@ -134,22 +134,6 @@ def write_answer(rows, r, user, step, time, action, propensity, reward):
 
 
 @spliced
-def answer_row(dynamics, tables, omega, uniform, rows, r, user, step, time, action, propensity):
-    """Row r: a recommendation and the user's answer to it; returns whether it is clicked."""
-    clicked = False
-    if uniform < dynamics.never_clicks or dynamics.keep_truth:
-        probability = click_probability(
-            tables.click_factors, tables.click_offsets, omega, dynamics.n_factors, np.int64(action),
-            dynamics.logistic_clicks,
-        )  # fmt: skip
-        clicked = uniform < probability
-        if dynamics.keep_truth:
-            rows.click_probability[r] = probability
-    write_answer(rows, r, user, step, time, action, propensity, 1.0 if clicked else 0.0)
-    return clicked
-
-
-@spliced
 def move(dynamics, lanes, lane, next_state):
     """Move the clock and, where the state drawn asks for it, the user's interests."""
     dt = elapsed(dynamics, lanes.seed[lane], np.uint64(lanes.user[lane]), lanes.step[lane])
@@ -226,10 +210,22 @@ def _browse(dynamics, tables, boxes, tiers, unseen, lanes, lane, rows, r, scratc
 def _respond(dynamics, tables, lanes, lane, rows, r, action, propensity):
     """The user's answer to a recommendation: click or not, then the next state. Writes row r."""
     a, b, c, d = block(lanes.seed[lane], S_RESPONSE, np.uint64(lanes.user[lane]), np.uint64(lanes.n_decisions[lane]))
-    clicked = answer_row(
-        dynamics, tables, lanes.omega[lane], unit53(a, b), rows, r, lanes.user[lane], lanes.step[lane],
-        lanes.time[lane], action, propensity,
-    )  # fmt: skip
+    uniform = unit53(a, b)
+    clicked = False
+    if uniform < dynamics.never_clicks or dynamics.keep_truth:
+        probability = click_probability(
+            tables.click_factors,
+            tables.click_offsets,
+            lanes.omega[lane],
+            dynamics.n_factors,
+            np.int64(action),
+            dynamics.logistic_clicks,
+        )
+        clicked = uniform < probability
+        if dynamics.keep_truth:
+            rows.click_probability[r] = probability
+    reward = 1.0 if clicked else 0.0
+    write_answer(rows, r, lanes.user[lane], lanes.step[lane], lanes.time[lane], action, propensity, reward)
     lanes.n_decisions[lane] += 1
     state = after_answer(dynamics, unit53(c, d))
     move(dynamics, lanes, lane, state)
