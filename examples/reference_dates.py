@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from recsim_mnar import Record, UserError, make_world
-from recsim_mnar.agents.constant_lists import ConstantList
+from recsim_mnar.agents.baselines import ConstantList
 from recsim_mnar.datasets.interactions import read_interactions
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policies import registry

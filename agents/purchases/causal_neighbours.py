@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.agents.neighbours.similarity import compressed, most_similar
-from recsim_mnar.agents.purchases.factor_learner import ExposureLearner
+from recsim_mnar.agents.purchases.learners import ExposureLearner
 from recsim_mnar.agents.purchases.observed import NR_P, R_NP, R_P
 from recsim_mnar.agents.state.acting import KnownUsersPolicy
 from recsim_mnar.errors import UserError

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from recsim_mnar.agents.constant_lists import ConstantList, MostRecommended, times_recommended
+from recsim_mnar.agents.baselines import ConstantList, MostRecommended, times_recommended
 from recsim_mnar.log import Log
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policies import Learner, registry

@@ -13,13 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.agents.purchases.bpr import BPR, RMF
 from recsim_mnar.agents.purchases.causal_neighbours import CIBN, CUBN
-from recsim_mnar.agents.purchases.dlce import DLCE
+from recsim_mnar.agents.purchases.learners import BPR, DLCE, RMF, ULBPR, ULRMF, CausE, CausEProd, RecResp
 from recsim_mnar.agents.purchases.observed import Observed
-from recsim_mnar.agents.purchases.response import CausE, CausEProd, RecResp
 from recsim_mnar.agents.purchases.training import DivergedWarning, Trainer, train
-from recsim_mnar.agents.purchases.uplift import ULBPR, ULRMF
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import top_items
 from recsim_mnar.log.exposures import Exposures

@@ -16,10 +16,9 @@ import numpy as np
 from fits import interactions
 from table import Row, machine, peer
 
-from recsim_mnar.agents.purchases.bpr import BPR
+from recsim_mnar.agents.purchases.learners import BPR, ULBPR
 from recsim_mnar.agents.purchases.observed import Observed
 from recsim_mnar.agents.purchases.training import Loss, Trainer
-from recsim_mnar.agents.purchases.uplift import ULBPR
 
 RATE, PENALTY, FACTORS = 0.01, 0.01, 64
 

@@ -28,7 +28,7 @@ MOVED = {
         "purchases": ("causal_neighbours", "factor_policy"),
     }.items()
     for old in modules
-} | {f"{_AGENTS}.lists": f"{_AGENTS}.constant_lists"}
+} | {f"{_AGENTS}.lists": f"{_AGENTS}.baselines"}
 """Modules of agents by the names that files written by version 0.1.0 know them by."""
 
 

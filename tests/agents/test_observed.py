@@ -6,11 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 
-from recsim_mnar.agents.purchases.bpr import BPR, RMF
-from recsim_mnar.agents.purchases.dlce import DLCE
+from recsim_mnar.agents.purchases.learners import BPR, DLCE, RMF, ULBPR, ULRMF, RecResp
 from recsim_mnar.agents.purchases.observed import NP, NR_NP, NR_P, R_NP, R_P, Observed, P, Plan, Stratum
-from recsim_mnar.agents.purchases.response import RecResp
-from recsim_mnar.agents.purchases.uplift import ULBPR, ULRMF
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.exposures import Exposures
 from twins.purchases_log import small_exposures

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.agents.purchases.bpr import RMF
+from recsim_mnar.agents.purchases.learners import RMF, ULBPR, ULRMF, RecResp
 from recsim_mnar.agents.purchases.observed import NR_NP, NR_P, R_NP, R_P
 from recsim_mnar.agents.purchases.pointwise import PointwiseLearner, ScoreTablePolicy, one_hot
-from recsim_mnar.agents.purchases.response import RecResp
-from recsim_mnar.agents.purchases.uplift import ULBPR, ULRMF
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policies.storage import Stored

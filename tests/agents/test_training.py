@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 
 from recsim_mnar.agents.purchases import _training_kernel as kernel
-from recsim_mnar.agents.purchases.bpr import BPR, RMF
-from recsim_mnar.agents.purchases.dlce import DLCE
 from recsim_mnar.agents.purchases.factor_policy import EXTRAS, FactorModel, FactorModelConfig
+from recsim_mnar.agents.purchases.learners import BPR, DLCE, RMF, ULBPR, ULRMF, CausE, CausEProd, RecResp
 from recsim_mnar.agents.purchases.observed import Observed
-from recsim_mnar.agents.purchases.response import CausE, CausEProd, RecResp
 from recsim_mnar.agents.purchases.training import DISTANCES, DivergedWarning, Trainer, train
-from recsim_mnar.agents.purchases.uplift import ULBPR, ULRMF
 from recsim_mnar.errors import UserError
 from twins import training as twin
 from twins.purchases_log import small_exposures

@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.agents.purchases.bpr import BPR, RMF
 from recsim_mnar.agents.purchases.causal_neighbours import CIBN, CUBN
-from recsim_mnar.agents.purchases.dlce import DLCE
 from recsim_mnar.agents.purchases.factor_policy import FactorModel, FactorModelConfig, FactorPolicy, folded
-from recsim_mnar.agents.purchases.response import CausE, CausEProd, RecResp
-from recsim_mnar.agents.purchases.uplift import ULBPR, ULRMF
+from recsim_mnar.agents.purchases.learners import BPR, DLCE, RMF, ULBPR, ULRMF, CausE, CausEProd, RecResp
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recsim_mnar.agents.purchases.dlce import DLCE
+from recsim_mnar.agents.purchases.learners import DLCE
 from recsim_mnar.agents.purchases.observed import ANY, NP, R_NP, P
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import causal_precision, evaluate_lists, top_items

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.agents.purchases.bpr import RMF
+from recsim_mnar.agents.purchases.learners import RMF
 from recsim_mnar.agents.purchases.pointwise import ULOMLP, PointwiseLearner, one_hot
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log

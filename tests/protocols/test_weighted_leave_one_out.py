@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.agents.constant_lists import ConstantList
+from recsim_mnar.agents.baselines import ConstantList
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.profiles import Profiles
@@ -339,7 +339,7 @@ def test_weights_stabilise_constant_lists_in_the_papers_preset():
     world = make_world("campaigns", "viadeo")
     found = platform_log(run_campaigns(world, 0))
     before, now = Profiles.of(found, 300, 180), Profiles.of(found, 500, 180)
-    from recsim_mnar.agents.constant_lists import MostRecommended, times_recommended
+    from recsim_mnar.agents.baselines import MostRecommended, times_recommended
 
     g1 = np.isfinite(MostRecommended().fit(found, n_items=180).item_scores)
     held = np.where(times_recommended(found, 180) > 0, -1, before.n_holders())

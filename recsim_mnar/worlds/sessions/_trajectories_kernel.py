@@ -7,8 +7,8 @@ that may be clicked or that end a bandit session, rows are written without a que
 
 What follows what, the clock, clicks and rows are those of ``_sessions_kernel``; the loop is not. There the state is in
 arrays and every draw is made at its event, because anything may happen in between; here it is in registers, and draws
-come in vectors. Measured in pairs on one core: whole lives in one loop over the steps of ``_sessions_kernel`` take 52 ns
-per event where this kernel takes 55 (10 items), 79 where 79 (200), but 153 where 145 (2,000 of even popularity),
+come in vectors. Measured in pairs on one core: whole lives in one loop over the steps of ``_sessions_kernel`` take 52
+ns per event where this kernel takes 55 (10 items), 79 where 79 (200), but 153 where 145 (2,000 of even popularity),
 110 where 86 (2,000, uneven), 144 where 127 (200, 20 factors), 126 where 107 (truth kept) and 66 where 48 (no repeats).
 A test holds both to the same bytes.
 """
