@@ -278,41 +278,38 @@ class MostRecommended(Learner):
 
     name = "most-recommended"
     needs = frozenset({"outcomes"})
+    nothing = "the log holds no recommendation (bandit row) to learn from"
 
     def __init__(self, places: int = 5) -> None:
         self.places = whole_number(places, f"{self.name}: places", least=1)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; equally often recommended ones by index."""
-        shown = times_recommended(log, n_items)
-        if shown.sum() == 0:
-            raise UserError(f"{self.name}: the log holds no recommendation (bandit row) to learn from")
-        best = np.argsort(-shown, kind="stable")[: self.places]
-        return list_policy(n_items, self.name, best[shown[best] > 0])
+        """See :meth:`recsim_mnar.policies.Learner.fit`; equally frequent items by index."""
+        counts = self._counts(log, n_items)
+        best = np.argsort(-counts, kind="stable")[: self.places]
+        best = best[counts[best] > 0]
+        if len(best) == 0:
+            raise UserError(f"{self.name}: {self.nothing}")
+        return list_policy(n_items, self.name, best)
+
+    def _counts(self, log: Log, n_items: int) -> NDArray[np.int64]:
+        return times_recommended(log, n_items)
 
 
-class NeverRecommended(Learner):
-    """The most frequent items among those that no bandit row recommends: the paper's g2.
+class NeverRecommended(MostRecommended):
+    """The most frequent items, in organic rows, among those that no bandit row recommends: the paper's g2.
 
     Args:
         places: how many.
     """
 
     name = "never-recommended"
-    needs = frozenset({"outcomes"})
+    nothing = "every item that users hold is recommended in the log"
 
-    def __init__(self, places: int = 5) -> None:
-        self.places = whole_number(places, f"{self.name}: places", least=1)
-
-    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; frequency is of organic rows, equal ones by index."""
+    def _counts(self, log: Log, n_items: int) -> NDArray[np.int64]:
         held = np.bincount(views_of(log, n_items)[1], minlength=n_items)
         held[times_recommended(log, n_items) > 0] = 0
-        best = np.argsort(-held, kind="stable")[: self.places]
-        best = best[held[best] > 0]
-        if len(best) == 0:
-            raise UserError(f"{self.name}: every item that users hold is recommended in the log")
-        return list_policy(n_items, self.name, best)
+        return held
 
 
 def times_recommended(log: Log, n_items: int) -> NDArray[np.int64]:

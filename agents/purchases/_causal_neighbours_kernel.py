@@ -5,7 +5,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.kernels.jit import kernel
+from recsim_mnar.kernels.jit import inlined, kernel
+
+
+@inlined
+def _empty(work):
+    """Zeros in all of the scratch."""
+    for sums in work:
+        for i in range(sums.size):
+            sums[i] = 0.0
 
 
 @kernel
@@ -20,10 +28,7 @@ def by_users(rows, neighbours, cells, periods, shrinkage, work, out):
     shown, sold, sold_alone = work
     for j in range(rows.size):
         u = rows[j]
-        for i in range(shown.size):
-            shown[i] = 0.0
-            sold[i] = 0.0
-            sold_alone[i] = 0.0
+        _empty(work)
         total = 0.0
         for t in range(starts[u], starts[u + 1]):
             v = others[t]
@@ -48,10 +53,7 @@ def by_items(rows, neighbours, cells, periods, shrinkage, work, out):
     shown, sold, sold_alone = work
     for j in range(rows.size):
         u = rows[j]
-        for i in range(shown.size):
-            shown[i] = 0.0
-            sold[i] = 0.0
-            sold_alone[i] = 0.0
+        _empty(work)
         for c in range(first[u], first[u + 1]):
             i = items[c]
             shown[i] = counts[c, 0]

@@ -168,13 +168,7 @@ class FactorPolicy(KnownUsersPolicy):
     """
 
     def __init__(
-        self,
-        n_items: int,
-        name: str,
-        *,
-        users: NDArray[Any],
-        items: NDArray[Any],
-        parameters: dict[str, Any],
+        self, n_items: int, name: str, *, users: NDArray[Any], items: NDArray[Any], parameters: dict[str, Any]
     ) -> None:
         shape = parameters["model"]
         self.model = FactorModel(

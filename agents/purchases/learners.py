@@ -28,20 +28,6 @@ if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
 
 
-def exposures_of(log: Log, n_items: int, name: str) -> Exposures:
-    """The exposures in a log of purchases.
-
-    Raises:
-        UserError: the log recommends nothing.
-    """
-    if not log.is_bandit.any():
-        raise UserError(
-            f"{name} learns from what was recommended and what was not, but the log has no recommendation flags "
-            "(bandit rows)"
-        )
-    return Exposures.from_log(log, n_items=n_items)
-
-
 class ExposureLearner(Learner):
     """Learns from exposures: what was recommended to each user, what was not, and what was bought."""
 
@@ -68,7 +54,12 @@ class ExposureLearner(Learner):
         Raises:
             UserError: the log has no recommendation flags.
         """
-        return self.fit_exposures(exposures_of(log, n_items, self.name), seed=seed)
+        if not log.is_bandit.any():
+            raise UserError(
+                f"{self.name} learns from what was recommended and what was not, but the log has no recommendation "
+                "flags (bandit rows)"
+            )
+        return self.fit_exposures(Exposures.from_log(log, n_items=n_items), seed=seed)
 
     @abc.abstractmethod
     def fit_exposures(self, exposures: Exposures, *, seed: int = 0) -> Policy:

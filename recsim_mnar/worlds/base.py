@@ -7,7 +7,7 @@ import copy
 import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,7 @@ from recsim_mnar.rng import policy_uniforms
 from recsim_mnar.worlds.checked_lanes import CheckedLanes
 from recsim_mnar.worlds.lanes import Lanes, Occasions, Transition, cumulative_of
 from recsim_mnar.worlds.params import Params
-
-if TYPE_CHECKING:
-    from recsim_mnar.worlds.slates import Outcomes, PurchasesLanes
+from recsim_mnar.worlds.slates import Outcomes, PurchasesLanes, addresses, checked_slates, flags_of
 
 __all__ = ["DecisionWorld", "ExposureWorld", "LaneWorld", "Lanes", "PlatformWorld", "Transition", "World"]
 
@@ -211,7 +209,6 @@ class ExposureWorld(LaneWorld):
     def potential_outcomes(self, seed: int, users: Any, period: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Truth: Y^C and Y^T of every item for users of a seed in one period, (n, n_items) flags each."""
         from recsim_mnar.worlds import _slates_kernel
-        from recsim_mnar.worlds.slates import addresses
 
         users = np.asarray(users, np.int64)
         truth = self._checked_outcomes(seed, users)
@@ -224,8 +221,6 @@ class ExposureWorld(LaneWorld):
 
     def slate_uplift(self, seed: int, users: Any, slates: Any) -> NDArray[np.float64]:
         """Truth: expected purchases that these slates cause, (n,): the sum of E[tau] over their distinct items."""
-        from recsim_mnar.worlds.slates import checked_slates, flags_of
-
         slates = checked_slates(slates, len(np.atleast_1d(users)), self.n_items)
         shown = flags_of(slates, self.n_items)
         return np.where(shown, self.outcomes_of(seed, users).uplift, 0.0).sum(axis=1)
@@ -242,8 +237,6 @@ class ExposureWorld(LaneWorld):
 
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> PurchasesLanes:
         """See :meth:`LaneWorld.open_lanes`."""
-        from recsim_mnar.worlds.slates import PurchasesLanes
-
         truth_column = self.truth_column if keep_truth else None
         return PurchasesLanes(self.params, self._checked_outcomes, n_lanes, truth_column=truth_column)
 

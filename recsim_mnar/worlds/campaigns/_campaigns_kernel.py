@@ -63,33 +63,7 @@ def _find(cumulative, target):
 
 
 @kernel
-def grow(
-    seed,
-    stream_time,
-    stream_choice,
-    until,
-    first_user,
-    n_additions,
-    users,
-    items,
-    times,
-    causes,
-    arrival,
-    appetite,
-    fading,
-    n_starting,
-    clock,
-    events,
-    proposals,
-    cluster,
-    cumulative,
-    promoted,
-    promotion_start,
-    promotion_end,
-    birth,
-    last,
-    before,
-):
+def grow(streams, until, first_user, n_additions, additions, people, law, tables, promotion, birth):
     """Users add items alone until a day; returns (number of additions, first user not finished).
 
     It stops early where the arrays of additions are full; called again with longer ones it goes on where it stopped.
@@ -98,11 +72,19 @@ def grow(
     appetite / fading * exp(-(day - arrival) / fading): the s-th unit of the exponential clock falls on the day
     arrival - fading log(1 - s / appetite).
 
-    users, items (m,) int32, times (m,) float64, causes (m,) int16 (-1: alone), before (m,) int64: the additions.
-    arrival, appetite (U,) float64; clock (U, 2) float64: day of the next addition, units of the clock used;
-    events, proposals (U,) int64: draws used; cluster (U,) int32; cumulative, promoted (K, I): cumulative choice weights
-    of each cluster on plain days and on days of promotion; birth (I,) float64; last (U,) int64.
+    streams: seed, and the streams of times and of choices.
+    additions: users, items (m,) int32, times (m,) float64, causes (m,) int16 (-1: alone), before (m,) int64.
+    people: last (U,) int64; arrival, appetite (U,) float64; clock (U, 2) float64: day of the next addition, units of
+    the clock used; events, proposals (U,) int64: draws used; cluster (U,) int32.
+    law: fading, n_starting. tables: cumulative, promoted (K, I), cumulative choice weights of each cluster on plain
+    days and on days of promotion; promotion: its first day, and the day on which it is over. birth (I,) float64.
     """
+    seed, stream_time, stream_choice = streams
+    users, items, times, causes, before = additions
+    last, arrival, appetite, clock, events, proposals, cluster = people
+    fading, n_starting = law
+    cumulative, promoted = tables
+    promotion_start, promotion_end = promotion
     room = users.size
     n_items = birth.size
     for u in range(first_user, arrival.size):
@@ -241,39 +223,22 @@ def _acceptance(logit, same_bonus, strength, user_cluster, item_cluster, appeal)
 
 
 @kernel
-def respond(
-    seed,
-    stream,
-    campaign,
-    day,
-    n_additions,
-    users,
-    lists,
-    logit,
-    same_bonus,
-    strength,
-    cluster,
-    item_cluster,
-    appeal,
-    log_stay,
-    delayed,
-    last,
-    before,
-    items,
-    adders,
-    times,
-    causes,
-    accepted,
-    added,
-):
+def respond(seed, stream, campaign, day, n_additions, users, lists, law, answers, people, items_of, additions, out):
     """Users answer their lists; what is accepted is theirs from ``day`` on and added after the delay.
 
     The answer to an item is drawn at the address (seed, RESPONSE, user, campaign, item), so two recommenders that show
     a user the same item in the same campaign get the same answer. Delay: floor(log(1 - v) / log_stay) days, geometric.
 
-    lists (n, k) int32; accepted (n, k) int8; added (n, k) float64, NaN where not accepted; items, adders (m,) int32,
-    times (m,), causes (m,) int16, before (m,) with room for n k more. Returns the number of additions.
+    lists (n, k) int32; law, people, items_of: logit, same_bonus, strength; last, cluster of users; cluster, appeal of
+    items; answers: log_stay, and whether there is a delay; additions as in :func:`grow`, with room for n k more; out:
+    accepted (n, k) int8, added (n, k) float64, NaN where not accepted. Returns the number of additions.
     """
+    logit, same_bonus, strength = law
+    log_stay, delayed = answers
+    last, cluster = people
+    item_cluster, appeal = items_of
+    adders, items, times, causes, before = additions
+    accepted, added = out
     n_items = appeal.size
     for j in range(users.size):
         u = users[j]

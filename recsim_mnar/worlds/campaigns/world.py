@@ -105,19 +105,21 @@ class Platform:
         if not day >= self.day:
             raise UserError(f"day {day:g} is past: the platform is at day {self.day:g}")
         p, world = self.world.params, self.world
-        promotion = (p.promotion_start, p.promotion_end) if p.n_promoted else (np.inf, np.inf)
+        days = (p.promotion_start, p.promotion_end) if p.n_promoted else (np.inf, np.inf)
+        promotion, law = (float(days[0]), float(days[1])), (p.fading, p.starting_items)
+        streams = np.uint64(self.seed), np.uint64(Stream.ORGANIC), np.uint64(Stream.VIEW)
+        people = (
+            self._last, self.arrival, self._appetite, self._clock, self._events, self._proposals, self.cluster
+        )  # fmt: skip
         first = 0
         while first < p.n_users:
-            a = self._additions
             with np.errstate(over="ignore"):
                 self._n, first = _campaigns_kernel.grow(
-                    np.uint64(self.seed), np.uint64(Stream.ORGANIC), np.uint64(Stream.VIEW), float(day), first, self._n,
-                    a["users"], a["items"], a["times"], a["causes"], self.arrival, self._appetite, p.fading,
-                    p.starting_items, self._clock, self._events, self._proposals, self.cluster, *self._tables,
-                    float(promotion[0]), float(promotion[1]), world.birth, self._last, a["before"],
+                    streams, float(day), first, self._n, tuple(self._additions.values()), people, law, self._tables,
+                    promotion, world.birth,
                 )  # fmt: skip
             if first < p.n_users:
-                self._room(2 * len(a["users"]))
+                self._room(2 * len(self._additions["users"]))
         self.day = float(day)
 
     def present(self) -> Ints:
@@ -215,14 +217,14 @@ class Platform:
         )
         if self._n + shown.size > len(self._additions["users"]):
             self._room(2 * len(self._additions["users"]) + shown.size)
-        a, p, number = self._additions, self.world.params, len(self.campaigns)
+        world, p, number = self.world, self.world.params, len(self.campaigns)
         accepted, added = np.empty(shown.shape, np.int8), np.empty(shown.shape)
         with np.errstate(over="ignore"):
             self._n = _campaigns_kernel.respond(
                 np.uint64(self.seed), np.uint64(Stream.RESPONSE), number, self.day, self._n, users, shown,
-                self.world.logit_acceptance(number), self.world.same_bonus, p.acceptance_strength, self.cluster,
-                self.world.item_cluster, self.world.appeal, _log_stay(p.delay), p.delay < 1.0, self._last, a["before"],
-                a["items"], a["users"], a["times"], a["causes"], accepted, added,
+                (world.logit_acceptance(number), world.same_bonus, p.acceptance_strength),
+                (_log_stay(p.delay), p.delay < 1.0), (self._last, self.cluster), (world.item_cluster, world.appeal),
+                tuple(self._additions.values()), (accepted, added),
             )  # fmt: skip
         self.campaigns.append(Campaign(number, self.day, users, shown, probabilities, accepted, added))
         return self.campaigns[-1]
@@ -269,8 +271,19 @@ class Platform:
         """
         a = {name: values[: self._n] for name, values in self._additions.items()}
         alone = np.flatnonzero((a["causes"] < 0) & (a["times"] <= self.day))
-        parts = [self._organic_rows({name: values[alone] for name, values in a.items()})]
-        parts += [self._bandit_rows(campaign) for campaign in self.campaigns]
+        users, days = a["users"][alone], a["times"][alone]
+        parts = [_rows(users, days, schema.ORGANIC, item=a["items"][alone], added=days)]
+        for shown in self.campaigns:
+            row, place = np.nonzero(shown.lists >= 0)
+            added = shown.added[row, place]
+            came = added <= self.day
+            parts.append(
+                _rows(
+                    shown.users[row], shown.day, schema.BANDIT, action=shown.lists[row, place],
+                    propensity=shown.propensities[row, place], reward=came, campaign=shown.number, place=place,
+                    added=np.where(came, added, np.nan),
+                )
+            )  # fmt: skip
         rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         order = np.lexsort((rows["place"], rows["event"], rows["time"], rows["user"]))
         rows = {name: values[order] for name, values in rows.items()}
@@ -281,39 +294,6 @@ class Platform:
         """(n_items,) users who hold each item today."""
         came = self._additions["times"][: self._n] <= self.day
         return np.bincount(self._additions["items"][: self._n][came], minlength=self.world.n_items)
-
-    def _organic_rows(self, a: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        n = len(a["users"])
-        return {
-            "user": a["users"].astype(np.int64),
-            "time": a["times"],
-            "event": np.full(n, schema.ORGANIC, np.int8),
-            "item": a["items"],
-            "action": np.full(n, -1, np.int32),
-            "propensity": np.full(n, np.nan),
-            "reward": np.full(n, np.nan),
-            "campaign": np.full(n, -1, np.int16),
-            "place": np.full(n, -1, np.int16),
-            "added": a["times"],
-        }
-
-    def _bandit_rows(self, campaign: Campaign) -> dict[str, NDArray[Any]]:
-        row, place = np.nonzero(campaign.lists >= 0)
-        added = campaign.added[row, place]
-        came = added <= self.day
-        n = len(row)
-        return {
-            "user": campaign.users[row],
-            "time": np.full(n, campaign.day),
-            "event": np.full(n, schema.BANDIT, np.int8),
-            "item": np.full(n, -1, np.int32),
-            "action": campaign.lists[row, place],
-            "propensity": campaign.propensities[row, place],
-            "reward": came.astype(np.float64),
-            "campaign": np.full(n, campaign.number, np.int16),
-            "place": place.astype(np.int16),
-            "added": np.where(came, added, np.nan),
-        }
 
     # ------------------------------------------------------------------------------------------------------ the truth
 
@@ -345,6 +325,22 @@ class Platform:
             lists >= 0, np.take_along_axis(probabilities, np.maximum(lists, 0).astype(np.int64), axis=1), 0.0
         )
         return float(shown.mean())
+
+
+_TYPES = {
+    "user": np.int64, "time": np.float64, "event": np.int8, "item": np.int32, "action": np.int32,
+    "propensity": np.float64, "reward": np.float64, "campaign": np.int16, "place": np.int16, "added": np.float64,
+}  # fmt: skip
+
+
+def _rows(user: Ints, time: Any, event: int, **given: Any) -> dict[str, NDArray[Any]]:
+    """Columns of the log but for the step; what is not given is -1, or NaN where it is no whole number."""
+    values = {"user": user, "time": time, "event": event, **given}
+    columns = {}
+    for name, kind in _TYPES.items():
+        null = np.nan if kind is np.float64 else -1
+        columns[name] = np.full(len(user), values.get(name, null), kind)
+    return columns
 
 
 def _log_stay(delay: float) -> float:

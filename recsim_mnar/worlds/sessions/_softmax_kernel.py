@@ -10,10 +10,7 @@ import numpy as np
 from recsim_mnar.kernels._rng_kernel import exp32
 from recsim_mnar.kernels.jit import inlined, inner, spliced
 
-Tables = namedtuple(
-    "Tables",
-    "factors offsets rows order starts centre half widest top click_factors click_offsets",
-)
+Tables = namedtuple("Tables", "factors offsets rows order starts centre half widest top click_factors click_offsets")
 """The catalogue as the kernels read it, its items in sampling order; group g of places is starts[g]:starts[g + 1].
 
 factors (L, Q) float32 with L the number of factors padded with zero rows to a multiple of five and Q the number of
@@ -24,8 +21,7 @@ click_offsets (P,) float64 in item order.
 """
 
 Lanes = namedtuple(
-    "Lanes",
-    "seed user phase step n_organic n_decisions n_drifts time omega stale known shift weights sums",
+    "Lanes", "seed user phase step n_organic n_decisions n_drifts time omega stale known shift weights sums"
 )
 """One entry a lane. omega (n, L) float64; stale (n, L): omega when ``weights`` (n, entries) float32, exp(logit -
 shift), and ``sums`` (n, sums) float32 were made, where ``known`` is set. Without a stale sampler nothing is

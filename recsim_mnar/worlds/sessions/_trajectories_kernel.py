@@ -159,10 +159,9 @@ def _drift(omega, scale, deviates, number, n_factors):
 
 
 @spliced
-def _live(
-    dynamics, tables, boxes, tiers, unseen, lanes, user, distribution, cumulative, rows, first_row, scratch, ahead
-):
+def _live(dynamics, tables, boxes, tiers, unseen, lanes, user, policy, rows, first_row, scratch, ahead):
     """One user's life in lane 0 from row ``first_row`` on; returns the row after its last, or -1 where rows ran out."""
+    distribution, cumulative = policy
     capacity = rows.user.size
     n_items = tables.click_offsets.size
     n_factors = dynamics.n_factors
@@ -256,47 +255,19 @@ def _live(
 
 @kernel
 def trajectories(
-    dynamics,
-    tables,
-    boxes,
-    tiers,
-    unseen,
-    lanes,
-    seed,
-    first_user,
-    n_users,
-    distribution,
-    cumulative,
-    rows,
-    progress,
-    scratch,
-    ahead,
+    dynamics, tables, boxes, tiers, unseen, lanes, seed, first_user, n_users, policy, rows, progress, scratch, ahead
 ):
     """Whole lives of consecutive users in lane 0 under a policy that ignores them.
 
-    The policy takes the first action whose cumulative probability passes u, or floor(u P) where ``cumulative`` is empty
-    (the uniform policy). ``progress`` is (users finished, rows used), int64; call again with more room until all users
-    are finished.
+    policy: probabilities and their cumulative sums. It takes the first action whose sum passes u, or floor(u P) where
+    they are empty (the uniform policy). ``progress`` is (users finished, rows used), int64; call again with more room
+    until all users are finished.
     """
     lanes.seed[0] = seed
     while progress[0] < n_users:
         user = first_user + progress[0]
         lanes.user[0] = user
-        end = _live(
-            dynamics,
-            tables,
-            boxes,
-            tiers,
-            unseen,
-            lanes,
-            user,
-            distribution,
-            cumulative,
-            rows,
-            progress[1],
-            scratch,
-            ahead,
-        )
+        end = _live(dynamics, tables, boxes, tiers, unseen, lanes, user, policy, rows, progress[1], scratch, ahead)
         if end < 0:
             return
         progress[0] += 1

@@ -218,7 +218,7 @@ class SessionsLanes(Lanes):
             goal = min(n_users, progress[0] + _USERS_A_CALL)
             _trajectories_kernel.trajectories(
                 self.dynamics, self.tables, self.boxes, self.tiers, self.unseen, self._arrays, np.uint64(seed),
-                first_user, goal, probability, cumulative, rows, progress, self.scratch, ahead,
+                first_user, goal, (probability, cumulative), rows, progress, self.scratch, ahead,
             )  # fmt: skip
             if progress[0] < goal:
                 # What is left, at the rate seen so far, with some room.
