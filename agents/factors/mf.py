@@ -28,24 +28,8 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 SPREADS = (
-    0.00125,
-    0.0018,
-    0.0025,
-    0.003,
-    0.0035,
-    0.004,
-    0.005,
-    0.006,
-    0.007,
-    0.0085,
-    0.01,
-    0.014,
-    0.02,
-    0.03,
-    0.06,
-    0.2,
-    1.0,
-)
+    0.00125, 0.0018, 0.0025, 0.003, 0.0035, 0.004, 0.005, 0.006, 0.007, 0.0085, 0.01, 0.014, 0.02, 0.03, 0.06, 0.2, 1.0,
+)  # fmt: skip
 OFFSET_SPREADS = (0.01, 0.03, 0.06, 0.12, 0.3, 1.0)
 MAP_SPREADS = (0.0, 0.1)
 """Tried in cross-validation, in units of the reward's standard deviation (the map's: of a user's factors)."""

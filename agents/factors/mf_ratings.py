@@ -15,10 +15,16 @@ from recsim_mnar.agents.state.acting import GreedyPolicy, checked_items
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.ratings import check_propensities
 from recsim_mnar.kernels.checks import flag, whole_number
-from recsim_mnar.kernels.lbfgs import NotConverged
 from recsim_mnar.log import schema
-from recsim_mnar.log.ratings import Ratings, split_folds
-from recsim_mnar.models.factorization import FactorizationConfig, Factors, factorise, fold_in
+from recsim_mnar.models.factorization import (
+    FactorizationConfig,
+    Factors,
+    NotConverged,
+    Ratings,
+    factorise,
+    fold_in,
+    split_folds,
+)
 from recsim_mnar.policies.base import Ints, Learner, Policy
 
 if TYPE_CHECKING:
@@ -29,6 +35,8 @@ Floats = NDArray[np.float64]
 
 SCORES = ("loss", "dcg")
 _CHUNK_CELLS = 4_000_000
+_CROSS_VALIDATED: dict[str, Any] = {"max_iterations": 3000, "value_tolerance": 1e-5}
+"""How far a fit is taken that is to be compared with others."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +66,6 @@ def cross_validate(
     score: str = "loss",
     n_folds: int = 4,
     seed: int = 0,
-    max_iterations: int = 3000,
-    value_tolerance: float = 1e-5,
 ) -> CrossValidation:
     """The IPS score of each form on held-out ratings (section 6.1).
 
@@ -78,8 +84,6 @@ def cross_validate(
         score: ``loss`` or ``dcg``.
         n_folds: k.
         seed: of folds and starts.
-        max_iterations: of a fit.
-        value_tolerance: of a fit.
 
     Raises:
         UserError: a propensity outside (0, 1], a fold without ratings, no form, an unknown score.
@@ -97,10 +101,7 @@ def cross_validate(
         train, test = ratings.select(inside), ratings.select(~inside)
         weights = 1.0 / (p[inside] * ((n_folds - 1) / n_folds))
         for j, form in enumerate(forms):
-            fit = factorise(
-                train, weights, form, seed=seed, max_iterations=max_iterations,
-                value_tolerance=value_tolerance, warn=False,
-            )  # fmt: skip
+            fit = factorise(train, weights, form, seed=seed, warn=False, **_CROSS_VALIDATED)
             failed += not fit.converged
             if score == "loss":
                 scores[j, f] = held_out_loss(fit.factors, form, test, p[~inside] / n_folds)
@@ -109,7 +110,7 @@ def cross_validate(
     mean = scores.mean(axis=1)
     if failed:
         warnings.warn(
-            f"{failed} of {len(forms) * n_folds} cross-validation fits stopped at {max_iterations} iterations",
+            f"{failed} of {len(forms) * n_folds} cross-validation fits stopped at {_CROSS_VALIDATED['max_iterations']} iterations",
             NotConverged,
             stacklevel=2,
         )

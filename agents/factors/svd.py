@@ -276,7 +276,7 @@ class SVDPolicy(GreedyPolicy):
         from recsim_mnar.agents.neighbours import _neighbours_kernel
 
         super()._view(slots, items)
-        _neighbours_kernel.add_rows(self._states, slots, items, *self._rows)
+        _neighbours_kernel.add_rows(self._states, slots, items, *self._rows, None, None)
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         from recsim_mnar.agents.factors import _factors_kernel

@@ -166,29 +166,20 @@ def top_items(starts, items, counts, row_starts, columns, values, sums, out_item
 
 
 @kernel
-def add_rows(states, slots, items, starts, columns, values):
-    """states[slots[j]] += row items[j] of a CSR matrix, one j after another."""
-    for j in range(slots.size):
-        state = states[slots[j]]
-        item = items[j]
-        for t in range(np.uint64(starts[item]), np.uint64(starts[item + 1])):
-            state[np.uint64(columns[t])] += values[t]
+def add_rows(states, slots, items, starts, columns, values, ties, tied):
+    """states[slots[j]] += row items[j] of a CSR matrix, one j after another.
 
-
-@kernel
-def add_rows_and_rank(sums, slots, items, starts, columns, values, ties, tied):
-    """As :func:`add_rows`; a slot's best items are found when its views, which lie together, are in.
-
-    Then its sums are still in a near cache. ties, tied: as in ``_acting_kernel.best``.
+    With ties and tied, as in ``_acting_kernel.best`` (or None), a slot's best items are found when its views, which come
+    one after another, are in: then its sums are still in a near cache.
     """
     for j in range(slots.size):
         slot = slots[j]
-        row = sums[slot]
+        state = states[slot]
         item = items[j]
         for t in range(np.uint64(starts[item]), np.uint64(starts[item + 1])):
-            row[np.uint64(columns[t])] += values[t]
-        if j + 1 == slots.size or slots[j + 1] != slot:
-            best_of(row, slot, ties, tied)
+            state[np.uint64(columns[t])] += values[t]
+        if ties is not None and (j + 1 == slots.size or slots[j + 1] != slot):
+            best_of(state, slot, ties, tied)
 
 
 @inlined

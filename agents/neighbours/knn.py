@@ -120,7 +120,7 @@ class ItemKNNPolicy(GreedyPolicy):
 
         super()._view(slots, items)
         self._used[slots] = True
-        _neighbours_kernel.add_rows_and_rank(self._sums, slots, items, *self._rows, self._ties, self._tied)
+        _neighbours_kernel.add_rows(self._sums, slots, items, *self._rows, self._ties, self._tied)
 
     def top(self, views: Any, n: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """The best items for many users at once, without a state for any of them.

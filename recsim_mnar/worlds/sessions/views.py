@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,13 +109,13 @@ class ViewTables:
     half: NDArray[np.float32]
     widest: float
     top: float
-    n_hot: int
-    n_warm: int
-    n_boxes: int
-    cold: NDArray[np.float32]
-    cold_offsets: NDArray[np.float32]
-    cold_starts: NDArray[np.int64]
-    cold_weights: NDArray[np.float32]
+    n_hot: int = 0
+    n_warm: int = 0
+    n_boxes: int = 0
+    cold: NDArray[np.float32] = field(default_factory=lambda: np.zeros((10, 0), np.float32))
+    cold_offsets: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
+    cold_starts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    cold_weights: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
 
     def __deepcopy__(self, memo: Any) -> ViewTables:
         return self  # nobody writes in them, and a copy would lie anywhere in the cache's lines
@@ -143,18 +143,7 @@ def _box_tables(catalogue: Catalogue, n_groups: int) -> ViewTables:
         starts = np.cumsum([0] + [len(group) for group in groups])
     common = _common(catalogue, order, catalogue.item_offsets[order], starts)
     centre, half = _centres(*_extremes(common["rows"], starts))
-    return ViewTables(
-        **common,
-        centre=centre,
-        half=half,
-        n_hot=0,
-        n_warm=0,
-        n_boxes=0,
-        cold=np.zeros((10, 0), np.float32),
-        cold_offsets=np.zeros(0, np.float32),
-        cold_starts=np.zeros(0, np.int64),
-        cold_weights=np.zeros(0, np.float32),
-    )
+    return ViewTables(**common, centre=centre, half=half)
 
 
 def _tier_tables(catalogue: Catalogue, sampler: ViewSampler) -> ViewTables:
