@@ -109,11 +109,9 @@ def cross_validate(
                 scores[j, f] = held_out_dcg(fit.factors, train, test, p[~inside], n_folds)
     mean = scores.mean(axis=1)
     if failed:
-        warnings.warn(
-            f"{failed} of {len(forms) * n_folds} cross-validation fits stopped at {_CROSS_VALIDATED['max_iterations']} iterations",
-            NotConverged,
-            stacklevel=2,
-        )
+        most = _CROSS_VALIDATED["max_iterations"]
+        line = f"{failed} of {len(forms) * n_folds} cross-validation fits stopped at {most} iterations"
+        warnings.warn(line, NotConverged, stacklevel=2)
     best = forms[int(mean.argmin() if score == "loss" else mean.argmax())]
     return CrossValidation(best, tuple(forms), mean, scores, failed)
 

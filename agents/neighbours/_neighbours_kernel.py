@@ -169,8 +169,8 @@ def top_items(starts, items, counts, row_starts, columns, values, sums, out_item
 def add_rows(states, slots, items, starts, columns, values, ties, tied):
     """states[slots[j]] += row items[j] of a CSR matrix, one j after another.
 
-    With ties and tied, as in ``_acting_kernel.best`` (or None), a slot's best items are found when its views, which come
-    one after another, are in: then its sums are still in a near cache.
+    With ties and tied, as in ``_acting_kernel.best`` (or None), a slot's best items are found when its views, which
+    come one after another, are in: then its sums are still in a near cache.
     """
     for j in range(slots.size):
         slot = slots[j]
