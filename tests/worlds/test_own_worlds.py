@@ -333,30 +333,6 @@ def test_rewards_and_lengths_follow_the_parameters():
     assert error.std() == pytest.approx(2, rel=5 / np.sqrt(2 * len(error)))
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: FeatureWorld(np.ones((2, 2)), None), "give both"),
-        (lambda: FeatureWorld(np.ones((2, 2)), np.ones((2, 3))), "give weights"),
-        (lambda: FeatureWorld(np.ones(2), np.ones((2, 3))), "must be a matrix with a row"),
-        (lambda: FeatureWorld([["a"]], np.ones((2, 3))), "matrix of numbers"),
-        (lambda: FeatureWorld([[np.nan]], [[1.0]]), "row 0, column 0"),
-        (lambda: FeatureWorld([[2.0]], [[1.0]], reward="linear"), "means in"),
-        (lambda: FeatureWorld([[2.0]], [[1.0]], reward=np.ones((2, 2))), "must have shape"),
-        (lambda: FeatureWorld([[2.0]], [[1.0]], reward="means"), "there are none"),
-        (lambda: FeatureWorld([[2.0]], [[1.0]], reward="cubic"), "reward must be one of"),
-        (lambda: FeatureWorld([[2.0]], [[1.0]], weights=np.ones((2, 2))), "weights must have shape"),
-        (lambda: FeatureWorld([[2.0]], [[1.0]], length=1.5), "whole number"),
-        (lambda: make_world("features", None, {"file": "nowhere.npz"}), "does not exist"),
-        (lambda: make_world("features", None, {"noise": -1}), "noise"),
-    ],
-)
-def test_bad_features_are_named(make, words):
-    with pytest.raises(UserError, match=words) as caught:
-        make()
-    assert "\n" not in str(caught.value)
-
-
 def test_features_of_a_file(tmp_path):
     x, z, w = np.ones((6, 2)) * 0.1, np.ones((4, 3)), np.ones((2, 3))
     path = tmp_path / "team.npz"

@@ -1,11 +1,9 @@
 import numpy as np
 import pytest
 
-from recsim_mnar.errors import UserError
-from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policies import registry
-from recsim_mnar.policies.slates import DeployedPolicy, SlatePolicy, draw
+from recsim_mnar.policies.slates import DeployedPolicy, draw
 from recsim_mnar.simulation import simulate, slates
 from recsim_mnar.simulation.pools import pool
 from recsim_mnar.simulation.slates import exposures_of
@@ -126,44 +124,6 @@ def test_given_probabilities_are_used_row_by_row():
     odd = np.arange(41) % 2 == 1
     assert np.array_equal(recommended[odd], purchased[odd])
     assert np.allclose(world.slate_uplift(0, [0, 1], [[0, 1, 2], [0, 0, 4]]), [2.4, 2.0])
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"slate_size": 10}, "slate_size = 10 is larger than the number of items, n_items = 9"),
-        ({"deployment": "best"}, "deployment must be one of uniform, popularity, personalised"),
-        ({"smallest_propensity": 0.0}, "0 < smallest <= largest < 1"),
-        ({"largest_propensity": 1.0}, "a probability of both"),
-        ({"slate_size": 9}, "cannot be reached with propensities"),
-        ({"n_periods": 0}, "n_periods must be at least 1"),
-        ({"n_items": 2**30, "n_periods": 9, "smallest_propensity": 1e-10}, r"below 2\*\*32"),
-        ({"exponent": -1}, "exponent must not be negative"),
-    ],
-)
-def test_a_parameter_that_breaks_a_rule_is_named(wrong, message):
-    with pytest.raises(UserError, match=message):
-        world_of(**wrong)
-
-
-def test_wrong_matrices_and_policies_are_refused():
-    even = np.full((2, 9), 0.5)
-    with pytest.raises(UserError, match="give both control and treated"):
-        PurchasesWorld(PurchasesParams(**SMALL), control=even)
-    with pytest.raises(UserError, match=r"has 1\.5"):
-        PurchasesWorld.from_matrices(even + 1, even)
-    with pytest.raises(UserError, match="control has shape"):
-        PurchasesWorld.from_matrices(even, even[:1])
-    with pytest.raises(UserError, match="probability of both"):
-        PurchasesWorld.from_matrices(even, even, even * 2, slate_size=3)
-    world = world_of()
-    random = registry.learner("random").fit(Log({}), n_items=9, seed=0)
-    with pytest.raises(UserError, match="softening would change nothing"):
-        simulate(world, registry.learner("popularity+epsilon=0.1").fit(simulate(world, random, 5), n_items=9), 5)
-    with pytest.raises(UserError, match="need the world's parameter slates = 'fixed'"):
-        SlatePolicy(random, world.params).slates(0, np.arange(2), 0)
-    with pytest.raises(UserError, match="would take"):
-        slates.propensity_table(world, DeployedPolicy(world), Log({}), 10**8, 0)
 
 
 def test_presets_hold_up():

@@ -201,41 +201,6 @@ def test_policies_run_inside_the_world_as_outside():
     assert rng.policy_uniforms(9, [3], 2)[0] * 30 // 1 == expected.select(expected["user"] == 3).bandit()["action"][2]
 
 
-@pytest.mark.parametrize(
-    ("call", "text"),
-    [
-        (lambda: RatingsParams(alpha=0.0), "alpha must lie"),
-        (lambda: RatingsParams(density=2.0), "density must lie"),
-        (lambda: RatingsParams(observation="x"), "observation must be one of"),
-        (lambda: RatingsParams(n_decisions=0), "n_decisions must be"),
-        (lambda: RatingsParams(n_items=0), "n_items must be"),
-        (lambda: RatingsParams(sigma_noise=-1), "sigma_noise must not"),
-        (lambda: RatingsParams(marginals="0.5,0.5"), "five shares"),
-        (lambda: RatingsParams(marginals="a,b,c,d,e"), "five shares"),
-        (lambda: RatingsParams(marginals="0.5,0.5,0.5,0.5,-1"), "five shares"),
-        (lambda: RatingsWorld(RatingsParams(density=0.3)), "cannot be reached at alpha = 0.25.*lower density to 0.146"),
-        (lambda: make_world("ratings", "qiuck"), "did you mean 'quick'"),
-        (lambda: make_world("ratings", None, ["ratings_file=/nowhere/r.csv"]), "/nowhere/r.csv does not exist"),
-        (lambda: make_world("ratings", None, ["ratings_file=/nowhere/r.npz"]), "/nowhere/r.npz does not exist"),
-        (lambda: RatingsWorld.from_matrix(np.ones(3)), r"must be \(U, I\)"),
-        (lambda: RatingsWorld.from_matrix(np.full((2, 3), 7.0)), "a rating 7 .user 0, item 0., outside the scale"),
-        (lambda: RatingsWorld.from_matrix(np.full((2, 3), np.nan)), "a rating nan"),
-        (lambda: RatingsWorld.from_matrix(np.ones((2, 3)), np.ones((2, 2))), "propensities have shape"),
-        (lambda: RatingsWorld.from_matrix(np.ones((2, 3)), np.zeros((2, 3))), "user 0, item 0 is 0: it must lie in"),
-        (lambda: RatingsWorld(RatingsParams(n_items=4), matrix=np.ones((2, 3))), "parameters say .users, 4."),
-        (lambda: RatingsWorld(propensities=np.ones((2, 3))), "give both"),
-        (lambda: alpha_propensities(np.ones((2, 2)) * 5, 0.5, 2.0), "must lie in"),
-        (lambda: alpha_propensities(np.array([[1.0] * 9 + [5.0]]), 0.1, 0.5), "cannot be reached"),
-        (lambda: popularity_propensities(np.ones(3), 0.0), "density must lie in"),
-        (lambda: rerank(np.zeros((2, 2)), [0.5, 0.1]), "sum to 1"),
-    ],
-)
-def test_bad_input_gets_one_line(call, text):
-    with pytest.raises(UserError, match=text) as caught:
-        call()
-    assert "\n" not in str(caught.value)
-
-
 def test_files_that_are_no_ratings(tmp_path):
     for name, content, text in (
         ("empty.csv", "user,item,rating\n", "no ratings"),
