@@ -15,16 +15,10 @@ from recsim_mnar.agents.state.acting import GreedyPolicy, checked_items
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.ratings import check_propensities
 from recsim_mnar.kernels.checks import flag, whole_number
+from recsim_mnar.kernels.lbfgs import NotConverged
 from recsim_mnar.log import schema
-from recsim_mnar.models.factorization import (
-    FactorizationConfig,
-    Factors,
-    NotConverged,
-    Ratings,
-    factorise,
-    fold_in,
-    split_folds,
-)
+from recsim_mnar.log.ratings import Ratings, split_folds
+from recsim_mnar.models.factorization import FactorizationConfig, Factors, factorise, fold_in
 from recsim_mnar.policies.base import Ints, Learner, Policy
 
 if TYPE_CHECKING:
