@@ -168,14 +168,8 @@ def test_verdicts_name_reason_and_mend():
     n = 20_000
     propensity = rng.uniform(0.1, 0.9, n)
     reward = (rng.random(n) < 0.1) * 1.0
-    users = {"cluster": np.arange(n)}
-    good = estimate_value(reward, propensity, propensity, propensity_min=0.1, **users)
-    assert good.verdict == "trust"
-    assert good.trusted
     alone = estimate_value(reward, propensity, propensity, propensity_min=0.1)
     assert alone.verdict.startswith("caution: no users are known, so rows are taken as independent")
-    unstated = estimate_value(reward, propensity, propensity, **users)
-    assert unstated.verdict.startswith("caution: support is not stated")
     short = estimate_value(reward, propensity, propensity * 0.5)
     assert "the mean weight is 0.5" in short.verdict
     assert short.verdict.level == "do_not_use"

@@ -43,39 +43,37 @@ def test_the_winner_of_equal_policies_is_held_at_the_level_of_the_best_only():
     assert together >= 0.95 * 150 - 3.0 * np.sqrt(0.95 * 0.05 * 150)
 
 
-@pytest.mark.parametrize(("targets", "status", "named"), [("a", 0, []), ("a,b,c,d", 3, ["b"])])
-def test_a_gate_judges_several_targets_at_the_level_of_the_best(targets, status, named, tmp_path, capsys):
-    """Each of the four is narrow enough to be trusted at .95; the best of them, at 1 - .05 / 4, is not."""
+@pytest.fixture
+def four(tmp_path):
+    """Rows of four policies: each is narrow enough to be trusted at .95; the best of them, at 1 - .05 / 4, is not."""
     rng = np.random.default_rng(1)
     frame = pd.DataFrame({"user": np.arange(400), "reward": (np.arange(400) % 16 == 0) * 1.0, "propensity": 0.5})
     for name in "abcd":
         frame[name] = rng.uniform(0.3, 0.7, 400)
     frame.to_csv(tmp_path / "log.csv", index=False)
-    log, stated = str(tmp_path / "log.csv"), ["--propensity-min", "0.5", "--weight-max", "1.4"]
+    frame.iloc[:250].to_csv(tmp_path / "few.csv", index=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("targets", "status", "named"), [("a", 0, []), ("a,b,c,d", 3, ["b"])])
+def test_a_gate_judges_several_targets_at_the_level_of_the_best(targets, status, named, four, capsys):
+    stated = ["--propensity-min", "0.5", "--weight-max", "1.4"]
     with pytest.raises(SystemExit) as ended:
-        cli.main(["estimate", log, "--target", targets, *stated, "--require", "trust"])
+        cli.main(["estimate", str(four / "log.csv"), "--target", targets, *stated, "--require", "trust"])
     assert ended.value.code == status
     below = [line for line in capsys.readouterr().err.splitlines() if line.startswith("--require trust: ")]
     assert [line.split(": ")[1].split(",")[0] for line in below] == named
     assert all("% of the log's mean reward to either side" in line for line in below)
 
 
-def test_a_caution_that_only_the_level_of_the_best_makes_says_so(tmp_path):
-    """Rows are trusted at .95, the best of four is not at 1 - .05 / 4: the sentence says why the two differ."""
-    rng = np.random.default_rng(1)
-    frame = pd.DataFrame({"user": np.arange(400), "reward": (np.arange(400) % 16 == 0) * 1.0, "propensity": 0.5})
-    for name in "abcd":
-        frame[name] = rng.uniform(0.3, 0.7, 400)
-    frame.to_csv(tmp_path / "log.csv", index=False)
+def test_a_caution_that_only_the_level_of_the_best_makes_says_so(four):
     why = "(the best of 4 is judged at 98.75 %; at 95 %, as in its row, the verdict is trust)"
     stated = {"propensity_min": 0.5, "weight_max": 1.4}
     for targets, said in (("abcd", True), ("a", False)):
-        answer = estimate_log(tmp_path / "log.csv", Question(targets=list(targets), stated=stated))
+        answer = estimate_log(four / "log.csv", Question(targets=list(targets), stated=stated))
         assert {record["verdict_level"] for record in answer.records if record["leads"]} == {"trust"}
         assert (why in sentence_of(answer.records).text) is said
     # Where the row itself is cautious there is nothing to explain.
-    few = frame.iloc[:250]
-    few.to_csv(tmp_path / "few.csv", index=False)
-    text = sentence_of(estimate_log(tmp_path / "few.csv", Question(targets=list("abcd"), stated=stated)).records).text
+    text = sentence_of(estimate_log(four / "few.csv", Question(targets=list("abcd"), stated=stated)).records).text
     assert ", but: " in text
     assert "as in its row" not in text

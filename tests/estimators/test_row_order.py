@@ -109,20 +109,12 @@ def test_logs_without_effects_keep_their_trust(rate):
     assert found <= stats.binom.isf(1e-4, 200, 2.0 * (1.0 - STRICT))
 
 
-def test_a_tired_user_is_found():
-    found = [
-        {f.code for f in order_findings(*log([5, seed], users=800, repeat=0.3), half_width=0.02)} for seed in range(20)
-    ]
-    assert sum("carry_over" in codes for codes in found) >= stats.binom.isf(1 - 1e-4, 20, 0.9)
-    assert not any("staying" in codes for codes in found)
-
-
-def test_who_leaves_is_found():
-    found = [
-        {f.code for f in order_findings(*log([6, seed], users=800, stay=(0.75, 0.97)), half_width=0.02)}
-        for seed in range(20)
-    ]
-    assert sum("staying" in codes for codes in found) >= stats.binom.isf(1 - 1e-4, 20, 0.9)
+@pytest.mark.parametrize(("code", "kind"), [("carry_over", {"repeat": 0.3}), ("staying", {"stay": (0.75, 0.97)})])
+def test_a_tired_user_and_who_leaves_are_found(code, kind):
+    logs = [log([5 if code == "carry_over" else 6, seed], users=800, **kind) for seed in range(20)]
+    found = [{f.code for f in order_findings(*columns, half_width=0.02)} for columns in logs]
+    assert sum(code in codes for codes in found) >= stats.binom.isf(1 - 1e-4, 20, 0.9)
+    assert code == "staying" or not any("staying" in codes for codes in found)
 
 
 def test_an_effect_within_the_interval_takes_no_trust():
@@ -166,15 +158,24 @@ def test_a_pair_of_heavy_weights_that_was_not_seen_has_its_room():
     assert high - change >= 3.0 * 19.0 / 1200
 
 
+def pairs(user, within):
+    """Two decisions of a user, at most ``within`` apart."""
+    every = itertools.combinations(range(len(user)), 2)
+    return [(i, j) for i, j in every if user[i] == user[j] and j - i <= within]
+
+
+USER, REWARD = np.array([0, 0, 0, 0, 0, 3, 3]), np.array([1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0])
+PROPENSITY = np.array([0.5, 0.2, 0.4, 0.4, 0.5, 0.2, 0.8])
+
+
 @pytest.mark.parametrize(("uniform", "within"), [(True, 3), (False, 3), (False, 1)])
 def test_tiring_is_the_ratio_of_ratios(uniform, within):
     rows = [(0, 1, 1.0), (0, 1, 0.0), (0, 2, 1.0), (0, 1, 1.0), (0, 1, 0.0), (1, 3, 1.0), (1, 3, 1.0), (1, 1, 1.0)]
     user, action, reward = (np.array(column) for column in zip(*rows, strict=True))
     sums = np.zeros(4)
-    for i, j in itertools.combinations(range(len(rows)), 2):
-        if user[i] == user[j] and j - i <= within:
-            k = 0 if action[i] == action[j] else 2
-            sums[k : k + 2] += reward[j], 1.0 if uniform else reward[i]
+    for i, j in pairs(user, within):
+        k = 0 if action[i] == action[j] else 2
+        sums[k : k + 2] += reward[j], 1.0 if uniform else reward[i]
     propensity = np.full(8, 0.5) if uniform else np.linspace(0.1, 0.8, 8)
     effect, low, high = tiring(user, action, reward, propensity, within, 0.95)
     assert effect == pytest.approx(np.log(sums[0] / sums[1]) - np.log(sums[2] / sums[3]))
@@ -183,28 +184,22 @@ def test_tiring_is_the_ratio_of_ratios(uniform, within):
 
 @pytest.mark.parametrize("within", [1, 2, 60])
 def test_the_past_is_a_sum_over_the_decisions_before(within):
-    user, action = np.array([0, 0, 0, 0, 0, 3, 3]), np.array([1, 0, 1, 1, 0, 0, 0])
-    reward, weight = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0]), np.array([1.0, 0.0, 2.5, 0.5, 1.0, 0.5, 1.25])
-    propensity, choices, showings = np.array([0.5, 0.2, 0.4, 0.4, 0.5, 0.2, 0.8]), np.zeros(7), np.zeros(7)
-    for i, j in itertools.combinations(range(7), 2):
-        if user[i] == user[j] and j - i <= within:
-            choices[j] += weight[i] - 1.0
-            showings[j] += (action[i] == action[j]) / propensity[i] - 1.0
-    assert earlier_choices(user, weight, within) == pytest.approx(choices)
-    assert earlier_showings(user, action, propensity, within) == pytest.approx(showings)
-    effect, low, high = moved_by(user, reward, weight, showings, 0.95)
-    assert effect == pytest.approx(np.mean(weight * (reward - weight @ reward / weight.sum()) * showings))
+    action, weight = np.array([1, 0, 1, 1, 0, 0, 0]), np.array([1.0, 0.0, 2.5, 0.5, 1.0, 0.5, 1.25])
+    choices, showings = np.zeros(7), np.zeros(7)
+    for i, j in pairs(USER, within):
+        choices[j] += weight[i] - 1.0
+        showings[j] += (action[i] == action[j]) / PROPENSITY[i] - 1.0
+    assert earlier_choices(USER, weight, within) == pytest.approx(choices)
+    assert earlier_showings(USER, action, PROPENSITY, within) == pytest.approx(showings)
+    effect, low, high = moved_by(USER, REWARD, weight, showings, 0.95)
+    assert effect == pytest.approx(np.mean(weight * (REWARD - weight @ REWARD / weight.sum()) * showings))
     assert low < effect < high
 
 
 @pytest.mark.parametrize("within", [1, 3])
 def test_what_lasts_is_a_sum_over_the_decisions_that_follow(within):
-    user, reward = np.array([0, 0, 0, 0, 0, 3, 3]), np.array([1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0])
-    target, propensity = np.array([0.5, 0.0, 1.0, 0.2, 0.5, 0.1, 1.0]), np.array([0.5, 0.2, 0.4, 0.4, 0.5, 0.2, 0.8])
-    total = 0.0
-    for i, j in itertools.combinations(range(7), 2):
-        if user[i] == user[j] and j - i <= within:
-            total += (target[i] / propensity[i] - 1.0) * (reward[j] - reward.mean())
-    effect, low, high = lasting(user, reward, target / propensity, within, 0.95)
+    weight = np.array([0.5, 0.0, 1.0, 0.2, 0.5, 0.1, 1.0]) / PROPENSITY
+    total = sum((weight[i] - 1.0) * (REWARD[j] - REWARD.mean()) for i, j in pairs(USER, within))
+    effect, low, high = lasting(USER, REWARD, weight, within, 0.95)
     assert effect == pytest.approx(total / 7)
     assert low < effect < high
