@@ -67,7 +67,7 @@ def summary(found: Validation, began: float) -> Result:
     shown = found.facts["logging_policy"]
     return {
         "p": {c.name: c.p for c in found.checks},
-        "alarms": [c.name for c in found.checks if c.told_apart],
+        "alarms": [c.name for c in found.checks if c.differs],
         "off": [c.name for c in found.checks if c.grade == "off"],
         "untested": [c.name for c in found.checks if c.p is None],
         "shown": shown["how"] if shown["known"] else "cannot say", "misses": shown.get("misses", {}),

@@ -146,7 +146,7 @@ def compare(
     judged = [r for one in chosen if trial.learners for r in _judged_by(one, trial)]
     records = [*judged, *experiment.truth(trial), *experiment.online(trial)]
     records = [_as_reference(r) if r.agent in references else r for r in records]
-    return _told(experiment, chosen, records, trial, tie)
+    return _judged_comparison(experiment, chosen, records, trial, tie)
 
 
 def check_agents(experiment: Experiment, world: World, learners: Mapping[str, Learner]) -> None:
@@ -240,7 +240,7 @@ def _as_reference(record: Record) -> Record:
     return replace(record, details={**record.details, "reference": True})
 
 
-def _told(
+def _judged_comparison(
     experiment: Experiment, chosen: list[Protocol], records: list[Record], trial: Trial, tie: float
 ) -> Comparison:
     """Hold the rankings against the truth and say what comes of it."""

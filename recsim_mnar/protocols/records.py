@@ -132,7 +132,7 @@ class Judgement:
         cost: how much worse the pick is in truth, at least 0; the mean over the pick and those tied with it.
         cost_share: ``cost / |best_truth|``; None where that is 0.
         resolution: half the width of the interval of the true difference of pick and best; a cost up to it cannot be
-            told from none.
+            distinguished from none.
         pick_by_upper_bound: the agent with the largest upper end of its interval from sample size (what clipping may
             hide left out); of a loss, with the smallest lower end. Empty where they are all level.
         tau_by_upper_bound: the rank correlation of these ends with the truth.
@@ -218,8 +218,8 @@ class Ranking:
 def judge(records: Sequence[Record], rankings: Iterable[Ranking], *, tie: float = 0.0) -> list[Judgement]:
     """Hold rankings against the truth.
 
-    A pick is the best where no agent is truly better. It cannot be told from the best where their true difference is
-    within its own interval (paired, where the truth's records say so; else of two independent values), or at most
+    A pick is the best where no agent is truly better. It is indistinguishable from the best where their true difference
+    is within its own interval (paired, where the truth's records say so; else of two independent values), or at most
     ``tie`` of the best value. Agents whose records say ``reference`` are left out.
 
     Args:

@@ -22,6 +22,7 @@ from recsim_mnar.estimators.off_policy.row_order import (
     repeating,
 )
 from recsim_mnar.fitting.advice import Question, advise_on
+from recsim_mnar.fitting.advice.advising import histories
 from recsim_mnar.fitting.advice.coverage import Logger, agents_of, logger_of, shown_of
 from recsim_mnar.fitting.advice.deciding import (
     WARNED,
@@ -33,7 +34,6 @@ from recsim_mnar.fitting.advice.deciding import (
     permuted_clicks,
     turned,
 )
-from recsim_mnar.fitting.advice.foreseeing import histories
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.plan.experiment import users_an_arm

@@ -89,8 +89,8 @@ class Compared:
             return 1.0, 1.0, 1.0
         found = support_of(self.moments[agent], self.stated, level)
         if self.shown.logger.known == REPLAYED:
-            told = found.known or 0.0
-            return 1.0 - told, 1.0 - found.entering, min(1.0 - 2.0 * told + found.entering, 1.0)
+            hidden = found.known or 0.0
+            return 1.0 - hidden, 1.0 - found.entering, min(1.0 - 2.0 * hidden + found.entering, 1.0)
         low, high = (min(max(limit, 0.0), 1.0) for limit in mean_weight_limits(self.moments[agent], self.stated, level))
         return min(found.mean, 1.0), min(low, 1.0 - found.hidden), high
 

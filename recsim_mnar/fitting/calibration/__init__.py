@@ -1,6 +1,6 @@
 """A world fitted to a log: ``calibrate_world`` makes it, ``FittedWorld`` is it."""
 
 from recsim_mnar.fitting.calibration.calibrating import calibrate_world
-from recsim_mnar.fitting.calibration.fitted import FittedWorld
+from recsim_mnar.fitting.calibration.members import FittedWorld
 
 __all__ = ["FittedWorld", "calibrate_world"]

@@ -41,7 +41,7 @@ _AT, _WEIGHT = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)]), np.array([1.0, 4.0,
 
 
 @dataclass(frozen=True)
-class Shown:
+class Recommended:
     """Recommendations, an item's to a user together, by item; users' interests, items' gamma and mu, their errors."""
 
     user: Ints
@@ -79,7 +79,7 @@ class ClickModel(NamedTuple):
     facts: dict[str, Any]
 
 
-def fit_clicks(shown: Shown, n_draws: int, seed: int, links: tuple[str, ...]) -> ClickModel:
+def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ...]) -> ClickModel:
     """Fit with each link that can be; draw links by their evidence, and coefficients from their posterior."""
     rate, error = shown.rate()
     refused = {link: why for link in links if (why := outside(link, rate, error))}
@@ -155,7 +155,7 @@ class _Cell:
 class Posterior:
     """Of the coefficients ``theta`` (P, K + 1) of all items; ``step``: what is left to the mode, in standard errors."""
 
-    def __init__(self, shown: Shown, link: str) -> None:
+    def __init__(self, shown: Recommended, link: str) -> None:
         self.shown, self.link, self.prior = shown, link, PRIORS[link]
         n_items, self.k = shown.factors.shape
         self.lines = np.zeros((n_items, self.k + 1, 3))

@@ -2,21 +2,190 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from recsim_mnar import rng
+from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.calibration.clicks import PRIORS, ClickModel, Draw
-from recsim_mnar.fitting.calibration.transitions import Transitions, rows_of
-from recsim_mnar.fitting.calibration.viewing import Views, expected, match_popularity
-from recsim_mnar.log.columns import Floats
+from recsim_mnar.fitting.calibration.viewing import FittedViews, expected, match_popularity
+from recsim_mnar.log.columns import Floats, Ints
+from recsim_mnar.log.rows import user_starts
+from recsim_mnar.log.table import Log
 from recsim_mnar.progress import counting
 from recsim_mnar.rng import Stream, derive_seed, normals, uniforms
+from recsim_mnar.runs.files import replacing
+from recsim_mnar.runs.receipts import arrays_digest, digest_of
+from recsim_mnar.worlds.params import Params
+from recsim_mnar.worlds.registry import SUFFIX, entry_of, make_world, read_world_file
 from recsim_mnar.worlds.sessions.catalogue import Catalogue, checked_catalogue
 from recsim_mnar.worlds.sessions.invariants import OF_CLICKS, OF_VIEWS, SAYS, functionals, mean_square_time
 from recsim_mnar.worlds.sessions.params import LOGISTIC, SessionsParams
 from recsim_mnar.worlds.sessions.world import SessionsWorld
+
+_JEFFREYS, _WIDEST = 0.5, 0.755
+
+
+class Transitions(NamedTuple):
+    """Views that were followed by a view, by a recommendation, by nothing; recommendations without and with a click."""
+
+    organic: Ints
+    bandit: Ints
+    clicked: Ints
+    n_users: int
+
+    @property
+    def both(self) -> bool:
+        """Whether there are views and recommendations."""
+        return bool(self.organic.sum() and (self.bandit.sum() + self.clicked.sum()))
+
+
+def transitions_of(log: Log) -> Transitions:
+    """Count what follows what; the end of a user's rows counts as leaving."""
+    user, shown = log["user"], log.is_bandit
+    following = np.full(len(user), 2)
+    following[:-1] = np.where(user[1:] == user[:-1], shown[1:].astype(np.int64), 2)
+    clicked = shown & (log["reward"] > 0)
+    views, others, clicks = (np.bincount(following[of], minlength=3) for of in (~shown, shown & ~clicked, clicked))
+    return Transitions(views, others, clicks, len(user_starts(user)))
+
+
+def rows_of(found: Transitions, seed: int, member: int | None = None) -> dict[str, float]:
+    """Parameters that the log identifies, at the posterior mean, or a member's: Dirichlet by gammas, by inversion."""
+    from scipy.special import gammaincinv
+
+    organic, bandit = found.organic + _JEFFREYS, found.bandit + _JEFFREYS
+    if member is not None:
+        seeds = (rng.derive_seed(seed, f"transitions/{k}") for k in (0, 1))
+        u = [np.maximum(rng.uniforms(own, rng.Stream.BOOTSTRAP, member, np.arange(3)), 1e-300) for own in seeds]
+        rows = zip((organic, bandit), u, strict=True)
+        organic, bandit = (np.maximum(gammaincinv(row, own), 1e-12) for row, own in rows)
+    if found.both:
+        names = ("p_organic_to_bandit", "p_leave_organic", "p_bandit_to_organic", "p_leave_bandit")
+        values = (*organic[1:] / organic.sum(), *bandit[[0, 2]] / bandit.sum())
+        return {name: float(value) for name, value in zip(names, values, strict=True)}
+    if found.organic.sum():
+        return {"p_leave_organic": float(organic[2] / (organic[0] + organic[2])), "p_leave_bandit": 0.0}
+    return {}
+
+
+def clock_of(log: Log) -> dict[str, str | float]:
+    """By the moments of times between events: the world's, ``|mean + sd z|``, vary by at most .756 of their mean."""
+    from scipy.optimize import brentq
+    from scipy.stats import foldnorm
+
+    user = log["user"]
+    gap = np.diff(log["time"])[user[1:] == user[:-1]]
+    if len(gap) == 0 or np.allclose(gap, 1.0) or gap.mean() <= 0:
+        return {"clock": "unit", "clock_mean": 0.0, "clock_sd": 1.0}
+    spread = max(float(gap.std() / gap.mean()), 1e-3)
+    ratio = 0.0
+    if spread < _WIDEST:
+        ratio = float(brentq(lambda c: foldnorm.std(c) / foldnorm.mean(c) - spread, 0.0, 1100.0))
+    sd = float(gap.mean() / foldnorm.mean(ratio))
+    return {"clock": "normal", "clock_mean": ratio * sd, "clock_sd": sd}
+
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class FittedWorld:
+    """A world fitted to a log.
+
+    Attributes:
+        world: its name.
+        params: of the best fit.
+        ensemble: parameters of each member.
+        identified: by name what the log says: ``value``, ``low`` and ``high`` (90 %), ``why``, a sentence.
+        not_identified: by name what it does not: ``used``, ``low`` and ``high`` of the ensemble's range, ``why``.
+        facts: statistics of the log.
+        method: sentences on how the fit and the ensemble were made.
+        catalogues: of the best fit and of each member, where the world has its items from them.
+        path: of the file that it was read from or written to; None before.
+    """
+
+    world: str
+    params: Params
+    ensemble: Sequence[Params]
+    identified: dict[str, dict[str, Any]]
+    not_identified: dict[str, dict[str, Any]]
+    facts: dict[str, Any]
+    method: list[str] = field(default_factory=list)
+    catalogues: list[Catalogue] | None = None
+    path: Path | None = None
+
+    def make(self, i: int | None = None) -> Any:
+        """The world: of the best fit, or of the ensemble's member ``i``, from 0; UserError where there is none."""
+        if i is not None and not 0 <= i < len(self.ensemble):
+            raise UserError(f"the ensemble has {len(self.ensemble)} worlds, from 0: there is no number {i}")
+        params: Any = self.params if i is None else self.ensemble[i]
+        kind: Any = entry_of(self.world).world_class()
+        more = {} if self.catalogues is None else {"catalogue": self.catalogues[0 if i is None else i + 1]}
+        return kind(params, **more)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All but arrays, JSON types."""
+        best = self.params.to_dict()
+        return {
+            "format": FORMAT,
+            "world": self.world,
+            "params": best,
+            "identified": self.identified,
+            "not_identified": self.not_identified,
+            "facts": self.facts,
+            "method": self.method,
+            "ensemble": [{k: v for k, v in p.to_dict().items() if v != best[k]} for p in self.ensemble],
+        }
+
+    def digest(self) -> str:
+        """Sha256 of all it holds."""
+        return digest_of({**self.to_dict(), "arrays": arrays_digest(self._arrays())})
+
+    def save(self, path: str | Path) -> FittedWorld:
+        """Write ``WORLD.toml`` and, where there are arrays, ``WORLD.npz``; returns the world of that file."""
+        import tomli_w
+
+        path = Path(path)
+        if path.suffix.lower() != SUFFIX:
+            raise UserError(f"{path}: a world's file ends in {SUFFIX}")
+        content = self.to_dict()
+        for params in (content["params"], *content["ensemble"]):
+            params.pop("catalogue_file", None)
+            params.pop("catalogue_member", None)
+        if self.catalogues is not None:
+            arrays = path.with_suffix(".npz")
+            with replacing(arrays) as temporary, temporary.open("wb") as file:
+                np.savez_compressed(file, **self._arrays())
+            digest = hashlib.sha256(arrays.read_bytes()).hexdigest()
+            content["arrays"] = {"file": arrays.name, "sha256": digest, "parameter": "catalogue_file"}
+            for i, member in enumerate(content["ensemble"]):
+                member["catalogue_member"] = i + 1
+        with replacing(path) as temporary:
+            temporary.write_text(tomli_w.dumps(content), encoding="utf-8")
+        return dataclasses.replace(self, path=path)
+
+    def _arrays(self) -> dict[str, Any]:
+        arrays = ((i, *array) for i, each in enumerate(self.catalogues or []) for array in each.arrays().items())
+        return {f"{name}_{i}" if i else name: values for i, name, values in arrays}
+
+    @classmethod
+    def load(cls, path: str | Path) -> FittedWorld:
+        """Read what :meth:`save` wrote; UserError where there is no such file."""
+        best, found = make_world(str(path)), read_world_file(str(path))
+        content: Mapping[str, Any] = found.content
+        members: list[Any] = [make_world(f"{path}#{i + 1}") for i in range(len(content.get("ensemble", [])))]
+        catalogues = [w.catalogue for w in (best, *members)] if "arrays" in content else None
+        known, unknown, facts = (content.get(name, {}) for name in ("identified", "not_identified", "facts"))
+        params, method = [w.params for w in members], content.get("method", [])
+        return cls(found.world, best.params, params, known, unknown, facts, method, catalogues, Path(path))
+
 
 Member = tuple[SessionsParams, Catalogue]
 
@@ -40,7 +209,7 @@ class Maker:
 
     found: Transitions
     clock: dict[str, Any]
-    views: Views | None
+    views: FittedViews | None
     clicks: ClickModel | None
     n_items: int
     seed: int

@@ -32,7 +32,7 @@ _LOWEST, _HIGHEST = (np.log(0.1), 0.0), (np.log(6.0), 4.0)
 
 
 @dataclass(frozen=True)
-class Lives:
+class LifeLengths:
     """Views of each user (U,), logarithms of items' shares (P,), whether none is met twice, lags of far pairs."""
 
     lengths: Ints
@@ -67,12 +67,12 @@ class Shares:
 
 
 @dataclass(frozen=True)
-class Views:
+class FittedViews:
     """Views of U users, from 0 in their order, and what was made of them; ``sums``, ``pairs``: :func:`resemblance`."""
 
     user: Ints
     item: Ints
-    lives: Lives
+    lives: LifeLengths
     shares: Shares
     model: ViewModel
     scales: Scales
@@ -89,8 +89,8 @@ class Views:
         return np.einsum("u,uj->j", weights, self.sums) / np.maximum(np.einsum("u,uj->j", weights, self.pairs), 1e-9)
 
 
-def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -> Views:
-    """Fit what is viewed: a log of at least one view of P = ``n_items`` items; ``report`` is told of each stage."""
+def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -> FittedViews:
+    """Fit what is viewed: a log of at least one view of P = ``n_items`` items; ``report`` is called at each stage."""
     organic = log.organic()
     user, item = user_numbers(organic["user"]), organic["item"].astype(np.int64)
     lengths = np.bincount(user)
@@ -98,7 +98,7 @@ def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -
     repeats = len(item) - len(np.unique(user * n_items + item))
     no_repeats = repeats == 0 and float((lengths * (lengths - 1.0)).sum() / 2 * (by_item**2).sum()) > 5.0
     shares = shares_of(user, item, n_items)
-    lives = Lives(lengths, shares.settled(), no_repeats, () if no_repeats else far_lags(lengths))
+    lives = LifeLengths(lengths, shares.settled(), no_repeats, () if no_repeats else far_lags(lengths))
     drawn = np.argsort(uniforms(seed, Stream.FIT, np.arange(len(lengths)), 3), kind="stable")
     kept = np.sort(drawn[: min(_MOST_USERS, max(CELLS // n_items, 200))])
     counts, most = counted_views(user, item, kept, n_items), min(FACTORS, n_items - 1)
@@ -112,7 +112,7 @@ def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -
     else:
         observed = sums.sum(axis=0) / np.maximum(pairs.sum(axis=0), 1e-9)
         scales = stage("scales", lambda: fit_scales(model, lives, observed), fields_of(Scales))
-    return Views(user, item, lives, shares, model, scales, sums, pairs)
+    return FittedViews(user, item, lives, shares, model, scales, sums, pairs)
 
 
 def shares_of(user: Ints, item: Ints, n_items: int) -> Shares:
@@ -162,7 +162,7 @@ def resemblance(user: Ints, item: Ints, far: Sequence[int]) -> tuple[Floats, Flo
     return sums, pairs
 
 
-def expected(factors: Floats, offsets: Floats, lives: Lives, drift: float) -> Floats:
+def expected(factors: Floats, offsets: Floats, lives: LifeLengths, drift: float) -> Floats:
     """(2,) ratios of both columns' sums that are expected of :func:`resemblance`; the second is 1 without far lags."""
     near, of = _at_places(factors, offsets, lives, drift, _NEAR), _pairs_of(lives.lengths, _NEAR)
     first = float((_pairs_at(lives.lengths, _NEAR) * near).sum() / of.sum())
@@ -183,7 +183,7 @@ def _pairs_at(lengths: Ints, lags: Sequence[int], weight: Floats | None = None) 
     return np.asarray(np.cumsum(np.sum(alive, axis=0)[::-1])[::-1][1:])
 
 
-def _at_places(factors: Floats, offsets: Floats, lives: Lives, drift: float, lags: Sequence[int]) -> Floats:
+def _at_places(factors: Floats, offsets: Floats, lives: LifeLengths, drift: float, lags: Sequence[int]) -> Floats:
     """(longest life,) chance of the same item by the first view's place: taken at some places, straight between."""
     upto = np.cumsum(_pairs_at(lives.lengths, lags))
     places = np.unique(np.searchsorted(upto, (np.arange(_PLACES) + 0.5) / _PLACES * upto[-1]))
@@ -199,7 +199,7 @@ def _at_places(factors: Floats, offsets: Floats, lives: Lives, drift: float, lag
     return np.interp(np.arange(len(upto)), places, values)
 
 
-def match_popularity(factors: Floats, offsets: Floats, lives: Lives, drift: float, rounds: int = 12) -> Floats:
+def match_popularity(factors: Floats, offsets: Floats, lives: LifeLengths, drift: float, rounds: int = 12) -> Floats:
     """Offsets (P,) with which the items' expected shares of views are those of the log."""
     uniform, normal = points(n_points(len(offsets)), factors.shape[1])
     omega = interests_at(normal, views_before(uniform, float(lives.lengths.mean())), drift)
@@ -229,7 +229,7 @@ def _met(weights: Floats, lengths: Floats) -> Floats:
     return -np.expm1(-weights * time[:, None])
 
 
-def fit_scales(model: ViewModel, lives: Lives, observed: Floats) -> Scales:
+def fit_scales(model: ViewModel, lives: LifeLengths, observed: Floats) -> Scales:
     """Set the scale of the factors and the drift so that :func:`expected` is what is observed, (2,)."""
     from scipy.optimize import least_squares
 

@@ -42,7 +42,7 @@ class Check:
         what: what ``real`` (of the log's held-out users) and ``simulated`` (of the world's) are.
         distance: between real and simulated users; its unit is the check's.
         chance: its median where the same users are divided at random: what no world can be expected to undercut.
-        visible: its .95 quantile there: what would have been told from chance.
+        visible: its .95 quantile there: what would have been distinguished from chance.
         tolerance: an excess over chance up to so much is small; chance and difference add up in squares.
         p: of no difference, by itself; None where it cannot be tested.
         p_adjusted: by Holm, over all checks.
@@ -68,13 +68,13 @@ class Check:
     picture: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def told_apart(self) -> bool:
+    def differs(self) -> bool:
         """Whether its test says that the world is not the log's."""
         return self.p_adjusted is not None and self.p_adjusted <= LEVEL
 
 
-CHECKS: Form[list[Check]] = in_json(lambda some: [vars(c) for c in some], lambda told: [Check(**c) for c in told])
-"""How checks lie in a file."""
+CHECKS: Form[list[Check]] = in_json(lambda some: [vars(c) for c in some], lambda rows: [Check(**row) for row in rows])
+"""How checks are stored in a file."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Validation:
 
     @property
     def valid_for(self) -> list[str]:
-        """Questions whose checks the world passes: not told from the log, or by little."""
+        """Questions whose checks the world passes: indistinguishable from the log, or nearly so."""
         return self._questions(MATCHES, CLOSE)
 
     @property
@@ -143,7 +143,7 @@ def graded(checks: Sequence[Check]) -> list[Check]:
 def _graded(check: Check, adjusted: float) -> Check:
     check = dataclasses.replace(check, p_adjusted=adjusted)
     excess, blindness = (np.sqrt(max(d**2 - check.chance**2, 0.0)) for d in (check.distance, check.visible))
-    if check.told_apart:
+    if check.differs:
         grade = CLOSE if excess <= check.tolerance else OFF
     else:
         grade = CANNOT_SAY if blindness > _WIDE * check.tolerance else MATCHES
@@ -258,7 +258,7 @@ def _metric(c: Columns, groups: Groups, tested: Any, total: Floats) -> tuple[Flo
     used = scale > 1e-12 * max(float(scale.max(initial=0.0)), 1e-300)
     weights = np.divide(1.0, scale**2, out=np.zeros_like(scale), where=used)
     z = d * np.sqrt(weights)
-    # A ridge: values that go together in every division must not be told apart by their rounding.
+    # A ridge: values that go together in every division must not be separated by their rounding.
     return weights, np.linalg.inv(z.T @ z / len(z) + 1e-3 * np.eye(d.shape[1]))
 
 
@@ -285,14 +285,14 @@ def _pictured(c: Columns, a: Floats, b: Floats) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, len(a) - 1, min(len(a), _PICTURED)).astype(np.int64))
 
 
-def telling_apart(columns: Sequence[Columns], groups: Groups) -> list[Check]:
+def classifier_check(columns: Sequence[Columns], groups: Groups) -> list[Check]:
     """The check by a classifier, with its positive control; none where users have no features that differ."""
     named = {name: values for c in columns for name, values in c.features.items() if np.ptp(values) > 0}
     if not named:
         return []
     names, features = [*named], np.stack([*named.values()], axis=1)
     tested, real = features[groups.n_known :], groups.permuted[0] > 0
-    areas = told_apart(tested, groups.permuted, derive_seed(groups.seed, "folds"))
+    areas = cross_validated_auc(tested, groups.permuted, derive_seed(groups.seed, "folds"))
     floor = _known_again(features, groups) if groups.n_known else 0.5
     over = (areas[0] - floor) / np.sqrt(groups.allowance)
     chance = np.abs(areas[1:] - 0.5)
@@ -307,7 +307,7 @@ def telling_apart(columns: Sequence[Columns], groups: Groups) -> list[Check]:
     )]  # fmt: skip
 
 
-def told_apart(features: Floats, labels: Floats, seed: int) -> Floats:
+def cross_validated_auc(features: Floats, labels: Floats, seed: int) -> Floats:
     """(P,) areas under the ROC curve, mean over folds, of least squares on normal scores of features and their squares.
 
     Of features (n, f) and divisions (P, n), whose folds and products are the same, so that chance is known exactly.
@@ -338,7 +338,7 @@ def _known_again(features: Floats, groups: Groups) -> float:
         seed = derive_seed(groups.seed, f"known users again {i}")
         draw = uniforms(seed, Stream.PROTOCOL, np.arange(groups.n_simulated), 0)
         known = features[(draw * groups.n_known).astype(np.int64)]
-        found.append(float(told_apart(np.vstack([held, known]), groups.permuted[:1], seed)[0]))
+        found.append(float(cross_validated_auc(np.vstack([held, known]), groups.permuted[:1], seed)[0]))
     return max(float(np.mean(found)), 0.5)
 
 

@@ -84,8 +84,8 @@ class Weights(Scheme):
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
         fit = fit_item_weights(now, reference.item_probabilities(), self.p or None)
-        told = {"p": len(fit.active), "kl": fit.divergence, "kl_unweighted": fit.divergence_before, **fit.details}
-        return _by_user(now, fit.weights, told)
+        details = {"p": len(fit.active), "kl": fit.divergence, "kl_unweighted": fit.divergence_before, **fit.details}
+        return _by_user(now, fit.weights, details)
 
 
 class AtReference(Scheme):
@@ -209,7 +209,7 @@ class Alone(Scheme):
     stays, unless these too are reduced to what users added alone.
 
     Args:
-        learn: 1: recommenders learn from what users added alone, and are told only that; 0: from everything.
+        learn: 1: recommenders learn from what users added alone, and observe only that; 0: from everything.
     """
 
     name = "alone"

@@ -10,7 +10,7 @@ from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.calibration import calibrate_world
 from recsim_mnar.fitting.calibration import clicks as module
-from recsim_mnar.fitting.calibration.clicks import PRIORS, Posterior, Shown, link_of, outside
+from recsim_mnar.fitting.calibration.clicks import PRIORS, Posterior, Recommended, link_of, outside
 from recsim_mnar.fitting.calibration.members import rate_on_log
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
@@ -77,7 +77,7 @@ def test_a_rate_that_is_missed_is_said():
 def bare(times, clicks):
     """Two items that were shown so often, nothing known of users."""
     none = (np.zeros((2, 0)), np.zeros((2, 0, 0)), np.zeros((2, 0)), np.zeros(2), np.zeros((2, 0, 0)))
-    return Shown(np.array([0, 1]), np.array([0, 1]), np.array(times), np.array(clicks), *none)
+    return Recommended(np.array([0, 1]), np.array([0, 1]), np.array(times), np.array(clicks), *none)
 
 
 def half_normal(s):
@@ -95,7 +95,9 @@ def test_the_spread_of_items_is_known_as_well_as_their_number_says(spread):
     b = -2.0 + spread * rng.normals(5, rng.Stream.CATALOGUE, 0, (n, 1))[:, 0]
     times = np.full(n, 1e7)
     none = (np.zeros((n, 0)), np.zeros((n, 0, 0)), np.zeros((n, 0)), np.zeros(n), np.zeros((n, 0, 0)))
-    fit = Posterior(Shown(np.arange(n), np.arange(n), times, times * link_of(b, "logistic")[0], *none), "logistic")
+    fit = Posterior(
+        Recommended(np.arange(n), np.arange(n), times, times * link_of(b, "logistic")[0], *none), "logistic"
+    )
     logs = np.linspace(np.log(0.3 * spread), np.log(3 * spread), 2001)
     common = prior.levels**2 * np.ones((n, n))
     exact = [multivariate_normal(np.full(n, prior.level), np.exp(2 * x) * np.eye(n) + common).logpdf(b) for x in logs]

@@ -12,8 +12,8 @@ import pytest
 from recsim_mnar import rng
 from recsim_mnar.fitting.calibration.view_model import ViewModel, fit_views, interests_of
 from recsim_mnar.fitting.calibration.viewing import (
-    Lives,
-    Views,
+    FittedViews,
+    LifeLengths,
     expected,
     far_lags,
     match_popularity,
@@ -23,7 +23,7 @@ from recsim_mnar.fitting.calibration.viewing import (
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from recsim_mnar.worlds.sessions.catalogue import checked_catalogue
 
-resemblances = Views.resemblances
+resemblances = FittedViews.resemblances
 
 
 @pytest.mark.verify
@@ -36,7 +36,7 @@ def test_expected_resemblance_is_that_of_simulated_users(drift):
     columns = SessionsWorld(params, catalogue=catalogue).trajectories(1, 0, 4000, None)
     user, item = columns["user"].astype(np.int64), columns["item"].astype(np.int64)
     lengths = np.bincount(user)
-    lives = Lives(lengths, np.zeros(20), False, far_lags(lengths))
+    lives = LifeLengths(lengths, np.zeros(20), False, far_lags(lengths))
     sums, pairs = resemblance(user, item, lives.far)
     for column, value in enumerate(expected(catalogue.item_factors, catalogue.item_offsets, lives, drift)):
         mean = sums[:, column].sum() / pairs[:, column].sum()
@@ -112,7 +112,7 @@ def test_popularity_is_matched(once):
     """Expected shares are those asked for, to a thousandth of their logarithm."""
     n = rng.normals(3, rng.Stream.CATALOGUE, 0, (15, 3))
     logs = 0.5 * n[:, 2] - np.log(np.exp(0.5 * n[:, 2]).sum())
-    lives = Lives(np.full(50, 5), logs, once, ())
+    lives = LifeLengths(np.full(50, 5), logs, once, ())
     offsets = match_popularity(0.7 * n[:, :2], np.zeros(15), lives, 0.01, rounds=60)
     again = match_popularity(0.7 * n[:, :2], offsets, lives, 0.01, rounds=1)
     np.testing.assert_allclose(again, offsets, atol=2e-3)

@@ -9,7 +9,7 @@ from recsim_mnar import make_world
 from recsim_mnar.cli import cli
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.validation import validate_world, validating
-from recsim_mnar.fitting.validation.logging_policy import Shown
+from recsim_mnar.fitting.validation.validating import ShownPolicy
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import Policy
 from recsim_mnar.policies.features import FeaturePolicy
@@ -134,7 +134,7 @@ def test_item_shares_would_have_accused_the_right_world(monkeypatch):
     assert validate_world(made, log, same_items=True, checks=["statistics"]).not_valid_for == []
     shares = np.bincount(log["action"][log.is_bandit], minlength=N_ITEMS) / log.is_bandit.sum()
     blind = FeaturePolicy(N_ITEMS, "last", last=1, distribution=lambda x: np.tile(shares, (len(x), 1)))
-    monkeypatch.setattr(validating, "shown_in", lambda *asked, **more: Shown(blind, True, "", {"how": "shares"}))
+    monkeypatch.setattr(validating, "shown_in", lambda *asked, **more: ShownPolicy(blind, True, "", {"how": "shares"}))
     found = validate_world(made, log, same_items=True, checks=["statistics"])
     assert found.check("clicks by interest").grade == found.check("clicks by place").grade == "off"
 
@@ -154,7 +154,7 @@ def test_what_cannot_be_shown_again_is_not_held_against_the_world():
 def test_views_are_still_told_apart_where_the_policy_is_not_known():
     wrong = world(sigma_omega_initial=0.0, sigma_omega=0.0)
     found = validate_world(wrong, unnamed(OneEach()), same_items=True)
-    assert "repeat rate" in {check.name for check in found.checks if check.told_apart}
+    assert "repeat rate" in {check.name for check in found.checks if check.differs}
 
 
 class Calendar(type(world())):

@@ -16,10 +16,8 @@ from recsim_mnar.fitting.validation.checks import (
     compared,
     graded,
     holm,
-    told_apart,
 )
-from recsim_mnar.fitting.validation.lives import Lives
-from recsim_mnar.fitting.validation.statistics import TABLE, Material
+from recsim_mnar.fitting.validation.statistics import TABLE, Lives, Material
 from recsim_mnar.log.table import from_columns
 
 
@@ -130,7 +128,7 @@ def test_false_alarms_of_the_classifier_are_as_rare_as_said():
     rng = np.random.default_rng(6)
     hits = 0
     for seed in range(120):
-        areas = told_apart(rng.normal(size=(150, 12)), Groups(0, 50, 100, seed, draws=99).permuted, seed)
+        areas = cross_validated_auc(rng.normal(size=(150, 12)), Groups(0, 50, 100, seed, draws=99).permuted, seed)
         hits += np.mean(areas >= areas[0]) <= 0.1
     assert hits <= 12 + 4 * np.sqrt(120 * 0.1 * 0.9)
 
@@ -165,7 +163,7 @@ def test_grades():
     assert "told apart" in found[0].says
     assert "0.4" in found[3].says
     assert found[4] == checks[4]
-    assert [each.told_apart for each in found] == [True, True, False, False, False]
+    assert [each.differs for each in found] == [True, True, False, False, False]
 
 
 def test_auc_is_the_share_of_pairs():
@@ -181,6 +179,6 @@ def test_a_classifier_tells_variances_apart():
     features = rng.normal(size=(800, 4))
     labels = Groups(0, 400, 400, seed=2, draws=199).permuted
     features[:400, 2] *= 2.0
-    areas = told_apart(features, labels, seed=1)
+    areas = cross_validated_auc(features, labels, seed=1)
     assert areas[0] > areas[1:].max() + 0.05
     assert np.abs(areas[1:].mean() - 0.5) < 4 * areas[1:].std() / np.sqrt(199)
