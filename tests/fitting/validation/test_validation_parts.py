@@ -14,6 +14,7 @@ from recsim_mnar.fitting.validation.checks import (
     Groups,
     auc,
     compared,
+    cross_validated_auc,
     graded,
     holm,
 )
