@@ -14,17 +14,20 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
 import numpy as np
+from _study import into_marks, read, write_results
 from generator import SETTINGS, log_of, world_of
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.calibration import calibrate_world
-from recsim_mnar.runs.files import write_json
 from recsim_mnar.worlds.sessions.invariants import functionals
 
 HERE = Path(__file__).parent
@@ -232,20 +235,6 @@ def real(ml100k: Path | None, obp: Path | None, coat: Path | None) -> dict[str, 
     return found
 
 
-def keep(part: str, found: Any) -> None:
-    """Put a part of results.json in its place."""
-    path = HERE / "results.json"
-    whole = json.loads(path.read_text()) if path.exists() else {}
-    write_json(path, {**whole, part: found})
-
-
-def write_table(name: str, text: str) -> None:
-    """Put text between the marks ``<!-- name -->`` and ``<!-- end name -->`` of README.md."""
-    path = HERE / "README.md"
-    before, _, rest = path.read_text().partition(f"<!-- {name} -->")
-    path.write_text(f"{before}<!-- {name} -->\n{text}\n<!-- end {name} -->{rest.partition(f'<!-- end {name} -->')[2]}")
-
-
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -255,15 +244,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two worlds of 150 users, nothing kept")
     for name in ("ml100k", "obp", "coat"):
         parser.add_argument(f"--{name}", type=Path)
-    given = parser.parse_args()
+    given, path = parser.parse_args(), HERE / "results.json"
     if given.part == "sbc":
         sbc(given.worlds, given.minutes, quick=given.quick)
     elif given.part == "real":
-        keep("real", real(given.ml100k, given.obp, given.coat))
+        write_results(path, read(path) | {"real": real(given.ml100k, given.obp, given.coat)}, 17)
     else:
         found = table()
-        keep("sbc", found)
-        write_table("sbc", markdown(found))
+        write_results(path, read(path) | {"sbc": found}, 17)
+        into_marks(HERE / "README.md", "sbc", markdown(found).splitlines())
         print(markdown(found))
 
 

@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
 import families
 import numpy as np
-from scipy.stats import beta
+from _study import exact_limits, once, read, write_results
 
 from recsim_mnar.fitting.calibration import calibrate_world
 from recsim_mnar.fitting.validation import Validation, validate_world
 from recsim_mnar.protocols.records import plain
-from recsim_mnar.runs.files import write_json
 
 HERE = Path(__file__).parent
 DEVELOPMENT = 1_000_000
@@ -75,22 +77,11 @@ def summary(found: Validation, began: float) -> Result:
     }  # fmt: skip
 
 
-def kept(path: Path, make: Callable[[], Validation]) -> Result:
-    """A result that is there, or made and written."""
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        began = time.process_time()
-        write_json(path, plain(summary(make(), began)))
-    found: Result = json.loads(path.read_text())
-    return found
-
-
 def counts(results: list[Result]) -> Result:
     """How often each check told the world from the log, and any of them; with an exact interval."""
     names = list(dict.fromkeys(name for r in results for name in r["p"]))
     n, any_ = len(results), sum(bool(r["alarms"]) for r in results)
-    low = float(beta.ppf(0.025, any_, n - any_ + 1)) if any_ else 0.0
-    high = float(beta.ppf(0.975, any_ + 1, n - any_)) if any_ < n else 1.0
+    low, high = exact_limits(any_, n)
     return {
         "logs": n, "any": any_, "interval": [round(low, 4), round(high, 4)],
         "told_apart": {name: sum(name in r["alarms"] for r in results) for name in names},
@@ -130,12 +121,14 @@ def main() -> None:
                 found[row] = counts([_one(part, row, number, n_users, folder) for number in numbers])
                 shown({row: found[row]})
         if not options.quick and not options.development:
-            _keep(part, found)
+            kept = read(HERE / "results.json")  # other parts may have been made side by side
+            write_results(HERE / "results.json", kept | {part: plain(found)}, 17)
 
 
 def _one(part: str, row: str, number: int, n_users: int, folder: Path) -> Result:
     path = folder / part / f"{row.replace('+', '-').replace('=', '')}-{number}.json"
-    return kept(path, lambda: PARTS[part](row, number, n_users))
+    began = time.process_time()
+    return dict(once(path, lambda: plain(summary(PARTS[part](row, number, n_users), began))))
 
 
 def _ml100k(path: Path | None) -> Result | None:
@@ -155,13 +148,6 @@ def _ml100k(path: Path | None) -> Result | None:
             for c in found.checks}  # fmt: skip
     print(json.dumps(plain(rows), indent=1))
     return {"checks": rows, "cpu_seconds": round(time.process_time() - began, 1)}
-
-
-def _keep(part: str, found: Result) -> None:
-    """Put a part's result among the others, which may have been made side by side."""
-    path = HERE / "results.json"
-    results = json.loads(path.read_text()) if path.is_file() else {}
-    write_json(path, {**results, part: plain(found)})
 
 
 def _options() -> argparse.Namespace:

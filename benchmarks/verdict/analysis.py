@@ -247,7 +247,9 @@ def text(kept: dict[str, Any]) -> str:
         lines += ["## The bars", "", *check_lines(checks(found)), "", *_pool_table(found), ""]
         for mode, quantity in ((mode, quantity) for mode in ("facts", "plain") for quantity in QUANTITIES):
             own = [s for s in honest(found) if (s["mode"], s["quantity"]) == (mode, quantity)]
-            lines += [f"## Honest families: {quantity}, {mode}", "", *_family_table(own), ""]
+            own = [s for s in own if s["trusted"] or mode == "facts"]  # in plain most are never trusted
+            some = "" if mode == "facts" else ", those trusted at all"
+            lines += [f"## Honest families: {quantity}, {mode}{some}", "", *_family_table(own), ""]
         wrong = [s for s in found if not s["honest"]]
         lines += ["## Logs on which something is wrong", "", *_dishonest_table(wrong), ""]
     if "uplift" in kept:
