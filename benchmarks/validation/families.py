@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -284,6 +283,3 @@ def defective(defect: str, number: int, n_users: int) -> tuple[Log, Policy, Shop
         length = own.is_bandit.sum() / log.is_bandit.sum()
         params = replace(params, intercept=params.intercept + step, p_leave=min(params.p_leave * float(length), 0.5))
     return Log(log.columns, {}), policy, Shop(params)
-
-
-Make = Callable[[int, int], tuple[Log, Policy | None, DecisionWorld]]
