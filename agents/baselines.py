@@ -12,7 +12,7 @@ from recsim_mnar.agents.state.acting import GreedyPolicy, SlotPolicy, as_array, 
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.log import schema
-from recsim_mnar.log.views import views_of
+from recsim_mnar.log.views import times_viewed
 from recsim_mnar.policies.base import Floats, Ints, Learner, Policy
 from recsim_mnar.policies.storage import Stored
 
@@ -138,7 +138,7 @@ class Popularity(Learner):
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policies.Learner.fit`."""
-        return FixedPolicy(n_items, self.name, np.bincount(views_of(log, n_items)[1], minlength=n_items))
+        return FixedPolicy(n_items, self.name, times_viewed(log, n_items))
 
     def leave_one_out_ranks(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
         """Exhaustive leave-one-out without refitting: the place of each organic row's item as fitted without that row.
@@ -307,14 +307,17 @@ class NeverRecommended(MostRecommended):
     nothing = "every item that users hold is recommended in the log"
 
     def _counts(self, log: Log, n_items: int) -> NDArray[np.int64]:
-        held = np.bincount(views_of(log, n_items)[1], minlength=n_items)
+        held = times_viewed(log, n_items)
         held[times_recommended(log, n_items) > 0] = 0
         return held
 
 
 def times_recommended(log: Log, n_items: int) -> NDArray[np.int64]:
     """(n_items,) how often the bandit rows recommend each item."""
-    shown = log["action"][log["event"] == schema.BANDIT]
-    if len(shown) and (shown.min() < 0 or shown.max() >= n_items):
-        raise UserError(f"the log recommends item {int(shown.max())}, but n_items = {n_items}")
-    return np.bincount(shown, minlength=n_items)
+    counts = np.zeros(n_items, np.int64)
+    for block in log.blocks():
+        shown = block["action"][block["event"] == schema.BANDIT]
+        if len(shown) and (shown.min() < 0 or shown.max() >= n_items):
+            raise UserError(f"the log recommends item {int(shown.max())}, but n_items = {n_items}")
+        counts += np.bincount(shown, minlength=n_items)
+    return counts

@@ -6,7 +6,7 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies import registry
-from recsim_mnar.policies.needs import HOLDINGS, check_needs, needs_of
+from recsim_mnar.policies.door import HOLDINGS, check_needs, needs_of
 from recsim_mnar.protocols.comparison import compare, experiment_of, worlds_for
 from recsim_mnar.worlds import make_world
 

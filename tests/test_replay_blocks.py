@@ -11,10 +11,10 @@ import pytest
 from recsim_mnar import cli
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log, blocks, writing
-from recsim_mnar.log.blocks import LogBlocks
+from recsim_mnar.log.blocks import FiledLog, LogBlocks
 from recsim_mnar.log.writing import write_part, write_stream
 from recsim_mnar.policies import registry
-from recsim_mnar.replays.probabilities import replay_with_support
+from recsim_mnar.replays.probabilities import replay_with_support, same_law
 from recsim_mnar.replays.replayed_log import ReplayRun
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.pools import pool
@@ -233,3 +233,30 @@ def test_an_item_beyond_those_of_the_logs_own_world_is_damage(tmp_path, capsys, 
         cli.main(["replay", *given])
     assert ended.value.code == 2
     assert "says that its world has items 0..9: the file is damaged" in capsys.readouterr().err
+
+
+def test_what_is_made_of_counts_is_fitted_block_by_block(tmp_path, log, monkeypatch):
+    """A log that stays in its files: the same policies, whose learners that only count never read it as a whole."""
+    monkeypatch.setattr(blocks, "_USERS", 7)
+    filed = FiledLog.or_whole(in_parts(tmp_path / "log", log, 3))
+    assert (len(filed), filed.highest_item) == (len(log), log.highest_item)
+    assert filed.users().tolist() == log.users().tolist()
+    for name in ("popularity", "most-recommended", "never-recommended", "random", "item-knn"):
+        try:
+            expected = registry.learner(name).fit(log, n_items=N_ITEMS + 2, seed=0)
+        except UserError as error:
+            with pytest.raises(UserError, match=str(error)):
+                registry.learner(name).fit(filed, n_items=N_ITEMS + 2, seed=0)
+            continue
+        assert same_law(registry.learner(name).fit(filed, n_items=N_ITEMS + 2, seed=0), expected)
+        assert ("columns" in vars(filed)) == (name == "item-knn")
+    with pytest.raises(UserError, match="must lie in"):
+        registry.learner("popularity").fit(filed, n_items=2, seed=0)
+
+
+def test_a_filed_log_checks_its_rows(tmp_path, log):
+    columns = {name: values.copy() for name, values in log.columns.items()}
+    columns["step"][5] = columns["step"][4]
+    write_part(tmp_path / "bad.parquet", [columns], log.provenance)
+    with pytest.raises(UserError, match="row 6"):
+        registry.learner("popularity").fit(FiledLog.or_whole(tmp_path / "bad.parquet"), n_items=N_ITEMS, seed=0)

@@ -226,7 +226,7 @@ def _found(kind: str, name: str, description: list[str], facts: Found, **tables:
 
 def _agent(name: str) -> Found:
     from recsim_mnar.policies import registry
-    from recsim_mnar.policies.needs import HOLDINGS, needs_of
+    from recsim_mnar.policies.door import HOLDINGS, needs_of
     from recsim_mnar.protocols.comparison import worlds_for
 
     name = name.partition("+")[0].strip()
@@ -253,7 +253,7 @@ def _learns(kind: Any) -> str:
 
 
 def _world(name: str) -> Found:
-    from recsim_mnar.policies.needs import HOLDINGS
+    from recsim_mnar.policies.door import HOLDINGS
     from recsim_mnar.protocols.comparison import experiment_of
     from recsim_mnar.worlds.registry import entry_of
 

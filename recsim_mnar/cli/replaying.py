@@ -203,10 +203,9 @@ class Given:
         """Of all rows."""
         from recsim_mnar.log.blocks import Survey
 
-        highest = max(int(data["item"].max(initial=-1)), int(data["action"].max(initial=-1)))
         shared = 0 if _of_other_seeds(data, training) else len(set(data.users()) & set(training.users()))
         survey = Survey(
-            len(data), len(data.users()), highest, bool(data.is_bandit.all()), shared, with_gaps=frozenset()
+            len(data), len(data.users()), data.highest_item, bool(data.is_bandit.all()), shared, with_gaps=frozenset()
         )
         return cls(path, training, ours, data.provenance, survey, data)
 
@@ -219,9 +218,7 @@ class Given:
 
 def given_logs(log: Path, train: Path | None, reading: Any, json_output: JsonOutput) -> Given:
     """LOG and the log to train on; what was taken of files that are not this package's is said."""
-    import numpy as np
-
-    from recsim_mnar.log.blocks import LogBlocks
+    from recsim_mnar.log.blocks import FiledLog, LogBlocks
     from recsim_mnar.log.table import Log
     from recsim_mnar.own_log.as_log import needs_numbering, read_as_logs
 
@@ -230,20 +227,20 @@ def given_logs(log: Path, train: Path | None, reading: Any, json_output: JsonOut
     if all(foreign):
         found = read_as_logs(paths, reading)
         json_output.say(*found.lines)
-        data, training = (each.validate() for each in (*found.logs, Log({}))[:2])
-        return Given.at_once(log, data, training, ours=False)
+        data, others = (each.validate() for each in (*found.logs, Log({}))[:2])
+        return Given.at_once(log, data, others, ours=False)
     if any(foreign):
         ours = paths[foreign.index(False)]
         raise UserError(
             f"{paths[foreign.index(True)]} is a file of your own and {ours} a log of this package's, which numbers its "
             "items: give LOG and --train in one form"
         )
-    training = Log.read(train).validate(first_row=1) if train is not None else Log({})
+    training = Log({}) if train is None else FiledLog.or_whole(train)
     blocks = LogBlocks.open(log)
     if blocks is None:
         return Given.at_once(log, Log.read(log).validate(first_row=1), training, ours=True)
-    others = None if _of_other_seeds(blocks, training) else np.unique(training["user"])
-    return Given(log, training, True, blocks.provenance, blocks.survey(others), blocks=blocks)
+    users = None if _of_other_seeds(blocks, training) else training.users()
+    return Given(log, training, True, blocks.provenance, blocks.survey(users), blocks=blocks)
 
 
 def _of_other_seeds(data: Any, training: Any) -> bool:
@@ -285,7 +282,7 @@ def check_training(given: Given, train: Path | None, training: Any, learners: Ma
     Raises:
         UserError: it is of another world or catalogue, whose items are other items; or an agent needs what it lacks.
     """
-    from recsim_mnar.policies.needs import check_needs
+    from recsim_mnar.policies.door import check_needs
 
     if train is None:
         for name, learner in learners.items():
@@ -324,7 +321,7 @@ def _world(provenance: Any) -> dict[str, Any]:
 
 
 def _holdings(training: Any) -> frozenset[str] | None:
-    """What a log holds besides views, see :data:`recsim_mnar.policies.needs.HOLDINGS`."""
+    """What a log holds besides views, see :data:`recsim_mnar.policies.door.HOLDINGS`."""
     import numpy as np
 
     from recsim_mnar.worlds.registry import worlds
@@ -332,9 +329,10 @@ def _holdings(training: Any) -> frozenset[str] | None:
     entry = worlds().get(str(_world(training.provenance).get("name")))
     if entry is not None:
         return entry.world_class().log_holds
-    held = {"outcomes", "clicks"} if training.is_bandit.any() else set()
-    if not np.isnan(training["reward"][~training.is_bandit]).all():
-        held.add("ratings")
+    held = set()
+    for block in training.blocks():
+        held |= {"outcomes", "clicks"} if block.is_bandit.any() else set()
+        held |= set() if np.isnan(block["reward"][~block.is_bandit]).all() else {"ratings"}
     return frozenset(held)
 
 

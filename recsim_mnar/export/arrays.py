@@ -16,7 +16,7 @@ from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.answers import checked_distribution
 from recsim_mnar.policies.door import as_policy, learning_of, refuse_common_learning
-from recsim_mnar.replays.probabilities import blocks_of, highest_item, rounds_of, walk
+from recsim_mnar.replays.probabilities import blocks_of, rounds_of, walk
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -137,7 +137,7 @@ def distributions(log: Log, policy: Any, at: Ints | None = None) -> Floats:
     """
     policy = as_policy(policy)
     refuse_common_learning(policy, "distributions")
-    top = highest_item(log)
+    top = log.highest_item
     if top >= policy.n_items:
         raise UserError(f"the log has item {top}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
     if at is not None:  # nobody else's events matter

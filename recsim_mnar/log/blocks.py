@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ READ_ROWS = 1 << 18
 """Rows that are decoded at a time."""
 _MOST_IN_A_PART = 1 << 24
 """Rows of a part whose users are looked at together."""
+_USERS = 4096
+"""Users of a block of :class:`FiledLog`."""
 _READ_TOO = 3
 """Times a block's rows that may be decoded to read it alone."""
 
@@ -118,8 +121,14 @@ class LogBlocks:
         """How the log was made, as its first part says."""
         return provenance_of(self.parts)
 
-    def survey(self, others: NDArray[np.int64] | None = None) -> Survey:
-        """Go through the columns that say what must be known first; ``others`` are the users of another log, sorted.
+    def survey(
+        self, others: NDArray[np.int64] | None = None, columns: Sequence[str] = ("user", "event", "item", "action")
+    ) -> Survey:
+        """Go through the columns that say what must be known first.
+
+        Args:
+            others: users of another log, sorted.
+            columns: that are read; without ``user`` no users are counted.
 
         Raises:
             UserError: a file that cannot be read, or is no log.
@@ -129,7 +138,7 @@ class LogBlocks:
         kinds = schema_of(self.parts.files[0])
         further = [n for n in kinds.names if n not in schema.BY_NAME and n not in schema.OPTIONAL]
         whole = [name for name in further if pa.types.is_integer(kinds.field(name).type)]
-        names = [name for name in ("user", "event", "item", "action", *whole) if name in kinds.names]
+        names = [name for name in (*columns, *whole) if name in kinds.names]
         n_rows = n_users = shared = 0
         highest, all_bandit, last, gaps = -1, True, None, set()
         for table, _, _ in self._tables(names):
@@ -215,6 +224,52 @@ class LogBlocks:
             for table in read_blocks(part, self.read_rows, names, held=self.parts.index is not None):
                 yield table, part, first
                 first += len(table)
+
+
+class FiledLog(Log):
+    """A log that stays in its files: handed out block by block, and read as a whole where a column is asked for.
+
+    Args:
+        source: the files.
+
+    Raises:
+        UserError: a file that cannot be read, or is no log; rows are checked as they are handed out.
+    """
+
+    source: LogBlocks
+    surveyed: Survey
+
+    def __init__(self, source: LogBlocks) -> None:
+        vars(self).update(
+            source=source, provenance=source.provenance, surveyed=source.survey(columns=("item", "action"))
+        )
+
+    @staticmethod
+    def or_whole(path: str | os.PathLike[str]) -> Log:
+        """The log of a path; a table of text, and one with columns of other types, read and checked at once."""
+        source = LogBlocks.open(path)
+        return Log.read(path).validate(first_row=1) if source is None else FiledLog(source)
+
+    @functools.cached_property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """All rows, checked."""
+        return Log.read(self.source.path).validate(first_row=1).columns
+
+    @property
+    def highest_item(self) -> int:
+        """See :attr:`Log.highest_item`."""
+        return int(self.surveyed.highest_item)
+
+    def __len__(self) -> int:
+        return int(self.surveyed.n_rows)
+
+    def blocks(self) -> Iterator[Log]:
+        """See :meth:`Log.blocks`."""
+        return self.source.blocks(_USERS, self.surveyed.with_gaps)
+
+    def users(self) -> NDArray[np.int64]:
+        """See :meth:`Log.users`."""
+        return np.concatenate([np.zeros(0, np.int64), *(block.users() for block in self.blocks())])
 
 
 def read_place(place: Place, with_gaps: frozenset[str] = frozenset()) -> Log:

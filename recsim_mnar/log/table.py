@@ -143,6 +143,18 @@ class Log:
         """Names of the columns beyond the schema's."""
         return [name for name in self.columns if name not in schema.BY_NAME]
 
+    @property
+    def highest_item(self) -> int:
+        """The largest item viewed or recommended; -1 where there is none."""
+        return max(int(self.columns["item"].max(initial=-1)), int(self.columns["action"].max(initial=-1)))
+
+    def blocks(self) -> Iterator[Log]:
+        """The log some whole users at a time, for who needs no more at once: in memory it is one block.
+
+        A log that stays in its files (:class:`recsim_mnar.log.blocks.FiledLog`) is read block by block.
+        """
+        yield self
+
     def users(self) -> NDArray[np.int64]:
         """The distinct users, ascending."""
         user = self.columns["user"]

@@ -67,15 +67,34 @@ def views_of(log: Log, n_items: int) -> tuple[NDArray[np.int64], NDArray[np.int3
     users, items = log["user"], log["item"]
     if not organic.all():
         users, items = users[organic], items[organic]
-    if len(items) == 0:
+    _check_items(items, n_items, len(items))
+    return users, items
+
+
+def times_viewed(log: Log, n_items: int) -> Ints:
+    """(n_items,) how often each item was viewed; a log that stays in its files is gone through block by block.
+
+    Raises:
+        UserError: as in :func:`views_of`.
+    """
+    counts = np.zeros(n_items, np.int64)
+    for block in log.blocks():
+        items = block["item"][block["event"] == schema.ORGANIC]
+        _check_items(items, n_items, 1)
+        counts += np.bincount(items, minlength=n_items)
+    _check_items(counts[:0], n_items, int(counts.sum()))
+    return counts
+
+
+def _check_items(items: NDArray[np.integer], n_items: int, n_views: int) -> None:
+    if n_views == 0:
         raise UserError(
             "the log has no organic rows: an agent that learns from views cannot be fitted on it; fit it on a log with "
             "views, or name agents that learn from rewards or from nothing, such as reward-cross-entropy and constant"
         )
-    if items.min() < 0 or items.max() >= n_items:
+    if len(items) and (items.min() < 0 or items.max() >= n_items):
         bad = int(items[(items < 0) | (items >= n_items)][0])
         raise UserError(f"the log has item {bad}, but n_items = {n_items}: items must lie in 0..{n_items - 1}")
-    return users, items
 
 
 _SHARED: ContextVar[tuple[Log, dict[int, Any]] | None] = ContextVar("_SHARED", default=None)

@@ -149,7 +149,7 @@ class Learner(abc.ABC):
         ignores_own_views: whether what its policy does for a training user (begun with
             :meth:`Policy.reset_training_users`) does not depend on that user's own rows of the log, but only on what
             ``observe`` tells. Exhaustive leave-one-out then needs no refitting.
-        needs: what the log must hold besides views, of :data:`recsim_mnar.policies.needs.HOLDINGS`; a comparison checks
+        needs: what the log must hold besides views, of :data:`recsim_mnar.policies.door.HOLDINGS`; a comparison checks
             it before it simulates.
     """
 

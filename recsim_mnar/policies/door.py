@@ -9,13 +9,14 @@ a learner has one by :func:`able`; nothing else looks for attributes.
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 
-from recsim_mnar.errors import UserError
+from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.policies.answers import name_of
 from recsim_mnar.policies.base import Floats, Ints, Learner, Learns, Policy, Scores
 
@@ -28,24 +29,8 @@ EVENTS = ("reset", "reset_training_users", "observe", "observe_ratings", "learn"
 _METHODS = (*EVENTS, "act", "probabilities", "scores", "propensity_of", "fixed_distribution")
 """Methods of a policy that are called as the user wrote them."""
 
-OPTIONAL_LAST = {"learn"}
-"""Methods whose last argument an object may do without."""
-
 _FLAGS = {"batches_decisions": False, "is_uniform": False, "predicts_ratings": False, "replayable": True}
 """Attributes that are flags, with what holds where an object does not say."""
-
-ABILITIES: Mapping[str, str] = {
-    "leave_one_out_ranks": """(log, *, n_items, unseen) -> (n,) and (n,) int64, or None: not for this log.
-        Of each view of the log, by exact downdating: the number of items that score above its own without it, and of
-        those that score as high. With ``unseen``, items that the user has viewed otherwise are not candidates.""",
-    "scores_without_each_view": """(log, *, n_items, chunk) -> pairs of (m,) int64 and (m, n_items).
-        At most ``chunk`` views at a time: which views, and their users' scores as fitted without them.""",
-    "chosen_on": """(log, *, n_items, seed) -> learner.
-        One with settings (a strength of shrinkage) chosen on a log, once, before it is fitted repeatedly.""",
-    "fit_exposures": """(exposures, *, seed) -> policy.
-        Fitted on who was shown what, with known probabilities, and not only on what was bought.""",
-}
-"""Methods that a learner may have beyond :class:`Learner`, with their arguments."""
 
 
 def as_policy(policy: Any, *, who: str | None = None) -> Policy:
@@ -121,8 +106,23 @@ def of_fit(name: str, policy: Any) -> Policy:
 
 
 def able(learner: Learner, ability: str) -> Any:
-    """The learner within a name and softening if it has a method of :data:`ABILITIES`, else None."""
-    assert ability in ABILITIES, ability
+    """The learner within a name and softening if it has this method, else None.
+
+    Beyond :class:`Learner` a learner may have
+
+    ``leave_one_out_ranks(log, *, n_items, unseen)``, (n,) and (n,) int64, or None where it cannot be done for this log:
+    of each view of the log, by exact downdating, the number of items that score above its own without it, and of those
+    that score as high; with ``unseen``, items that the user has viewed otherwise are not candidates;
+
+    ``scores_without_each_view(log, *, n_items, chunk)``, pairs of (m,) int64 and (m, n_items): at most ``chunk`` views
+    at a time, which views, and their users' scores as fitted without them;
+
+    ``chosen_on(log, *, n_items, seed)``, a learner: one with settings (a strength of shrinkage) chosen on a log, once,
+    before it is fitted repeatedly;
+
+    ``fit_exposures(exposures, *, seed)``, a policy: fitted on who was shown what, with known probabilities, and not
+    only on what was bought.
+    """
     inner = unwrapped(learner)
     return inner if callable(getattr(inner, ability, None)) else None
 
@@ -176,6 +176,48 @@ def refuse_common_learning(policy: Policy, where: str, instead: str = _ONLINE) -
         raise UserError(
             f"policy {policy.name!r} learns from all users, {where} needs users that can be taken apart: {instead}"
             "declare learns = 'own user' or 'nothing' if that is so"
+        )
+
+
+# ------------------------------------------------------------------------------- what a log must hold for a learner
+
+HOLDINGS: Mapping[str, str] = {
+    "outcomes": "recommendations with their rewards and propensities",
+    "clicks": "recommendations that were taken or not (reward 1 or 0)",
+    "exposures": "items recommended and not, bought and not, period by period",
+    "ratings": "revealed ratings",
+}
+"""What a log may hold, in words."""
+
+
+def needs_of(learner: Any) -> frozenset[str]:
+    """What a learner, or a class of learners, declares.
+
+    Raises:
+        UserError: something that is not in :data:`HOLDINGS`.
+    """
+    needs = frozenset(getattr(learner, "needs", ()))
+    for unknown in sorted(map(str, needs - set(HOLDINGS))):
+        raise UserError(f"agent {getattr(learner, 'name', learner)!r} needs {unknown!r}; {nearest(unknown, HOLDINGS)}")
+    return needs
+
+
+def check_needs(name: str, learner: Any, holds: Iterable[str] | None, where: str) -> None:
+    """Raise UserError where a log lacks what a learner needs.
+
+    Args:
+        name: of the agent.
+        learner: with or without ``needs``.
+        holds: what the log holds, of :data:`HOLDINGS`; None where nobody knows, which suffices.
+        where: the log, in words.
+    """
+    if holds is None:
+        return
+    missing = sorted(needs_of(learner) - set(holds))
+    if missing:
+        raise UserError(
+            f"agent {name!r} learns from {HOLDINGS[missing[0]]}, which {where} does not hold; "
+            "`recsim-mnar agents` says which worlds an agent is for"
         )
 
 
@@ -261,7 +303,7 @@ class AdaptedPolicy(Policy):
         self._offered = frozenset(name for name in _METHODS if getattr(own, name, None) is not None)
         for name in self._offered:
             # Bound to this object, a call costs what it costs without the wrapper.
-            setattr(self, name, _fitting(name, getattr(own, name), who))
+            setattr(self, name, fitting(name, getattr(own, name), who))
         self.learns = declared_learning(own)
         learning_of(self)
 
@@ -301,21 +343,6 @@ class AdaptedPolicy(Policy):
         if not isinstance(said, dict):
             raise UserError(f"{self._who}: describe() must return a dict, got {type(said).__name__}")
         return {**said, "name": self.name}
-
-
-class WithoutPropensities:
-    """A ``learn`` of three arguments as one of four: the propensities are left out.
-
-    Args:
-        learn: takes users, actions and rewards.
-    """
-
-    def __init__(self, learn: Callable[[Ints, Ints, Floats], None]) -> None:
-        self._learn = learn
-
-    def __call__(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """See :meth:`Policy.learn`."""
-        self._learn(users, actions, rewards)
 
 
 class LearnerWrapper(Learner):
@@ -414,14 +441,22 @@ def role_of(thing: Any) -> str | None:
     return "agent" if callable(getattr(thing, "fit", None)) else None
 
 
-def _fitting(name: str, method: Any, who: str) -> Any:
-    """A user's method as the interface calls it, or a UserError."""
-    problem = misfit(name, method, getattr(Policy, name))
-    if problem and name in OPTIONAL_LAST and binds(method, range(3), {}):
-        return WithoutPropensities(method)
+def fitting(name: str, method: Any, who: str, wanted: Any = None) -> Any:
+    """A user's method as the interface calls it; ``learn`` may do without the propensities.
+
+    Raises:
+        UserError: it takes other arguments.
+    """
+    problem = misfit(name, method, wanted or getattr(Policy, name))
+    if problem and name == "learn" and binds(method, range(3), {}):
+        return functools.partial(_without_propensities, method)
     if problem:
         raise UserError(f"{who}: {problem}")
     return method
+
+
+def _without_propensities(learn: Any, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
+    learn(users, actions, rewards)
 
 
 def _refuse_class(thing: Any, who: str) -> None:

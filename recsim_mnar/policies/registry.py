@@ -5,24 +5,23 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.plugins import announced, imported, unknown, value_of
 from recsim_mnar.policies.answers import name_of
 from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import (
-    OPTIONAL_LAST,
     LearnerWrapper,
     as_learner,
     as_policy,
     binds,
-    misfit,
+    fitting,
+    needs_of,
     of_fit,
     role_of,
 )
 from recsim_mnar.policies.mixture import ENDING, MixtureLearner, read_mixture
-from recsim_mnar.policies.needs import needs_of
 from recsim_mnar.policies.softening import EpsilonMixture, SoftmaxPolicy
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ def _made(spec: str, found: Any, parameters: dict[str, Any]) -> Learner:
     if not inspect.isclass(found):
         if parameters:
             raise UserError(f"agent {spec!r} is an object, made already: {next(iter(parameters))} has no effect")
-        return as_learner(found, name=spec) if _fits(found) else _Ready(found)
+        return as_learner(found, name=spec) if _fits(found) else _Untrained(found, {})
     _check_parameters(spec, found, parameters)
     _check_methods(spec, found)
     if not _fits(found):
@@ -125,28 +124,14 @@ def _of_agent(spec: str, agent: Any, error: UserError) -> str:
 
 
 class _Untrained(Learner):
-    """Makes a policy that needs no training."""
+    """Hands out policies that need no training: new ones of a class, or copies of one without the users it has met."""
 
     ignores_own_views = True
 
-    def __init__(self, kind: type[Any], parameters: dict[str, Any]) -> None:
-        self.kind = kind
-        self.parameters = parameters
-        self.name = getattr(kind, "name", kind.__name__)
-
-    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; the log is not read."""
-        return self.kind(n_items=n_items, **self.parameters)
-
-
-class _Ready(Learner):
-    """Hands out a policy that was made elsewhere, without the users that it has met."""
-
-    ignores_own_views = True
-
-    def __init__(self, policy: Any) -> None:
-        self.policy = policy
-        self.name = name_of(policy)
+    def __init__(self, given: Any, parameters: dict[str, Any]) -> None:
+        self.given, self.parameters, self.name = given, parameters, name_of(given)
+        if inspect.isclass(given):
+            self.name = getattr(given, "name", given.__name__)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policies.Learner.fit`; the log is not read.
@@ -154,7 +139,9 @@ class _Ready(Learner):
         Raises:
             UserError: the policy is for another number of items.
         """
-        policy = as_policy(self.policy)
+        if inspect.isclass(self.given):
+            return cast(Policy, cast(Any, self.given)(n_items=n_items, **self.parameters))
+        policy = as_policy(self.given)
         if policy.n_items != n_items:
             raise UserError(f"its n_items is {policy.n_items}, the log's world has {n_items} items")
         return policy.fresh()
@@ -260,10 +247,7 @@ def _check_methods(spec: str, kind: type[Any]) -> None:
         own = getattr(kind, name, None)
         if name.startswith("_") or own is wanted or not inspect.isfunction(own):
             continue
-        bound = functools.partial(own, None)
-        problem = misfit(name, bound, wanted)
-        if problem and not (name in OPTIONAL_LAST and binds(bound, range(3), {})):
-            raise UserError(f"agent {spec!r}: {problem}")
+        fitting(name, functools.partial(own, None), f"agent {spec!r}", wanted)
 
 
 def _softness(spec: str, key: str, text: str) -> float:

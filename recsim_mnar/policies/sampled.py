@@ -12,7 +12,6 @@ from __future__ import annotations
 import copy
 import inspect
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import flag, whole_number
 from recsim_mnar.policies.base import Floats, Ints, Learns, Policy
-from recsim_mnar.policies.door import WithoutPropensities, binds, declared_learning
+from recsim_mnar.policies.door import binds, declared_learning, fitting
 from recsim_mnar.rng import Stream, blocks, check_seed
 
 
@@ -195,12 +194,9 @@ class SampledPolicy(Policy):
             self._counts.pop(user, None)
 
     def _tell(self, method: str, *arguments: Any) -> None:
-        told: Callable[..., Any] | None = getattr(self.own, method, None)
-        if told is None:
-            return
-        if method == "learn" and not binds(told, range(4), {}):
-            told = WithoutPropensities(told)
-        told(*arguments)
+        own = getattr(self.own, method, None)
+        if own is not None:
+            (fitting("learn", own, f"policy {self.name!r}") if method == "learn" else own)(*arguments)
 
     def _drawn(self, user: int) -> NDArray[np.int64]:
         """(n_items,) how often each action was drawn for a user in the present state."""

@@ -255,7 +255,7 @@ class Experiment(abc.ABC):
         own_protocols: names of protocols that only this kind of world has: where they are defined.
         provides: of :data:`recsim_mnar.protocols.base.NEEDS`.
         world: that is compared in; None before there is one.
-        log_holds: holdings of the training log (:data:`recsim_mnar.policies.needs.HOLDINGS`); None: what the world says
+        log_holds: holdings of the training log (:data:`recsim_mnar.policies.door.HOLDINGS`); None: what the world says
             of its logs.
     """
 

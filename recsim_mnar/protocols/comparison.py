@@ -14,7 +14,7 @@ from recsim_mnar.estimators.off_policy.scores import check_name
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.door import as_learner
-from recsim_mnar.policies.needs import check_needs as check_needs_of_learner
+from recsim_mnar.policies.door import check_needs as check_needs_of_learner
 from recsim_mnar.protocols.ab_test import ONLINE
 from recsim_mnar.protocols.base import Experiment, Holds, Picture, Protocol, Trial, check_needs, protocol
 from recsim_mnar.protocols.records import Judgement, Ranking, Record, Target, judge
@@ -178,7 +178,7 @@ def worlds_for(needs: frozenset[str]) -> list[str] | None:
     """Names of the worlds whose comparisons train on logs that hold this; None where all do.
 
     Args:
-        needs: of :data:`recsim_mnar.policies.needs.HOLDINGS`.
+        needs: of :data:`recsim_mnar.policies.door.HOLDINGS`.
     """
     if not needs:
         return None

@@ -30,7 +30,6 @@ from recsim_mnar.replays.probabilities import (
     Columns,
     blocks_of,
     check_replayable,
-    highest_item,
     learns_online,
     least_propensity,
     probability_range,
@@ -159,7 +158,7 @@ class _Moments:
         log: Log, policy: Policy, logging: Policy | None, clip: float, stated: Stated, executor: Executor | None
     ) -> _Moments:
         policies = {"target": policy}
-        check_replayable(highest_item(log), policies, logging)
+        check_replayable(log.highest_item, policies, logging)
         moments, weights = Moments(clip, clustered=True), WeightTally(clip)
         for found in replay_blocks(blocks_of(log), policies, logging, _shown, executor):
             users, missing = Clusters(found["user"], None), found.get("target" + UNSUPPORTED)

@@ -61,7 +61,7 @@ def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> Floats
     policy = as_policy(policy)
     if not learns_online(log.provenance, policy):
         return _replayed(log, policy, None, executor)[0]
-    _refuse_unknown(highest_item(log), policy)
+    _refuse_unknown(log.highest_item, policy)
     return _replay_online(log, policy)
 
 
@@ -168,14 +168,9 @@ def _refuse_unknown(highest_item: int, policy: Policy) -> None:
         raise UserError(f"the log has item {highest_item}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
 
 
-def highest_item(log: Log) -> int:
-    """The largest item of a log, viewed or shown; -1 where it has none."""
-    return max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1)))
-
-
 def _replayed(log: Log, policy: Policy, logging: Policy | None, executor: Executor | None) -> list[Floats]:
     policies = {"policy": policy}
-    check_replayable(highest_item(log), policies, logging)
+    check_replayable(log.highest_item, policies, logging)
     names = ["policy"] if logging is None else ["policy", "policy" + UNSUPPORTED]
     found: list[Columns] = []
     advance = counted(int(np.count_nonzero(log.is_bandit)), "decisions")

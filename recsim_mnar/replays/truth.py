@@ -26,7 +26,6 @@ from recsim_mnar.replays.probabilities import (
     Rows,
     blocks_of,
     check_replayable,
-    highest_item,
     walks,
     with_gaps,
 )
@@ -111,7 +110,7 @@ def policies_on_log(
         executor: to spread users over; no number depends on it.
     """
     known = logging if logging is not None and logging.replayable else None
-    check_replayable(highest_item(log), policies, known)
+    check_replayable(log.highest_item, policies, known)
     found = list(_blocks(world, log, policies, known, seed, executor, priced=True))
     sums = {name: np.concatenate([block.sums[name] for block in found]) for name in policies}
     values = _values(np.concatenate([block.decisions for block in found]), sums)

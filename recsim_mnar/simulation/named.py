@@ -139,7 +139,7 @@ def _training(request: Request) -> dict[str, Any]:
 def _fitted(world: World, request: Request) -> Any:
     """The policy of a name, fitted on other users under the uniform policy."""
     from recsim_mnar.policies import registry
-    from recsim_mnar.policies.needs import check_needs
+    from recsim_mnar.policies.door import check_needs
     from recsim_mnar.simulation.items import simulate
 
     learner = registry.learner(request.policy)
@@ -210,10 +210,7 @@ def n_items_of(*logs: Any) -> int:
     Raises:
         UserError: an item beyond those that its own log says there are.
     """
-    return max(
-        items_told(log.provenance, max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1))) + 1)
-        for log in logs
-    )
+    return max(items_told(log.provenance, log.highest_item + 1) for log in logs)
 
 
 def items_told(provenance: Any, met: int) -> int:

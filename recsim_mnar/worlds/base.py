@@ -37,7 +37,7 @@ class World(abc.ABC):
         presets: parameters by name, each with a line for a person; the first is the default.
         truth_column: name of the column that ``keep_truth`` adds to a log: the expected reward of the action shown, NaN
             on organic rows. None for a world that does not say.
-        log_holds: what its simulated logs hold beside views, of :data:`recsim_mnar.policies.needs.HOLDINGS`; None where
+        log_holds: what its simulated logs hold beside views, of :data:`recsim_mnar.policies.door.HOLDINGS`; None where
             nobody said.
         reward_name: what a recommendation earns, as reports name it: ``click``, whose mean is the CTR, ``minutes``.
         views_repeat: whether a user may view an item again; where none does, leave-one-out ranks what is left.

@@ -20,8 +20,7 @@ from recsim_mnar.own_log.plan.experiment import UserTotals
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.answers import name_of
 from recsim_mnar.policies.base import Learner, Policy
-from recsim_mnar.policies.door import as_learner, as_policy, fitted, role_of
-from recsim_mnar.policies.needs import check_needs
+from recsim_mnar.policies.door import as_learner, as_policy, check_needs, fitted, role_of
 from recsim_mnar.replays.probabilities import gives_propensities, least_propensity, replay, replay_with_support
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation.named import logging_policy

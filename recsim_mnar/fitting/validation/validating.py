@@ -101,7 +101,7 @@ def _named(world: Any, log: Log, logging: Any) -> tuple[str, Policy | None]:
 
 def _fitted(world: Any, log: Log, halves: tuple[Log, Log], *, same_items: bool, seed: int) -> ShownPolicy:
     """A mixture of recommenders whose weights are likeliest by the first half's actions, tried on the second's."""
-    n_items = max(world.n_items, int(log["item"].max(initial=-1)) + 1, int(log["action"].max(initial=-1)) + 1)
+    n_items = max(world.n_items, log.highest_item + 1)
     parts = _parts(halves[0], n_items, same_items, seed)
     shown = [np.stack([replay(half, part)[half.is_bandit] for part in parts], axis=1) for half in halves]
     weights = likeliest_weights(shown[0])
@@ -297,7 +297,7 @@ def _case(
     elif fits:
         notes.append("the world may have been fitted on these very users: its figures are then of fit, not held out")
     made = world.make() if hasattr(world, "ensemble") else world
-    largest = max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1)))
+    largest = log.highest_item
     same = same_items
     if same is None:  # a fit has items of its own
         itself = getattr(world, "catalogues", ()) is not None or getattr(made, "matrix", None) is not None

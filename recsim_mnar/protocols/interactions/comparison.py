@@ -21,8 +21,7 @@ from recsim_mnar.log.rows import shown_time
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner
-from recsim_mnar.policies.door import as_learner, fitted
-from recsim_mnar.policies.needs import check_needs
+from recsim_mnar.policies.door import as_learner, check_needs, fitted
 from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.decisions import HIT_RATES
