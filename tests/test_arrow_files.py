@@ -58,8 +58,8 @@ def test_resume_makes_what_is_missing_in_its_format(folders, world, tmp_path):
     lost = tmp_path / "run" / "log" / "part-00001.arrow"
     whole = lost.read_bytes()
     lost.unlink()
-    counts = simulate_to(tmp_path / "run", world, Uniform(30), 9000, 5, form="arrow", resume=True)
-    assert counts["kept"] == 1
+    written = simulate_to(tmp_path / "run", world, Uniform(30), 9000, 5, form="arrow", resume=True)
+    assert written.n_kept == 1
     assert lost.read_bytes() == whole
     with pytest.raises(UserError, match="differs in format"):
         simulate_to(tmp_path / "run", world, Uniform(30), 9000, 5, resume=True)

@@ -68,7 +68,7 @@ def part(run, number):
 
 @pytest.fixture
 def run(tmp_path, world):
-    assert simulated(tmp_path / "run", world)["parts"] == 5
+    assert simulated(tmp_path / "run", world).n_parts == 5
     return tmp_path / "run"
 
 

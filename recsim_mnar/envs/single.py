@@ -13,11 +13,11 @@ from recsim_mnar.envs.observing import observer
 from recsim_mnar.envs.user_queue import UserQueue, rewards_of
 from recsim_mnar.envs.validation import checked_count, checked_options, first_user, one_integer, reset_seed
 from recsim_mnar.errors import UserError
-from recsim_mnar.worlds.base import World
+from recsim_mnar.worlds.base import ExposureWorld, LaneWorld, World
 from recsim_mnar.worlds.checks import decision_world
 
 
-class WorldEnv(gym.Env[Any, np.int64]):
+class WorldEnv(gym.Env[Any, Any]):
     """One user at a time; an episode is a user's life, a step a recommendation.
 
     The observation is the vector of the user's view counts so far, the reward what the world pays (sessions: 1 for a
@@ -41,11 +41,12 @@ class WorldEnv(gym.Env[Any, np.int64]):
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium reads a plain dict here)
+    _told_of: tuple[str, ...] = ()
 
     def __init__(self, world: World, *, observation: str | None = None, info_size: int | None = None) -> None:
-        world = decision_world(world, "this environment")
-        world.decides()
-        self.world = world
+        lived: LaneWorld = world if isinstance(world, ExposureWorld) else decision_world(world, "this environment")
+        lived.decides()
+        self.world = world = lived
         self._observer = observer(world, 1, observation)
         self.observation_space = self._observer.space
         self._info_size = None if info_size is None else checked_count("info_size", info_size)
@@ -71,7 +72,7 @@ class WorldEnv(gym.Env[Any, np.int64]):
         self._observer.begin(self._lane, self._queue.features(self._lane) if self.world.n_user_features else None)
         return self._seen(info), self._info(info, waiting=True)
 
-    def step(self, action: np.int64) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Recommend an item; the user answers and lives on until the next decision or the end."""
         if not self._waiting:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
@@ -99,11 +100,11 @@ class WorldEnv(gym.Env[Any, np.int64]):
 
         Raises:
             ResetNeeded: no user is waiting.
-            UserError: an own world that does not say its expected rewards.
+            UserError: a world of slates, or an own world that does not say its expected rewards.
         """
         if not self._waiting:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
-        return self.world.reward_means(self._queue.lanes.state)[0].copy()
+        return decision_world(self.world, "reward_means").reward_means(self._queue.lanes.state)[0].copy()
 
     def _seen(self, info: dict[str, Any]) -> Any:
         """A new observation, brought up to date with what the user did alone."""
@@ -115,7 +116,7 @@ class WorldEnv(gym.Env[Any, np.int64]):
         """``info`` as it was asked for: of a fixed size, where there is one."""
         if self._info_size is None:
             return info
-        return fixed(info, tuple(key for key, _ in self._queue.entries), self._info_size)
+        return fixed(info, (*(key for key, _ in self._queue.entries), *self._told_of), self._info_size)
 
     def _info(self, info: dict[str, Any], *, waiting: bool) -> dict[str, Any]:
         """The whole ``info`` after the lane has moved; and what can be foreseen of the decisions that come next."""
@@ -125,7 +126,7 @@ class WorldEnv(gym.Env[Any, np.int64]):
         self._ahead = lanes.skip_uneventful(self._lane).item() if waiting else 0
         return self._told({"user": self._user, "step": self._step, "time": self._time, **info})
 
-    def _checked(self, action: np.int64) -> int:
+    def _checked(self, action: Any) -> int:
         kind = type(action)  # almost always one of two: this runs at every step
         chosen = int(action) if kind is np.int64 or kind is int else one_integer(action)
         if not 0 <= chosen < self.world.n_items:

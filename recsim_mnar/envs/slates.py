@@ -10,18 +10,13 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.fixed_info import fixed
 from recsim_mnar.envs.log_builder import LogBuilder, events_of
-from recsim_mnar.envs.observing import observer
 from recsim_mnar.envs.recording import recorded
-from recsim_mnar.envs.user_queue import UserQueue, organic_rows
+from recsim_mnar.envs.single import WorldEnv
+from recsim_mnar.envs.user_queue import organic_rows
 from recsim_mnar.envs.validation import (
     as_array,
     check_ready,
-    checked_count,
-    checked_options,
-    first_user,
-    reset_seed,
     split_env_kwargs,
     split_vector_kwargs,
     world_of,
@@ -87,7 +82,7 @@ def _purchases(transition: Transition) -> NDArray[np.float64]:
     return np.add.reduceat(bought.astype(np.float64), transition.starts[:-1])
 
 
-class PurchasesEnv(gym.Env[Array, Array]):
+class PurchasesEnv(WorldEnv):
     """One user at a time; an episode is a user's life, a step a period in which a slate is recommended.
 
     The action holds N items. An item named twice is recommended once, and the second place is lost: that is the one
@@ -99,59 +94,29 @@ class PurchasesEnv(gym.Env[Array, Array]):
 
     Args:
         world: where users buy.
-        observation: see :class:`recsim_mnar.envs.WorldEnv`; counted are purchases.
-        info_size: see :class:`recsim_mnar.envs.WorldEnv`.
+        **asked: ``observation`` and ``info_size`` of :class:`recsim_mnar.envs.WorldEnv`; counted are purchases.
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium reads a plain dict here)
+    _told_of = ("bought",)
+    world: ExposureWorld
 
-    def __init__(self, world: ExposureWorld, *, observation: str | None = None, info_size: int | None = None) -> None:
-        self.world = world
-        self._observer = observer(world, 1, observation)
-        self.observation_space = self._observer.space
-        self._info_size = None if info_size is None else checked_count("info_size", info_size)
+    def __init__(self, world: ExposureWorld, **asked: Any) -> None:
+        super().__init__(world, **asked)
         self.action_space = gym.spaces.MultiDiscrete([world.n_items] * world.params.slate_size)
-        self._queue = UserQueue(world, 1)
-        self._lane = np.zeros(1, np.int64)
-        self._waiting = False
 
-    @property
-    def user_seed(self) -> int | None:
-        """The seed whose users are met; None before the first reset."""
-        return self._queue.seed
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Meet the next user."""
-        user = first_user(checked_options(options, ("user",)))
-        seed = reset_seed(seed)
-        super().reset(seed=seed)
-        self._queue.seat_alone(seed, user, lambda: int(self.np_random.integers(2**63)))
-        info = self._queue.meet(self._lane)
-        self._observer.begin(self._lane, None)
-        self._waiting = True
-        return self._observer.one(0), self._info(info)
-
-    def step(self, action: Array) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Recommend a slate; the user lives through a period."""
         if not self._waiting:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
         slate = _sized(as_array(action, "a slate")[None], 1, self.world)
         transition = self._queue.take(self._lane, slate.astype(np.int32))
-        self._waiting = bool(transition.alive[0])
-        c = transition.columns
+        c, alive = transition.columns, bool(transition.alive[0])
         alone, bought = organic_rows(transition), c["action"][_bought_rows(transition)]
         items = np.concatenate([c["item"][alone], bought])
         self._observer.see(np.zeros(len(items), np.int64), items, None)
         info = {key: tuple(c[name][alone].tolist()) for key, name in self._queue.entries}
-        info = self._info({**info, "bought": tuple(bought.tolist())})
-        return self._observer.one(0), float(_purchases(transition)[0]), not self._waiting, False, info
-
-    def _info(self, info: dict[str, Any]) -> dict[str, Any]:
-        lanes = self._queue.lanes
-        told = {"user": lanes.user.item(), "step": lanes.step.item(), "time": lanes.time.item(), **info}
-        if self._info_size is None:
-            return told
-        return fixed(told, (*(key for key, _ in self._queue.entries), "bought"), self._info_size)
+        info = self._info({**info, "bought": tuple(bought.tolist())}, waiting=alive)
+        return self._observer.alone(), float(_purchases(transition)[0]), not alive, False, info
 
     def slate_uplift(self, action: Array) -> float:
         """Truth: purchases that this slate is expected to cause now. For what judges, never for what acts."""

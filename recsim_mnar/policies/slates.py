@@ -8,7 +8,7 @@ deterministic.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,52 +27,6 @@ DEPLOYED = "deployed"
 """Name of a world's own recommender in logs and tables."""
 
 
-class SlateRules(Protocol):
-    """How slates are made; the parameters of the purchases world are such rules.
-
-    Attributes:
-        n_items: number of items I.
-        slate_size: items in a slate, N (expected number where ``slates`` is ``independent``).
-        rank_decay: weight of rank r from 1: ``power`` r^-exponent, ``log`` 1 / log2(1 + r).
-        exponent: of the power law.
-        smallest_propensity: no item is shown with a smaller probability; above 0.
-        largest_propensity: nor with a larger one; below 1.
-        slates: each item is drawn by itself (``independent``), or slates of exactly N items (``fixed``).
-    """
-
-    @property
-    def n_items(self) -> int: ...  # noqa: D102  # the class tells
-    @property
-    def slate_size(self) -> int: ...  # noqa: D102
-    @property
-    def rank_decay(self) -> str: ...  # noqa: D102
-    @property
-    def exponent(self) -> float: ...  # noqa: D102
-    @property
-    def smallest_propensity(self) -> float: ...  # noqa: D102
-    @property
-    def largest_propensity(self) -> float: ...  # noqa: D102
-    @property
-    def slates(self) -> str: ...  # noqa: D102
-
-
-class Deployment(Protocol):
-    """A world with a recommender of its own.
-
-    Attributes:
-        params: how its slates are made.
-        n_items: number of items.
-    """
-
-    n_items: int
-
-    @property
-    def params(self) -> SlateRules: ...  # noqa: D102
-
-    def deployed_propensities(self, seed: int, users: Any) -> Floats:
-        """(n, I) P(shown) of every item for users of a seed, in any period."""
-
-
 class SlatePolicy:
     """Slates by a policy's ranking.
 
@@ -81,13 +35,16 @@ class SlatePolicy:
 
     Args:
         policy: what ranks, by ``scores`` or else by its probabilities.
-        params: size, decay by rank and draws of the slates, bounds of the propensities.
+        params: how slates are made, as the parameters of the purchases world say: ``n_items`` (I), ``slate_size`` (N;
+            expected where ``slates`` is ``independent``), ``rank_decay`` (weight of rank r from 1: ``power``,
+            r^-``exponent``, or ``log``, 1 / log2(1 + r)), ``smallest_propensity`` and ``largest_propensity`` (strictly
+            between 0 and 1), ``slates`` (``independent``, or ``fixed``: exactly N items).
 
     Raises:
         UserError: a softened policy, whose softening a ranking does not see, or one that learns from all users.
     """
 
-    def __init__(self, policy: Any, params: SlateRules) -> None:
+    def __init__(self, policy: Any, params: Any) -> None:
         policy = as_policy(policy)
         if isinstance(policy, Softened):
             raise UserError(
@@ -169,7 +126,7 @@ class DeployedPolicy(SlatePolicy):
 
     name = DEPLOYED
 
-    def __init__(self, world: Deployment) -> None:
+    def __init__(self, world: Any) -> None:
         self.world, self.params, self.n_items = world, world.params, world.n_items
 
     def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
@@ -193,7 +150,7 @@ class DeployedPolicy(SlatePolicy):
         return {"name": self.name}
 
 
-def draw(seed: int, users: NDArray[np.int64], period: int, probability: Floats, params: SlateRules) -> Flags:
+def draw(seed: int, users: NDArray[np.int64], period: int, probability: Floats, params: Any) -> Flags:
     """(n, I) which items are shown, each with its probability: independently, or slates of exactly N."""
     from recsim_mnar.kernels import _slates_kernel
 
@@ -227,7 +184,7 @@ def fixed_slates(seed: int, users: NDArray[np.int64], period: int, probability: 
     return drawn
 
 
-def as_slate_policy(policy: Any, params: SlateRules) -> SlatePolicy:
+def as_slate_policy(policy: Any, params: Any) -> SlatePolicy:
     """What a user brings as it recommends slates; a policy that does so already is handed back as it is.
 
     Raises:

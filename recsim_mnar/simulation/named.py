@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.log.table import Log
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.door import check_needs
+from recsim_mnar.policies.slates import DeployedPolicy
 from recsim_mnar.rng import derive_seed
+from recsim_mnar.simulation.items import simulate
+from recsim_mnar.simulation.platform import platform_to
+from recsim_mnar.simulation.run_folder import Written, simulate_to
+from recsim_mnar.simulation.slates import write_exposures
+from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World
 
 DEPLOYED_NAMES = ("deployed", "house")
@@ -53,23 +62,6 @@ class Request:
     progress: Callable[[int], None] = lambda users: None
 
 
-@dataclass(frozen=True)
-class Written:
-    """What a folder holds after it.
-
-    Attributes:
-        n_users: in the log.
-        n_rows: in the log.
-        n_parts: of the log.
-        n_kept: parts that an earlier run had written.
-    """
-
-    n_users: int
-    n_rows: int
-    n_parts: int = 1
-    n_kept: int = 0
-
-
 def decisions(world: DecisionWorld, request: Request) -> Written:
     """Users of a world of decisions meet a policy.
 
@@ -87,9 +79,6 @@ def slates(world: ExposureWorld, request: Request) -> Written:
     Raises:
         UserError: as :func:`recsim_mnar.simulation.run_folder.simulate_to`.
     """
-    from recsim_mnar.policies.slates import DeployedPolicy
-    from recsim_mnar.simulation.slates import write_exposures
-
     deployed = request.policy in DEPLOYED_NAMES
     policy: Any = DeployedPolicy(world) if deployed else _fitted(world, request)
     written = _to_folder(world, policy, request, None if deployed else _training(request))
@@ -102,9 +91,6 @@ def platform(world: PlatformWorld, request: Request) -> Written:
 
     It is simulated whole (``in_parts`` is False), so ``resume`` is not read.
     """
-    from recsim_mnar.policies import registry
-    from recsim_mnar.simulation.platform import platform_to
-
     recommender = None if request.policy in DEPLOYED_NAMES else registry.learner(request.policy)
     sized: Any = world.with_users(request.n_users)
     return Written(
@@ -113,23 +99,16 @@ def platform(world: PlatformWorld, request: Request) -> Written:
 
 
 def _to_folder(world: World, policy: Any, request: Request, training: dict[str, Any] | None) -> Written:
-    from recsim_mnar.simulation.run_folder import simulate_to
-
-    counts = simulate_to(
+    options = ("keep_truth", "form", "resume", "lane_bytes", "executor", "progress")
+    return simulate_to(
         request.out,
         world,
         policy,
         request.n_users,
         request.seed,
         training=training,
-        keep_truth=request.keep_truth,
-        form=request.form,
-        resume=request.resume,
-        lane_bytes=request.lane_bytes,
-        executor=request.executor,
-        progress=request.progress,
+        **{name: getattr(request, name) for name in options},
     )
-    return Written(counts["users"], counts["rows"], counts["parts"], counts["kept"])
 
 
 def _training(request: Request) -> dict[str, Any]:
@@ -138,10 +117,6 @@ def _training(request: Request) -> dict[str, Any]:
 
 def _fitted(world: World, request: Request) -> Any:
     """The policy of a name, fitted on other users under the uniform policy."""
-    from recsim_mnar.policies import registry
-    from recsim_mnar.policies.door import check_needs
-    from recsim_mnar.simulation.items import simulate
-
     learner = registry.learner(request.policy)
     check_needs(request.policy, learner, world.log_holds, f"a log of the {world.name} world")
     uniform = registry.uniform_policy(world.n_items)
@@ -163,11 +138,6 @@ def logging_policy(
         world: of the log, where it is at hand; a catalogue that was given cannot be made again.
         executor: to spread users over.
     """
-    from recsim_mnar.log.table import Log
-    from recsim_mnar.policies import registry
-    from recsim_mnar.simulation.items import simulate
-    from recsim_mnar.worlds import make_world
-
     try:
         told, training = provenance["world"], provenance["training"]
         spec = name or provenance["policy"]["name"]

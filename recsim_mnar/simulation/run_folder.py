@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from recsim_mnar.policies.slates import SlatePolicy
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import SIMULATION, RunFolder
 from recsim_mnar.runs.receipts import INDEX
-from recsim_mnar.simulation.executor import SHARD_USERS, carrying, run_in_order, user_shards
+from recsim_mnar.simulation.executor import SHARD_USERS, carrying, run_in_order, together, user_shards
 from recsim_mnar.simulation.items import acts_in_python, as_recommender, checked_run, provenance, simulate_shard
 from recsim_mnar.simulation.own_code import origin_of
 from recsim_mnar.tables.arrow import read_table
@@ -35,6 +35,23 @@ TRUTH = "truth.parquet"
 CATALOGUE = "catalogue.npz"
 _NOT_OF_THE_LOG = ("truth", "format")
 """Of the manifest: what says nothing of how the log was made."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a folder holds after it.
+
+    Attributes:
+        n_users: in the log.
+        n_rows: in the log.
+        n_parts: of the log.
+        n_kept: parts that an earlier run had written.
+    """
+
+    n_users: int
+    n_rows: int
+    n_parts: int = 1
+    n_kept: int = 0
 
 
 def simulate_to(
@@ -51,7 +68,7 @@ def simulate_to(
     lane_bytes: int | None = None,
     executor: Executor | None = None,
     progress: Callable[[int], None] = lambda users: None,
-) -> dict[str, int]:
+) -> Written:
     """Simulate into a folder: ``log/`` and, where asked for, ``truth.parquet`` and ``catalogue.npz``.
 
     A part is a fixed range of users, written under a temporary name and renamed, and taken down in a receipt; the index
@@ -71,9 +88,6 @@ def simulate_to(
         lane_bytes: what the users of one shard who live side by side may take; None for what is usual.
         executor: to spread shards over.
         progress: called with the number of users done since the last call.
-
-    Returns:
-        users, rows and parts of the whole log, and how many parts were kept.
 
     Raises:
         UserError: the folder holds something else, or what was made otherwise (other parameters, code or versions), or
@@ -142,54 +156,43 @@ class _Run:
     progress: Callable[[int], None]
     lane_bytes: int | None
 
-    @property
-    def keep_truth(self) -> bool:
-        return bool(self.run_config["truth"])
+    def fill(self) -> Written:
+        """Make the parts that are missing or damaged."""
+        import pyarrow as pa
 
-    def fill(self) -> dict[str, int]:
-        """Make the parts that are missing or damaged; returns as :func:`simulate_to`."""
-        firsts = _firsts(self.run_config["n_users"])
-        wants_truth = self.keep_truth and self.into.whole(TRUTH) is None
-        lacks_log = [self.parts.whole(self._part_name(i)) is None for i in range(len(firsts))]
+        config, folder = self.run_config, self.parts.path
+        form, n_users = config["format"], config["n_users"]
+        firsts = _firsts(n_users)
+        sizes = [min(PART_SHARDS * SHARD_USERS, n_users - first) for first in firsts]
+        wants_truth = bool(config["truth"]) and self.into.whole(TRUTH) is None
+        lacks_log = [self.parts.whole(part_path(folder, i, FORMATS[form]).name) is None for i in range(len(firsts))]
         lacks_truth = [wants_truth and self.into.whole(_truth_name(i)) is None for i in range(len(firsts))]
         missing = [i for i in range(len(firsts)) if lacks_log[i] or lacks_truth[i]]
-        self.progress(self.run_config["n_users"] - sum(self._n_users(first) for first in (firsts[i] for i in missing)))
-        known = {key: value for key, value in self.run_config.items() if key not in _NOT_OF_THE_LOG}
-        for i, shards in zip(missing, self._shards([firsts[i] for i in missing]), strict=True):
+        self.progress(n_users - sum(sizes[i] for i in missing))
+        known = {key: value for key, value in config.items() if key not in _NOT_OF_THE_LOG}
+        shards = self._shards(shard for i in missing for shard in user_shards(firsts[i], sizes[i]))
+        for i in missing:
+            made = []
+            for shard in itertools.islice(shards, -(-sizes[i] // SHARD_USERS)):
+                made.append(shard)
+                self.progress(shard.n_users)
             if lacks_truth[i]:
                 with self.into.recording(_truth_name(i)) as path:
-                    write_table(_truth_table([shard.truth for shard in shards]), path)
+                    write_table(pa.table(together([shard.truth for shard in made])), path)
             if lacks_log[i]:
-                record_part(self.parts, i, [shard.rows for shard in shards], known, self.run_config["format"])
-        if self.keep_truth:
+                record_part(self.parts, i, [shard.rows for shard in made], known, form)
+        if config["truth"]:
             self._write_truth(len(firsts), wants_truth)
         rows = sum(receipt.rows or 0 for receipt in self.parts.index.receipts.values())
-        kept = len(firsts) - sum(lacks_log)
-        return {"users": self.run_config["n_users"], "rows": rows, "parts": len(firsts), "kept": kept}
+        return Written(n_users, rows, len(firsts), len(firsts) - sum(lacks_log))
 
-    def _n_users(self, first: int) -> int:
-        return min(PART_SHARDS * SHARD_USERS, self.run_config["n_users"] - first)
-
-    def _part_name(self, number: int) -> str:
-        return part_path(self.parts.path, number, FORMATS[self.run_config["format"]]).name
-
-    def _shards(self, firsts: list[int]) -> Iterator[list[_Shard]]:
-        """The shards of parts by their first users, in order."""
-        config = self.run_config
-        options = {"keep_truth": self.keep_truth, "lane_bytes": self.lane_bytes}
+    def _shards(self, shards: Iterable[tuple[int, int]]) -> Iterator[_Shard]:
+        options = {"keep_truth": bool(self.run_config["truth"]), "lane_bytes": self.lane_bytes}
         run_shard = carrying(
-            *(_shard, self.world, self.policy, config["seed"], options),
+            *(_shard, self.world, self.policy, self.run_config["seed"], options),
             in_python=acts_in_python(self.policy),
         )
-        jobs = (
-            functools.partial(run_shard, user, n)
-            for first in firsts
-            for user, n in user_shards(first, self._n_users(first))
-        )
-        shards = run_in_order(jobs, self.executor)
-        for first in firsts:
-            n_shards = -(-self._n_users(first) // SHARD_USERS)
-            yield _counted(itertools.islice(shards, n_shards), self.progress)
+        return run_in_order((functools.partial(run_shard, first, n) for first, n in shards), self.executor)
 
     def _write_truth(self, n_parts: int, wanted: bool) -> None:
         """Put the truth of the parts together, and write the catalogue."""
@@ -230,22 +233,8 @@ def _shard(world: World, policy: Any, seed: int, options: dict[str, Any], first_
     return _Shard(n_users, columns, truth)
 
 
-def _counted(shards: Iterable[_Shard], progress: Callable[[int], None]) -> list[_Shard]:
-    kept = []
-    for shard in shards:
-        kept.append(shard)
-        progress(shard.n_users)
-    return kept
-
-
 def _truth_name(index: int) -> str:
     return f".truth-{index:05d}.parquet"
-
-
-def _truth_table(truths: Sequence[dict[str, Any]]) -> Any:
-    import pyarrow as pa
-
-    return pa.table({name: np.concatenate([truth[name] for truth in truths]) for name in truths[0]})
 
 
 def _merge_truth(path: Path, pieces: list[Path]) -> None:
