@@ -45,7 +45,7 @@ def test_an_agent_of_another_world_is_refused_before_any_stage(world, agent, lac
 
 def test_every_announced_agent_fits_in_some_world():
     for name, _ in registry.agents():
-        assert worlds_for(registry.needs_of_agent(name)) != []
+        assert worlds_for(needs_of(registry.agent_class(name))) != []
 
 
 def test_unknown_needs_and_unknown_logs():

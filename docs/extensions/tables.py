@@ -101,11 +101,12 @@ def _marked(text: str) -> str:
 
 def _agents() -> tuple[list[str], list[list[str]]]:
     from recsim_mnar.policies import registry
+    from recsim_mnar.policies.door import needs_of
     from recsim_mnar.protocols.comparison import worlds_for
 
     rows = []
     for name, text in registry.agents():
-        where = worlds_for(registry.needs_of_agent(name))
+        where = worlds_for(needs_of(registry.agent_class(name)))
         rows.append([f"`{name}`", _marked(text), "all" if where is None else ", ".join(where)])
     return ["agent", "what it does", "worlds"], rows
 

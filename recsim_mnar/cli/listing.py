@@ -28,12 +28,13 @@ def _worlds() -> tuple[Rows, Any]:
 
 def _agents() -> tuple[Rows, Any]:
     from recsim_mnar.policies import registry
+    from recsim_mnar.policies.door import needs_of
     from recsim_mnar.protocols.comparison import worlds_for
     from recsim_mnar.worlds.registry import worlds
 
     rows, content = [], []
     for name, text in registry.agents():
-        where = worlds_for(registry.needs_of_agent(name))
+        where = worlds_for(needs_of(registry.agent_class(name)))
         rows.append((name, f"{text.removesuffix('.')} ({', '.join(where or [_EVERY])})."))
         content.append({"name": name, "summary": text, "worlds": where or sorted(worlds())})
     return rows, content

@@ -37,14 +37,28 @@ class LogBuilder:
         self._rows[user] = []
         self._events(user, 0, info)
 
-    def decide(self, user: int, step: int, time: float, action: int, propensity: float, reward: float) -> None:
-        """A recommendation was made at the decision that the last ``info`` announced."""
-        row = (user, step, time, schema.BANDIT, -1, action, propensity, reward, np.nan, self.round or 0)
-        self._rows[user].append(row)
+    def answer(
+        self, before: dict[str, Any], after: dict[str, Any], action: Any, propensity: Any, reward: float
+    ) -> None:
+        """A recommendation and what followed: one row, or of a slate one for each of its items, by ascending item.
 
-    def browse(self, user: int, first_step: int, info: dict[str, Any]) -> None:
-        """Organic events that followed; ``info`` as ``step`` returned it."""
-        self._events(user, first_step, info)
+        Args:
+            before: ``info`` that announced the decision.
+            after: ``info`` that its step returned.
+            action: an item, or the items of a slate.
+            propensity: of each of them.
+            reward: of an item; of a slate ``after`` says which were bought.
+        """
+        user, step, time = int(before["user"]), int(before["step"]), float(before["time"])
+        items, place = np.unique(np.asarray(action), return_index=True)
+        stated = np.ravel(propensity)[place].tolist()
+        bought = set(events_of(after, "bought"))
+        of_slate = np.ndim(action) == 1 and np.size(action) > 1
+        for k, item in enumerate(items.tolist()):
+            earned = float(item in bought) if of_slate else reward
+            row = (user, step + k, time, schema.BANDIT, -1, item, stated[k], earned, np.nan, self.round or 0)
+            self._rows[user].append(row)
+        self._events(user, step + len(items), after)
 
     def _events(self, user: int, first_step: int, info: dict[str, Any]) -> None:
         rows = self._rows[user]

@@ -171,11 +171,9 @@ class Recorder:
     ) -> None:
         """What came of the actions; the round is over."""
         users = self._users.tolist()
-        decided = zip(users, self._actions.tolist(), self._propensities.tolist(), rewards.tolist(), strict=True)
+        decided = zip(users, self._actions, self._propensities, rewards.tolist(), strict=True)
         for (user, action, propensity, reward), info, came in zip(decided, before, after, strict=True):
-            step = int(info["step"])
-            self.builder.decide(user, step, float(info["time"]), action, propensity, reward)
-            self.builder.browse(user, step + 1, came)
+            self.builder.answer(info, came, action, propensity, reward)
             self._n_decisions[user] += 1
         if self._learns:
             self.policy.learn(self._users, self._actions, rewards, self._propensities)

@@ -222,13 +222,9 @@ class _SlateRecorder:
     def answer(self, before: list[dict[str, Any]], after: list[dict[str, Any]], *_: Any) -> None:
         slates = self.slates
         for j, (info, came) in enumerate(zip(before, after, strict=True)):
-            user, step, time = int(info["user"]), int(info["step"]), float(info["time"])
-            bought = set(events_of(came, "bought"))
-            order = np.argsort(slates[j])
-            for k, item in enumerate(slates[j][order].tolist()):
-                probability = float(self.probability[j][order[k]])
-                self.builder.decide(user, step + k, time, item, probability, float(item in bought))
-            self.builder.browse(user, step + slates.shape[1], came)
+            user, bought, order = int(info["user"]), events_of(came, "bought"), np.argsort(slates[j])
+            of_first = float(slates[j, 0] in bought)  # what is read of a slate of one item
+            self.builder.answer(info, came, slates[j], self.probability[j], of_first)
             alone = np.array(events_of(came, "views"), np.int32)
             action = np.concatenate([slates[j][order], np.full(len(alone), -1)]).astype(np.int32)
             self.policy.observe_events(
@@ -236,7 +232,7 @@ class _SlateRecorder:
                     "user": np.full(len(action), user),
                     "action": action,
                     "item": np.concatenate([np.full(slates.shape[1], -1, np.int32), alone]),
-                    "reward": np.isin(action, list(bought)).astype(np.float64),
+                    "reward": np.isin(action, bought).astype(np.float64),
                     "propensity": np.append(self.probability[j][order], np.full(len(alone), np.nan)),
                 }
             )

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.log_builder import LogBuilder, events_of, lane_info
+from recsim_mnar.envs.log_builder import LogBuilder, lane_info
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.simulation.items import made_by
@@ -44,7 +44,7 @@ class RecordLog(gym.Wrapper):
         """Step and record; the propensity given beforehand is used up."""
         propensity = _checked(self.propensity, np.shape(action), ".propensity")
         observation, reward, terminated, truncated, info = self.env.step(action)
-        _write(self._builder, self._last, info, (action, propensity, float(reward)))
+        self._builder.answer(self._last, info, action, propensity, float(reward))
         self._last, self.propensity = info, None
         return observation, reward, terminated, truncated, info
 
@@ -98,7 +98,7 @@ class RecordVectorLog(gym.vector.VectorWrapper):
         for lane in np.flatnonzero(awake).tolist():
             came = lane_info(infos, lane)
             after = came.get("final_info", came) if same_step and over[lane] else came
-            _write(self._builder, self._last[lane], after, (chosen[lane], stated[lane], float(rewards[lane])))
+            self._builder.answer(self._last[lane], after, chosen[lane], stated[lane], float(rewards[lane]))
             self._last[lane] = after
         for lane in np.flatnonzero(over if same_step else ~awake).tolist():
             self._begin(lane, infos)
@@ -127,20 +127,6 @@ def _checked(propensity: Any, shape: tuple[int, ...], name: str) -> NDArray[np.f
     if given.shape != shape or not ((given > 0.0) & (given <= 1.0)).all():
         raise UserError(f"set {name} to P(action | state), in (0, 1], before step(); it is {propensity}")
     return given
-
-
-def _write(builder: LogBuilder, before: dict[str, Any], after: dict[str, Any], answer: tuple[Any, Any, float]) -> None:
-    """The rows of a recommendation: one, or of a slate one for each of its items, by ascending item."""
-    action, propensity, reward = answer
-    user, step, time = int(before["user"]), int(before["step"]), float(before["time"])
-    items, place = np.unique(np.asarray(action), return_index=True)
-    stated = np.ravel(propensity)[place].tolist()
-    bought = set(events_of(after, "bought"))
-    of_slate = np.ndim(action) == 1 and np.size(action) > 1
-    for k, item in enumerate(items.tolist()):
-        earned = float(item in bought) if of_slate else reward
-        builder.decide(user, step + k, time, item, stated[k], earned)
-    builder.browse(user, step + len(items), after)
 
 
 def _keep_seed(seeds: list[int], env: Any) -> None:

@@ -17,7 +17,6 @@ from recsim_mnar.policies.door import (
     as_policy,
     binds,
     fitting,
-    needs_of,
     of_fit,
     role_of,
 )
@@ -35,21 +34,7 @@ _SOFTENERS: dict[str, type[Policy]] = {"epsilon": EpsilonMixture, "temperature":
 
 def agents() -> list[tuple[str, str]]:
     """Name and one-line description of every announced agent, by name."""
-    return [(name, (inspect.getdoc(_found(name)) or "").partition("\n")[0]) for name in sorted(announced(GROUP))]
-
-
-def needs_of_agent(name: str) -> frozenset[str]:
-    """What an announced agent's training log must hold beside views."""
-    return needs_of(_found(name))
-
-
-def agent_class(name: str) -> Any:
-    """The class of policies or learners that a name stands for, or an object of one.
-
-    Raises:
-        UserError: an unknown name, with the nearest one; a class that is no agent.
-    """
-    return _found(name)
+    return [(name, (inspect.getdoc(agent_class(name)) or "").partition("\n")[0]) for name in sorted(announced(GROUP))]
 
 
 def learner(spec: str) -> Learner:
@@ -69,7 +54,7 @@ def learner(spec: str) -> Learner:
         UserError: unknown name, parameter or class, or a value that is refused.
     """
     name, *options = [part.strip() for part in spec.split("+")]
-    kind = _found(name)
+    kind = agent_class(name)
     named = [name]
     softeners: list[tuple[str, float]] = []
     parameters: dict[str, Any] = {}
@@ -176,8 +161,12 @@ class _Named(LearnerWrapper):
         return policy
 
 
-def _found(name: str) -> Any:
-    """The class of policies or learners behind a name, or an object of one."""
+def agent_class(name: str) -> Any:
+    """The class of policies or learners that a name stands for, or an object of one.
+
+    Raises:
+        UserError: an unknown name, with the nearest one; a class that is no agent.
+    """
     known = announced(GROUP)
     if name.endswith(ENDING):
         return _mixture(name)
