@@ -114,7 +114,7 @@ def _occasions(world: Any) -> None:
 
 
 def _slates() -> None:
-    from recsim_mnar.envs.slates import purchases_env
+    from recsim_mnar.envs import purchases_env
     from recsim_mnar.policies.slates import DeployedPolicy
     from recsim_mnar.simulation.items import simulate
     from recsim_mnar.worlds import make_world

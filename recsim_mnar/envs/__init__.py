@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
 from recsim_mnar.envs.platform import CampaignsEnv, CampaignsVectorEnv
 from recsim_mnar.envs.single import WorldEnv
-from recsim_mnar.envs.validation import split_env_kwargs, split_vector_kwargs, world_of
+from recsim_mnar.envs.validation import taken, world_of
 from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds.base import ExposureWorld, PlatformWorld, World
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from recsim_mnar.envs.slates import (
         PurchasesEnv,
         PurchasesVectorEnv,
-        purchases_env,
-        purchases_vector_env,
         record_slates,
         record_slates_vector,
     )
@@ -32,8 +31,6 @@ _DEFINED_IN = {
     "PurchasesVectorEnv": "slates",
     "RecordLog": "wrappers",
     "RecordVectorLog": "wrappers",
-    "purchases_env": "slates",
-    "purchases_vector_env": "slates",
     "record": "recording",
     "record_slates": "slates",
     "record_slates_vector": "slates",
@@ -82,17 +79,7 @@ def world_env(world: World | str, preset: str | None = None, **params: Any) -> g
         **params: ``observation`` and ``info_size`` of :class:`WorldEnv`, or parameters of a named world that differ
             from the preset's.
     """
-    keywords = split_env_kwargs(params)
-    found = world_of("", preset, params, world)
-    if isinstance(found, ExposureWorld):
-        from recsim_mnar.envs.slates import purchases_env
-
-        return purchases_env(world=found, **keywords)
-    if isinstance(found, PlatformWorld):
-        if keywords:
-            raise UserError(f"{next(iter(keywords))}: a platform's environment has one observation and info")
-        return _platform_env(found)
-    return WorldEnv(found, **keywords)
+    return _made("", preset, world, params)
 
 
 def world_vector_env(
@@ -107,16 +94,7 @@ def world_vector_env(
         **options: ``max_episode_steps``, ``autoreset_mode``, ``observation`` and ``info_size`` of
             :class:`WorldVectorEnv`, or parameters of a named world.
     """
-    keywords = split_vector_kwargs(options)
-    found = world_of("", preset, options, world)
-    if isinstance(found, ExposureWorld):
-        from recsim_mnar.envs.slates import purchases_vector_env
-
-        slates: PurchasesVectorEnv = purchases_vector_env(num_envs, world=found, **keywords)
-        return slates
-    if isinstance(found, PlatformWorld):
-        return _platform_vector_env(found, num_envs, keywords)
-    return WorldVectorEnv(found, num_envs, **keywords)
+    return _made("", preset, world, options, num_envs)
 
 
 def sessions_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> WorldEnv:
@@ -128,8 +106,7 @@ def sessions_env(preset: str | None = None, world: World | str | None = None, **
         **params: ``observation`` and ``info_size`` of :class:`WorldEnv`, or fields of
             :class:`recsim_mnar.worlds.sessions.SessionsParams` that differ from the preset's.
     """
-    keywords = split_env_kwargs(params)
-    return WorldEnv(world_of("sessions", preset, params, world), **keywords)
+    return _made("sessions", preset, world, params)
 
 
 def sessions_vector_env(
@@ -144,8 +121,7 @@ def sessions_vector_env(
         **options: ``max_episode_steps``, ``autoreset_mode``, ``observation`` and ``info_size`` of
             :class:`WorldVectorEnv`, or parameters of the world.
     """
-    keywords = split_vector_kwargs(options)
-    return WorldVectorEnv(world_of("sessions", preset, options, world), num_envs, **keywords)
+    return _made("sessions", preset, world, options, num_envs)
 
 
 def ratings_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> WorldEnv:
@@ -159,10 +135,7 @@ def ratings_env(preset: str | None = None, world: World | str | None = None, **p
             :class:`recsim_mnar.worlds.ratings.RatingsParams` that differ from the preset's. Both have an
             ``observation``, with other values: ``popularity`` is what the world reveals, ``counts`` what agents see.
     """
-    from recsim_mnar.worlds.ratings.world import OBSERVATIONS
-
-    keywords = split_env_kwargs(params, of_world=OBSERVATIONS)
-    return WorldEnv(world_of("ratings", preset, params, world), **keywords)
+    return _made("ratings", preset, world, params)
 
 
 def ratings_vector_env(
@@ -177,10 +150,7 @@ def ratings_vector_env(
         **options: ``max_episode_steps``, ``autoreset_mode``, ``observation`` and ``info_size`` of
             :class:`WorldVectorEnv`, or parameters of the world.
     """
-    from recsim_mnar.worlds.ratings.world import OBSERVATIONS
-
-    keywords = split_vector_kwargs(options, of_world=OBSERVATIONS)
-    return WorldVectorEnv(world_of("ratings", preset, options, world), num_envs, **keywords)
+    return _made("ratings", preset, world, options, num_envs)
 
 
 def campaigns_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> CampaignsEnv:
@@ -191,7 +161,7 @@ def campaigns_env(preset: str | None = None, world: World | str | None = None, *
         world: instead, a platform's world that is there already, or a name.
         **params: fields of :class:`recsim_mnar.worlds.campaigns.CampaignsParams` that differ from the preset's.
     """
-    return _platform_env(world_of("campaigns", preset, params, world))
+    return _made("campaigns", preset, world, params)
 
 
 def campaigns_vector_env(
@@ -206,21 +176,56 @@ def campaigns_vector_env(
         **options: ``max_episode_steps`` and ``autoreset_mode`` of
             :class:`CampaignsVectorEnv`, or parameters of the world.
     """
-    keywords = split_vector_kwargs(options)
-    return _platform_vector_env(world_of("campaigns", preset, options, world), num_envs, keywords)
+    return _made("campaigns", preset, world, options, num_envs)
 
 
-def _platform_vector_env(world: World, num_envs: int, keywords: dict[str, Any]) -> CampaignsVectorEnv:
+def purchases_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> PurchasesEnv:
+    """The single environment of the purchases world.
 
-    for name in ("observation", "info_size"):
-        if name in keywords:
-            raise UserError(f"{name}: a platform's environment has one observation and info")
-    if not isinstance(world, CampaignsWorld):
-        raise UserError(f"this environment is of campaigns on a platform, the {world.name} world has none")
-    return CampaignsVectorEnv(world, num_envs, **keywords)
+    Args:
+        preset: ``personalised`` (default), ``uniform``, ``popularity`` or ``quick``.
+        world: instead, a world of slates that is there already, or a name.
+        **params: ``observation`` and ``info_size`` of :class:`PurchasesEnv`, or fields of
+            :class:`recsim_mnar.worlds.purchases.PurchasesParams` that differ from the preset's.
+    """
+    return _made("purchases", preset, world, params)
 
 
-def _platform_env(world: World) -> CampaignsEnv:
-    if not isinstance(world, CampaignsWorld):
-        raise UserError(f"this environment is of campaigns on a platform, the {world.name} world has none")
-    return CampaignsEnv(world)
+def purchases_vector_env(
+    num_envs: int = 1, preset: str | None = None, world: World | str | None = None, **options: Any
+) -> PurchasesVectorEnv:
+    """The vector environment of the purchases world.
+
+    Args:
+        num_envs: number of lanes.
+        preset: as :func:`purchases_env`.
+        world: as :func:`purchases_env`.
+        **options: ``max_episode_steps`` and ``autoreset_mode`` of :class:`PurchasesVectorEnv`, or parameters.
+    """
+    return _made("purchases", preset, world, options, num_envs)
+
+
+def _made(name: str, preset: str | None, world: World | str | None, keywords: dict[str, Any], lanes: Any = None) -> Any:
+    """The environment of the world of a name, or of any world where that is empty; with lanes the vector one."""
+    kinds: tuple[Any, Any] = WorldEnv, WorldVectorEnv
+    of_world: Collection[str] = ()
+    if name == "ratings":
+        from recsim_mnar.worlds.ratings.world import OBSERVATIONS as of_world  # noqa: N811
+    asked = taken(keywords, vector=lanes is not None, of_world=of_world)
+    found = world_of(name, preset, keywords, world)
+    if name == "purchases" or (not name and isinstance(found, ExposureWorld)):
+        from recsim_mnar.envs.slates import PurchasesEnv, PurchasesVectorEnv
+
+        kinds = PurchasesEnv, PurchasesVectorEnv
+        if not isinstance(found, ExposureWorld):
+            raise UserError(
+                f"this environment recommends slates, the {found.name} world does not: use recsim_mnar/World-v0"
+            )
+    elif name == "campaigns" or (not name and isinstance(found, PlatformWorld)):
+        kinds = CampaignsEnv, CampaignsVectorEnv
+        for word in ("observation", "info_size"):
+            if word in asked:
+                raise UserError(f"{word}: a platform's environment has one observation and info")
+        if not isinstance(found, CampaignsWorld):
+            raise UserError(f"this environment is of campaigns on a platform, the {found.name} world has none")
+    return kinds[0](found, **asked) if lanes is None else kinds[1](found, lanes, **asked)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -44,7 +44,8 @@ class WorldEnv(gym.Env[Any, Any]):
     _told_of: tuple[str, ...] = ()
 
     def __init__(self, world: World, *, observation: str | None = None, info_size: int | None = None) -> None:
-        lived: LaneWorld = world if isinstance(world, ExposureWorld) else decision_world(world, "this environment")
+        slates = self._told_of and isinstance(world, ExposureWorld)
+        lived: LaneWorld = cast(LaneWorld, world) if slates else decision_world(world, "this environment")
         lived.decides()
         self.world = world = lived
         self._observer = observer(world, 1, observation)

@@ -17,56 +17,16 @@ from recsim_mnar.envs.user_queue import organic_rows
 from recsim_mnar.envs.validation import (
     as_array,
     check_ready,
-    split_env_kwargs,
-    split_vector_kwargs,
-    world_of,
 )
 from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.slates import SlatePolicy
-from recsim_mnar.worlds.base import ExposureWorld, Transition, World
+from recsim_mnar.worlds.base import ExposureWorld, Transition
 from recsim_mnar.worlds.slates import checked_slates
 
 Array = NDArray[Any]
-
-
-def purchases_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> PurchasesEnv:
-    """The single environment of the purchases world.
-
-    Args:
-        preset: ``personalised`` (default), ``uniform``, ``popularity`` or ``quick``.
-        world: instead, a world of slates that is there already, or a name.
-        **params: ``observation`` and ``info_size`` of :class:`PurchasesEnv`, or fields of
-            :class:`recsim_mnar.worlds.purchases.PurchasesParams` that differ from the preset's.
-    """
-    keywords = split_env_kwargs(params)
-    return PurchasesEnv(_world(preset, params, world), **keywords)
-
-
-def purchases_vector_env(
-    num_envs: int = 1, preset: str | None = None, world: World | str | None = None, **options: Any
-) -> PurchasesVectorEnv:
-    """The vector environment of the purchases world.
-
-    Args:
-        num_envs: number of lanes.
-        preset: as :func:`purchases_env`.
-        world: as :func:`purchases_env`.
-        **options: ``max_episode_steps`` and ``autoreset_mode`` of :class:`PurchasesVectorEnv`, or parameters.
-    """
-    faces = split_vector_kwargs(options)
-    return PurchasesVectorEnv(_world(preset, options, world), num_envs, **faces)
-
-
-def _world(preset: str | None, params: dict[str, Any], world: World | str | None) -> ExposureWorld:
-    found = world_of("purchases", preset, params, world)
-    if not isinstance(found, ExposureWorld):
-        raise UserError(
-            f"this environment recommends slates, the {found.name} world does not: use recsim_mnar/World-v0"
-        )
-    return found
 
 
 def _bought_rows(transition: Transition) -> NDArray[np.int64]:

@@ -54,25 +54,18 @@ def without_render_mode(keywords: dict[str, Any]) -> dict[str, Any]:
 
 
 _ASKED = ("observation", "info_size")
-"""What environments, single and vector, are asked beside their world."""
+"""What environments, single and vector, are asked for besides their world."""
 
 
-def split_env_kwargs(keywords: dict[str, Any], of_world: Collection[str] = ()) -> dict[str, Any]:
-    """What of the keywords is a single environment's; taken out of them.
+def taken(keywords: dict[str, Any], *, vector: bool, of_world: Collection[str]) -> dict[str, Any]:
+    """What of the keywords is the environment's; taken out of them.
 
     Args:
         keywords: as they were given.
+        vector: whether it is a vector environment.
         of_world: values of ``observation`` that are the world's parameter of that name, and stay.
     """
-    return _taken(keywords, _ASKED, of_world)
-
-
-def split_vector_kwargs(keywords: dict[str, Any], of_world: Collection[str] = ()) -> dict[str, Any]:
-    """What of the keywords is the vector environment's; taken out of them. See :func:`split_env_kwargs`."""
-    return _taken(keywords, ("max_episode_steps", "autoreset_mode", *_ASKED), of_world)
-
-
-def _taken(keywords: dict[str, Any], names: tuple[str, ...], of_world: Collection[str]) -> dict[str, Any]:
+    names = ("max_episode_steps", "autoreset_mode", *_ASKED) if vector else _ASKED
     asked = keywords.get("observation")
     stays = isinstance(asked, str) and asked in of_world
     return {name: keywords.pop(name) for name in names if name in keywords and not (stays and name == "observation")}

@@ -170,15 +170,14 @@ def read_mixture(path: str | os.PathLike[str]) -> list[tuple[str, float]]:
         if (found["format"], found["version"]) != (FORMAT, VERSION):
             raise UserError(f"{source} is {found['format']!r} {found['version']!r}, not {FORMAT!r} {VERSION}")
         parts = [(part["policy"], part["weight"]) for part in found["policies"]]
-    except (KeyError, TypeError, ValueError, OSError) as error:
-        if isinstance(error, UserError):
-            raise
+    except UserError:
+        raise
+    except (KeyError, TypeError, ValueError, OSError):
         raise UserError(
             f"{source} is no mixture of policies: it must hold format, version and policies, each with a policy's "
             "name and its weight"
         ) from None
-    bad = [weight for _, weight in parts if isinstance(weight, bool) or not isinstance(weight, (int, float))]
-    if bad or not all(isinstance(name, str) and name for name, _ in parts):
+    if not all(isinstance(name, str) and name and type(weight) in (int, float) for name, weight in parts):
         raise UserError(f"{source}: a policy of a mixture has a name and a number for a weight, got {parts}")
     try:
         checked_weights([float(weight) for _, weight in parts], len(parts))

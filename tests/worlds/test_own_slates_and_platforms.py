@@ -11,7 +11,7 @@ import pytest
 from test_cli import fails, run
 
 from recsim_mnar import rng
-from recsim_mnar.envs.slates import purchases_env
+from recsim_mnar.envs import purchases_env
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures

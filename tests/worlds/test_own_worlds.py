@@ -12,9 +12,8 @@ from gymnasium.utils.env_checker import check_env
 
 from recsim_mnar import plugins
 from recsim_mnar.cli import main
-from recsim_mnar.envs import WorldEnv, WorldVectorEnv, campaigns_env, sessions_env, world_env
+from recsim_mnar.envs import WorldEnv, WorldVectorEnv, campaigns_env, purchases_env, sessions_env, world_env
 from recsim_mnar.envs.recording import record, record_vector
-from recsim_mnar.envs.slates import purchases_env
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import EpsilonMixture, registry
