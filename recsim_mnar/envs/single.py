@@ -8,9 +8,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.fixed_info import fixed
 from recsim_mnar.envs.observing import observer
-from recsim_mnar.envs.user_queue import UserQueue, rewards_of
+from recsim_mnar.envs.user_queue import UserQueue, fixed, rewards_of
 from recsim_mnar.envs.validation import checked_count, checked_options, first_user, one_integer, reset_seed
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds.base import ExposureWorld, LaneWorld, World
@@ -37,7 +36,7 @@ class WorldEnv(gym.Env[Any, Any]):
             the user, or a ``dict`` of ``counts`` and, where the world has features, ``user`` and ``items``. None:
             features where the world has any, else counts.
         info_size: events since the last decision in arrays of this length, for what stores ``info`` in arrays; see
-            :func:`recsim_mnar.envs.fixed_info.fixed`. None: tuples as long as they are.
+            :func:`recsim_mnar.envs.user_queue.fixed`. None: tuples as long as they are.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium reads a plain dict here)

@@ -1,4 +1,4 @@
-"""Which user enters which lane: the one place where environments decide it, single or vector."""
+"""Which user enters which lane, decided here alone for single and vector environments; what ``info`` says of them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from recsim_mnar.worlds.base import LaneWorld, Transition
 
 _VIEWS = (("views", "item"), ("view_times", "time"))
 _RATINGS = (("ratings", "reward"), ("observation_propensities", "observation_propensity"))
+
+_PADS = {"views": -1, "bought": -1, "view_times": 0.0, "ratings": 0.0, "observation_propensities": 0.0}
+"""What stands in places without an event."""
 
 
 class UserQueue:
@@ -138,3 +141,47 @@ def rewards_of(transition: Transition) -> NDArray[np.float64]:
 def organic_rows(transition: Transition) -> NDArray[np.int64]:
     """Rows of a transition that are organic events."""
     return np.flatnonzero(transition.columns["event"] == schema.ORGANIC)
+
+
+def fixed(info: dict[str, Any], keys: tuple[str, ...], size: int) -> dict[str, Any]:
+    """An environment's ``info`` with the last ``size`` events in arrays of that length, oldest first.
+
+    Places beyond them hold -1 (items) or 0; ``n_views`` says how many events there were, which may be more than
+    ``size``, and ``n_skipped`` how many users left without a decision before this one.
+
+    Args:
+        info: as the environment makes it.
+        keys: of the events, each a tuple.
+        size: of the arrays.
+    """
+    out = {key: value for key, value in info.items() if key not in keys and key != "skipped"}
+    for key in keys:
+        events = info.get(key) or ()
+        array = np.full(size, _PADS[key], np.int64 if isinstance(_PADS[key], int) else np.float64)
+        last = events[-size:]
+        array[: len(last)] = last
+        out[key] = array
+    out["n_views"] = len(info.get("views") or ())
+    out["n_skipped"] = len(info.get("skipped") or ())
+    return out
+
+
+def fixed_lanes(infos: dict[str, Any], keys: tuple[str, ...], size: int, n_lanes: int) -> dict[str, Any]:
+    """The same of a vector environment: arrays (n_lanes, size), set for every lane that ``user`` is set for."""
+    if "final_info" in infos:
+        infos = {**infos, "final_info": fixed_lanes(infos["final_info"], keys, size, n_lanes)}
+    changed = {*keys, "skipped"}
+    out = {key: value for key, value in infos.items() if key.removeprefix("_") not in changed}
+    told = infos["_user"]
+    for key in keys:
+        kind = np.int64 if isinstance(_PADS[key], int) else np.float64
+        array = np.full((n_lanes, size), _PADS[key], kind)
+        for lane in np.flatnonzero(infos.get(f"_{key}", np.zeros(n_lanes, np.bool_))).tolist():
+            last = infos[key][lane][-size:]
+            array[lane, : len(last)] = last
+        out[key], out[f"_{key}"] = array, told.copy()
+    for name, key in (("n_views", "views"), ("n_skipped", "skipped")):
+        there = infos.get(f"_{key}", np.zeros(n_lanes, np.bool_))
+        counts = [len(infos[key][lane]) if there[lane] else 0 for lane in range(n_lanes)]
+        out[name], out[f"_{name}"] = np.array(counts, np.int64), told.copy()
+    return out

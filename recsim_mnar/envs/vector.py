@@ -11,9 +11,8 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.fixed_info import fixed_lanes
 from recsim_mnar.envs.observing import observer
-from recsim_mnar.envs.user_queue import UserQueue, organic_rows, rewards_of
+from recsim_mnar.envs.user_queue import UserQueue, fixed_lanes, organic_rows, rewards_of
 from recsim_mnar.envs.validation import (
     as_array,
     check_ready,

@@ -90,7 +90,7 @@ class Carried(Generic[T]):
         """
         if self._value is None:
             path, digest = cast("tuple[str, str]", self._sent)
-            self._value = (_loaded(path, digest),)
+            self._value = (_object_of(digest, lambda: _bytes_of(path)),)
         return cast("T", self._value[0])
 
     def store(self, folder: Path | None = None) -> tuple[str, str]:
@@ -101,7 +101,9 @@ class Carried(Generic[T]):
         """
         with self._lock:  # executors pickle in threads of their own
             if self._sent is None:
-                self._sent = _stored(self, _pickled(self.value), folder)
+                # Dask's pickler, where it is in use, knows classes of scripts, which workers cannot import.
+                pickler: Any = sys.modules.get("cloudpickle", pickle)
+                self._sent = _stored(self, pickler.dumps(self.value, protocol=5), folder)
             return self._sent
 
     def __reduce__(self) -> Any:
@@ -151,20 +153,12 @@ def _stored(owner: Any, data: bytes, shared: Path | None) -> tuple[str, str]:
     return str(path), digest
 
 
-def _pickled(value: Any) -> bytes:
-    # Dask's pickler, where it is in use, knows classes of scripts and notebooks, which workers cannot import.
-    pickler: Any = sys.modules.get("cloudpickle", pickle)
-    data: bytes = pickler.dumps(value, protocol=5)
-    return data
-
-
 def _received(sent: tuple[str, str], data: bytes | None) -> Carried[Any]:
     carried: Carried[Any] = Carried(None)
     carried._sent = sent
     carried._value = None
     if data is not None:
-        with _LOADING:
-            carried._value = (_keep(sent[1], lambda: data),)
+        carried._value = (_object_of(sent[1], lambda: data),)
     return carried
 
 
@@ -174,11 +168,6 @@ _MOST_LOADED = 4
 """Objects that a process keeps for jobs to come."""
 
 
-def _loaded(path: str, digest: str) -> Any:
-    with _LOADING:
-        return _keep(digest, lambda: _bytes_of(path))
-
-
 def _bytes_of(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
@@ -186,18 +175,19 @@ def _bytes_of(path: str) -> bytes:
         raise NotHereError(path) from None
 
 
-def _keep(digest: str, read: Callable[[], bytes]) -> Any:
+def _object_of(digest: str, read: Callable[[], bytes]) -> Any:
     """The object of that digest, unpickled where this process does not hold it; never bytes of another digest."""
-    if digest not in _LOADED:
-        data = read()
-        if hashlib.sha256(data).hexdigest() != digest:
-            raise NotHereError(digest)
-        with own_folder():
-            _LOADED[digest] = pickle.loads(data)
-        if len(_LOADED) > _MOST_LOADED:
-            _LOADED.popitem(last=False)
-    _LOADED.move_to_end(digest)
-    return _LOADED[digest]
+    with _LOADING:
+        if digest not in _LOADED:
+            data = read()
+            if hashlib.sha256(data).hexdigest() != digest:
+                raise NotHereError(digest)
+            with own_folder():
+                _LOADED[digest] = pickle.loads(data)
+            if len(_LOADED) > _MOST_LOADED:
+                _LOADED.popitem(last=False)
+        _LOADED.move_to_end(digest)
+        return _LOADED[digest]
 
 
 def forget_loaded() -> None:

@@ -220,17 +220,12 @@ def raised_by_own_code(error: BaseException) -> str | None:
         while trace is not None:
             method = _own_method(trace.tb_frame)
             if method is not None:
-                what = described(each) + _advice(each)
+                what = described(each)
+                if "read-only" in str(each) and isinstance(each, ValueError):  # as NumPy says it, and Cython
+                    what += ": logs are read-only, so copy what is to be changed (log['item'].copy())"
                 return f"{method} raised {what} ({_place(trace)}; {TRACEBACK}=1 shows the traceback)"
             trace = trace.tb_next
     return None
-
-
-def _advice(error: BaseException) -> str:
-    """What to do about an exception that the rules for logs brought about, for its line; else ""."""
-    if "read-only" in str(error) and isinstance(error, ValueError):  # as NumPy says it, and Cython
-        return ": logs are read-only, so copy what is to be changed (log['item'].copy())"
-    return ""
 
 
 def left_by_own_code(left: SystemExit) -> str | None:

@@ -56,7 +56,7 @@ class Pool(Executor):
         with self._lock:
             if self._processes is not None:
                 return True
-            if self._max_workers <= FEW_THREADS and not _is_own_code(job):
+            if self._max_workers <= FEW_THREADS and not has_own_code(*_carried(job)):
                 return False
             if self._began is None:
                 self._began = time.process_time()
@@ -106,18 +106,15 @@ def _started(n: int) -> ProcessPoolExecutor:
     )
 
 
-def _is_own_code(job: Callable[..., Any]) -> bool:
-    """Whether agents or worlds of the user's own have part in a job: they may hold the lock all the time."""
-    return has_own_code(*(thing for carried in carried_by(job) for thing in _flat(carried.value[1])))
-
-
-def _flat(value: Any) -> Iterator[Any]:
-    """What lists and tables hold, however deep."""
-    if isinstance(value, (list, tuple, dict)):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _flat(each)
-    else:
-        yield value
+def _carried(job: Callable[..., Any]) -> Iterator[Any]:
+    """What a job carries, and what lists and tables in it hold: agents and worlds of the user's own may be among it."""
+    waiting = [carried.value[1] for carried in carried_by(job)]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, (list, tuple, dict)):
+            waiting += each.values() if isinstance(each, dict) else each
+        else:
+            yield each
 
 
 def _can_travel(job: Callable[..., Any]) -> bool:
@@ -149,16 +146,14 @@ def said_here(job: Callable[..., T], *args: Any, **kwargs: Any) -> T:
 
 
 def _begin(folder: str | None) -> None:
-    """In a worker: look for a user's own modules where its parent does, and end with it."""
-    look_in(folder)
-    _end_with_parent()
+    """In a worker: look for a user's own modules where its parent does, and end when that has gone, killed or not.
 
-
-def _end_with_parent() -> None:
-    """In a worker: end when the process that started it has gone, killed or not; a pool's own workers wait for ever."""
+    A pool's own workers would wait for ever.
+    """
     import multiprocessing
     import os
 
+    look_in(folder)
     parent = multiprocessing.parent_process()
 
     def watch() -> None:
