@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.table import Log
-from recsim_mnar.policies.slates import as_slate_policy, draw
+from recsim_mnar.policies.slates import SlatePolicy, as_slate_policy, draw
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.simulation.executor import together
@@ -31,12 +31,12 @@ _TABLE_BYTES = 1 << 31
 
 
 def simulate_shard(
-    world: ExposureWorld, policy: Any, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
+    world: ExposureWorld, policy: SlatePolicy, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
 ) -> Columns:
     """The columns of a few users, ordered by (user, step); see :func:`recsim_mnar.simulation.items.simulate_shard`."""
     parts: list[Columns] = []
     for users in _batches(first_user, n_users, world.n_items):
-        recommender = as_slate_policy(policy, world.params).fresh()
+        recommender = policy.fresh()
         lanes: PurchasesLanes = world.open_lanes(len(users), keep_truth=keep_truth)
         which = np.arange(len(users))
         lanes.begin(which, np.full(len(users), seed, np.uint64), users)
