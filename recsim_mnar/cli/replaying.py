@@ -114,9 +114,9 @@ def replay(
 
 def _n_items(given: Given, asked: int | None) -> int:
     """Number of items: as asked for, or what the logs say."""
-    from recsim_mnar.simulation.named import items_told, n_items_of
+    from recsim_mnar.simulation.named import n_items_of, stated_items
 
-    n_items = items_told(given.provenance, given.survey.highest_item + 1)
+    n_items = stated_items(given.provenance, given.survey.highest_item + 1)
     n_items = max(n_items, n_items_of(given.training))
     if asked is not None and asked < max(n_items, 1):
         raise UserError(f"--items {asked}: the log has {n_items} items; name that many or more, or leave --items away")

@@ -68,8 +68,8 @@ class LogBuilder:
         ratings = events_of(info, "ratings") or unknown
         probabilities = events_of(info, "observation_propensities") or unknown
         for k, (item, time, rating, p) in enumerate(zip(views, times, ratings, probabilities, strict=True)):
-            told = (float(time), schema.ORGANIC, int(item), -1, np.nan, float(rating), float(p), self.round or 0)
-            rows.append((user, first_step + k, *told))
+            event = (float(time), schema.ORGANIC, int(item), -1, np.nan, float(rating), float(p), self.round or 0)
+            rows.append((user, first_step + k, *event))
 
     @property
     def users(self) -> set[int]:

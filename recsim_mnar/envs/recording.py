@@ -116,7 +116,7 @@ def _of_one(info: dict[str, Any]) -> dict[str, Any]:
 
 
 class Recorder:
-    """One policy among the users of an environment, asked and told in rounds, and what is written down of it.
+    """One policy among the users of an environment, asked in rounds and given the answers, and its log.
 
     Args:
         env: that the users live in.
@@ -144,10 +144,10 @@ class Recorder:
         self._gone: list[int] = []
 
     def arrive(self, info: dict[str, Any]) -> None:
-        """Somebody came, after others who left without a decision; they are told of before the next decision."""
+        """Somebody came, after others who left without a decision; the policy meets them before the next decision."""
         self.builder.begin(info)
         left = [one for one in info.get("skipped") or () if int(one["user"]) < self.n_users]
-        # Users who left without a trace in the log are not met, so that the log tells all that a policy was told.
+        # Users who left without a trace in the log are not met, so that the log holds all that a policy was given.
         self._arrived += [one for one in left if len(events_of(one, "views"))]
         self._gone += [int(one["user"]) for one in left if len(events_of(one, "views"))]
         if int(info["user"]) < self.n_users:
@@ -184,16 +184,16 @@ class Recorder:
             self.builder.round += 1
 
     def log(self) -> Log:
-        """All of it, once those who came last are told of."""
+        """All of it, once those who came last were met."""
         self._admit()
         self._forget()
         log = self.builder.log(self.n_users)
         if self.world is None:
             return log
-        told = {**provenance(self.world, self.policy, self.n_users, self.seed), "policy": self._described}
+        made = {**provenance(self.world, self.policy, self.n_users, self.seed), "policy": self._described}
         if self._online:
-            told["online"] = online_provenance(log, self.policy, self._lanes)
-        return Log(log.columns, told)
+            made["online"] = online_provenance(log, self.policy, self._lanes)
+        return Log(log.columns, made)
 
     def _admit(self) -> None:
         if self._arrived:

@@ -40,10 +40,10 @@ class WorldEnv(gym.Env[Any, Any]):
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium reads a plain dict here)
-    _told_of: tuple[str, ...] = ()
+    _more_events: tuple[str, ...] = ()
 
     def __init__(self, world: World, *, observation: str | None = None, info_size: int | None = None) -> None:
-        slates = self._told_of and isinstance(world, ExposureWorld)
+        slates = self._more_events and isinstance(world, ExposureWorld)
         lived: LaneWorld = cast(LaneWorld, world) if slates else decision_world(world, "this environment")
         lived.decides()
         self.world = world = lived
@@ -83,8 +83,8 @@ class WorldEnv(gym.Env[Any, Any]):
             self._step += 1
             self._time += 1.0
             info = {"user": self._user, "step": self._step, "time": self._time, "views": (), "view_times": ()}
-            told = info if self._info_size is None else self._told(info)
-            return self._observer.alone(), 0.0, False, False, told
+            sized = info if self._info_size is None else self._sized(info)
+            return self._observer.alone(), 0.0, False, False, sized
         self._action[0] = chosen
         transition = self._queue.take(self._lane, self._action)
         reward, alive = rewards_of(transition).item(), transition.alive.item()
@@ -112,11 +112,11 @@ class WorldEnv(gym.Env[Any, Any]):
             self._observer.alone_sees(info["views"], info["ratings"] if self.world.rates else None)
         return self._observer.alone()
 
-    def _told(self, info: dict[str, Any]) -> dict[str, Any]:
+    def _sized(self, info: dict[str, Any]) -> dict[str, Any]:
         """``info`` as it was asked for: of a fixed size, where there is one."""
         if self._info_size is None:
             return info
-        return fixed(info, (*(key for key, _ in self._queue.entries), *self._told_of), self._info_size)
+        return fixed(info, (*(key for key, _ in self._queue.entries), *self._more_events), self._info_size)
 
     def _info(self, info: dict[str, Any], *, waiting: bool) -> dict[str, Any]:
         """The whole ``info`` after the lane has moved; and what can be foreseen of the decisions that come next."""
@@ -124,7 +124,7 @@ class WorldEnv(gym.Env[Any, Any]):
         self._waiting = waiting
         self._user, self._step, self._time = lanes.user.item(), lanes.step.item(), lanes.time.item()
         self._ahead = lanes.skip_uneventful(self._lane).item() if waiting else 0
-        return self._told({"user": self._user, "step": self._step, "time": self._time, **info})
+        return self._sized({"user": self._user, "step": self._step, "time": self._time, **info})
 
     def _checked(self, action: Any) -> int:
         kind = type(action)  # almost always one of two: this runs at every step

@@ -57,7 +57,7 @@ class PurchasesEnv(WorldEnv):
         **asked: ``observation`` and ``info_size`` of :class:`recsim_mnar.envs.WorldEnv`; counted are purchases.
     """
 
-    _told_of = ("bought",)
+    _more_events = ("bought",)
     world: ExposureWorld
 
     def __init__(self, world: ExposureWorld, **asked: Any) -> None:
@@ -68,7 +68,7 @@ class PurchasesEnv(WorldEnv):
         """Recommend a slate; the user lives through a period."""
         if not self._waiting:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
-        slate = _sized(as_array(action, "a slate")[None], 1, self.world)
+        slate = _checked_slates(as_array(action, "a slate")[None], 1, self.world)
         transition = self._queue.take(self._lane, slate.astype(np.int32))
         c, alive = transition.columns, bool(transition.alive[0])
         alone, bought = organic_rows(transition), c["action"][_bought_rows(transition)]
@@ -96,7 +96,7 @@ class PurchasesVectorEnv(WorldVectorEnv):
         **asked: ``observation`` and ``info_size`` of :class:`WorldVectorEnv`.
     """
 
-    _told_of = ("bought",)
+    _more_events = ("bought",)
     world: ExposureWorld
 
     def __init__(
@@ -114,22 +114,22 @@ class PurchasesVectorEnv(WorldVectorEnv):
 
     def _checked(self, actions: Array) -> Array:
         check_ready(self.autoreset_mode, self._ended if self._seeded else None)
-        return _sized(actions, self.num_envs, self.world)
+        return _checked_slates(actions, self.num_envs, self.world)
 
     def _earned(self, transition: Transition) -> NDArray[np.float64]:
         return _purchases(transition)
 
     def _see(self, which: NDArray[np.int64], transition: Transition, infos: dict[str, Any]) -> None:
-        """Count the purchases of a transition and tell them."""
+        """Count the purchases of a transition and note them."""
         self._browse(which, transition, infos)
         c, rows = transition.columns, _bought_rows(transition)
         edges = rows.searchsorted(transition.starts)
         bought = c["action"][rows]
         self._observer.see(which.repeat(edges[1:] - edges[:-1]), bought, None)
-        self._tell(infos, which, edges, {"bought": bought})
+        self._note(infos, which, edges, {"bought": bought})
 
 
-def _sized(slates: Array, n: int, world: ExposureWorld) -> NDArray[np.int64]:
+def _checked_slates(slates: Array, n: int, world: ExposureWorld) -> NDArray[np.int64]:
     checked = checked_slates(slates, n, world.n_items)
     if checked.shape[1] != world.params.slate_size:
         raise UserError(f"a slate must have {world.params.slate_size} items, got {checked.shape[1]}")

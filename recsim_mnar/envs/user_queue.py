@@ -172,16 +172,16 @@ def fixed_lanes(infos: dict[str, Any], keys: tuple[str, ...], size: int, n_lanes
         infos = {**infos, "final_info": fixed_lanes(infos["final_info"], keys, size, n_lanes)}
     changed = {*keys, "skipped"}
     out = {key: value for key, value in infos.items() if key.removeprefix("_") not in changed}
-    told = infos["_user"]
+    known = infos["_user"]
     for key in keys:
         kind = np.int64 if isinstance(_PADS[key], int) else np.float64
         array = np.full((n_lanes, size), _PADS[key], kind)
         for lane in np.flatnonzero(infos.get(f"_{key}", np.zeros(n_lanes, np.bool_))).tolist():
             last = infos[key][lane][-size:]
             array[lane, : len(last)] = last
-        out[key], out[f"_{key}"] = array, told.copy()
+        out[key], out[f"_{key}"] = array, known.copy()
     for name, key in (("n_views", "views"), ("n_skipped", "skipped")):
         there = infos.get(f"_{key}", np.zeros(n_lanes, np.bool_))
         counts = [len(infos[key][lane]) if there[lane] else 0 for lane in range(n_lanes)]
-        out[name], out[f"_{name}"] = np.array(counts, np.int64), told.copy()
+        out[name], out[f"_{name}"] = np.array(counts, np.int64), known.copy()
     return out

@@ -18,7 +18,7 @@ from recsim_mnar.worlds import as_world, make_world
 from recsim_mnar.worlds.base import World
 
 USER_LIMIT = 2**62
-"""User ids handed in lie below it, so that those of the users who come after them fit 64 bits too."""
+"""User ids handed in are below it, so that those of the users who come after them fit 64 bits too."""
 
 
 def world_of(name: str, preset: str | None, keywords: dict[str, Any], world: World | str | None = None) -> World:
@@ -31,7 +31,7 @@ def world_of(name: str, preset: str | None, keywords: dict[str, Any], world: Wor
         world: instead, one that is there already, or a name (``package.module:Class`` for one of your own).
 
     Raises:
-        UserError: a preset or parameters beside a world that has its own.
+        UserError: a preset or parameters next to a world that has its own.
     """
     keywords = without_render_mode(keywords)
     if world is None or isinstance(world, str):

@@ -37,8 +37,8 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
     With one seed, lane i starts with user i, and a lane that ends takes the next user that no lane has met. With a
     list of seeds every lane meets the users of its own seed from user 0 on. ``infos`` hold arrays with one entry a
     lane and a mask under the same key with ``_`` before it; ``views`` and ``view_times`` are set for the lanes that
-    have new views. In the ratings world ``ratings`` and ``observation_propensities`` stand beside them, and all are set
-    for every lane that is reset.
+    have new views. In the ratings world ``ratings`` and ``observation_propensities`` stand next to them, and all are
+    set for every lane that is reset.
 
     Args:
         world: where users live.
@@ -49,7 +49,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
         info_size: see :class:`recsim_mnar.envs.WorldEnv`; events are then arrays (num_envs, info_size).
     """
 
-    _told_of: tuple[str, ...] = ()
+    _more_events: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -100,8 +100,8 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
         self._seat(which, seed, first_user(options))
         infos: dict[str, Any] = {}
         self._admit(which, infos)
-        self._tell_state(infos, mask)
-        return self._observer.all(), self._told(infos)
+        self._note_state(infos, mask)
+        return self._observer.all(), self._sized(infos)
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
         """Recommend an item in every lane; in NEXT_STEP mode, a lane that has ended is reset instead."""
@@ -124,12 +124,12 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
             resetting = np.flatnonzero(self._ended)
             if len(resetting):
-                self._tell_state(infos, self._all)
+                self._note_state(infos, self._all)
                 self._finish(resetting, infos)
         if len(resetting):
             self._admit(resetting, infos)
-        self._tell_state(infos, self._all)
-        return self._observer.all(), rewards, terminated, truncated, self._told(infos)
+        self._note_state(infos, self._all)
+        return self._observer.all(), rewards, terminated, truncated, self._sized(infos)
 
     def reward_means(self) -> Array:
         """Truth: (num_envs, n_items) expected reward of every item for each user who waits now; NaN in other lanes.
@@ -179,7 +179,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
     def _due(self) -> NDArray[np.int64]:
         """Lanes whose user answers this recommendation. In the others that wait it comes to nothing, whatever it is.
 
-        Those have lived ahead: what is info of them lies ``_ahead`` decisions behind what their lanes hold.
+        Those have lived ahead: what is info of them is ``_ahead`` decisions behind what their lanes hold.
         """
         unknown = np.flatnonzero((self._ahead == 0) & ~self._ended)
         ahead = self._queue.lanes.skip_uneventful(unknown)
@@ -210,7 +210,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
             self._set(infos, "skipped", lane, tuple(info))
 
     def _see(self, which: NDArray[np.int64], transition: Transition, infos: dict[str, Any]) -> None:
-        """Bring the observations of lanes up to date after their actions, and tell what was organic."""
+        """Bring the observations of lanes up to date after their actions, and note what was organic."""
         if self.world.rates:  # the answer reveals a rating; 0 says nothing new of it
             rewards = rewards_of(transition)
             answered = np.flatnonzero(rewards > 0)
@@ -221,15 +221,15 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
     def _browse(
         self, which: NDArray[np.int64], transition: Transition, infos: dict[str, Any], *, empty: bool = False
     ) -> None:
-        """Organic events, observed and told: info where there are any."""
+        """Organic events, observed, and noted in info where there are any."""
         c, rows = transition.columns, organic_rows(transition)
         edges = rows.searchsorted(transition.starts)
         lanes, items = which.repeat(edges[1:] - edges[:-1]), c["item"][rows]
         self._observer.see(lanes, items, c["reward"][rows] if self.world.rates else None)
         events = {key: c[name][rows] for key, name in self._queue.entries}
-        self._tell(infos, which, edges, events, empty=empty)
+        self._note(infos, which, edges, events, empty=empty)
 
-    def _tell(
+    def _note(
         self,
         infos: dict[str, Any],
         which: NDArray[np.int64],
@@ -238,7 +238,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
         *,
         empty: bool = False,
     ) -> None:
-        """Tell lane which[j] the events edges[j]:edges[j + 1], as tuples; where there are none only if ``empty``."""
+        """Note of lane which[j] the events edges[j]:edges[j + 1], as tuples; where there are none only if ``empty``."""
         some = np.arange(len(which)) if empty else np.flatnonzero(edges[1:] > edges[:-1])
         if len(some) == 0:
             return
@@ -250,8 +250,8 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
                 info[lane] = values[first:last]
             infos[f"_{key}"][lanes] = True
 
-    def _tell_state(self, infos: dict[str, Any], mask: NDArray[np.bool_]) -> None:
-        """Tell of the lanes in the mask which decision of whom they await."""
+    def _note_state(self, infos: dict[str, Any], mask: NDArray[np.bool_]) -> None:
+        """Note of the lanes in the mask which decision of whom they await."""
         lanes = self._queue.lanes
         now = {"user": lanes.user.copy(), "step": lanes.step - self._ahead, "time": lanes.time - self._ahead}
         for key, values in now.items():
@@ -276,11 +276,11 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
         infos["final_info"] = final
         infos["_final_info"] = self._ended.copy()
 
-    def _told(self, infos: dict[str, Any]) -> dict[str, Any]:
+    def _sized(self, infos: dict[str, Any]) -> dict[str, Any]:
         """Infos as they were asked for."""
         if self._info_size is None:
             return infos
-        keys = (*(key for key, _ in self._queue.entries), *self._told_of)
+        keys = (*(key for key, _ in self._queue.entries), *self._more_events)
         return fixed_lanes(infos, keys, self._info_size, self.num_envs)
 
     def _set(self, infos: dict[str, Any], key: str, lane: int, value: Any) -> None:
@@ -288,7 +288,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
         infos[f"_{key}"][lane] = True
 
     def _entry(self, infos: dict[str, Any], key: str) -> Array:
-        """The array of infos of this name, and its mask beside it, made where it is not there yet."""
+        """The array of infos of this name, and its mask, made where it is not there yet."""
         if key not in infos:
             infos[key] = np.empty(self.num_envs, object)  # an empty array of objects holds None
             infos[f"_{key}"] = np.zeros(self.num_envs, np.bool_)

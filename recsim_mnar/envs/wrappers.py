@@ -137,9 +137,9 @@ def _keep_seed(seeds: list[int], env: Any) -> None:
 
 def _recorded(builder: LogBuilder, env: Any, seeds: list[int]) -> Log:
     world = getattr(env.unwrapped, "world", None)
-    told = {} if world is None else made_by(world)
+    made = {} if world is None else made_by(world)
     if len(seeds) == 1:
-        told["seed"] = seeds[0]
+        made["seed"] = seeds[0]
     elif seeds:
-        told["seeds"] = seeds
-    return builder.log(provenance=told)
+        made["seeds"] = seeds
+    return builder.log(provenance=made)

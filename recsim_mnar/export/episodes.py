@@ -82,7 +82,7 @@ def from_minari(dataset: Any, n_items: int) -> Decisions:
         if not episode.infos or "propensity" not in episode.infos:
             raise UserError(f"episode {episode.id} has no infos['propensity']: without it no estimator can be used")
     observed = [np.asarray(episode.observations) for episode in episodes]
-    told = {
+    known = {
         key: np.concatenate([np.asarray(episode.infos[key])[:-1] for episode in episodes])
         for key in ("propensity", "step", "user")
     }
@@ -91,9 +91,9 @@ def from_minari(dataset: Any, n_items: int) -> Decisions:
         np.concatenate([rows[:-1] for rows in observed]),
         np.concatenate([episode.actions for episode in episodes]),
         np.concatenate([episode.rewards for episode in episodes]),
-        told["propensity"],
-        user=told["user"],
-        step=told["step"],
+        known["propensity"],
+        user=known["user"],
+        step=known["step"],
         final=np.stack([rows[-1] for rows in observed]),
     )
 
@@ -102,7 +102,7 @@ def to_rllib(decisions: Decisions) -> pa.Table:
     """A pyarrow Table with the columns of RLlib's offline schema, one row a decision.
 
     ``eps_id`` is the user, ``t`` the number of the decision, ``obs`` and ``new_obs`` lists of c floats, and
-    ``action_logp`` the logarithm of the propensity. ``step``, the position in the user's life, stands beside them.
+    ``action_logp`` the logarithm of the propensity. ``step``, the position in the user's life, stands next to them.
     ``pyarrow.parquet.write_table(to_rllib(...), file)`` writes what ``AlgorithmConfig.offline_data(input_=[file])``
     reads.
     """

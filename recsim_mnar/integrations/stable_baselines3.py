@@ -91,8 +91,8 @@ class VecEnvAdapter(VecEnv):
     def reset(self) -> Array:
         """(num_envs, ...) observations; the seeds given to :meth:`seed` are used once."""
         seed = self._seeds[0] if self._seeds else None
-        observations, told = self.env.reset(seed=seed)
-        self.reset_infos = self._lanes(told) if self.infos else [{} for _ in range(self.num_envs)]
+        observations, given = self.env.reset(seed=seed)
+        self.reset_infos = self._lanes(given) if self.infos else [{} for _ in range(self.num_envs)]
         self._reset_seeds()
         self._reset_options()
         return observations
@@ -110,11 +110,11 @@ class VecEnvAdapter(VecEnv):
 
     def step_wait(self) -> tuple[Array, Array, Array, list[dict[str, Any]]]:
         """Do it: observations, rewards (n,) float32, which lanes ended, and an ``info`` a lane."""
-        observations, rewards, terminated, truncated, told = self.env.step(self._actions)
+        observations, rewards, terminated, truncated, given = self.env.step(self._actions)
         ended = terminated | truncated
-        infos = self._lanes(told) if self.infos else [{} for _ in range(self.num_envs)]
+        infos = self._lanes(given) if self.infos else [{} for _ in range(self.num_envs)]
         for lane in np.flatnonzero(ended).tolist():
-            infos[lane]["terminal_observation"] = told["final_obs"][lane]
+            infos[lane]["terminal_observation"] = given["final_obs"][lane]
             infos[lane]["TimeLimit.truncated"] = bool(truncated[lane] and not terminated[lane])
         return observations, rewards.astype(np.float32), ended, infos
 
@@ -153,10 +153,10 @@ class VecEnvAdapter(VecEnv):
         if len(list(lanes)) != self.num_envs:
             raise UserError(f"{what} is for all lanes: they are one environment")
 
-    def _lanes(self, told: dict[str, Any]) -> list[dict[str, Any]]:
-        """What was told of each lane; of those that ended, what was told of their end."""
+    def _lanes(self, given: dict[str, Any]) -> list[dict[str, Any]]:
+        """``info`` of each lane; of those that ended, that of their end."""
         lanes: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        for source in (told, told.get("final_info") or {}):
+        for source in (given, given.get("final_info") or {}):
             for key, values in source.items():
                 if key.startswith("_") or key in ("final_obs", "final_info") or f"_{key}" not in source:
                     continue
@@ -183,7 +183,7 @@ def policy_of(
 
     Args:
         model: an algorithm of Stable-Baselines3.
-        features: what it observed of users: ``counts`` is what the environments show unless told otherwise.
+        features: what it observed of users: ``counts`` is what the environments show unless asked otherwise.
         decay: see :class:`recsim_mnar.policies.FeaturePolicy`.
         last: likewise.
         transform: what stood between environment and model: (n, width) to what the model takes. For ``VecNormalize``

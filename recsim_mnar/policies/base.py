@@ -40,7 +40,7 @@ class Policy(abc.ABC):
             it does for a user changes by that user's own outcomes alone, so users may live in any order. ``all users``:
             outcomes of one user change what it does for others, so it is run by ``simulate_online``, which fixes the
             order. None, not declared: ``all users`` where it defines ``learn``, else ``nothing``.
-        replayable: whether two objects that began alike and are told the same do the same: not so where one draws by a
+        replayable: whether two objects that begin alike and observe the same do the same: not so where one draws by a
             generator of its own. ``replay`` refuses those.
         predicts_ratings: whether its ``scores`` are predicted ratings, on the scale of those that users give.
     """

@@ -56,7 +56,7 @@ class SampledPolicy(Policy):
 
     Args:
         sample: ``sample(user, generator, draws)`` gives (draws,) actions; or an object with such a method, which is
-            told of users where it has ``reset``, ``observe``, ``observe_ratings``, ``learn`` or ``forget``, as
+            called where it has ``reset``, ``observe``, ``observe_ratings``, ``learn`` or ``forget``, as
             :class:`Policy` (a ``learn`` without propensities too). The generator is a ``numpy.random.Generator`` whose
             stream is addressed by seed, user and the number of the user's events so far: a replay draws the same.
         n_items: actions are 0 .. n_items - 1.
@@ -109,7 +109,7 @@ class SampledPolicy(Policy):
         return not self.own_generator
 
     def defines(self, method: str) -> bool:
-        """Of what the object within is told: whether it wants to know."""
+        """Whether the object within learns; else as usual."""
         if method == "learn":
             return self.learns != "nothing"
         return super().defines(method)
@@ -121,33 +121,33 @@ class SampledPolicy(Policy):
         for user in users.tolist():
             self._events[user] = 0
             self._counts.pop(user, None)
-        self._tell("reset", users)
+        self._pass_on("reset", users)
 
     def observe(self, users: Ints, items: Ints) -> None:
         """See :meth:`Policy.observe`."""
         self._changed(users)
-        self._tell("observe", users, items)
+        self._pass_on("observe", users, items)
 
     def observe_ratings(self, users: Ints, items: Ints, ratings: Floats) -> None:
         """See :meth:`Policy.observe_ratings`."""
         if not callable(getattr(self.own, "observe_ratings", None)):
             return self.observe(users, items)
         self._changed(users)
-        return self._tell("observe_ratings", users, items, ratings)
+        return self._pass_on("observe_ratings", users, items, ratings)
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
         """See :meth:`Policy.learn`."""
         self._changed(users)
         if self.learns == "all users":
             self._counts.clear()
-        self._tell("learn", users, actions, rewards, propensities)
+        self._pass_on("learn", users, actions, rewards, propensities)
 
     def forget(self, users: Ints) -> None:
         """See :meth:`Policy.forget`."""
         for user in users.tolist():
             self._events.pop(user, None)
             self._counts.pop(user, None)
-        self._tell("forget", users)
+        self._pass_on("forget", users)
 
     # ----------------------------------------------------------------------------------------------------- what it does
 
@@ -175,8 +175,8 @@ class SampledPolicy(Policy):
     def describe(self) -> dict[str, Any]:
         """See :meth:`Policy.describe`."""
         own = getattr(self.own, "describe", None)
-        told = {"draws": self.draws, "seed": self.seed, "replayable": self.replayable}
-        return {**(own() if callable(own) else {}), **told, "name": self.name}
+        stated = {"draws": self.draws, "seed": self.seed, "replayable": self.replayable}
+        return {**(own() if callable(own) else {}), **stated, "name": self.name}
 
     def fresh(self) -> Policy:
         """See :meth:`Policy.fresh`."""
@@ -193,7 +193,7 @@ class SampledPolicy(Policy):
             self._events[user] = self._events.get(user, 0) + 1
             self._counts.pop(user, None)
 
-    def _tell(self, method: str, *arguments: Any) -> None:
+    def _pass_on(self, method: str, *arguments: Any) -> None:
         own = getattr(self.own, method, None)
         if own is not None:
             (fitting("learn", own, f"policy {self.name!r}") if method == "learn" else own)(*arguments)

@@ -103,8 +103,8 @@ class SlatePolicy:
         """What happened in a period: recommendations and what came of them, then purchases without one."""
         shown = columns["action"] >= 0
         if self._learns and shown.any():
-            told = (columns[name][shown] for name in ("user", "action", "reward", "propensity"))
-            self.policy.learn(*told)
+            outcomes = (columns[name][shown] for name in ("user", "action", "reward", "propensity"))
+            self.policy.learn(*outcomes)
         if not shown.all():
             self.policy.observe(columns["user"][~shown], columns["item"][~shown])
 

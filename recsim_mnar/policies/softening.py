@@ -90,7 +90,7 @@ class SoftmaxPolicy(Softened):
     """Softmax over the inner policy's scores: pi(a) proportional to exp(score_a / temperature).
 
     A user's distribution is kept until the user views something; so the inner policy's scores must change with what it
-    is told only, as :class:`Policy` asks.
+    observes only, as :class:`Policy` asks.
 
     Args:
         inner: a policy with ``scores``.

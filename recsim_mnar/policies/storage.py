@@ -104,7 +104,7 @@ class Stored:
 
 
 def _class_named(stored: str) -> Any:
-    """The class that ``module:Class`` names, wherever it lies today; None where there is none.
+    """The class that ``module:Class`` names, wherever it is today; None where there is none.
 
     A file runs no code: a module that is not this package's must be loaded already.
     """

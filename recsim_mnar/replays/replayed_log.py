@@ -1,4 +1,4 @@
-"""A log with policies' probabilities beside its columns, in a file or in a folder of parts, made block by block."""
+"""A log with policies' probabilities next to its columns, in a file or in a folder of parts, made block by block."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class ReplayRun:
             return self._fill(parts, n_parts)
 
     def _to_read(self) -> Iterator[Columns | Callable[[], Columns]]:
-        """The blocks or, for workers, where they lie: then rows are decoded side by side, and cross to nobody."""
+        """The blocks or, for workers, their places: then rows are decoded in parallel, and none is sent."""
         places = None if self.executor is None else self.log.places(SHARD_USERS)
         if places is None:
             yield from self._blocks()

@@ -140,7 +140,7 @@ def map_shards(
     keep: bool = False,
     shard_users: int | None = None,
 ) -> Iterator[T]:
-    """``reduce(columns)`` of every shard, in order; with an executor the reduction runs beside the simulation."""
+    """``reduce(columns)`` of every shard, in order; with an executor the reduction runs along with the simulation."""
     policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, first_user)
     return _mapped(reduce, world, policy, seed, list(user_shards(first_user, n_users, shard_users)), executor, keep)

@@ -41,7 +41,7 @@ class Request:
         n_users: how many.
         seed: of the users and the policy.
         train_users: users under the uniform policy on whose log a policy that learns is fitted.
-        keep_truth: write the truth beside the log.
+        keep_truth: write the truth next to the log.
         form: of the parts, as :func:`recsim_mnar.simulation.run_folder.simulate_to`.
         resume: keep the parts that an interrupted run has written.
         lane_bytes: as :func:`recsim_mnar.simulation.run_folder.simulate_to`.
@@ -139,15 +139,15 @@ def logging_policy(
         executor: to spread users over.
     """
     try:
-        told, training = provenance["world"], provenance["training"]
+        stated, training = provenance["world"], provenance["training"]
         spec = name or provenance["policy"]["name"]
-        named = [told["name"], training["policy"], *([] if name else [spec])]
+        named = [stated["name"], training["policy"], *([] if name else [spec])]
         if not all(runs_nothing(str(each)) for each in named):
             return None
-        if world is None or world.describe() != told:
-            if "catalogue" in told:
+        if world is None or world.describe() != stated:
+            if "catalogue" in stated:
                 return None
-            world = make_world(told["name"], None, told["params"])
+            world = make_world(stated["name"], None, stated["params"])
         uniform = registry.learner(training["policy"]).fit(Log({}), n_items=world.n_items, seed=0)
         train = simulate(world, uniform, training["n_users"], training["seed"], executor=executor)
         return registry.learner(spec).fit(train, n_items=world.n_items, seed=derive_seed(provenance["seed"], "fit"))
@@ -157,10 +157,10 @@ def logging_policy(
 
 def names_catalogue(provenance: Mapping[str, Any], world: Any) -> bool:
     """Whether a provenance is of a world of this kind with this world's catalogue."""
-    told = provenance.get("world")
-    if not isinstance(told, dict) or told.get("name") != world.name:
+    stated = provenance.get("world")
+    if not isinstance(stated, dict) or stated.get("name") != world.name:
         return False
-    own, params = world.params.to_dict(), told.get("params", {})
+    own, params = world.params.to_dict(), stated.get("params", {})
     return all(own.get(name) == params.get(name) for name in ("n_items", "catalogue_seed", "n_factors"))
 
 
@@ -180,24 +180,24 @@ def n_items_of(*logs: Any) -> int:
     Raises:
         UserError: an item beyond those that its own log says there are.
     """
-    return max(items_told(log.provenance, log.highest_item + 1) for log in logs)
+    return max(stated_items(log.provenance, log.highest_item + 1) for log in logs)
 
 
-def items_told(provenance: Any, met: int) -> int:
+def stated_items(provenance: Any, met: int) -> int:
     """Items of the world that a log says it is of, or ``met`` where it says nothing that can be understood.
 
     Raises:
         UserError: it says fewer than were met.
     """
     try:
-        told = provenance["world"]["params"]["n_items"]
+        stated = provenance["world"]["params"]["n_items"]
     except (KeyError, TypeError):
         return met
-    if not isinstance(told, int) or not 0 < told < 1 << 31:
+    if not isinstance(stated, int) or not 0 < stated < 1 << 31:
         return met
-    if told < met:
+    if stated < met:
         raise UserError(
-            f"the log has item {met - 1}, and says that its world has items 0..{told - 1}: the file is damaged, or "
+            f"the log has item {met - 1}, and says that its world has items 0..{stated - 1}: the file is damaged, or "
             "what it says of itself is of another log"
         )
-    return told
+    return stated

@@ -67,7 +67,7 @@ def files_of(modules: Iterable[str]) -> dict[str, Path]:
 
 
 def is_installed(file: Path) -> bool:
-    """Whether a source lies where packages are installed."""
+    """Whether a source stands where packages are installed."""
     return bool({"site-packages", "dist-packages"} & set(file.parts))
 
 
@@ -82,7 +82,7 @@ def modules_named(settings: Any) -> list[str]:
     """The modules that settings of JSON types name (``package.module:Name``); those that can be are imported."""
     modules = {found.group(1) for text in _texts(settings) for found in _MODULE.finditer(text)}
     for name in sorted(modules):
-        with contextlib.suppress(Exception), own_folder():  # what cannot be imported is told where it is used
+        with contextlib.suppress(Exception), own_folder():  # what cannot be imported is reported where it is used
             importlib.import_module(name)
     return sorted(modules)
 
@@ -159,7 +159,7 @@ def _own_file(name: str) -> Path | None:
 
 
 def _imported(file: Path, name: str) -> dict[str, Path]:
-    """Sources of a module and, where it is not an installed one, of the modules beside it that it imports."""
+    """Sources of a module and, where it is not an installed one, of the modules next to it that it imports."""
     found = {name: file}
     if is_installed(file):
         return found

@@ -53,7 +53,7 @@ def score_users(policy: Policy, log: Log, users: NDArray[np.int64]) -> Floats:
     """Scores of every item for each of these users of the log that the policy was fitted on; (n, n_items)."""
     policy = as_policy(policy)
     rows = log.select(np.isin(log["user"], users))
-    # Users without a row (a world in which one arrives with nothing) are told nothing.
+    # Users without a row (a world in which one arrives with nothing) show nothing.
     policy.reset_training_users(users, users)
     policy.observe(rows["user"], rows["item"])
     scores = np.asarray(policy.scores(users), np.float64)

@@ -130,7 +130,7 @@ def parts_of(into: RunFolder, manifest: str, settings: dict[str, Any], n_parts: 
 
 
 def _refuse_strangers(log: Path, n_parts: int, form: str) -> None:
-    """Raise UserError for a table that lies among the parts and is none of this run's: a reader would read it."""
+    """Raise UserError for a table among the parts that is none of this run's: a reader would read it."""
     if log.is_dir():
         expected = {part_path(log, i, FORMATS[form]).name for i in range(n_parts)}
         for file in listed(log):

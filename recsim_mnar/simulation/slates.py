@@ -41,15 +41,15 @@ def simulate_shard(
         which = np.arange(len(users))
         lanes.begin(which, np.full(len(users), seed, np.uint64), users)
         recommender.reset(users)
-        told: list[Columns] = []
+        periods: list[Columns] = []
         for period in range(world.params.n_periods):
             if period == 0 or recommender.changes:
                 probability = recommender.probabilities(seed, users)
             shown = draw(seed, users, period, probability, world.params)
-            told.append(lanes.show(which, shown, probability).columns)
-            recommender.observe_events(told[-1])
-        order = np.argsort(np.concatenate([part["user"] for part in told]), kind="stable")
-        parts.append({name: values[order] for name, values in together(told).items()})
+            periods.append(lanes.show(which, shown, probability).columns)
+            recommender.observe_events(periods[-1])
+        order = np.argsort(np.concatenate([part["user"] for part in periods]), kind="stable")
+        parts.append({name: values[order] for name, values in together(periods).items()})
     return together(parts)
 
 
@@ -95,7 +95,7 @@ def propensity_table(world: ExposureWorld, policy: Any, log: Log, n_users: int, 
 
 
 def write_exposures(folder: Path, world: ExposureWorld, policy: Any, n_users: int, seed: int, keep_truth: bool) -> None:
-    """Write the second part of a log that lies in ``folder / "log"``, and with ``keep_truth`` ``outcomes.npz``.
+    """Write the second part of a log in ``folder / "log"``, and with ``keep_truth`` ``outcomes.npz``.
 
     That file holds P(Y^C) and P(Y^T) of every user and item, (U, I) float32 ``control`` and ``treated``.
     """

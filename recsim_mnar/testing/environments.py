@@ -132,7 +132,7 @@ def _copies(first: VectorEnv, second: VectorEnv, mode: AutoresetMode, seed: int)
             if values.shape != (first.num_envs,) or not np.issubdtype(values.dtype, kind):
                 yield f"{name} must have shape ({first.num_envs},), got {values.shape} of {values.dtype}"
         if a not in first.observation_space:
-            yield f"the observation of step {k} lies outside observation_space"
+            yield f"the observation of step {k} is outside observation_space"
         over = rest[1] | rest[2]
         if mode is AutoresetMode.DISABLED and over.any():
             a, _ = first.reset(options={"reset_mask": over})

@@ -17,7 +17,7 @@ from recsim_mnar.testing.rules import Breaches, Finding, Rules, findings_of, rul
 SEED = 20190912
 _ROWS = 20_000
 _DEVIATIONS = 5.0
-"""Standard errors by which an estimate may miss the truth: beyond it lie 6 of 10,000,000 logs."""
+"""Standard errors by which an estimate may miss the truth: 6 of 10,000,000 logs are beyond it."""
 
 RULES: Rules = {}
 

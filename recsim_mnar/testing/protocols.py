@@ -107,7 +107,7 @@ def judges(case: ProtocolCase) -> Breaches:
 
 @rule(RULES, "let low <= value <= high, all finite")
 def numbers_make_sense(case: ProtocolCase) -> Breaches:
-    """Values are finite, lie in their intervals, and details are of JSON types."""
+    """Values are finite, are in their intervals, and details are of JSON types."""
     protocol, trial = case.trial()
     for r in protocol.judge(trial):
         which = f"{r.metric} of {r.agent}"

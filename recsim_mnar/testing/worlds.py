@@ -30,7 +30,7 @@ Make = Callable[[], DecisionWorld]
 SEED = 20190912
 FEW_USERS, MANY_USERS = 100, 2000
 MOST_DEVIATIONS = 5.0
-"""Standard errors of a normal beyond which lie 6 of 10,000,000 true worlds: so improbable is what is refused."""
+"""Standard errors of a normal beyond which are 6 of 10,000,000 true worlds: so improbable is what is refused."""
 HIGH = 10_000
 """First of the users of high numbers: amid those over whom the truth of a policy is averaged."""
 LEAST_ROWS = 100
@@ -95,9 +95,9 @@ def whole_lives(make: Make) -> Breaches:
     world = make()
     weights = 1.0 + np.arange(world.n_items) % 3
     for distribution in (None, weights / weights.sum()):
-        told = world.trajectories(SEED, 5, FEW_USERS, distribution)
+        stated = world.trajectories(SEED, 5, FEW_USERS, distribution)
         lived = DecisionWorld.trajectories(make(), SEED, 5, FEW_USERS, distribution)
-        yield from _same(told, lived, "trajectories", "lanes")
+        yield from _same(stated, lived, "trajectories", "lanes")
 
 
 @rule(RULES, "let begin and take alone change what the lanes hold")
@@ -218,10 +218,10 @@ def any_number(make: Make) -> Breaches:
 def describes_itself(make: Make) -> Breaches:
     """``describe`` is of JSON types, holds the name, and says the same of the same world."""
     world = make()
-    told = world.describe()
-    if json.loads(json.dumps(told)) != told:
+    stated = world.describe()
+    if json.loads(json.dumps(stated)) != stated:
         yield ("describe() changes on its way through JSON: use lists, texts and plain numbers only")
-    if told != make().describe():
+    if stated != make().describe():
         yield ("describe() says something else of a second world made in the same way")
 
 

@@ -37,7 +37,7 @@ from recsim_mnar.own_log.sources import read_to_fit
 from recsim_mnar.progress import counting
 from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.runs.stages import Form, stage, work
-from recsim_mnar.simulation.named import items_told, n_items_of
+from recsim_mnar.simulation.named import stated_items, n_items_of
 from recsim_mnar.worlds.ratings.observation import STARS, observe, relative_propensity
 from recsim_mnar.worlds.ratings.world import RatingsParams, RatingsWorld
 from recsim_mnar.worlds.registry import entry_of
@@ -210,7 +210,7 @@ def ratings_of(log: Log, n_items: int | None) -> Ratings:
         raise UserError("the log has no revealed ratings (organic rows with a reward): the ratings world needs them")
     users, user = np.unique(log["user"][rated], return_inverse=True)
     item = log["item"][rated].astype(np.int64)
-    n_items = n_items or items_told(log.provenance, int(item.max()) + 1)
+    n_items = n_items or stated_items(log.provenance, int(item.max()) + 1)
     return Ratings(user, item, log["reward"][rated], len(users), n_items)
 
 

@@ -29,7 +29,7 @@ from recsim_mnar.rng import Stream, check_seed, derive_seed, policy_uniforms, un
 from recsim_mnar.runs.receipts import arrays_digest
 from recsim_mnar.runs.stages import stage, work
 from recsim_mnar.simulation import simulate
-from recsim_mnar.simulation.named import items_told, logging_policy, names_catalogue, runs_nothing
+from recsim_mnar.simulation.named import stated_items, logging_policy, names_catalogue, runs_nothing
 from recsim_mnar.worlds.base import DecisionWorld
 
 MOST_DEVIATIONS = 6.0
@@ -61,7 +61,7 @@ def shown_in(
     One that nobody names is fitted on the first of the ``halves`` of the users, and tried on the second. ``logging`` is
     a policy, its name or its file; None for what the provenance names.
     """
-    if _is_uniform(log, items_told(log.provenance, 0) or world.n_items):
+    if _is_uniform(log, stated_items(log.provenance, 0) or world.n_items):
         return ShownPolicy(uniform_policy(world.n_items), True, "", {"how": "uniform"})
     name, policy = _named(world, log, logging) if same_items else ("", None)
     if policy is not None and policy.n_items == world.n_items and gives_propensities(log, policy):
