@@ -37,7 +37,7 @@ from recsim_mnar.own_log.sources import read_to_fit
 from recsim_mnar.progress import counting
 from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.runs.stages import Form, stage, work
-from recsim_mnar.simulation.named import stated_items, n_items_of
+from recsim_mnar.simulation.named import n_items_of, stated_items
 from recsim_mnar.worlds.ratings.observation import STARS, observe, relative_propensity
 from recsim_mnar.worlds.ratings.world import RatingsParams, RatingsWorld
 from recsim_mnar.worlds.registry import entry_of
