@@ -13,7 +13,7 @@ from recsim_mnar.envs.single import WorldEnv
 from recsim_mnar.envs.validation import taken, world_of
 from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.errors import UserError
-from recsim_mnar.worlds.base import ExposureWorld, PlatformWorld, World
+from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World
 from recsim_mnar.worlds.campaigns.world import CampaignsWorld
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def sessions_env(preset: str | None = None, world: World | str | None = None, **
         **params: ``observation`` and ``info_size`` of :class:`WorldEnv`, or fields of
             :class:`recsim_mnar.worlds.sessions.SessionsParams` that differ from the preset's.
     """
-    return _made("sessions", preset, world, params)
+    return _made("sessions", preset, world, params, of=DecisionWorld)
 
 
 def sessions_vector_env(
@@ -121,7 +121,7 @@ def sessions_vector_env(
         **options: ``max_episode_steps``, ``autoreset_mode``, ``observation`` and ``info_size`` of
             :class:`WorldVectorEnv`, or parameters of the world.
     """
-    return _made("sessions", preset, world, options, num_envs)
+    return _made("sessions", preset, world, options, num_envs, of=DecisionWorld)
 
 
 def ratings_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> WorldEnv:
@@ -135,7 +135,9 @@ def ratings_env(preset: str | None = None, world: World | str | None = None, **p
             :class:`recsim_mnar.worlds.ratings.RatingsParams` that differ from the preset's. Both have an
             ``observation``, with other values: ``popularity`` is what the world reveals, ``counts`` what agents see.
     """
-    return _made("ratings", preset, world, params)
+    from recsim_mnar.worlds.ratings.world import OBSERVATIONS
+
+    return _made("ratings", preset, world, params, of=DecisionWorld, revealed=OBSERVATIONS)
 
 
 def ratings_vector_env(
@@ -150,7 +152,9 @@ def ratings_vector_env(
         **options: ``max_episode_steps``, ``autoreset_mode``, ``observation`` and ``info_size`` of
             :class:`WorldVectorEnv`, or parameters of the world.
     """
-    return _made("ratings", preset, world, options, num_envs)
+    from recsim_mnar.worlds.ratings.world import OBSERVATIONS
+
+    return _made("ratings", preset, world, options, num_envs, of=DecisionWorld, revealed=OBSERVATIONS)
 
 
 def campaigns_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> CampaignsEnv:
@@ -161,7 +165,7 @@ def campaigns_env(preset: str | None = None, world: World | str | None = None, *
         world: instead, a platform's world that is there already, or a name.
         **params: fields of :class:`recsim_mnar.worlds.campaigns.CampaignsParams` that differ from the preset's.
     """
-    return _made("campaigns", preset, world, params)
+    return _made("campaigns", preset, world, params, of=PlatformWorld)
 
 
 def campaigns_vector_env(
@@ -176,7 +180,7 @@ def campaigns_vector_env(
         **options: ``max_episode_steps`` and ``autoreset_mode`` of
             :class:`CampaignsVectorEnv`, or parameters of the world.
     """
-    return _made("campaigns", preset, world, options, num_envs)
+    return _made("campaigns", preset, world, options, num_envs, of=PlatformWorld)
 
 
 def purchases_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> PurchasesEnv:
@@ -188,7 +192,7 @@ def purchases_env(preset: str | None = None, world: World | str | None = None, *
         **params: ``observation`` and ``info_size`` of :class:`PurchasesEnv`, or fields of
             :class:`recsim_mnar.worlds.purchases.PurchasesParams` that differ from the preset's.
     """
-    return _made("purchases", preset, world, params)
+    return _made("purchases", preset, world, params, of=ExposureWorld)
 
 
 def purchases_vector_env(
@@ -202,18 +206,35 @@ def purchases_vector_env(
         world: as :func:`purchases_env`.
         **options: ``max_episode_steps`` and ``autoreset_mode`` of :class:`PurchasesVectorEnv`, or parameters.
     """
-    return _made("purchases", preset, world, options, num_envs)
+    return _made("purchases", preset, world, options, num_envs, of=ExposureWorld)
 
 
-def _made(name: str, preset: str | None, world: World | str | None, keywords: dict[str, Any], lanes: Any = None) -> Any:
-    """The environment of the world of a name, or of any world where that is empty; with lanes the vector one."""
+def _made(
+    name: str,
+    preset: str | None,
+    world: World | str | None,
+    keywords: dict[str, Any],
+    lanes: Any = None,
+    *,
+    of: type[World] | None = None,
+    revealed: Collection[str] = (),
+) -> Any:
+    """The environment of a world, with lanes the vector one.
+
+    Args:
+        name: of the world where none is given.
+        preset: its name, or None.
+        world: that is given, or its name.
+        keywords: of environment and world.
+        lanes: number of them.
+        of: the kind of world that is asked for; that of the world at hand where None.
+        revealed: see ``of_world`` of :func:`recsim_mnar.envs.validation.taken`.
+    """
     kinds: tuple[Any, Any] = WorldEnv, WorldVectorEnv
-    of_world: Collection[str] = ()
-    if name == "ratings":
-        from recsim_mnar.worlds.ratings.world import OBSERVATIONS as of_world  # noqa: N811
-    asked = taken(keywords, vector=lanes is not None, of_world=of_world)
+    asked = taken(keywords, vector=lanes is not None, of_world=revealed)
     found = world_of(name, preset, keywords, world)
-    if name == "purchases" or (not name and isinstance(found, ExposureWorld)):
+    kind = of or type(found)
+    if issubclass(kind, ExposureWorld):
         from recsim_mnar.envs.slates import PurchasesEnv, PurchasesVectorEnv
 
         kinds = PurchasesEnv, PurchasesVectorEnv
@@ -221,7 +242,7 @@ def _made(name: str, preset: str | None, world: World | str | None, keywords: di
             raise UserError(
                 f"this environment recommends slates, the {found.name} world does not: use recsim_mnar/World-v0"
             )
-    elif name == "campaigns" or (not name and isinstance(found, PlatformWorld)):
+    elif issubclass(kind, PlatformWorld):
         kinds = CampaignsEnv, CampaignsVectorEnv
         for word in ("observation", "info_size"):
             if word in asked:
