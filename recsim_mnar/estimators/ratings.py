@@ -19,6 +19,7 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.intervals.by_user import resampled_counts, resampled_sums
 from recsim_mnar.estimators.intervals.limits import Spread, positive_limits, ratio_interval, small_sample_factor
 from recsim_mnar.estimators.propensities import NaiveBayes
+from recsim_mnar.estimators.uplift import top_items
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, TRUST, Finding, Verdict, few_users, scaled
 from recsim_mnar.kernels.checks import level_of, number_in, whole_number
 from recsim_mnar.log.ratings import Floats, Ratings
@@ -66,15 +67,9 @@ def ranks(scores: Any, *, seed: int = 0) -> NDArray[np.int64]:
 
     Ties are broken by one addressed draw a cell: index order would favour whatever the file lists first.
     """
-    from recsim_mnar import rng
-
-    scores = np.asarray(scores, np.float64)
-    n_users, n_items = scores.shape
-    out = np.empty(scores.shape, np.int64)
-    for u in range(n_users):
-        jitter = rng.uniforms(seed, rng.Stream.PROTOCOL, u, np.arange(n_items))
-        order = np.lexsort((jitter, -scores[u]))
-        out[u, order] = np.arange(1, n_items + 1)
+    order = top_items(scores, np.shape(scores)[1], seed=seed)
+    out = np.empty(order.shape, np.int64)
+    np.put_along_axis(out, order, np.arange(1, order.shape[1] + 1)[None, :], axis=1)
     return out
 
 

@@ -21,7 +21,6 @@ from recsim_mnar.estimators.off_policy.gathering import (
     gather_blocks,
     needs_all_rows,
 )
-from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, check_rows
 from recsim_mnar.estimators.off_policy.item_propensities import item_findings
 from recsim_mnar.estimators.off_policy.records import (
     Asked,
@@ -35,6 +34,8 @@ from recsim_mnar.estimators.off_policy.refuters import Shown, refuter_lines, wit
 from recsim_mnar.estimators.off_policy.stated import (
     Stated,
     bound_lines,
+    check_clip,
+    check_rows,
     known_bound,
     limit_column,
     refuse_outside,
@@ -42,6 +43,7 @@ from recsim_mnar.estimators.off_policy.stated import (
 )
 from recsim_mnar.estimators.off_policy.written import Record, tolerance_of, weight_excess
 from recsim_mnar.estimators.verdict import Estimate, Finding, scaled
+from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, BanditLog, Reading
 from recsim_mnar.own_log.context import as_numbers, labels
@@ -194,7 +196,7 @@ class _Estimating:
     def __init__(
         self, path: str | os.PathLike[str], question: Question, reading: Reading, gather: Gather | None
     ) -> None:
-        check_level(question.level)
+        level_of(question.level)
         self.clip = check_clip(question.clip)
         if (question.target_file is None) != (question.on is None):
             raise UserError(

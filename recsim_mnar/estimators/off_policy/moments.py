@@ -14,8 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.inputs import check_clip, check_rows
-from recsim_mnar.estimators.off_policy.stated import check_range, limit_column, missing_column, refuse_outside
+from recsim_mnar.estimators.off_policy.stated import (
+    check_clip,
+    check_range,
+    check_rows,
+    limit_column,
+    missing_column,
+    refuse_outside,
+)
 from recsim_mnar.log.columns import Clusters, Floats, column
 
 N_SUMS, N_POWERS, N_TOP = 13, 35, 8

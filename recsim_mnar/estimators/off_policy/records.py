@@ -11,10 +11,9 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Estimate, difference, estimate_value
-from recsim_mnar.estimators.off_policy.inputs import level_of_best
 from recsim_mnar.estimators.off_policy.scores import check_name, known_to_differ
 from recsim_mnar.estimators.off_policy.sentence import best_record, candidates, leading
-from recsim_mnar.estimators.off_policy.stated import with_adaptive_findings
+from recsim_mnar.estimators.off_policy.stated import level_of_best, with_adaptive_findings
 from recsim_mnar.estimators.off_policy.written import ByRows, Record, tolerated, weight_tolerance, with_tolerance
 from recsim_mnar.log.columns import LogColumns
 

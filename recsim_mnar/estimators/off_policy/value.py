@@ -9,13 +9,13 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.from_moments import AUTO, estimate_from_moments
-from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, model_column
 from recsim_mnar.estimators.off_policy.item_propensities import item_findings
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.row_order import order_findings, weights_agree
 from recsim_mnar.estimators.off_policy.scores import EstimatorInfo, Rows, check_name, known_to_differ
-from recsim_mnar.estimators.off_policy.stated import Stated
+from recsim_mnar.estimators.off_policy.stated import Stated, check_clip, model_column
 from recsim_mnar.estimators.verdict import Estimate
+from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.columns import Clusters, Floats, column
 
 _COMMON = ("replicates", "seed")
@@ -109,7 +109,7 @@ def estimate_value(
         UserError: for input that is no data, with the column and row.
     """
     info = _asked(estimator, clip)
-    level = check_level(level)
+    level = level_of(level)
     check_clip(clip)
     if "context" in info.takes and context is not None:
         parameters["context"], context = context, None if action is None else context
@@ -258,7 +258,7 @@ def difference(
     """
     from recsim_mnar.estimators.off_policy.differences import PairMoments, estimate_difference
 
-    info, level = _asked(estimator, clip), check_level(level)
+    info, level = _asked(estimator, clip), level_of(level)
     if not info.from_moments:
         raise UserError(f"difference knows the estimators {', '.join(known_to_differ())}, not {estimator!r}")
     unknown = sorted(set(stated) - set(_STATED))

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.inputs import check_level
-from recsim_mnar.kernels.checks import number_in, whole_number
+from recsim_mnar.kernels.checks import level_of, number_in, whole_number
 from recsim_mnar.log.columns import Clusters, Floats, user_sums
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.plan.pilot import FEW_USERS, Amount, Pilot, factor_range, quantile, two_sided
@@ -204,7 +203,7 @@ def plan_ab(
         UserError: neither lift nor users, a lift of 0 or one that no rate can have, a power or level outside (0, 1), a
             log without users, or one in which nothing varies.
     """
-    level = check_level(level)
+    level = level_of(level)
     power = number_in(power, "power", 0.0, 1.0, ends="()")
     if power <= (1.0 - level) / 2.0:
         raise UserError(f"power {power:g} is what no effect has at level {level:g}; ask for more, 0.8 is usual")

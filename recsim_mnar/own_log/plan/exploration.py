@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.off_policy.inputs import check_level
-from recsim_mnar.kernels.checks import number_in, whole_number
+from recsim_mnar.kernels.checks import level_of, number_in, whole_number
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.plan.pilot import FEW_USERS, Amount, Pilot, factor_range
@@ -131,7 +130,7 @@ def plan_logging(
         UserError: settings that say too much or too little, a target that is not in the log or that no row shows, a
             width that no mixture reaches.
     """
-    level = check_level(level)
+    level = level_of(level)
     if estimator not in ESTIMATORS:
         raise UserError(f"no plan for the estimator {estimator!r}; {nearest(str(estimator), ESTIMATORS)}")
     names = list(dict.fromkeys(targets))

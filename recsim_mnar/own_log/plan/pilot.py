@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.off_policy.inputs import check_rows
+from recsim_mnar.estimators.off_policy.stated import check_rows
 from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.log.table import Log

@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.off_policy.from_moments import AUTO, estimate_from_moments
-from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level
 from recsim_mnar.estimators.off_policy.moments import Moments, Shards
 from recsim_mnar.estimators.off_policy.records import UNSUPPORTED
 from recsim_mnar.estimators.off_policy.sampling import STRICT, support_of
 from recsim_mnar.estimators.off_policy.scores import check_name, known_to_differ
-from recsim_mnar.estimators.off_policy.stated import Stated
+from recsim_mnar.estimators.off_policy.stated import Stated, check_clip
 from recsim_mnar.estimators.verdict import LEVELS, Estimate
-from recsim_mnar.kernels.checks import number_in, whole_number
+from recsim_mnar.kernels.checks import level_of, number_in, whole_number
 from recsim_mnar.log.columns import Clusters, Floats
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.plan.pilot import Pilot, two_sided
@@ -261,7 +260,7 @@ def plan_estimate(
     Raises:
         UserError: no such column, an estimator that is not a function of moments, or values that are no data.
     """
-    level, share = check_level(level), number_in(trusted, "trusted", 0.05, 0.95)
+    level, share = level_of(level), number_in(trusted, "trusted", 0.05, 0.95)
     check_clip(clip)
     info = check_name("ips" if estimator == AUTO else estimator)
     if not info.from_moments:
