@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,42 +49,35 @@ def _write_page(path: Path, study: Study) -> None:
         study.settings,
         figures_of(study),
         downloads=downloads_of("judgements", study.judgements()),
-        heads=HEADS,
+        heads=[*COLUMNS],
         rows=[cells_of(row) for row in study.summary()],
         sentences=study.sentences(),
         agents=agents_table(study),
     )
 
 
-HEADS = (
-    "study",
-    "ranking",
-    "catalogues",
-    "picks the best",
-    "cannot be told",
-    "costs",
-    "mean cost, share of the best",
-    "Kendall's tau",
-    "best by upper bound",
-    "its tau",
-)
+COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "study": lambda row: str(row["study"]),
+    "ranking": lambda row: str(row["title"]),
+    "catalogues": lambda row: str(row["catalogues"]),
+    "picks the best": lambda row: _share(row[BEST]),
+    "cannot be told": lambda row: _share(row[INDISTINGUISHABLE]),
+    "costs": lambda row: _share(row[COSTS]),
+    "mean cost, share of the best": lambda row: _cost(row["cost_share"]),
+    "Kendall's tau": lambda row: _mean(row["kendall_tau"]),
+    "best by upper bound": lambda row: _share(row["best_by_upper_bound"]),
+    "its tau": lambda row: _mean(row["tau_by_upper_bound"]),
+}
+"""Heads of the summary's table, and the text of each cell from a row of the summary."""
 
 
 def cells_of(row: dict[str, Any]) -> list[str]:
-    """A row of the summary as texts, in the order of :data:`HEADS`."""
-    cost = "-" if row["cost_share"]["mean"] is None else percent(row["cost_share"])
-    return [
-        row["study"],
-        row["title"],
-        str(row["catalogues"]),
-        _share(row[BEST]),
-        _share(row[INDISTINGUISHABLE]),
-        _share(row[COSTS]),
-        cost,
-        _mean(row["kendall_tau"]),
-        _share(row["best_by_upper_bound"]),
-        _mean(row["tau_by_upper_bound"]),
-    ]
+    """A row of the summary as texts, in the order of :data:`COLUMNS`."""
+    return [cell(row) for cell in COLUMNS.values()]
+
+
+def _cost(row: dict[str, Any]) -> str:
+    return "-" if row["mean"] is None else percent(row)
 
 
 def _share(row: dict[str, Any]) -> str:
@@ -103,7 +97,7 @@ def study_table(study: Study) -> Any:
     from rich.table import Table
 
     table = Table(title="over catalogues [95% interval]", title_justify="left")
-    for head in HEADS:
+    for head in COLUMNS:
         table.add_column(head, justify="left" if head in ("study", "ranking") else "right")
     for row in study.summary():
         table.add_row(*(escape(printable(cell)) for cell in cells_of(row)))
