@@ -196,6 +196,7 @@ def test_what_is_no_policy_is_refused(world):
         (lambda n: (np.zeros(n), np.ones(n)), r"integer actions, got float64"),
         (lambda n: (np.full(n, N_ITEMS), np.ones(n)), r"action 8 is out of range"),
         (lambda n: (np.zeros(n, int), np.zeros(n)), r"propensity 0.0 is outside"),
+        (lambda n: (np.zeros(n, int), np.full(n, np.nan)), r"propensity nan is outside"),
     ],
 )
 def test_what_a_plain_object_answers_is_looked_at(world, answer, message):
