@@ -55,22 +55,37 @@ def truncate(path: Path, draw: random.Random) -> None:
     path.write_bytes(data[: draw.randrange(len(data))])
 
 
-def _flip_part(out: Path, other: Path, draw: random.Random) -> list[str]:
-    name = draw.choice(_parts(out))
-    flip(out / name, draw)
-    return [name]
+def remove(path: Path, draw: random.Random) -> None:
+    path.unlink()
 
 
-def _truncate_part(out: Path, other: Path, draw: random.Random) -> list[str]:
-    name = draw.choice(_parts(out))
-    truncate(out / name, draw)
-    return [name]
+def _indexes(out: Path) -> list[str]:
+    return [INDEX, RUN_INDEX, MANIFEST]
 
 
-def _remove_part(out: Path, other: Path, draw: random.Random) -> list[str]:
-    name = draw.choice(_parts(out))
-    (out / name).unlink()
-    return [name]
+Fault = Callable[[Path, Path, random.Random], list[str]]
+
+
+def _one(names: Callable[[Path], list[str]], harm: Callable[[Path, random.Random], None]) -> Fault:
+    """Harm one of these files."""
+
+    def fault(out: Path, other: Path, draw: random.Random) -> list[str]:
+        name = draw.choice(names(out))
+        harm(out / name, draw)
+        return [name]
+
+    return fault
+
+
+def _copied(names: Callable[[Path], list[str]]) -> Fault:
+    """One of these files is that of another run."""
+
+    def fault(out: Path, other: Path, draw: random.Random) -> list[str]:
+        name = draw.choice(names(out))
+        shutil.copy(other / name, out / name)
+        return [name]
+
+    return fault
 
 
 def _swap_parts(out: Path, other: Path, draw: random.Random) -> list[str]:
@@ -87,12 +102,6 @@ def _double_part(out: Path, other: Path, draw: random.Random) -> list[str]:
     return [b]
 
 
-def _foreign_part(out: Path, other: Path, draw: random.Random) -> list[str]:
-    name = draw.choice(_parts(out))
-    shutil.copy(other / name, out / name)
-    return [name]
-
-
 def _added_part(out: Path, other: Path, draw: random.Random) -> list[str]:
     source = draw.choice([out, other])
     name = draw.choice(["log/part-00099.parquet", "log/more.parquet", "log/a.pq"])
@@ -100,42 +109,18 @@ def _added_part(out: Path, other: Path, draw: random.Random) -> list[str]:
     return [name]
 
 
-def _other_index(out: Path, other: Path, draw: random.Random) -> list[str]:
-    name = draw.choice([INDEX, RUN_INDEX])
-    shutil.copy(other / name, out / name)
-    return [name]
-
-
-def _flip_index(out: Path, other: Path, draw: random.Random) -> list[str]:
-    name = draw.choice([INDEX, RUN_INDEX, MANIFEST])
-    flip(out / name, draw)
-    return [name]
-
-
-def _truncate_index(out: Path, other: Path, draw: random.Random) -> list[str]:
-    name = draw.choice([INDEX, RUN_INDEX, MANIFEST])
-    truncate(out / name, draw)
-    return [name]
-
-
-def _remove_index(out: Path, other: Path, draw: random.Random) -> list[str]:
-    name = draw.choice([INDEX, RUN_INDEX, MANIFEST])
-    (out / name).unlink()
-    return [name]
-
-
-KINDS: dict[str, tuple[int, Callable[[Path, Path, random.Random], list[str]]]] = {
-    "bit of a part": (130, _flip_part),
-    "truncated part": (40, _truncate_part),
-    "removed part": (40, _remove_part),
+KINDS: dict[str, tuple[int, Fault]] = {
+    "bit of a part": (130, _one(_parts, flip)),
+    "truncated part": (40, _one(_parts, truncate)),
+    "removed part": (40, _one(_parts, remove)),
     "swapped parts": (30, _swap_parts),
     "doubled part": (30, _double_part),
-    "part of another run": (30, _foreign_part),
+    "part of another run": (30, _copied(_parts)),
     "part too many": (20, _added_part),
-    "index of another run": (30, _other_index),
-    "bit of an index or manifest": (30, _flip_index),
-    "truncated index or manifest": (10, _truncate_index),
-    "removed index or manifest": (10, _remove_index),
+    "index of another run": (30, _copied(lambda out: [INDEX, RUN_INDEX])),
+    "bit of an index or manifest": (30, _one(_indexes, flip)),
+    "truncated index or manifest": (10, _one(_indexes, truncate)),
+    "removed index or manifest": (10, _one(_indexes, remove)),
 }
 KIND_OF = [kind for kind, (n, _) in KINDS.items() for _ in range(n)]
 READERS: dict[str, Callable[[Path], tuple[object, ...]]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import subprocess
 import sys
@@ -20,55 +21,27 @@ from children import small_parts
 from recsim_mnar.runs.files import write_json
 
 HERE = Path(__file__).resolve().parent
-SIZES = {
-    "faults": 400,
-    "replayed": 60,
-    "own": 200,
-    "simulate": 50,
-    "replay": 50,
-    "study": 50,
-    "calibrate": 50,
-    "validate": 50,
-    "worker": 50,
-    "double": 20,
-    "full": 20,
-    "read_only": 1,
-    "fuzz": 10_000,
-}
-FEW = {
-    "faults": 12,
-    "replayed": 4,
-    "own": 8,
-    "simulate": 3,
-    "replay": 2,
-    "study": 1,
-    "calibrate": 1,
-    "validate": 1,
-    "worker": 2,
-    "double": 1,
-    "full": 2,
-    "fuzz": 300,
-}
+SIZES = {"faults": 400, "replayed": 60, "own": 200, "simulate": 50, "replay": 50, "study": 50, "calibrate": 50} | {
+    "validate": 50, "worker": 50, "double": 20, "full": 20, "read_only": 1, "fuzz": 10_000,
+}  # fmt: skip
+QUICK = SIZES | {"faults": 12, "replayed": 4, "own": 8, "simulate": 3, "replay": 2, "study": 1, "calibrate": 1} | {
+    "validate": 1, "worker": 2, "double": 1, "full": 2, "fuzz": 300,
+}  # fmt: skip
+"""Trials of each step."""
+KILLED = ("simulate", "replay", "study", "calibrate", "validate")
 BATCH = 50
 """Mutated files before a child is forked anew."""
-QUICK = {**SIZES, **FEW}
-"""Trials of each step."""
 
 
 def trials(quick: bool, place: Path) -> dict[str, Callable[[int], dict[str, Any]]]:
     """A trial of each step, by its number."""
-    return {
+    killed = {kind: functools.partial(kills.killed, kind) for kind in KILLED}
+    return killed | {
         "faults": lambda i: faults.faulty(place, i * 400 // 12 if quick else i),
         "replayed": lambda i: faults.faulty_replayed(place, i),
         "own": lambda i: faults.without_receipts(place, i),
-        "simulate": lambda i: kills.killed("simulate", i),
-        "replay": lambda i: kills.killed("replay", i),
-        "study": lambda i: kills.killed("study", i),
-        "calibrate": lambda i: kills.killed("calibrate", i),
-        "validate": lambda i: kills.killed("validate", i),
         "worker": lambda i: kills.worker_killed(kills.Workers.of(place), i),
         "double": kills.double_start,
-        "fuzz": lambda i: fuzz.fuzzed(place, range(i, i + 1))[0],
         "full": disks.full,
         "read_only": lambda i: disks.read_only(),
     }
@@ -89,10 +62,10 @@ def run_step(step: str, out: Path, quick: bool) -> list[dict[str, Any]]:
         from children import scratch
 
         with scratch() as place, file.open("a") as written:
-            trial = trials(quick, place)[step]
+            one = trials(quick, place).get(step)
             while len(done) < n:
                 numbers = range(len(done), min(len(done) + (BATCH if step == "fuzz" else 1), n))
-                new = fuzz.fuzzed(place, numbers) if step == "fuzz" else [trial(numbers[0])]
+                new = [one(numbers[0])] if one else fuzz.fuzzed(place, numbers)
                 done += new
                 written.writelines(json.dumps(each) + "\n" for each in new)
                 written.flush()
@@ -114,7 +87,7 @@ def summary(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     if found.get("own"):
         counted = Counter((r["where"], r["outcome"]) for r in found["own"])
         told["without receipts"] = {f"{where}: {outcome}": n for (where, outcome), n in sorted(counted.items())}
-    for kind in ("simulate", "replay", "study", "calibrate", "validate", "worker"):
+    for kind in (*KILLED, "worker"):
         if found.get(kind):
             told[f"kills of {kind}"] = {"trials": len(found[kind]), **_sums(found[kind], "killed", "same"),
                                         **_moments(found[kind])}  # fmt: skip
@@ -139,9 +112,8 @@ def summary(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
 def shortcomings(found: dict[str, list[dict[str, Any]]]) -> list[str]:
     """Trials that did not end as they must."""
     must = {
-        "faults": ("named", "mended"), "replayed": ("named",), "simulate": ("same",), "replay": ("same",),
-        "study": ("same",), "calibrate": ("same",), "validate": ("same",), "worker": ("killed", "same"),
-        "double": ("good",), "full": ("one_line", "same"), "fuzz": ("clean",),
+        **dict.fromkeys(KILLED, ("same",)), "faults": ("named", "mended"), "replayed": ("named",),
+        "worker": ("killed", "same"), "double": ("good",), "full": ("one_line", "same"), "fuzz": ("clean",),
     }  # fmt: skip
     return [
         f"{step} {i}: {row}"
