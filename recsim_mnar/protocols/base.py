@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.plugins import announced, imported, unknown, value_of
-from recsim_mnar.protocols.records import Judgement, Ranking, Record, Target
+from recsim_mnar.protocols.records import Judgement, Ranking, Record, Target, headline
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.worlds.params import Params
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from recsim_mnar.log.exposures import Exposures
     from recsim_mnar.log.table import Log
     from recsim_mnar.policies.base import Learner, Policy
-    from recsim_mnar.protocols.records import Record
     from recsim_mnar.worlds.base import World
 
 GROUP = "recsim_mnar.protocols"
@@ -257,6 +256,7 @@ class Experiment(abc.ABC):
         world: that is compared in; None before there is one.
         log_holds: holdings of the training log (:data:`recsim_mnar.policies.door.HOLDINGS`); None: what the world says
             of its logs.
+        best_says: how a headline begins, of a :class:`Judgement` ``j``; empty: there is none.
     """
 
     settings_type: ClassVar[type[Params]] = Params
@@ -269,6 +269,7 @@ class Experiment(abc.ABC):
     provides: ClassVar[frozenset[str]] = frozenset()
     world: World | None = None
     log_holds: ClassVar[frozenset[str] | None] = None
+    best_says: ClassVar[str] = ""
 
     def settings(self, preset: str | None = None, options: Mapping[str, Any] | None = None) -> Any:
         """The settings of a preset with options changed; texts are parsed.
@@ -319,13 +320,6 @@ class Experiment(abc.ABC):
         """Records of agents that learn from all users while they act, which no protocol ranks; none by default."""
         return []
 
-    def check_world(self, world: World) -> None:
-        """Raise UserError where this comparison cannot be made in the world given."""
-
-    def kept(self, trial: Trial) -> tuple[Log | None, Exposures | None]:
-        """The log that is written beside the results, and its second part."""
-        return trial.test_log, trial.exposures
-
     def holds(self, world: World, settings: Any, n_agents: int) -> Holds | None:
         """What a comparison of these sizes holds; None where nobody can say."""
         return None
@@ -335,8 +329,11 @@ class Experiment(abc.ABC):
         return []
 
     def headline(self, judgements: Sequence[Judgement]) -> str:
-        """What the judgements say in one sentence, shown in their place; empty where they speak for themselves."""
-        return ""
+        """What the judgements say, one sentence per target, shown in their place; empty: they speak for themselves."""
+        by_target: dict[str, list[Judgement]] = {}
+        for judgement in judgements if self.best_says else ():
+            by_target.setdefault(judgement.target, []).append(judgement)
+        return " ".join(headline(own, lambda j: self.best_says.format(j=j)) for own in by_target.values())
 
     def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:
         """(protocol, metric) of the short table; empty for what is judged, and the truth."""

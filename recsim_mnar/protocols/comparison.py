@@ -250,12 +250,11 @@ def _judged_comparison(
     if len({r.agent for r in records if not r.details.get("reference") and r.agent not in trial.online}) == 1:
         notes.append("There is one agent, so there is nothing to choose and no protocol to judge.")
     targets = experiment.targets(trial.settings)
-    log, exposures = experiment.kept(trial)
     return Comparison(
         records,
         judgements,
-        log,
-        exposures,
+        trial.test_log,
+        trial.exposures,
         notes,
         experiment.headline(judgements),
         _columns(experiment, records, rankings, targets),

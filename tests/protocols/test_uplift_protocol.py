@@ -15,7 +15,7 @@ from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.records import Ranking, Record, Target, judge
 from recsim_mnar.protocols.uplift import PurchasesExperiment, UpliftSettings
-from recsim_mnar.protocols.uplift.comparison import METRICS, TRAINED, uplift_headline
+from recsim_mnar.protocols.uplift.comparison import METRICS, TRAINED
 from recsim_mnar.protocols.uplift.protocols import one_period, purchases_as_views, title, until
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
@@ -161,12 +161,12 @@ def test_metrics_are_held_against_the_truth_and_references_are_not_picked():
     assert (precision.pick, precision.best, precision.kendall_tau) == ("a", "b", -1)
     assert precision.cost == pytest.approx(0.06)
     assert (snips.pick, snips.cost, snips.kendall_tau) == ("b", 0, 1)
-    assert uplift_headline([precision, snips]) == (
+    assert PurchasesExperiment().headline([precision, snips]) == (
         "The largest true uplift is that of b, 0.0800 purchases an item: UpliftSNIPS@5 picks it; Precision@5 picks a, "
         "which costs 75.0%."
     )
-    assert "no metric picks it" in uplift_headline([precision])
-    assert uplift_headline([]) == ""
+    assert "no metric picks it" in PurchasesExperiment().headline([precision])
+    assert PurchasesExperiment().headline([]) == ""
 
 
 def test_the_oracle_is_the_largest_true_uplift():

@@ -23,7 +23,7 @@ from recsim_mnar.protocols.ratings.estimates import (
     propensity_fit,
     reveal,
 )
-from recsim_mnar.protocols.records import Judgement, Record, Target, headline, truth_of_users
+from recsim_mnar.protocols.records import Record, Target, truth_of_users
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.executor import checked_users
 from recsim_mnar.simulation.items import simulate
@@ -91,6 +91,7 @@ class RatingsExperiment(Experiment):
         "snips_estimated": "recsim_mnar.protocols.ratings.estimates:SNIPSEstimated",
     }
     provides = frozenset({"train_log", "test_log", "ratings"})
+    best_says = "The best true {j.target} is that of {j.best}, {j.best_truth:.4g}"
 
     def targets(self, settings: RatingsSettings) -> tuple[Target, ...]:
         """See :meth:`Experiment.targets`."""
@@ -150,10 +151,6 @@ class RatingsExperiment(Experiment):
         dcg = next(iter(metrics))
         return [*((name, dcg) for name in protocols), *(("truth", metric) for metric in metrics)]
 
-    def headline(self, judgements: Sequence[Judgement]) -> str:
-        """See :meth:`Experiment.headline`."""
-        return targets_headline(judgements)
-
     def pictures(self, records: Sequence[Record]) -> list[Picture]:
         """See :meth:`Experiment.pictures`."""
         metrics = dict.fromkeys(r.metric for r in records if r.protocol == "truth")
@@ -166,14 +163,3 @@ class RatingsExperiment(Experiment):
             )
             for metric in metrics
         ]
-
-
-def targets_headline(judgements: Sequence[Judgement]) -> str:
-    """A sentence for each target: which rankings pick its best agent, and what other picks cost."""
-    by_target: dict[str, list[Judgement]] = {}
-    for judgement in judgements:
-        by_target.setdefault(judgement.target, []).append(judgement)
-    return " ".join(
-        headline(own, lambda j: f"The best true {j.target} is that of {j.best}, {j.best_truth:.4g}")
-        for own in by_target.values()
-    )

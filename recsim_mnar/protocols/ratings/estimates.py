@@ -140,11 +140,10 @@ class RatingEstimate(Protocol):
     estimator: ClassVar[str] = "naive"
     estimated: ClassVar[bool] = False
     words: ClassVar[str] = ""
-    short: ClassVar[str] = ""
 
     def judge(self, study: Trial) -> list[Record]:
         """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
-        study.report(f"{self.words} from revealed ratings")
+        study.report(f"{self.name} from revealed ratings")
         own: Revealed = study.data
         if len(own.ratings) == 0:
             raise UserError("nobody revealed a rating: raise density, or train_users")
@@ -172,11 +171,13 @@ class RatingEstimate(Protocol):
 
     def title(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
-        return f"{self.words} of {metric.upper()}"
+        more = " with estimated propensities" if self.estimated else ""
+        return f"{self.words}{more} of {metric.upper()}"
 
     def heading(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
-        return f"{metric.upper()}, {self.short}"
+        named = self.words if self.estimator != "naive" else "naive"
+        return f"{metric.upper()}, {named}{', estimated P' if self.estimated else ''}"
 
 
 class Naive(RatingEstimate):
@@ -185,7 +186,6 @@ class Naive(RatingEstimate):
     name = "naive"
     summary = "mean over the revealed ratings, as if revealed at random (ratings)"
     words = "the naive estimate"
-    short = "naive"
 
 
 class IPS(RatingEstimate):
@@ -195,7 +195,6 @@ class IPS(RatingEstimate):
     summary = "revealed ratings weighted by known propensities (ratings)"
     estimator = "ips"
     words = "IPS"
-    short = "IPS"
 
 
 class SNIPS(RatingEstimate):
@@ -205,21 +204,17 @@ class SNIPS(RatingEstimate):
     summary = "self-normalised IPS, known propensities (ratings)"
     estimator = "snips"
     words = "SNIPS"
-    short = "SNIPS"
 
 
-class IPSEstimated(RatingEstimate):
+class IPSEstimated(IPS):
     """Revealed ratings weighted by 1 / P, P estimated, with its error in the interval."""
 
     name = "ips_estimated"
     summary = "IPS with estimated propensities (ratings)"
-    estimator = "ips"
     estimated = True
-    words = "IPS with estimated propensities"
-    short = "IPS, estimated P"
 
 
-class SNIPSEstimated(RatingEstimate):
+class SNIPSEstimated(SNIPS):
     """IPS over the sum of its weights, P estimated.
 
     Naive Bayes makes the weights sum to U I by itself, as long as none of its propensities is cut at 1: the value is
@@ -228,7 +223,4 @@ class SNIPSEstimated(RatingEstimate):
 
     name = "snips_estimated"
     summary = "self-normalised IPS with estimated propensities (ratings)"
-    estimator = "snips"
     estimated = True
-    words = "SNIPS with estimated propensities"
-    short = "SNIPS, estimated P"

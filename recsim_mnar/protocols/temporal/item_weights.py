@@ -31,8 +31,6 @@ class ItemWeights:
         active: (p,) the items whose weights were optimised, the largest moves first.
         divergence: D(w), KL divergence of P_t1(.|w) from P_t0, in nats.
         divergence_before: D(1).
-        evaluations: of the objective and its gradient.
-        largest_gradient: of the components not held by a bound, at the end.
         details: counts that a person should know; JSON types.
     """
 
@@ -40,8 +38,6 @@ class ItemWeights:
     active: NDArray[np.int64]
     divergence: float
     divergence_before: float
-    evaluations: int
-    largest_gradient: float
     details: dict[str, int | float]
 
 
@@ -133,10 +129,10 @@ def fit_item_weights(
     ones = np.ones(n_items)
     plain = divergence.marginals(ones)
     active = most_moved(reference, plain, int(p))
-    before, slope = divergence.value_and_gradient(ones)
+    before = divergence.value_and_gradient(ones)[0]
     counted = _counts(now, reference)
     if p == 0:
-        return ItemWeights(ones, active, before, before, 1, float(np.abs(slope).max()), counted)
+        return ItemWeights(ones, active, before, before, counted)
     # The second derivative in log w_i is near P(i): in units of 1 / sqrt(P(i)) rare items move as readily as others.
     unit = 1.0 / np.sqrt(np.maximum(np.maximum(reference, plain)[active], _RAREST))
 
@@ -169,7 +165,7 @@ def fit_item_weights(
     weights = ones.copy()
     weights[active] = np.exp(theta)
     counted["weights_at_a_bound"] = int((~free).sum())
-    return ItemWeights(weights, active, float(found.fun), before, int(found.nfev), largest, counted)
+    return ItemWeights(weights, active, float(found.fun), before, counted)
 
 
 def _start(start: Floats | None, active: NDArray[np.int64], reference: Floats) -> Floats:

@@ -22,7 +22,7 @@ from recsim_mnar.estimators.uplift import LIST_METRICS, causal_dcg, causal_preci
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.policies.slates import DEPLOYED, DeployedPolicy
 from recsim_mnar.protocols.base import Experiment, Holds, Picture, Trial
-from recsim_mnar.protocols.records import Judgement, Record, Target, headline, ratio_influence, with_half_widths
+from recsim_mnar.protocols.records import Record, Target, ratio_influence, with_half_widths
 from recsim_mnar.protocols.uplift.protocols import (
     EVERYTHING,
     RankedItems,
@@ -133,6 +133,7 @@ class PurchasesExperiment(Experiment):
         "ab_test": "recsim_mnar.protocols.uplift.protocols:UpliftABTest",
     }
     provides = frozenset({"exposures", "users"})
+    best_says = "The largest true uplift is that of {j.best}, {j.best_truth:.4f} purchases an item"
     log_holds: ClassVar = frozenset({"clicks", "exposures"})
 
     def spec_of(self, agent: str, settings: UpliftSettings) -> str:
@@ -209,10 +210,6 @@ class PurchasesExperiment(Experiment):
             "picked. Uplift is in purchases caused, an item shown in a period."
         ]
 
-    def headline(self, judgements: Sequence[Judgement]) -> str:
-        """See :meth:`Experiment.headline`."""
-        return uplift_headline(judgements)
-
     def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:
         """See :meth:`Experiment.columns`."""
         keys = dict.fromkeys((r.protocol, r.metric) for r in records)
@@ -237,11 +234,3 @@ class PurchasesExperiment(Experiment):
                 tuple(key for key in columns if not key[1].startswith("precision")),
             ),
         ]
-
-
-def uplift_headline(judgements: Sequence[Judgement]) -> str:
-    """Which metrics would have picked the agent with the largest true uplift, and what other picks cost."""
-    return headline(
-        judgements,
-        lambda j: f"The largest true uplift is that of {j.best}, {j.best_truth:.4f} purchases an item",
-    )
