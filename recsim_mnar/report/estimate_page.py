@@ -19,7 +19,6 @@ from recsim_mnar.protocols.records import plain
 from recsim_mnar.report.figures import Figure, draw, weight_figures
 from recsim_mnar.report.page import SCHEMA
 from recsim_mnar.report.template import downloads_of, together, write_from
-from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import digest_of
 
@@ -65,8 +64,7 @@ def write_estimates(folder: Path, found: Estimates, made_by: dict[str, Any]) -> 
     """
     with RunFolder.fill(folder, beside=True) as into:
         into.begin(digest_of(made_by))
-        with into.recording("results.json") as path:
-            write_json(path, plain(_results(found)))
+        into.write_json("results.json", plain(_results(found)))
         with into.recording("report.html") as path:
             _write_page(path, found, made_by)
 

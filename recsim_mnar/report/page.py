@@ -37,30 +37,26 @@ def write_comparison(folder: Path, comparison: Comparison, run_config: dict[str,
             into.record(f"log/{INDEX}")
         if comparison.exposures is not None:
             comparison.exposures.write(folder)
-        write_json(folder / "summary.json", {**run_config, **comparison.summary()})
-        write_results(folder / "results.json", [untimed(r) for r in comparison.records])
+        into.write_json("summary.json", {**run_config, **comparison.summary()})
+        into.write_json("results.json", headed([untimed(r) for r in comparison.records]))
+        with into.recording("report.html") as path:
+            write_page(path, comparison, run_config)
+        # Of times there is no receipt: they differ.
         write_json(folder / "timings.json", {"seconds": round(seconds, 3), "records": timings(comparison.records)})
-        write_page(folder / "report.html", comparison, run_config)
-        for name in ("summary.json", "results.json", "report.html"):  # of times there is no receipt: they differ
-            into.record(name)
-
-
-def write_results(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write ``{schema, package, records}``."""
-    write_json(path, _headed(rows))
 
 
 def results_of(comparison: Comparison, folder: Path) -> dict[str, Any]:
     """What ``results.json`` and ``summary.json`` hold, as one object, and their folder."""
     return {
-        **_headed([untimed(r) for r in comparison.records]),
+        **headed([untimed(r) for r in comparison.records]),
         **comparison.summary(),
         "sentences": comparison.sentences(),
         "folder": str(folder),
     }
 
 
-def _headed(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def headed(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What ``results.json`` holds: ``{schema, package, records}``."""
     from recsim_mnar._version import __version__
 
     return {"schema": SCHEMA, "package": f"recsim-mnar {__version__}", "records": rows}

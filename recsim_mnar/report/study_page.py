@@ -9,7 +9,7 @@ from typing import Any
 from recsim_mnar.errors import printable
 from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE
 from recsim_mnar.report.figures import BEST_COLOUR, COSTS_COLOUR, LEVEL_COLOUR, TRUTH, Figure, axes_of, label_of, svg_of
-from recsim_mnar.report.page import write_results
+from recsim_mnar.report.page import headed
 from recsim_mnar.report.template import downloads_of, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
@@ -31,15 +31,13 @@ def write_study(folder: Path, study: Study, seconds: float) -> None:
         seconds: wall time of this run.
     """
     with RunFolder.fill(folder, beside=True) as into:
-        write_results(folder / "results.json", study.rows())
-        write_json(
-            folder / "summary.json",
-            {"settings": study.settings, "summary": study.summary(), "judgements": study.judgements()},
-        )
+        into.write_json("results.json", headed(study.rows()))
+        summary = {"settings": study.settings, "summary": study.summary(), "judgements": study.judgements()}
+        into.write_json("summary.json", summary)
+        with into.recording("report.html") as path:
+            _write_page(path, study)
+        # Of times there is no receipt: they differ.
         write_json(folder / "timings.json", {"seconds": round(seconds, 3), "tasks": study.seconds})
-        _write_page(folder / "report.html", study)
-        for name in ("results.json", "summary.json", "report.html"):  # of times there is no receipt: they differ
-            into.record(name)
 
 
 def _write_page(path: Path, study: Study) -> None:

@@ -349,6 +349,11 @@ class RunFolder:
         with recorded(record):
             yield path
 
+    def write_json(self, name: str, value: Any) -> None:
+        """Write JSON as a file of this name, and record it."""
+        with self.recording(name) as path:
+            write_json(path, value)
+
     def record(self, name: str) -> None:
         """Record a file that is there, written by others.
 

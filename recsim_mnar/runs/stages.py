@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.runs.files import refuse_link, replacing, sweep, write_json
+from recsim_mnar.runs.files import refuse_link, replacing, sweep
 from recsim_mnar.runs.folder import RunFolder, holder_of, refuse_differences
 from recsim_mnar.runs.receipts import INDEX, JOURNAL, refuse_other_versions
 
@@ -189,8 +189,7 @@ def _begin(kept: _Kept, wanted: dict[str, Any]) -> None:
             raise OtherWorkError(str(error)) from None
         return
     kept.into.made_here(path)
-    with kept.into.recording(name):
-        write_json(path, wanted)
+    kept.into.write_json(name, wanted)
 
 
 def stage(name: str, make: Callable[[], Value], form: Form[Value]) -> Value:

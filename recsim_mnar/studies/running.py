@@ -14,7 +14,7 @@ from typing import Any
 from recsim_mnar.errors import UserError
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import plain
-from recsim_mnar.runs.files import refuse_link, sweep, write_json
+from recsim_mnar.runs.files import refuse_link, sweep
 from recsim_mnar.runs.folder import STUDY, RunFolder
 from recsim_mnar.runs.receipts import digest_of
 from recsim_mnar.simulation.own_code import of_own_code, origin_named
@@ -99,10 +99,9 @@ def _run(
         seconds[task.label] = took["seconds"]
         kept[task.label] = result
         if into is not None:
-            with into.recording(_name(task)) as path:
-                write_json(path, result)
+            into.write_json(_name(task), result)
             # As it is read again: what a study says does not depend on whether it was interrupted.
-            kept[task.label] = json.loads(path.read_text())
+            kept[task.label] = json.loads((into.path / _name(task)).read_text())
         report(f"{task.label} done, {len(seconds)} of {len(missing)}{_left(began, len(seconds), len(missing))}")
     return Study(settings, [kept[t.label] for t in tasks], seconds)
 
