@@ -14,7 +14,6 @@ from recsim_mnar.cli.options import (
     NUMBER,
     READ_PATH,
     WHOLE,
-    n_workers,
     names_of,
     option,
     pairs_of,
@@ -222,8 +221,6 @@ def _in_world(options: dict[str, Any], report: Report) -> tuple[Comparison, dict
 
     resolved = options["setup"].resolved()
     run_config = resolved.run_config(options["seed"])
-    if options["scheduler"] is None:
-        options = {**options, "workers": n_workers(options["workers"])}
     with _executor(options, named=[plain(run_config), options["world"] or ""]) as found:
         comparison = resolved.run(options["seed"], executor=found, report=report)
     return comparison, run_config
@@ -278,15 +275,13 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
     learners = {name: registry.learner(name) for name in agents}
     check_comparable(len(learners), data.n_items)
     defaults = {"folds": 10, "level": 0.95, "test_share": 0.2, "candidates": "auto"}
-    given: dict[str, Any] = {name: options[name] if options[name] is not None else defaults[name] for name in defaults}
+    given: dict[str, Any] = defaults | {name: options[name] for name in defaults if options[name] is not None}
     with _executor(options, named=[agents, list(protocols or ())]) as found:
         comparison = compare_interactions(
             data, learners, protocols=protocols, seed=options["seed"], executor=found, report=report, **given
         )
-    run_config = {
-        "interactions": str(options["interactions"]), "items": data.n_items, "seed": options["seed"], **given
-    }  # fmt: skip
-    return comparison, run_config
+    asked = {"interactions": str(options["interactions"]), "items": data.n_items, "seed": options["seed"]}
+    return comparison, {**asked, **given}
 
 
 def _check_own_data_protocols(protocols: tuple[str, ...]) -> None:

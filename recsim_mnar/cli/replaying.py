@@ -14,7 +14,6 @@ from recsim_mnar.cli.options import (
     NEW_PLACE,
     READ_PATH,
     WHOLE,
-    n_workers,
     names_of,
     new_file,
     option,
@@ -90,8 +89,6 @@ def replay(
             "they are replayed on; name a log of other users"
         )
     fit = Fitting(learners, _n_items(given, options["items"]), options["seed"], digest)
-    if scheduler is None:
-        workers = n_workers(workers)
     shared = next(folder for folder in Path(out).absolute().parents if folder.exists())
     with (
         executor(workers, scheduler, record, folder=shared, named=names, log=log) as found,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recsim_mnar.cli.options import NEW_PATH, USERS, WHOLE, n_workers, option, seed_option, world_options
+from recsim_mnar.cli.options import NEW_PATH, USERS, WHOLE, option, seed_option, world_options
 from recsim_mnar.cli.output import JsonOutput, json_option, progress
 from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worker_options
 from recsim_mnar.errors import UserError
@@ -28,11 +28,11 @@ REPORT = "report.html"
     "What recommends: a name, package.module:Class, or deployed (campaigns, purchases: the world's own).",
     required=True,
 )
-@option("--users", "How many users.", USERS, required=True)
+@option("--users n_users", "How many users.", USERS, required=True)
 @seed_option("Seed of the users and the policy.")
 @worker_options
 @option("--train-users", "Users that a policy that learns is fitted on.", WHOLE, DEFAULT_TRAIN_USERS)
-@option("--truth", "Write truth.parquet and catalogue.npz beside the log.", bool)
+@option("--truth keep_truth", "Write truth.parquet and catalogue.npz beside the log.", bool)
 @option(
     "--format form",
     "Format of the parts: arrow takes more than twice the space and is sooner written.",
@@ -53,57 +53,42 @@ def simulate(json_output: JsonOutput, **options: Any) -> None:
     from recsim_mnar.simulation.executor import checked_users
     from recsim_mnar.simulation.named import Request
 
-    json_output.check(options["out"])
-    workers, scheduler = options["workers"], options["scheduler"]
+    out, workers, scheduler = (options[name] for name in ("out", "workers", "scheduler"))
+    json_output.check(out)
     refuse_both(workers, scheduler)
-    checked_users("--users", options["users"])
+    checked_users("--users", options["n_users"])
     checked_users("--train-users", options["train_users"])
-    seed = options["seed"]
     entry = entry_of(options["world"])
     if options["resume"] and not entry.world_class().in_parts:
         raise UserError(f"--resume: the {entry.name} world is simulated whole, in one go; omit --resume")
     if options["form"] != "parquet" and not entry.world_class().in_parts:
         raise UserError(f"--format: the {entry.name} world is written as Parquet; omit --format")
     record = RunRecord("simulate")
-    with RunFolder.fill(options["out"], resume=options["resume"], what="--out"):
+    with RunFolder.fill(out, resume=options["resume"], what="--out"):
         world = make_world(options["world"], options["preset"], options["settings"])
-        n = n_workers(workers)
         named = [options["world"], options["policy"]]
         with (
-            executor(n if scheduler is None else None, scheduler, record, folder=options["out"], named=named) as found,
-            progress(total=options["users"], unit="users") as report,
+            executor(workers, scheduler, record, folder=out, named=named) as found,
+            progress(total=options["n_users"], unit="users") as report,
         ):
-            first = iter([report.goes_on])  # what is told first are the users of parts that are there
-            written = entry.simulator()(
-                world,
-                Request(
-                    out=options["out"],
-                    policy=options["policy"],
-                    n_users=options["users"],
-                    seed=seed,
-                    train_users=options["train_users"],
-                    keep_truth=options["truth"],
-                    form=options["form"],
-                    resume=options["resume"],
-                    executor=found,
-                    progress=lambda users: next(first, report.advance)(users),
-                ),
+            first = iter([report.goes_on])  # the first number is of the users of parts that are there
+            asked = ("out", "policy", "n_users", "seed", "train_users", "keep_truth", "form", "resume")
+            request = Request(
+                **{name: options[name] for name in asked},
+                executor=found,
+                progress=lambda users: next(first, report.advance)(users),
             )
-        record.write(options["out"] / RUN)
+            written = entry.simulator()(world, request)
+        record.write(out / RUN)
     summary = _write_report(world, options) if options["report"] else None
     kept = f" ({written.n_kept} of {written.n_parts} parts were there already)" if written.n_kept else ""
     users = f"{written.n_users:,} user{'s' if written.n_users != 1 else ''}"
-    json_output.say(f"{users}, {written.n_rows:,} events in {options['out'] / 'log'}{kept}")
-    content: dict[str, Any] = {
-        "log": str(options["out"] / "log"),
-        "users": written.n_users,
-        "rows": written.n_rows,
-        "parts": written.n_parts,
-        "parts_kept": written.n_kept,
-    }
+    json_output.say(f"{users}, {written.n_rows:,} events in {out / 'log'}{kept}")
+    content = {"log": str(out / "log"), "users": written.n_users, "rows": written.n_rows}
+    content |= {"parts": written.n_parts, "parts_kept": written.n_kept}
     if summary is not None:
         content["summary"] = summary
-        json_output.say(f"Report: {options['out'] / REPORT}")
+        json_output.say(f"Report: {out / REPORT}")
     json_output.write(content)
 
 
