@@ -228,19 +228,6 @@ class Picture:
     bars: bool = False
 
 
-@dataclass(frozen=True)
-class Holds:
-    """About what a comparison holds in memory, in bytes; what agents make of a log is not in it.
-
-    Attributes:
-        once: whatever the number of workers.
-        a_worker: of each, beside that.
-    """
-
-    once: float
-    a_worker: float
-
-
 class Experiment(abc.ABC):
     """How logs and truth are made in one kind of world.
 
@@ -319,10 +306,6 @@ class Experiment(abc.ABC):
     def online(self, trial: Trial) -> list[Record]:
         """Records of agents that learn from all users while they act, which no protocol ranks; none by default."""
         return []
-
-    def holds(self, world: World, settings: Any, n_agents: int) -> Holds | None:
-        """What a comparison of these sizes holds; None where nobody can say."""
-        return None
 
     def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
         """Sentences about the setting that a reader should know."""

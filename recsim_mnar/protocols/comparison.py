@@ -16,7 +16,7 @@ from recsim_mnar.policies import registry
 from recsim_mnar.policies.door import as_learner
 from recsim_mnar.policies.door import check_needs as check_needs_of_learner
 from recsim_mnar.protocols.ab_test import ONLINE
-from recsim_mnar.protocols.base import Experiment, Holds, Picture, Protocol, Trial, check_needs, protocol
+from recsim_mnar.protocols.base import Experiment, Picture, Protocol, Trial, check_needs, protocol
 from recsim_mnar.protocols.records import Judgement, Ranking, Record, Target, judge
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import World
@@ -393,10 +393,6 @@ class Resolved:
         )
         found.again = self.setup.command(CATALOGUES)
         return found
-
-    def holds(self) -> Holds | None:
-        """About what the comparison holds in memory; None where nobody can say."""
-        return experiment_of(self.world).holds(self.world, self.settings, len(self.specs))
 
     def run_config(self, seed: int) -> dict[str, Any]:
         """What suffices to make it again."""

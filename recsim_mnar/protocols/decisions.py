@@ -8,21 +8,17 @@ from typing import ClassVar
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import level_of
-from recsim_mnar.log.table import ROWS_PER_PART, Log
+from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.door import fitted, learning_of
 from recsim_mnar.protocols.ab_test import CTR, online_arms, rate_of
-from recsim_mnar.protocols.base import Experiment, Holds, Picture, Trial
-from recsim_mnar.protocols.off_policy import MOST_CELLS
+from recsim_mnar.protocols.base import Experiment, Picture, Trial
 from recsim_mnar.protocols.records import Record, Target
 from recsim_mnar.protocols.truth import truth
 from recsim_mnar.simulation.executor import checked_users
 from recsim_mnar.simulation.items import simulate
-from recsim_mnar.worlds.base import World
 from recsim_mnar.worlds.params import Params
 
-_FEW = 256
-"""Users who tell how many rows one has."""
 _MADE_ROW, _HELD_ROW, _FOLD_ROW, _WRITTEN_ROW, _ESTIMATED_CELL = 90, 50, 30, 65, 60
 """Bytes of a row as measured: of a log while it is put together, afterwards, of a fold of leave-one-out that is under
 way, of a part of the log that is written, and for each agent while off-policy estimates are made."""
@@ -106,16 +102,6 @@ class DecisionExperiment(Experiment):
         _set_learners_apart(trial)
         trial.report(f"simulate {sizes.test_users:,} test users under {logger.name}")
         trial.test_log = simulate(trial.world, logger, sizes.test_users, trial.test_seed, executor=trial.executor)
-
-    def holds(self, world: World, settings: Settings, n_agents: int) -> Holds:
-        """See :meth:`Experiment.holds`; a few users tell how many rows one has."""
-        uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
-        a_user = len(simulate(world, uniform, _FEW, 0)) / _FEW
-        test, train = a_user * settings.test_users, a_user * settings.train_users
-        cells = test * n_agents
-        estimated = _ESTIMATED_CELL * cells if cells <= MOST_CELLS else 0.0  # else block by block
-        meanwhile = max(_WRITTEN_ROW * min(test, ROWS_PER_PART), (_MADE_ROW - _HELD_ROW) * test, estimated)
-        return Holds(_MADE_ROW * train + _HELD_ROW * test + meanwhile, _FOLD_ROW * test)
 
     def online(self, trial: Trial) -> list[Record]:
         """See :meth:`Experiment.online`."""

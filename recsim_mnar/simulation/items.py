@@ -206,7 +206,6 @@ def simulate_shard(
     n_users: int,
     *,
     keep_truth: bool = False,
-    lane_bytes: int | None = None,
 ) -> Columns:
     """The columns of a few users, ordered by (user, step).
 
@@ -217,7 +216,6 @@ def simulate_shard(
         first_user: id of the first.
         n_users: how many.
         keep_truth: as :func:`simulate`.
-        lane_bytes: in place of :data:`LANE_BYTES`.
     """
     if isinstance(policy, SlatePolicy):
         from recsim_mnar.simulation import slates
@@ -230,7 +228,7 @@ def simulate_shard(
     if distribution is not None:
         distribution = checked_distribution(policy, distribution, world.n_items)
         return world.trajectories(seed, first_user, n_users, distribution, keep_truth=keep_truth)
-    n_lanes = max(1, min(n_users, (lane_bytes or LANE_BYTES) // (4 * world.n_items)))
+    n_lanes = max(1, min(n_users, LANE_BYTES // (4 * world.n_items)))
     lanes = world.lanes(n_lanes, keep_truth=keep_truth)
     acting = Acting(policy.fresh(), world.n_items, policy)
     driven = drive(world, acting, lanes, seed, first_user, n_users, in_runs=policy.batches_decisions)

@@ -44,7 +44,6 @@ class Request:
         keep_truth: write the truth next to the log.
         form: of the parts, as :func:`recsim_mnar.simulation.run_folder.simulate_to`.
         resume: keep the parts that an interrupted run has written.
-        lane_bytes: as :func:`recsim_mnar.simulation.run_folder.simulate_to`.
         executor: to spread users over.
         progress: called with the number of users done since the last call.
     """
@@ -57,7 +56,6 @@ class Request:
     keep_truth: bool = False
     form: str = "parquet"
     resume: bool = False
-    lane_bytes: int | None = None
     executor: Executor | None = None
     progress: Callable[[int], None] = lambda users: None
 
@@ -99,7 +97,7 @@ def platform(world: PlatformWorld, request: Request) -> Written:
 
 
 def _to_folder(world: World, policy: Any, request: Request, training: dict[str, Any] | None) -> Written:
-    options = ("keep_truth", "form", "resume", "lane_bytes", "executor", "progress")
+    options = ("keep_truth", "form", "resume", "executor", "progress")
     return simulate_to(
         request.out,
         world,

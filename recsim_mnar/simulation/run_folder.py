@@ -65,7 +65,6 @@ def simulate_to(
     keep_truth: bool = False,
     form: str = "parquet",
     resume: bool = False,
-    lane_bytes: int | None = None,
     executor: Executor | None = None,
     progress: Callable[[int], None] = lambda users: None,
 ) -> Written:
@@ -85,7 +84,6 @@ def simulate_to(
         keep_truth: write the truth too.
         form: of the parts, ``parquet`` or ``arrow`` (larger, and sooner written).
         resume: keep what is there.
-        lane_bytes: what the users of one shard who live side by side may take; None for what is usual.
         executor: to spread shards over.
         progress: called with the number of users done since the last call.
 
@@ -104,7 +102,7 @@ def simulate_to(
         RunFolder.fill(folder, resume=resume) as into,
         parts_of(into, SIMULATION, settings, len(_firsts(n_users))) as parts,
     ):
-        return _Run(into, parts, world, policy, run_config, executor, progress, lane_bytes).fill()
+        return _Run(into, parts, world, policy, run_config, executor, progress).fill()
 
 
 @contextlib.contextmanager
@@ -154,7 +152,6 @@ class _Run:
     run_config: dict[str, Any]
     executor: Executor | None
     progress: Callable[[int], None]
-    lane_bytes: int | None
 
     def fill(self) -> Written:
         """Make the parts that are missing or damaged."""
@@ -187,7 +184,7 @@ class _Run:
         return Written(n_users, rows, len(firsts), len(firsts) - sum(lacks_log))
 
     def _shards(self, shards: Iterable[tuple[int, int]]) -> Iterator[_Shard]:
-        options = {"keep_truth": bool(self.run_config["truth"]), "lane_bytes": self.lane_bytes}
+        options = {"keep_truth": bool(self.run_config["truth"])}
         run_shard = carrying(
             *(_shard, self.world, self.policy, self.run_config["seed"], options),
             in_python=acts_in_python(self.policy),

@@ -12,7 +12,7 @@ from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.door import fitted
-from recsim_mnar.protocols.base import Experiment, Holds, Picture, Trial
+from recsim_mnar.protocols.base import Experiment, Picture, Trial
 from recsim_mnar.protocols.leave_one_out.ranks import scores_of_everyone
 from recsim_mnar.protocols.ratings.estimates import (
     ERRORS,
@@ -27,7 +27,6 @@ from recsim_mnar.protocols.records import Record, Target, truth_of_users
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.executor import checked_users
 from recsim_mnar.simulation.items import simulate
-from recsim_mnar.worlds.base import World
 from recsim_mnar.worlds.params import Params
 from recsim_mnar.worlds.ratings.world import RatingsWorld
 
@@ -119,10 +118,6 @@ class RatingsExperiment(Experiment):
             losses[name] = losses_of(policy, scores, sizes.k, derive_seed(trial.seed, f"ties/{name}"))
         trial.test_log = log_of(ratings, known, {"world": world.describe(), "seed": users_seed})
         trial.data = Revealed(matrix, ratings, known, estimated, losses)
-
-    def holds(self, world: World, settings: RatingsSettings, n_agents: int) -> Holds:
-        """See :meth:`Experiment.holds`: matrices of all ratings, some of each agent's."""
-        return Holds(8.0 * settings.users * world.n_items * (1 + 1.5 * n_agents), 0.0)
 
     def truth(self, trial: Trial) -> list[Record]:
         """Every metric over the whole matrix, a mean over users."""

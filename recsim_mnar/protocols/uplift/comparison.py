@@ -21,7 +21,7 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.uplift import LIST_METRICS, causal_dcg, causal_precision, check_length, top_items
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.policies.slates import DEPLOYED, DeployedPolicy
-from recsim_mnar.protocols.base import Experiment, Holds, Picture, Trial
+from recsim_mnar.protocols.base import Experiment, Picture, Trial
 from recsim_mnar.protocols.records import Record, Target, ratio_influence, with_half_widths
 from recsim_mnar.protocols.uplift.protocols import (
     EVERYTHING,
@@ -35,7 +35,7 @@ from recsim_mnar.protocols.uplift.protocols import (
 from recsim_mnar.simulation.executor import checked_users, run_in_order
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.simulation.slates import exposures_of
-from recsim_mnar.worlds.base import ExposureWorld, World
+from recsim_mnar.worlds.base import ExposureWorld
 from recsim_mnar.worlds.params import Params
 
 METRICS = ("precision", "uplift", "uplift_snips", "uplift_ips")
@@ -177,13 +177,6 @@ class PurchasesExperiment(Experiment):
             for name, learner in trial.learners.items()
         ]
         return dict(zip(trial.learners, run_in_order(jobs, trial.executor), strict=True))
-
-    def holds(self, world: World, settings: UpliftSettings, n_agents: int) -> Holds:
-        """See :meth:`Experiment.holds`: the log of all slates, and matrices of users and items."""
-        assert isinstance(world, ExposureWorld)
-        params = world.params
-        rows = settings.users * (params.n_periods + settings.test_periods) * params.slate_size
-        return Holds(90.0 * rows + 8.0 * settings.users * world.n_items * (2 + 2 * n_agents), 0.0)
 
     def truth(self, trial: Trial) -> list[Record]:
         """True uplift of the lists (CP@N) and of the whole rankings (CDCG)."""
