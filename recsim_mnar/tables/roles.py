@@ -13,87 +13,61 @@ NAMED, RECOGNISED, OWN_SCHEMA = "named", "recognised", "own schema"
 """How a column was found: the user said so, by a usual name, or by the name that our own logs give it."""
 
 _ITEMS = (
-    ("item",),
-    (
-        *(
-            "itemid",
-            "iid",
-            "movieid",
-            "productid",
-            "product",
-            "parentasin",
-            "articleid",
-            "article",
-            "newsid",
-            "trackid",
-        ),
-        *("songid", "artistid", "bookid", "isbn", "businessid", "gameid", "videoid", "sku", "offerid", "bannerid"),
-        *("adid", "creativeid", "documentid", "docid", "contentid"),
-    ),
-    ("itemidx", "itemindex", "asin"),
+    "item",
+    "itemid iid movieid productid product parentasin articleid article newsid trackid songid "
+    "artistid bookid isbn businessid gameid videoid sku offerid bannerid adid creativeid "
+    "documentid docid contentid",
+    "itemidx itemindex asin",
 )
 
 USUAL_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
-    "user": (
-        ("user",),
-        (
-            *("userid", "uid", "visitorid", "visitor", "customerid", "customer", "memberid", "member", "accountid"),
-            *("profileid", "reviewerid", "clientid", "client", "personid", "shopperid", "shopper", "buyerid"),
-            *("subscriberid", "playerid", "patientid", "householdid", "householdkey", "fullvisitorid"),
+    role: tuple(tuple(tier.split()) for tier in tiers)
+    for role, tiers in {
+        "user": (
+            "user",
+            "userid uid visitorid visitor customerid customer memberid member accountid profileid "
+            "reviewerid clientid client personid shopperid shopper buyerid subscriberid playerid "
+            "patientid householdid householdkey fullvisitorid",
+            "useridx userindex cookieid cookie deviceid",
+            "sessionid session",
         ),
-        ("useridx", "userindex", "cookieid", "cookie", "deviceid"),
-        ("sessionid", "session"),
-    ),
-    "item": _ITEMS,
-    "action": (
-        ("action",),
-        (
-            *("actionid", "arm", "armid", "chosenaction", "actiontaken", "chosenarm", "recommendation"),
-            *("recommendeditem", "recommendeditemid", "shownitem", "shownitemid", "displayeditem"),
+        "item": _ITEMS,
+        "action": (
+            "action",
+            "actionid arm armid chosenaction actiontaken chosenarm recommendation recommendeditem "
+            "recommendeditemid shownitem shownitemid displayeditem",
+            *_ITEMS,
         ),
-        *_ITEMS,
-    ),
-    "reward": (
-        ("reward",),
-        (
-            *("click", "clicks", "clicked", "isclick", "isclicked", "wasclicked", "rewards", "converted", "conversion"),
-            *("conversions", "purchased", "ispurchase", "isbuy", "bought", "revenue", "payoff", "outcome", "response"),
-            *("feedback", "label"),
+        "reward": (
+            "reward",
+            "click clicks clicked isclick isclicked wasclicked rewards converted conversion conversions "
+            "purchased ispurchase isbuy bought revenue payoff outcome response feedback label",
+            "rating stars y",
         ),
-        ("rating", "stars", "y"),
-    ),
-    "propensity": (
-        ("propensity",),
-        (
-            *("propensityscore", "propensities", "pscore", "propscore", "prob", "probability", "actionprob"),
-            *("actionprobability", "loggingprob", "loggingprobability", "loggingpropensity", "loggedprob"),
-            *("loggedprobability", "loggedpropensity", "behaviorprob", "behaviourprob", "behaviorprobability"),
-            *("behaviourprobability", "selectionprobability", "displayprobability", "pi0", "pib"),
+        "propensity": (
+            "propensity",
+            "propensityscore propensities pscore propscore prob probability actionprob actionprobability "
+            "loggingprob loggingprobability loggingpropensity loggedprob loggedprobability "
+            "loggedpropensity behaviorprob behaviourprob behaviorprobability behaviourprobability "
+            "selectionprobability displayprobability pi0 pib",
+            "p",
         ),
-        ("p",),
-    ),
-    "time": (
-        ("time",),
-        (
-            "timestamp",
-            "ts",
-            "datetime",
-            "eventtime",
-            "unixreviewtime",
-            "createdat",
-            "occurredat",
-            "servedat",
-            "shownat",
+        "time": (
+            "time",
+            "timestamp ts datetime eventtime unixreviewtime createdat occurredat servedat shownat",
+            "date day",
+            "t",
         ),
-        ("date", "day"),
-        ("t",),
-    ),
-    "event": (("event",), ("eventtype", "eventname", "interactiontype")),
-    "logger": (
-        ("logger",),
-        ("loggerid", "loggingpolicy", "behaviorpolicy", "behaviourpolicy", "policy", "policyid", "policyname"),
-        ("variant", "abgroup", "experimentgroup"),
-    ),
+        "event": (
+            "event",
+            "eventtype eventname interactiontype",
+        ),
+        "logger": (
+            "logger",
+            "loggerid loggingpolicy behaviorpolicy behaviourpolicy policy policyid policyname",
+            "variant abgroup experimentgroup",
+        ),
+    }.items()
 }
 """Names by which a column is recognised, a role: tiers, best first; two columns of one tier are an ambiguity.
 
