@@ -17,8 +17,8 @@ from recsim_mnar.estimators.off_policy.weights import weight_distribution
 from recsim_mnar.fitting.advice import Advice
 from recsim_mnar.fitting.validation import Check, Validation
 from recsim_mnar.log.columns import LogColumns
+from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.own_log.in_numbers import LogNumbers
-from recsim_mnar.own_log.weights import WeighedLog
 from recsim_mnar.protocols.ab_test import popularity
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Ranking, Record, Target, judge

@@ -14,7 +14,7 @@ from logs import METRICS, OTHER, TAKEN, RealLog, Window, history_of, log_from, m
 from recsim_mnar import rng
 from recsim_mnar.estimators.uplift import EMPTY, top_items
 from recsim_mnar.log import replacing
-from recsim_mnar.log.exposure_index import CLASSES
+from recsim_mnar.log.exposures import CLASSES
 from recsim_mnar.runs.files import write_json
 
 CURVES = ("rmf", "bpr", "ulrmf", "ulbpr")

@@ -173,7 +173,7 @@ def _claimed_outside(out: Path, log: Path) -> Iterator[None]:
 
 def _write_page(out: Path, log: Path, asked: dict[str, Any], clip: float | None, answer: Answer) -> None:
     """Write ``report.html`` and ``results.json`` into a folder that exists."""
-    from recsim_mnar.own_log.weights import WeighedLog
+    from recsim_mnar.own_log.bandit_file import WeighedLog
     from recsim_mnar.report.estimate_page import Estimates, write_estimates
 
     assert answer.log is not None

@@ -46,8 +46,7 @@ from recsim_mnar.estimators.verdict import Estimate, Finding, scaled
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, BanditLog, Reading
-from recsim_mnar.own_log.context import as_numbers, labels
-from recsim_mnar.own_log.loggers import MANY, logger_findings
+from recsim_mnar.own_log.loggers import MANY, as_numbers, labels, logger_findings
 from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
 from recsim_mnar.tables.rows import Ids
 from recsim_mnar.tables.table_file import TableFile

@@ -11,7 +11,7 @@ from typing import Any
 from recsim_mnar.estimators.off_policy.sentence import sentence_of
 from recsim_mnar.estimators.off_policy.weights import WeightDistribution, weight_distribution
 from recsim_mnar.estimators.off_policy.written import Amounts, Record, cells, label, lacks, partly_covered, reasons
-from recsim_mnar.own_log.weights import WeighedLog
+from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record as ProtocolRecord

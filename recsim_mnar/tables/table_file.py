@@ -21,7 +21,7 @@ from recsim_mnar.tables.text import AgainError, TextForm, TextPart
 _HEAD = 4096
 _WHOLE_ROWS = 1 << 20
 """Rows decoded at a time where all of them are wanted."""
-_COPIES = 3
+_COPIES = 6
 """Times its size that a whole table takes while it is worked with."""
 
 

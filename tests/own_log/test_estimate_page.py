@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from recsim_mnar.cli import main
+from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.own_log.estimating import Question, estimate_log
-from recsim_mnar.own_log.weights import WeighedLog
 from recsim_mnar.report.estimate_page import Estimates, weights_of, write_estimates
 from recsim_mnar.tables.files import write_table
 

@@ -14,8 +14,16 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.log.columns import Floats
-from recsim_mnar.own_log.doctor.problems import NOTE, PROBLEM, Problem, problems_of
-from recsim_mnar.own_log.doctor.propensities import impossible, mean_weight, propensity_facts, weight_problem
+from recsim_mnar.own_log.doctor.problems import (
+    NOTE,
+    PROBLEM,
+    Problem,
+    impossible,
+    mean_weight,
+    problems_of,
+    propensity_facts,
+    weight_problem,
+)
 from recsim_mnar.own_log.estimating import OWN
 from recsim_mnar.runs.receipts import SIDECAR
 from recsim_mnar.tables.events import Events

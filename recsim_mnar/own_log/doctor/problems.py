@@ -1,4 +1,4 @@
-"""What a doctor finds wrong with a file."""
+"""What a doctor finds wrong with a file, its propensities first: are they possible, and is the mean weight 1?"""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.estimators.off_policy.moments import Moments
+from recsim_mnar.estimators.off_policy.sampling import STRICT, mean_weight_limits
+from recsim_mnar.estimators.off_policy.stated import Stated
+from recsim_mnar.log.columns import Clusters, Floats
 from recsim_mnar.tables.faults import MISSING, Fault
 
 NOTE, PROBLEM = "note", "problem"
@@ -45,3 +52,153 @@ def problems_of(faults: Iterable[Fault]) -> list[Problem]:
         for fault in faults
         if fault.code != MISSING
     ]
+
+
+HIGHEST = 1.0 + 1e-6
+_PERCENT = 100.0
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class MeanWeight:
+    """Whether the weights of a policy have the mean that they must have.
+
+    Attributes:
+        policy: a target's column; "" for the policy that takes every action ever shown equally often, which needs none.
+        mean: of target / propensity over the rows whose values are possible.
+        low, high: of its expectation, at :data:`STRICT`, users being independent.
+        actions: number of actions of that policy, None for a target's column.
+    """
+
+    policy: str
+    mean: float
+    low: float
+    high: float
+    actions: int | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the mean can be 1."""
+        return self.low <= 1.0 <= self.high
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types; what is not finite is None."""
+        ends = {name: value if np.isfinite(value) else None for name, value in (("low", self.low), ("high", self.high))}
+        return {"policy": self.policy or None, "mean": self.mean, **ends, "actions": self.actions, "holds": self.holds}
+
+    def line(self) -> str:
+        """For a person: what was checked, and the numbers."""
+        numbers = f"{self.mean:.3g} ({self.low:.3g} to {self.high:.3g} at {100 * STRICT:g} %), should be 1"
+        if self.actions is None:
+            return f"of {self.policy}: {numbers}"
+        return f"of a policy that takes the {self.actions:,} actions shown equally often: {numbers}"
+
+
+def propensity_facts(values: Floats) -> dict[str, Any]:
+    """Counts of (n,) propensities, NaN where missing; JSON types."""
+    known = values[~np.isnan(values)]
+    if not known.size:
+        return {
+            "least": None,
+            "largest": None,
+            "zero": 0,
+            "negative": 0,
+            "above_1": 0,
+            "impossible": 0,
+            "percent": False,
+        }
+    above = known[known > HIGHEST]
+    counts = {"zero": int(np.sum(known == 0.0)), "negative": int(np.sum(known < 0.0)), "above_1": int(above.size)}
+    return {
+        "least": float(known.min()),
+        "largest": float(known.max()),
+        **counts,
+        "impossible": sum(counts.values()),
+        "percent": bool(above.size and above.size >= known.size / 2 and known.min() >= 0.0 and known.max() <= _PERCENT),
+    }
+
+
+def impossible(values: Floats, facts: dict[str, Any], name: str, numbers: NDArray[np.int64]) -> list[Problem]:
+    """The problems of impossible propensities.
+
+    Args:
+        values: (n,).
+        facts: of :func:`propensity_facts`.
+        name: of the column.
+        numbers: (n,) rows in the file, from 1.
+    """
+    found = []
+    if facts["above_1"]:
+        bad = np.flatnonzero(values > HIGHEST)
+        message = f"column {name!r} is above 1 in {_rows(values, bad, numbers)}"
+        if facts["percent"]:
+            advice = "these look like percent: divide the column by 100"
+        elif np.all(values[bad] <= _PERCENT):
+            advice = "percent in these rows? write probabilities everywhere"
+        else:
+            advice = "these are no probabilities; if they are densities, give the probability of the action shown"
+        found.append(Problem("propensity_above_1", PROBLEM, message, advice, (name,)))
+    bad = np.flatnonzero(values <= 0.0)
+    if bad.size:
+        message = f"column {name!r} is 0 or below in {_rows(values, bad, numbers)}"
+        advice = "a logged action has a positive probability: correct these rows, or leave them out"
+        found.append(Problem("propensity_not_positive", PROBLEM, message, advice, (name,)))
+    return found
+
+
+def _rows(values: Floats, bad: NDArray[np.int64], numbers: NDArray[np.int64]) -> str:
+    shown = ", ".join(f"{numbers[row]}: {values[row]:g}" for row in bad[:_SHOWN]) + (
+        ", ..." if bad.size > _SHOWN else ""
+    )
+    return f"{bad.size:,} rows ({shown})" if bad.size > 1 else f"row {shown}"
+
+
+def mean_weight(
+    propensity: Floats, target: Floats, user: NDArray[np.int64] | None, *, policy: str = "", actions: int | None = None
+) -> MeanWeight | None:
+    """The mean weight of a policy with its limits; None where no row has possible values.
+
+    Args:
+        propensity: (n,).
+        target: (n,) the policy's probability of the logged action.
+        user: (n,) numbers of users, -1 where missing; None where rows are independent.
+        policy: its column.
+        actions: of the policy that takes so many equally often.
+    """
+    good = (propensity > 0.0) & (propensity <= HIGHEST) & (target >= 0.0) & (target <= HIGHEST)
+    if user is not None:
+        good &= user >= 0
+    if not good.any():
+        return None
+    p, t = np.minimum(propensity[good], 1.0), target[good]
+    cluster = None if user is None else Clusters.of(user[good], int(good.sum()))
+    moments = Moments.of(np.zeros(p.size), p, t, cluster=cluster)
+    low, high = mean_weight_limits(moments, Stated(), STRICT)
+    return MeanWeight(policy, moments.sum("w") / moments.rows, low, high, actions)
+
+
+def weight_problem(found: MeanWeight, column: str) -> Problem | None:
+    """What a mean weight that cannot be 1 speaks of; None where it can.
+
+    Args:
+        found: the mean weight.
+        column: of the propensities.
+    """
+    if found.holds:
+        return None
+    low = found.mean < 1.0
+    if found.actions is None:
+        advice = f"{column!r} is too small, or {found.policy!r} is no probability of the logged action"
+        if low:
+            advice = f"the target takes actions that were never shown, or {column!r} is too large"
+    else:
+        possible = (
+            f"1 / {column!r} is {found.mean * found.actions:,.3g} on average: rows could choose among about so many"
+        )
+        advice = f"{possible} actions, some of which were never shown, or {column!r} is too small"
+        if low:
+            advice = f"{possible} actions, or {column!r} is too large"
+    if low and found.low <= 1.0 / _PERCENT <= found.high:
+        advice = f"{column!r} looks like percent: divide it by 100"
+    level = PROBLEM if found.actions is None else NOTE
+    return Problem("mean_weight", level, f"the mean weight {found.line()}", advice, (column,))
