@@ -242,6 +242,7 @@ def _gathering(log: Path, workers: int | None, scheduler: str | None) -> Iterato
 def _answer(log: Path, options: dict[str, Any], gather: Any, *, keep_rows: bool) -> Answer:
     """The estimates of a log."""
     from recsim_mnar.own_log.estimating import Question, estimate_log, is_own_schema
+    from recsim_mnar.tables.table_file import TableFile
 
     context = options.pop("context_columns")
     reading = reading_of(options, context)
@@ -265,8 +266,9 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, *, keep_rows: bool)
         **{name: options.pop(name) for name in ("baseline", "level", "q_logged", "q_target", "refute")},
         stated=options,
     )
-    exact = not (recognised or any(own.values())) and is_own_schema(log)
-    return estimate_log(log, question, reading=replace(reading, exact=exact), gather=gather)
+    file = TableFile.open(log)
+    exact = not (recognised or any(own.values())) and is_own_schema(file)
+    return estimate_log(file, question, reading=replace(reading, exact=exact), gather=gather)
 
 
 def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -> list[str]:

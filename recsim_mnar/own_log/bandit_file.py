@@ -21,7 +21,7 @@ from recsim_mnar.tables.faults import MISSING, Faults
 from recsim_mnar.tables.numbering import Numbering
 from recsim_mnar.tables.parts import Parts
 from recsim_mnar.tables.roles import Columns, find_columns, similar_columns
-from recsim_mnar.tables.rows import Ids, Rows, repeats, text_numbers
+from recsim_mnar.tables.rows import Ids, Rows, n_repeats, repeats, text_numbers
 from recsim_mnar.tables.table_file import TableFile
 from recsim_mnar.tables.text import AgainError
 
@@ -274,7 +274,7 @@ class BanditLog:
         rows = (work.recommendations(each) for each in self.file.blocks(self.kinds(), 1 << 19))
         digests = [each.digests(self.compared) for each in rows]
         self.counts = counts
-        return int(np.count_nonzero(repeats(np.concatenate(digests))))
+        return n_repeats(np.concatenate(digests))
 
     @property
     def compared(self) -> list[str]:
@@ -460,12 +460,12 @@ class _Pass:
 
     def _without_copies(self, rows: Rows) -> Rows:
         """Rows that repeat others in every column that is read: counted, and left out where that is asked for."""
-        again = repeats(rows.digests(self.log.compared))
-        self.counts["duplicates"] = int(np.count_nonzero(again))
-        if not self.log.reading.deduplicate or not again.any():
+        digests = rows.digests(self.log.compared)
+        self.counts["duplicates"] = n_repeats(digests)
+        if not self.log.reading.deduplicate or not self.counts["duplicates"]:
             return rows
         self.counts["dropped_duplicates"] = self.counts["duplicates"]
-        return rows.kept(~again)
+        return rows.kept(~repeats(digests))
 
     def finish(self) -> None:
         """Say what was read.

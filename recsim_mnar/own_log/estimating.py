@@ -58,12 +58,9 @@ OWN = ("user", "step", "event", "propensity", "reward")
 Gather = Callable[[BlockSource, BlockQuestion], Gathered | None]
 
 
-def is_own_schema(path: str | os.PathLike[str]) -> bool:
-    """Whether a file or folder has the columns of this package's logs; False for what is not readable as one."""
-    try:
-        return set(OWN) <= set(TableFile.open(path).names)
-    except UserError:
-        return False
+def is_own_schema(file: TableFile) -> bool:
+    """Whether a table has the columns of this package's logs."""
+    return set(OWN) <= set(file.names)
 
 
 @dataclass(frozen=True)
@@ -167,7 +164,11 @@ def estimate_file(
 
 
 def estimate_log(
-    path: str | os.PathLike[str], question: Question, *, reading: Reading | None = None, gather: Gather | None = None
+    path: str | os.PathLike[str] | TableFile,
+    question: Question,
+    *,
+    reading: Reading | None = None,
+    gather: Gather | None = None,
 ) -> Answer:
     """Estimate the value of target policies from a log.
 
@@ -176,7 +177,7 @@ def estimate_log(
     memory for them.
 
     Args:
-        path: CSV, Parquet or Arrow, as :meth:`recsim_mnar.tables.table_file.TableFile.open`.
+        path: CSV, Parquet or Arrow, as :meth:`recsim_mnar.tables.table_file.TableFile.open`, or what that opened.
         question: what is asked. Where neither ``propensity_min`` nor ``weight_max`` is stated, the least propensity
             that the provenance of a replayed log knows is taken (``propensity_min_taken`` in the diagnostics).
         reading: what the user says of the file's columns and rows.
@@ -193,7 +194,7 @@ class _Estimating:
     """A question to a log: which columns it needs, and how they are read."""
 
     def __init__(
-        self, path: str | os.PathLike[str], question: Question, reading: Reading, gather: Gather | None
+        self, path: str | os.PathLike[str] | TableFile, question: Question, reading: Reading, gather: Gather | None
     ) -> None:
         level_of(question.level)
         self.clip = check_clip(question.clip)
@@ -203,7 +204,8 @@ class _Estimating:
             )
         if question.target_file is None:
             check_question(question.targets, question.estimators, question.baseline)
-        self.file, self.gather, self.drop_missing = TableFile.open(path), gather, reading.drop_missing
+        self.file = path if isinstance(path, TableFile) else TableFile.open(path)
+        self.gather, self.drop_missing = gather, reading.drop_missing
         if question.baseline is not None:
             own = (reading.columns.get("propensity") or "propensity") if reading.exact else "propensity"
             question = replace(question, baseline=todays(question.baseline, self.file.names, own))

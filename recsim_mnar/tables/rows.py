@@ -229,6 +229,12 @@ class Rows:
         return mixed
 
 
+def n_repeats(digests: NDArray[Any]) -> int:
+    """How many rows repeat an earlier one."""
+    ordered = np.sort(digests)
+    return int(np.count_nonzero(ordered[1:] == ordered[:-1]))
+
+
 def repeats(digests: NDArray[Any]) -> NDArray[np.bool_]:
     """(n,) which rows repeat an earlier one."""
     again = np.ones(len(digests), np.bool_)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,9 @@ from recsim_mnar.tables.rows import MISSING_WORDS
 
 SEPARATORS = "\t,;|"
 """What may stand between the fields of a text file, likeliest first where two fit equally well."""
-_BLOCK_BYTES = 1 << 22
+_BLOCK_BYTES = 1 << 24
 _LOOK = 1 << 18
+_DECIMAL_ROWS = 1000
 _COMMA = re.compile(r"^[-+]?\d*,\d+([eE][-+]?\d+)?$")
 _POINT = re.compile(r"^[-+]?\d*\.\d+([eE][-+]?\d+)?$")
 _KINDS = {
@@ -127,7 +129,7 @@ def _decimal(rows: Iterable[Sequence[str]], delimiter: str) -> str:
     """The decimal mark of the numbers in some rows."""
     commas = points = 0
     try:
-        for row in rows:
+        for row in itertools.islice(rows, _DECIMAL_ROWS):
             commas += sum(bool(_COMMA.match(field.strip())) for field in row)
             points += sum(bool(_POINT.match(field.strip())) for field in row)
     except csv.Error:

@@ -17,6 +17,7 @@ from recsim_mnar.estimators import estimate_value
 from recsim_mnar.estimators.off_policy.cross_fitted import cross_fitted_rewards, estimate_without_propensities
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.estimating import Question, estimate_file, estimate_log, is_own_schema
+from recsim_mnar.tables.table_file import TableFile
 
 _SPEC = importlib.util.spec_from_file_location("shop", Path("benchmarks/own_log/shop.py"))
 assert _SPEC is not None
@@ -80,11 +81,11 @@ def test_a_log_with_our_names_gives_the_same_records_either_way(tmp_path):
     frame.loc[frame.event == "organic", ["reward", "propensity", "new"]] = np.nan
     frame["step"] = 0
     path = write(frame, tmp_path / "log.csv")
-    assert is_own_schema(path)
+    assert is_own_schema(TableFile.open(path))
     answer = asked(path, estimators=("ips",), keep_rows=True)
     assert answer.records == estimate_file(path, ["new"], estimators=("ips",))
     assert answer.log.counts["organic_rows"] == (frame.event == "organic").sum()
-    assert not is_own_schema(write(frame.drop(columns="step"), tmp_path / "foreign.csv"))
+    assert not is_own_schema(TableFile.open(write(frame.drop(columns="step"), tmp_path / "foreign.csv")))
 
 
 def test_a_file_of_policies_is_found_by_its_key(tmp_path):
@@ -426,7 +427,7 @@ def test_today_is_the_policy_that_logged(capsys, tmp_path, ours):
     if ours:
         frame = frame.rename(columns={"pscore": "propensity", "clicks": "reward"})
     log = write(frame, tmp_path / "log.csv")
-    assert is_own_schema(log) == ours
+    assert is_own_schema(TableFile.open(log)) == ours
     found = []
     for name in ("today", "propensity", *([] if ours else ["pscore"])):
         done = run(capsys, "estimate", log, "--target", "new", "--baseline", name, "--json", tmp_path / "found.json")

@@ -16,6 +16,7 @@ from recsim_mnar.estimators.off_policy.sentence import sentence_of
 from recsim_mnar.estimators.off_policy.written import propensity_tolerance, weight_tolerance
 from recsim_mnar.log.columns import Clusters, LogColumns
 from recsim_mnar.own_log.estimating import estimate_file, is_own_schema
+from recsim_mnar.tables.table_file import TableFile
 
 USERS, ROWS, ITEMS = 400, 20, 5
 
@@ -62,7 +63,7 @@ def estimated(capsys, file, tmp_path, *more):
 @pytest.mark.parametrize("ours", [True, False])
 def test_a_right_log_is_not_refuted(capsys, tmp_path, ours):
     file = written(log(), tmp_path / "log.csv", ours)
-    assert is_own_schema(file) == ours
+    assert is_own_schema(TableFile.open(file)) == ours
     plain, before = estimated(capsys, file, tmp_path, "--baseline", "today")
     out, records = estimated(capsys, file, tmp_path, "--baseline", "today", "--refute")
     assert "refuters of new: 5 run, none found anything" in out

@@ -27,7 +27,7 @@ from recsim_mnar.estimators.verdict import Estimate
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.progress import counted
 from recsim_mnar.tables.parts import Parts
-from recsim_mnar.tables.rows import repeats
+from recsim_mnar.tables.rows import n_repeats
 from recsim_mnar.tables.text import AgainError
 
 CHUNK = 16384
@@ -202,7 +202,7 @@ class Gathered:
             items = ItemSums.of(block.action, p, clusters)
             self.items = items if self.items is None else self.items + items
         if block.digest is not None:
-            self.copies += int(repeats(block.digest).sum())
+            self.copies += n_repeats(block.digest)
 
     def __add__(self, other: Gathered) -> Gathered:
         """Of the rows of both; no user may be in both."""
