@@ -22,11 +22,11 @@ from recsim_mnar.kernels.lbfgs import minimise
 from recsim_mnar.log.ratings import Floats, Ratings
 
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
-"""Tried by :func:`logistic`; with few features or many ratings the best lies far below 10."""
+"""Tried by :func:`logistic`; with few features or many ratings the best is far below 10."""
 
 
 class EdgeOfGrid(UserWarning):
-    """The best value tried is the smallest or the largest: a better one may lie beyond."""
+    """The best value tried is the smallest or the largest: a better one may be beyond."""
 
 
 @dataclass(frozen=True)

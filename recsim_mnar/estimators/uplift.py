@@ -1,4 +1,4 @@
-"""Uplift from logs of recommendations and purchases, and with the truth beside it (Sato et al. 2019, section 2).
+"""Uplift from logs of recommendations and purchases, and where the truth is known (Sato et al. 2019, section 2).
 
 The average treatment effect E[Y^T - Y^C] of all cells: naive (equation 1), IPS (2), SNIPS (3). Of a model's lists:
 Uplift@N (equation 4) and UpliftSNIPS@N (5), both averaged over users (6), the IPS form, which alone is unbiased where
@@ -137,7 +137,7 @@ def estimate_of(
         ess: effective cells.
         diagnostics: to keep.
         steps: what one more purchase could add, and take away.
-        scale: what the width is measured by beside the value; None where the width says nothing of trust.
+        scale: what the width is measured by besides the value; None where the width says nothing of trust.
         findings: of the estimator.
     """
     level, users, square = level_of(level), len(influence), influence**2
@@ -351,7 +351,7 @@ def evaluate_lists(
     ratio of a few weighted items in each user can (its denominator varies with the recommendations, which the weights
     do not undo); ``uplift_ips`` is unbiased given the true propensities, ``uplift_pooled`` for many users.
 
-    A user whose list lies wholly in or wholly outside what was recommended has no ``uplift`` or ``uplift_snips``: the
+    A user whose list is wholly in or wholly outside what was recommended has no ``uplift`` or ``uplift_snips``: the
     paper only assumes that neither half is empty. ``empty`` says what such users count; the diagnostics number them.
 
     Args:

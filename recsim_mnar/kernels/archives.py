@@ -27,7 +27,7 @@ def read_arrays(path: str | os.PathLike[str], names: Collection[str] | None = No
     """The arrays of an ``.npz`` file by name.
 
     Args:
-        path: where it lies.
+        path: of the file.
         names: arrays that must be there, the only ones that are read; all where None.
 
     Raises:

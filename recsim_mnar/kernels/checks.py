@@ -79,7 +79,7 @@ def level_of(value: Any, name: str = "level") -> float:
     """The coverage of an interval as a float.
 
     Raises:
-        UserError: not a number strictly between 0 and 1; one that looks like percent is told as its share.
+        UserError: not a number strictly between 0 and 1; the message gives one that looks like percent as its share.
     """
     number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
     if not (number and 0.0 < float(value) < 1.0):

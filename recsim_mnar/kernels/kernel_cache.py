@@ -1,6 +1,6 @@
 """Files of compiled kernels, each with its sha256 in front: a damaged one is compiled anew, and never run.
 
-Numba reads its cache with pickle and runs the machine code that it finds, so what lies there is trusted: the folder
+Numba reads its cache with pickle and runs the machine code that it finds, so what is there is trusted: the folder
 must be its user's own (:func:`is_private`). The digest guards against accidents, not against who may write there.
 """
 
@@ -20,7 +20,7 @@ _DIGEST = hashlib.sha256().digest_size
 
 
 class _CheckedFile(IndexDataCacheFile):
-    """Numba's index and data files, held against their digests; a disk that takes no more of them is no error."""
+    """Numba's index and data files, checked against their digests; a disk that takes no more of them is no error."""
 
     def save(self, key: Any, data: Any) -> None:
         with contextlib.suppress(OSError):
@@ -51,7 +51,7 @@ class _CheckedFile(IndexDataCacheFile):
 
 
 def _checked(path: str) -> bytes:
-    """What lies behind a file's digest.
+    """What follows a file's digest.
 
     Raises:
         ValueError: it is not what the digest was taken of.

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST_BINS = 40
-"""That a distribution is told in."""
+"""Bins that a distribution has at most."""
 _AN_OCTAVE = 32
 """Bins that numbers are counted in before they are joined."""
 

@@ -157,7 +157,7 @@ class Ridge:
     offset_spread: float
 
     def precision(self, k: int) -> Floats:
-        """(k + 1,) beside the sum of squared errors of standardised rewards."""
+        """(k + 1,) added to the sum of squared errors of standardised rewards."""
         return np.append(np.full(k, self.spread**-2.0), self.offset_spread**-2.0)
 
 
@@ -310,9 +310,9 @@ class RewardMoments:
         known = np.concatenate([places, np.ones((len(places), 1))], axis=1)
         inverse = np.linalg.inv(gram + np.diag(precision))
         # What the data say about an item's mean: (gram^-1 + precision^-1)^-1, in a form for items without data.
-        told = np.diag(precision) - precision[:, None] * inverse * precision
+        data_precision = np.diag(precision) - precision[:, None] * inverse * precision
         estimate = precision * np.einsum("pij,pj->pi", inverse, cross)
-        normal = np.einsum("pi,pij,pj->ij", known, told, known)
+        normal = np.einsum("pi,pij,pj->ij", known, data_precision, known)
         normal.flat[:: k + 2] += 1e-9 * max(float(np.trace(normal)), 1e-300)
         stretch = np.linalg.solve(normal, (known * estimate).sum(axis=0))
         theta = np.einsum("pij,pj->pi", inverse, cross + precision * stretch * known)

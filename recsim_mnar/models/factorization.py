@@ -5,7 +5,7 @@ The model is yhat(u, i) = v_u . w_i + a_u + b_i + c, and the objective (Schnabel
     ``1/(U I) sum over observed of weight * delta(y, yhat) + penalty (|V|^2 + |W|^2 [+ |a|^2 + |b|^2])``.
 
 With weight = 1/P it is MF-IPS, with weight = U I / n the conventional factorisation. **The scale of the penalty decides
-the result**: it stands beside a mean over the whole matrix, not beside a sum over ratings.
+the result**: it is added to a mean over the whole matrix, not to a sum over ratings.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FactorizationConfig:
 
     Attributes:
         rank: d, number of factors; 0 leaves the offsets alone.
-        penalty: lambda, beside a mean over the matrix.
+        penalty: lambda, added to a mean over the matrix.
         biases: ``regularised`` (penalised as the factors are), ``free`` (not penalised), ``none`` (c only).
         loss: ``mse`` or ``mae``.
         smoothing: the absolute error is sqrt(e^2 + smoothing^2) - smoothing, so that L-BFGS sees a gradient.

@@ -2,7 +2,7 @@
 
 A bettor's observation is a user: v, the sum of the user's weighted rewards over the largest it could be, and l, the
 user's rows over the most that a user can have, so that 0 <= v <= l <= 1. The estimand is the ratio E[v] / E[l]. That it
-is m is the same as that z = v - m l, which lies in [-m, 1 - m], has mean 0: each method tests that for every m, so that
+is m is the same as that z = v - m l, which is in [-m, 1 - m], has mean 0: each method tests that for every m, so that
 neither the number of rows nor the longest user is taken from the sample.
 """
 

@@ -21,7 +21,7 @@ class Interval:
     method: str
 
     def within(self, least: float, largest: float) -> Interval:
-        """The part of it that lies in [least, largest]."""
+        """The part of it in [least, largest]."""
         return Interval(min(max(self.low, least), largest), max(min(self.high, largest), least), self.method)
 
 
@@ -60,11 +60,11 @@ def degrees_of_freedom(users: int, rewarded_users: int, second: float, fourth: f
 
 
 def poisson_reach(variance: float, step: float, level: float) -> float:
-    """How far above its estimate a sum of independent parts may lie, none of them larger than ``step``.
+    """How far above its estimate a sum of independent parts may be, none of them larger than ``step``.
 
     Of all such sums with this variance the one with the longest tail is ``step`` times a Poisson count of mean
     N = variance / step^2: its exact upper limit (Garwood 1936) minus the count is taken, with N in place of the count.
-    It is Student's or the normal reach where the step is small beside the standard error, and 3.69 steps where the
+    It is Student's or the normal reach where the step is small next to the standard error, and 3.69 steps where the
     variance is 0 (at level .95).
 
     Args:
@@ -105,7 +105,7 @@ class Spread:
     down: float
 
     def reaches(self, level: float) -> tuple[float, float]:
-        """How far the value may lie below and above the estimate; for estimates of any sign."""
+        """How far the value may be below and above the estimate; for estimates of any sign."""
         return (
             poisson_reach(self.variance, max(self.down, -self.third), level),
             poisson_reach(self.variance, max(self.up, self.third), level),

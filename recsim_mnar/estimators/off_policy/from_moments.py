@@ -232,7 +232,7 @@ def intersected(
 
 
 def clip_part(moments: Moments, stated: Stated, level: float, bounds: Bounds) -> float:
-    """How far the value may lie above that of min(w, clip) r, see :func:`clipping_bias_bound`."""
+    """How far the value may be above that of min(w, clip) r, see :func:`clipping_bias_bound`."""
     n, clip, reward_range = moments.rows, moments.clip, bounds.reach
     if math.isinf(clip):
         return 0.0

@@ -161,7 +161,7 @@ class Moments:
             reward_limit: (n,) the largest reward possible of each row's action, checked.
 
         Raises:
-            UserError: a range that is reversed or that a reward lies outside of, columns of different length, values
+            UserError: a range that is reversed or that a reward is outside of, columns of different length, values
                 that are no data (with the row), ``clip`` not positive.
         """
         r = column(reward, names[0])

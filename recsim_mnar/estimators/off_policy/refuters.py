@@ -348,7 +348,7 @@ PROVES = "item_propensities"
 
 @dataclass(frozen=True)
 class Shown:
-    """What refuters use beside the columns of an estimate, where the file has it.
+    """What refuters use besides the columns of an estimate, where the file has it.
 
     Attributes:
         action: (n,) ids of the items shown.

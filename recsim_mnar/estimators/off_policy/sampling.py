@@ -27,7 +27,7 @@ side."""
 
 @dataclass(frozen=True)
 class Support:
-    """What is known of the missing mass m; the value lies in the interval with support plus [0, m (range of rewards)].
+    """What is known of the missing mass m; the value is in the interval with support plus [0, m (range of rewards)].
 
     Attributes:
         entering: the upper limit on m that enters the interval: of the column, or of a gap that the mean weight proves.
@@ -78,12 +78,12 @@ def support_of(moments: Moments, stated: Stated, level: float) -> Support:
     """
     n, mean = moments.rows, moments.sum("w") / moments.rows
     known = None if moments.missing is None else moments.missing / n
-    told = known or 0.0
+    given = known or 0.0
     low, high = mean_weight_limits(moments, stated, level)
     strict_low, strict_high = mean_weight_limits(moments, stated, STRICT)
     is_stated = known is not None or stated.supports
     bounded = stated.largest_weight is not None
-    proved = told + (strict_high if is_stated else high) < 1.0
+    proved = given + (strict_high if is_stated else high) < 1.0
     upper = min(max(1.0 - low, 0.0), 1.0)
     entering = 0.0
     if known is not None:
@@ -95,11 +95,11 @@ def support_of(moments: Moments, stated: Stated, level: float) -> Support:
         known=known,
         stated=is_stated,
         proved=proved,
-        contradicted=told + strict_high < 1.0,
+        contradicted=given + strict_high < 1.0,
         # A mean weight that is above 1 by luck leaves no less room: what it leaves is at least its own reach below.
-        hidden=0.0 if (is_stated and bounded) or proved else max(upper - told, mean - low),
+        hidden=0.0 if (is_stated and bounded) or proved else max(upper - given, mean - low),
         unbounded=is_stated and not bounded,
-        excess=max(told + strict_low - 1.0, 0.0),
+        excess=max(given + strict_low - 1.0, 0.0),
         mean=mean,
     )
 

@@ -314,7 +314,7 @@ def known_bound(provenance: Mapping[str, Any], stated: Mapping[str, Any], propen
 
     Args:
         provenance: as :func:`adaptive_findings`.
-        stated: what the user states; nothing is taken beside ``propensity_min`` or ``weight_max``.
+        stated: what the user states; nothing is taken where it has ``propensity_min`` or ``weight_max``.
         propensity: column of the propensities: nothing is known of another one than the log's own.
     """
     least = provenance.get(PROPENSITY_MIN)

@@ -263,7 +263,7 @@ def _less_bias(estimator: str) -> str:
 def _against_bias(facts: dict[str, Any], estimator: str) -> str:
     """What helps against the bias of changed weights; "" where the unchanged ones say no more and only rows help.
 
-    Another clip does nothing where no weight lies above it, nor where the interval without one is as wide.
+    Another clip does nothing where no weight is above it, nor where the interval without one is as wide.
     """
     info = ESTIMATORS.get(estimator)
     if info is not None and info.clips:
