@@ -177,7 +177,7 @@ def test_lbfgs_finds_rosenbrocks_minimum():
             "rating 4: weight -1; .*not be negative",
         ),
         (lambda r: factorise(r, np.zeros(60), FactorizationConfig()), "nor all of them 0"),
-        (lambda r: factorise(r, None, FactorizationConfig(), seed=-1), "seed must lie in"),
+        (lambda r: factorise(r, None, FactorizationConfig(), seed=-1), "seed must be in"),
         (lambda r: Ratings(["a"], [0], [1.0], 1, 9), "user must hold whole numbers"),
         (lambda r: Ratings([0, 0.5], [0, 1], [1.0, 2.0], 2, 9), r"row 1: user must be a whole number .*got 0\.5"),
         (lambda r: Ratings([0], [np.nan], [1.0], 1, 9), "row 0: item must be a whole number .*got nan"),

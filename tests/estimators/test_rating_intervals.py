@@ -227,7 +227,7 @@ def test_losses_of_either_sign_have_an_interval():
         ({"largest_ratio": 0.5}, r"largest_ratio must lie in \[1, inf\)"),
         ({"replicates": 5}, "replicates must be a whole number of at least 20"),
         ({"level": 95}, "looks like percent"),
-        ({"seed": -1}, "seed must lie in"),
+        ({"seed": -1}, "seed must be in"),
     ],
 )
 def test_bad_input_gets_one_line(options, text):
