@@ -162,7 +162,8 @@ class Learner(abc.ABC):
         """Return a new policy fitted on ``log``; the learner itself is not changed.
 
         Args:
-            log: organic rows, and bandit rows for those that learn from them.
+            log: organic rows, and bandit rows for those that learn from them. What only counts goes through
+                ``log.blocks()``: then a log in files is never in memory as a whole.
             n_items: number of items of the world that the log comes from.
             seed: of the training's own draws.
 
