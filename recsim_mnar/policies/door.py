@@ -75,9 +75,7 @@ def as_learner(learner: Any, *, name: str | None = None) -> Learner:
     if not callable(getattr(learner, "fit", None)):
         hint = ": it is a policy already, not a learner" if role_of(learner) == "policy" else ""
         raise UserError(f"{who} has no method fit(log, *, n_items, seed){hint}")
-    problem = misfit("fit", learner.fit, Learner.fit)
-    if problem:
-        raise UserError(f"{who}: {problem}")
+    fitting("fit", learner.fit, who, Learner.fit)
     return AdaptedLearner(learner)
 
 
