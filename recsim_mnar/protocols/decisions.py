@@ -19,10 +19,6 @@ from recsim_mnar.simulation.executor import checked_users
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.worlds.params import Params
 
-_MADE_ROW, _HELD_ROW, _FOLD_ROW, _WRITTEN_ROW, _ESTIMATED_CELL = 90, 50, 30, 65, 60
-"""Bytes of a row as measured: of a log while it is put together, afterwards, of a fold of leave-one-out that is under
-way, of a part of the log that is written, and for each agent while off-policy estimates are made."""
-
 
 @dataclass(frozen=True)
 class Settings(Params):
