@@ -12,14 +12,13 @@ from recsim_mnar.agents.bandits.linear import LinThompson, LinUCB, LogisticThomp
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
-from recsim_mnar.policies.storage import Stored
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.online import simulate_online
-from recsim_mnar.testing import PolicyContract
 from recsim_mnar.worlds.features import FeatureWorld
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.bandits import best_chances, laplace_rows, ridge_posterior
+from twins.contracts import AgentContract
 
 P = 6
 SPECS = (
@@ -46,7 +45,7 @@ def taught(spec, n_items=P, **given):
     return policy
 
 
-class TestBandits(PolicyContract):
+class TestBandits(AgentContract):
     n_draws = 20_000
 
     @pytest.fixture(autouse=True, params=SPECS)
@@ -60,15 +59,10 @@ class TestBandits(PolicyContract):
         self.observe_events(policy, users, views)
         assert not np.allclose(policy.scores(users), policy.scores(users)[:, :1])
 
-    def test_saved_and_loaded(self, policy, users, views, tmp_path):
-        policy.save(tmp_path / "policy.npz")
-        again = Stored.load(tmp_path / "policy.npz")
-        for each in (policy, again):
-            self.observe_events(each, users, views)
-        assert again.describe() == policy.describe()
-        np.testing.assert_array_equal(again.probabilities(users), policy.probabilities(users))
+    def check_loaded(self, again, users):
+        before = again.scores(users)
         again.learn(users, np.zeros(len(users), int), np.ones(len(users)), np.ones(len(users)))
-        assert not np.array_equal(again.scores(users), policy.scores(users))
+        assert not np.array_equal(again.scores(users), before)
 
     def test_a_fresh_one_learns_apart(self, policy, users, views):
         twin = policy.fresh()

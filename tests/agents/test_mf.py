@@ -6,12 +6,11 @@ from recsim_mnar.agents.factors.mf import MFIPS, MFPolicy
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
-from recsim_mnar.policies.storage import Stored
 from recsim_mnar.protocols.ab_test import run_arm
 from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.simulation import simulate
-from recsim_mnar.testing import PolicyContract
 from recsim_mnar.worlds import make_world
+from twins.contracts import AgentContract
 
 N_ITEMS = 12
 WORLD = make_world("sessions", "recogym-v1", [f"n_items={N_ITEMS}", "n_flips=6", "sigma_mu_organic=1"])
@@ -26,7 +25,7 @@ LOG = simulate(WORLD, uniform(), 300, 3)
 
 
 @pytest.mark.parametrize("spec", ["mf-ips", f"mf-naive{FIXED}", f"mf-ips+rank=2{FIXED}+epsilon=0.2"])
-class TestContract(PolicyContract):
+class TestContract(AgentContract):
     tolerance = 0.0
 
     @pytest.fixture(autouse=True)
@@ -35,16 +34,6 @@ class TestContract(PolicyContract):
 
     def make_policy(self):
         return registry.learner(self.spec).fit(LOG, n_items=N_ITEMS, seed=3)
-
-    def test_saved_and_loaded(self, policy, users, views, tmp_path):
-        if not isinstance(policy, Stored):
-            pytest.skip("a wrapper is made again from its spec")
-        policy.save(tmp_path / "policy.npz")
-        again = Stored.load(tmp_path / "policy.npz")
-        self.observe_events(policy, users, views)
-        self.observe_events(again, users, views)
-        assert again.describe() == policy.describe()
-        np.testing.assert_array_equal(again.scores(users), policy.scores(users))
 
 
 def test_scores_are_the_fitted_model_and_unseen_users_are_folded_in():

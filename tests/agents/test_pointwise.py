@@ -14,10 +14,9 @@ from recsim_mnar.agents.purchases.observed import NR_NP, NR_P, R_NP, R_P
 from recsim_mnar.agents.purchases.pointwise import PointwiseLearner, ScoreTablePolicy, one_hot
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.policies.storage import Stored
 from recsim_mnar.protocols.uplift.protocols import purchases_as_views, trained, until
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.testing import PolicyContract
+from twins.contracts import KnownUsersContract
 from twins.purchases_log import purchase_log, small_exposures
 from twins.training import classes_of, draw, usable_rows
 
@@ -271,32 +270,6 @@ def test_nothing_but_the_log_is_seen(monkeypatch):
     assert not np.array_equal(table, learner.fit_exposures(whole, seed=seed)._table)
 
 
-@pytest.mark.parametrize(
-    ("rule", "message"),
-    [
-        (ULBPR(), "mine: the samples of ulbpr are not single items with labels 0 and 1"),
-        (RecResp(), "mine: the samples of recresp are not"),
-        (ULRMF(gamma_p=1.0, gamma_r=1.0), "mine: the samples of ulrmf are not"),
-    ],
-    ids=lambda value: getattr(value, "name", ""),
-)
-def test_rules_that_label_no_items_are_refused(log, rule, message):
-    with pytest.raises(UserError, match=f"^{message}") as caught:
-        PointwiseLearner(Logistic(), rule, name="mine").fit_exposures(log)
-    assert "\n" not in str(caught.value)
-
-
-def test_what_is_wrong_is_said_in_a_line(log):
-    nothing = Exposures([0], [0], [0], [True], [False], n_users=1, n_items=1, n_periods=1)
-    with pytest.raises(UserError, match=r"^ulrmf Logistic: nothing is purchased"):
-        PointwiseLearner(Logistic()).fit_exposures(nothing)
-    with pytest.raises(UserError, match=r"^ulrmf Broken: the model's predictions are not finite"):
-        PointwiseLearner(Broken(), samples=10, batch=10, features=ids).fit_exposures(log)
-    for wrong in ({"samples": 0}, {"batch": 1.5}):
-        with pytest.raises(UserError, match="must be a whole number of at least 1"):
-            PointwiseLearner(Logistic(), **wrong)
-
-
 class Margin(Logistic):
     """A classifier without probabilities."""
 
@@ -333,48 +306,57 @@ def answers(way, answer, **more):
     return model_of(fit=lambda self, x, y: None, **{way: lambda self, x: answer(len(x))}, **more)
 
 
-WRONG_CALLS = {
-    "no model": ({"model": None}, "ulrmf NoneType: NoneType has no fit"),
-    "a class": ({"model": Recorder}, "ulrmf type: the model is a class, Recorder. Give an object"),
-    "no fit": ({"model": model_of(predict=None)}, "ulrmf Mine: Mine has no fit"),
-    "no partial_fit": ({"model": Logistic(), "batch": 9}, "ulrmf Logistic: Logistic has no partial_fit"),
-    "no predict": ({"model": model_of(fit=never_fitted)}, "ulrmf Mine: Mine has no predict"),
-    "a rule's name": ({"rule": "ulrmf"}, "PointwiseLearner: the rule is 'ulrmf'. Give an object"),
-    "a rule's class": ({"rule": ULRMF, "name": "mine"}, "mine: the rule is <class"),
-    "no rule": ({"rule": 0}, "PointwiseLearner: the rule is 0"),
-    "features": ({"features": "ids"}, "ulrmf Recorder: features is a str. Give a function of"),
-    "a matrix": ({"features": np.ones((2, 2))}, "ulrmf Recorder: features is a ndarray. Give a function of"),
-}
+WRONG_CALLS = [
+    ({"model": None}, "ulrmf NoneType: NoneType has no fit"),
+    ({"model": Recorder}, "ulrmf type: the model is a class, Recorder. Give an object"),
+    ({"model": model_of(predict=None)}, "ulrmf Mine: Mine has no fit"),
+    ({"model": Logistic(), "batch": 9}, "ulrmf Logistic: Logistic has no partial_fit"),
+    ({"model": model_of(fit=never_fitted)}, "ulrmf Mine: Mine has no predict"),
+    ({"rule": "ulrmf"}, "PointwiseLearner: the rule is 'ulrmf'. Give an object"),
+    ({"rule": ULRMF, "name": "mine"}, "mine: the rule is <class"),
+    ({"rule": 0}, "PointwiseLearner: the rule is 0"),
+    ({"features": "ids"}, "ulrmf Recorder: features is a str. Give a function of"),
+    ({"features": np.ones((2, 2))}, "ulrmf Recorder: features is a ndarray. Give a function of"),
+    ({"samples": 0}, "ulrmf Recorder: samples must be a whole number of at least 1"),
+    ({"batch": 1.5}, "ulrmf Recorder: batch must be a whole number of at least 1"),
+]
 
 
-@pytest.mark.parametrize("case", WRONG_CALLS)
-def test_what_cannot_work_is_refused_when_the_learner_is_made(case):
-    arguments, message = WRONG_CALLS[case]
+@pytest.mark.parametrize(("arguments", "message"), WRONG_CALLS)
+def test_what_cannot_work_is_refused_when_the_learner_is_made(arguments, message):
     with pytest.raises(UserError, match="^" + re.escape(message)) as caught:
         PointwiseLearner(**{"model": Recorder(), **arguments})
     assert "\n" not in str(caught.value)
 
 
 UNFITTED = model_of(fit=never_fitted, predict=None)
-WRONG_ANSWERS = {
-    "one row": (UNFITTED, lambda u, i: np.zeros((1, 2)), "features has shape (1, 2) for"),
-    "no rows": (UNFITTED, lambda u, i: 3.0, "features has shape () for"),
-    "labels": (answers("predict", np.ones, classes_=[0, 1]), ids, "Mine predicts only labels, which rank nothing"),
-    "labels of one's own": (answers("predict", lambda n: np.arange(n) % 2), ids, "Mine predicts only labels, which"),
-    "labels and None": (answers("predict", np.ones, classes_=None), ids, "Mine predicts only labels, which rank"),
-    "truth values": (answers("predict", lambda n: np.arange(n) > 3), ids, "Mine predicts only labels, which rank"),
-    "short": (answers("predict", lambda n: np.ones(n - 1)), ids, "predict gives float64 of shape (71,) for 72 cells"),
-    "words": (answers("predict", lambda n: np.full(n, "yes")), ids, "predict gives <U3 of shape (72,)"),
-    "one class": (answers("predict_proba", lambda n: np.ones((n, 1))), ids, "predict_proba gives float64 of shape"),
-    "two margins": (answers("decision_function", lambda n: np.ones((n, 2))), ids, "decision_function gives float64"),
-}  # fmt: skip
+NOTHING = Exposures([0], [0], [0], [True], [False], n_users=1, n_items=1, n_periods=1)
+WRONG_FITS = [
+    ((UNFITTED,), {"features": lambda u, i: np.zeros((1, 2))}, "features has shape (1, 2) for"),
+    ((UNFITTED,), {"features": lambda u, i: 3.0}, "features has shape () for"),
+    ((answers("predict", np.ones, classes_=[0, 1]),), {}, "Mine predicts only labels, which rank nothing"),
+    ((answers("predict", lambda n: np.arange(n) % 2),), {}, "Mine predicts only labels, which"),
+    ((answers("predict", np.ones, classes_=None),), {}, "Mine predicts only labels, which rank"),
+    ((answers("predict", lambda n: np.arange(n) > 3),), {}, "Mine predicts only labels, which rank"),
+    ((answers("predict", lambda n: np.ones(n - 1)),), {}, "predict gives float64 of shape (71,) for 72 cells"),
+    ((answers("predict", lambda n: np.full(n, "yes")),), {}, "predict gives <U3 of shape (72,)"),
+    ((answers("predict_proba", lambda n: np.ones((n, 1))),), {}, "predict_proba gives float64 of shape"),
+    ((answers("decision_function", lambda n: np.ones((n, 2))),), {}, "decision_function gives float64"),
+    ((Broken(),), {"batch": 10}, "the model's predictions are not finite"),
+    ((Logistic(), ULBPR()), {}, "the samples of ulbpr are not single items with labels 0 and 1"),
+    ((Logistic(), RecResp()), {}, "the samples of recresp are not"),
+    ((Logistic(), ULRMF(gamma_p=1.0, gamma_r=1.0)), {}, "the samples of ulrmf are not"),
+    ((Logistic(),), {"exposures": NOTHING}, "nothing is purchased"),
+]
 
 
-@pytest.mark.parametrize("case", WRONG_ANSWERS)
-def test_wrong_answers_are_said_in_a_line(log, case):
-    model, features, message = WRONG_ANSWERS[case]
+@pytest.mark.parametrize(("made_of", "given", "message"), WRONG_FITS)
+def test_what_a_fit_finds_wrong_is_said_in_a_line(log, made_of, given, message):
+    learner = PointwiseLearner(
+        *made_of, samples=50, batch=given.get("batch"), features=given.get("features", ids), name="mine"
+    )
     with pytest.raises(UserError, match="^mine: " + re.escape(message)) as caught:
-        PointwiseLearner(model, samples=50, features=features, name="mine").fit_exposures(log)
+        learner.fit_exposures(given.get("exposures", log))
     assert "\n" not in str(caught.value)
 
 
@@ -391,28 +373,16 @@ def test_a_regressor_may_answer_in_a_column(log, classes):
     np.testing.assert_array_equal(table[:-1], np.arange(N_USERS * N_ITEMS).reshape(N_USERS, N_ITEMS))
 
 
-class TestScoreTable(PolicyContract):
+class TestScoreTable(KnownUsersContract):
     tolerance = 0.0
 
     def make_policy(self):
         learner = PointwiseLearner(Logistic(), samples=2000, name="mine")
         return learner.fit(purchase_log(small_exposures()), n_items=12, seed=3)
 
-    def test_saved_and_loaded(self, policy, users, tmp_path):
-        policy.save(tmp_path / "policy.npz")
-        again = Stored.load(tmp_path / "policy.npz")
+    def check_loaded(self, again, users):
         assert isinstance(again, ScoreTablePolicy)
-        assert again.describe() == policy.describe()
-        for one in (policy, again):
-            one.reset(users)
-        np.testing.assert_array_equal(again.scores(users), policy.scores(users))
 
 
 class TestScoreTableOfKnownUsers(TestScoreTable):
     first_user = 0
-
-    def count_actions(self, policy, user, uniforms, count):
-        """The user asked many times: other ids would be other users of the log."""
-        for part in np.array_split(uniforms, 20):
-            actions, _ = policy.act(np.repeat(user, len(part)), part)
-            np.add.at(count, actions, 1.0)
