@@ -444,8 +444,8 @@ def _step(users, items, moments, gathered, n_u, n_i, n, rate, betas):
 
 
 @kernel
-def train(where, draws, tables, d, signed, form, penalties, between, moments, gathered, rate, betas):
-    """Batches first .. last - 1 of pairs (``form`` None) or points (``signed`` None); returns where it diverged, or -1.
+def train_pairs(where, draws, tables, d, signed, penalties, moments, gathered, rate, betas):
+    """Batches first .. last - 1; returns the batch at which the model diverged, or -1.
 
     where: (seed, stream, first, last, batch). draws: (plan, observed, n_items, drawn). Without moments: SGD.
     """
@@ -454,11 +454,24 @@ def train(where, draws, tables, d, signed, form, penalties, between, moments, ga
     users, items = tables
     for t in range(first, last):
         draw(seed, stream, t * batch, batch, plan, observed, n_items, drawn)
-        n_u, n_i, bad = 0, 0, -1
-        if signed is not None:
-            n_u, n_i, bad = pair_gradients(users, items, d, drawn, signed, batch, penalties, gathered)
-        if form is not None:
-            n_u, n_i, bad = point_gradients(users, items, d, drawn, batch, form, penalties, between, gathered)
+        n_u, n_i, bad = pair_gradients(users, items, d, drawn, signed, batch, penalties, gathered)
+        if bad >= 0:
+            forget(gathered[0], gathered[1], n_u)
+            forget(gathered[3], gathered[4], n_i)
+            return t
+        _step(users, items, moments, gathered, n_u, n_i, batch, rate, betas)
+    return -1
+
+
+@kernel
+def train_points(where, draws, tables, d, form, penalties, between, moments, gathered, rate, betas):
+    """As :func:`train_pairs`, of points."""
+    seed, stream, first, last, batch = where
+    plan, observed, n_items, drawn = draws
+    users, items = tables
+    for t in range(first, last):
+        draw(seed, stream, t * batch, batch, plan, observed, n_items, drawn)
+        n_u, n_i, bad = point_gradients(users, items, d, drawn, batch, form, penalties, between, gathered)
         if bad >= 0:
             forget(gathered[0], gathered[1], n_u)
             forget(gathered[3], gathered[4], n_i)
@@ -508,7 +521,7 @@ def follow_pairs(users, items, d, drawn, signed, first, last, penalties, rate):
 
 @kernel
 def train_pairs_singly(where, draws, tables, d, signed, penalties, rate):
-    """SGD of batch 1: samples first * batch .. last * batch - 1, drawn a batch at a time; returns as train."""
+    """SGD of batch 1: samples first * batch .. last * batch - 1, drawn a batch at a time; returns as train_pairs."""
     seed, stream, first, last, batch = where
     plan, observed, n_items, drawn = draws
     users, items = tables

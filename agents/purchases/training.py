@@ -167,9 +167,11 @@ class Trainer:
         with np.errstate(over="ignore", invalid="ignore"):
             if self._singly:
                 bad = kernel.train_pairs_singly(where, draws, tables, d, signed, penalties, float(settings.rate))
+            elif loss.pairs:
+                bad = kernel.train_pairs(where, draws, tables, d, signed, penalties, *rest)
             else:
-                signed_, form = (signed, None) if loss.pairs else (None, self._form())
-                bad = kernel.train(where, draws, tables, d, signed_, form, penalties, np.float32(loss.between), *rest)
+                form = self._form()
+                bad = kernel.train_points(where, draws, tables, d, form, penalties, np.float32(loss.between), *rest)
         self._batches = last if bad < 0 else int(bad)
         if bad < 0 and all(np.isfinite(table).all() for table in tables):
             return None

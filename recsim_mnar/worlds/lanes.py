@@ -223,18 +223,23 @@ class CountedLanes(Lanes):
         self.step[which], self.time[which], self.n_decisions[which] = 0, 0.0, 0
         return of_seeds(seeds)
 
-    def rows(self, which: Ints, count: Ints) -> tuple[Ints, Ints, dict[str, NDArray[Any]]]:
-        """Start the next ``count[j]`` rows of each lane: (n + 1,) where they begin, (m,) place of each, and columns.
+    def rows(self, which: Ints, count: Ints | None = None) -> tuple[Ints, dict[str, NDArray[Any]]]:
+        """Start the next ``count[j]`` rows of each lane, one by default: (n + 1,) where they begin, and their columns.
 
-        User and step are filled in, all else is null; the lanes' steps move on.
+        User, step and time, one unit a row, are filled in, all else is null; the lanes' steps move on.
         """
-        starts = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
-        lane = np.repeat(np.arange(len(which)), count)
-        columns = null_columns(len(lane), self.optional, truth_column=self.truth_column)
-        columns["user"][:] = self.user[which][lane]
-        columns["step"][:] = self.step[which][lane] + np.arange(len(lane)) - starts[lane]
-        self.step[which] += count
-        return starts, lane, columns
+        if count is None:
+            starts, lanes, within = np.arange(len(which) + 1), which, np.zeros(1, np.int64)
+        else:
+            starts, lanes = np.zeros(len(which) + 1, np.int64), np.repeat(which, count)
+            np.cumsum(count, out=starts[1:])
+            within = np.arange(len(lanes)) - np.repeat(starts[:-1], count)
+        columns = null_columns(len(lanes), self.optional, truth_column=self.truth_column)
+        columns["user"][:] = self.user[lanes]
+        columns["step"][:] = self.step[lanes] + within
+        columns["time"][:] = self.time[lanes] + within
+        self.step[which] += 1 if count is None else count
+        return starts, columns
 
 
 def of_seeds(seeds: NDArray[np.uint64]) -> Iterator[tuple[int, Ints]]:
@@ -315,8 +320,7 @@ class PlainLanes(CountedLanes):
         viewed = np.zeros(len(which), np.int64)
         viewed[alive], items = self.browse(which[alive])
         count = viewed + asked
-        starts, lane, columns = self.rows(which, count)
-        columns["time"][:] = self.time[which][lane] + np.arange(len(lane)) - starts[lane]
+        starts, columns = self.rows(which, count)
         columns["event"][:] = schema.ORGANIC
         if shown is not None:
             first = starts[:-1]

@@ -172,7 +172,7 @@ class PurchasesLanes(CountedLanes):
         for seed, rows in self.seat(which, seeds, users):
             truth = self._outcomes_of(seed, users[rows])
             self._control[which[rows]], self._treated[which[rows]] = truth.control, truth.treated
-        starts, _, columns = self.rows(which, np.zeros(len(which), np.int64))
+        starts, columns = self.rows(which, np.zeros(len(which), np.int64))
         return Transition(starts, columns, np.ones(len(which), np.bool_))
 
     def take(self, which: NDArray[np.int64], actions: NDArray[Any], propensities: NDArray[np.float64]) -> Transition:
@@ -200,7 +200,7 @@ class PurchasesLanes(CountedLanes):
         recommended = shown[lane, item]
         order = np.lexsort((~recommended, lane))
         lane, item, recommended = lane[order], item[order], recommended[order]
-        starts, _, columns = self.rows(which, np.bincount(lane, minlength=len(which)))
+        starts, columns = self.rows(which, np.bincount(lane, minlength=len(which)))
         columns["time"][:] = self.time[which][lane]
         columns["event"][:] = np.where(recommended, schema.BANDIT, schema.ORGANIC)
         columns["item"][:] = np.where(recommended, -1, item)

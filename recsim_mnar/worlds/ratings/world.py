@@ -156,8 +156,8 @@ class RatingsLanes(CountedLanes):
             revealed[rows] = drawn.reshape(len(rows), -1) < p[rows]
         self._earns[which] = ratings if self._params.repeat_pays else np.where(revealed, 0.0, ratings)
         lane, item = np.nonzero(revealed)
-        starts, _, columns = self.rows(which, revealed.sum(axis=1))
-        columns["time"][:], columns["event"][:] = columns["step"], schema.ORGANIC
+        starts, columns = self.rows(which, revealed.sum(axis=1))
+        columns["event"][:] = schema.ORGANIC
         columns["item"][:], columns["reward"][:] = item, ratings[lane, item]
         columns["observation_propensity"][:] = p[lane, item]
         self.time[which] = self.step[which]
@@ -165,8 +165,8 @@ class RatingsLanes(CountedLanes):
 
     def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: Floats) -> Transition:
         """See :meth:`Lanes.take`: the reward is the user's rating of what is shown, see ``repeat_pays``."""
-        starts, _, columns = self.rows(which, np.ones(len(which), np.int64))
-        columns["time"][:], columns["event"][:] = self.time[which], schema.BANDIT
+        starts, columns = self.rows(which)
+        columns["event"][:] = schema.BANDIT
         columns["action"][:], columns["propensity"][:] = actions, propensities
         columns["reward"][:] = self._earns[which, actions]
         if self.truth_column is not None:
