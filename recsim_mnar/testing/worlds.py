@@ -20,7 +20,7 @@ from recsim_mnar.policies.answers import Acting
 from recsim_mnar.policies.base import Floats, Ints, Policy
 from recsim_mnar.simulation.items import drive, simulate
 from recsim_mnar.testing.rules import Breaches, Finding, Rules, findings_of, rule
-from recsim_mnar.worlds.base import DecisionWorld
+from recsim_mnar.worlds.base import DecisionWorld, Transition
 from recsim_mnar.worlds.checked_lanes import CheckedLanes
 from recsim_mnar.worlds.checks import decision_world
 
@@ -243,6 +243,24 @@ def params_round_trip(make: Make) -> Breaches:
 # -------------------------------------------------------------------------------------------------------------- inside
 
 
+class _Watched(CheckedLanes):
+    """Lanes whose transitions are seen as soon as they are made, before a later one can change them."""
+
+    seen: Callable[[Transition], None]
+
+    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
+        transition = super().begin(which, seeds, users)
+        self.seen(transition)
+        return transition
+
+    def take(
+        self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]
+    ) -> Transition:
+        transition = super().take(which, actions, propensities)
+        self.seen(transition)
+        return transition
+
+
 def _lives(
     world: DecisionWorld,
     n_lanes: int,
@@ -252,14 +270,18 @@ def _lives(
 ) -> Columns:
     """The rows of n users from each of these on, in lanes that are refilled; ``each`` sees every transition."""
     parts: list[Columns] = []
+
+    def see(transition: Transition) -> None:
+        each(transition)
+        parts.append({name: values.copy() for name, values in transition.columns.items()})
+
     for first in users:
         opened = world.open_lanes(n_lanes)
-        lanes = CheckedLanes(opened, world.name, world.n_items, n_lanes, rates=world.rates, truth_column=None)
+        lanes = _Watched(opened, world.name, world.n_items, n_lanes, rates=world.rates, truth_column=None)
+        lanes.seen = see
         acting = Acting(UniformPolicy(world.n_items), world.n_items)
-        for transitions, _ in drive(world, acting, lanes, SEED, first, n):
-            for transition in transitions:
-                each(transition)
-                parts.append({name: values.copy() for name, values in transition.columns.items()})
+        for _ in drive(world, acting, lanes, SEED, first, n):
+            pass
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     order = np.argsort(columns["user"], kind="stable")
     return {name: values[order] for name, values in columns.items()}
