@@ -41,7 +41,7 @@ YAHOO_USERS, YAHOO_RATERS, YAHOO_SONGS = 15_400, 5_400, 1_000
 
 @dataclass(frozen=True)
 class RatingStudy:
-    """Self-selected ratings beside ratings of items drawn at random.
+    """Self-selected ratings, and ratings of items drawn at random.
 
     Attributes:
         name: of the data.

@@ -1,4 +1,4 @@
-"""A log as it lies in Parquet or Arrow files, met a block of whole users at a time: memory does not grow with it."""
+"""A log in Parquet or Arrow files, read a block of whole users at a time: memory does not grow with it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Survey:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a block lies, so that another process can read it.
+    """Where a block is, so that another process can read it.
 
     Attributes:
         file: a part.
@@ -183,10 +183,10 @@ class LogBlocks:
             yield _checked(columns, done, last)
 
     def places(self, users: int) -> list[Place] | None:
-        """Where the blocks of :meth:`blocks` lie, by the users alone.
+        """Where the blocks of :meth:`blocks` are, by the users alone.
 
         Returns:
-            None where a block lies in two parts, or one can only be read with many others.
+            None where a block is in two parts, or one can only be read with many others.
 
         Raises:
             UserError: a file that cannot be read.
@@ -273,10 +273,10 @@ class FiledLog(Log):
 
 
 def read_place(place: Place, with_gaps: frozenset[str] = frozenset()) -> Log:
-    """The rows of a block, checked as :meth:`LogBlocks.blocks` does; pages are held against their checksums.
+    """The rows of a block, checked as :meth:`LogBlocks.blocks` does; pages are checked against their checksums.
 
     Args:
-        place: where they lie.
+        place: where they are.
         with_gaps: as there.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The files in which exposures lie: a table of their cells, and a table of propensities beside it."""
+"""The files of exposures: a table of their cells, and a table of propensities."""
 
 from __future__ import annotations
 

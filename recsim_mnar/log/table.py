@@ -227,7 +227,7 @@ class Log:
 
         Args:
             n_items: items and actions must lie below it, where given.
-            first_row: number of the first row in messages; 1 for logs as they lie in a file.
+            first_row: number of the first row in messages; 1 for logs of a file.
 
         Raises:
             UserError: naming the first row and column that break a rule.
@@ -333,7 +333,7 @@ class Log:
     def read(cls, path: str | os.PathLike[str]) -> Log:
         """Read a folder of parts, or a Parquet, CSV or TSV file (see :func:`recsim_mnar.tables.files.part_files`).
 
-        What has receipts is held against them.
+        What has receipts is checked against them.
 
         Raises:
             UserError: nothing there, not a log, or not the files that were written.

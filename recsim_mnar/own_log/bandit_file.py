@@ -189,7 +189,7 @@ class BanditLog:
             path: as :meth:`recsim_mnar.tables.table_file.TableFile.open`, or what that opened.
             policies: columns of policies' probabilities of the logged action.
             reading: what the user says of the file.
-            needs: roles that must be there beside the reward: "propensity", "action", "user".
+            needs: roles that must be there, apart from the reward: "propensity", "action", "user".
             others: further columns of numbers.
 
         Raises:
@@ -231,8 +231,8 @@ class BanditLog:
     @property
     def looks_for_copies(self) -> bool:
         """Whether equal rows are a sign of anything: only with a time or a key."""
-        told = ("time" in self.columns and "user" in self.columns) or self.reading.key is not None
-        return (told and not self.reading.exact) or self.reading.deduplicate
+        dated = ("time" in self.columns and "user" in self.columns) or self.reading.key is not None
+        return (dated and not self.reading.exact) or self.reading.deduplicate
 
     @property
     def needs_all_rows(self) -> bool:
@@ -301,10 +301,6 @@ class BanditLog:
         left = self.reading.deduplicate
         said = f"{what}: left out" if left else f"{what}: kept; --deduplicate leaves them out"
         return [*self.introduction, said, *self.dropped]
-
-    def action_names(self, codes: NDArray[Any]) -> NDArray[Any]:
-        """Ids of actions by the numbers that blocks give them."""
-        return self.actions.names(codes)
 
 
 def read_bandit_file(

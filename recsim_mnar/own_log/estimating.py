@@ -342,7 +342,7 @@ class _Estimating:
 
 
 def _shown(log: BanditFile, bound: float | None) -> Shown:
-    """What refuters use beside the columns of an estimate."""
+    """What refuters use besides the columns of an estimate."""
     context = next(iter(log.context.values()), None)
     time = log.others.get(log.columns["time"]) if "time" in log.columns else None
     return Shown(_values(log.action), _values(context), time, bound)

@@ -224,9 +224,9 @@ class TargetFile:
         rows.faults.forgive([MISSING])
         sums = np.nansum(table, axis=1)
         off = np.abs(sums - 1.0) > TOLERANCE
-        told = np.array([f"{value:.6g}" for value in sums[off][:3]], object)
+        written = np.array([f"{value:.6g}" for value in sums[off][:3]], object)
         shown: NDArray[Any] = np.full(len(sums), "", object)
-        shown[np.flatnonzero(off)[:3]] = told
+        shown[np.flatnonzero(off)[:3]] = written
         rows.note("sum", "", off, "the probabilities do not sum to 1", values=shown)
         return np.nan_to_num(table, nan=0.0)
 

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Jitted core of reading columns where they lie: some of their values, those that are null as NaN."""
+"""Jitted core of reading columns without a copy: some of their values, those that are null as NaN."""
 
 from __future__ import annotations
 

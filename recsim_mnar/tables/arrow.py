@@ -67,7 +67,7 @@ def schema_of(path: Path) -> Any:
 
 
 def floats_of(values: Any, rows: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
-    """A column of float64, null as NaN, at these ascending rows or whole; values are read where they lie."""
+    """A column of float64, null as NaN, at these ascending rows or whole; no value is copied twice."""
     if rows is None:
         found: NDArray[np.float64] = values.to_numpy()
         return found
@@ -89,7 +89,7 @@ def integers_of(values: Any, rows: NDArray[np.int64]) -> NDArray[Any]:
 
 
 def _by_chunk(values: Any, rows: NDArray[np.int64]) -> Iterator[tuple[Any, int, slice]]:
-    """Each chunk in which some of the rows lie, what is added to a row to find it there, and which rows these are."""
+    """Each chunk with some of the rows, what is added to a row to find it there, and which rows these are."""
     first = done = 0
     for chunk in values.chunks:
         end = first + len(chunk)
@@ -130,9 +130,9 @@ def read_table(file: Path, columns: list[str] | None = None, *, held: bool = Fal
     """The pyarrow Table of a Parquet file or an Arrow file.
 
     Args:
-        file: where it lies.
+        file: its path.
         columns: their names; all where None.
-        held: it was held against its receipt. Where it was not, its pages are held against the checksums that they
+        held: it was checked against its receipt. Where it was not, its pages are checked against the checksums they
             bear, if they do (those of Parquet); an Arrow file, which bears none, must not contradict itself.
 
     Raises:
@@ -245,7 +245,7 @@ def _sound(table: Any, held: bool) -> Any:
 
 
 def _groups_of(sizes: list[int], first: int, n: int) -> list[int]:
-    """The groups in which rows lie."""
+    """The groups that hold the rows."""
     ends = list(itertools.accumulate(sizes))
     return [k for k, end in enumerate(ends) if end > first and end - sizes[k] < first + n]
 

@@ -21,7 +21,7 @@ PACKED = {"compression": "zstd", "compression_level": 1, "write_page_checksum": 
 
 
 def part_path(folder: Path, index: int, ending: str = PARQUET[0]) -> Path:
-    """Where part ``index`` of a log folder lies."""
+    """The path of part ``index`` of a log folder."""
     return folder / f"part-{index:05d}{ending}"
 
 

@@ -32,7 +32,7 @@ class Parts:
 
     Attributes:
         path: what the user named.
-        files: where they lie.
+        files: their paths.
         index: their receipts; None where nobody wrote any, as in a user's own folder.
     """
 
@@ -47,8 +47,8 @@ class Parts:
         """The files of a folder, or the file itself, see :func:`recsim_mnar.tables.files.part_files`.
 
         Raises:
-            UserError: nothing there; a file that the index lists is missing, or one lies there that it does not list;
-                the index is damaged, or missing beside parts that have one.
+            UserError: nothing there; a file that the index lists is missing, or one is there that it does not list;
+                the index is damaged, or missing where parts have one.
         """
         path = Path(path)
         folder = path / "log" if (path / "log").is_dir() else path
@@ -91,7 +91,7 @@ class Parts:
 
     @property
     def first(self) -> Path:
-        """The first file, held against its receipt."""
+        """The first file, checked against its receipt."""
         return self.held(self.files[0])
 
     def held(self, file: Path) -> Path:
@@ -187,7 +187,7 @@ def _check_run(run: Path, log: Path) -> None:
 
 
 def _refuse_unfinished(folder: Path, files: list[Path]) -> None:
-    """Raise UserError where parts lie without the index that is written after them."""
+    """Raise UserError where there are parts without the index that is written after them."""
     if not ((folder / JOURNAL).exists() or any(_is_marked(file) for file in files[:1] + files[-1:])):
         return
     holder = holder_of(folder)
@@ -202,7 +202,7 @@ def _refuse_unfinished(folder: Path, files: list[Path]) -> None:
 def _index_beside(files: list[Path]) -> Index | None:
     """The receipts of files that each have their own; None where one has none.
 
-    Then the others are held against theirs here, and all are read as files without receipts.
+    Then the others are checked against theirs here, and all are read as files without receipts.
 
     Raises:
         UserError: one is not what its receipt says.
@@ -225,7 +225,7 @@ def _index_of(file: Path) -> Index | None:
 
 
 def write_file(file: Path, rows: int, write: Callable[[Path], object]) -> None:
-    """Let ``write(file)`` write a table of ``rows`` rows as a file of its own, and put its receipt beside it."""
+    """Let ``write(file)`` write a table of ``rows`` rows as a file of its own, and its receipt next to it."""
     sidecar = file.with_name(file.name + SIDECAR)
     sweep(file.parent, file.name)
     sidecar.unlink(missing_ok=True)  # of a file that was removed

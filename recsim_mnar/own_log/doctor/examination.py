@@ -125,10 +125,10 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
 
 
 def _receipts(path: Path) -> str | None:
-    """Hold a folder, or a file with a receipt beside it, against the receipts; what that says, None without any.
+    """Check a folder, or a file with a receipt, against the receipts; the outcome, None without any.
 
     Raises:
-        UserError: what lies there is not what was written: every fault, since no command reads such a log.
+        UserError: what is there is not what was written: every fault, since no command reads such a log.
     """
     if not (path.is_dir() or path.with_name(path.name + SIDECAR).exists()):
         return None
@@ -328,11 +328,11 @@ class _Patient:
             said = f"{number:,} rows are equal to an earlier row in every column (rows {rows})"
             if number == 1:
                 said = f"row {rows} is equal to an earlier row in every column"
-            told = "time" in self.columns
+            dated = "time" in self.columns
             advice = (
                 "leave them out (--deduplicate) unless the same thing happened twice" if self.kind == BANDIT else ""
             )
-            self.problems.append(Problem("duplicates", PROBLEM if told else NOTE, said, advice))
+            self.problems.append(Problem("duplicates", PROBLEM if dated else NOTE, said, advice))
         return {"duplicates": number}
 
     def _values(self) -> dict[str, Any]:
