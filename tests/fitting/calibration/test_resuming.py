@@ -61,7 +61,7 @@ def cut_at(monkeypatch):
 
 PLACES = [
     f"recsim_mnar.fitting.{place}"
-    for place in ("calibration.viewing", "calibration.ratings", "validation.validating")
+    for place in ("calibration.viewing", "calibration.calibrating", "validation.validating")
 ]  # fmt: skip
 
 
