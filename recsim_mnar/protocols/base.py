@@ -57,7 +57,7 @@ class Trial:
         online: fitted policies that learn from all users while they act, by name; they are not among ``policies``.
         exposures: the purchases world's.
         data: what only one world's comparison knows.
-        findings: what protocols found of the whole beside their records, by name, for the report and the summary; JSON
+        findings: what protocols found of the whole in addition to their records, by name, for the report and the summary; JSON
             types.
     """
 
@@ -100,7 +100,7 @@ class Protocol(abc.ABC):
     Attributes:
         name: as on the command line and in the records.
         summary: a line for a person.
-        metrics: by which it ranks agents, each of which is held against the truth; ``hr`` stands for ``hr@10`` too. The
+        metrics: by which it ranks agents, each of which is compared with the truth; ``hr`` stands for ``hr@10`` too. The
             records may hold others.
         needs: of :data:`NEEDS`.
     """
@@ -112,14 +112,14 @@ class Protocol(abc.ABC):
 
     @abc.abstractmethod
     def judge(self, study: Trial) -> list[Record]:
-        """One record an agent and metric.
+        """Return one record per agent and metric.
 
         Args:
             study: logs, policies and sizes; what is not among ``needs`` may be missing.
         """
 
     def ranks_by(self, metric: str) -> bool:
-        """Whether a metric's ranking is held against the truth."""
+        """Whether a metric's ranking is compared with the truth."""
         return metric in self.metrics or metric.partition("@")[0] in self.metrics
 
     def title(self, metric: str) -> str:
@@ -327,7 +327,7 @@ class Experiment(abc.ABC):
         return []
 
     def rankings(self, protocols: Iterable[Protocol], records: Sequence[Record], settings: Any) -> list[Ranking]:
-        """Every ranking among the records that is to be held against the truth, protocol by protocol."""
+        """Every ranking among the records that is compared with the truth, protocol by protocol."""
         targets = self.targets(settings)
         by_metric = {target.metric: target for target in targets}
         found = []

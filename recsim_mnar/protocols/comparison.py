@@ -33,7 +33,7 @@ class Comparison:
 
     Attributes:
         records: all protocols' records, the truth's included.
-        judgements: one a ranking.
+        judgements: one per ranking.
         log: the test log.
         exposures: its second part, in the purchases world.
         notes: sentences about the setting that a reader should know.
@@ -124,7 +124,7 @@ def compare(
         protocols: names, ``package.module:Class``, or protocols; the world's own list where None. The truth always
             runs.
         settings: sizes and options, of the comparison's ``settings_type``; its defaults where None.
-        references: agents that are shown beside the others and cannot be picked.
+        references: agents that are shown next to the others and cannot be picked.
         tie: share of the best true value that counts as nothing.
         seed: of everything but the catalogue.
         executor: to spread the work over; no number depends on it.
@@ -268,7 +268,7 @@ def _judged_comparison(
 def _columns(
     experiment: Experiment, records: list[Record], rankings: list[Ranking], targets: Sequence[Target]
 ) -> list[tuple[str, str]]:
-    """Those of the experiment, or what is judged beside the truth."""
+    """Those of the experiment, or what is judged, and the truth."""
     columns = experiment.columns(records)
     if not columns:
         judged = [(ranking.protocol, ranking.metric) for ranking in rankings]

@@ -152,7 +152,7 @@ class DecisionExperiment(Experiment):
 
 
 def _set_learners_apart(trial: Trial) -> None:
-    """Agents that learn from all users while they act are no policies that a log or a truth could be held against."""
+    """Agents that learn from all users while they act are not policies that a log or a truth could judge."""
     learning = [name for name, policy in trial.policies.items() if learning_of(policy) == "all users"]
     trial.online = {name: trial.policies.pop(name) for name in learning}
     trial.learners = {name: learner for name, learner in trial.learners.items() if name in trial.policies}

@@ -203,7 +203,7 @@ class _Decisions:
     def of(
         log: Log, probability: NDArray[np.float64], missing: NDArray[np.float64] | None, clip: float, stated: Stated
     ) -> _Decisions:
-        """Of columns (n,) beside those of the log."""
+        """Make one of columns (n,) of the log's rows."""
         shown = log.is_bandit
         reward, propensity, user = (log[name][shown] for name in ("reward", "propensity", "user"))
         lost = None if missing is None else missing[shown]

@@ -206,7 +206,7 @@ class Ranking:
     Attributes:
         protocol, metric: as in the records.
         title: as a sentence names it.
-        target: what it is held against.
+        target: what it is compared with.
     """
 
     protocol: str
@@ -224,7 +224,7 @@ def judge(records: Sequence[Record], rankings: Iterable[Ranking], *, tie: float 
 
     Args:
         records: of the protocols and of the truth.
-        rankings: to be judged; one without records, without the truth beside it, or of a single agent gives nothing.
+        rankings: to be judged; one without records, without a truth, or of a single agent gives nothing.
         tie: share of the best true value that counts as nothing.
     """
     candidates = [r for r in records if not r.details.get("reference") and math.isfinite(r.value)]

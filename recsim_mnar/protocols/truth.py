@@ -231,7 +231,7 @@ class _FixedChoices(_Choices):
         even = (drawn[:, None] * _FIXED_DRAWS % 1.0 + np.arange(_FIXED_DRAWS)) / _FIXED_DRAWS
         places = np.searchsorted(self._cumulative, even.ravel(), side="right")
         means = self._lanes.reward_means(np.repeat(which, _FIXED_DRAWS), self._items[places]).reshape(even.shape)
-        # The stratum in which the uniform itself lies, which is uniform among them and independent of the place within.
+        # The stratum of the uniform itself, which is uniform among them and independent of the place within.
         own = np.minimum((drawn * _FIXED_DRAWS).astype(np.int64), _FIXED_DRAWS - 1)
         return means[np.arange(len(which)), own], means.mean(axis=1)
 
@@ -260,7 +260,7 @@ class _Record:
         self.sums[0, which] += expected
         self.sums[1, which] += 1.0
         none, click = self._prospects.number
-        # A click has probability shown / share here, the uniform being known to lie below the share.
+        # A click has probability shown / share here, the uniform being known to be below the share.
         surprise = (click - none) * (clicked - shown / self._lanes.share)
         self.sums[3, which] += surprise
         self.sums[4, which] += expected * surprise

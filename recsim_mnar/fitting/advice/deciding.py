@@ -332,7 +332,7 @@ def agreement(compared: Compared, scores: dict[str, float]) -> tuple[int, int, i
     """How many differences the log decides, and how many of them scores order alike, and the other way round.
 
     A policy that leaves each decision to one of two others earns, and hits, their weighted mean: it needs no replay.
-    Agents are held against each other, and every mixture of an agent with another one, or with uniform choice where the
+    Agents are compared with each other, and every mixture of an agent with another one, or with uniform choice where the
     log shows every item, against the agents. The limits hold for all of them together.
     """
     shown = compared.shown

@@ -79,7 +79,7 @@ def calibrate_world(
         world: ``sessions`` or ``ratings``.
         seed: of the ensemble and of simulations.
         n_items: how many items there are; where None as many as the log's provenance or its largest number says.
-        ensemble: worlds beside the best fit.
+        ensemble: worlds in addition to the best fit.
         assume: parameters of the world that are set, not fitted.
         report: called with a line whenever a stage begins.
 
@@ -303,7 +303,7 @@ def _matched(seen: Floats, shares: Floats, density: float, n_items: int) -> tupl
 
     def slope(point: Floats) -> Floats:
         here = gap(point)
-        steps = np.diag(np.where(point + _STEPS > _HIGH, -_STEPS, _STEPS))  # no world lies beyond
+        steps = np.diag(np.where(point + _STEPS > _HIGH, -_STEPS, _STEPS))  # no world is beyond
         return np.stack([(gap(point + step) - here) / step.sum() for step in steps], axis=1)
 
     found = least_squares(gap, _START, slope, bounds=(_LOW, _HIGH), x_scale=_STEPS, xtol=1e-2, ftol=1e-3, max_nfev=8)

@@ -335,7 +335,7 @@ def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[Ta
 
 
 def rate_on_log(facts: dict[str, Any]) -> dict[str, Any]:
-    """The fitted world's click rate held against the log's."""
+    """The fitted world's click rate compared with the log's."""
     (rate, error), fitted = facts["click_rate_of_log"], facts["click_rate_fitted"]
     why = f"click rate of the best fit on the log's own recommendations; the log's is {rate:.4g}, with this interval"
     if abs(fitted - rate) > _OFF * error:

@@ -79,7 +79,7 @@ CHECKS: Form[list[Check]] = in_json(lambda some: [vars(c) for c in some], lambda
 
 @dataclass(frozen=True)
 class Validation:
-    """A world held against a log.
+    """A world compared with a log.
 
     Attributes:
         checks: graded.

@@ -1,4 +1,4 @@
-"""The table of statistics by which a world is held against a log, each made of columns of each user's own.
+"""The table of statistics by which a world is compared with a log, each made of columns of each user's own.
 
 Whatever is chosen by the data (bins, directions of items) is chosen on all users at once, real and simulated, so
 that it cannot favour one side.

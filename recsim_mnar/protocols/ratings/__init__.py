@@ -1,1 +1,1 @@
-"""The ratings world's comparison: naive, IPS and SNIPS estimates from revealed ratings, beside the full matrix."""
+"""The ratings world's comparison: naive, IPS and SNIPS estimates from revealed ratings, and the full matrix."""

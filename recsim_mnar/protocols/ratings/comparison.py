@@ -1,4 +1,4 @@
-"""The comparison of the ratings world: estimates from revealed ratings beside the full matrix."""
+"""The comparison of the ratings world: estimates from revealed ratings, and the full matrix."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Weighted leave-one-out at a reference date, and the schemes that it is held against."""
+"""Weighted leave-one-out at a reference date, and the schemes that it is compared with."""

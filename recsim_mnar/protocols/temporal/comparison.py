@@ -1,4 +1,4 @@
-"""The comparison of the campaigns world: leave-one-out by several schemes, beside the truth on the platform."""
+"""The comparison of the campaigns world: leave-one-out by several schemes, and the truth on the platform."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Campaigns:
     """How a platform's campaigns recommend.
 
     Attributes:
-        recommender: by which lists are drawn beside the deployed weights; None: the same weights for everybody.
+        recommender: by which lists are drawn, next to the deployed weights; None: the same weights for everybody.
         sharpness: see :func:`recsim_mnar.simulation.platform.run_campaign`.
     """
 
@@ -94,7 +94,7 @@ class Campaigns:
             share: of the users present, the first ones.
 
         Raises:
-            UserError: the day lies before a campaign or after the last day, or nobody would get it.
+            UserError: the day is before a campaign or after the last day, or nobody would get it.
         """
         days = [float(d) for d in world.campaign_days()]
         last = world.params.n_days
