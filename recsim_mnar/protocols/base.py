@@ -57,8 +57,8 @@ class Trial:
         online: fitted policies that learn from all users while they act, by name; they are not among ``policies``.
         exposures: the purchases world's.
         data: what only one world's comparison knows.
-        findings: what protocols found of the whole in addition to their records, by name, for the report and the summary; JSON
-            types.
+        findings: what protocols found of the whole, next to their records, by name, for the report and the summary;
+            JSON types.
     """
 
     world: World
@@ -100,8 +100,8 @@ class Protocol(abc.ABC):
     Attributes:
         name: as on the command line and in the records.
         summary: a line for a person.
-        metrics: by which it ranks agents, each of which is compared with the truth; ``hr`` stands for ``hr@10`` too. The
-            records may hold others.
+        metrics: by which it ranks agents, each of which is compared with the truth; ``hr`` stands for ``hr@10`` too.
+            The records may hold others.
         needs: of :data:`NEEDS`.
     """
 

@@ -390,7 +390,7 @@ def test_bad_input(log, profiles):
         ({"schemes": ["snips+gamma=-1"]}, "gamma must lie in"),
         ({"schemes": ["random-phase+campaign=7"]}, "nobody has added anything from campaign 7"),
         ({"schemes": ["random-phase+campaign=-1"]}, "campaign must be"),
-        ({"seed": -1}, "seed must lie"),
+        ({"seed": -1}, "seed must be in"),
     ):
         with pytest.raises(UserError, match=says.replace("+", r"\+")):
             call(**changes)

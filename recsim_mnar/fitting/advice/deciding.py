@@ -332,8 +332,8 @@ def agreement(compared: Compared, scores: dict[str, float]) -> tuple[int, int, i
     """How many differences the log decides, and how many of them scores order alike, and the other way round.
 
     A policy that leaves each decision to one of two others earns, and hits, their weighted mean: it needs no replay.
-    Agents are compared with each other, and every mixture of an agent with another one, or with uniform choice where the
-    log shows every item, against the agents. The limits hold for all of them together.
+    Agents are compared with each other, and every mixture of an agent with another one, or with uniform choice where
+    the log shows every item, with the agents. The limits hold for all of them together.
     """
     shown = compared.shown
     least, n_items, rows, starts = shown.logger.least, shown.n_items, shown.user.size, user_starts(shown.user)

@@ -178,7 +178,7 @@ def validate_world(
 
     Args:
         world: a :class:`~recsim_mnar.worlds.base.DecisionWorld` with its parameters; a fitted world (what has
-            ``make(i)`` and ``ensemble``), which is fitted anew on half of the users and compared with the other half; or
+            ``make(i)`` and ``ensemble``), which is fitted anew on half of the users and compared with the others; or
             a function that makes either of a log, which is asked for the same.
         log: real users, ordered by (user, step).
         seed: of simulated users and of all divisions.
@@ -250,7 +250,7 @@ def _fewer(held: Log, seed: int) -> Log:
 
 @dataclass(frozen=True)
 class _Case:
-    """A world, and the users it is compared with: ``known`` those that it was fitted on, ``held`` the others, or all."""
+    """A world, and the users it is compared with: ``known``, on whom it was fitted, and ``held``, the others or all."""
 
     world: Any
     known: Log | None
