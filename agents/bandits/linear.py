@@ -107,10 +107,10 @@ class ContextualBandit(Bandit):
 
     def describe(self) -> dict[str, Any]:
         """Name and parameters; features by their digest."""
-        told = {"name": self.name, **self._parameters}
+        described = {"name": self.name, **self._parameters}
         if self._features is not None:
-            told["features"] = {"sha256": hashlib.sha256(self._features.astype("<f8").tobytes()).hexdigest()}
-        return told
+            described["features"] = {"sha256": hashlib.sha256(self._features.astype("<f8").tobytes()).hexdigest()}
+        return described
 
 
 class LinearBandit(ContextualBandit):
@@ -324,7 +324,7 @@ def _features(name: str, given: Any) -> Floats:
     try:
         features = np.array(given, np.float64)
     except (TypeError, ValueError):
-        raise UserError(f"{name}: features must be a matrix of numbers, a row a user") from None
+        raise UserError(f"{name}: features must be a matrix of numbers, one row per user") from None
     if features.ndim != 2 or 0 in features.shape or not np.isfinite(features).all():
-        raise UserError(f"{name}: features must be a matrix of finite numbers, a row a user, got {features.shape}")
+        raise UserError(f"{name}: features must be a matrix of finite numbers, one row per user, got {features.shape}")
     return features

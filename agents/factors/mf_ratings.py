@@ -149,7 +149,7 @@ SCALED_PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.05, 0.025)
 """lambda sqrt(U I) of the forms that the agents choose from.
 
 The penalties of |V|^2 and |W|^2 add up to one of the nuclear norm of V W', which for entries of a given spread grows as
-sqrt(U I): beside a mean over the matrix, the same shrinkage takes a lambda that falls as 1 / sqrt(U I).
+sqrt(U I): next to a mean over the matrix, the same shrinkage takes a lambda that falls as 1 / sqrt(U I).
 """
 
 
@@ -331,9 +331,9 @@ class RatingMFPolicy(GreedyPolicy):
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
         """An answer reveals a rating; one below every rating met in training is none (``repeat_pays`` is off)."""
         rewards = np.asarray(rewards, np.float64)
-        told = rewards >= self._arrays["values"][0]
-        weight = np.full(int(told.sum()), float(self._parameters["answer_weight"]))
-        self._give(np.asarray(users)[told], np.asarray(actions)[told], rewards[told], weight)
+        rated = rewards >= self._arrays["values"][0]
+        weight = np.full(int(rated.sum()), float(self._parameters["answer_weight"]))
+        self._give(np.asarray(users)[rated], np.asarray(actions)[rated], rewards[rated], weight)
 
     def _give(self, users: Ints, items: Ints, ratings: Floats, weights: Floats) -> None:
         slots = self._slots.find(users)

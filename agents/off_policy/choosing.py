@@ -56,9 +56,9 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """The learner and what it is told apart by."""
-        told = [f"{key}={self.settings[key]}" for key in ("weight", "variance", "penalty") if key in self.settings]
-        return "+".join([self.policy.name, *told, f"sharpness={self.policy.describe()['sharpness']:g}"])
+        """The learner and the settings that distinguish it."""
+        own = [f"{key}={self.settings[key]}" for key in ("weight", "variance", "penalty") if key in self.settings]
+        return "+".join([self.policy.name, *own, f"sharpness={self.policy.describe()['sharpness']:g}"])
 
 
 def default_learners(**settings: Any) -> list[OffPolicyLearner]:

@@ -107,7 +107,7 @@ class Loss:
 
 
 class Trainer:
-    """A model in training; the same bytes whether it advances in one go or in many, and whatever runs beside it.
+    """A model in training; the same bytes whether it advances in one go or in many, and whatever else runs.
 
     Sample n is a function of (seed, n) alone, and a trainer's arrays are its own.
 

@@ -37,7 +37,7 @@ class World(abc.ABC):
         presets: parameters by name, each with a line for a person; the first is the default.
         truth_column: name of the column that ``keep_truth`` adds to a log: the expected reward of the action shown, NaN
             on organic rows. None for a world that does not say.
-        log_holds: what its simulated logs hold beside views, of :data:`recsim_mnar.policies.door.HOLDINGS`; None where
+        log_holds: what its simulated logs hold next to views, of :data:`recsim_mnar.policies.door.HOLDINGS`; None where
             nobody said.
         reward_name: what a recommendation earns, as reports name it: ``click``, whose mean is the CTR, ``minutes``.
         views_repeat: whether a user may view an item again; where none does, leave-one-out ranks what is left.
@@ -68,7 +68,7 @@ class World(abc.ABC):
         return {"name": self.name, "params": self.params.to_dict()}
 
     def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
-        """Truth: what ``catalogue.npz`` holds beside a log of users 0 .. n_users - 1 of a seed."""
+        """Truth: what ``catalogue.npz`` holds next to a log of users 0 .. n_users - 1 of a seed."""
         return {}
 
 
@@ -174,8 +174,8 @@ class DecisionWorld(LaneWorld):
         for first in range(first_user, last, _USERS_A_CALL):
             users = np.arange(first, min(first + _USERS_A_CALL, last))
             lanes = self.lanes(len(users), keep_truth=keep_truth)
-            told = list(_lives(lanes, seed, users, _Fixed(distribution, self.n_items)))
-            columns = {name: np.concatenate([part[name] for part in told]) for name in told[0]}
+            lived = list(_lives(lanes, seed, users, _Fixed(distribution, self.n_items)))
+            columns = {name: np.concatenate([part[name] for part in lived]) for name in lived[0]}
             order = np.argsort(columns["user"], kind="stable")
             parts.append({name: values[order] for name, values in columns.items()})
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -280,7 +280,7 @@ class PlatformWorld(World):
         return []
 
     def platform_truth(self, platform: Any) -> dict[str, NDArray[Any]]:
-        """Truth: what ``catalogue.npz`` holds beside the log of a platform."""
+        """Truth: what ``catalogue.npz`` holds next to the log of a platform."""
         return {}
 
 

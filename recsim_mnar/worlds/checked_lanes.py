@@ -1,4 +1,4 @@
-"""Lanes of an own world, looked at: what they return is held against the rules before anything is made of it."""
+"""Lanes of an own world, checked: what they return keeps the rules before anything is made of it."""
 
 from __future__ import annotations
 
@@ -220,6 +220,6 @@ class CheckedLanes(Lanes):
         if not np.array_equal(self.n_decisions[which][t.alive], decided[t.alive]):
             self._wrong(f"{method}: lanes' n_decisions must count the decisions that a user has come to, from 0")
         last = t.starts[1:] - 1
-        told = (np.diff(t.starts) > 0) & t.alive
-        if not np.array_equal(self.step[which][told], t.columns["step"][last[told]] + 1):
+        moved = (np.diff(t.starts) > 0) & t.alive
+        if not np.array_equal(self.step[which][moved], t.columns["step"][last[moved]] + 1):
             self._wrong(f"{method}: lanes' step must be that of the decision awaited: one after the last row's")

@@ -80,11 +80,11 @@ def described_object(given: Any) -> str:
 
 def _check_description(world: World) -> None:
     try:
-        told = world.describe()
-        again = json.loads(json.dumps(told))
+        stated = world.describe()
+        again = json.loads(json.dumps(stated))
     except Exception as error:  # an own world's code may raise anything
         raise UserError(
             f"world {world.name!r}: describe() must return JSON types, it raises {described(error)}"
         ) from None
-    if not isinstance(told, dict) or again.get("name") != world.name:
+    if not isinstance(stated, dict) or again.get("name") != world.name:
         raise UserError(f"world {world.name!r}: describe() must be a dictionary that holds the name")

@@ -193,7 +193,7 @@ class FeatureWorld(DecisionWorld):
             table = _matrix("the mean rewards", means)
             if table.shape != (len(x), len(z)):
                 raise UserError(
-                    f"the mean rewards must have shape ({len(x)}, {len(z)}), a row a user and a column an item, "
+                    f"the mean rewards must have shape ({len(x)}, {len(z)}), one row per user and one column per item, "
                     f"got {table.shape}"
                 )
         elif params.reward == "means":

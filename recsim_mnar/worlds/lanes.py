@@ -253,7 +253,7 @@ class PlainLanes(CountedLanes):
 
     Define :meth:`answer`; :meth:`arrive`, :meth:`browse` and :meth:`expected` where a world has something to say there.
     Draws that :meth:`uniforms` and :meth:`normals` give are addressed by user and decision, so that a user's life does
-    not depend on who lives beside them.
+    not depend on who lives next to them.
 
     Args:
         n_lanes: users side by side.

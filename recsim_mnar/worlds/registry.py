@@ -81,7 +81,7 @@ def _array_params(path: Path, content: dict[str, Any]) -> dict[str, Any]:
         return {}
     file = path.parent / Path(str(arrays.get("file", ""))).name
     if not file.is_file():
-        raise UserError(f"world file {path}: its arrays {file} are missing; they belong beside it")
+        raise UserError(f"world file {path}: its arrays {file} are missing; they belong next to it")
     if hashlib.sha256(file.read_bytes()).hexdigest() != arrays.get("sha256"):
         raise UserError(f"world file {path}: {file} is not the file of arrays that was written with it (SHA-256)")
     return {str(arrays["parameter"]): str(file)}

@@ -59,7 +59,7 @@ class SessionsParams(Params):
         clock_sd: of the normal clock.
         no_repeats: a user views no item twice, and leaves when none is left; recommendations may repeat. Views are
             drawn from a softmax of the items that are left.
-        click_link: ``recogym``, whose click probabilities lie between .45 and 2.93 %, or ``logistic``, any.
+        click_link: ``recogym``, whose click probabilities are between .45 and 2.93 %, or ``logistic``, any.
         catalogue_file: instead of a drawn catalogue, an ``.npz`` file with ``item_factors``, ``item_offsets``,
             ``click_factors`` and ``click_offsets`` (a fitted world's, or ``catalogue.npz`` of ``simulate --truth``);
             the file says n_items and n_factors, and sigma_mu_organic, n_flips and normalize_beta are not read.

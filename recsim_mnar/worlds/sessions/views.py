@@ -50,7 +50,7 @@ _FRESH = ViewSampler(0)
 def aligned(shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
     """An array that is not filled yet, at the start of a cache line.
 
-    A vector that lies across two of them is read at half the speed, and where NumPy puts an array is probability.
+    A vector that spans two of them is read at half the speed, and where NumPy puts an array is probability.
     """
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     room = np.empty(size + _LINE, np.uint8)
@@ -118,7 +118,7 @@ class ViewTables:
     cold_weights: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
 
     def __deepcopy__(self, memo: Any) -> ViewTables:
-        return self  # nobody writes in them, and a copy would lie anywhere in the cache's lines
+        return self  # nobody writes in them, and a copy would be anywhere in the cache's lines
 
     def __setstate__(self, held: dict[str, Any]) -> None:
         for name, value in held.items():
