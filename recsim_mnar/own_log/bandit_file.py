@@ -25,6 +25,8 @@ from recsim_mnar.tables.rows import Ids, Rows, n_repeats, repeats, text_numbers
 from recsim_mnar.tables.table_file import TableFile
 from recsim_mnar.tables.text import AgainError
 
+_WORD, _LACKS = "word:", "lacks:"
+"""Before counts of unknown words of events, and before counts of missing values by column."""
 _DROP = "--drop-missing leaves out the rows that miss a value"
 
 
@@ -111,7 +113,9 @@ class BanditFile:
 
     def left_out(self) -> dict[str, int]:
         """What is worth saying of ``counts``: of a log of ours nothing."""
-        return {} if self.exact else {name: number for name, number in self.counts.items() if number}
+        return (
+            {} if self.exact else {name: number for name, number in self.counts.items() if number and ":" not in name}
+        )
 
     def clusters(self) -> Clusters | None:
         """Users, or None where rows are independent."""
@@ -153,9 +157,7 @@ class BanditLog:
         needs: roles that must be there.
         today: further names of the policy that logged the rows.
         alone: whether this is one part of a log, whose ids have no meaning in the others unless they are numbers.
-        counts: of the last pass.
-        introduction: of the last pass: what was taken, for a person.
-        dropped: of the last pass: what was left out.
+        counts: of the last pass; with them the words of events that are unknown, and what is missing by column.
     """
 
     file: TableFile
@@ -167,8 +169,6 @@ class BanditLog:
     today: Sequence[str] = ()
     alone: bool = False
     counts: Counter[str] = field(default_factory=Counter)
-    introduction: list[str] = field(default_factory=list)
-    dropped: list[str] = field(default_factory=list)
     users: Numbering = field(default_factory=Numbering)
     actions: Numbering = field(default_factory=Numbering)
     _no_events: bool | None = None
@@ -294,13 +294,40 @@ class BanditLog:
     @property
     def lines(self) -> list[str]:
         """What was taken in the last pass, which rows repeat others, and what was left out, for a person."""
-        number = self.counts["duplicates"]
-        if not number or self.reading.exact:
-            return [*self.introduction, *self.dropped]
-        what = f"{number:,} rows repeat an earlier row in {', '.join(self.compared)}"
-        left = self.reading.deduplicate
-        said = f"{what}: left out" if left else f"{what}: kept; --deduplicate leaves them out"
-        return [*self.introduction, said, *self.dropped]
+        counts = self.counts
+        dropped, number, said = counts["dropped_missing"], counts["duplicates"], []
+        if number and not self.reading.exact:
+            what = f"{number:,} rows repeat an earlier row in {', '.join(self.compared)}"
+            said = [f"{what}: left out" if self.reading.deduplicate else f"{what}: kept; --deduplicate leaves them out"]
+        if dropped:
+            each = ", ".join(f"{name} {counts[_LACKS + name]:,}" for name in _behind(_LACKS, counts))
+            said.append(f"{dropped:,} rows miss a value and are left out ({each})")
+        return said if self.reading.exact else [*self._introduction(), *said]
+
+    def _introduction(self) -> list[str]:
+        counts, name = self.counts, self.columns.get("event")
+        written = self.file.how_written()
+        rows = f"{counts['rows']:,} row{'s' * (counts['rows'] != 1)}"
+        lines = [f"{self.file.path}: {rows}" + (f" ({', '.join(written)})" if written else "")]
+        lines += [f"taken: {self.columns.line()}", *self.columns.lines()[1:]]
+        if self.reading.context:
+            lines.append(f"context: {', '.join(self.reading.context)}")
+        if "user" not in self.columns:
+            key = [self.reading.key] if self.reading.key else []
+            perhaps = likely_users(self.file, [*self.columns.names.values(), *self.reading.context, *key])
+            hint = f" (perhaps {' or '.join(perhaps)})" if perhaps else ""
+            lines.append(
+                "no user column is recognised, so rows are taken as independent; --user-column names the one whose "
+                f"rows belong together{hint}"
+            )
+        words = _behind(_WORD, counts)
+        if name is not None and not counts["shown_rows"]:
+            lines.append(f"column {name} holds {', '.join(words[:3])}: all rows count as recommendations")
+        elif name is not None:
+            viewed = counts["organic_rows"]
+            lines += [f"{viewed:,} rows are views ({name})"] if viewed else []
+            lines += others_in_words(counts["other_rows"], words)
+        return lines
 
 
 def read_bandit_file(
@@ -350,7 +377,6 @@ class _Pass:
     def __init__(self, log: BanditLog) -> None:
         self.log, self.faults = log, Faults(str(log.file.path))
         self.counts = log.counts = Counter()
-        self.words: dict[str, None] = {}
 
     def decisions(self, rows: Rows) -> BanditFile:
         """The decisions of all rows; those that miss a value are left out."""
@@ -435,7 +461,7 @@ class _Pass:
         if name is None:
             return rows
         events = Events.of(rows.table.column(name))
-        self.words |= dict.fromkeys(events.words)
+        self.counts.update(dict.fromkeys((_WORD + word for word in events.words), 1))
         any_known = bool(events.shown.any() or events.viewed.any())
         if log._no_events is None:
             log._no_events = not any_known and name != "event"
@@ -472,7 +498,7 @@ class _Pass:
         log, counts, source = self.log, self.counts, self.faults.source
         name = log.columns.get("event")
         if name is not None and not log._no_events and not counts["shown_rows"]:
-            raise UserError(f"{source} holds no bandit rows: {without_recommendations(list(self.words), name)}")
+            raise UserError(f"{source} holds no bandit rows: {without_recommendations(_behind(_WORD, counts), name)}")
         away = self.faults.forgive([MISSING]) if log.reading.drop_missing else []
         if self.faults.found and log.looks_for_copies and "duplicates" not in counts:
             counts["duplicates"] = log.count_copies()
@@ -481,35 +507,7 @@ class _Pass:
         self.faults.refuse(_DROP + besides)
         if not counts["kept"]:
             raise UserError(f"{source}: no row is left")
-        each = ", ".join(f"{fault.column} {fault.count:,}" for fault in away)
-        dropped = counts["dropped_missing"]
-        log.introduction = [] if log.reading.exact else self._introduction()
-        log.dropped = [f"{dropped:,} rows miss a value and are left out ({each})"] if dropped else []
-
-    def _introduction(self) -> list[str]:
-        log, counts, name = self.log, self.counts, self.log.columns.get("event")
-        written = log.file.how_written()
-        rows = f"{counts['rows']:,} row{'s' * (counts['rows'] != 1)}"
-        lines = [f"{self.faults.source}: {rows}" + (f" ({', '.join(written)})" if written else "")]
-        lines += [f"taken: {log.columns.line()}", *log.columns.lines()[1:]]
-        if log.reading.context:
-            lines.append(f"context: {', '.join(log.reading.context)}")
-        if "user" not in log.columns:
-            key = [log.reading.key] if log.reading.key else []
-            perhaps = likely_users(log.file, [*log.columns.names.values(), *log.reading.context, *key])
-            hint = f" (perhaps {' or '.join(perhaps)})" if perhaps else ""
-            lines.append(
-                "no user column is recognised, so rows are taken as independent; --user-column names the one whose "
-                f"rows belong together{hint}"
-            )
-        words = list(self.words)
-        if log._no_events:
-            lines.append(f"column {name} holds {', '.join(words[:3])}: all rows count as recommendations")
-        elif name is not None:
-            viewed = counts["organic_rows"]
-            lines += [f"{viewed:,} rows are views ({name})"] if viewed else []
-            lines += others_in_words(counts["other_rows"], words)
-        return lines
+        counts.update({_LACKS + fault.column: fault.count for fault in away})
 
 
 def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:
@@ -562,3 +560,8 @@ class WeighedLog:
         if log.propensity is not None:
             weights = {name: values / log.propensity for name, values in log.policies.items()}
         return WeighedLog(len(log), users, float(log.reward.mean()), log.left_out(), weights)
+
+
+def _behind(mark: str, counts: Counter[str]) -> list[str]:
+    """What stands behind a mark in the names of counts."""
+    return [name.removeprefix(mark) for name in counts if name.startswith(mark)]

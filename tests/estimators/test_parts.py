@@ -7,13 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from recsim_mnar import cli
 from recsim_mnar.estimators.off_policy.gathering import gather_parts
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.own_log.estimating import estimate_file
+from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.estimating import Question, estimate_file, estimate_log
 from recsim_mnar.simulation.executor import run_in_order
 from recsim_mnar.tables.files import write_table
 
@@ -109,3 +111,28 @@ def test_the_command_says_the_same_with_workers(tmp_path, capsys):
             cli.main([str(word) for word in words])
         assert left.value.code == 0
     assert (tmp_path / "1.json").read_bytes() == (tmp_path / "2.json").read_bytes()
+
+
+@pytest.mark.parametrize("ids", ["numbers", "text"])
+def test_parts_of_a_log_of_ones_own_are_read_side_by_side_where_ids_are_numbers(tmp_path, side_by_side, ids):
+    gather, asked = side_by_side
+    rng = np.random.default_rng(7)
+    (tmp_path / "own").mkdir()
+    for k in range(4):
+        n = 200
+        user = np.repeat(np.arange(20) + 20 * k, 10)
+        rows = {
+            "user_id": user if ids == "numbers" else [f"u{each}" for each in user],
+            "item_id": rng.integers(0, 9, n),
+            "click": np.where(rng.random(n) < 0.1, np.nan, rng.integers(0, 2, n)),
+            "pscore": rng.uniform(0.1, 1.0, n),
+            "new": rng.uniform(0.0, 1.0, n),
+            "ts": np.arange(n) // 2,
+        }
+        pq.write_table(pa.table(rows), tmp_path / "own" / f"p{k}.parquet")
+    reading, question = Reading(drop_missing=True), Question(["new"], baseline="today")
+    found = estimate_log(tmp_path / "own", question, reading=reading, gather=gather)
+    whole = estimate_log(tmp_path / "own", question, reading=reading)
+    assert json.dumps(found.records) == json.dumps(whole.records)
+    assert found.lines == whole.lines
+    assert asked == [ids == "numbers"]
