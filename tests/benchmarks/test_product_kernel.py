@@ -79,11 +79,7 @@ def test_neighbouring_columns_of_one_category_are_a_group():
     g = np.random.default_rng(2)
     number = g.normal(size=(30, 1))
     first, second = np.eye(2)[np.arange(30) % 2], np.eye(4)[np.arange(30) % 4]
-    assert groups_of(np.concatenate([first, number, second], axis=1)) == (
-        slice(0, 2),
-        slice(2, 3),
-        slice(3, 7),
-    )
+    assert groups_of(np.concatenate([first, number, second], axis=1)) == (slice(0, 2), slice(2, 3), slice(3, 7))
     several = (g.random((30, 2)) < 0.9).astype(float)  # not exclusive: two groups of one column
     assert groups_of(several) == (slice(0, 1), slice(1, 2))
 

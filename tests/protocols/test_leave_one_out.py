@@ -9,24 +9,19 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.limits import user_mean_interval
 from recsim_mnar.log import Log
-from recsim_mnar.log.views import Views
 from recsim_mnar.policies import Learner, Policy, registry
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.comparison import Setup, experiment_of
-from recsim_mnar.protocols.leave_one_out import held_out_views, leave_one_out
+from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation import simulate
 
 AGENTS = ("random", "popularity", "user-popularity", "user-popularity-greedy", "svd+rank=4", "item-knn", "user-knn")
 DOWNDATED = (
-    "random",
-    "constant+item=2",
-    "popularity",
-    "user-popularity-greedy",
-    "item-knn+neighbours=3",
-    "user-knn+neighbours=3",
-    "user-knn+neighbours=1",
-)
+    "random", "constant+item=2", "popularity", "user-popularity-greedy", "item-knn+neighbours=3",
+    "user-knn+neighbours=3", "user-knn+neighbours=1",
+)  # fmt: skip
+RANDOM = {"random": registry.learner("random")}
 
 
 def make_log(seed=3, n_users=40, n_items=15, longest=9, bandit=True, distinct=False):
@@ -43,48 +38,42 @@ def make_log(seed=3, n_users=40, n_items=15, longest=9, bandit=True, distinct=Fa
                 step += 1
             rows.append((10 * user, step, 0, int(item), -1, math.nan, math.nan))
             step += 1
-    user, step, event, item, action, propensity, reward = (np.array(column) for column in zip(*rows, strict=True))
-    return Log(
-        {
-            "user": user,
-            "step": step,
-            "time": step.astype(float),
-            "event": event,
-            "item": item,
-            "action": action,
-            "propensity": propensity,
-            "reward": reward,
-        }
-    )
+    names = ("user", "step", "event", "item", "action", "propensity", "reward")
+    columns = dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
+    return Log({**columns, "time": columns["step"].astype(float)})
 
 
-def naive_ranks(log, learner, n_items, folds, seed, unseen):
-    """Plain loops: fit without the held-out rows, tell the rest, count the better and the tied."""
-    users = [u for u in np.unique(log["user"]) if np.sum((log["user"] == u) & (log["event"] == 0)) >= 2]
-    all_ranks = []
+def views_of(log):
+    """Rows of each user's views, user by user."""
+    return {u: np.flatnonzero((log["user"] == u) & (log["event"] == 0)) for u in np.unique(log["user"])}
+
+
+def rank_of(policy, user, rest, target, *, unseen, draw=None):
+    """Plain loops over the other items; of the tied, ``draw`` of them come first, or those of lower numbers."""
+    for item in rest:
+        policy.observe(np.array([user]), np.array([item]))
+    scores = np.asarray(policy.scores(np.array([user]))[0], float)
+    others = [i for i in range(len(scores)) if i != target and not (unseen and i in rest)]
+    better = sum(scores[i] > scores[target] for i in others)
+    tied = [i for i in others if scores[i] == scores[target]]
+    return 1 + better + (sum(i < target for i in tied) if draw is None else int(draw * (len(tied) + 1)))
+
+
+def naive_ranks(log, learner, n_items, folds, seed, unseen, train=None, ties="drawn"):
+    """Ranks (folds, users with two views): fitted without the held-out rows, or on ``train`` alone."""
+    rows_of = {user: rows for user, rows in views_of(log).items() if len(rows) >= 2}
+    ranks = np.zeros((folds, len(rows_of)))
     for fold in range(folds):
-        held = {}
-        for user in users:
-            rows = np.flatnonzero((log["user"] == user) & (log["event"] == 0))
-            held[user] = rows[int(uniforms(seed, Stream.PROTOCOL, user, fold)[0] * len(rows))]
-        train = log.select(np.setdiff1d(np.arange(len(log)), list(held.values())))
-        policy = learner.fit(train, n_items=n_items, seed=derive_seed(seed, "fit"))
-        ranks = []
-        for user in users:
-            one = np.array([user])
-            rest = train["item"][(train["user"] == user) & (train["event"] == 0)]
-            policy.reset_training_users(one, one)
-            for item in rest:
-                policy.observe(one, np.array([item]))
-            scores = np.asarray(policy.scores(one)[0], float)
-            target = log["item"][held[user]]
-            others = [i for i in range(n_items) if i != target and not (unseen and i in rest)]
-            better = sum(scores[i] > scores[target] for i in others)
-            tied = sum(scores[i] == scores[target] for i in others)
-            draw = uniforms(derive_seed(seed, "ties"), Stream.PROTOCOL, user, fold)[0]
-            ranks.append(1 + better + int(draw * (tied + 1)))
-        all_ranks.append(ranks)
-    return np.array(all_ranks)
+        held = {u: rows[int(uniforms(seed, Stream.PROTOCOL, u, fold)[0] * len(rows))] for u, rows in rows_of.items()}
+        left = log.select(np.setdiff1d(np.arange(len(log)), list(held.values())))
+        policy = learner.fit(left if train is None else train, n_items=n_items, seed=derive_seed(seed, "fit"))
+        for place, (user, row) in enumerate(held.items()):
+            own = np.array([user])
+            policy.reset_training_users(own, own) if train is None else policy.reset(own)
+            draw = uniforms(derive_seed(seed, "ties"), Stream.PROTOCOL, user, fold)[0] if ties == "drawn" else None
+            rest = log["item"][rows_of[user][rows_of[user] != row]]
+            ranks[fold, place] = rank_of(policy, user, rest, log["item"][row], unseen=unseen, draw=draw)
+    return ranks
 
 
 @pytest.mark.parametrize("candidates", ["all", "unseen"])
@@ -115,9 +104,8 @@ def test_exhaustive_equals_refitting(name, candidates):
     log = make_log(n_users=15, longest=6)
     learner = registry.learner(name)
     records = leave_one_out(log, {name: learner}, n_items=15, seed=2, ks=(3,), candidates=candidates, exhaustive=True)
-    organic = np.flatnonzero(log["event"] == 0)
     by_user: dict[int, list[float]] = {}
-    for position, row in enumerate(organic):
+    for position, row in enumerate(np.flatnonzero(log["event"] == 0)):
         user = log["user"][row : row + 1]
         rest = log.select(np.delete(np.arange(len(log)), row))
         own = rest["item"][(rest["user"] == user[0]) & (rest["event"] == 0)]
@@ -125,13 +113,8 @@ def test_exhaustive_equals_refitting(name, candidates):
             continue
         policy = learner.fit(rest, n_items=15, seed=derive_seed(2, "fit"))
         policy.reset_training_users(user, user)
-        policy.observe(np.repeat(user, len(own)), own)
-        scores = np.asarray(policy.scores(user)[0])
-        target = log["item"][row]
-        others = np.array([i for i in range(15) if i != target and not (candidates == "unseen" and i in own)])
-        tied = np.sum(scores[others] == scores[target])
         draw = uniforms(derive_seed(2, "ties"), Stream.PROTOCOL, user, position)[0]
-        rank = 1 + np.sum(scores[others] > scores[target]) + int(draw * (tied + 1))
+        rank = rank_of(policy, user[0], own, log["item"][row], unseen=candidates == "unseen", draw=draw)
         by_user.setdefault(int(user[0]), []).append(float(rank <= 3))
     assert records[0].metric == "hr@3"
     assert records[0].value == pytest.approx(np.mean([np.mean(v) for v in by_user.values()]), abs=1e-12)
@@ -141,34 +124,6 @@ def test_exhaustive_equals_refitting(name, candidates):
 def other_users():
     """A log of other people under the same ids, so that an agent that mixes them up is found out."""
     return make_log(seed=8, n_users=25)
-
-
-def naive_first(log, learner, train, n_items, folds, seed, ties, unseen=False):
-    """Plain loops, fitted on ``train`` alone: (folds, users with two views) ranks; and the number with one view."""
-    policy = learner.fit(train, n_items=n_items, seed=derive_seed(seed, "fit"))
-    rows_of = {u: np.flatnonzero((log["user"] == u) & (log["event"] == 0)) for u in np.unique(log["user"])}
-    found = []
-    for fold in range(folds):
-        ranks = []
-        for user, rows in rows_of.items():
-            if len(rows) < 2:
-                continue
-            held = rows[int(uniforms(seed, Stream.PROTOCOL, user, fold)[0] * len(rows))]
-            rest = [log["item"][row] for row in rows if row != held]
-            one = np.array([user])
-            policy.reset(one)
-            for item in rest:
-                policy.observe(one, np.array([item]))
-            scores = np.asarray(policy.scores(one)[0], float)
-            target = log["item"][held]
-            others = [i for i in range(n_items) if i != target and not (unseen and i in rest)]
-            better = sum(scores[i] > scores[target] for i in others)
-            tied = [i for i in others if scores[i] == scores[target]]
-            draw = uniforms(derive_seed(seed, "ties"), Stream.PROTOCOL, user, fold)[0]
-            ahead = sum(i < target for i in tied) if ties == "lowest" else int(draw * (len(tied) + 1))
-            ranks.append(1 + better + ahead)
-        found.append(ranks)
-    return np.array(found), sum(len(rows) == 1 for rows in rows_of.values())
 
 
 @pytest.mark.parametrize("candidates", ["all", "unseen"])
@@ -181,7 +136,8 @@ def test_fitted_on_other_users_against_plain_loops(name, one_view, ties, candida
         log, {name: learner}, n_items=15, folds=3, seed=11, ks=(1, 5), candidates=candidates, train=train,
         one_view=one_view, ties=ties,
     )  # fmt: skip
-    ranks, single = naive_first(log, learner, train, 15, 3, 11, ties, candidates == "unseen")
+    ranks = naive_ranks(log, learner, 15, 3, 11, candidates == "unseen", train, ties)
+    single = sum(len(rows) == 1 for rows in views_of(log).values())
     assert single > 2
     n = ranks.shape[1] + (single if one_view == "miss" else 0)
     expected = {
@@ -215,16 +171,12 @@ def test_every_view_of_other_users_is_what_many_folds_tend_to(name):
     )
     policy = learner.fit(train, n_items=15, seed=derive_seed(2, "fit"))
     rates = []
-    for user in np.unique(log["user"]):
-        items = log["item"][(log["user"] == user) & (log["event"] == 0)]
-        hits = []
-        for place, target in enumerate(items):
-            rest = np.delete(items, place)
+    for user, rows in views_of(log).items():
+        ranks = []
+        for row in rows if len(rows) > 1 else ():
             policy.reset(np.array([user]))
-            policy.observe(np.full(len(rest), user), rest)
-            scores = np.asarray(policy.scores(np.array([user]))[0])
-            hits.append(np.sum(scores > scores[target]) + np.sum(scores[:target] == scores[target]) < 2)
-        rates += [np.mean(hits) if len(items) > 1 else 0.0] if len(items) else []
+            ranks.append(rank_of(policy, user, log["item"][rows[rows != row]], log["item"][row], unseen=False))
+        rates += [np.mean(np.array(ranks) <= 2) if ranks else 0.0] if len(rows) else []
     assert record.value == pytest.approx(np.mean(rates), abs=1e-12)
     assert record.n == len(rates)
 
@@ -242,26 +194,18 @@ def test_nobody_is_compared_with_a_training_user_of_the_same_id():
     assert known.value > 2 * refitted.value
 
 
-def test_folds_side_by_side_keep_states_of_their_own():
+@pytest.mark.parametrize("train", [None, "other users"])
+def test_folds_side_by_side_change_nothing(train):
+    """Refitted, and on states of their own where the fit is shared."""
     learners = {name: registry.learner(name) for name in AGENTS}
-    arguments = {"n_items": 15, "folds": 6, "train": other_users(), "one_view": "miss", "ties": "lowest"}
-    alone = leave_one_out(make_log(), learners, **arguments)
+    arguments = {"train": other_users(), "one_view": "miss", "ties": "lowest"} if train else {}
+
+    def found(**more):
+        records = leave_one_out(make_log(), learners, n_items=15, folds=4, **arguments, **more)
+        return [(r.agent, r.metric, r.value, r.low, r.high, r.n, r.details) for r in records]
+
     with ThreadPoolExecutor(3) as executor:
-        together = leave_one_out(make_log(), learners, **arguments, executor=executor)
-    assert [(r.agent, r.metric, r.value) for r in alone] == [(r.agent, r.metric, r.value) for r in together]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"one_view": "skip"}, "one_view must be one of omit, miss"),
-        ({"ties": "first"}, "ties must be one of drawn, lowest"),
-        ({"ties": "lowest", "exhaustive": True}, "training log of other users"),
-    ],
-)
-def test_unknown_choices_are_refused(change, message):
-    with pytest.raises(UserError, match=message):
-        leave_one_out(make_log(), {"random": registry.learner("random")}, n_items=15, **change)
+        assert found(executor=executor) == found()
 
 
 PAPER = "loocv+fit_on=train+logging=random+one_view=miss+ties=lowest"
@@ -297,8 +241,6 @@ def test_a_comparison_offers_the_papers_definition():
     ("spec", "message"),
     [
         ("loocv+fit_on=test", "fit_on must be one of rest, train"),
-        ("loocv+one_view=no", "one_view must be one of"),
-        ("loocv+ties=1", "ties must be one of"),
         ("loocv+logging=nobody", "nobody"),
         ("loocv+train=yes", "not parameter=value"),
         ("loocv+folds=x", "folds must be a whole number of at least 1, got 'x'"),
@@ -323,11 +265,6 @@ def test_a_world_that_trains_on_the_judged_users_refuses(world, option):
         Setup(world, "quick", protocols=(f"loocv+{option}",)).resolved()
 
 
-def test_exhaustive_needs_an_agent_that_can():
-    with pytest.raises(UserError, match=r"'svd'.*use folds"):
-        leave_one_out(make_log(), {"svd": registry.learner("svd")}, n_items=15, exhaustive=True)
-
-
 def test_softened_agents_rank_as_those_within():
     log = make_log()
     names = ("item-knn", "item-knn+epsilon=0.3", "item-knn+temperature=2")
@@ -336,35 +273,8 @@ def test_softened_agents_rank_as_those_within():
     assert values[names[0]] == values[names[1]] == values[names[2]]
 
 
-def test_parallel_folds_change_nothing():
-    log = make_log()
-    learners = {name: registry.learner(name) for name in AGENTS}
-    alone = leave_one_out(log, learners, n_items=15, folds=4)
-    with ThreadPoolExecutor(3) as executor:
-        together = leave_one_out(log, learners, n_items=15, folds=4, executor=executor)
-    strip = [(r.agent, r.metric, r.value, r.low, r.high, r.n, r.details) for r in alone]
-    assert strip == [(r.agent, r.metric, r.value, r.low, r.high, r.n, r.details) for r in together]
-
-
-def test_held_out_views_do_not_depend_on_other_users():
-    log = make_log()
-    views = Views.of(log)
-    eligible = np.flatnonzero(np.diff(views.starts) >= 2)
-    held = held_out_views(views, eligible, 5, 1)
-    assert np.all((held >= views.starts[eligible]) & (held < views.starts[eligible + 1]))
-    part = log.select(log["user"] >= 100)
-    views_of_part = Views.of(part)
-    chosen = np.flatnonzero(np.diff(views_of_part.starts) >= 2)
-    held_of_part = held_out_views(views_of_part, chosen, 5, 1)
-    steps = dict(zip(log["user"][views.rows[held]], log["step"][views.rows[held]], strict=True))
-    for row in views_of_part.rows[held_of_part]:
-        assert steps[part["user"][row]] == part["step"][row]
-
-
 def test_candidates_are_unseen_items_where_nobody_views_twice():
-    learners = {"random": registry.learner("random")}
-    once = leave_one_out(make_log(distinct=True), learners, n_items=15, candidates="auto")
-    again = leave_one_out(make_log(), learners, n_items=15, candidates="auto")
+    once, again = (leave_one_out(make_log(distinct=d), RANDOM, n_items=15, candidates="auto") for d in (True, False))
     assert once[0].details["candidates"] == "unseen"
     assert again[0].details["candidates"] == "all"
 
@@ -431,11 +341,17 @@ def test_bad_scores_are_refused(score, message):
         ({"candidates": "some"}, "candidates"),
         ({"n_items": 3}, "items must lie in"),
         ({"seed": -1}, "seed"),
+        ({"one_view": "skip"}, "one_view must be one of omit, miss"),
+        ({"ties": "first"}, "ties must be one of drawn, lowest"),
+        ({"ties": "lowest", "exhaustive": True}, "training log of other users"),
+        ({"learners": {"svd": registry.learner("svd")}, "exhaustive": True}, r"'svd'.*use folds"),
+        ({"log": make_log().select(slice(None, None, -1))}, "out of order"),
+        ({"log": make_log(longest=1, bandit=False)}, "at least two views"),
     ],
 )
 def test_bad_arguments_are_refused(change, message):
     with pytest.raises(UserError, match=message):
-        leave_one_out(make_log(), {"random": registry.learner("random")}, **{"n_items": 15, **change})
+        leave_one_out(**{"log": make_log(), "learners": RANDOM, "n_items": 15, **change})
 
 
 def reordered(log, rows):
@@ -467,23 +383,23 @@ def renamed(log, by):
 @pytest.mark.parametrize("exhaustive", [False, True])
 @pytest.mark.parametrize("leak", LEAKS)
 def test_a_training_log_with_judged_views_is_refused(leak, exhaustive):
-    log, learner = make_log(), {"random": registry.learner("random")}
+    log = make_log()
     with pytest.raises(UserError, match="train holds views that are judged") as caught:
-        leave_one_out(log, learner, n_items=15, train=LEAKS[leak](log), exhaustive=exhaustive)
+        leave_one_out(log, RANDOM, n_items=15, train=LEAKS[leak](log), exhaustive=exhaustive)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("exhaustive", [False, True])
 @pytest.mark.parametrize("train", NO_LEAKS)
 def test_a_training_log_without_judged_views_is_taken(train, exhaustive):
-    log, learner = make_log(), {"random": registry.learner("random")}
-    assert leave_one_out(log, learner, n_items=15, train=NO_LEAKS[train](log), exhaustive=exhaustive)
+    log = make_log()
+    assert leave_one_out(log, RANDOM, n_items=15, train=NO_LEAKS[train](log), exhaustive=exhaustive)
 
 
 def test_the_same_users_earlier_rows_are_no_judged_views():
     log = make_log(longest=20)
     earlier, later = log.select(log["step"] < 10), log.select(log["step"] >= 10)
-    assert leave_one_out(later, {"random": registry.learner("random")}, n_items=15, train=earlier)
+    assert leave_one_out(later, RANDOM, n_items=15, train=earlier)
 
 
 def test_people_of_few_tastes_under_the_same_ids_are_no_leak():
@@ -498,29 +414,7 @@ def test_people_of_few_tastes_under_the_same_ids_are_no_leak():
             "item": item, "action": np.full(2 * n, -1), "propensity": nothing, "reward": nothing,
         })  # fmt: skip
 
-    assert leave_one_out(drawn(), {"random": registry.learner("random")}, n_items=15, train=drawn())
-
-
-def test_rows_out_of_order_are_refused():
-    log = make_log()
-    backwards = log.select(np.arange(len(log))[::-1])
-    with pytest.raises(UserError, match="out of order"):
-        leave_one_out(backwards, {"random": registry.learner("random")}, n_items=15)
-    with pytest.raises(UserError, match="out of order"):
-        registry.learner("user-knn").fit(backwards, n_items=15)
-
-
-def test_users_with_one_view_cannot_be_judged():
-    log = make_log(longest=1, bandit=False)
-    with pytest.raises(UserError, match="at least two views"):
-        leave_one_out(log, {"random": registry.learner("random")}, n_items=15)
-
-
-def test_random_hits_one_in_as_many_as_there_are():
-    log = make_log(n_users=400, n_items=20, bandit=False)
-    (hit, *_) = leave_one_out(log, {"random": registry.learner("random")}, n_items=20, folds=20, ks=(2,))
-    assert hit.low < 0.1 < hit.high
-    assert abs(hit.value - 0.1) < 0.02
+    assert leave_one_out(drawn(), RANDOM, n_items=15, train=drawn())
 
 
 @pytest.mark.parametrize(("values", "value"), [([0.0] * 50, 0.0), ([1.0] * 50, 1.0), ([0.5] * 50, 0.5), ([1.0], 1.0)])
@@ -531,34 +425,31 @@ def test_interval_without_spread(values, value):
     assert high - low > 0.05
 
 
+def hit_rates(users, folds, a, b, generator):
+    """Independent folds at rate 1 / b, or users whose own rates follow a Beta(a, b)."""
+    rate = 1.0 / b if a is None else generator.beta(a, b, users)
+    return generator.binomial(folds, rate, users) / folds, 1.0 / b if a is None else a / (a + b)
+
+
+def reciprocal_ranks(users, folds, items, generator):
+    rank = generator.integers(1, items + 1, (users, folds))
+    return ((rank <= 10) / rank).mean(axis=1), sum(1.0 / rank for rank in range(1, 11)) / items
+
+
 @pytest.mark.verify
 @pytest.mark.parametrize(
-    ("users", "folds", "a", "b"),
-    [(5_000, 10, None, 2_000), (5_000, 10, 0.01, 10.0), (300, 10, 0.3, 3.0), (50, 10, 0.5, 2.0), (1_000, 1, None, 100)],
-)
-def test_interval_covers_hit_rates(users, folds, a, b):
-    """Nominal 95 %: independent folds at rate 1 / b, or users whose own rates follow a Beta(a, b)."""
-    generator = np.random.default_rng(users)
-    truth = 1.0 / b if a is None else a / (a + b)
-    covered = 0
+    ("draw", "sizes"),
+    [(hit_rates, (5_000, 10, None, 2_000)), (hit_rates, (5_000, 10, 0.01, 10.0)), (hit_rates, (300, 10, 0.3, 3.0)),
+     (hit_rates, (50, 10, 0.5, 2.0)), (hit_rates, (1_000, 1, None, 100)), (reciprocal_ranks, (5_000, 10, 2_000)),
+     (reciprocal_ranks, (300, 10, 200)), (reciprocal_ranks, (200, 1, 50))],
+)  # fmt: skip
+def test_intervals_cover(draw, sizes):
+    generator, covered = np.random.default_rng(sizes[0]), 0
     for _ in range(400):
-        rate = truth if a is None else generator.beta(a, b, users)
-        _, low, high = user_mean_interval(generator.binomial(folds, rate, users) / folds, 0.95)
+        values, truth = draw(*sizes, generator)
+        _, low, high = user_mean_interval(values, 0.95)
         covered += low <= truth <= high
     assert covered >= 366  # of 400: 95 % less three standard errors
-
-
-@pytest.mark.verify
-@pytest.mark.parametrize(("users", "folds", "items"), [(5_000, 10, 2_000), (300, 10, 200), (200, 1, 50)])
-def test_interval_covers_reciprocal_ranks(users, folds, items):
-    generator = np.random.default_rng(items)
-    truth = sum(1.0 / rank for rank in range(1, 11)) / items
-    covered = 0
-    for _ in range(400):
-        rank = generator.integers(1, items + 1, (users, folds))
-        _, low, high = user_mean_interval(((rank <= 10) / rank).mean(axis=1), 0.95)
-        covered += low <= truth <= high
-    assert covered >= 366
 
 
 @pytest.mark.parametrize("no_repeats", [False, True])

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from recogym_figures import figures_of, jackknife, sums_of
 
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
@@ -27,45 +28,8 @@ LIMIT = 4.5
 
 
 def sums_of_log(log: Log, n_users: int) -> dict[str, float]:
-    """What the figures of a policy are ratios of."""
-    user, shown, item = log["user"], log.is_bandit, log["item"]
-    same = user[1:] == user[:-1]
-    starts = np.append(True, ~same | (shown[1:] != shown[:-1]))
-    steps = np.diff(log["time"])[same]
-    both_views = same & ~shown[1:] & ~shown[:-1]
-    return {
-        "users": n_users,
-        "views": float((~shown).sum()),
-        "decisions": float(shown.sum()),
-        "organic_sessions": float((starts & ~shown).sum()),
-        "bandit_sessions": float((starts & shown).sum()),
-        "never": n_users - len(np.unique(user[shown])),
-        "clicks": float(np.nansum(log["reward"])),
-        "probability": float(np.nansum(log["click_probability"])),
-        "steps": len(steps),
-        "time": float(steps.sum()),
-        "time2": float((steps**2).sum()),
-        "distinct": len(np.unique(user[~shown] * 100_000 + item[~shown])),
-        "pairs": float(both_views.sum()),
-        "repeats": float((both_views & (item[1:] == item[:-1])).sum()),
-    }
-
-
-def figures_of_log(s: dict[str, float]) -> dict[str, float]:
-    mean = s["time"] / s["steps"]
-    return {
-        "organic_events_per_user": s["views"] / s["users"],
-        "bandit_events_per_user": s["decisions"] / s["users"],
-        "organic_session_length": s["views"] / s["organic_sessions"],
-        "bandit_session_length": s["decisions"] / s["bandit_sessions"],
-        "share_users_without_bandit": s["never"] / s["users"],
-        "ctr": s["clicks"] / s["decisions"],
-        "mean_click_probability": s["probability"] / s["decisions"],
-        "time_step_mean": mean,
-        "time_step_sd": math.sqrt(max(s["time2"] / s["steps"] - mean**2, 0.0)),
-        "distinct_items_per_view": s["distinct"] / s["views"],
-        "repeat_view_share": s["repeats"] / s["pairs"],
-    }
+    sums = sums_of(n_users, log["user"], log.is_bandit, log["item"], log["reward"], log["time"])
+    return sums | {"probability": float(np.nansum(log["click_probability"]))}
 
 
 def figures_of_catalogue(world: SessionsWorld, draws: np.ndarray) -> dict[str, float]:
@@ -84,21 +48,6 @@ def figures_of_catalogue(world: SessionsWorld, draws: np.ndarray) -> dict[str, f
     }
 
 
-def jackknife(rows: list[dict[str, float]], figures) -> tuple[dict[str, float], dict[str, float]]:
-    """Figures of the pooled sums, and their standard errors over catalogues."""
-    names = list(rows[0])
-    table = np.array([[row[name] for name in names] for row in rows])
-    total = table.sum(axis=0)
-    whole = figures(dict(zip(names, total, strict=True)))
-    without = [figures(dict(zip(names, total - row, strict=True))) for row in table]
-    n = len(rows)
-    errors = {}
-    for name in whole:
-        x = np.array([figure[name] for figure in without])
-        errors[name] = math.sqrt((n - 1) / n * float(((x - x.mean()) ** 2).sum()))
-    return whole, errors
-
-
 def compare(ours: dict[str, float], errors: dict[str, float], theirs: dict[str, dict[str, float]]) -> None:
     for name, value in ours.items():
         reference = theirs[name]
@@ -113,8 +62,7 @@ QUICK = ("p10-flips3", "p100-flips50")
 
 @pytest.mark.verify
 @pytest.mark.parametrize(
-    "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CONFIGURATIONS],
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CONFIGURATIONS]
 )
 def test_agrees_with_recogym(name):
     configuration = CONFIGURATIONS[name]
@@ -135,7 +83,7 @@ def test_agrees_with_recogym(name):
             draws = rng.normal(0, params.sigma_omega_initial, (1000, params.n_factors))
             catalogues.append(figures_of_catalogue(world, draws))
     for policy in policies:
-        compare(*jackknife(rows[policy], figures_of_log), configuration["policies"][policy])
+        compare(*jackknife(rows[policy], figures_of), configuration["policies"][policy])
     means = {key: float(np.mean([c[key] for c in catalogues])) for key in catalogues[0]}
     errors = {key: float(np.std([c[key] for c in catalogues], ddof=1)) / math.sqrt(len(catalogues)) for key in means}
     compare(means, errors, configuration["catalogue"])

@@ -99,11 +99,7 @@ def test_ratings_are_held_against_a_world_of_ratings():
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ({"checks": ["statistic"]}, "statistics"),
-        ({"n_items": 3}, "n_items is 3"),
-    ],
+    ("asked", "said"), [({"checks": ["statistic"]}, "statistics"), ({"n_items": 3}, "n_items is 3")]
 )
 def test_mistakes_are_named(log, asked, said):
     with pytest.raises(UserError, match=said):
