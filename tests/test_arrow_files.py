@@ -10,10 +10,7 @@ import pytest
 
 from recsim_mnar import cli
 from recsim_mnar.errors import UserError
-from recsim_mnar.log import Log
 from recsim_mnar.own_log.estimating import estimate_file
-from recsim_mnar.simulation import simulate
-from recsim_mnar.simulation.pools import pool
 from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.tables.arrow import floats_of, integers_of, read_table
 from recsim_mnar.tables.numbering import Numbering
@@ -23,48 +20,18 @@ from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.policies import Uniform
 
 
-@pytest.fixture(scope="module")
-def world():
-    return SessionsWorld(SessionsParams(n_items=30, n_flips=9))
-
-
-@pytest.fixture(scope="module")
-def folders(world, tmp_path_factory):
-    root = tmp_path_factory.mktemp("runs")
-    for form in ("parquet", "arrow"):
-        for n in (1, 2):
-            with pool(n) as executor:
-                simulate_to(root / f"{form}{n}", world, Uniform(30), 9000, 5, form=form, executor=executor)
-    return root
-
-
-@pytest.mark.parametrize("form", ["parquet", "arrow"])
-def test_any_workers_write_the_same_files(folders, form):
-    one, two = (sorted((folders / f"{form}{n}" / "log").iterdir()) for n in (1, 2))
-    assert [file.name for file in one] == ["index.json", *(f"part-{i:05d}.{form}" for i in (0, 1))]
-    assert [file.read_bytes() for file in one] == [file.read_bytes() for file in two]
-
-
-def test_both_formats_hold_the_log(folders, world):
-    logs = [Log.read(folders / f"{form}1") for form in ("parquet", "arrow")]
-    expected = simulate(world, Uniform(30), 9000, 5)
-    for log in logs:
-        assert log.digest() == expected.digest()
-        assert {**log.provenance, "training": None} == {**expected.provenance, "training": None}
-
-
-def test_resume_makes_what_is_missing_in_its_format(folders, world, tmp_path):
-    simulate_to(tmp_path / "run", world, Uniform(30), 9000, 5, form="arrow")
+def test_resume_makes_what_is_missing_in_its_format(tmp_path):
+    run = tmp_path / "run", SessionsWorld(SessionsParams(n_items=30, n_flips=9)), Uniform(30), 9000, 5
+    simulate_to(*run, form="arrow")
     lost = tmp_path / "run" / "log" / "part-00001.arrow"
     whole = lost.read_bytes()
     lost.unlink()
-    written = simulate_to(tmp_path / "run", world, Uniform(30), 9000, 5, form="arrow", resume=True)
-    assert written.n_kept == 1
+    assert simulate_to(*run, form="arrow", resume=True).n_kept == 1
     assert lost.read_bytes() == whole
     with pytest.raises(UserError, match="differs in format"):
-        simulate_to(tmp_path / "run", world, Uniform(30), 9000, 5, resume=True)
+        simulate_to(*run, resume=True)
     with pytest.raises(UserError, match="format 'csv'"):
-        simulate_to(tmp_path / "other", world, Uniform(30), 10, 5, form="csv")
+        simulate_to(tmp_path / "other", *run[1:], form="csv")
 
 
 def test_commands_read_and_write_it(tmp_path):
@@ -122,15 +89,6 @@ def test_rows_of_chunks_are_those_of_the_whole():
             np.testing.assert_array_equal(floats_of(table, rows), expected[rows])
         np.testing.assert_array_equal(integers_of(numbers, rows), rows)
     np.testing.assert_array_equal(floats_of(cut), expected)
-
-
-def test_damage_is_one_line(folders, tmp_path):
-    file = tmp_path / "x.arrow"
-    file.write_bytes((folders / "arrow1" / "log" / "part-00000.arrow").read_bytes()[:5000])
-    with pytest.raises(UserError, match="is not a readable Arrow file"):
-        Log.read(file)
-    with pytest.raises(UserError, match="is not a readable Arrow file"):
-        estimate_file(file, ["propensity"])
 
 
 def test_codes_beyond_their_words_are_named(tmp_path):

@@ -13,6 +13,7 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log, writing
 from recsim_mnar.log.writing import write_part, write_stream
+from recsim_mnar.own_log.estimating import estimate_file
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
@@ -164,8 +165,9 @@ def test_a_file_that_ends_early_is_named_in_a_line(form, tmp_path):
     whole = path.read_bytes()
     for size in (1, 7, 100, len(whole) // 2, len(whole) - 9, len(whole) - 1):
         path.write_bytes(whole[:size])
-        with pytest.raises(UserError, match=rf"^[^\n]*x\.{form} is not a readable [^\n]*$"):
-            Log.read(path)
+        for read in (Log.read, lambda path: estimate_file(path, ["propensity"])):
+            with pytest.raises(UserError, match=rf"^[^\n]*x\.{form} is not a readable [^\n]*$"):
+                read(path)
 
 
 @pytest.fixture(scope="module")
