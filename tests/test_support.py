@@ -15,10 +15,10 @@ from recsim_mnar.policies import registry
 from recsim_mnar.policies.softening import EpsilonMixture
 from recsim_mnar.protocols.off_policy import off_policy
 from recsim_mnar.replays.probabilities import (
+    least_propensity,
     replay,
     replay_with_support,
     rounds_of,
-    supports_every_action,
     walk,
 )
 from recsim_mnar.rng import derive_seed
@@ -82,10 +82,10 @@ def test_exploration_leaves_nothing_out(made):
     train, logging, log = made
     policy = registry.learner("random").fit(train, n_items=20, seed=1)
     explored = EpsilonMixture(logging, 0.1)
-    assert supports_every_action(explored)
-    assert supports_every_action(policy)
-    assert not supports_every_action(logging)
-    assert not supports_every_action(EpsilonMixture(logging, 0.0))
+    assert least_propensity(explored) is not None
+    assert least_propensity(policy) is not None
+    assert least_propensity(logging) is None
+    assert least_propensity(EpsilonMixture(logging, 0.0)) is None
     assert np.nansum(replay_with_support(log, policy, explored)[1]) == 0.0
 
 

@@ -28,7 +28,7 @@ from recsim_mnar.cli.replaying import replay
 from recsim_mnar.cli.simulation import simulate
 from recsim_mnar.errors import UserError, described, printable
 from recsim_mnar.plugins import look_in
-from recsim_mnar.simulation.own_code import TRACEBACK, left_by_own_code, raised_by_own_code
+from recsim_mnar.simulation.own_code import TRACEBACK, of_own_code
 
 CLOSED_PIPE = 141
 """Exit status where whoever read our output has gone, as shells report it."""
@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> None:
         # Click takes the error of a closed pipe away, and leaves a stream in its place that complains of nothing.
         if sys.stdout is not written or isinstance(left.__context__, BrokenPipeError):
             _leave_closed_pipe()
-        own = left_by_own_code(left)
+        own = of_own_code(left)
         if own is not None:
             _fail(own)
         raise
@@ -137,7 +137,7 @@ def _in_one_line(error: Exception) -> str | None:
         return str(error)
     if isinstance(error, click.ClickException):
         return _usage(error)
-    own = raised_by_own_code(error)
+    own = of_own_code(error)
     if own is not None:
         return own
     if isinstance(error, BrokenExecutor):

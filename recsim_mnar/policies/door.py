@@ -299,11 +299,15 @@ class AdaptedPolicy(Policy):
         for flag, usual in _FLAGS.items():
             setattr(self, flag, bool(_typed(own, flag, usual, (bool, np.bool_), "True or False", who)))
         self._offered = frozenset(name for name in _METHODS if getattr(own, name, None) is not None)
-        for name in self._offered:
-            # Bound to this object, a call costs what it costs without the wrapper.
-            setattr(self, name, fitting(name, getattr(own, name), who))
+        self._bind(own)
         self.learns = declared_learning(own)
         learning_of(self)
+
+    def _bind(self, own: Any) -> None:
+        """Call this object's methods: bound to it, a call costs what it costs without the wrapper."""
+        self.own = own
+        for name in self._offered:
+            setattr(self, name, fitting(name, getattr(own, name, None), self._who))
 
     def defines(self, method: str) -> bool:
         """See :meth:`Policy.defines`."""
@@ -328,10 +332,10 @@ class AdaptedPolicy(Policy):
         return np.asarray(self.probabilities(users))[np.arange(len(users)), actions]
 
     def fresh(self) -> Policy:
-        """See :meth:`Policy.fresh`."""
+        """See :meth:`Policy.fresh`; what was asked of the object at the door is not asked again."""
+        again = copy.copy(self)
         own = getattr(self.own, "fresh", None)
-        again = as_policy(own() if own is not None else copy.deepcopy(self.own), who=self._who)
-        again.name = self.name
+        again._bind(own() if own is not None else copy.deepcopy(self.own))
         return again
 
     def describe(self) -> dict[str, Any]:

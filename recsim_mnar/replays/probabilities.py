@@ -129,9 +129,8 @@ def _reduced_block(
     columns = block() if callable(block) else block
     rows = {name: columns[name] for name in _REPLAYED}
     prices = Prices(rows, policies, logging, gaps)
-    for acting, logger, walk in walks(rows, policies, logging, gaps):
-        for decisions in walk:
-            prices.add(decisions, acting, logger)
+    for decisions, acting, logger in walks(rows, policies, logging, gaps):
+        prices.add(decisions, acting, logger)
     return reduce({**columns, **prices.columns})
 
 
@@ -225,7 +224,7 @@ def walk(log: Log | Columns, acting: Iterable[Policy], rounds: Iterable[Round]) 
 
 def walks(
     rows: Columns, policies: Policies, logging: Policy | None = None, gaps: Sequence[str] = ()
-) -> Iterator[tuple[dict[str, Policy], Policy | None, Iterator[Rows]]]:
+) -> Iterator[tuple[Rows, dict[str, Policy], Policy | None]]:
     """One walk of all policies that only observe, and one of all that learn; through fresh copies of them.
 
     Args:
@@ -235,7 +234,8 @@ def walks(
         gaps: see :func:`with_gaps`.
 
     Yields:
-        Copies of policies by name, that of the logging policy or None, and the walk.
+        Rows of decisions, before they are learned from, copies of the policies by name that stand before them, and that
+        of the logging policy or None.
     """
     logger_learns = logging is not None and learning_of(logging) != "nothing"
     stepwise = {
@@ -246,7 +246,8 @@ def walks(
         logger = logging.fresh() if logging is not None and set(acting) & set(gaps) else None
         everyone = [*acting.values(), *([] if logger is None else [logger])]
         if acting:
-            yield acting, logger, walk(rows, everyone, rounds_of(rows, one_by_one=one_by_one))
+            for decisions in walk(rows, everyone, rounds_of(rows, one_by_one=one_by_one)):
+                yield decisions, acting, logger
 
 
 def rounds_of(log: Log | Columns, *, one_by_one: bool) -> Iterator[Round]:
@@ -356,7 +357,7 @@ def _mass_off(possible: NDArray[np.bool_], policy: Policy, users: NDArray[np.int
 
 def with_gaps(policies: Policies, logging: Policy | None) -> list[str]:
     """Names of policies that may take what the logging policy cannot, for all that is known of their kinds."""
-    if logging is None or supports_every_action(logging):
+    if logging is None or least_propensity(logging) is not None:
         return []
     return [name for name, policy in policies.items() if not same_law(policy, logging)]
 
@@ -399,11 +400,6 @@ def probability_range(policy: Policy) -> tuple[float, float]:
 def least_propensity(policy: Policy) -> float | None:
     """The least of :func:`probability_range`; None where it may be 0, and where nobody knows."""
     return probability_range(policy)[0] or None
-
-
-def supports_every_action(policy: Policy) -> bool:
-    """Whether a policy takes every action with some probability, by what kind of policy it is."""
-    return least_propensity(policy) is not None
 
 
 # ----------------------------------------------------------------------------------- learners from all users, by rounds

@@ -171,15 +171,14 @@ def _block(
     prices = Prices(rows, policies, logging, gaps)
     counts = np.bincount(number[rows["event"] == schema.BANDIT], minlength=number[-1] + 1).astype(np.float64)
     sums = {name: np.zeros(len(counts)) for name in policies}
-    for acting, logger, walk in walks(rows, policies, logging, gaps):
-        for decisions in walk:
-            if priced:
-                prices.add(decisions, acting, logger)
-            # Decisions of one user in one state count together; where interests drift between them each stands alone.
-            first, weight = _first_in_state(user, states, decisions)
-            expected = _expected(world, acting, states[first], user[first])
-            for name in acting:
-                np.add.at(sums[name], number[first], expected[name] * weight)
+    for decisions, acting, logger in walks(rows, policies, logging, gaps):
+        if priced:
+            prices.add(decisions, acting, logger)
+        # Decisions of one user in one state count together; where interests drift between them each stands alone.
+        first, weight = _first_in_state(user, states, decisions)
+        expected = _expected(world, acting, states[first], user[first])
+        for name in acting:
+            np.add.at(sums[name], number[first], expected[name] * weight)
     return _Block(counts, sums, prices.columns if priced else {})
 
 

@@ -74,7 +74,7 @@ def simulate(
         columns = simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)
     else:
         shards = list(user_shards(first_user, n_users))
-        columns = _joined(list(_mapped(dict, world, policy, seed, shards, executor, keep_truth)))
+        columns = _joined(list(mapped(dict, world, policy, seed, shards, executor, keep_truth)))
     return Log(columns, provenance(world, policy, n_users, seed, first_user))
 
 
@@ -143,10 +143,10 @@ def map_shards(
     """``reduce(columns)`` of every shard, in order; with an executor the reduction runs along with the simulation."""
     policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, first_user)
-    return _mapped(reduce, world, policy, seed, list(user_shards(first_user, n_users, shard_users)), executor, keep)
+    return mapped(reduce, world, policy, seed, list(user_shards(first_user, n_users, shard_users)), executor, keep)
 
 
-def _mapped(
+def mapped(
     reduce: Callable[[Columns], T],
     world: World,
     policy: Policy | SlatePolicy,
@@ -155,7 +155,7 @@ def _mapped(
     executor: Executor | None,
     keep: bool,
 ) -> Iterator[T]:
-    """Results of shards, (first user, number of users), with progress."""
+    """``reduce(columns)`` of shards, (first user, number of users), with progress; arguments as checked before."""
     shard = carrying(_reduced_shard, reduce, world, policy, seed, keep, in_python=acts_in_python(policy))
     results = run_in_order((functools.partial(shard, first, n) for first, n in shards), executor)
     advance = counted(sum(n for _, n in shards), "users")

@@ -60,27 +60,27 @@ class Request:
     progress: Callable[[int], None] = lambda users: None
 
 
-def decisions(world: DecisionWorld, request: Request) -> Written:
-    """Users of a world of decisions meet a policy.
+def users(world: DecisionWorld | ExposureWorld, request: Request) -> Written:
+    """Users meet a policy or, in a world of slates, the world's own recommender; of slates the exposures, too.
 
     Raises:
-        UserError: as :func:`recsim_mnar.simulation.run_folder.simulate_to`, or the policy is :data:`DEPLOYED_NAMES`.
-    """
-    if request.policy in DEPLOYED_NAMES:
-        raise UserError(f"policy {request.policy}: the {world.name} world has no recommender of its own: name an agent")
-    return _to_folder(world, _fitted(world, request), request, _training(request))
-
-
-def slates(world: ExposureWorld, request: Request) -> Written:
-    """Users of a world of slates meet a policy, or the world's own recommender; writes the exposures, too.
-
-    Raises:
-        UserError: as :func:`recsim_mnar.simulation.run_folder.simulate_to`.
+        UserError: as :func:`recsim_mnar.simulation.run_folder.simulate_to`, or the policy is :data:`DEPLOYED_NAMES`
+            where the world recommends one item at a time.
     """
     deployed = request.policy in DEPLOYED_NAMES
-    policy: Any = DeployedPolicy(world) if deployed else _fitted(world, request)
-    written = _to_folder(world, policy, request, None if deployed else _training(request))
-    write_exposures(request.out, world, policy, request.n_users, request.seed, request.keep_truth)
+    if deployed and not isinstance(world, ExposureWorld):
+        raise UserError(f"policy {request.policy}: the {world.name} world has no recommender of its own: name an agent")
+    train_seed = derive_seed(request.seed, "train")
+    training = {"policy": "random", "n_users": request.train_users, "seed": train_seed}
+    policy: Any = DeployedPolicy(world) if deployed else _fitted(world, request, train_seed)
+    options = ("keep_truth", "form", "resume", "executor", "progress")
+    written = simulate_to(
+        *(request.out, world, policy, request.n_users, request.seed),
+        training=None if deployed else training,
+        **{name: getattr(request, name) for name in options},
+    )
+    if isinstance(world, ExposureWorld):
+        write_exposures(request.out, world, policy, request.n_users, request.seed, request.keep_truth)
     return written
 
 
@@ -96,29 +96,12 @@ def platform(world: PlatformWorld, request: Request) -> Written:
     )
 
 
-def _to_folder(world: World, policy: Any, request: Request, training: dict[str, Any] | None) -> Written:
-    options = ("keep_truth", "form", "resume", "executor", "progress")
-    return simulate_to(
-        request.out,
-        world,
-        policy,
-        request.n_users,
-        request.seed,
-        training=training,
-        **{name: getattr(request, name) for name in options},
-    )
-
-
-def _training(request: Request) -> dict[str, Any]:
-    return {"policy": "random", "n_users": request.train_users, "seed": derive_seed(request.seed, "train")}
-
-
-def _fitted(world: World, request: Request) -> Any:
+def _fitted(world: World, request: Request, train_seed: int) -> Any:
     """The policy of a name, fitted on other users under the uniform policy."""
     learner = registry.learner(request.policy)
     check_needs(request.policy, learner, world.log_holds, f"a log of the {world.name} world")
     uniform = registry.uniform_policy(world.n_items)
-    train = simulate(world, uniform, request.train_users, derive_seed(request.seed, "train"), executor=request.executor)
+    train = simulate(world, uniform, request.train_users, train_seed, executor=request.executor)
     return learner.fit(train, n_items=world.n_items, seed=derive_seed(request.seed, "fit"))
 
 

@@ -207,10 +207,18 @@ def _fitted(policy: Stored) -> str:
 
 def of_own_code(error: BaseException) -> str | None:
     """What code of the user's own did, where it raised an exception or ended the process; None where it did not."""
-    return left_by_own_code(error) if isinstance(error, SystemExit) else raised_by_own_code(error)
+    own = _raised_by_own_code(error)
+    if own is not None or not isinstance(error, SystemExit) or error.__traceback__ is None:
+        return own
+    trace = error.__traceback__
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    if _name(trace.tb_frame).startswith(_ENDS_US):
+        return None
+    return f"{_place(trace)}: raised {described(error)}; code of your own must return or raise an error"
 
 
-def raised_by_own_code(error: BaseException) -> str | None:
+def _raised_by_own_code(error: BaseException) -> str | None:
     """What, method and exception, where it came out of a class that is not this package's; else None."""
     # An exception that a generator or another library turned into one of its own is the cause of that.
     for each in (error, error.__cause__):
@@ -226,17 +234,6 @@ def raised_by_own_code(error: BaseException) -> str | None:
                 return f"{method} raised {what} ({_place(trace)}; {TRACEBACK}=1 shows the traceback)"
             trace = trace.tb_next
     return None
-
-
-def left_by_own_code(left: SystemExit) -> str | None:
-    """Where code that is not this package's ended the process, such as by ``sys.exit()``; None where we did."""
-    own = raised_by_own_code(left)
-    trace = left.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if own is not None or trace is None or _name(trace.tb_frame).startswith(_ENDS_US):
-        return own
-    return f"{_place(trace)}: raised {described(left)}; code of your own must return or raise an error"
 
 
 def _place(trace: TracebackType) -> str:

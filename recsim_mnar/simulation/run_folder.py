@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +14,14 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
-from recsim_mnar.log.writing import FORMATS, Columns, check_format, record_part
+from recsim_mnar.log.writing import FORMATS, check_format, record_part
 from recsim_mnar.policies.base import Policy
 from recsim_mnar.policies.slates import SlatePolicy
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import SIMULATION, RunFolder
 from recsim_mnar.runs.receipts import INDEX
-from recsim_mnar.simulation.executor import SHARD_USERS, carrying, run_in_order, together, user_shards
-from recsim_mnar.simulation.items import acts_in_python, as_recommender, checked_run, provenance, simulate_shard
+from recsim_mnar.simulation.executor import SHARD_USERS, together, user_shards
+from recsim_mnar.simulation.items import as_recommender, checked_run, mapped, provenance
 from recsim_mnar.simulation.own_code import origin_of
 from recsim_mnar.tables.arrow import read_table
 from recsim_mnar.tables.files import PACKED, listed, part_path, write_table
@@ -167,29 +166,27 @@ class _Run:
         missing = [i for i in range(len(firsts)) if lacks_log[i] or lacks_truth[i]]
         self.progress(n_users - sum(sizes[i] for i in missing))
         known = {key: value for key, value in config.items() if key not in _NOT_OF_THE_LOG}
-        shards = self._shards(shard for i in missing for shard in user_shards(firsts[i], sizes[i]))
+        shards = self._shards([shard for i in missing for shard in user_shards(firsts[i], sizes[i])])
         for i in missing:
             made = []
-            for shard in itertools.islice(shards, -(-sizes[i] // SHARD_USERS)):
-                made.append(shard)
-                self.progress(shard.n_users)
+            for _, n in user_shards(firsts[i], sizes[i]):
+                made.append(next(shards))
+                self.progress(n)
             if lacks_truth[i]:
                 with self.into.recording(_truth_name(i)) as path:
-                    write_table(pa.table(together([shard.truth for shard in made])), path)
+                    write_table(pa.table(together([truth for _, truth in made])), path)
             if lacks_log[i]:
-                record_part(self.parts, i, [shard.rows for shard in made], known, form)
+                record_part(self.parts, i, [rows for rows, _ in made], known, form)
         if config["truth"]:
             self._write_truth(len(firsts), wants_truth)
-        rows = sum(receipt.rows or 0 for receipt in self.parts.index.receipts.values())
-        return Written(n_users, rows, len(firsts), len(firsts) - sum(lacks_log))
+        n_rows = sum(receipt.rows or 0 for receipt in self.parts.index.receipts.values())
+        return Written(n_users, n_rows, len(firsts), len(firsts) - sum(lacks_log))
 
-    def _shards(self, shards: Iterable[tuple[int, int]]) -> Iterator[_Shard]:
-        options = {"keep_truth": bool(self.run_config["truth"])}
-        run_shard = carrying(
-            *(_shard, self.world, self.policy, self.run_config["seed"], options),
-            in_python=acts_in_python(self.policy),
-        )
-        return run_in_order((functools.partial(run_shard, first, n) for first, n in shards), self.executor)
+    def _shards(self, shards: list[tuple[int, int]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """Of each shard the rows for the file, and the truth of those that were shown."""
+        keep, seed = bool(self.run_config["truth"]), self.run_config["seed"]
+        divide = functools.partial(_divided, self.world.truth_column if keep else None)
+        return mapped(divide, self.world, self.policy, seed, shards, self.executor, keep)
 
     def _write_truth(self, n_parts: int, wanted: bool) -> None:
         """Put the truth of the parts together, and write the catalogue."""
@@ -209,25 +206,14 @@ class _Run:
                 np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # keywords of ours
 
 
-@dataclass(frozen=True)
-class _Shard:
-    """What a worker hands back of a few users: rows for the file, and the truth of those that were shown."""
-
-    n_users: int
-    rows: Columns
-    truth: dict[str, Any]
-
-
-def _shard(world: World, policy: Any, seed: int, options: dict[str, Any], first_user: int, n_users: int) -> _Shard:
-    """Simulate a few users."""
-    log = Log(simulate_shard(world, policy, seed, first_user, n_users, **options))
-    columns: dict[str, Any] = dict(log.columns)
-    truth: dict[str, Any] = {}
-    if options["keep_truth"] and world.truth_column is not None:
-        shown = log.is_bandit
-        truth = {name: log[name][shown] for name in ("user", "step", world.truth_column)}
-        del columns[world.truth_column]
-    return _Shard(n_users, columns, truth)
+def _divided(truth_column: str | None, columns: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The log's own columns, and users, steps and truth of what was shown; no truth where there is no such column."""
+    log = Log(columns)
+    rows = dict(log.columns)
+    if truth_column is None:
+        return rows, {}
+    del rows[truth_column]
+    return rows, {name: log[name][log.is_bandit] for name in ("user", "step", truth_column)}
 
 
 def _truth_name(index: int) -> str:

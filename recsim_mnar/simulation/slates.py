@@ -100,15 +100,9 @@ def write_exposures(folder: Path, world: ExposureWorld, policy: Any, n_users: in
     That file holds P(Y^C) and P(Y^T) of every user and item, (U, I) float32 ``control`` and ``treated``.
     """
     with RunFolder.fill(folder, beside=True) as into:
-        _write_exposures(into, world, policy, n_users, seed, keep_truth)
-
-
-def _write_exposures(
-    into: RunFolder, world: ExposureWorld, policy: Any, n_users: int, seed: int, keep_truth: bool
-) -> None:
-    folder = into.path
-    exposures_of(world, policy, Log.read(folder / "log"), n_users, seed).write(folder)
-    if keep_truth:
+        exposures_of(world, policy, Log.read(folder / "log"), n_users, seed).write(folder)
+        if not keep_truth:
+            return
         truth = np.empty((2, n_users, world.n_items), np.float32)
         for users in _batches(0, n_users, world.n_items):
             outcomes = world.outcomes_of(seed, users)

@@ -91,8 +91,8 @@ GROUP = "recsim_mnar.worlds"
 """Entry-point group in which a package announces its worlds: ``name = package.module:Class``."""
 
 SIMULATED_BY: dict[type[World], str] = {
-    DecisionWorld: "recsim_mnar.simulation.named:decisions",
-    ExposureWorld: "recsim_mnar.simulation.named:slates",
+    DecisionWorld: "recsim_mnar.simulation.named:users",
+    ExposureWorld: "recsim_mnar.simulation.named:users",
     PlatformWorld: "recsim_mnar.simulation.named:platform",
 }
 """What the command ``simulate`` calls, by the class that a world derives from."""
