@@ -22,6 +22,7 @@ from recsim_mnar.runs import receipts
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX, JOURNAL, Index
+from recsim_mnar.simulation import items
 from recsim_mnar.simulation.own_code import origin_named, origin_of
 from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.tables.verifying import verify
@@ -166,7 +167,7 @@ def test_a_run_that_fails_before_its_first_part_leaves_nothing(tmp_path, world, 
     def fails(*_, **__):
         raise UserError("no")
 
-    monkeypatch.setattr(run_folder, "simulate_shard", fails)
+    monkeypatch.setattr(items, "simulate_shard", fails)
     with pytest.raises(UserError, match="no"):
         simulated(tmp_path / "a" / "b", world)
     assert list(tmp_path.iterdir()) == []

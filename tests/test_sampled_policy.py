@@ -113,7 +113,7 @@ def test_every_interface_makes_the_same_log_and_a_replay_draws_the_same(world, o
 def test_a_sampling_learner_online(world):
     own = Thompson()
     run = simulate_online(world, SampledPolicy(own, P, 100), 150, 3, lanes=16)
-    assert run.policy.own.won.sum() + run.policy.own.lost.sum() == 2 * P + run.log.is_bandit.sum()
+    assert run.policy.inner.own.won.sum() + run.policy.inner.own.lost.sum() == 2 * P + run.log.is_bandit.sum()
     assert own.won.sum() == P
     matches(run.log, SampledPolicy(Thompson(), P, 100))
     softened = EpsilonMixture(SampledPolicy(Thompson(), P, 100), 0.2)

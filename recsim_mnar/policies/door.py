@@ -285,20 +285,22 @@ class AdaptedPolicy(Policy):
     Args:
         own: the object.
         who: what errors call it.
+        methods: those of its methods that are called.
+        n_items: number of items; what the object says where None.
     """
 
-    def __init__(self, own: Any, who: str) -> None:
-        self.own, self._who = own, who
+    def __init__(self, own: Any, who: str, methods: Sequence[str] = _METHODS, n_items: int | None = None) -> None:
+        self._who = who
         self.name = _typed(own, "name", name_of(own), str, "a text", who)
-        if not hasattr(own, "n_items"):
+        if n_items is None and not hasattr(own, "n_items"):
             raise UserError(f"{who} must have an attribute n_items, the number of items")
-        n_items = own.n_items
+        n_items = own.n_items if n_items is None else n_items
         if isinstance(n_items, bool) or not isinstance(n_items, (int, np.integer)) or n_items < 1:
             raise UserError(f"{who}: n_items must be a whole number of at least 1, got {n_items!r}")
         self.n_items = int(n_items)
         for flag, usual in _FLAGS.items():
             setattr(self, flag, bool(_typed(own, flag, usual, (bool, np.bool_), "True or False", who)))
-        self._offered = frozenset(name for name in _METHODS if getattr(own, name, None) is not None)
+        self._offered = frozenset(name for name in methods if getattr(own, name, None) is not None)
         self._bind(own)
         self.learns = declared_learning(own)
         learning_of(self)
@@ -331,7 +333,7 @@ class AdaptedPolicy(Policy):
         """See :meth:`Policy.propensity_of`."""
         return np.asarray(self.probabilities(users))[np.arange(len(users)), actions]
 
-    def fresh(self) -> Policy:
+    def fresh(self) -> AdaptedPolicy:
         """See :meth:`Policy.fresh`; what was asked of the object at the door is not asked again."""
         again = copy.copy(self)
         own = getattr(self.own, "fresh", None)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import flag, whole_number
 from recsim_mnar.policies.base import Floats, Ints, Learns, Policy
-from recsim_mnar.policies.door import binds, declared_learning, fitting
+from recsim_mnar.policies.door import EVENTS, AdaptedPolicy, PolicyWrapper, binds, declared_learning
 from recsim_mnar.rng import Stream, blocks, check_seed
 
 
@@ -48,7 +48,7 @@ class Cost:
         )
 
 
-class SampledPolicy(Policy):
+class SampledPolicy(PolicyWrapper):
     """A policy of something that can only draw actions.
 
     The draws for a user are made anew whenever something can have changed them: after the user's own events, and after
@@ -86,7 +86,6 @@ class SampledPolicy(Policy):
         self.draws = whole_number(draws, "draws", 1)
         self.seed = check_seed(seed)
         self.own_generator = flag(own_generator, "own_generator")
-        self.own = sample
         draw = getattr(sample, "sample", sample)
         if inspect.isclass(sample) or not callable(draw):
             raise UserError(f"sample must be a function, or an object with a method sample(), got {sample!r}")
@@ -96,12 +95,22 @@ class SampledPolicy(Policy):
         named = getattr(sample, "name", None) or getattr(sample, "__name__", type(sample).__name__)
         self.name = str(name or named)
         said = declared_learning(sample) if learns is None else learns
-        self.learns = said or ("all users" if callable(getattr(sample, "learn", None)) else "nothing")
-        self.batches_decisions = self.learns == "nothing"
+        self._learns: Learns = said or ("all users" if callable(getattr(sample, "learn", None)) else "nothing")
+        self.inner: AdaptedPolicy = AdaptedPolicy(sample, f"policy {self.name!r}", EVENTS, self.n_items)
         self.cost = Cost()
         self._events: dict[int, int] = {}
         self._counts: dict[int, NDArray[np.int64]] = {}
         self._drawn_alike = self.own_generator
+
+    @property
+    def learns(self) -> Learns:  # type: ignore[override]  # said by an argument, or by the object
+        """See :class:`Policy`."""
+        return self._learns
+
+    @property
+    def batches_decisions(self) -> bool:  # type: ignore[override]  # where nothing is learned
+        """See :class:`Policy`."""
+        return self._learns == "nothing"
 
     @property
     def replayable(self) -> bool:  # type: ignore[override]  # said by an argument
@@ -112,42 +121,20 @@ class SampledPolicy(Policy):
         """Whether the object within learns; else as usual."""
         if method == "learn":
             return self.learns != "nothing"
-        return super().defines(method)
+        return Policy.defines(self, method)
 
-    # -------------------------------------------------------------------------------------------------------- its users
+    scores = Policy.scores
 
-    def reset(self, users: Ints) -> None:
-        """See :meth:`Policy.reset`."""
-        for user in users.tolist():
-            self._events[user] = 0
+    def changes(self, event: str, users: Ints) -> None:
+        """See :class:`PolicyWrapper`: draws of users to whom something happened are made anew."""
+        for user in np.asarray(users).tolist():
             self._counts.pop(user, None)
-        self._pass_on("reset", users)
-
-    def observe(self, users: Ints, items: Ints) -> None:
-        """See :meth:`Policy.observe`."""
-        self._changed(users)
-        self._pass_on("observe", users, items)
-
-    def observe_ratings(self, users: Ints, items: Ints, ratings: Floats) -> None:
-        """See :meth:`Policy.observe_ratings`."""
-        if not callable(getattr(self.own, "observe_ratings", None)):
-            return self.observe(users, items)
-        self._changed(users)
-        return self._pass_on("observe_ratings", users, items, ratings)
-
-    def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """See :meth:`Policy.learn`."""
-        self._changed(users)
-        if self.learns == "all users":
+            if event == "forget":
+                self._events.pop(user, None)
+            else:
+                self._events[user] = 0 if event.startswith("reset") else self._events.get(user, 0) + 1
+        if event == "learn" and self.learns == "all users":
             self._counts.clear()
-        self._pass_on("learn", users, actions, rewards, propensities)
-
-    def forget(self, users: Ints) -> None:
-        """See :meth:`Policy.forget`."""
-        for user in users.tolist():
-            self._events.pop(user, None)
-            self._counts.pop(user, None)
-        self._pass_on("forget", users)
 
     # ----------------------------------------------------------------------------------------------------- what it does
 
@@ -174,29 +161,17 @@ class SampledPolicy(Policy):
 
     def describe(self) -> dict[str, Any]:
         """See :meth:`Policy.describe`."""
-        own = getattr(self.own, "describe", None)
         stated = {"draws": self.draws, "seed": self.seed, "replayable": self.replayable}
-        return {**(own() if callable(own) else {}), **stated, "name": self.name}
+        return {**self.inner.describe(), **stated, "name": self.name}
 
     def fresh(self) -> Policy:
         """See :meth:`Policy.fresh`."""
         again = copy.copy(self)
         again._events, again._counts = {}, {}
-        own = getattr(self.own, "fresh", None)
-        again.own = own() if callable(own) else copy.deepcopy(self.own)
+        again.inner = self.inner.fresh()
         return again
 
     # ---------------------------------------------------------------------------------------------------------- inside
-
-    def _changed(self, users: Ints) -> None:
-        for user in np.asarray(users).tolist():
-            self._events[user] = self._events.get(user, 0) + 1
-            self._counts.pop(user, None)
-
-    def _pass_on(self, method: str, *arguments: Any) -> None:
-        own = getattr(self.own, method, None)
-        if own is not None:
-            (fitting("learn", own, f"policy {self.name!r}") if method == "learn" else own)(*arguments)
 
     def _drawn(self, user: int) -> NDArray[np.int64]:
         """(n_items,) how often each action was drawn for a user in the present state."""
@@ -208,7 +183,7 @@ class SampledPolicy(Policy):
         return counts
 
     def _draw(self, user: int) -> NDArray[np.int64]:
-        sample = getattr(self.own, "sample", self.own)
+        sample = getattr(self.inner.own, "sample", self.inner.own)
         began = time.perf_counter()
         given = sample(user, self.draws) if self.own_generator else sample(user, self._generator(user), self.draws)
         self.cost.seconds += time.perf_counter() - began
