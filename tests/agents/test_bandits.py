@@ -9,11 +9,9 @@ from scipy.special import expit, ndtr
 
 from recsim_mnar.agents.bandits import _bandits_kernel
 from recsim_mnar.agents.bandits.linear import LinThompson, LinUCB, LogisticThompson, chance_of_best
-from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.replays.probabilities import replay
-from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.online import simulate_online
 from recsim_mnar.worlds.features import FeatureWorld
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
@@ -248,32 +246,6 @@ def test_features_of_a_file(tmp_path, features):
     users = np.arange(5)
     again.reset(users)
     np.testing.assert_array_equal(again.contexts(users)[:, 1:], features.user_features[:5])
-
-
-@pytest.mark.parametrize(
-    ("spec", "words"),
-    [
-        ("epsilon-greedy+exploration=2", "exploration must be a probability"),
-        ("lin-ucb+alpha=-1", "alpha must be a number from 0"),
-        ("lin-thompson+spread=0", "spread must be a number above 0"),
-        ("lin-thompson+ridge=no", "ridge must be a number above 0"),
-        ("lin-ucb+features=nowhere.npz", "file nowhere.npz does not exist"),
-    ],
-)
-def test_wrong_parameters_are_said_in_one_line(spec, words):
-    with pytest.raises(UserError, match=words):
-        registry.learner(spec).fit(Log({}), n_items=P)
-
-
-def test_refusals():
-    with pytest.raises(UserError, match=r"2000 items with contexts of 2001 numbers need 64 GB"):
-        LinUCB(2000)
-    logistic = LogisticThompson(P)
-    logistic.reset(np.array([1]))
-    with pytest.raises(UserError, match=r"rewards in \[0, 1\], got 3"):
-        logistic.learn(np.array([1]), np.array([0]), np.array([3.0]), np.array([1.0]))
-    with pytest.raises(UserError, match="learns from all users"):
-        simulate(SessionsWorld(SessionsParams(n_items=P)), LinUCB(P), 5, 1)
 
 
 @pytest.mark.parametrize(("spec", "bound"), [("epsilon-greedy+exploration=0", 0.0), ("ucb1+exploration=2", 2.0)])

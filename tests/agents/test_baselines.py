@@ -9,10 +9,9 @@ import pytest
 from recsim_mnar.agents.baselines import FixedPolicy, Popularity, Random, UserPopularity, UserPopularityGreedy
 from recsim_mnar.agents.state.acting import N_LISTED
 from recsim_mnar.errors import UserError
-from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.storage import Stored
-from twins.logs import random_log
+from twins.logs import log_of, random_log
 
 U = np.array([0])
 
@@ -40,18 +39,7 @@ def test_fixed_distribution_is_what_the_policy_does():
 
 
 def test_popularity_counts_views_only():
-    log = Log(
-        {
-            "user": np.array([1, 1, 1, 2]),
-            "step": np.array([0, 1, 2, 0]),
-            "time": np.arange(4.0),
-            "event": np.array([0, 1, 0, 0]),
-            "item": np.array([2, -1, 2, 1]),
-            "action": np.array([-1, 0, -1, -1]),
-            "propensity": np.array([np.nan, 0.5, np.nan, np.nan]),
-            "reward": np.array([np.nan, 1.0, np.nan, np.nan]),
-        }
-    )
+    log = log_of([1, 1, 1, 2], item=[2, -1, 2, 1], action=[-1, 0, -1, -1], propensity=0.5, reward=1.0)
     policy = Popularity().fit(log, n_items=4)
     assert policy.scores(U).tolist() == [[0.0, 1.0, 2.0, 0.0]]
     assert policy.probabilities(U).tolist() == [[0.0, 0.0, 1.0, 0.0]]
@@ -85,27 +73,6 @@ def test_many_tied_items_are_shared_evenly(n_views):
         assert policy.propensity_of(U, outside[:1])[0] == 0.0
     policy.observe(U, views[:1])
     assert policy.act(U, np.array([0.7]))[0][0] == views[0]
-
-
-@pytest.mark.parametrize("name", ["user-popularity", "user-popularity-greedy", "svd", "item-knn", "user-knn"])
-def test_mistakes_are_named(name):
-    policy = registry.learner(name).fit(random_log(1, 20, 6, 5), n_items=6)
-    with pytest.raises(UserError, match="user 0 has not begun"):
-        policy.act(U, np.array([0.5]))
-    policy.reset(U)
-    with pytest.raises(UserError, match=r"item 6 is out of range.*0\.\.5"):
-        policy.observe(U, np.array([6]))
-    with pytest.raises(UserError, match="item -1 is out of range"):
-        policy.propensity_of(U, np.array([-1]))
-
-
-@pytest.mark.parametrize("name", ["popularity", "svd", "item-knn", "user-knn"])
-def test_logs_that_teach_nothing(name):
-    learner = registry.learner(name)
-    with pytest.raises(UserError, match="no organic rows"):
-        learner.fit(Log({}), n_items=6)
-    with pytest.raises(UserError, match="n_items = 3"):
-        learner.fit(random_log(1, 20, 6, 5), n_items=3)
 
 
 @pytest.mark.parametrize("name", ["random", "popularity", "user-popularity", "svd", "item-knn", "user-knn"])

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from recsim_mnar.agents.purchases.causal_neighbours import CIBN, CUBN
-from recsim_mnar.errors import UserError
-from recsim_mnar.log.exposures import Exposures
 from twins.purchases_log import small_exposures
 from twins.training import neighbour_uplift
 
@@ -58,22 +56,3 @@ def test_strangers_see_all_items_alike():
     assert scores[0].any()
     assert not scores[1:].any()
     np.testing.assert_allclose(policy.probabilities(users[1:]), 1 / policy.n_items)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"neighbours": 0}, "neighbours must be a whole number"),
-        ({"similar_by": "views"}, "similar_by must be"),
-        ({"shrinkage_treated": 0.0}, "shrinkage_treated must be a number above 0"),
-    ],
-)
-def test_bad_parameters(change, message):
-    with pytest.raises(UserError, match=f"^cubn: {message}"):
-        CUBN(**change)
-
-
-def test_nothing_purchased():
-    exposures = Exposures([0], [0], [0], [True], [False], n_users=1, n_items=2, n_periods=1)
-    with pytest.raises(UserError, match="cibn: nothing is purchased"):
-        CIBN().fit_exposures(exposures)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from twins.contracts import AgentContract, KnownUsersContract
+from twins.logs import random_log
 from twins.purchases_log import purchase_log, small_exposures
 
 N_ITEMS = 40
@@ -52,16 +52,11 @@ OF_PURCHASES = (
 )
 
 
-def training_log(n_users: int = 90, n_items: int = N_ITEMS, *, rated: bool = False) -> Log:
-    generator = np.random.default_rng(5)
-    length = generator.integers(1, 12, n_users)
-    user = np.repeat(np.arange(n_users), length)
-    step = np.concatenate([np.arange(n) for n in length])
-    item = (n_items * generator.random(len(user)) ** 2).astype(np.int32)
-    log = Log({"user": user, "step": step, "time": step, "event": np.zeros(len(user), np.int8), "item": item})
+def training_log(*, rated=False):
+    log = random_log(5, 90, N_ITEMS, 11)
     if not rated:
         return log
-    stars = generator.integers(1, 6, len(log))
+    stars = np.random.default_rng(5).integers(1, 6, len(log))
     return log.with_column("reward", stars.astype(float)).with_column("observation_propensity", stars / 10)
 
 

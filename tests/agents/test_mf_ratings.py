@@ -14,7 +14,6 @@ from recsim_mnar.agents.factors.mf_ratings import (
     ranks_outside,
     ratings_of,
 )
-from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig, Factors, factorise, fold_in
@@ -181,42 +180,3 @@ def test_where_popularity_selects_weighting_finds_what_is_rarely_shown():
         shown = simulate(world, policy, 400, 9).bandit()["reward"]
         value[name] = shown.mean()
     assert value["mf-ips-ratings"] > max(value["popularity"], value["random"]) + 0.2
-
-
-@pytest.mark.parametrize(
-    ("call", "text"),
-    [
-        (lambda: RatingMF(rank=-1), "rank must be"),
-        (lambda: RatingMF(penalty=-1), "penalty must not"),
-        (lambda: RatingMF(folds=1), "folds must be"),
-        (lambda: RatingMF(score="hr"), "score must be one of loss, dcg"),
-        (lambda: RatingMF(biases="none"), "biases must be"),
-        (lambda: RatingMF(unrated="perhaps"), "unrated must be"),
-        (lambda: RatingMF().fit(LOG.bandit(), n_items=12), "no organic rows"),
-        (lambda: RatingMF().fit(LOG, n_items=3), "out of range"),
-        (lambda: RatingMF().fit(LOG.select(LOG["user"] < 1).select(slice(0, 2)), n_items=12), "folds|no organic"),
-        (
-            lambda: RatingMF().fit(Log({n: v for n, v in LOG.columns.items() if n[0] != "o"}), n_items=12),
-            "no column 'observation_propensity'.*use mf-naive-ratings",
-        ),
-        (
-            lambda: RatingMF().fit(LOG.with_column("observation_propensity", np.zeros(len(LOG))), n_items=12),
-            r"row \d+ of the log: observation_propensity must lie in",
-        ),
-        (
-            lambda: RatingMFNaive().fit(Log({**LOG.columns, "reward": np.full(len(LOG), np.nan)}), n_items=12),
-            r"row \d+ of the log is organic and has no rating",
-        ),
-        (lambda: cross_validate(Ratings([0], [0], [1.0], 2, 2), 0.5, [FactorizationConfig()]), "without ratings"),
-        (lambda: cross_validate(Ratings([0], [0], [1.0], 2, 2), 0.0, [FactorizationConfig()]), "must lie in"),
-        (lambda: cross_validate(Ratings([0], [0], [1.0], 2, 2), 0.5, []), "at least one form"),
-        (
-            lambda: cross_validate(Ratings([0], [0], [1.0], 2, 2), 0.5, [FactorizationConfig()], score="x"),
-            "score must be",
-        ),
-    ],
-)
-def test_bad_input_gets_one_line(call, text):
-    with pytest.raises(UserError, match=text) as caught:
-        call()
-    assert "\n" not in str(caught.value)

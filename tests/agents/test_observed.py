@@ -8,7 +8,6 @@ from scipy import sparse, stats
 
 from recsim_mnar.agents.purchases.learners import BPR, DLCE, RMF, ULBPR, ULRMF, RecResp
 from recsim_mnar.agents.purchases.observed import NP, NR_NP, NR_P, R_NP, R_P, Observed, P, Plan, Stratum
-from recsim_mnar.errors import UserError
 from recsim_mnar.log.exposures import Exposures
 from twins.purchases_log import small_exposures
 from twins.training import classes_of, draw, usable_rows
@@ -130,26 +129,6 @@ def test_users_in_one_class_only_are_passed_over():
     assert set(users[strata == 1]) == {2}
     assert set(ones[strata == 1]) == {1, 2}
     assert set(others[strata == 1]) == {0}
-
-
-@pytest.mark.parametrize(
-    ("flags", "learner", "message"),
-    [
-        (
-            (True, True),
-            ULBPR(),
-            r"ulbpr: no user has, in one period, an item recommended and purchased \(R-P\) and one",
-        ),
-        ((False, True), RecResp(), "recresp: no user has, in one period, an item recommended"),
-        ((True, False), BPR(), "bpr: nothing is purchased"),
-    ],
-)
-def test_what_a_log_lacks_is_named(flags, learner, message):
-    shown, bought = flags
-    exposures = Exposures([0], [0], [0], [shown], [bought], n_users=1, n_items=1, n_periods=1)
-    with pytest.raises(UserError, match=message) as caught:
-        learner.trainer(exposures)
-    assert "\n" not in str(caught.value)
 
 
 def test_views_are_purchases_of_one_period():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -18,7 +16,6 @@ from recsim_mnar.agents.off_policy.learners import (
     Weighted,
     reward_model,
 )
-from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.value import estimate_value
 from recsim_mnar.log import Log
 from recsim_mnar.models.bandit import Contexts
@@ -29,6 +26,7 @@ from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 from twins import off_policy as twin
 from twins.contracts import AgentContract
+from twins.logs import log_of
 
 P, D = 4, 3
 SPECS = ("poem", "banditnet", "dr-policy", "reward-cross-entropy", "reward-cross-entropy+weight=ips+sharpness=5")
@@ -154,17 +152,8 @@ def test_weighted_by_propensity_it_tends_to_the_expected_rewards():
     means, p = np.array([0.1, 0.3, 0.6]), np.array([0.6, 0.3, 0.1])
     n = 60_000
     action = generator.choice(3, n, p=p).astype(np.int32)
-    log = Log(
-        {
-            "user": np.arange(n) // 4,
-            "step": np.arange(n) % 4,
-            "time": np.arange(n) % 4,
-            "event": np.ones(n, np.int8),
-            "action": action,
-            "propensity": p[action],
-            "reward": (generator.random(n) < means[action]) * 1.0,
-        }
-    )
+    rewards = (generator.random(n) < means[action]) * 1.0
+    log = log_of(np.arange(n) // 4, action=action, propensity=p[action], reward=rewards)
     for weight, target in (("ips", means), ("reward", means * p)):
         learner = RewardCrossEntropy(weight=weight, penalty=0.0, epochs=30)
         policy = learner.fit(log, n_items=3)
@@ -224,30 +213,3 @@ def test_doubly_robust_choice_uses_the_model_of_the_other_users(log):
         q_logged=q[np.arange(len(q)), rows["action"]], q_target=(pi * q).sum(axis=1),
     )  # fmt: skip
     assert found.value == pytest.approx(expected.value, rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: POEM(clip=0), "poem: clip must be a number above 0"),
-        (lambda: POEM(variance=-1), "poem: variance must be a number from 0"),
-        (lambda: BanditNet(epochs=0), "banditnet: epochs must be a whole number of at least 1"),
-        (lambda: RewardCrossEntropy(weight="no"), "weight must be reward or ips"),
-        (lambda: OffPolicyChoice(held_out=1.0), "held_out must lie strictly between 0 and 1"),
-        (lambda: OffPolicyChoice(estimator="no"), "estimator must be dr, snips"),
-        (lambda: OffPolicyChoice(by="high"), "by must be low or value"),
-    ],
-)
-def test_wrong_settings_are_said_in_one_line(make, words):
-    with pytest.raises(UserError, match=words):
-        make()
-
-
-def test_logs_that_nothing_can_be_learned_from(log):
-    with pytest.raises(UserError, match="no bandit rows"):
-        POEM().fit(log.select(~log.is_bandit), n_items=10)
-    nothing = Log({**log.columns, "reward": np.where(log.is_bandit, 0.0, math.nan)})
-    with pytest.raises(UserError, match="mean reward is 0"):
-        POEM().fit(nothing, n_items=10)
-    with pytest.raises(UserError, match="lacks one"):
-        POEM().fit(Log({**log.columns, "propensity": np.where(log.is_bandit, 0.0, math.nan)}), n_items=10)

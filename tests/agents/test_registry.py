@@ -182,12 +182,6 @@ def test_a_fresh_softened_policy_keeps_its_name():
     assert policy.fresh().inner.name == f"{__name__}:Mine+favourite=2"
 
 
-@pytest.mark.parametrize("spec", ["random+epsilon=1.5", "svd+temperature=0", "svd+epsilon=nan"])
-def test_strengths_out_of_range(spec):
-    with pytest.raises(UserError, match=r"epsilon|temperature"):
-        registry.learner(spec).fit(random_log(1, 20, 6, 5), n_items=6)
-
-
 class Bare:
     """A policy that derives from nothing; its learn does without propensities."""
 

@@ -9,9 +9,8 @@ from scipy import stats
 from recsim_mnar.agents.purchases.causal_neighbours import CIBN, CUBN
 from recsim_mnar.agents.purchases.factor_policy import FactorModel, FactorModelConfig, FactorPolicy, folded
 from recsim_mnar.agents.purchases.learners import BPR, DLCE, RMF, ULBPR, ULRMF, CausE, CausEProd, RecResp
-from recsim_mnar.errors import UserError
-from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
+from twins.logs import log_of
 from twins.purchases_log import exposures, logistic, purchase_log, small_exposures, small_world
 
 N_USERS, N_ITEMS, N_PERIODS, TOP = 250, 80, 8, 10
@@ -133,8 +132,7 @@ def test_bpr_ranks_new_users_by_their_views():
     g = np.random.default_rng(4)
     user = np.repeat(np.arange(200), 8)
     item = 20 * (user % 2) + g.integers(0, 20, len(user))
-    step = np.tile(np.arange(8), 200)
-    log = Log({"user": user, "step": step, "time": step, "event": np.zeros(len(user), np.int8), "item": item})
+    log = log_of(user, item=item)
     new = np.arange(1000, 1040)
     views = 20 * (new[:, None] % 2) + g.integers(0, 20, (40, 4))
     for spec in ("bpr", "rmf"):
@@ -145,19 +143,6 @@ def test_bpr_ranks_new_users_by_their_views():
         best = np.argsort(-policy.scores(new), axis=1)[:, :20]
         own = (best // 20 == new[:, None] % 2).mean(axis=1)
         assert own.mean() > 0.8  # .5 without learning, with a standard error below .02
-
-
-def views_only():
-    return Log({"user": [0, 0], "step": [0, 1], "time": [0, 0], "event": [0, 0], "item": [0, 1]})
-
-
-@pytest.mark.parametrize("name", ["ulrmf", "ulbpr", "recresp", "cause", "cause-prod", "dlce", "cubn", "cibn"])
-def test_a_log_without_recommendation_flags(name):
-    with pytest.raises(
-        UserError, match=f"^{name} learns from what was recommended .* no recommendation flags"
-    ) as caught:
-        registry.learner(name).fit(views_only(), n_items=3)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_log_of_purchases_is_its_exposures():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
+from twins.logs import log_of
 
 
 def logistic(x):
@@ -44,18 +44,12 @@ def small_exposures(n_users=30, n_items=12, n_periods=3, seed=0):
 def purchase_log(cells):
     """A log of the purchases world: recommended items are bandit rows, other purchases organic rows."""
     order = np.lexsort((cells.item, cells.time, cells.user))
-    shown, user = cells.recommended[order], cells.user[order]
-    first = np.concatenate([[True], user[1:] != user[:-1]])
-    begin = np.maximum.accumulate(np.where(first, np.arange(len(user)), 0))
-    return Log(
-        {
-            "user": user,
-            "step": np.arange(len(user)) - begin,
-            "time": cells.time[order].astype(float),
-            "event": shown.astype(np.int8),
-            "item": np.where(shown, -1, cells.item[order]),
-            "action": np.where(shown, cells.item[order], -1),
-            "propensity": np.where(shown, 0.2, np.nan),
-            "reward": np.where(shown, cells.purchased[order], np.nan),
-        }
+    shown, item = cells.recommended[order], cells.item[order]
+    return log_of(
+        cells.user[order],
+        item=np.where(shown, -1, item),
+        action=np.where(shown, item, -1),
+        propensity=np.where(shown, 0.2, np.nan),
+        reward=np.where(shown, cells.purchased[order], np.nan),
+        time=cells.time[order].astype(float),
     )
