@@ -324,7 +324,7 @@ def test_learning_goes_on_with_the_object_of_a_run(world):
         ({"lanes": 0}, "lanes must be a whole number of at least 1"),
         ({"lanes": 2.5}, "lanes must be a whole number of at least 1"),
         ({"n_users": 0}, "n_users must be a whole number of at least 1"),
-        ({"seed": -1}, "seed must lie in"),
+        ({"seed": -1}, r"seed must be in \[0, 2\*\*64\)"),
         ({"policy": Greedy(P + 1)}, "knows 11 items, the world has 10"),
         ({"policy": Greedy}, "is the class Greedy"),
         ({"world": make_world("purchases", "quick")}, "simulate_online asks for one item at a time"),

@@ -110,10 +110,14 @@ class PolicyCase:
 
     def show(self, policy: Policy, which: NDArray[np.int64]) -> None:
         """Users number ``which`` begin and view what they view, in one call of ``observe``."""
-        views = example_views(self.n_users, policy.n_items)
-        users, items = self.users[which], [views[j] for j in which]
-        policy.reset(users)
-        policy.observe(np.repeat(users, [len(v) for v in items]), np.concatenate([*items, np.zeros(0, np.int32)]))
+        policy.reset(self.users[which])
+        policy.observe(*self.events(policy.n_items, which))
+
+    def events(self, n_items: int, which: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Views of users number ``which`` in one call: whose each is, and its item."""
+        views = example_views(self.n_users, n_items)
+        items = [views[j] for j in which]
+        return np.repeat(self.users[which], [len(v) for v in items]), np.concatenate([*items, np.zeros(0, np.int32)])
 
     def act(self, policy: Policy, users: Ints, uniforms: Floats) -> tuple[NDArray[np.int32], Floats]:
         """Its decisions, checked."""
@@ -122,11 +126,6 @@ class PolicyCase:
     def uniforms(self, decision: int = 0) -> Floats:
         """(n_users,) of one decision of every user."""
         return rng.policy_uniforms(SEED, self.users, decision)
-
-    def learn(self, policy: Policy, users: Ints, actions: Ints, stated: Floats) -> None:
-        """Three rewards of 1 for each of these actions."""
-        for _ in range(3):
-            policy.learn(users, actions, np.ones(len(users)), stated)
 
     def agreement(self, policy: Policy, decision: int, when: str = "") -> Breaches:
         """One decision of every user: ``act``, ``propensity_of`` and ``probabilities`` say the same of it."""
@@ -142,30 +141,26 @@ class PolicyCase:
                 yield when + why
 
     def same_answer(self, j: int, one: Any, other: Any, when: str, than: str) -> Breaches:
-        """One decision for user number j, (1,) action and propensity, is another's action and propensity."""
+        """One decision for user number j, its action and propensity, is another."""
         action, propensity = one
-        if action[0] != other[0]:
-            yield f"{when}, {self.who(j)} gets item {action[0]}, {than} item {other[0]}"
-        if far(propensity[0], other[1], self.tolerance):
-            yield (
-                f"{when}, the propensity of item {action[0]} for {self.who(j)} is {number(propensity[0])}, {than} "
-                f"{number(other[1])}"
-            )
+        if action != other[0]:
+            yield f"{when}, {self.who(j)} gets item {action:.0f}, {than} item {other[0]}"
+        if far(propensity, other[1], self.tolerance):
+            said = f"{number(propensity)}, {than} {number(other[1])}"
+            yield f"{when}, the propensity of item {action:.0f} for {self.who(j)} is {said}"
 
     def same(self, one: Any, other: Any, what: str, than: str, first: int = 0) -> Breaches:
         """Two (n, n_items) distributions, of users from number ``first`` on, are the same."""
         for j, item in np.argwhere(far(one, other, self.tolerance)).tolist():
-            yield (
-                f"the probability of item {item} for {self.who(first + j)} is {number(float(one[j, item]))} {what}, "
-                f"and {number(float(other[j, item]))} {than}"
-            )
+            here, there = number(float(one[j, item])), number(float(other[j, item]))
+            yield f"the probability of item {item} for {self.who(first + j)} is {here} {what}, and {there} {than}"
 
     def alone(self, show: Callable[[Policy, Ints, Ints], None], when: str, than: str, *, acting: bool) -> Breaches:
         """Users who act one by one, each event shown in a call of its own, do as they do in calls of all."""
         together, alone = self.policy(), self.policy()
         views, u = example_views(self.n_users, together.n_items), self.uniforms()
         together.reset(self.users)
-        show(together, np.repeat(self.users, [len(v) for v in views]), np.concatenate([*views, np.zeros(0, np.int32)]))
+        show(together, *self.events(together.n_items, np.arange(self.n_users)))
         actions, stated = self.act(together, self.users, u)
         checked_distribution(together, together.probabilities(self.users), together.n_items, n=self.n_users)
         scores = together.scores(self.users)
@@ -176,7 +171,8 @@ class PolicyCase:
                 show(alone, user, np.array([item], np.int32))
                 if acting:
                     self.act(alone, user, uniform)  # looking must not change what comes after
-            yield from self.same_answer(j, self.act(alone, user, uniform), (actions[j], stated[j]), when, than)
+            one = np.ravel(self.act(alone, user, uniform))
+            yield from self.same_answer(j, one, (actions[j], stated[j]), when, than)
             if far(alone.scores(user)[0], scores[j], self.tolerance).any():
                 yield f"{when}, scores() of {self.who(j)} are others than {than}"
 
@@ -225,10 +221,8 @@ def propensities_agree(case: PolicyCase) -> Breaches:
     p = policy.probabilities(case.users)
     said = [policy.propensity_of(case.users, np.full(case.n_users, i, np.int32)) for i in range(policy.n_items)]
     for j, item in np.argwhere(far(np.transpose(said), p, max(case.tolerance, 1e-12))).tolist():
-        yield (
-            f"propensity_of() says {number(said[item][j])} of item {item} for {case.who(j)}, probabilities() says "
-            f"{number(p[j, item])}"
-        )
+        says = f"propensity_of() says {number(said[item][j])} of item {item} for {case.who(j)}"
+        yield f"{says}, probabilities() says {number(p[j, item])}"
 
 
 @rule(RULES, REPETITION.fix)
@@ -266,9 +260,8 @@ def order_within_a_batch(case: PolicyCase) -> Breaches:
     actions, stated = case.act(policy, case.users, u)
     order = np.argsort(rng.uniforms(SEED, rng.Stream.PROTOCOL, case.users, 10**6))
     for other, words in ((policy, "asked in another order"), (case.begun(order), "observed in another order")):
-        again, stated_again = case.act(other, case.users[order], u[order])
-        for k, j in enumerate(order.tolist()):
-            one = again[k : k + 1], stated_again[k : k + 1]
+        again = case.act(other, case.users[order], u[order])
+        for j, *one in zip(order.tolist(), *again, strict=True):
             yield from case.same_answer(j, one, (actions[j], stated[j]), words, "before")
 
 
@@ -285,10 +278,9 @@ def runs_of_decisions(case: PolicyCase) -> Breaches:
     u = rng.policy_uniforms(SEED, case.users[place], np.concatenate([np.arange(n) for n in runs]))
     actions, stated = case.act(policy, case.users[place], u)
     for k, j in enumerate(place.tolist()):
-        one = case.act(policy, case.users[j : j + 1], u[k : k + 1])
-        yield from case.same_answer(
-            j, one, (actions[k], stated[k]), "in a call of its own", "several times in one call"
-        )
+        one = np.ravel(case.act(policy, case.users[j : j + 1], u[k : k + 1]))
+        several = actions[k], stated[k]
+        yield from case.same_answer(j, one, several, "in a call of its own", "several times in one call")
 
 
 @rule(RULES, "go through ratings in their order, user by user")
@@ -326,7 +318,9 @@ def learns_as_declared(case: PolicyCase) -> Breaches:
         return
     some, others = case.users[-2:], case.users[:-2]
     before = policy.probabilities(others)
-    case.learn(policy, some, *case.act(policy, some, case.uniforms()[-2:]))
+    actions, stated = case.act(policy, some, case.uniforms()[-2:])
+    for _ in range(3):
+        policy.learn(some, actions, np.ones(2), stated)
     yield from case.same(before, policy.probabilities(others), "before learn() of other users", "after it")
 
 
@@ -376,13 +370,12 @@ def copies_are_apart(case: PolicyCase) -> Breaches:
     actions, stated = case.act(policy, case.users, u)
     again, _ = case.act(twin, case.users, u)
     for j in np.flatnonzero(actions != again).tolist():
-        yield (
-            f"for {case.who(j)} with the uniform {number(u[j])}, act() takes item {actions[j]}, that of a deep copy "
-            f"item {again[j]}"
-        )
+        taken = f"act() takes item {actions[j]}, that of a deep copy item {again[j]}"
+        yield f"for {case.who(j)} with the uniform {number(u[j])}, {taken}"
     before = np.array(policy.probabilities(case.users))
     if learning_of(policy) != "nothing":
-        case.learn(twin, case.users, actions, stated)
+        for _ in range(3):
+            twin.learn(case.users, actions, np.ones(case.n_users), stated)
     twin.observe(case.users, np.zeros(case.n_users, np.int32))
     twin.reset(case.users[:-1])
     after = policy.probabilities(case.users)
@@ -403,7 +396,8 @@ def answers_are_given_away(case: PolicyCase) -> Breaches:
     def changed(name: str) -> bool:
         return bool(far(kept[name], again[name], case.tolerance).any())
 
-    kept, again = {name: np.array(answer) for name, answer in answers().items()}, answers()
+    kept = {name: np.array(answer) for name, answer in answers().items()}
+    again = answers()
     for name in kept:
         if isinstance(again[name], np.ndarray) and again[name].flags.writeable:  # a list is made anew
             again[name][...] = 0
@@ -444,12 +438,10 @@ def runs_and_replays(case: PolicyCase) -> Breaches:
         return
     shown = log.is_bandit
     said, stated = replay(log, case.policy())[shown], log["propensity"][shown]
-    other = far(said, stated, case.tolerance)
-    for row in np.flatnonzero(other).tolist():
-        yield (
-            f"in a run it states {number(stated[row])}, and when the log is replayed by a second object "
-            f"{number(said[row])} ({other.sum():,} of {other.size:,} decisions differ)"
-        )
+    other = np.flatnonzero(far(said, stated, case.tolerance)).tolist()
+    for row in other:
+        again = f"{number(said[row])} ({len(other):,} of {said.size:,} decisions differ)"
+        yield f"in a run it states {number(stated[row])}, and when the log is replayed by a second object {again}"
 
 
 @rule(RULES, FREQUENCY.fix)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,39 +26,30 @@ _WORLDS: tuple[tuple[str, tuple[str, ...], Mapping[str, Any]], ...] = (
 )
 """Worlds in which a protocol is tried, the first that gives what it needs: agents, and sizes."""
 
+Make = Callable[[], Protocol]
 RULES: Rules = {}
 
 
-@dataclass
-class ProtocolCase:
-    """A protocol under test.
+def _trial(make: Make) -> tuple[Protocol, Trial]:
+    """A new protocol and a new trial in a small world that gives what it needs.
 
-    Attributes:
-        make: a new one.
+    Raises:
+        UserError: there is no such world.
     """
-
-    make: Callable[[], Protocol]
-
-    def trial(self) -> tuple[Protocol, Trial]:
-        """A new protocol and a new trial in a small world that gives what it needs.
-
-        Raises:
-            UserError: there is no such world.
-        """
-        protocol = self.make()
-        for name, agents, sizes in _WORLDS:
-            world = make_world(name, "quick")
-            experiment = experiment_of(world)
-            if not set(protocol.needs) <= experiment.provides:
-                continue
-            known = experiment.settings_type().to_dict()
-            settings = experiment.settings("quick", {key: value for key, value in sizes.items() if key in known})
-            names = agents or experiment.agents[:2]
-            learners = {agent: registry.learner(experiment.spec_of(agent, settings)) for agent in names}
-            trial = Trial(world, learners, settings, SEED, n_items=world.n_items, level=settings.level)
-            experiment.prepare(trial)
-            return protocol, trial
-        raise UserError(f"no world's comparison gives all that it needs: {', '.join(sorted(protocol.needs))}")
+    protocol = make()
+    for name, agents, sizes in _WORLDS:
+        world = make_world(name, "quick")
+        experiment = experiment_of(world)
+        if not set(protocol.needs) <= experiment.provides:
+            continue
+        known = experiment.settings_type().to_dict()
+        settings = experiment.settings("quick", {key: value for key, value in sizes.items() if key in known})
+        names = agents or experiment.agents[:2]
+        learners = {agent: registry.learner(experiment.spec_of(agent, settings)) for agent in names}
+        trial = Trial(world, learners, settings, SEED, n_items=world.n_items, level=settings.level)
+        experiment.prepare(trial)
+        return protocol, trial
+    raise UserError(f"no world's comparison gives all that it needs: {', '.join(sorted(protocol.needs))}")
 
 
 def check_protocol(make_protocol: Callable[[], Any]) -> list[Finding]:
@@ -68,16 +58,16 @@ def check_protocol(make_protocol: Callable[[], Any]) -> list[Finding]:
     Args:
         make_protocol: gives a new protocol; its class will do where it needs no arguments.
     """
-    return findings_of(RULES, ProtocolCase(make_protocol), needed=("door", "judges"))
+    return findings_of(RULES, make_protocol, needed=("door", "judges"))
 
 
 # ----------------------------------------------------------------------------------------------------------- the rules
 
 
 @rule(RULES, "derive from Protocol, and set name, metrics and needs")
-def door(case: ProtocolCase) -> Breaches:
+def door(make: Make) -> Breaches:
     """It derives from Protocol, has a name and metrics, and needs what there is."""
-    protocol = case.make()
+    protocol = make()
     if not isinstance(protocol, Protocol):
         yield f"it must derive from recsim_mnar.protocols.base.Protocol, got {protocol!r}"
         return
@@ -90,31 +80,31 @@ def door(case: ProtocolCase) -> Breaches:
 
 
 @rule(RULES, "return a record for each of study.learners by each metric")
-def judges(case: ProtocolCase) -> Breaches:
+def judges(make: Make) -> Breaches:
     """``judge`` gives records: each agent by each metric that is ranked by, once."""
-    protocol, trial = case.trial()
+    protocol, trial = _trial(make)
     records = protocol.judge(trial)
     if not isinstance(records, list) or not all(isinstance(r, Record) for r in records):
-        yield (f"judge() must return a list of Records, got {type(records).__name__}")
+        yield f"judge() must return a list of Records, got {type(records).__name__}"
     ranked = [(r.agent, r.metric) for r in records if protocol.ranks_by(r.metric)]
     if not ranked:
-        yield (f"no record has one of its metrics: {', '.join(protocol.metrics)}")
+        yield f"no record has one of its metrics: {', '.join(protocol.metrics)}"
     for metric in dict.fromkeys(metric for _, metric in ranked):
         judged = [agent for agent, of in ranked if of == metric]
         if sorted(judged) != sorted(trial.learners):
-            yield (f"{metric} is of {judged}, the agents are {list(trial.learners)}")
+            yield f"{metric} is of {judged}, the agents are {list(trial.learners)}"
 
 
 @rule(RULES, "let low <= value <= high, all finite")
-def numbers_make_sense(case: ProtocolCase) -> Breaches:
+def numbers_make_sense(make: Make) -> Breaches:
     """Values are finite, are in their intervals, and details are of JSON types."""
-    protocol, trial = case.trial()
+    protocol, trial = _trial(make)
     for r in protocol.judge(trial):
         which = f"{r.metric} of {r.agent}"
         if not math.isfinite(r.value):
-            yield (f"{which} is {r.value}")
+            yield f"{which} is {r.value}"
         if not r.low <= r.value <= r.high:
-            yield (f"{which} is {r.value:.6g}, outside its interval {r.low:.6g} to {r.high:.6g}")
+            yield f"{which} is {r.value:.6g}, outside its interval {r.low:.6g} to {r.high:.6g}"
         try:
             json.dumps(r.to_dict())
         except TypeError as error:
@@ -122,25 +112,25 @@ def numbers_make_sense(case: ProtocolCase) -> Breaches:
 
 
 @rule(RULES, "draw from study.seed_of(label) only")
-def same_twice(case: ProtocolCase) -> Breaches:
+def same_twice(make: Make) -> Breaches:
     """The same trial gives the same values."""
     values = []
     for _ in range(2):
-        protocol, trial = case.trial()
+        protocol, trial = _trial(make)
         values.append({(r.agent, r.metric): (r.value, r.low, r.high) for r in protocol.judge(trial)})
     for key, first in values[0].items():
         if not np.array_equal(first, values[1].get(key, (math.nan,) * 3), equal_nan=True):
-            yield (f"{key[1]} of {key[0]} is {first[0]:.6g} and then {values[1][key][0]:.6g}")
+            yield f"{key[1]} of {key[0]} is {first[0]:.6g} and then {values[1][key][0]:.6g}"
 
 
 @rule(RULES, "copy what you change")
-def trial_is_left_alone(case: ProtocolCase) -> Breaches:
+def trial_is_left_alone(make: Make) -> Breaches:
     """It writes in no log and takes away no agent."""
-    protocol, trial = case.trial()
+    protocol, trial = _trial(make)
     digest = None if trial.test_log is None else trial.test_log.digest()
     names = list(trial.policies)
     protocol.judge(trial)
     if trial.test_log is not None and trial.test_log.digest() != digest:
-        yield ("judge() changes the test log, which other protocols read")
+        yield "judge() changes the test log, which other protocols read"
     if list(trial.policies) != names:
-        yield ("judge() changes the policies, which other protocols judge")
+        yield "judge() changes the policies, which other protocols judge"

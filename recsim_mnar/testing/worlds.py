@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -107,13 +108,11 @@ def interfaces(make: Make) -> Breaches:
     from recsim_mnar.envs.single import WorldEnv
     from recsim_mnar.envs.vector import WorldVectorEnv
 
-    n = FEW_USERS // 2
-    policy = UniformPolicy(make().n_items)
-    log = simulate(make(), policy, n, SEED).columns
-    yield from _same(record(WorldEnv(make()), policy, n, SEED).columns, log, "the single environment", "simulate")
-    yield from _same(
-        record_vector(WorldVectorEnv(make(), 3), policy, n, SEED).columns, log, "3 lanes of the vector one", "simulate"
-    )
+    given = UniformPolicy(make().n_items), FEW_USERS // 2, SEED
+    log, single = simulate(make(), *given).columns, record(WorldEnv(make()), *given).columns
+    yield from _same(single, log, "the single environment", "simulate")
+    vector = record_vector(WorldVectorEnv(make(), 3), *given).columns
+    yield from _same(vector, log, "3 lanes of the vector one", "simulate")
 
 
 @rule(RULES, "return new arrays, or copies")
@@ -129,7 +128,7 @@ def arrays_are_new(make: Make) -> Breaches:
     _lives(world, 8, n=FEW_USERS // 2, each=keep)
     for name, values, copy in kept:
         if not np.array_equal(values, copy, equal_nan=values.dtype.kind == "f"):
-            yield (f"{name} of a transition was changed after it was handed out: a buffer is used twice")
+            yield f"{name} of a transition was changed after it was handed out: a buffer is used twice"
 
 
 @rule(RULES, "fill the truth column with reward_means of the state before the answer")
@@ -147,14 +146,14 @@ def truth_is_the_mean(make: Make) -> Breaches:
             break
         means = np.asarray(world.reward_means(lanes.state[which]))
         if means.shape != (len(which), world.n_items) or not np.isfinite(means).all():
-            yield (f"reward_means must return ({len(which)}, {world.n_items}) finite numbers, got {means.shape}")
+            yield f"reward_means must return ({len(which)}, {world.n_items}) finite numbers, got {means.shape}"
         drawn = rng.policy_uniforms(SEED, lanes.user[which], np.full(len(which), decision))
         actions, propensities = UniformPolicy(world.n_items).act(which, drawn)
         transition = lanes.take(which, actions.astype(np.int32), propensities)
         if world.truth_column is not None:
             stated = transition.columns[world.truth_column][transition.starts[:-1]]
             if not np.allclose(stated, means[np.arange(len(which)), actions], rtol=1e-9, atol=1e-12):
-                yield (f"{world.truth_column} of a decision is not what reward_means says of the action shown")
+                yield f"{world.truth_column} of a decision is not what reward_means says of the action shown"
 
 
 @rule(RULES, "state a probability where rewards are 0 or 1")
@@ -167,9 +166,9 @@ def truth_in_range(make: Make) -> Breaches:
     shown = rows["event"] == schema.BANDIT
     truth, rewards = rows[world.truth_column], rows["reward"][shown]
     if not np.isfinite(truth[shown]).all() or np.isfinite(truth[~shown]).any():
-        yield (f"{world.truth_column} must be a number on bandit rows and NaN on organic ones")
+        yield f"{world.truth_column} must be a number on bandit rows and NaN on organic ones"
     if np.isin(rewards, (0.0, 1.0)).all() and ((truth[shown] < 0) | (truth[shown] > 1)).any():
-        yield (f"rewards are 0 or 1, but {world.truth_column} leaves [0, 1]")
+        yield f"rewards are 0 or 1, but {world.truth_column} leaves [0, 1]"
 
 
 @rule(RULES, "draw rewards whose mean is the truth column")
@@ -178,14 +177,11 @@ def rewards_have_their_means(make: Make) -> Breaches:
     world = make()
     if world.truth_column is None:
         return
-    rows = world.trajectories(SEED, 0, MANY_USERS, None, keep_truth=True)
-    shown = np.flatnonzero(rows["event"] == schema.BANDIT)
-    action, binary = rows["action"][shown], bool(np.isin(rows["reward"][shown], (0.0, 1.0)).all())
-    user, reward, truth = (rows[name][shown] for name in ("user", "reward", world.truth_column))
-    yield from _check_mean(user, reward, truth, "rewards", binary=binary)
-    for item in np.flatnonzero(np.bincount(action, minlength=world.n_items) >= LEAST_ROWS):
-        of_it = action == item
-        yield from _check_mean(user[of_it], reward[of_it], truth[of_it], f"rewards of item {item}", binary=binary)
+    names = ("user", "action", "reward", str(world.truth_column))
+    user, action, reward, truth = _bandit_rows(world, 0, MANY_USERS, *names, keep_truth=True)
+    binary = bool(np.isin(reward, (0.0, 1.0)).all())
+    for of_item, (rows,) in _over_all_and_by_item(world.n_items, action):
+        yield from _check_mean(user[rows], reward[rows], truth[rows], f"rewards{of_item}", binary=binary)
 
 
 @rule(RULES, "let a user's number address draws only, and take dates from decisions")
@@ -196,21 +192,15 @@ def any_number(make: Make) -> Breaches:
     they are of other periods.
     """
     world = make()
-    blocks = [world.trajectories(SEED, first, MANY_USERS, None) for first in (0, HIGH)]
-    shown = [rows["event"] == schema.BANDIT for rows in blocks]
-    users, items, rewards = ([rows[name][flag] for rows, flag in zip(blocks, shown, strict=True)]
-                             for name in ("user", "action", "reward"))  # fmt: skip
-    counts = [np.bincount(each, minlength=world.n_items) for each in items]
-    for item in (None, *np.flatnonzero(np.minimum(*counts) >= LEAST_ROWS)):
-        rows = [np.ones(len(each), np.bool_) if item is None else each == item for each in items]
-        means, errors = zip(*(_mean_of_users(u[r], x[r]) for u, x, r in zip(users, rewards, rows, strict=True)),
-                            strict=True)  # fmt: skip
-        error = float(np.hypot(*errors))
-        if abs(means[1] - means[0]) > MOST_DEVIATIONS * error + 1e-9:
-            what = "a recommendation" if item is None else f"a recommendation of item {item}"
+    blocks = [_bandit_rows(world, first, MANY_USERS, "user", "reward", "action") for first in (0, HIGH)]
+    for of_item, rows in _over_all_and_by_item(world.n_items, *(block[2] for block in blocks)):
+        of_blocks = [_mean_of_users(user[r], reward[r]) for (user, reward, _), r in zip(blocks, rows, strict=True)]
+        (low, error), (high, other_error) = of_blocks
+        if abs(high - low) > MOST_DEVIATIONS * math.hypot(error, other_error) + 1e-9:
+            what = f"a recommendation{of_item}"
             yield (
-                f"users {HIGH:,} to {HIGH + MANY_USERS - 1:,} earn {means[1]:.4g} {what}, users 0 to "
-                f"{MANY_USERS - 1:,} earn {means[0]:.4g}: the truth is a mean over other users than an arm's"
+                f"users {HIGH:,} to {HIGH + MANY_USERS - 1:,} earn {high:.4g} {what}, users 0 to "
+                f"{MANY_USERS - 1:,} earn {low:.4g}: the truth is a mean over other users than an arm's"
             )
 
 
@@ -220,9 +210,9 @@ def describes_itself(make: Make) -> Breaches:
     world = make()
     stated = world.describe()
     if json.loads(json.dumps(stated)) != stated:
-        yield ("describe() changes on its way through JSON: use lists, texts and plain numbers only")
+        yield "describe() changes on its way through JSON: use lists, texts and plain numbers only"
     if stated != make().describe():
-        yield ("describe() says something else of a second world made in the same way")
+        yield "describe() says something else of a second world made in the same way"
 
 
 @rule(RULES, "use fields of type bool, int, float or str")
@@ -237,28 +227,10 @@ def params_round_trip(make: Make) -> Breaches:
         ("name=value", lambda: params.with_settings(texts)),
     ):
         if again() != params:
-            yield (f"the parameters change on their way through {form}")
+            yield f"the parameters change on their way through {form}"
 
 
 # -------------------------------------------------------------------------------------------------------------- inside
-
-
-class _Watched(CheckedLanes):
-    """Lanes whose transitions are seen as soon as they are made, before a later one can change them."""
-
-    seen: Callable[[Transition], None]
-
-    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
-        transition = super().begin(which, seeds, users)
-        self.seen(transition)
-        return transition
-
-    def take(
-        self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]
-    ) -> Transition:
-        transition = super().take(which, actions, propensities)
-        self.seen(transition)
-        return transition
 
 
 def _lives(
@@ -268,20 +240,27 @@ def _lives(
     n: int = FEW_USERS,
     each: Any = lambda transition: None,
 ) -> Columns:
-    """The rows of n users from each of these on, in lanes that are refilled; ``each`` sees every transition."""
+    """The rows of n users from each of these on, in lanes that are refilled.
+
+    ``each`` sees every transition as soon as it is made, before a later one can change it.
+    """
     parts: list[Columns] = []
 
-    def see(transition: Transition) -> None:
-        each(transition)
-        parts.append({name: values.copy() for name, values in transition.columns.items()})
+    def watched(call: Callable[..., Transition]) -> Callable[..., Transition]:
+        def made(*given: Any) -> Transition:
+            transition = call(*given)
+            each(transition)
+            parts.append({name: values.copy() for name, values in transition.columns.items()})
+            return transition
+
+        return made
 
     for first in users:
         opened = world.open_lanes(n_lanes)
-        lanes = _Watched(opened, world.name, world.n_items, n_lanes, rates=world.rates, truth_column=None)
-        lanes.seen = see
-        acting = Acting(UniformPolicy(world.n_items), world.n_items)
-        for _ in drive(world, acting, lanes, SEED, first, n):
-            pass
+        lanes = CheckedLanes(opened, world.name, world.n_items, n_lanes, rates=world.rates, truth_column=None)
+        for name in ("begin", "take"):
+            setattr(lanes, name, watched(getattr(lanes, name)))
+        deque(drive(world, Acting(UniformPolicy(world.n_items), world.n_items), lanes, SEED, first, n), maxlen=0)
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     order = np.argsort(columns["user"], kind="stable")
     return {name: values[order] for name, values in columns.items()}
@@ -289,15 +268,26 @@ def _lives(
 
 def _same(one: Columns, other: Columns, what: str, than: str) -> Breaches:
     for name in schema.NAMES:
-        if len(one[name]) != len(other[name]):
-            yield (f"{what}: {len(one[name])} rows, {than} {len(other[name])}")
-        if not np.array_equal(one[name], other[name], equal_nan=one[name].dtype.kind == "f"):
-            differs = ~((one[name] == other[name]) | ((one[name] != one[name]) & (other[name] != other[name])))
-            row = int(np.flatnonzero(differs)[0])
-            yield (
-                f"{what}: {name} of user {one['user'][row]}, step {one['step'][row]} is {one[name][row]}, "
-                f"{than} has {other[name][row]}"
-            )
+        a, b = one[name], other[name]
+        if len(a) != len(b):
+            yield f"{what}: {len(a)} rows, {than} {len(b)}"
+        for row in np.flatnonzero((a != b) & ~((a != a) & (b != b)))[:1]:
+            where = f"{name} of user {one['user'][row]}, step {one['step'][row]}"
+            yield f"{what}: {where} is {a[row]}, {than} has {b[row]}"
+
+
+def _bandit_rows(world: DecisionWorld, first: int, n_users: int, *names: str, keep_truth: bool = False) -> list[Any]:
+    """Columns of the recommendations to these users under the uniform policy."""
+    rows = world.trajectories(SEED, first, n_users, None, keep_truth=keep_truth)
+    return [rows[name][rows["event"] == schema.BANDIT] for name in names]
+
+
+def _over_all_and_by_item(n_items: int, *actions: Ints) -> Iterator[tuple[str, list[NDArray[np.bool_]]]]:
+    """Rows of all recommendations, and of each item with enough of them in every block; with " of item 3" for it."""
+    yield "", [np.ones(len(each), np.bool_) for each in actions]
+    counts = [np.bincount(each, minlength=n_items) for each in actions]
+    for item in np.flatnonzero(np.min(counts, axis=0) >= LEAST_ROWS):
+        yield f" of item {item}", [each == item for each in actions]
 
 
 def _check_mean(
