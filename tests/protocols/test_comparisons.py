@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.base import Protocol, check_needs, protocol
 from recsim_mnar.protocols.comparison import chosen_protocols, compare, experiment_of
@@ -22,6 +23,8 @@ from recsim_mnar.protocols.temporal.weighing import weighted_leave_one_out
 from recsim_mnar.report import judged_figures
 from recsim_mnar.report.page import write_page
 from recsim_mnar.report.tables import comparison_table, grid, number
+from recsim_mnar.rng import derive_seed
+from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.platform import platform_log, true_quality
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.features import FeatureParams, FeatureWorld
@@ -98,14 +101,6 @@ def test_balance_is_in_the_notes(ratings):
     assert "out of balance" in found  # whoever liked what they revealed before likes, and reveals, more
 
 
-def _train(world):
-    from recsim_mnar.log import Log
-    from recsim_mnar.simulation import simulate
-
-    uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
-    return simulate(world, uniform, 100, 5)
-
-
 @pytest.mark.verify
 def test_revealings_are_independent_draws_of_the_same_propensities():
     """Cells learnt from are revealed again as often as others are, given their propensity: 80,000 cells, 5 sd."""
@@ -131,7 +126,8 @@ def test_naive_bayes_finds_the_propensities():
 
 def test_predictions_do_not_depend_on_the_batch(monkeypatch):
     world = make_world("ratings", "quick", ["n_items=20", "density=0.14"])
-    train = _train(world)
+    uniform = registry.learner("random").fit(Log({}), n_items=20, seed=0)
+    train = simulate(world, uniform, 100, 5)
     policy = registry.learner("mf-ips-ratings+penalty=0.01").fit(train, n_items=20, seed=0)
     whole = ranks.scores_of_everyone("mf", policy.fresh(), train, 100)
     monkeypatch.setattr(ranks, "_SCORES_AT_A_TIME", 20 * 7)
@@ -163,8 +159,6 @@ def test_campaigns_give_the_schemes_scores_and_the_platforms_truth(platform_worl
         own = values(found, r.details["scheme"])[r.agent, "hr@5"]
         assert (own.value, own.low, own.high) == (r.value, r.low, r.high)
     campaigns = Campaigns(registry.learner("naive-cf"), 1.0)
-    from recsim_mnar.rng import derive_seed
-
     platform = campaigns.platform(platform_world, derive_seed(4, "users"))
     assert platform_log(platform).digest() == log.digest()
     for name, learner in agents.items():
@@ -191,6 +185,13 @@ def test_campaigns_options_reach_the_platform(platform_world):
 
 
 # ---------------------------------------------------------------------------------------------------- one's own
+
+
+def small(agents, users=60, *, protocols=None, seed=0, tie=0.0, **options):
+    """A comparison in a small sessions world."""
+    world = make_world("sessions", "quick", ["n_items=20", "n_flips=5"])
+    settings = experiment_of(world).settings("quick", {**dict.fromkeys(SIZES, users), **options})
+    return compare(world, agents, protocols=protocols, settings=settings, seed=seed, tie=tie)
 
 
 class MostClicks(Protocol):
@@ -220,13 +221,8 @@ class Minutes(FeatureWorld):
 def test_reports_name_the_reward_as_the_world_does():
     world = Minutes(params=FeatureParams(reward="linear", noise=0.5))
     settings = experiment_of(world).settings(None, {**dict.fromkeys(SIZES, 60), "logging": "random"})
-    found = compare(
-        world,
-        learners("random", "constant-list+items=3"),
-        protocols=["off_policy", "ab_test"],
-        settings=settings,
-        seed=2,
-    )
+    agents = learners("random", "constant-list+items=3")
+    found = compare(world, agents, protocols=["off_policy", "ab_test"], settings=settings, seed=2)
     assert found.headings[("ab_test", "reward")] == "A/B mean minutes"
     assert found.headings[("truth", "reward")] == "true mean minutes"
     assert {r.metric for r in found.records if r.protocol == "truth"} == {"reward"}
@@ -240,22 +236,15 @@ def test_reports_name_the_reward_as_the_world_does():
 
 
 def test_a_protocol_of_ones_own_stands_beside_the_others():
-    world = make_world("sessions", "quick", ["n_items=20", "n_flips=5"])
-    settings = experiment_of(world).settings(
-        "quick", dict.fromkeys(("train_users", "test_users", "arm_users", "truth_users"), 60)
-    )
-    found = compare(world, learners("random", "popularity"), protocols=["off_policy", MostClicks()], settings=settings)
+    found = small(learners("random", "popularity"), protocols=["off_policy", MostClicks()])
     assert {j.protocol for j in found.judgements} == {"off_policy", "most_clicks"}
     assert ("most_clicks", "clicks") in found.columns
 
 
 def test_what_the_log_lacks_has_no_value_to_show_and_no_rank(tmp_path):
     """Of 20 items the log shows one, so it covers a twentieth of random; the protocol's own figure stays in JSON."""
-    world = make_world("sessions", "quick", ["n_items=20", "n_flips=5"])
-    sizes = {**dict.fromkeys(SIZES, 300), "logging": "constant-list+items=3"}
-    settings = experiment_of(world).settings("quick", sizes)
     agents = learners("random", "constant-list+items=3")
-    found = compare(world, agents, protocols=["off_policy"], settings=settings, seed=3)
+    found = small(agents, 300, protocols=["off_policy"], seed=3, logging="constant-list+items=3")
     random, constant = (values(found, "off_policy")[agent, "clipped_ips"] for agent in agents)
     log = found.log
     shown = log.is_bandit
@@ -302,26 +291,18 @@ class Silent(Protocol):
 
 
 def test_a_protocol_that_says_nothing_is_named():
-    world = make_world("sessions", "quick", ["n_items=20", "n_flips=5"])
-    settings = experiment_of(world).settings(
-        "quick", dict.fromkeys(("train_users", "test_users", "arm_users", "truth_users"), 60)
-    )
     with pytest.raises(UserError, match=r"'silent': judge\(\) gave no record"):
-        compare(world, learners("random"), protocols=[Silent()], settings=settings)
+        small(learners("random"), protocols=[Silent()])
 
 
 def test_one_agent_leaves_nothing_to_choose():
-    world = make_world("sessions", "quick", ["n_items=20", "n_flips=5"])
-    settings = experiment_of(world).settings(
-        "quick", dict.fromkeys(("train_users", "test_users", "arm_users", "truth_users"), 60)
-    )
-    found = compare(world, learners("random"), protocols=["off_policy"], settings=settings)
+    found = small(learners("random"), protocols=["off_policy"])
     assert found.judgements == []
     assert any("nothing to choose" in note for note in found.notes)
     with pytest.raises(UserError, match="at least one agent"):
-        compare(world, {}, settings=settings)
+        small({})
     with pytest.raises(UserError, match="tie must be"):
-        compare(world, learners("random"), settings=settings, tie=1.0)
+        small(learners("random"), tie=1.0)
 
 
 class Greedy(MostClicks):

@@ -25,18 +25,12 @@ def two_times():
 
 
 def test_profiles_count_each_pair_once_and_only_what_was_added():
-    log = Log(
-        {
-            "user": [1, 1, 1, 1, 2, 5],
-            "step": [0, 1, 2, 3, 0, 0],
-            "time": [0.0, 1, 2, 3, 9, 4],
-            "event": [0, 1, 0, 1, 0, 1],
-            "item": [3, -1, 3, -1, 0, -1],
-            "action": [-1, 2, -1, 1, -1, 4],
-            "propensity": [np.nan, 1, np.nan, 1, np.nan, 1],
-            "reward": [np.nan, 1, np.nan, 0, np.nan, 1],
-        }
-    )
+    nan = np.nan
+    log = Log({
+        "user": [1, 1, 1, 1, 2, 5], "step": [0, 1, 2, 3, 0, 0], "time": [0.0, 1, 2, 3, 9, 4],
+        "event": [0, 1, 0, 1, 0, 1], "item": [3, -1, 3, -1, 0, -1], "action": [-1, 2, -1, 1, -1, 4],
+        "propensity": [nan, 1, nan, 1, nan, 1], "reward": [nan, 1, nan, 0, nan, 1],
+    })  # fmt: skip
     profiles = Profiles.of(log, 5, 5)
     assert profiles.users.tolist() == [1, 5]
     assert profiles.items.tolist() == [3, 2, 4]
@@ -48,14 +42,14 @@ def test_profiles_count_each_pair_once_and_only_what_was_added():
     kept = profiles.pairs(profiles.items != 4)
     assert (kept.users.tolist(), kept.starts.tolist(), kept.items.tolist()) == ([1], [0, 2], [3, 2])
     assert Profiles.of(profiles.to_log(), 5, 5).items.tolist() == profiles.items.tolist()
-    with pytest.raises(UserError, match=r"reference time -1 is without users: the first addition is at 0"):
-        Profiles.of(log, -1, 5)
-    with pytest.raises(UserError, match="the log has 4"):
-        Profiles.of(log, 5, 4)
-    with pytest.raises(UserError, match="finite"):
-        Profiles.of(log, np.nan, 5)
-    with pytest.raises(UserError, match="no addition at all"):
-        Profiles.of(Log({}), 1, 5)
+    for of, until, n_items, says in (
+        (log, -1, 5, "reference time -1 is without users: the first addition is at 0"),
+        (log, 5, 4, "the log has 4"),
+        (log, nan, 5, "finite"),
+        (Log({}), 1, 5, "no addition at all"),
+    ):
+        with pytest.raises(UserError, match=says):
+            Profiles.of(of, until, n_items)
 
 
 def test_a_file_without_times_is_refused(tmp_path):
@@ -68,31 +62,19 @@ def test_a_file_without_times_is_refused(tmp_path):
         Profiles.of(data.log, 0, data.n_items)
 
 
-def test_marginals_and_gradient_are_their_twins(two_times):
+def test_marginals_value_and_gradient_are_those_of_the_definition(two_times):
+    """The gradient by a five-point rule: its error is of order h ** 4, so what is left is rounding."""
     before, now = two_times
     reference = before.item_probabilities()
-    divergence = Divergence(now, reference)
-    w = np.exp(np.random.default_rng(0).normal(size=60))
-    np.testing.assert_allclose(divergence.marginals(w), twin.item_probabilities(now, w), rtol=1e-12)
-    value, gradient = divergence.value_and_gradient(w)
-    np.testing.assert_allclose(gradient, twin.gradient(now, reference, w), atol=1e-15)
+    divergence, theta, h = Divergence(now, reference), 0.5 * np.random.default_rng(1).normal(size=60), 1e-3
+    w = np.exp(theta)
     p1, on = twin.item_probabilities(now, w), reference > 0
+    np.testing.assert_allclose(divergence.marginals(w), p1, rtol=1e-12)
+    value, gradient = divergence.value_and_gradient(w)
     np.testing.assert_allclose(value, (reference[on] * np.log(reference[on] / p1[on])).sum(), rtol=1e-10)
-
-
-def test_gradient_is_the_finite_difference(two_times):
-    before, now = two_times
-    divergence = Divergence(now, before.item_probabilities())
-    theta = 0.5 * np.random.default_rng(1).normal(size=60)
-    gradient = divergence.value_and_gradient(np.exp(theta))[1]
-    h = 1e-3
-    for k in range(60):
-        # A five-point rule: its error is of order h ** 4, so what is left is rounding.
-        values = [
-            divergence.value_and_gradient(np.exp(theta + s * h * (np.arange(60) == k)))[0] for s in (-2, -1, 1, 2)
-        ]
-        numeric = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12 * h)
-        assert abs(numeric - gradient[k]) < 1e-8
+    for k, step in enumerate(h * np.eye(60)):
+        at = [divergence.value_and_gradient(np.exp(theta + s * step))[0] for s in (-2, -1, 1, 2)]
+        assert abs((at[0] - 8 * at[1] + 8 * at[2] - at[3]) / (12 * h) - gradient[k]) < 1e-8
 
 
 def test_all_weights_give_the_reference_back(two_times):
@@ -158,21 +140,17 @@ def test_users_with_one_item_cannot_respond():
 def test_bad_input(two_times):
     before, now = two_times
     reference = before.item_probabilities()
-    for p in (61, -1, 2.5, True):
-        with pytest.raises(UserError, match=r"p must lie in 0\.\.60, the number of items"):
-            fit_item_weights(now, reference, p)
-    with pytest.raises(UserError, match="do not converge"):
-        fit_item_weights(now, reference, max_iterations=2)
-    with pytest.raises(UserError, match="shape"):
-        fit_item_weights(now, reference[:5])
-    for start in (np.zeros(60), np.full(60, np.nan), np.ones(3)):
-        with pytest.raises(UserError, match="60 positive numbers"):
-            fit_item_weights(now, reference, start=start)
-    lost = np.zeros(60)
-    lost[:] = 1 / 61
+    number, weights = r"p must lie in 0\.\.60, the number of items", "60 positive numbers"
     gone = now.pairs(now.items != 5)
-    with pytest.raises(UserError, match="item 5 is held at the reference time and by nobody"):
-        fit_item_weights(gone, lost)
+    for of, at, options, says in (
+        *((now, reference, {"p": p}, number) for p in (61, -1, 2.5, True)),
+        *((now, reference, {"start": x}, weights) for x in (np.zeros(60), np.full(60, np.nan), np.ones(3))),
+        (now, reference, {"max_iterations": 2}, "do not converge"),
+        (now, reference[:5], {}, "shape"),
+        (gone, np.full(60, 1 / 61), {}, "item 5 is held at the reference time and by nobody"),
+    ):
+        with pytest.raises(UserError, match=says):
+            fit_item_weights(of, at, **options)
 
 
 def test_profiles_by_length_hold_the_same_pairs():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -110,21 +111,23 @@ def test_losses_are_ranked_from_the_smallest():
     assert (wrong.pick, wrong.cost_share) == ("b", 1.0)
 
 
+def test_the_upper_bound_of_sampling_may_pick_another():
+    records = [record("truth", agent, value) for agent, value in TRUTH.items()]
+    for agent, value, high, sampling in (("a", 0.02, 0.06, 0.06), ("b", 0.05, 0.05, 0.05), ("c", 0.01, 0.9, 0.02)):
+        records.append(replace(record("p", agent, value, sampling_high=sampling), high=high))
+    (found,) = judge(records, [Ranking("p", "ctr", "p", GAIN)])
+    assert (found.pick, found.pick_by_upper_bound, found.tau_by_upper_bound) == ("b", "a", 1.0)
+
+
 def test_one_agent_references_and_missing_truth_give_no_judgement():
-    ranking = [Ranking("p", "ctr", "p", GAIN)]
     alone = [record("truth", "a", 1.0), record("p", "a", 1.0)]
-    assert judge(alone, ranking) == []
-    assert (
-        judge([*alone, record("truth", "b", 2.0, reference=True), record("p", "b", 2.0, reference=True)], ranking) == []
-    )
-    assert judge([record("p", "a", 1.0), record("p", "b", 2.0)], ranking) == []
+    references = [record("truth", "b", 2.0, reference=True), record("p", "b", 2.0, reference=True)]
+    for records in (alone, [*alone, *references], [record("p", "a", 1.0), record("p", "b", 2.0)]):
+        assert judge(records, [Ranking("p", "ctr", "p", GAIN)]) == []
 
 
 def test_the_headline_groups_by_what_comes_of_the_pick():
-    right, near = (
-        judged(TRUTH, {"a": 1.0, "b": 0.0, "c": 0.0}),
-        judged(TRUTH, {"a": 0.0, "b": 1.0, "c": 0.0}, width=0.001),
-    )
+    right, near = (judged(TRUTH, {a: float(a == pick) for a in TRUTH}, width=w) for pick, w in (("a", 0), ("b", 0.001)))
     told = headline([right, near], lambda j: f"{j.best} is the best")
     assert told == ("a is the best: the protocol picks it; the protocol picks b, which cannot be told from it.")
 

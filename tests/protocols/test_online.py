@@ -19,7 +19,6 @@ from recsim_mnar.protocols.ab_test import ab_test
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.decisions import Settings
 from recsim_mnar.protocols.off_policy import off_policy
-from recsim_mnar.protocols.records import BEST, COSTS, Ranking, Record, Target, judge
 from recsim_mnar.protocols.truth import truth
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
@@ -140,51 +139,9 @@ def test_clipped_ips_with_full_support_holds_the_truth(monkeypatch):
         assert abs(row["gap"]) < 0.05, row
 
 
-def record_of(protocol, agent, value, high=None, metric=None, **details):
-    metric = metric or {"loocv": "hr@1", "off_policy": "clipped_ips"}.get(protocol, "ctr")
-    return Record(
-        world="sessions", protocol=protocol, agent=agent, metric=metric, value=value, low=0.0, high=high or value,
-        level=0.95, n=10, seconds=0.0, details=details,
-    )  # fmt: skip
-
-
-CTR = Target("ctr", "CTR")
-RANKINGS = [
-    Ranking("loocv", "hr@1", "leave-one-out", CTR),
-    Ranking("off_policy", "clipped_ips", "clipped IPS", CTR),
-    Ranking("ab_test", "ctr", "the A/B test", CTR),
-]
-PROTOCOLS = ("loocv", "off_policy", "ab_test")
-
-
-def test_judgements():
-    records = [
-        record_of("truth", agent, value, paired_half_widths={"a": 0.001, "b": 0.001, "c": 0.001})
-        for agent, value in (("a", 0.01), ("b", 0.02), ("c", 0.03))
-    ]
-    records += [record_of("loocv", agent, value) for agent, value in (("a", 0.3), ("b", 0.2), ("c", 0.1))]
-    records += [record_of("ab_test", agent, value) for agent, value in (("a", 0.1), ("b", 0.2), ("c", 0.3))]
-    records += [
-        record_of("off_policy", "a", 0.01, high=0.9, sampling_high=0.02),
-        record_of("off_policy", "b", 0.05, high=0.05, sampling_high=0.05),
-        record_of("off_policy", "c", 0.02, high=0.06, sampling_high=0.06),
-    ]
-    by_protocol = {j.protocol: j for j in judge(records, RANKINGS)}
-    assert list(by_protocol) == list(PROTOCOLS)
-    loo, ips, ab = (by_protocol[p] for p in PROTOCOLS)
-    assert (loo.kendall_tau, loo.pick, loo.best) == (-1.0, "a", "c")
-    assert loo.cost == pytest.approx(0.02)
-    assert "66.7%" in loo.sentence()
-    assert (ips.pick, ips.pick_by_upper_bound, ips.tau_by_upper_bound) == ("b", "c", 1.0)
-    assert (ab.kendall_tau, ab.cost) == (1.0, 0.0)
-    assert judge([r for r in records if r.protocol != "truth"], RANKINGS) == []
-    assert (loo.outcome, ips.outcome, ab.outcome) == (COSTS, COSTS, BEST)
-
-
 def test_compare_runs_only_what_is_asked_and_does_not_depend_on_it(world):
-    settings = Settings(
-        train_users=50, test_users=50, arm_users=50, truth_users=50, folds=2, logging="user-popularity+epsilon=0.5"
-    )
+    sizes = dict.fromkeys(("train_users", "test_users", "arm_users", "truth_users"), 50)
+    settings = Settings(**sizes, folds=2, logging="user-popularity+epsilon=0.5")
     learners = {name: registry.learner(name) for name in ("random", "user-popularity")}
     whole = compare(world, learners, settings=settings, seed=4)
     part = compare(world, learners, settings=settings, seed=4, protocols=["off_policy"])

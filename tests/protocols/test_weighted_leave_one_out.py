@@ -287,16 +287,11 @@ def test_intervals_without_or_with_only_hits():
 
 
 def test_several_reference_times_samples_and_records(log):
+    agents = {"naive": registry.learner("naive-cf"), "cosine": registry.learner("cosine-cf")}
     records = weighted_leave_one_out(
-        log,
-        {"naive": registry.learner("naive-cf"), "cosine": registry.learner("cosine-cf")},
-        n_items=N,
-        reference_times=[200, 300],
-        times=[345, 500],
-        schemes=["unweighted", "weights+p=10", "at-t0"],
-        samples=500,
-        seed=3,
-    )
+        log, agents, n_items=N, reference_times=[200, 300], times=[345, 500],
+        schemes=["unweighted", "weights+p=10", "at-t0"], samples=500, seed=3,
+    )  # fmt: skip
     assert len(records) == 2 * 2 * 3 * 2
     assert {r.details["reference_time"] for r in records} == {200.0, 300.0}
     assert all(r.low <= r.value <= r.high and r.n == 500 and r.metric == "hr@5" for r in records)
@@ -381,13 +376,7 @@ def test_bad_input(log, profiles):
         ({"schemes": ["weihgts"]}, "did you mean 'weights'"),
         ({"schemes": ["weights+q=3"]}, "not parameter=value"),
         ({"schemes": ["weights+p=x"]}, "p must be a whole number"),
-        ({"schemes": ["weights+p=-1"]}, "p must be a whole number of at least 0"),
         ({"schemes": ["wtd+p=1"]}, "it has no parameters"),
-        ({"schemes": ["alone+learn=2"]}, "learn must be at most 1"),
-        ({"schemes": ["unweighted+users=all"]}, "users must be uniform, edges or a weight"),
-        ({"schemes": ["unweighted+half_life=-1"]}, "half_life must lie in"),
-        ({"schemes": ["structure+bins=1"]}, "bins must be a whole number of at least 2"),
-        ({"schemes": ["snips+gamma=-1"]}, "gamma must lie in"),
         ({"schemes": ["random-phase+campaign=7"]}, "nobody has added anything from campaign 7"),
         ({"schemes": ["random-phase+campaign=-1"]}, "campaign must be"),
         ({"seed": -1}, "seed must be in"),

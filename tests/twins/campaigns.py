@@ -82,20 +82,6 @@ def item_probabilities(profiles, weights=None):
     return out
 
 
-def gradient(profiles, reference, w):
-    """Section 3.2 of the paper, times w_k (the derivative in log w_k): joint probabilities P(i, k|w) written out."""
-    n = profiles.n_items
-    joint = np.zeros((n, n))
-    for u in range(profiles.n_users):
-        items = profiles.items[profiles.starts[u] : profiles.starts[u + 1]]
-        p = np.zeros(n)
-        p[items] = w[items] / w[items].sum()
-        joint += np.outer(p, p) / profiles.n_users
-    p1 = item_probabilities(profiles, w)
-    ratio = np.divide(reference, p1, out=np.zeros(n), where=reference > 0)
-    return joint @ ratio - ratio * p1
-
-
 def cosine_scores(profiles, user, known):
     """b_u of cosine CF from the other users' profiles, on the fixed-point grid of 2 ** -32, up to 1 / |x|; exact."""
     known = set(known)

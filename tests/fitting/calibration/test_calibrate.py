@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from recsim_mnar import rng
 from recsim_mnar.cli import cli
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.calibration import FittedWorld, calibrate_world
 from recsim_mnar.fitting.calibration.members import rows_of, transitions_of
 from recsim_mnar.fitting.calibration.view_model import fit_views
+from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
-from recsim_mnar.rng import Stream
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
+from recsim_mnar.worlds.ratings.observation import observe
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from recsim_mnar.worlds.sessions.invariants import functionals, gini
 
@@ -184,9 +184,6 @@ def test_revealed_ratings():
     world = make_world("ratings", "quick", ["n_items=60", "density=0.15", "alpha=0.5"])
     users = np.arange(300)
     full = world.ratings_of(1, users)
-    from recsim_mnar.log.ratings import Ratings
-    from recsim_mnar.worlds.ratings.observation import observe
-
     u, i = np.nonzero(observe(world.propensities_of(users, full), 1))
     found = calibrate_world(Ratings(u, i, full[u, i], 300, 60), "ratings", ensemble=3)
     assert found.params.density == pytest.approx(0.15, rel=0.1)
@@ -195,13 +192,8 @@ def test_revealed_ratings():
     assert "alpha" in found.not_identified
 
 
-def test_ratings_that_are_revealed_whatever_they_are():
-    from recsim_mnar.log.ratings import Ratings
-
-    world = make_world("ratings", "quick", ["n_items=40"])
-    full = world.ratings_of(0, np.arange(60))
-    u, i = np.divmod(np.flatnonzero(rng.uniforms(0, Stream.PROTOCOL, np.arange(full.size), 0) < 0.3), 40)
-    found = calibrate_world(Ratings(u, i, full[u, i], 60, 40), "ratings", ensemble=2)
+def test_ratings_that_are_revealed_whatever_they_are(revealed):
+    found = calibrate_world(revealed, "ratings", ensemble=2)
     assert 0.8 < found.params.alpha <= 1.0
     assert all(0.0 < member.alpha <= 1.0 for member in found.ensemble)
 

@@ -12,24 +12,12 @@ from recsim_mnar.cli import cli
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.calibration import calibrate_world
 from recsim_mnar.fitting.validation import validate_world
-from recsim_mnar.log.ratings import Ratings
-from recsim_mnar.log.table import Log
-from recsim_mnar.policies import registry
-from recsim_mnar.rng import Stream, uniforms
 from recsim_mnar.runs import receipts
 from recsim_mnar.runs.receipts import made_with
 from recsim_mnar.runs.stages import fields_of, in_json, resumable, stage, work
-from recsim_mnar.simulation import simulate
-from recsim_mnar.worlds.ratings import RatingsParams, RatingsWorld
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 
 NUMBER = in_json(float, float)
-
-
-@pytest.fixture(scope="module")
-def log():
-    uniform = registry.learner("random").fit(Log({}), n_items=12, seed=0)
-    return simulate(SessionsWorld(SessionsParams(n_items=12, n_factors=2, sigma_omega_initial=3.0)), uniform, 120, 3)
 
 
 class Cut(KeyboardInterrupt):
@@ -66,16 +54,16 @@ PLACES = [
 
 
 def run(work, folder, cut_at):
-    """The work, interrupted whenever it made one more stage; returns its result and how often it was cut."""
+    """The work, interrupted before its first stage and after each; returns its result and how often it was cut."""
     cuts = 0
     while True:
-        cut_at(1)
+        cut_at(min(cuts, 1))
         try:
-            with resumable(folder, resume=cuts > 0):
+            with resumable(folder, resume=folder.exists()):
                 return work(), cuts
         except Cut:
             cuts += 1
-            assert folder.is_dir()
+            assert folder.is_dir() == (cuts > 1)
 
 
 def left_at(folder, of=None, value=1.0):
@@ -181,41 +169,29 @@ def test_what_cannot_be_leaves_nothing_and_a_full_disk_all(error, tmp_path):
     assert folder.exists() is (error is None)
 
 
-def test_calibration_cut_at_every_stage_ends_as_one_that_was_not(log, tmp_path, cut_at):
-    whole = calibrate_world(log, ensemble=2, seed=5)
-    found, cuts = run(lambda: calibrate_world(log, ensemble=2, seed=5), tmp_path / "kept", cut_at)
-    assert cuts == 1
+@pytest.mark.parametrize(("of", "world", "stages"), [("small_log", "sessions", 2), ("revealed", "ratings", 1)])
+def test_calibration_cut_at_every_stage_ends_as_one_that_was_not(of, world, stages, request, tmp_path, cut_at):
+    data = request.getfixturevalue(of)
+    whole = calibrate_world(data, world, ensemble=2, seed=5)
+    found, cuts = run(lambda: calibrate_world(data, world, ensemble=2, seed=5), tmp_path / "kept", cut_at)
+    assert cuts == stages
     assert found.digest() == whole.digest()
-    paths = [world.save(tmp_path / f"{i}" / "w.toml").path for i, world in enumerate((whole, found))]
+    paths = [made.save(tmp_path / f"{i}" / "w.toml").path for i, made in enumerate((whole, found))]
     for ending in (".toml", ".npz"):
         one, other = (path.with_suffix(ending).read_bytes() for path in paths)
         assert one == other
 
 
-def test_calibration_of_ratings_cut_at_its_stage(tmp_path, cut_at):
-    world = RatingsWorld(RatingsParams(n_items=40))
-    full = world.ratings_of(0, np.arange(60))
-    users, items = np.divmod(np.flatnonzero(uniforms(0, Stream.PROTOCOL, np.arange(full.size), 0) < 0.3), 40)
-    ratings = Ratings(users, items, full[users, items], 60, 40)
-    whole = calibrate_world(ratings, "ratings", ensemble=2)
-    cut_at(0)
-    with pytest.raises(Cut), resumable(tmp_path / "kept"):
-        calibrate_world(ratings, "ratings", ensemble=2)
-    cut_at(1)
-    with resumable(tmp_path / "kept", resume=(tmp_path / "kept").exists()):
-        assert calibrate_world(ratings, "ratings", ensemble=2).digest() == whole.digest()
-
-
 @pytest.mark.parametrize(
     "anew", [pytest.param(False, id="world"), pytest.param(True, id="fitted world", marks=pytest.mark.slow)]
 )
-def test_validation_cut_at_every_stage_ends_as_one_that_was_not(anew, log, tmp_path, cut_at):
+def test_validation_cut_at_every_stage_ends_as_one_that_was_not(anew, small_log, tmp_path, cut_at):
     world = SessionsWorld(SessionsParams(n_items=12, n_factors=2))
     if anew:
-        world = calibrate_world(log, ensemble=1)
+        world = calibrate_world(small_log, ensemble=1)
 
     def hold():
-        return validate_world(world, log).to_dict()
+        return validate_world(world, small_log).to_dict()
 
     whole = hold()
     found, cuts = run(hold, tmp_path / "kept", cut_at)
@@ -223,14 +199,14 @@ def test_validation_cut_at_every_stage_ends_as_one_that_was_not(anew, log, tmp_p
     assert json.dumps(found) == json.dumps(whole)
 
 
-def test_a_function_as_world_cannot_be_taken_up(log, tmp_path):
+def test_a_function_as_world_cannot_be_taken_up(small_log, tmp_path):
     with pytest.raises(UserError, match="cannot be known again"), resumable(tmp_path / "kept"):
-        validate_world(lambda log: SessionsWorld(SessionsParams(n_items=12)), log)
+        validate_world(lambda log: SessionsWorld(SessionsParams(n_items=12)), small_log)
     assert not (tmp_path / "kept").exists()
 
 
-def commands(log, tmp_path):
-    log.write(tmp_path / "log")
+def commands(small_log, tmp_path):
+    small_log.write(tmp_path / "log")
     world, page = tmp_path / "world.toml", tmp_path / "page.html"
     return {
         "calibrate": (["calibrate", str(tmp_path / "log"), "--ensemble", "1", "--out", str(world)], world),
@@ -241,8 +217,8 @@ def commands(log, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["calibrate", "validate"])
-def test_the_command_says_what_was_left_and_takes_it_up(name, log, tmp_path, cut_at):
-    asked, out = commands(log, tmp_path)[name]
+def test_the_command_says_what_was_left_and_takes_it_up(name, small_log, tmp_path, cut_at):
+    asked, out = commands(small_log, tmp_path)[name]
     cut_at(1)
     cut = CliRunner().invoke(cli, asked)
     assert cut.exit_code != 0
