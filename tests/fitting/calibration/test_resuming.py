@@ -176,10 +176,10 @@ def test_calibration_cut_at_every_stage_ends_as_one_that_was_not(of, world, stag
     found, cuts = run(lambda: calibrate_world(data, world, ensemble=2, seed=5), tmp_path / "kept", cut_at)
     assert cuts == stages
     assert found.digest() == whole.digest()
-    paths = [made.save(tmp_path / f"{i}" / "w.toml").path for i, made in enumerate((whole, found))]
-    for ending in (".toml", ".npz"):
-        one, other = (path.with_suffix(ending).read_bytes() for path in paths)
-        assert one == other
+    for folder, made in (("whole", whole), ("found", found)):
+        made.save(tmp_path / folder / "w.toml")
+    one, other = ({p.name: p.read_bytes() for p in (tmp_path / folder).iterdir()} for folder in ("whole", "found"))
+    assert one == other
 
 
 @pytest.mark.parametrize(
