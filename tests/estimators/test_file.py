@@ -7,7 +7,10 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from recsim_mnar.cli.estimation import records_table
 from recsim_mnar.errors import UserError
@@ -99,26 +102,6 @@ def test_only_the_columns_needed_are_read(tmp_path):
     assert estimate_file(write(table, tmp_path / "log.parquet"), ["a"])
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_bad_values_are_named_with_their_row_in_the_file(tmp_path, kind):
-    table = frame()
-    row = int(np.flatnonzero(table.event == "bandit")[40])
-    for column, value in (("propensity", 0.0), ("propensity", 1.5), ("a", -0.1), ("reward", np.nan), ("a", np.nan)):
-        bad = table.copy()
-        bad.loc[row, column] = value
-        with pytest.raises(UserError, match=f"'{column}' is .* in row {row + 1}\\b") as caught:
-            estimate_file(write(bad, tmp_path / f"bad.{kind}"), ["a"])
-        assert "\n" not in str(caught.value)
-    bad = table.astype({"user": "Int64"})
-    bad.loc[row, "user"] = pd.NA
-    with pytest.raises(UserError, match=rf"'user' is missing in row {row + 1}\b"):
-        estimate_file(write(bad, tmp_path / f"bad.{kind}"), ["a"])
-    organic = int(np.flatnonzero(table.event == "organic")[4])
-    bad = table.astype({"user": "Int64"})
-    bad.loc[organic, "user"] = pd.NA
-    assert estimate_file(write(bad, tmp_path / f"fine.{kind}"), ["a"])[0]["n"] == (table.event == "bandit").sum()
-
-
 @pytest.mark.parametrize(
     ("change", "arguments", "words"),
     [
@@ -127,54 +110,17 @@ def test_bad_values_are_named_with_their_row_in_the_file(tmp_path, kind):
         (lambda t: t.rename(columns={"a": "a_"}), {}, "no column 'a'; did you mean 'a_'"),
         (lambda t: t, {"cluster": "session"}, "no column 'session'"),
         (lambda t: t, {"baseline": "c"}, "no column 'c'"),
-        (lambda t: t[:0], {}, "has a header but no rows"),
         (lambda t: t.assign(event="organic"), {}, "no bandit rows"),
-        (lambda t: t.assign(a="high"), {}, "'a' is not a number in"),
-        (lambda t: t, {"clip": 0.0}, "clip must be"),
         (lambda t: t, {"level": 95}, "level must"),
-        (lambda t: t, {"estimators": ["isp"]}, "did you mean"),
         (lambda t: t, {"estimators": []}, "no estimator"),
-        (lambda t: t, {"estimators": ["dr"]}, "needs q_logged"),
+        (lambda t: t, {"targets": []}, "no target column"),
     ],
 )
 def test_one_line_for_what_is_wrong(tmp_path, change, arguments, words):
     path = write(change(frame(200)), tmp_path / "log.csv")
     with pytest.raises(UserError, match=words) as caught:
-        estimate_file(path, ["a"], **arguments)
+        estimate_file(path, **{"targets": ["a"]} | arguments)
     assert "\n" not in str(caught.value)
-
-
-def test_files_that_cannot_be_read(tmp_path):
-    empty = tmp_path / "empty.csv"
-    empty.touch()
-    broken = tmp_path / "broken.parquet"
-    broken.write_text("hello")
-    ragged = tmp_path / "ragged.csv"
-    ragged.write_text("propensity,reward,a\n0.5,1,0.5\n0.5,1,0.5,7\n")
-    (tmp_path / "folder").mkdir()
-    other = tmp_path / "log.xlsx"
-    other.touch()
-    for path, words in (
-        (empty, "is empty"),
-        (broken, "is not a readable Parquet file"),
-        (ragged, "1 row has not the header's 3 fields .row 2: 4"),
-        (tmp_path / "folder", "holds no Parquet or CSV"),
-        (tmp_path / "nothing.csv", "does not exist"),
-        (other, "neither Parquet nor CSV"),
-    ):
-        with pytest.raises(UserError, match=words) as caught:
-            estimate_file(path, ["a"])
-        assert "\n" not in str(caught.value)
-    with pytest.raises(UserError, match="no target column"):
-        estimate_file(empty, [])
-
-
-def test_one_row_and_no_reward_get_a_verdict(tmp_path):
-    table = frame()[["propensity", "reward", "a"]].dropna()
-    one = estimate_file(write(table[:1], tmp_path / "one.csv"), ["a"], estimators=ALL)
-    assert all(r["verdict"].startswith("do not use: only 1 row,") for r in one)
-    silent = estimate_file(write(table.assign(reward=0), tmp_path / "silent.csv"), ["a"], estimators=ALL)
-    assert all(r["verdict"].startswith("do not use: no reward") and r["high"] > 0 for r in silent)
 
 
 def test_models_come_from_columns(tmp_path):
@@ -182,19 +128,6 @@ def test_models_come_from_columns(tmp_path):
     path = write(table, tmp_path / "log.parquet")
     records = estimate_file(path, ["a"], estimators=["dr", "dm"], q_logged="q", q_target="q_a")
     assert records[1]["value"] == pytest.approx(0.04)
-
-
-def test_table_for_a_person(tmp_path):
-    from rich.console import Console
-
-    records = estimate_file(write(frame(), tmp_path / "log.csv"), ["a"], baseline="b", estimators=ALL)
-    console = Console(width=160, record=True, file=io.StringIO())
-    console.print(records_table(records))
-    text = console.export_text()
-    assert "clipped_ips" in text
-    assert "a - b" in text
-    assert f"{100 * records[0]['value']:.3g}" in text
-    assert "No difference" not in text
 
 
 def texts(path, ids: list[str], header: str = "user,propensity,reward,a") -> str:
@@ -249,19 +182,10 @@ def test_large_ids_beside_a_missing_one_stay_apart(tmp_path):
     assert found["diagnostics"]["users"] == table.user[bandit].nunique()
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_a_column_that_stands_twice_is_not_guessed(tmp_path, kind):
-    table = frame()[["propensity", "reward", "a", "b"]].dropna()
-    path = tmp_path / f"log.{kind}"
-    if kind == "csv":
-        table.set_axis(["propensity", "reward", "a", "a"], axis=1).to_csv(path, index=False)
-    else:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        pq.write_table(
-            pa.Table.from_pandas(table, preserve_index=False).rename_columns(["propensity", "reward", "a", "a"]), path
-        )
+def test_a_column_that_stands_twice_is_not_guessed(tmp_path):
+    table = pa.Table.from_pandas(frame()[["propensity", "reward", "a", "b"]].dropna(), preserve_index=False)
+    path = tmp_path / "log.parquet"
+    pq.write_table(table.rename_columns(["propensity", "reward", "a", "a"]), path)
     with pytest.raises(UserError, match="'a' appears twice in the header; rename one"):
         estimate_file(path, ["a"])
 
@@ -292,8 +216,6 @@ def test_events_that_are_none_are_named(tmp_path, event, words):
 
 
 def test_a_difference_that_cannot_be_had_is_said(tmp_path):
-    from rich.console import Console
-
     path = write(frame().assign(q=0.05), tmp_path / "log.parquet")
     models = {"q_logged": "q", "q_target": "q"}
     with pytest.raises(UserError, match="no difference from the baseline 'b' with dr: it is known for ips"):
@@ -302,4 +224,7 @@ def test_a_difference_that_cannot_be_had_is_said(tmp_path):
     assert [r["estimator"] for r in records if "baseline" in r] == ["ips"]
     console = Console(width=160, record=True, file=io.StringIO())
     console.print(records_table(records))
-    assert "No difference from the baseline with dr" in console.export_text()
+    text = console.export_text()
+    assert "No difference from the baseline with dr" in text
+    assert "a - b" in text
+    assert f"{100 * records[0]['value']:.3g}" in text

@@ -212,7 +212,7 @@ def test_of_ten_policies_like_todays_hardly_any_is_called_better():
     at 95 % the winner looks better in about one log of ten."""
     logging = np.full(10, 0.1)
     laws = 0.6 * logging + 0.4 * np.eye(10)
-    logs, claims, uncorrected = 250, 0, 0
+    logs, claims, uncorrected = 150, 0, 0
     for records in answers_of(laws, np.full(10, 0.3), 1500, range(logs), logging=logging):
         said = sentence_of(records)
         claims += said.answer in ("better", "looks_better")
