@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
-from study_modules import study_module
+from study_modules import refused, study_module
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.lbfgs import NotConverged
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig, Factors, factorise
@@ -131,12 +130,10 @@ def test_a_large_penalty_corrects_nothing_but_the_mean():
 
 def test_bad_input_is_one_line():
     _, p, ratings, _ = world(6)
-    with pytest.raises(UserError, match="loss='mse' with offsets"):
-        joint.learn(ratings, p, FactorizationConfig(loss="mae"))
-    with pytest.raises(UserError, match="must lie in"):
-        joint.learn(ratings, np.zeros(p.shape), FactorizationConfig())
-    with pytest.raises(UserError, match="no ratings"):
-        joint.learn(ratings.select(np.zeros(len(ratings), bool)), 0.5, FactorizationConfig())
+    form, few = FactorizationConfig(), ratings.select(np.zeros(len(ratings), bool))
+    refused(lambda: joint.learn(ratings, p, FactorizationConfig(loss="mae")), "loss='mse' with offsets")
+    refused(lambda: joint.learn(ratings, np.zeros(p.shape), form), "must lie in")
+    refused(lambda: joint.learn(few, 0.5, form), "no ratings")
     with pytest.warns(NotConverged, match="joint learning"):
         joint.learn(ratings, p, FactorizationConfig(rank=2, penalty=1e-3), rounds=1)
 

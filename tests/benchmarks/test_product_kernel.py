@@ -1,10 +1,8 @@
 import itertools
 
 import numpy as np
-import pytest
-from study_modules import study_module
+from study_modules import refused, study_module
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.log.ratings import Ratings
 from twins import joint_learning as twin
 
@@ -91,17 +89,18 @@ def test_a_form_survives_json():
 
 def test_bad_input_is_one_line():
     _, p, ratings, _, _, sides = world(3)
-    with pytest.raises(UserError, match="item feature 1 of item 0 is nan"):
-        Sides.of(sides.user_features, np.array([[0.0, np.nan]]))
-    with pytest.raises(UserError, match="must be a matrix"):
-        Sides.of(sides.user_features[0], sides.item_features)
-    with pytest.raises(UserError, match="user features have 3 rows"):
-        fit_side(ratings, p, Sides.of(sides.user_features[:3], sides.item_features), ProductKernelConfig(**FORM))
-    with pytest.raises(UserError, match="item_category must have 2 numbers"):
-        fit_side(ratings, p, sides, ProductKernelConfig(user_category=(0.1, 0.1)))
-    with pytest.raises(UserError, match="scale must not be negative"):
-        ProductKernelConfig(scale=-1.0)
-    with pytest.raises(UserError, match="must lie in"):
-        fit_side(ratings, np.zeros(p.shape), sides, ProductKernelConfig(**FORM))
-    with pytest.raises(UserError, match="no ratings"):
-        fit_side(ratings.select(np.zeros(len(ratings), bool)), 0.5, sides, ProductKernelConfig(**FORM))
+    three = Sides.of(sides.user_features[:3], sides.item_features)
+    form, few = ProductKernelConfig(**FORM), ratings.select(np.zeros(len(ratings), bool))
+    for call, text in (
+        (lambda: Sides.of(sides.user_features, np.array([[0.0, np.nan]])), "item feature 1 of item 0 is nan"),
+        (lambda: Sides.of(sides.user_features[0], sides.item_features), "must be a matrix"),
+        (lambda: fit_side(ratings, p, three, form), "user features have 3 rows"),
+        (
+            lambda: fit_side(ratings, p, sides, ProductKernelConfig(user_category=(0.1, 0.1))),
+            "item_category must have 2 numbers",
+        ),
+        (lambda: ProductKernelConfig(scale=-1.0), "scale must not be negative"),
+        (lambda: fit_side(ratings, np.zeros(p.shape), sides, form), "must lie in"),
+        (lambda: fit_side(few, 0.5, sides, form), "no ratings"),
+    ):
+        refused(call, text)

@@ -16,18 +16,8 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "schnabel2016"
 
 @pytest.fixture
 def study(modules_of):
-    return modules_of(
-        "schnabel2016",
-        "run",
-        "tables",
-        "semi_synthetic",
-        "learning",
-        "fits",
-        "parts",
-        "real",
-        "real_table",
-        "selection",
-    )
+    names = "run tables semi_synthetic learning fits parts real real_table selection"
+    return modules_of("schnabel2016", *names.split())
 
 
 def test_a_quick_part_prints_its_checks_and_writes_its_files(study, tmp_path, capsys):
