@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import stats
-from scipy.special import expit, ndtr
+from scipy.special import ndtr
 
 from recsim_mnar.agents.bandits import _bandits_kernel
 from recsim_mnar.agents.bandits.linear import LinThompson, LinUCB, LogisticThompson, chance_of_best
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
-from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation.online import simulate_online
 from recsim_mnar.worlds.features import FeatureWorld
-from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.bandits import best_chances, laplace_rows, ridge_posterior
 from twins.contracts import AgentContract
 
@@ -93,20 +90,6 @@ def test_posteriors_are_those_of_the_twin(kind):
     np.testing.assert_allclose(widths, np.sqrt(np.einsum("ni,aij,nj->na", x, inverse, x)), rtol=1e-10)
 
 
-def test_rewards_are_learned_in_their_order_and_sums_over_users():
-    """Laplace's approximation row by row ends near the mode of all rows together (not equal to it)."""
-    generator = np.random.default_rng(3)
-    x = np.concatenate([np.ones((2000, 1)), generator.normal(size=(2000, 2))], axis=1)
-    true = np.array([-1.0, 0.8, -0.5])
-    rewards = (generator.random(2000) < expit(x @ true)) * 1.0
-    inverse, theta = np.eye(3)[None].copy(), np.zeros((1, 3))
-    _bandits_kernel.learn_logistic(
-        x, np.zeros(2000, np.int32), rewards, inverse, theta, np.empty(3, np.int64), np.empty(3)
-    )
-    z = (theta[0] - true) / np.sqrt(np.diag(inverse[0]))
-    assert np.abs(z).max() < 4.5  # within the posterior's own standard deviations
-
-
 def test_normal_distribution_function():
     x = np.linspace(-30, 30, 6001)
     out = np.empty_like(x)
@@ -175,55 +158,6 @@ def linear_features():
         "item_features": np.concatenate([z, np.full((P, 1), -score.min())], axis=1),
         "weights": 0.9 / (score.max() - score.min()) * np.eye(4),
     }
-
-
-@pytest.mark.parametrize("spec", SPECS)
-def test_run_online_by_name_and_replayed_on_every_row(spec):
-    world = SessionsWorld(SessionsParams(n_items=P, p_leave_bandit=0.1, p_leave_organic=0.1))
-    run = simulate_online(world, spec, 150, 3, lanes=8)
-    untrained = registry.learner(spec).fit(Log({}), n_items=P)
-    shown = run.log.is_bandit
-    np.testing.assert_array_equal(replay(run.log, untrained)[shown], run.log["propensity"][shown])
-    state = run.policy.state
-    learned = state["shown"].sum() if "shown" in state else state.get("sums", [shown.sum()])[0]
-    assert learned == shown.sum()
-
-
-@pytest.mark.verify
-@pytest.mark.parametrize("spec", SPECS)
-def test_propensities_are_frequencies_while_it_learns(spec):
-    """Chi-square over a run: what was taken less what was stated, summed, against its covariance.
-
-    Given the past each decision's indicators have mean p and covariance diag(p) - p p', so the sum of their surprises
-    is a martingale, and its quadratic form chi-square with as many degrees of freedom as the covariance has rank.
-    """
-    world = SessionsWorld(SessionsParams(n_items=P, p_leave_bandit=0.1, p_leave_organic=0.1))
-    policy = registry.learner(spec).fit(Log({}), n_items=P)
-    plain_act, plain_learn, last, parts = policy.act, policy.learn, [], []
-
-    def act(users, uniforms):
-        decided = plain_act(users, uniforms)
-        last[:] = [policy.probabilities(users), decided[0]]
-        return decided
-
-    def learn(*outcomes):
-        parts.append(tuple(last))  # what was asked last: before the first decision one user is asked many times
-        plain_learn(*outcomes)
-
-    policy.fresh, policy.act, policy.learn = lambda: policy, act, learn
-    run = simulate_online(world, policy, 400, 5, lanes=16)
-    p = np.concatenate([part for part, _ in parts])
-    taken = np.eye(P)[np.concatenate([actions for _, actions in parts])]
-    assert len(p) == run.log.is_bandit.sum()
-    assert (taken[p == 0] == 0).all()
-    surprise = (taken - p).sum(axis=0)
-    covariance = np.diag(p.sum(axis=0)) - p.T @ p
-    rank = np.linalg.matrix_rank(covariance, tol=1e-6 * len(p))
-    if rank:
-        statistic = surprise @ np.linalg.pinv(covariance, rcond=1e-6) @ surprise
-        assert stats.chi2.sf(statistic, rank) > 1e-5
-    else:
-        assert np.abs(surprise).max() < 1e-9
 
 
 def test_features_are_the_context_and_make_it_better_than_without(features):

@@ -101,22 +101,21 @@ def test_no_pickle_is_written(tmp_path):
         assert data.files == ["__meta__"]  # a version of NumPy that takes an argument for an array would add one
 
 
-def test_files_that_are_no_policies(tmp_path):
-    with pytest.raises(UserError, match="does not exist"):
-        Stored.load(tmp_path / "none.npz")
-    (tmp_path / "text.npz").write_text("no")
-    with pytest.raises(UserError, match="is not a saved policy"):
-        Stored.load(tmp_path / "text.npz")
-    np.savez(tmp_path / "arrays.npz", a=np.zeros(3))
-    with pytest.raises(UserError, match="is not a saved policy"):
-        Stored.load(tmp_path / "arrays.npz")
-    np.save(tmp_path / "array.npy", np.zeros(3))
-    with pytest.raises(UserError, match="is not a saved policy"):
-        Stored.load(tmp_path / "array.npy")
-    Random(n_items=3).save(tmp_path / "random.npz")
-    with pytest.raises(UserError, match="not a UserPopularity"):
-        UserPopularity.load(tmp_path / "random.npz")
-    meta = {"format": 1, "class": "recsim_mnar.agents.nowhere:Policy", "n_items": 2, "name": "x", "parameters": {}}
-    np.savez(tmp_path / "unknown.npz", __meta__=np.array(json.dumps(meta)))
-    with pytest.raises(UserError, match=r"holds a recsim_mnar.agents.nowhere:Policy, not a Stored"):
-        Stored.load(tmp_path / "unknown.npz")
+META = {"format": 1, "class": "recsim_mnar.agents.nowhere:Policy", "n_items": 2, "name": "x", "parameters": {}}
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "words"),
+    [
+        ("none.npz", lambda path: None, "does not exist"),
+        ("text.npz", lambda path: path.write_text("no"), "is not a saved policy"),
+        ("arrays.npz", lambda path: np.savez(path, a=np.zeros(3)), "is not a saved policy"),
+        ("array.npy", lambda path: np.save(path, np.zeros(3)), "is not a saved policy"),
+        ("random.npz", Random(n_items=3).save, "not a UserPopularity"),
+        ("unknown.npz", lambda path: np.savez(path, __meta__=np.array(json.dumps(META))), "nowhere:Policy, not a"),
+    ],
+)
+def test_files_that_are_no_policies(tmp_path, name, write, words):
+    write(tmp_path / name)
+    with pytest.raises(UserError, match=words):
+        (UserPopularity if name == "random.npz" else Stored).load(tmp_path / name)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+
 import numpy as np
 import pytest
 
 from recsim_mnar.policies import registry
+from recsim_mnar.simulation import simulate
+from recsim_mnar.testing import PolicyContract
+from recsim_mnar.worlds import make_world
 from twins.contracts import AgentContract, KnownUsersContract
 from twins.logs import random_log
+from twins.policies import Uniform
 from twins.purchases_log import purchase_log, small_exposures
 
 N_ITEMS = 40
@@ -50,6 +57,18 @@ OF_PURCHASES = (
     "cubn+similar_by=treatment",
     "cibn+neighbours=5",
 )
+_FEW = "epochs=3+batch=64"
+_FIXED = "spread=0.02+offset_spread=0.1+map_spread=0"
+OF_DECISIONS = (
+    "mf-ips",
+    f"mf-naive+{_FIXED}",
+    f"mf-ips+rank=2+{_FIXED}+epsilon=0.2",
+    f"poem+{_FEW}",
+    f"banditnet+{_FEW}",
+    f"dr-policy+{_FEW}",
+    f"reward-cross-entropy+{_FEW}",
+    f"reward-cross-entropy+weight=ips+sharpness=5+{_FEW}",
+)
 
 
 def training_log(*, rated=False):
@@ -60,41 +79,51 @@ def training_log(*, rated=False):
     return log.with_column("reward", stars.astype(float)).with_column("observation_propensity", stars / 10)
 
 
-@pytest.fixture(params=SPECS)
-def spec(request):
-    return request.param
+@functools.cache
+def fitted(spec):
+    """One fit of each agent; whoever asks gets a copy."""
+    if spec in OF_PURCHASES:
+        log = purchase_log(small_exposures(n_items=N_ITEMS))
+    elif spec in OF_DECISIONS:
+        log = simulate(make_world("sessions", None, {"n_items": N_ITEMS, "n_flips": 5}), Uniform(N_ITEMS), 200, 7)
+    else:
+        log = training_log(rated="ratings" in spec)
+    return registry.learner(spec).fit(log, n_items=N_ITEMS, seed=3)
 
 
 class TestAgents(AgentContract):
     tolerance = 0.0
 
-    @pytest.fixture(autouse=True)
-    def _spec(self, spec):
-        self.spec = spec
-
-    def make_policy(self):
-        log = training_log(rated="ratings" in self.spec)
-        return registry.learner(self.spec).fit(log, n_items=N_ITEMS, seed=3)
-
-    def test_named_as_asked(self, policy):
-        assert policy.name == self.spec
-
-
-class TestAgentsOfPurchases(KnownUsersContract):
-    """Users 0 .. 29 are of the log, the contract's own users strangers to it."""
-
-    tolerance = 0.0
-
-    @pytest.fixture(autouse=True, params=OF_PURCHASES)
+    @pytest.fixture(autouse=True, params=SPECS)
     def _spec(self, request):
         self.spec = request.param
 
     def make_policy(self):
-        log = purchase_log(small_exposures(n_items=N_ITEMS))
-        return registry.learner(self.spec).fit(log, n_items=N_ITEMS, seed=3)
+        return copy.deepcopy(fitted(self.spec))
 
     def test_named_as_asked(self, policy):
         assert policy.name == self.spec
+
+
+class TestAgentsOfDecisions(TestAgents):
+    tolerance = PolicyContract.tolerance
+
+    @pytest.fixture(autouse=True, params=OF_DECISIONS)
+    def _spec(self, request):
+        self.spec = request.param
+
+    def test_its_ranking_depends_on_views(self, policy, users, views):
+        self.observe_events(policy, users, views)
+        scores = policy.scores(users)
+        assert not np.allclose(scores, scores[:1])
+
+
+class TestAgentsOfPurchases(KnownUsersContract, TestAgents):
+    """Users 0 .. 29 are of the log, the contract's own users strangers to it."""
+
+    @pytest.fixture(autouse=True, params=OF_PURCHASES)
+    def _spec(self, request):
+        self.spec = request.param
 
 
 class TestKnownUsersOfPurchases(TestAgentsOfPurchases):

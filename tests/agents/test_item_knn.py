@@ -15,34 +15,24 @@ def cosines(counts: np.ndarray) -> np.ndarray:
     return (dots * (scale[:, None] * scale[None, :])).astype(np.float32)
 
 
-@pytest.mark.parametrize("include_self", [False, True])
-@pytest.mark.parametrize("k", [1, 4, 50])
-def test_neighbours_against_numpy(k, include_self):
-    counts, _ = view_counts(random_log(1, 60, 30, 9), 30)
+@pytest.mark.parametrize(
+    ("k", "include_self", "sizes", "power"),
+    [
+        *((k, include_self, (60, 30, 9), 2.0) for k in (1, 4, 50) for include_self in (False, True)),
+        *((k, False, (200, 500, 30), 1.5) for k in (1, 3, 11)),  # more blocks of items than neighbours: few are tried
+    ],
+)
+def test_neighbours_against_numpy(k, include_self, sizes, power):
+    counts, _ = view_counts(random_log(1, *sizes, power), sizes[1])
     starts, items, values = most_similar(counts, k, include_self)
     expected = cosines(counts.toarray().astype(np.int64))
-    for i in range(30):
-        order = [j for j in np.lexsort((np.arange(30), -expected[i])) if include_self or j != i]
-        best = sorted(j for j in order[:k] if expected[i, j] > 0)
-        row = slice(starts[i], starts[i + 1])
-        assert items[row].tolist() == best
-        np.testing.assert_array_equal(values[row], expected[i, best])
-
-
-@pytest.mark.parametrize("k", [1, 3, 11])
-def test_neighbours_among_many_items(k):
-    """More blocks of items than neighbours: few items are looked at."""
-    n_items = 500
-    counts, _ = view_counts(random_log(4, 200, n_items, 30, power=1.5), n_items)
-    starts, items, values = most_similar(counts, k, False)
-    expected = cosines(counts.toarray().astype(np.int64))
-    np.fill_diagonal(expected, 0.0)
-    for i in range(n_items):
-        best = np.lexsort((np.arange(n_items), -expected[i]))[:k]
-        best = np.sort(best[expected[i, best] > 0])
-        row = slice(starts[i], starts[i + 1])
-        assert items[row].tolist() == best.tolist()
-        np.testing.assert_array_equal(values[row], expected[i, best])
+    if not include_self:
+        np.fill_diagonal(expected, 0.0)
+    for i, row in enumerate(expected):
+        best = np.lexsort((np.arange(len(row)), -row))[:k]
+        best = np.sort(best[row[best] > 0])
+        assert items[starts[i] : starts[i + 1]].tolist() == best.tolist()
+        np.testing.assert_array_equal(values[starts[i] : starts[i + 1]], row[best])
 
 
 def test_top_items_are_those_of_the_scores():

@@ -9,7 +9,6 @@ from recsim_mnar.protocols.ab_test import run_arm
 from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
-from twins.contracts import AgentContract
 from twins.logs import log_of
 
 N_ITEMS = 12
@@ -22,18 +21,6 @@ def uniform(n_items=N_ITEMS):
 
 
 LOG = simulate(WORLD, uniform(), 300, 3)
-
-
-@pytest.mark.parametrize("spec", ["mf-ips", f"mf-naive{FIXED}", f"mf-ips+rank=2{FIXED}+epsilon=0.2"])
-class TestContract(AgentContract):
-    tolerance = 0.0
-
-    @pytest.fixture(autouse=True)
-    def _spec(self, spec):
-        self.spec = spec
-
-    def make_policy(self):
-        return registry.learner(self.spec).fit(LOG, n_items=N_ITEMS, seed=3)
 
 
 def test_scores_are_the_fitted_model_and_unseen_users_are_folded_in():

@@ -25,12 +25,9 @@ from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 from twins import off_policy as twin
-from twins.contracts import AgentContract
 from twins.logs import log_of
 
 P, D = 4, 3
-SPECS = ("poem", "banditnet", "dr-policy", "reward-cross-entropy", "reward-cross-entropy+weight=ips+sharpness=5")
-SMALL = "epochs=3+batch=64"
 
 
 @pytest.fixture(scope="module")
@@ -110,23 +107,6 @@ def test_minibatches_add_up():
     for contexts in np.array_split(np.random.default_rng(0).permutation(12), 5):
         objective.add(contexts, weights, parts)
     np.testing.assert_allclose(parts / len(data.actions), objective.whole(weights)[1], rtol=1e-12)
-
-
-class TestLearnedPolicies(AgentContract):
-    @pytest.fixture(autouse=True, params=SPECS)
-    def _spec(self, request, log):
-        self.spec, self.log = f"{request.param}+{SMALL}", log
-
-    def make_policy(self):
-        return registry.learner(self.spec).fit(self.log, n_items=10, seed=3)
-
-    def check_loaded(self, again, users):
-        assert again.describe()["trained_on"] == self.log.is_bandit.sum()
-
-    def test_it_is_not_uniform_and_depends_on_views(self, policy, users, views):
-        self.observe_events(policy, users, views)
-        p = policy.probabilities(users)
-        assert not np.allclose(p, p[:1])
 
 
 def truth(world, policies, n_users=1500):

@@ -176,24 +176,6 @@ def test_a_saturated_logistic_regression_learns_what_the_labels_imply(log, rule,
     assert np.abs(error[some & ~mixed]).max(initial=0) < 1e-3
 
 
-def test_a_logistic_regression_of_users_and_items_minimises_the_expected_loss(log):
-    """Main effects alone: the weighted fit against the fit to exact shares, by sampling error of each prediction."""
-    features, (users, items) = one_hot(N_USERS, N_ITEMS), np.divmod(np.arange(N_USERS * N_ITEMS), N_ITEMS)
-    rule, n = ULRMF(**RULE), 200_000
-    fits = []
-    for seed in range(12):
-        policy = PointwiseLearner(Logistic(), rule, samples=n).fit_exposures(log, seed=seed)
-        policy.reset(np.arange(N_USERS))
-        fits.append(policy.scores(np.arange(N_USERS)).astype(float))
-    shares = expected_shares(PointwiseLearner(Logistic(), rule).plan(log))
-    x = features(np.tile(users, 2), np.tile(items, 2))
-    labels = np.repeat([0, 1], len(users))
-    exact = Logistic().fit(x, labels, np.concatenate([shares[:, :, 0].ravel(), shares[:, :, 1].ravel()]))
-    wanted = exact.predict_proba(features(users, items))[:, 1].reshape(N_USERS, N_ITEMS)
-    t = (np.mean(fits, axis=0) - wanted) / (np.std(fits, axis=0, ddof=1) / np.sqrt(len(fits)))
-    assert np.abs(t).max() < stats.t.isf(1e-6 / t.size, len(fits) - 1)
-
-
 def test_a_model_without_weights_gets_each_sample_as_often_as_it_was_drawn(log):
     users = np.arange(N_USERS)
     scores = []

@@ -15,9 +15,12 @@ N = 11
 NAMES = ("cosine-cf", "naive-cf")
 
 
-@pytest.fixture(params=[0, 1, 2])
-def profiles(request):
-    return Profiles.of(random_log(request.param, 25, N, 9), 99, N)
+@pytest.fixture(params=[(0, 99), (1, 99), (2, 99), (0, 0), (1, 0)], ids=str)
+def profiles(request, monkeypatch):
+    """Of a log; with a table of all pairs of items or, in the last two, of those that were met."""
+    seed, most = request.param
+    monkeypatch.setattr(profile_cf, "MOST_DENSE", most)
+    return Profiles.of(random_log(seed, 25, N, 9), 99, N)
 
 
 def known_without(profiles, e):
@@ -55,21 +58,19 @@ def test_closed_form_is_refitting_without_the_pair(profiles, name):
         assert level[e] == (others == row[item]).sum()
 
 
-def test_scores_of_a_new_user(profiles):
-    learner = registry.learner("cosine-cf").inner
-    policy = learner.fit(profiles.to_log(), n_items=N)
-    policy.reset([7])
-    policy.observe([7, 7, 7], [2, 5, 2])
-    expected = twin.cosine_scores(profiles, -1, [2, 5])
-    row = policy.scores(np.array([7]))[0]
-    assert [None if np.isneginf(x) else x for x in row] == [None if s is None else float(s) for s in expected]
-    naive = registry.learner("naive-cf").inner.fit(profiles.to_log(), n_items=N)
-    naive.reset([7])
-    naive.observe([7, 7], [2, 5])
-    expected = twin.naive_scores(profiles, -1, -1, [2, 5])
-    np.testing.assert_array_equal(
-        naive.scores(np.array([7]))[0], [-np.inf if s is None else float(s) for s in expected]
-    )
+@pytest.mark.parametrize("name", NAMES)
+def test_scores_of_a_new_user(profiles, name, tmp_path):
+    fitted = registry.learner(name).inner.fit(profiles.to_log(), n_items=N)
+    fitted.save(tmp_path / "policy.npz")
+    if name == "cosine-cf":
+        known, scores = [2, 5, 2], twin.cosine_scores(profiles, -1, [2, 5])
+    else:
+        known, scores = [2, 5], twin.naive_scores(profiles, -1, -1, [2, 5])
+    for policy in (fitted, type(fitted).load(tmp_path / "policy.npz")):
+        policy.reset([7])
+        policy.observe([7] * len(known), known)
+        expected = [-np.inf if s is None else float(s) for s in scores]
+        np.testing.assert_array_equal(policy.scores(np.array([7]))[0], expected)
 
 
 def test_a_user_who_viewed_an_item_twice_has_no_closed_form(profiles):
@@ -79,40 +80,6 @@ def test_a_user_who_viewed_an_item_twice_has_no_closed_form(profiles):
         learner.fit(log, n_items=4)
         assert learner.leave_one_out_ranks(log, n_items=4) is None
         assert learner.leave_one_out_ranks(profiles.to_log(), n_items=N, unseen=False) is None
-
-
-@pytest.fixture
-def pairs_alone(monkeypatch):
-    """No table of all pairs of items, however few there are."""
-    monkeypatch.setattr(profile_cf, "MOST_DENSE", 0)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_pairs_that_were_met_give_what_all_pairs_give(monkeypatch, tmp_path, seed):
-    """Places, scores of training users and of others, and what is stored: the same to the last bit."""
-    n_items = 40  # most pairs are never met
-    log = Profiles.of(random_log(seed, 12, n_items, 6), 99, n_items).to_log()
-    found = {}
-    for most in (10_000, 0):
-        monkeypatch.setattr(profile_cf, "MOST_DENSE", most)
-        found[most] = []
-        for name in NAMES:
-            learner = registry.learner(name).inner
-            found[most] += learner.leave_one_out_ranks(log, n_items=n_items)
-            policy = learner.fit(log, n_items=n_items)
-            policy.save(tmp_path / f"{name}-{most}.npz")
-            for one in (policy, type(policy).load(tmp_path / f"{name}-{most}.npz")):
-                one.reset_training_users(np.arange(3), np.arange(3))
-                one.reset([7, 8])
-                one.observe([0, 0, 1, 7, 7, 7], np.array([1, 5, 30, 2, 5, 2], np.int32))
-                found[most].append(one.scores(np.array([0, 1, 2, 7, 8])))
-    assert len(found[0]) == len(found[10_000]) == 8
-    for a, b in zip(found[0], found[10_000], strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-def test_closed_form_of_pairs_that_were_met_is_the_definition(profiles, pairs_alone):
-    test_closed_form_is_the_definition(profiles)
 
 
 def test_more_items_than_a_table_holds():

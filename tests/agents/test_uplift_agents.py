@@ -151,25 +151,3 @@ def test_a_log_of_purchases_is_its_exposures():
     a = learner.fit(log, n_items=12, seed=2)
     b = learner.fit_exposures(small_exposures(), seed=2)
     np.testing.assert_array_equal(a.model.users, b.model.users)
-
-
-@pytest.mark.verify
-def test_they_act_in_the_purchases_world():
-    """ULBPR, fitted on the deployed policy's log, causes more purchases than uniform slates: a t test over users."""
-    from recsim_mnar.policies.slates import DeployedPolicy, SlatePolicy
-    from recsim_mnar.simulation import simulate
-    from recsim_mnar.simulation.slates import exposures_of
-    from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
-
-    world = PurchasesWorld(PurchasesParams(n_items=60, n_periods=6, slate_size=6, slates="fixed"))
-    users = np.arange(200)
-    deployed = DeployedPolicy(world)
-    log = exposures_of(world, deployed, simulate(world, deployed, 200, seed=3), 200, 3)
-    policy = ULBPR(**QUICK).fit_exposures(log, seed=0)
-    slates = SlatePolicy(policy, world.params)
-    assert not slates.changes
-    slates.reset(users)
-    shown, _ = slates.slates(3, users, 0)
-    mine = world.slate_uplift(3, users, shown)
-    uplift = world.outcomes_of(3, users).uplift
-    assert stats.ttest_rel(mine, 6 * uplift.mean(axis=1), alternative="greater").pvalue < 1e-3

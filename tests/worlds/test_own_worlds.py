@@ -13,17 +13,13 @@ from gymnasium.utils.env_checker import check_env
 from recsim_mnar import plugins
 from recsim_mnar.cli import main
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv, campaigns_env, purchases_env, sessions_env, world_env
-from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policies import EpsilonMixture, registry
+from recsim_mnar.policies import registry
 from recsim_mnar.protocols.ab_test import ab_test
 from recsim_mnar.replays.truth import value_on_log
-from recsim_mnar.simulation import executor as shards
 from recsim_mnar.simulation import simulate
-from recsim_mnar.simulation.pools import pool
 from recsim_mnar.testing import check_vector
-from recsim_mnar.testing.worlds import UniformPolicy
 from recsim_mnar.worlds import DecisionWorld, Params, PlainLanes, as_world, make_world
 from recsim_mnar.worlds.features import FeatureParams, FeatureWorld
 from recsim_mnar.worlds.registry import listed, listed_presets
@@ -190,13 +186,6 @@ def test_a_world_without_truth_is_no_key_error(tmp_path, capsys):
     assert len(Log.read(tmp_path / "b" / "log")) == 36
 
 
-def test_simulate_by_name_writes_the_log_of_simulate(tmp_path):
-    arguments = ["--world", "own_world:Cafe", "--set", "p_stay=0.6", "--policy", "random", "--users", "30"]
-    assert run(["simulate", *arguments, "--seed", "4", "--truth", "--out", str(tmp_path / "run")]) == 0
-    world = make_world("own_world:Cafe", settings=["p_stay=0.6"])
-    assert Log.read(tmp_path / "run" / "log").digest() == simulate(world, random_policy(world), 30, 4).digest()
-
-
 def test_announced_worlds(monkeypatch):
     points = [
         EntryPoint("cafe", "own_world:Cafe", "recsim_mnar.worlds"),
@@ -223,21 +212,6 @@ def own():
 def features():
     x = np.linspace(-1, 1, 21).reshape(7, 3)
     return FeatureWorld(x, np.eye(3)[[0, 1, 2, 0]], reward="logistic", length=4)
-
-
-@pytest.mark.parametrize("make", [own, features, lambda: make_world("features", None, {"lengths": "geometric"})])
-def test_one_log_through_every_interface(make, monkeypatch):
-    world = make()
-    policy = random_policy(world)
-    expected = simulate(world, policy, 50, 3).digest()
-    monkeypatch.setattr(shards, "SHARD_USERS", 7)
-    with pool(2) as executor:
-        assert simulate(world, policy, 50, 3, executor=executor).digest() == expected
-    for acting in (policy, UniformPolicy(world.n_items), EpsilonMixture(UniformPolicy(world.n_items), 0.3)):
-        log = simulate(world, acting, 50, 3)
-        assert record(WorldEnv(world), acting, 50, 3).digest() == log.digest()
-        for n in (1, 8):
-            assert record_vector(WorldVectorEnv(world, n), acting, 50, 3).digest() == log.digest()
 
 
 @pytest.mark.parametrize("world", ["own_world:Cafe", "sessions", "ratings", "features", "purchases", "campaigns"])

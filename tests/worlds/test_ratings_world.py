@@ -5,19 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar import rng
 from recsim_mnar.errors import UserError
-from recsim_mnar.log import Log
 from recsim_mnar.log.ratings import Ratings
-from recsim_mnar.policies import registry
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.ratings import (
     MARGINALS,
-    PRESETS,
     STARS,
-    RatingsParams,
     RatingsWorld,
     alpha_propensities,
     observe,
@@ -75,14 +70,6 @@ def test_popularity_reaches_its_density_though_some_are_certain():
     assert popularity_propensities(np.arange(3), 1.0).tolist() == [1.0, 1.0, 1.0]
 
 
-def test_a_rating_is_the_users_whoever_stands_beside_them():
-    world = make_world("ratings")
-    together = world.ratings_of(1, np.array([5, 6, 7, 30]))
-    assert np.array_equal(together[1:3], world.ratings_of(1, np.array([6, 7])))
-    assert np.array_equal(world.ratings_of(1, np.array([30]))[0], together[3])
-    assert not np.array_equal(together[0], world.ratings_of(2, np.array([5]))[0])
-
-
 def test_the_reward_is_the_rating_and_the_truth_says_so():
     world = make_world("ratings")
     log = simulate(world, Uniform(100), 50, 5, keep_truth=True)
@@ -116,15 +103,6 @@ def test_where_repeats_earn_nothing():
     assert repeats > 300
     # The value in these states counts what is known as 0.
     assert value_on_log(world, log, {"u": Uniform(20)}, 1)["u"] < 0.9 * ratings.mean()
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_parameters_go_to_files_and_back(preset):
-    params = PRESETS[preset][0]
-    assert RatingsParams.from_toml(params.to_toml()) == params
-    assert RatingsParams.from_json(params.to_json()) == params
-    settings = [f"{name}={value}" for name, value in params.to_dict().items()]
-    assert make_world("ratings", "quick", settings).params == params
 
 
 def test_a_given_matrix_is_the_truth():
@@ -189,16 +167,6 @@ def test_completion_has_the_marginals_and_the_order_of_the_ratings():
     assert [(done.ratings == r).mean() for r in STARS] == pytest.approx(MARGINALS, abs=1e-3)
     assert np.corrcoef(done.ratings.ravel(), full.ravel())[0, 1] > 0.6
     assert len(done.accuracy) == 2
-
-
-def test_policies_run_inside_the_world_as_outside():
-    world = make_world("ratings", None, ["n_items=30"])
-    inside = registry.learner("random").fit(Log({}), n_items=30)
-    assert inside.is_uniform
-    expected = simulate(world, inside, 40, 9)
-    assert simulate(world, Uniform(30), 40, 9).digest(optional=True) == expected.digest(optional=True)
-    # The policy's uniforms are addressed: another count of users changes nothing.
-    assert rng.policy_uniforms(9, [3], 2)[0] * 30 // 1 == expected.select(expected["user"] == 3).bandit()["action"][2]
 
 
 def test_files_that_are_no_ratings(tmp_path):

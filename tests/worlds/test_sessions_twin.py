@@ -104,20 +104,6 @@ def test_catalogue_agrees():
             np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-13)
 
 
-def test_interests_are_those_of_the_twin():
-    params = CASES["clock"]
-    world = SessionsWorld(params)
-    lanes = world.open_lanes(4)
-    which, users = np.arange(4), np.arange(20, 24)
-    transition = lanes.begin(which, np.full(4, 11, np.uint64), users)
-    for lane, user in enumerate(users):
-        life = twin.life(params, twin.catalogue(params), 11, user, twin.uniform_policy(params.n_items))
-        first = next((row for row in life if row.event == "bandit"), None)
-        assert transition.alive[lane] == (first is not None)
-        if first is not None:
-            np.testing.assert_allclose(lanes.state[lane], np.ravel(first.omega), rtol=1e-9)
-
-
 @pytest.mark.parametrize(
     ("n_items", "n_factors", "sampler"),
     [

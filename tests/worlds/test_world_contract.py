@@ -13,7 +13,7 @@ import pytest
 from recsim_mnar.testing import WorldContract, check_world
 from recsim_mnar.testing.worlds import RULES, bound
 from recsim_mnar.worlds import WORLDS, DecisionWorld, Params, PlainLanes, make_world
-from recsim_mnar.worlds.features import FeatureWorld
+from recsim_mnar.worlds.features import FeatureParams, FeatureWorld
 
 
 def example_world():
@@ -33,41 +33,31 @@ def test_three_worlds_are_of_decisions():
     assert DECISION_WORLDS == ["features", "ratings", "sessions"]
 
 
-class TestSessions(WorldContract):
+KEPT = {
+    "sessions": lambda: make_world("sessions"),
+    "sessions with clock and drift": lambda: make_world(
+        "sessions", None, {"clock": "normal", "drift_in_bandit": True, "n_flips": 5}
+    ),
+    "ratings": lambda: make_world("ratings", None, {"n_items": 30, "repeat_pays": False}),
+    "features": lambda: make_world("features", None, {"lengths": "geometric"}),
+    "features of numbers": lambda: FeatureWorld(
+        np.arange(12.0).reshape(4, 3),
+        np.ones((5, 2)),
+        reward=lambda u, i: u[:, :1] - i[:, 0],
+        length=3,
+        params=FeatureParams(noise=2.0),
+    ),
+    "example": example_world,
+}
+
+
+class TestWorlds(WorldContract):
+    @pytest.fixture(autouse=True, params=KEPT)
+    def _name(self, request):
+        self.name = request.param
+
     def make_world(self):
-        return make_world("sessions")
-
-
-class TestSessionsWithClockAndDrift(WorldContract):
-    def make_world(self):
-        return make_world("sessions", None, {"clock": "normal", "drift_in_bandit": True, "n_flips": 5})
-
-
-class TestRatings(WorldContract):
-    def make_world(self):
-        return make_world("ratings", None, {"n_items": 30, "repeat_pays": False})
-
-
-class TestFeatures(WorldContract):
-    def make_world(self):
-        return make_world("features", None, {"lengths": "geometric"})
-
-
-class TestFeaturesOfNumbers(WorldContract):
-    def make_world(self):
-        x, z = np.arange(12.0).reshape(4, 3), np.ones((5, 2))
-        return FeatureWorld(x, z, reward=lambda u, i: u[:, :1] - i[:, 0], length=3, params=noisy())
-
-
-class TestExample(WorldContract):
-    def make_world(self):
-        return example_world()
-
-
-def noisy():
-    from recsim_mnar.worlds.features import FeatureParams
-
-    return FeatureParams(noise=2.0)
+        return KEPT[self.name]()
 
 
 # ------------------------------------------------------------------------------------------------------ planted faults
