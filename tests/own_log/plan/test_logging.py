@@ -71,9 +71,8 @@ def test_widths_come_true(estimator):
         widths = []
         for seed in range(7):
             log = made(10_000, 50 + seed, mixture(plan.weights))
-            found = estimate_value(
-                log["reward"], log["propensity"], log[target.name], cluster=log["user"], estimator=estimator
-            )
+            columns = log["reward"], log["propensity"], log[target.name]
+            found = estimate_value(*columns, cluster=log["user"], estimator=estimator)
             widths.append((found.high - found.low) / 2.0)
         assert np.median(widths) == pytest.approx(target.half_width, rel=0.12)
 
@@ -92,11 +91,8 @@ def test_exploring_rows_do_not_depend_on_the_share_that_explores():
     """For one candidate that always differs: rows that show it are about q / se^2, at any epsilon."""
     log = made(20_000, 3)
     log["other"] = (log["action"] == 2).astype(float)
-    explored = [
-        plan_logging(log, ["other"], deployed="today", width="10%", cost=cost).exploring for cost in (0.01, 0.05)
-    ]
-    assert explored[0] == pytest.approx(explored[1], rel=0.1)
-    plan = plan_logging(log, ["other"], deployed="today", width="10%", cost=0.01)
+    plan, other = (plan_logging(log, ["other"], deployed="today", width="10%", cost=cost) for cost in (0.01, 0.05))
+    assert plan.exploring == pytest.approx(other.exploring, rel=0.1)
     value = plan.targets[0].value
     error = plan.targets[0].half_width / 1.96
     assert plan.exploring == pytest.approx(value / error**2, rel=0.1)
@@ -175,13 +171,13 @@ def test_bad_input_is_one_line(given, said):
 
 
 def test_targets_that_cannot_be_planned():
-    log = made(500, 1)
-    with pytest.raises(UserError, match="no column 'gone'"):
-        plan_logging(log, ["gone"], cost=0.1)
-    with pytest.raises(UserError, match="none of the"):
-        plan_logging(log | {"never": np.zeros(2000)}, ["never"], cost=0.1)
-    with pytest.raises(UserError, match="earned nothing"):
-        plan_logging(log | {"reward": np.zeros(2000)}, ["left"], cost=0.1)
-    with pytest.raises(UserError, match="no target"):
-        plan_logging(log, [], cost=0.1)
+    log, nothing = made(500, 1), np.zeros(2000)
+    for change, targets, said in (
+        ({}, ["gone"], "no column 'gone'"),
+        ({"never": nothing}, ["never"], "none of the"),
+        ({"reward": nothing}, ["left"], "earned nothing"),
+        ({}, [], "no target"),
+    ):
+        with pytest.raises(UserError, match=said):
+            plan_logging(log | change, targets, cost=0.1)
     assert any("guess" in note for note in plan_logging(made(60, 1), ["left"], cost=0.1).notes)

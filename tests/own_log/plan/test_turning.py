@@ -35,10 +35,9 @@ def test_parts_met_are_the_moments_of_their_users_repeated(estimator):
     log = made(900, 1)
     parts, found = shards(log)
     times = np.random.default_rng(3).integers(0, 4, len(parts))
-    rows = np.concatenate([part for part, often in zip(parts, times, strict=True) for _ in range(often)])
-    copies = np.concatenate(
-        [np.full(len(part), copy) for part, often in zip(parts, times, strict=True) for copy in range(often)]
-    )
+    met = [(part, copy) for part, often in zip(parts, times, strict=True) for copy in range(often)]
+    rows = np.concatenate([part for part, _ in met])
+    copies = np.concatenate([np.full(len(part), copy) for part, copy in met])
     again = {name: values[rows] for name, values in log.items()}
     again["user"] = again["user"] + 10_000 * copies
     plain = estimate_from_moments(moments(again), estimator)
@@ -76,14 +75,15 @@ def test_the_size_from_which_on_something_holds():
     assert from_then_on(lambda size: True) == LEAST
 
 
+def of_columns(log, name):
+    return estimate_value(log["reward"], log["propensity"], log[name], cluster=log["user"], estimator="ips", **STATED)
+
+
 def share_trusted(rows, logs=100):
     found = 0
     for seed in range(logs):
         log = made(round(rows / 2), 100 + seed, rows=2)
-        estimate = estimate_value(
-            log["reward"], log["propensity"], log["left"], cluster=log["user"], estimator="ips", **STATED
-        )
-        found += estimate.verdict.level == "trust"
+        found += of_columns(log, "left").verdict.level == "trust"
     return found / logs
 
 
@@ -112,9 +112,7 @@ def test_width_ahead_comes_true():
     widths = []
     for seed in range(7):
         log = made(10_000, 60 + seed)
-        found = estimate_value(
-            log["reward"], log["propensity"], log["right"], cluster=log["user"], estimator="ips", **STATED
-        )
+        found = of_columns(log, "right")
         widths.append((found.high - found.low) / 2.0)
     assert np.median(widths) == pytest.approx(plan.ahead["half_width"], rel=0.1)
     assert plan.ahead["verdict"] == "trust"
