@@ -126,7 +126,8 @@ def parquet(folder, name, **columns):
 
 
 def empty(folder, name):
-    parquet(folder, name, **{c: v[:0] for c, v in pq.read_table(folder / f"{name}.parquet").to_pydict().items()})
+    path = folder / f"{name}.parquet"
+    pq.write_table(pq.read_table(path).slice(0, 0), path)
 
 
 def promoted(folder, mailer, products=(11, 11), kind=None):
