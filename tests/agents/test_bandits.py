@@ -53,6 +53,8 @@ class TestBandits(AgentContract):
     def test_it_has_learned(self, policy, users, views):
         self.observe_events(policy, users, views)
         assert not np.allclose(policy.scores(users), policy.scores(users)[:, :1])
+        state = policy.state
+        assert (state["shown"].sum() if "shown" in state else state.get("sums", [300])[0]) == 300
 
     def check_loaded(self, again, users):
         before = again.scores(users)

@@ -57,37 +57,31 @@ def made_up(seed=0, n=60):
     return data, rows, generator.normal(size=(P, D))
 
 
-@pytest.mark.parametrize("clip", [1e9, 2.0])
-@pytest.mark.parametrize("variance", [0.0, 3.0])
-def test_gradient_of_poem(clip, variance):
-    data, rows, weights = made_up()
-    objective = Weighted(data, 1.0, np.zeros((P, D)), clip=clip, variance=variance)
-    objective.prepare(weights)
-    expected = twin.slopes(lambda w: twin.poem(rows, w, clip, variance), weights)
-    np.testing.assert_allclose(objective.whole(weights)[1], expected, rtol=1e-5, atol=1e-8)
+ZERO, MODEL = np.zeros((P, D)), np.random.default_rng(2).normal(size=(P, D))
 
 
-@pytest.mark.parametrize("variance", [0.0, 3.0])
-def test_gradient_of_doubly_robust(variance):
+@pytest.mark.parametrize(
+    ("model", "clip", "variance", "by_ratio"),
+    [
+        *((ZERO, clip, variance, False) for clip in (1e9, 2.0) for variance in (0.0, 3.0)),
+        *((MODEL, 1.5, variance, False) for variance in (0.0, 3.0)),
+        *((ZERO, clip, 0.0, True) for clip in (1e9, 2.0)),
+    ],
+)
+def test_gradients_of_poem_doubly_robust_and_banditnet(model, clip, variance, by_ratio):
+    """BanditNet's is that of the ratio times the mean weight."""
     data, rows, weights = made_up(1)
-    model = np.random.default_rng(2).normal(size=(P, D))
-    objective = Weighted(data, 1.0, model, clip=1.5, variance=variance)
+    objective = Weighted(data, 1.0, model, clip=clip, variance=variance, by_ratio=by_ratio)
     objective.prepare(weights)
-    expected = twin.slopes(lambda w: twin.doubly_robust(rows, w, model, 1.5, variance), weights)
+    u, w = twin.row_values(rows, weights, model, clip)
+    if by_ratio:
+        expected = w.mean() * twin.slopes(lambda at: twin.snips(rows, at, clip), weights)
+    else:
+        expected = twin.slopes(lambda at: twin.doubly_robust(rows, at, model, clip, variance), weights)
     sums, gradient = objective.whole(weights)
     np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-8)
-    u, w = twin.row_values(rows, weights, model, 1.5)
-    np.testing.assert_allclose(sums, [u.sum(), (u**2).sum(), w.sum(), w @ data.rewards, len(u)], rtol=1e-12)
-
-
-@pytest.mark.parametrize("clip", [1e9, 2.0])
-def test_gradient_of_banditnet_is_that_of_the_ratio_times_the_mean_weight(clip):
-    data, rows, weights = made_up(3)
-    objective = Weighted(data, 1.0, np.zeros((P, D)), clip=clip, by_ratio=True)
-    objective.prepare(weights)
-    _, w = twin.row_values(rows, weights, np.zeros((P, D)), clip)
-    expected = twin.slopes(lambda at: twin.snips(rows, at, clip), weights)
-    np.testing.assert_allclose(objective.whole(weights)[1] / w.mean(), expected, rtol=1e-5, atol=1e-8)
+    if not by_ratio:
+        np.testing.assert_allclose(sums, [u.sum(), (u**2).sum(), w.sum(), w @ data.rewards, len(u)], rtol=1e-12)
 
 
 def test_gradient_of_cross_entropy():
@@ -109,19 +103,14 @@ def test_minibatches_add_up():
     np.testing.assert_allclose(parts / len(data.actions), objective.whole(weights)[1], rtol=1e-12)
 
 
-def truth(world, policies, n_users=1500):
-    """Exact value of policies in the states that uniform recommendations lead to."""
-    held = simulate(world, registry.learner("random").fit(Log({}), n_items=world.n_items), n_users, 123)
-    return value_on_log(world, held, policies, 123)
-
-
 @pytest.mark.slow
 def test_what_is_learned_is_better_than_what_made_the_log(world):
     logging = registry.learner("user-popularity+epsilon=0.2").fit(Log({}), n_items=10)
     log = simulate(world, logging, 6000, 7)
     learners = [POEM(), BanditNet(), DRPolicy(), RewardCrossEntropy(sharpness=3.0)]
     policies = {learner.name: learner.fit(log, n_items=10, seed=1) for learner in learners}
-    value = truth(world, {**policies, "logging": logging})
+    held = simulate(world, registry.learner("random").fit(Log({}), n_items=10), 1500, 123)
+    value = value_on_log(world, held, {**policies, "logging": logging}, 123)
     for name in policies:
         assert value[name] > 1.02 * value["logging"], value
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import re
 from collections import Counter
 
@@ -92,6 +94,14 @@ def log():
     return small_exposures(n_users=N_USERS, n_items=N_ITEMS, n_periods=2, seed=5)
 
 
+def scores_of(model, log, rule=None, samples=5000, seed=3, **settings):
+    """(users, items) scores of all users of the log."""
+    learner = PointwiseLearner(model, rule or ULRMF(), samples=samples, **settings)
+    policy, users = learner.fit_exposures(log, seed=seed), np.arange(N_USERS)
+    policy.reset(users)
+    return policy.scores(users).astype(float)
+
+
 def expected_shares(plan):
     """Exact probability of a sample of each (user, item, label): the strata, rows and items, one by one."""
     out = np.zeros((N_USERS, N_ITEMS, 2))
@@ -159,14 +169,11 @@ def test_shares_of_the_classes(log):
 def test_a_saturated_logistic_regression_learns_what_the_labels_imply(log, rule, n_mixed):
     """With a value per cell, P(1) is the cell's share of positive samples: exact by enumeration, to sampling error."""
     n = 400_000
-    learner = PointwiseLearner(Logistic(), rule, samples=n, features=cells)
-    shares = expected_shares(learner.plan(log))
+    shares = expected_shares(PointwiseLearner(Logistic(), rule).plan(log))
     assert shares.sum() == pytest.approx(1.0)
     total = shares.sum(axis=2)
     implied = np.divide(shares[:, :, 1], total, out=np.full(total.shape, np.nan), where=total > 0)
-    policy = learner.fit_exposures(log, seed=2)
-    policy.reset(np.arange(N_USERS))
-    error = policy.scores(np.arange(N_USERS)) - implied
+    error = scores_of(Logistic(), log, rule, n, 2, features=cells) - implied
     some = total > 0
     deviation = np.sqrt(implied * (1 - implied) / (n * np.where(some, total, 1)))
     mixed = some & (deviation > 0)
@@ -177,13 +184,7 @@ def test_a_saturated_logistic_regression_learns_what_the_labels_imply(log, rule,
 
 
 def test_a_model_without_weights_gets_each_sample_as_often_as_it_was_drawn(log):
-    users = np.arange(N_USERS)
-    scores = []
-    for model in (Logistic(), Unweighted()):
-        policy = PointwiseLearner(model, samples=5000).fit_exposures(log, seed=3)
-        policy.reset(users)
-        scores.append(policy.scores(users))
-    np.testing.assert_allclose(*scores, atol=1e-6)
+    np.testing.assert_allclose(scores_of(Logistic(), log), scores_of(Unweighted(), log), atol=1e-6)
 
 
 def test_batches_are_the_samples_in_order(log):
@@ -266,12 +267,8 @@ class Margin(Logistic):
 
 def test_a_classifier_without_probabilities_ranks_by_its_decision_function(log):
     """The logit of what the same model with probabilities says; not its labels."""
-    users, scores = np.arange(N_USERS), []
-    for model in (Logistic(), Margin()):
-        policy = PointwiseLearner(model, samples=5000).fit_exposures(log, seed=3)
-        policy.reset(users)
-        scores.append(policy.scores(users).astype(float))
-    np.testing.assert_allclose(np.log(scores[0] / (1 - scores[0])), scores[1], rtol=1e-5, atol=1e-5)
+    p, margin = scores_of(Logistic(), log), scores_of(Margin(), log)
+    np.testing.assert_allclose(np.log(p / (1 - p)), margin, rtol=1e-5, atol=1e-5)
 
 
 def model_of(**methods):
@@ -355,12 +352,17 @@ def test_a_regressor_may_answer_in_a_column(log, classes):
     np.testing.assert_array_equal(table[:-1], np.arange(N_USERS * N_ITEMS).reshape(N_USERS, N_ITEMS))
 
 
+@functools.cache
+def fitted_table():
+    learner = PointwiseLearner(Logistic(), samples=2000, name="mine")
+    return learner.fit(purchase_log(small_exposures()), n_items=12, seed=3)
+
+
 class TestScoreTable(KnownUsersContract):
     tolerance = 0.0
 
     def make_policy(self):
-        learner = PointwiseLearner(Logistic(), samples=2000, name="mine")
-        return learner.fit(purchase_log(small_exposures()), n_items=12, seed=3)
+        return copy.deepcopy(fitted_table())
 
     def check_loaded(self, again, users):
         assert isinstance(again, ScoreTablePolicy)

@@ -24,19 +24,14 @@ def row_values(rows, weights, model, clip):
     return np.array(values), np.array(ratios)
 
 
-def poem(rows, weights, clip, variance):
-    """What POEM minimises (Swaminathan & Joachims 2015, equation 12), as a loss."""
-    u, _ = row_values(rows, weights, np.zeros_like(weights), clip)
-    return -u.mean() + variance * math.sqrt(u.var(ddof=1) / len(u))
-
-
 def snips(rows, weights, clip):
     """Sum w r / sum w, as a loss."""
     _, w = row_values(rows, weights, np.zeros_like(weights), clip)
     return -(w @ np.array([r for *_, r in rows])) / w.sum()
 
 
-def doubly_robust(rows, weights, model, clip, variance=0.0):
+def doubly_robust(rows, weights, model, clip, variance):
+    """What POEM minimises (Swaminathan & Joachims 2015, equation 12), as a loss; with a model, doubly robust."""
     u, _ = row_values(rows, weights, model, clip)
     return -u.mean() + variance * math.sqrt(u.var(ddof=1) / len(u))
 
