@@ -95,6 +95,16 @@ def test_cells_are_the_plain_twins(missing):
     assert cells.information == pytest.approx(information, abs=1e-6)
 
 
+def test_curves_are_the_plain_twins():
+    cuts, points, table, e = np.array([-1.0, -0.2, 0.5, 1.1]), np.array([-1.0, 0.3]), np.empty((3, 2, 5)), 1e-4
+    kernel.curves(points, cuts, table)
+    for k, m in enumerate(points):
+        low, at, high = (twin.level_chances(m + d, cuts) for d in (-e, 0.0, e))
+        assert table[0, k] == pytest.approx(at, abs=1e-12)
+        assert table[1, k] == pytest.approx((high - low) / (2 * e), abs=1e-7)
+        assert table[2, k] == pytest.approx((high - 2 * at + low) / e**2, abs=1e-6)
+
+
 def test_the_curvature_is_at_least_the_largest():
     """Random cuts and reveal probabilities, narrow and wide, flat and steep; the truth on a grid of .03."""
     g = np.random.default_rng(1)

@@ -417,6 +417,11 @@ def test_people_of_few_tastes_under_the_same_ids_are_no_leak():
     assert leave_one_out(drawn(), RANDOM, n_items=15, train=drawn())
 
 
+def test_a_fit_refuses_rows_out_of_order():
+    with pytest.raises(UserError, match="out of order"):
+        registry.learner("user-knn").fit(make_log().select(slice(None, None, -1)), n_items=15)
+
+
 @pytest.mark.parametrize(("values", "value"), [([0.0] * 50, 0.0), ([1.0] * 50, 1.0), ([0.5] * 50, 0.5), ([1.0], 1.0)])
 def test_interval_without_spread(values, value):
     found, low, high = user_mean_interval(values, 0.95)
