@@ -87,13 +87,6 @@ def test_softened_in_the_order_given():
     assert policy.describe()["temperature"] == 0.5
 
 
-def test_a_class_of_ones_own():
-    spec = f"{__name__}:Mine+favourite=2+epsilon=0.5"
-    policy = registry.learner(spec).fit(Log({}), n_items=4)
-    assert policy.probabilities(np.array([9])).tolist() == [[0.125, 0.125, 0.625, 0.125]]
-    assert policy.name == spec
-
-
 @pytest.mark.parametrize(
     ("spec", "message"),
     [

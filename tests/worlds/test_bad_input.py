@@ -145,7 +145,10 @@ CALLS = [
     # sessions
     (lambda: SessionsParams().with_settings(["n_items"]), "--set n_items: write it as name=value"),
     (lambda: SessionsParams().with_settings(["sigma_omegas=1"]), "did you mean 'sigma_omega'"),
-    (lambda: make_world("sessions", None, {"n_itms": 5}), r"^unknown keyword 'n_itms'; did you mean 'n_items'\?"),
+    (
+        lambda: make_world("sessions", None, {"n_itms": 5}),
+        r"^(?!.*--set)unknown keyword 'n_itms'; did you mean 'n_items'",
+    ),
     (lambda: SessionsParams.from_recogym({"num_product": 3}), "num_products"),
     (lambda: make_world("session"), "did you mean 'sessions'"),
     (lambda: make_world("sessions", "jeunen2018"), "did you mean 'jeunen2019'"),
@@ -214,12 +217,6 @@ def test_a_wrong_call_is_refused_in_one_line(call, words):
     with pytest.raises(UserError, match=words) as caught:
         call()
     assert "\n" not in str(caught.value)
-
-
-def test_keywords_are_not_called_settings():
-    with pytest.raises(UserError) as caught:
-        make_world("sessions", None, {"n_itms": 5})
-    assert "--set" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ def test_the_reward_is_the_rating_and_the_truth_says_so():
     log = simulate(world, Uniform(100), 50, 5, keep_truth=True)
     shown = log.is_bandit
     ratings = world.ratings_of(5, np.arange(50))
+    assert not np.array_equal(ratings, world.ratings_of(6, np.arange(50)))
     np.testing.assert_array_equal(log["reward"][shown], ratings[log["user"][shown], log["action"][shown]])
     np.testing.assert_array_equal(log["expected_reward"][shown], log["reward"][shown])
     truth = world.truth_arrays(5, 50)
