@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.agents.bandits.counting import Bandit, above_zero, best_of, checked_probability
-from recsim_mnar.agents.state.acting import Entry
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.archives import read_arrays
 from recsim_mnar.policies.base import Floats, Ints, Scores
+from recsim_mnar.policies.slots import Entry
 
 _MOST_NUMBERS = 1 << 27
 """Of posterior precisions kept, 8 bytes each."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import abc
 import copy
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies.base import Floats, Ints, Policy
-from recsim_mnar.policies.slots import Slots
+from recsim_mnar.policies.slots import Entry, StatefulPolicy
 from recsim_mnar.policies.storage import Stored
 
 N_LISTED = 16
@@ -102,24 +102,10 @@ class Histories:
         self._used = int(room.sum())
 
 
-class Entry(NamedTuple):
-    """An array of which each live user has an entry.
+class SlotPolicy(Stored, StatefulPolicy):
+    """A policy of this package that keeps a state for each live user: the views, or what a subclass makes of them.
 
-    Attributes:
-        kind: its type.
-        first: value with which a user begins; None: whatever is there.
-        shape: of an entry.
-    """
-
-    kind: Any
-    first: float | None
-    shape: tuple[int, ...] = ()
-
-
-class SlotPolicy(Stored, Policy):
-    """A policy that keeps a state for each live user: the user's views, or what a subclass makes of them.
-
-    A subclass with states of its own names them in ``_entries`` and takes views in ``_view``.
+    A subclass takes views in ``_view``.
 
     Args:
         n_items: number of items.
@@ -145,32 +131,20 @@ class SlotPolicy(Stored, Policy):
         self._arrays, self._parameters = arrays or {}, parameters or {}
         self._start()
 
-    def _entries(self) -> dict[str, Entry]:
-        """What is kept of each live user, by the attribute that holds all of them, (n_slots, ...)."""
-        return {}
-
     def _start(self) -> None:
         """Begin without any user."""
-        self._slots, self._histories = Slots(), Histories()
-        self._kept = self._entries()
-        for name, entry in self._kept.items():
-            setattr(self, name, np.empty((0, *entry.shape), entry.kind))
-        self._resize(self._slots.size)
+        self._histories = Histories()
+        super()._start()
 
     def _resize(self, n_slots: int) -> None:
         """Make room for this many slots, keeping what is there."""
-        for name, entry in self._kept.items():
-            old = getattr(self, name)
-            more = np.full((n_slots - len(old), *entry.shape), entry.first or 0, entry.kind)
-            setattr(self, name, np.concatenate([old, more]))
+        super()._resize(n_slots)
         if self.keeps_views:
             self._histories.resize(n_slots)
 
     def _clear(self, slots: NDArray[np.int64]) -> None:
         """These slots hold users who begin."""
-        for name, entry in self._kept.items():
-            if entry.first is not None:
-                getattr(self, name)[slots] = entry.first
+        super()._clear(slots)
         if self.keeps_views:
             self._histories.clear(slots)
 
@@ -178,14 +152,6 @@ class SlotPolicy(Stored, Policy):
         """Views in their order, (m,) each."""
         if self.keeps_views:
             self._histories.append(slots, items)
-
-    def reset(self, users: Ints) -> None:
-        """See :meth:`recsim_mnar.policies.Policy.reset`."""
-        before = self._slots.size
-        slots = self._slots.enter(users)
-        if self._slots.size > before:
-            self._resize(self._slots.size)
-        self._clear(slots)
 
     def observe(self, users: Ints, items: Ints) -> None:
         """See :meth:`recsim_mnar.policies.Policy.observe`."""
@@ -196,12 +162,6 @@ class SlotPolicy(Stored, Policy):
         left = self._slots.leave(users)
         if self.keeps_views:
             self._histories.clear(left)  # so that their room goes to others; other states are cleared at ``reset``
-
-    def fresh(self) -> Policy:
-        """See :meth:`recsim_mnar.policies.Policy.fresh`."""
-        twin = copy.copy(self)
-        twin._start()
-        return twin
 
     @abc.abstractmethod
     def scores(self, users: Ints) -> NDArray[np.floating]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -14,14 +13,14 @@ from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.log.contexts import Context, ContextRule
 from recsim_mnar.policies.answers import checked_distribution, checked_scores
 from recsim_mnar.policies.base import Floats, Ints, Policy
-from recsim_mnar.policies.slots import Slots
+from recsim_mnar.policies.slots import Entry, StatefulPolicy
 
 Matrix = NDArray[np.float32]
 Written = Callable[[Matrix], Any]
 _CELLS = 1 << 22
 
 
-class FeaturePolicy(Policy):
+class FeaturePolicy(StatefulPolicy):
     """A policy of features: how each user's views become a row of numbers is kept here, what follows from it is yours.
 
     Hand in a function, ``FeaturePolicy(50, distribution=model.predict_proba)``, or derive a class and define one of
@@ -94,12 +93,14 @@ class FeaturePolicy(Policy):
 
     # -------------------------------------------------------------------------------------------------------- its users
 
-    def _start(self) -> None:
-        """Begin without any user."""
-        self._slots = Slots()
-        self._x = self.rule.empty(0, self.n_items)
-        self._answers = np.empty((0, self.n_items))
-        self._known = np.zeros(0, np.bool_)
+    _x: Matrix
+    _answers: Floats
+    _known: NDArray[np.bool_]
+
+    def _entries(self) -> dict[str, Entry]:
+        width = self.rule.width(self.n_items)
+        answers = Entry(np.float64, None, (self.n_items,))
+        return {"_x": Entry(np.float32, 0.0, (width,)), "_answers": answers, "_known": Entry(np.bool_, False)}
 
     def features(self, users: Ints) -> Matrix:
         """The features of users, (n, width).
@@ -113,17 +114,6 @@ class FeaturePolicy(Policy):
         """Ask again for every user: for a class whose scores or distributions change, as by learning."""
         self._known[:] = False
 
-    def reset(self, users: Ints) -> None:
-        """See :meth:`Policy.reset`."""
-        slots = self._slots.enter(users)
-        more = self._slots.size - len(self._known)
-        if more:
-            self._x = np.concatenate([self._x, self.rule.empty(more, self.n_items)])
-            self._answers = np.concatenate([self._answers, np.empty((more, self.n_items))])
-            self._known = np.concatenate([self._known, np.zeros(more, np.bool_)])
-        self._x[slots] = self.rule.empty(1, self.n_items)
-        self._known[slots] = False
-
     def observe(self, users: Ints, items: Ints) -> None:
         """See :meth:`Policy.observe`."""
         items = np.asarray(items)
@@ -133,16 +123,6 @@ class FeaturePolicy(Policy):
         slots = self._slots.find(users)
         self.rule.observe(self._x, slots, items)
         self._known[slots] = False
-
-    def forget(self, users: Ints) -> None:
-        """See :meth:`Policy.forget`."""
-        self._slots.leave(users)
-
-    def fresh(self) -> Policy:
-        """See :meth:`Policy.fresh`: the model is shared, users are not."""
-        again = copy.copy(self)
-        again._start()
-        return again
 
     def describe(self) -> dict[str, Any]:
         """See :meth:`Policy.describe`."""

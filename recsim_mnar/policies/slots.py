@@ -1,15 +1,77 @@
-"""Slots: where a policy keeps the state of each live user."""
+"""Slots: where a policy keeps the state of each live user, and the base of the policies that do."""
 
 from __future__ import annotations
 
 import copy
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.policies.base import Ints, Policy
 
 _SMALLEST = 64
+
+
+class Entry(NamedTuple):
+    """An array of which each live user has an entry.
+
+    Attributes:
+        kind: its type.
+        first: value with which a user begins; None: whatever is there.
+        shape: of an entry.
+    """
+
+    kind: Any
+    first: float | None
+    shape: tuple[int, ...] = ()
+
+
+class StatefulPolicy(Policy):
+    """A policy that keeps arrays with an entry for each live user; a subclass names them in ``_entries``."""
+
+    def _entries(self) -> dict[str, Entry]:
+        """What is kept of each live user, by the attribute that holds all of them, (n_slots, ...)."""
+        return {}
+
+    def _start(self) -> None:
+        """Begin without any user."""
+        self._slots, self._kept = Slots(), self._entries()
+        for name, entry in self._kept.items():
+            setattr(self, name, np.empty((0, *entry.shape), entry.kind))
+        self._resize(self._slots.size)
+
+    def _resize(self, n_slots: int) -> None:
+        """Make room for this many slots, keeping what is there."""
+        for name, entry in self._kept.items():
+            old = getattr(self, name)
+            more = np.full((n_slots - len(old), *entry.shape), entry.first or 0, entry.kind)
+            setattr(self, name, np.concatenate([old, more]))
+
+    def _clear(self, slots: NDArray[np.int64]) -> None:
+        """These slots hold users who begin."""
+        for name, entry in self._kept.items():
+            if entry.first is not None:
+                getattr(self, name)[slots] = entry.first
+
+    def reset(self, users: Ints) -> None:
+        """See :meth:`Policy.reset`."""
+        before = self._slots.size
+        slots = self._slots.enter(users)
+        if self._slots.size > before:
+            self._resize(self._slots.size)
+        self._clear(slots)
+
+    def forget(self, users: Ints) -> None:
+        """See :meth:`Policy.forget`."""
+        self._slots.leave(users)
+
+    def fresh(self) -> Policy:
+        """See :meth:`Policy.fresh`: what was fitted is shared, users are not."""
+        twin = copy.copy(self)
+        twin._start()
+        return twin
 
 
 class Slots:

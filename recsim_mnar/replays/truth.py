@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import NamedTuple
 
@@ -71,23 +71,10 @@ def value_on_log(
     Raises:
         UserError: the log is not one of this world and seed.
     """
-    decisions, sums = sums_by_user(world, log, policies, seed, executor=executor)
-    return _values(decisions, sums)
-
-
-def sums_by_user(
-    world: World, log: Log, policies: Mapping[str, Policy], seed: int, *, executor: Executor | None = None
-) -> tuple[Floats, dict[str, Floats]]:
-    """What :func:`value_on_log` is made of: number of decisions of each of the log's users, and each policy's sums.
-
-    Arguments and errors as there. Returns (U,) decisions and, by name, (U,) sums of expected rewards, users ascending.
-    """
     full = {name: as_policy(policy) for name, policy in policies.items()}
     for policy in full.values():
         refuse_common_learning(policy, "the value on a log")
-    found = list(_blocks(world, log, full, None, seed, executor, priced=False))
-    sums = {name: np.concatenate([np.zeros(0), *(block.sums[name] for block in found)]) for name in full}
-    return np.concatenate([np.zeros(0), *(block.decisions for block in found)]), sums
+    return _values(list(_blocks(world, log, full, None, seed, executor, priced=False)), full)
 
 
 def policies_on_log(
@@ -112,17 +99,16 @@ def policies_on_log(
     known = logging if logging is not None and logging.replayable else None
     check_replayable(log.highest_item, policies, known)
     found = list(_blocks(world, log, policies, known, seed, executor, priced=True))
-    sums = {name: np.concatenate([block.sums[name] for block in found]) for name in policies}
-    values = _values(np.concatenate([block.decisions for block in found]), sums)
+    values = _values(found, policies)
     columns = {name: np.concatenate([block.columns[name] for block in found]) for name in found[0].columns}
     return {name: PolicyOnLog(columns[name], columns.get(name + UNSUPPORTED), value) for name, value in values.items()}
 
 
-def _values(decisions: Floats, sums: Mapping[str, Floats]) -> dict[str, float]:
-    total = float(decisions.sum())
+def _values(found: list[_Block], names: Iterable[str]) -> dict[str, float]:
+    total = sum(float(block.decisions.sum()) for block in found)
     if total == 0:
         raise UserError("the log has no recommendation: there is no state to value a policy in")
-    return {name: float(of_users.sum()) / total for name, of_users in sums.items()}
+    return {name: float(np.concatenate([block.sums[name] for block in found]).sum()) / total for name in names}
 
 
 class _Block(NamedTuple):
