@@ -67,8 +67,6 @@ class Recommender(Learner):
         name: under which results are reported; that of the model's class where None.
     """
 
-    ignores_own_views = False
-
     def __init__(self, model: Any, name: str | None = None) -> None:
         self.model, self.name = model, name or type(model).__name__
 

@@ -61,8 +61,6 @@ class Scorer(Learner):
         name: under which results are reported; that of the scorer's class where None.
     """
 
-    ignores_own_views = False
-
     def __init__(self, scorer: Any, name: str | None = None) -> None:
         self.scorer, self.name = scorer, name or type(scorer).__name__
 

@@ -98,8 +98,6 @@ class RewardModel(Learner):
         **arguments: ``decay`` and ``last`` of the features, ``rows``.
     """
 
-    ignores_own_views = False
-
     def __init__(
         self,
         model: Any,
@@ -151,8 +149,6 @@ class RewardedActions(Learner):
         name: under which results are reported; that of the model's class where None.
         **arguments: ``decay`` and ``last`` of the features, ``rows``.
     """
-
-    ignores_own_views = False
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.policies.answers import name_of
 from recsim_mnar.policies.base import Floats, Ints, Learner, Learns, Policy, Scores
 
@@ -294,10 +295,7 @@ class AdaptedPolicy(Policy):
         self.name = _typed(own, "name", name_of(own), str, "a text", who)
         if n_items is None and not hasattr(own, "n_items"):
             raise UserError(f"{who} must have an attribute n_items, the number of items")
-        n_items = own.n_items if n_items is None else n_items
-        if isinstance(n_items, bool) or not isinstance(n_items, (int, np.integer)) or n_items < 1:
-            raise UserError(f"{who}: n_items must be a whole number of at least 1, got {n_items!r}")
-        self.n_items = int(n_items)
+        self.n_items = whole_number(own.n_items if n_items is None else n_items, f"{who}: n_items", 1)
         for flag, usual in _FLAGS.items():
             setattr(self, flag, bool(_typed(own, flag, usual, (bool, np.bool_), "True or False", who)))
         self._offered = frozenset(name for name in methods if getattr(own, name, None) is not None)

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.plugins import own_folder
 from recsim_mnar.runs.files import private_temporary
 
@@ -40,11 +41,10 @@ def checked_users(name: str, n: Any) -> int:
     Raises:
         UserError: it is not a whole number from 1 to :data:`MOST_USERS`.
     """
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-        raise UserError(f"{name} must be a whole number of at least 1, got {n}")
-    if n > MOST_USERS:
+    n_users = whole_number(n, name, 1)
+    if n_users > MOST_USERS:
         raise UserError(f"{name} must be at most {MOST_USERS:,}, got {n:,}: simulate several logs of other seeds")
-    return int(n)
+    return n_users
 
 
 def user_shards(first_user: int, n_users: int, size: int | None = None) -> Iterator[tuple[int, int]]:

@@ -99,9 +99,9 @@ def simulate_to(
     settings = {**run_config, "code": origin_of(world, policy)}
     with (
         RunFolder.fill(folder, resume=resume) as into,
-        parts_of(into, SIMULATION, settings, len(_firsts(n_users))) as parts,
+        parts_of(into, SIMULATION, settings, len(_shares(n_users))) as parts,
     ):
-        return _Run(into, parts, world, policy, run_config, executor, progress).fill()
+        return _fill(into, parts, world, policy, run_config, executor, progress)
 
 
 @contextlib.contextmanager
@@ -135,75 +135,60 @@ def _refuse_strangers(log: Path, n_parts: int, form: str) -> None:
                 raise UserError(f"cannot resume: {file} is no part of this run: move it away")
 
 
-def _firsts(n_users: int) -> range:
-    """The first user of each part."""
-    return range(0, n_users, PART_SHARDS * SHARD_USERS)
+def _shares(n_users: int) -> list[tuple[int, int]]:
+    """First user and number of users of each part."""
+    return list(user_shards(0, n_users, PART_SHARDS * SHARD_USERS))
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A run and the folders that it fills."""
+def _fill(
+    into: RunFolder,
+    parts: RunFolder,
+    world: World,
+    policy: Policy | SlatePolicy,
+    config: dict[str, Any],
+    executor: Executor | None,
+    progress: Callable[[int], None],
+) -> Written:
+    """Make the parts that are missing or damaged, and the truth where the configuration of the run asks for it."""
+    import pyarrow as pa
 
-    into: RunFolder
-    parts: RunFolder
-    world: World
-    policy: Policy | SlatePolicy
-    run_config: dict[str, Any]
-    executor: Executor | None
-    progress: Callable[[int], None]
+    form, keep_truth, shares = config["format"], bool(config["truth"]), _shares(config["n_users"])
+    wants_truth = keep_truth and into.whole(TRUTH) is None
+    lacks_log = [parts.whole(part_path(parts.path, i, FORMATS[form]).name) is None for i in range(len(shares))]
+    lacks_truth = [wants_truth and into.whole(_truth_name(i)) is None for i in range(len(shares))]
+    missing = [i for i in range(len(shares)) if lacks_log[i] or lacks_truth[i]]
+    progress(config["n_users"] - sum(shares[i][1] for i in missing))
+    known = {key: value for key, value in config.items() if key not in _NOT_OF_THE_LOG}
+    divide = functools.partial(_divided, world.truth_column if keep_truth else None)
+    shards = [shard for i in missing for shard in user_shards(*shares[i])]
+    results = mapped(divide, world, policy, config["seed"], shards, executor, keep_truth)
+    for i in missing:
+        made = []
+        for _, n in user_shards(*shares[i]):
+            made.append(next(results))
+            progress(n)
+        if lacks_truth[i]:
+            with into.recording(_truth_name(i)) as path:
+                write_table(pa.table(together([truth for _, truth in made])), path)
+        if lacks_log[i]:
+            record_part(parts, i, [rows for rows, _ in made], known, form)
+    if keep_truth:
+        _write_truth(into, world, config, [_truth_name(i) for i in range(len(shares))], wants_truth)
+    n_rows = sum(receipt.rows or 0 for receipt in parts.index.receipts.values())
+    return Written(config["n_users"], n_rows, len(shares), len(shares) - sum(lacks_log))
 
-    def fill(self) -> Written:
-        """Make the parts that are missing or damaged."""
-        import pyarrow as pa
 
-        config, folder = self.run_config, self.parts.path
-        form, n_users = config["format"], config["n_users"]
-        firsts = _firsts(n_users)
-        sizes = [min(PART_SHARDS * SHARD_USERS, n_users - first) for first in firsts]
-        wants_truth = bool(config["truth"]) and self.into.whole(TRUTH) is None
-        lacks_log = [self.parts.whole(part_path(folder, i, FORMATS[form]).name) is None for i in range(len(firsts))]
-        lacks_truth = [wants_truth and self.into.whole(_truth_name(i)) is None for i in range(len(firsts))]
-        missing = [i for i in range(len(firsts)) if lacks_log[i] or lacks_truth[i]]
-        self.progress(n_users - sum(sizes[i] for i in missing))
-        known = {key: value for key, value in config.items() if key not in _NOT_OF_THE_LOG}
-        shards = self._shards([shard for i in missing for shard in user_shards(firsts[i], sizes[i])])
-        for i in missing:
-            made = []
-            for _, n in user_shards(firsts[i], sizes[i]):
-                made.append(next(shards))
-                self.progress(n)
-            if lacks_truth[i]:
-                with self.into.recording(_truth_name(i)) as path:
-                    write_table(pa.table(together([truth for _, truth in made])), path)
-            if lacks_log[i]:
-                record_part(self.parts, i, [rows for rows, _ in made], known, form)
-        if config["truth"]:
-            self._write_truth(len(firsts), wants_truth)
-        n_rows = sum(receipt.rows or 0 for receipt in self.parts.index.receipts.values())
-        return Written(n_users, n_rows, len(firsts), len(firsts) - sum(lacks_log))
-
-    def _shards(self, shards: list[tuple[int, int]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """Of each shard the rows for the file, and the truth of those that were shown."""
-        keep, seed = bool(self.run_config["truth"]), self.run_config["seed"]
-        divide = functools.partial(_divided, self.world.truth_column if keep else None)
-        return mapped(divide, self.world, self.policy, seed, shards, self.executor, keep)
-
-    def _write_truth(self, n_parts: int, wanted: bool) -> None:
-        """Put the truth of the parts together, and write the catalogue."""
-        folder = self.into.path
-        if wanted:
-            with self.into.recording(TRUTH) as path:
-                _merge_truth(path, [folder / _truth_name(i) for i in range(n_parts)])
-        for i in range(n_parts):
-            self.into.drop(_truth_name(i))
-        if self.into.whole(CATALOGUE) is None:
-            arrays = self.world.truth_arrays(self.run_config["seed"], self.run_config["n_users"])
-            with (
-                self.into.recording(CATALOGUE) as path,
-                replacing(path) as temporary,
-                temporary.open("wb") as file,
-            ):
-                np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # keywords of ours
+def _write_truth(into: RunFolder, world: World, config: dict[str, Any], names: list[str], wanted: bool) -> None:
+    """Put the truth of the parts together, and write the catalogue."""
+    if wanted:
+        with into.recording(TRUTH) as path:
+            _merge_truth(path, [into.path / name for name in names])
+    for name in names:
+        into.drop(name)
+    if into.whole(CATALOGUE) is None:
+        arrays = world.truth_arrays(config["seed"], config["n_users"])
+        with into.recording(CATALOGUE) as path, replacing(path) as temporary, temporary.open("wb") as file:
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # keywords of ours
 
 
 def _divided(truth_column: str | None, columns: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
