@@ -8,7 +8,6 @@ import sys
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode
 
 from recsim_mnar.cli import main
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
@@ -16,7 +15,7 @@ from recsim_mnar.protocols.ab_test import ABTest
 from recsim_mnar.protocols.base import Protocol
 from recsim_mnar.protocols.off_policy import OffPolicy
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.testing import check_estimator, check_protocol, check_vector
+from recsim_mnar.testing import check_estimator, check_protocol
 from recsim_mnar.testing.kinds import Checked, check_named
 from recsim_mnar.worlds import make_world
 
@@ -130,7 +129,7 @@ def run(capsys, *arguments):
         ("own_things:World", 0, "keeps the 15 rules of a world"),
         ("own_things:weighted", 0, "keeps the 7 rules of an estimator"),
         ("own_things:nothing", 3, "is an estimator that breaks 2 of 7 rules"),
-        ("own_things:number", 2, "what can be checked is the class of a policy"),
+        ("own_things:number", 2, r"what can be checked is the class of a policy"),
         ("own_things:Nobody", 2, "has no 'Nobody'"),
         ("popularity", 0, "keeps the 18 rules of a policy"),
         ("no-such-agent", 2, "unknown agent"),
@@ -251,23 +250,6 @@ def test_protocols_that_are_not(kind, rule, words):
     assert words in found[rule].why
 
 
-def test_vector_environments():
-    world = make_world("features", "quick")
-
-    class Shifted(WorldVectorEnv):
-        def step(self, actions):
-            observation, rewards, *rest = super().step(actions)
-            return observation, rewards + (self.autoreset_mode is AutoresetMode.SAME_STEP), *rest
-
-    def vector(kind):
-        return lambda mode: kind(world, 3, autoreset_mode=mode)
-
-    assert check_vector(vector(WorldVectorEnv), lambda: WorldEnv(world), steps=40) == []
-    (found,) = check_vector(vector(Shifted), lambda: WorldEnv(world), steps=40)
-    assert found.rule == "lanes_same_step"
-    assert "reward" in found.why
-
-
 def test_environments_by_their_ids(capsys, monkeypatch):
     code, told = run(capsys, "check", "recsim_mnar/Ratings-v0")
     assert (code, told.strip()) == (0, "recsim_mnar/Ratings-v0 keeps the 4 rules of an environment")
@@ -292,8 +274,3 @@ def test_environments_by_their_ids(capsys, monkeypatch):
     code, told = run(capsys, "check", "own/Nobody-v0")
     assert code == 2
     assert "Nobody" in told
-
-
-def test_what_has_no_contract_is_said():
-    with pytest.raises(Exception, match=r"check_vector\(make_vector, make_single\)"):
-        check_named("own_things:number")

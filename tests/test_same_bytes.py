@@ -14,7 +14,7 @@ from recsim_mnar.simulation import items as simulate
 from recsim_mnar.simulation.pools import pool
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
-from twins.policies import OrderReader, Uniform
+from twins.policies import Contrary, OrderReader, Uniform
 
 N_ITEMS, N_USERS, SEED = 40, 45, 21
 AGENTS = [
@@ -42,12 +42,13 @@ def train(world):
 
 
 def policy_of(name, train):
-    if name == "order-reader":
-        return OrderReader(N_ITEMS)
+    own = {"order-reader": OrderReader, "contrary": Contrary}
+    if name in own:
+        return own[name](N_ITEMS)
     return registry.learner(name).fit(train, n_items=N_ITEMS, seed=1)
 
 
-@pytest.mark.parametrize("name", [*AGENTS, "order-reader"])
+@pytest.mark.parametrize("name", [*AGENTS, "order-reader", "contrary"])
 def test_every_face_gives_the_same_bytes(world, train, name, monkeypatch):
     policy = policy_of(name, train)
     whole = simulate.simulate(world, policy, N_USERS, SEED)

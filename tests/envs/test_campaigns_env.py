@@ -5,11 +5,7 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 
-import recsim_mnar
-from recsim_mnar.envs import CampaignsEnv
-from recsim_mnar.errors import UserError
 from recsim_mnar.simulation.platform import platform_log
 from recsim_mnar.worlds import make_world
 
@@ -18,12 +14,6 @@ ID = "recsim_mnar/Campaigns-v0"
 
 def made(**params):
     return gym.make(ID, preset="quick", **params)
-
-
-def test_check_env_passes():
-    assert recsim_mnar.__version__
-    check_env(made().unwrapped)
-    check_env(gym.make(ID, preset="growing", n_users=50).unwrapped)
 
 
 def rollout(seed, episodes=2):
@@ -83,28 +73,3 @@ def test_nothing_is_recommended_by_no_weight():
     env.reset(seed=0)
     _, reward, _, _, info = env.step(np.zeros(60, np.float32))
     assert reward == info["recommended"] == 0
-
-
-def test_bad_calls():
-    with pytest.raises(gym.error.ResetNeeded):
-        CampaignsEnv(make_world("campaigns", "quick")).log()
-    with pytest.raises(UserError, match="n_campaigns = 0"):
-        made(n_campaigns=0)
-    env = made().unwrapped
-    env.reset(seed=0)
-    with pytest.raises(UserError, match="weights must have shape"):
-        env.step(np.ones(3, np.float32))
-    with pytest.raises(UserError, match="finite and not negative"):
-        env.step(np.full(60, np.nan, np.float32))
-    with pytest.raises(UserError, match="weights must hold numbers"):
-        env.step(["a"] * 60)
-    with pytest.raises(UserError, match="lists must hold integers"):
-        env.step_lists(np.full((len(env.platform.present()), 2), 0.5))
-    for options in ({"user": 3}, [1]):
-        with pytest.raises(UserError, match="options"):
-            env.reset(options=options)
-    env.reset()
-    nobody = gym.make(ID, preset="quick", n_users=1, user_growth=0.999, first_campaign=0).unwrapped
-    nobody.reset(seed=3)
-    with pytest.raises(UserError, match="no eligible user"):
-        nobody.step(np.ones(60, np.float32))

@@ -5,15 +5,12 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
-import recsim_mnar
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.envs.recording import RecordLog, lane_info, record
 from recsim_mnar.errors import UserError
 from recsim_mnar.simulation import simulate
-from recsim_mnar.testing import check_vector
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.policies import Uniform
 
@@ -22,24 +19,6 @@ ID = "recsim_mnar/Sessions-v0"
 
 def small_world():
     return SessionsWorld(SessionsParams(n_items=12, p_leave_bandit=0.1))
-
-
-def test_check_env_passes():
-    assert recsim_mnar.__version__
-    check_env(gym.make(ID).unwrapped)
-    check_env(gym.make(ID, preset="quick", n_items=30, n_flips=3).unwrapped)
-
-
-def test_the_vector_check_passes():
-    assert not check_vector(
-        lambda mode: WorldVectorEnv(small_world(), 5, autoreset_mode=mode), lambda: WorldEnv(small_world()), steps=150
-    )
-
-
-def test_the_vector_check_passes_where_many_are_skipped():
-    world = SessionsWorld(SessionsParams(n_items=6, p_leave_organic=0.4, p_leave_bandit=0.2))
-    made = lambda mode: WorldVectorEnv(world, 4, autoreset_mode=mode)  # noqa: E731
-    assert not check_vector(made, lambda: WorldEnv(world), steps=80)
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
@@ -81,38 +60,6 @@ def test_truncated_lanes_end_where_single_environments_do(mode):
             for lane in np.flatnonzero(over):
                 singles[lane].reset()
     assert ends > 20
-
-
-class _Shifted(WorldVectorEnv):
-    """A vector environment with a fault: every lane is one view ahead."""
-
-    def step(self, actions):
-        observation, *rest = super().step(actions)
-        observation[0, 0] += 1
-        return (observation, *rest)
-
-
-class _Reusing(WorldVectorEnv):
-    """A vector environment with a fault: it hands out its own buffer."""
-
-    def step(self, actions):
-        rest = super().step(actions)[1:]
-        return (self._observer.array, *rest)
-
-
-class _Eager(WorldVectorEnv):
-    """A vector environment with a fault: the mode it states is not the mode it has."""
-
-    def __init__(self, *arguments, **keywords):
-        super().__init__(*arguments, **keywords)
-        self.metadata = {**self.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
-
-
-@pytest.mark.parametrize("kind", [_Shifted, _Reusing, _Eager])
-def test_the_vector_check_finds_faults(kind):
-    assert check_vector(
-        lambda mode: kind(small_world(), 3, autoreset_mode=mode), lambda: WorldEnv(small_world()), steps=40
-    )
 
 
 def test_made_by_gymnasium():
@@ -192,54 +139,6 @@ def test_async_vector_env_works():
         env.close()
 
 
-@pytest.mark.parametrize("action", [-1, 12])
-def test_actions_out_of_range_are_refused(action):
-    env = WorldEnv(small_world())
-    env.reset(seed=0)
-    with pytest.raises(UserError, match=r"0\.\.11"):
-        env.step(action)
-    vector = WorldVectorEnv(small_world(), 2)
-    vector.reset(seed=0)
-    with pytest.raises(UserError, match=r"0\.\.11"):
-        vector.step(np.array([0, action]))
-
-
-def test_steps_before_reset_and_after_the_end_are_refused():
-    env = WorldEnv(small_world())
-    with pytest.raises(gym.error.ResetNeeded):
-        env.step(0)
-    env.reset(seed=0)
-    while not env.step(0)[2]:
-        pass
-    with pytest.raises(gym.error.ResetNeeded):
-        env.step(0)
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: WorldVectorEnv(small_world(), 0), "num_envs"),
-        (lambda: WorldVectorEnv(small_world(), 2, autoreset_mode="never"), "autoreset_mode"),
-        (lambda: WorldVectorEnv(small_world(), 2, max_episode_steps=0), "max_episode_steps"),
-        (lambda: WorldEnv(SessionsWorld(SessionsParams(p_organic_to_bandit=0.0))), "p_organic_to_bandit"),
-        (lambda: WorldEnv(small_world()).reset(seed=0, options={"user": -1}), "user"),
-        (lambda: WorldVectorEnv(small_world(), 2).reset(seed=[1, 2, 3]), "seeds"),
-        (lambda: gym.make(ID, n_itmes=3), "^unknown keyword 'n_itmes'; did you mean 'n_items'"),
-        (lambda: gym.make(ID, render_mode="human"), "render_mode='human'"),
-        (lambda: WorldVectorEnv(small_world(), 2.5), "num_envs must be a whole number"),
-        (lambda: WorldVectorEnv(small_world(), 2, max_episode_steps=2.5), "max_episode_steps must be a whole number"),
-        (lambda: WorldEnv(small_world()).reset(seed=0, options=[1]), "options must be a dictionary"),
-        (lambda: WorldEnv(small_world()).reset(seed=0, options={"usr": 3}), "did you mean 'user'"),
-        (lambda: WorldEnv(small_world()).reset(seed=0, options={"user": 2**63}), r"options\['user'\]"),
-        (lambda: WorldVectorEnv(small_world(), 2).reset(seed=0, options=[1]), "options must be a dictionary"),
-        (lambda: WorldVectorEnv(small_world(), 2).reset(seed=0, options={"usr": 3}), "did you mean 'user'"),
-    ],
-)
-def test_bad_arguments_name_the_mend(make, words):
-    with pytest.raises(UserError, match=words):
-        make()
-
-
 ALL_IDS = [f"recsim_mnar/{world}-v0" for world in ("Sessions", "Ratings", "Campaigns", "Purchases")]
 
 
@@ -251,27 +150,6 @@ def test_the_render_mode_that_libraries_pass_is_none(name):
     if "Campaigns" not in name:
         vector = gym.make_vec(name, 2, vectorization_mode="vector_entry_point", preset="quick", render_mode=None)
         assert vector.num_envs == 2
-
-
-@pytest.mark.parametrize(
-    ("action", "words"),
-    [
-        (np.array([[1]]), r"one integer, got an array of shape \(1, 1\)"),
-        (np.array([1.0]), "integer"),
-        (np.array([True]), "integer"),
-        (np.zeros(0, np.int64), r"one integer, got an array of shape \(0,\)"),
-        ([1, 2], r"one integer, got an array of shape \(2,\)"),
-        ([[1], [1, 2]], "number or an array"),
-        (2**70, "out of range"),
-        (True, "integer"),
-        ("3", "integer"),
-    ],
-)
-def test_an_action_is_one_integer(action, words):
-    env = WorldEnv(small_world())
-    env.reset(seed=0)
-    with pytest.raises(UserError, match=words):
-        env.step(action)
 
 
 @pytest.mark.parametrize("action", [3, np.int64(3), np.int8(3), np.uint64(3), np.array(3), np.array([3]), [3]])
@@ -316,20 +194,6 @@ def test_vector_seeds_are_integers_of_any_type():
             env.reset(seed=seed)
 
 
-def test_actions_must_be_integers():
-    env, vector = WorldEnv(small_world()), WorldVectorEnv(small_world(), 2)
-    env.reset(seed=0)
-    vector.reset(seed=0)
-    for step, action in (
-        (env.step, 1.7),
-        (env.step, np.nan),
-        (vector.step, np.full(2, np.nan)),
-        (vector.step, [0.0, 1.0]),
-    ):
-        with pytest.raises(UserError, match="integer"):
-            step(action)
-
-
 def test_lanes_with_seeds_of_their_own_move_to_a_user():
     env = WorldVectorEnv(small_world(), 3)
     env.reset(seed=[7, 8, 9])
@@ -355,47 +219,3 @@ def test_reseeding_some_lanes_leaves_the_others_queue_alone():
         later |= set(infos["user"][2:].tolist())
     assert len(later - met) > 0
     assert min(later - met) > max(met) - 4
-
-
-def test_a_record_refuses_a_user_twice():
-    env = RecordLog(WorldEnv(small_world()))
-    env.reset(seed=0)
-    with pytest.raises(UserError, match="already"):
-        env.reset(seed=1)
-
-
-class Contrary(Uniform):
-    """Learns from the last view seen before the reward came."""
-
-    name = "contrary"
-    learns = "own user"
-
-    def __init__(self, n_items):
-        super().__init__(n_items)
-        self.last, self.sum = {}, {}
-
-    def reset(self, users):
-        for user in users.tolist():
-            self.last[user] = self.sum[user] = 0
-
-    def observe(self, users, items):
-        self.last.update(zip(users.tolist(), items.tolist(), strict=True))
-
-    def learn(self, users, actions, rewards):
-        for user in users.tolist():
-            self.sum[user] += self.last[user]
-
-    def act(self, users, uniforms):
-        return np.array([self.sum[user] % self.n_items for user in users.tolist()]), np.ones(len(users))
-
-    def probabilities(self, users):
-        return np.eye(self.n_items)[self.act(users, None)[0]]
-
-
-def test_recorders_let_a_policy_learn_before_it_observes():
-    from recsim_mnar.envs.recording import record_vector
-
-    world, policy = small_world(), Contrary(12)
-    expected = simulate(world, policy, 12, 4).digest()
-    assert record(WorldEnv(world), policy, 12, 4).digest() == expected
-    assert record_vector(WorldVectorEnv(world, 5), policy, 12, 4).digest() == expected

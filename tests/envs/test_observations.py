@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
-from gymnasium.vector import AutoresetMode
+from test_conventions import KINDS, WORLDS
 
 from recsim_mnar.envs import campaigns_vector_env, world_env, world_vector_env
 from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.simulation import simulate
-from recsim_mnar.testing import check_vector
-from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.policies import Uniform
-
-KINDS = ["counts", "decayed", "decayed=0.5", "last", "last=3", "dict"]
-WORLDS = {
-    "sessions": lambda: SessionsWorld(SessionsParams(n_items=8, p_leave_bandit=0.1, p_leave_organic=0.1)),
-    "ratings": lambda: make_world("ratings", "quick", ["n_items=8", "n_decisions=5"]),
-    "features": lambda: make_world("features", "quick"),
-    "purchases": lambda: make_world("purchases", "quick"),
-}
 
 
 def twin(kind, world, events):
@@ -75,35 +61,6 @@ def test_the_single_environment_against_a_plain_twin(name, kind):
             (observation, info), events = env.reset(), []
 
 
-@pytest.mark.parametrize("name", WORLDS)
-@pytest.mark.parametrize("asked", [*({"observation": kind} for kind in KINDS), {"info_size": 4}], ids=str)
-def test_conventions_hold_and_lanes_are_single_environments(name, asked):
-    check_env(gym.make("recsim_mnar/World-v0", world=WORLDS[name](), **asked).unwrapped)
-    assert not check_vector(
-        lambda mode: world_vector_env(3, world=WORLDS[name](), autoreset_mode=mode, **asked),
-        lambda: world_env(WORLDS[name](), **asked),
-        steps=40,
-    )
-
-
-@pytest.mark.parametrize("asked", [{"observation": "last=3"}, {"observation": "dict"}, {"info_size": 5}], ids=str)
-def test_copies_in_mid_episode_go_on_alike(asked):
-    env = world_env(WORLDS["sessions"](), **asked)
-    env.reset(seed=2)
-    for _ in range(5):
-        *_, ended, _cut, _info = env.step(1)
-        if ended:
-            env.reset()
-    twins = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
-    for _ in range(40):
-        told = [each.step(2) for each in (env, *twins)]
-        for other in told[1:]:
-            assert gym.utils.env_checker.data_equivalence(told[0], other)
-        if told[0][2]:
-            for each in (env, *twins):
-                each.reset()
-
-
 def test_info_of_a_fixed_size_says_how_much_there_was():
     world = WORLDS["sessions"]()
     free, bound = world_env(world), world_env(world, info_size=3)
@@ -138,34 +95,7 @@ def test_a_recorder_takes_a_fixed_size_that_holds_everything():
         record(world_env(WORLDS["sessions"](), info_size=500), Uniform(8), 30, 3)
 
 
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        ({"observation": "views"}, "observation='views'"),
-        ({"observation": "counts=3"}, "counts takes no number"),
-        ({"observation": "last=0"}, "whole number of at least 1"),
-        ({"observation": "last=x"}, "'x' is no number"),
-        ({"observation": "decayed=1"}, r"must lie in \(0, 1\)"),
-        ({"observation": "features"}, "have none"),
-        ({"info_size": 0}, "info_size must be a whole number of at least 1"),
-    ],
-)
-def test_what_cannot_be_observed_is_said(asked, words):
-    with pytest.raises(UserError, match=words):
-        world_env(WORLDS["sessions"](), **asked)
-    with pytest.raises(UserError, match=words):
-        world_vector_env(2, world=WORLDS["sessions"](), **asked)
-
-
 # ------------------------------------------------------------------------------------------------------------ campaigns
-
-
-def test_platforms_side_by_side_are_single_platforms():
-    assert not check_vector(
-        lambda mode: gym.make_vec("recsim_mnar/Campaigns-v0", 2, preset="quick", autoreset_mode=mode),
-        lambda: gym.make("recsim_mnar/Campaigns-v0", preset="quick").unwrapped,
-        steps=5,
-    )
 
 
 def test_one_seed_deals_its_platforms_out():
@@ -184,15 +114,7 @@ def test_one_seed_deals_its_platforms_out():
     np.testing.assert_array_equal(observations[0], observation)
 
 
-def test_platforms_refuse_what_single_ones_refuse():
-    vector = campaigns_vector_env(2, preset="quick", autoreset_mode=AutoresetMode.DISABLED)
-    with pytest.raises(gym.error.ResetNeeded):
-        vector.step(np.zeros(vector.action_space.shape, np.float32))
-    vector.reset(seed=1)
-    with pytest.raises(UserError, match="weights must have shape"):
-        vector.step(np.zeros(3))
-    with pytest.raises(UserError, match="observation: a platform's environment"):
-        campaigns_vector_env(2, preset="quick", observation="last")
+def test_platforms_are_cut_off_at_their_limit():
     cut = campaigns_vector_env(2, preset="quick", max_episode_steps=1)
     cut.reset(seed=1)
     *_, ended, truncated, _infos = cut.step(np.zeros(cut.action_space.shape, np.float32))

@@ -1,14 +1,10 @@
-import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 
 from recsim_mnar.envs.slates import PurchasesEnv, PurchasesVectorEnv, record_slates, record_slates_vector
-from recsim_mnar.errors import UserError
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.slates import DeployedPolicy, SlatePolicy
 from recsim_mnar.simulation import simulate
-from recsim_mnar.testing import check_vector
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 ID = "recsim_mnar/Purchases-v0"
@@ -18,16 +14,6 @@ def small_world(**params):
     return PurchasesWorld(
         PurchasesParams(**{"n_items": 12, "n_periods": 4, "slate_size": 3, "base": -1.0, "slates": "fixed", **params})
     )
-
-
-def test_both_checkers_pass():
-    check_env(gym.make(ID, preset="quick").unwrapped)
-    assert not check_vector(
-        lambda mode: PurchasesVectorEnv(small_world(), 5, autoreset_mode=mode),
-        lambda: PurchasesEnv(small_world()),
-        steps=40,
-    )
-    assert gym.make_vec(ID, num_envs=2, preset="quick").single_action_space == gym.make(ID, preset="quick").action_space
 
 
 @pytest.mark.parametrize("name", ["deployed", "user-popularity-greedy"])
@@ -70,22 +56,3 @@ def test_the_reward_counts_all_purchases_and_the_slates_uplift_is_what_it_adds()
         gain.append(reward - env.step(other)[1])
     gain, stated = np.array(gain), np.array(stated)
     assert abs((gain - stated).mean()) < 3.5 * (gain - stated).std() / np.sqrt(400)
-
-
-def test_wrong_calls_get_one_line():
-    env = PurchasesEnv(small_world())
-    with pytest.raises(gym.error.ResetNeeded):
-        env.step(np.array([0, 1, 2]))
-    env.reset(seed=0)
-    with pytest.raises(UserError, match="a slate must have 3 items, got 2"):
-        env.step(np.array([0, 1]))
-    with pytest.raises(UserError, match="item 12 is out of range"):
-        env.step(np.array([0, 1, 12]))
-    with pytest.raises(UserError, match="integers"):
-        env.step(np.array([0.5, 1, 2]))
-    many = PurchasesVectorEnv(small_world(), 2)
-    with pytest.raises(gym.error.ResetNeeded):
-        many.step(np.zeros((2, 3), int))
-    many.reset(seed=0)
-    with pytest.raises(UserError, match=r"slates must have shape \(2, N\)"):
-        many.step(np.zeros((3, 3), int))

@@ -5,50 +5,17 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 
-from recsim_mnar.envs import WorldVectorEnv, ratings_env, ratings_vector_env
+from recsim_mnar.envs import ratings_env, ratings_vector_env
 from recsim_mnar.envs.recording import LogBuilder, RecordLog, record
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies import observe_events
 from recsim_mnar.simulation import simulate
-from recsim_mnar.testing import check_vector
 from recsim_mnar.worlds import make_world
-from recsim_mnar.worlds.ratings import RatingsWorld
 from twins.policies import Uniform
 
 ID = "recsim_mnar/Ratings-v0"
 SMALL = {"n_items": 15, "density": 0.1, "n_decisions": 4}
-
-
-def test_check_env_passes():
-    check_env(gym.make(ID).unwrapped)
-    check_env(gym.make(ID, preset="mcar", **SMALL, repeat_pays=False).unwrapped)
-
-
-@pytest.mark.parametrize("repeat_pays", [True, False])
-def test_the_vector_check_passes_in_all_modes(repeat_pays):
-    assert not check_vector(
-        lambda mode: ratings_vector_env(3, autoreset_mode=mode, repeat_pays=repeat_pays, **SMALL),
-        lambda: ratings_env(repeat_pays=repeat_pays, **SMALL),
-        steps=40,
-    )
-
-
-class _Forgetful(WorldVectorEnv):
-    """A vector environment with a fault: what it tells of ratings is one star off."""
-
-    def step(self, actions):
-        *rest, infos = super().step(actions)
-        for lane, ratings in enumerate(infos.get("ratings", ())):
-            infos["ratings"][lane] = ratings and tuple(r + 1 for r in ratings)
-        return (*rest, infos)
-
-
-def test_the_vector_check_finds_a_wrong_rating():
-    world = make_world("ratings", None, [f"{k}={v}" for k, v in SMALL.items()])
-    found = check_vector(lambda mode: _Forgetful(world, 3, autoreset_mode=mode), lambda: ratings_env(world=world))
-    assert any("ratings" in finding.why for finding in found)
 
 
 def test_the_observation_holds_the_ratings_revealed_so_far():
@@ -154,18 +121,6 @@ def test_policies_are_told_ratings_where_there_are_any():
     assert policy.heard == [("rating", [0, 1], [1.0, 5.0]), ("view", [2]), ("rating", [3], [2.0])]
     observe_events(policy, users[:0], items[:0], np.zeros(0))
     assert len(policy.heard) == 3
-
-
-def test_bad_arguments_name_the_mend():
-    world = RatingsWorld.from_matrix(np.full((2, 3), 5.0))
-    for make, words in (
-        (lambda: gym.make(ID, n_itmes=3), "n_items"),
-        (lambda: ratings_env(world=world, alpha=0.5), "omit alpha"),
-        (lambda: ratings_env("quick", world=world), "omit preset"),
-        (lambda: ratings_vector_env(2, world=world).step(np.array([0, 3])), "reset"),
-    ):
-        with pytest.raises((UserError, gym.error.ResetNeeded), match=words):
-            make()
 
 
 def test_observation_is_the_worlds_or_the_agents_by_its_value():

@@ -76,3 +76,31 @@ class OrderReader(_Remembering):
             out[row, self.seen[int(user)][-1]] += 0.5
             out[row, self.seen[int(user)][0]] += 0.5
         return out
+
+
+class Contrary(Uniform):
+    """Learns from the last view seen before the reward came."""
+
+    name = "contrary"
+    learns = "own user"
+
+    def __init__(self, n_items):
+        super().__init__(n_items)
+        self.last, self.sum = {}, {}
+
+    def reset(self, users):
+        for user in users.tolist():
+            self.last[user] = self.sum[user] = 0
+
+    def observe(self, users, items):
+        self.last.update(zip(users.tolist(), items.tolist(), strict=True))
+
+    def learn(self, users, actions, rewards):
+        for user in users.tolist():
+            self.sum[user] += self.last[user]
+
+    def act(self, users, uniforms):
+        return np.array([self.sum[user] % self.n_items for user in users.tolist()]), np.ones(len(users))
+
+    def probabilities(self, users):
+        return np.eye(self.n_items)[self.act(users, None)[0]]
