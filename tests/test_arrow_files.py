@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from recsim_mnar import cli
 from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.estimating import estimate_file
 from recsim_mnar.simulation.run_folder import simulate_to
@@ -17,6 +16,7 @@ from recsim_mnar.tables.numbering import Numbering
 from recsim_mnar.tables.table_file import TableFile
 from recsim_mnar.tables.verifying import verify
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from twins.commands import status_of
 from twins.policies import Uniform
 
 
@@ -35,19 +35,16 @@ def test_resume_makes_what_is_missing_in_its_format(tmp_path):
 
 
 def test_commands_read_and_write_it(tmp_path):
-    def run(*words):
-        with pytest.raises(SystemExit) as ended:
-            cli.main([str(word) for word in words])
-        assert not ended.value.code
-
     found = []
     for form in ("parquet", "arrow"):
         log, train, file = tmp_path / f"log-{form}", tmp_path / f"train-{form}", tmp_path / f"replayed.{form}"
         for seed, folder in enumerate((log, train)):
-            run("simulate", "--world", "sessions", "--preset", "quick", "--policy", "random", "--users", 50,
+            asked = ("simulate", "--world", "sessions", "--preset", "quick", "--policy", "random", "--users", 50,
                 "--seed", seed, "--format", form, "--out", folder)  # fmt: skip
-        run("replay", log, "--policy", "popularity,random", "--train", train, "--out", file)
-        run("estimate", file, "--target", "popularity", "--baseline", "random", "--json", tmp_path / f"{form}.json")
+            assert status_of(*asked) == 0
+        assert status_of("replay", log, "--policy", "popularity,random", "--train", train, "--out", file) == 0
+        answer = "--json", tmp_path / f"{form}.json"
+        assert status_of("estimate", file, "--target", "popularity", "--baseline", "random", *answer) == 0
         found.append(json.loads((tmp_path / f"{form}.json").read_text()))
     assert found[0] == found[1]
     assert found[0][0]["n"] > 1000

@@ -95,6 +95,7 @@ def bits(moments: Moments) -> tuple:
         moments.rewarded,
         tuple(moments.top_weights),
         moments.least_propensity_rows,
+        (moments.propensity_min, moments.weight_max, moments.reward_min, moments.reward_max, moments.x_max),
     )
 
 

@@ -8,10 +8,10 @@ import sys
 import numpy as np
 import pytest
 
-from recsim_mnar.cli import main
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import ESTIMATORS, estimate_value
 from recsim_mnar.estimators.off_policy.scores import check_name, known_estimators
+from twins.commands import status_of
 
 OWN = '''
 """Somebody else's estimators."""
@@ -123,11 +123,8 @@ def test_the_command_line_takes_one(own, monkeypatch, capsys):
     rows = np.column_stack([propensity, reward, target])
     np.savetxt(own / "log.csv", rows, delimiter=",", header="propensity,reward,mine", comments="")
     monkeypatch.chdir(own)
-    with pytest.raises(SystemExit) as ended:
-        main(
-            ["estimate", "log.csv", "--target", "mine", "--estimators", "own_estimators:cut,ips", "--json", "out.json"]
-        )
-    assert ended.value.code == 0
+    asked = "estimate", "log.csv", "--target", "mine", "--estimators", "own_estimators:cut,ips", "--json", "out.json"
+    assert status_of(*asked) == 0
     records = json.loads((own / "out.json").read_text())
     assert [record["estimator"] for record in records] == ["own_estimators:cut", "ips"]
     assert "own_estimators:cut" in capsys.readouterr().out

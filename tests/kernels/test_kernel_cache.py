@@ -44,13 +44,8 @@ def test_damaged_files_are_compiled_anew(folder):
     index, data = (next((folder / "cache").rglob(f"*.{end}")) for end in ("nbi", "nbc"))
     for file in (index, data):
         whole = file.read_bytes()
-        for damaged in (
-            b"",
-            whole[:20],
-            whole[:-1],
-            b"\x80\x04garbage",
-            whole[:50] + bytes([whole[50] ^ 1]) + whole[51:],
-        ):
+        flipped = whole[:50] + bytes([whole[50] ^ 1]) + whole[51:]
+        for damaged in (b"", whole[:20], whole[:-1], b"\x80\x04garbage", flipped):
             file.write_bytes(damaged)
             assert doubled() == (6.0, 0)  # no traceback, and no machine code that was changed
             assert doubled() == (6.0, 1)  # mended for the next start

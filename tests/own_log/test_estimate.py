@@ -11,13 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recsim_mnar import cli
+from recsim_mnar.cli.estimation import _refuse_below
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import estimate_value
 from recsim_mnar.estimators.off_policy.cross_fitted import cross_fitted_rewards, estimate_without_propensities
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.estimating import Question, estimate_file, estimate_log, is_own_schema
 from recsim_mnar.tables.table_file import TableFile
+from twins.commands import run
 
 _SPEC = importlib.util.spec_from_file_location("shop", Path("benchmarks/own_log/shop.py"))
 assert _SPEC is not None
@@ -297,13 +298,6 @@ def test_an_action_that_is_no_candidate_has_probability_nothing(tmp_path):
     assert any("1 candidate actions were never logged (black)" in line for line in answer.lines)
 
 
-def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as ended:
-        cli.main([str(each) for each in arguments])
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
-
-
 SHOP = ("--target-file", "new.csv", "--on", "impression")
 
 
@@ -478,8 +472,6 @@ def test_several_policies_are_held_to_a_corrected_level(capsys, tmp_path):
 
 def test_require_judges_what_leads(capsys, tmp_path):
     """A clip that is proved to be biased is no reason to refuse an estimate without one; a best of several may be."""
-    from recsim_mnar.cli.estimation import _refuse_below
-
     fine = {"policy": "new", "estimator": "ips", "leads": True, "verdict_level": "trust", "verdict": "trust"}
     worse = {"verdict_level": "caution", "verdict": "caution: wide"}
     _refuse_below("trust", [fine, fine | worse | {"leads": False}])
@@ -510,17 +502,6 @@ def test_views_beside_recommendations_are_left_aside(tmp_path):
     assert answer.log.row_numbers[0] == 501
     other = write(frame.rename(columns={"kind": "event_type"}).assign(event_type="buy"), tmp_path / "other.csv")
     assert "column event_type holds buy: all rows count as recommendations" in asked(other).lines
-
-
-def test_text_ids_that_stand_user_by_user(tmp_path):
-    """In the order of the file, which is not the alphabet's: no row is moved, and the estimate is the same."""
-    frame = table()
-    frame = frame.sort_values("visitor", key=lambda ids: ids.str[1:].astype(int), kind="stable").reset_index(drop=True)
-    assert not frame.visitor.is_monotonic_increasing
-    answer = asked(write(frame, tmp_path / "log.csv"), estimators=("snips",))
-    wanted = of_columns(frame, estimator="snips")
-    for key in ("value", "low", "high", "ess"):
-        assert answer.records[0][key] == pytest.approx(getattr(wanted, key), rel=1e-9)
 
 
 def test_todays_policy_as_baseline_needs_no_reward_model(tmp_path):

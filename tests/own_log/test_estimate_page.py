@@ -9,19 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from recsim_mnar.cli import main
 from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.own_log.estimating import Question, estimate_log
 from recsim_mnar.report.estimate_page import Estimates, weights_of, write_estimates
 from recsim_mnar.tables.files import write_table
+from twins.commands import status_of as run
 
 N_USERS = 150
-
-
-def run(*arguments):
-    with pytest.raises(SystemExit) as left:
-        main([str(argument) for argument in arguments])
-    return left.value.code
 
 
 def columns(seed=0, per_user=20):

@@ -10,18 +10,12 @@ import shlex
 import numpy as np
 import pytest
 
-from recsim_mnar.cli import main
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log import in_numbers
 from recsim_mnar.own_log.estimating import estimate_file
 from recsim_mnar.own_log.in_numbers import Lengths, LogNumbers, log_in_numbers
 from recsim_mnar.report.log_page import write_log_page
-
-
-def run(*arguments):
-    with pytest.raises(SystemExit) as left:
-        main([str(argument) for argument in arguments])
-    return left.value.code
+from twins.commands import status_of as run
 
 
 @pytest.fixture(scope="module")

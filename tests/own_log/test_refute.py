@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recsim_mnar import cli
 from recsim_mnar.estimators.off_policy.records import estimate_columns
 from recsim_mnar.estimators.off_policy.refuters import refute
 from recsim_mnar.estimators.off_policy.sentence import sentence_of
@@ -17,15 +16,9 @@ from recsim_mnar.estimators.off_policy.written import propensity_tolerance, weig
 from recsim_mnar.log.columns import Clusters, LogColumns
 from recsim_mnar.own_log.estimating import estimate_file, is_own_schema
 from recsim_mnar.tables.table_file import TableFile
+from twins.commands import run
 
 USERS, ROWS, ITEMS = 400, 20, 5
-
-
-def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as ended:
-        cli.main([str(a) for a in arguments])
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
 
 
 def log(seed=3, late=1.0):

