@@ -185,6 +185,8 @@ def test_a_saturated_logistic_regression_learns_what_the_labels_imply(log, rule,
 
 def test_a_model_without_weights_gets_each_sample_as_often_as_it_was_drawn(log):
     np.testing.assert_allclose(scores_of(Logistic(), log), scores_of(Unweighted(), log), atol=1e-6)
+    own = scores_of(Logistic(), log, features=one_hot(N_USERS, N_ITEMS))  # the features unless others are given
+    np.testing.assert_array_equal(scores_of(Logistic(), log), own)
 
 
 def test_batches_are_the_samples_in_order(log):
