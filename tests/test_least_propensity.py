@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 
-from recsim_mnar import cli
 from recsim_mnar.estimators.off_policy.stated import known_bound
 from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.log.table import Log
@@ -18,15 +17,9 @@ from recsim_mnar.protocols.off_policy import off_policy
 from recsim_mnar.replays.probabilities import least_propensity, probability_range
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.worlds import make_world
+from twins.command import run
 
 SMALL = ("n_items=20", "n_flips=5")
-
-
-def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as ended:
-        cli.main([str(a) for a in arguments])
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
 
 
 @pytest.fixture(scope="module")

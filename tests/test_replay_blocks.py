@@ -8,7 +8,6 @@ import json
 import numpy as np
 import pytest
 
-from recsim_mnar import cli
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log, blocks, writing
 from recsim_mnar.log.blocks import FiledLog, LogBlocks
@@ -21,6 +20,7 @@ from recsim_mnar.simulation.pools import pool
 from recsim_mnar.tables.arrow import rows_in
 from recsim_mnar.tables.verifying import verify
 from recsim_mnar.worlds import make_world
+from twins.command import run
 
 N_ITEMS = 10
 
@@ -183,12 +183,6 @@ def test_a_folder_has_parts_and_receipts_and_resumes(tmp_path, small, log, polic
         run.to_folder(out, asked)
 
 
-def run(capsys, *arguments) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        cli.main([str(each) for each in arguments])
-    return (ended.value.code, *capsys.readouterr())
-
-
 def test_the_command_line(tmp_path, capsys):
     made = ("--world", "sessions", "--policy", "random", "--users", "30")
     log, train, parts, file = (tmp_path / name for name in ("log", "train", "parts", "file.parquet"))
@@ -218,7 +212,6 @@ def test_where_parts_cannot_be_written_is_said_in_a_line(tmp_path, capsys, log):
         assert words in err.splitlines()[-1]
         assert err.splitlines()[-1].startswith("error: ")
         assert not out.exists()
-        assert not out.exists()
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv"])  # by blocks, and all rows at once
@@ -229,10 +222,9 @@ def test_an_item_beyond_those_of_the_logs_own_world_is_damage(tmp_path, capsys, 
     action[np.flatnonzero(log.is_bandit)[5]] += 1 << 24  # one bit
     Log({**log.columns, "action": action}, log.provenance).write(tmp_path / f"log.{form}")
     given = [str(tmp_path / f"log.{form}"), "--policy", "random", "--out", str(tmp_path / "out.parquet")]
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["replay", *given])
-    assert ended.value.code == 2
-    assert "says that its world has items 0..9: the file is damaged" in capsys.readouterr().err
+    status, _, err = run(capsys, "replay", *given)
+    assert status == 2
+    assert "says that its world has items 0..9: the file is damaged" in err
 
 
 def test_what_is_made_of_counts_is_fitted_block_by_block(tmp_path, log, monkeypatch):

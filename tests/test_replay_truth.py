@@ -141,10 +141,26 @@ def test_value_on_log_agrees_with_the_twin(fixture, request):
         assert value == pytest.approx(sums[name] / n, rel=1e-9)
 
 
-def test_states_refuse_a_log_of_another_seed(world):
+class Ones(Uniform):
+    """Its probabilities are none."""
+
+    def probabilities(self, users):
+        return np.ones((len(users), P))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda world, log: truth.value_on_log(world, log, {"u": Uniform(P)}, 32), "does not follow"),  # another seed
+        (lambda world, log: replay(log, Uniform(3)), "knows items"),
+        (lambda world, log: replay(log, Ones(P)), "sum to 1"),
+        (lambda world, log: truth.value_on_log(world, log, {"ones": Ones(P)}, 31), "sum to 1"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused(world, call, words):
     log = simulate(world, Uniform(P), 10, 31)
-    with pytest.raises(UserError, match="does not follow"):
-        truth.value_on_log(world, log, {"u": Uniform(P)}, 32)
+    with pytest.raises(UserError, match=words):
+        call(world, log)
 
 
 def test_exact_click_probabilities_agree_with_clicks(world):
@@ -153,29 +169,11 @@ def test_exact_click_probabilities_agree_with_clicks(world):
     assert abs(rate - exact) < 4 * np.sqrt(exact / arm.decisions.sum())
 
 
-def test_replay_refuses_items_that_the_policy_does_not_know(world):
-    log = simulate(world, Uniform(P), 5, 1)
-    with pytest.raises(UserError, match="knows items"):
-        replay(log, Uniform(3))
-
-
 def test_replay_of_a_softened_policy_whose_users_decide_often(world):
     policy = registry.learner("user-popularity+temperature=0.5").fit(Log({}), n_items=P, seed=0)
     policy._capacity = 70  # fewer than the decisions of a round, more than the users
     log = simulate(world, policy, 60, 4)
     np.testing.assert_array_equal(replay(log, policy)[log.is_bandit], log["propensity"][log.is_bandit])
-
-
-def test_probabilities_that_are_none_are_refused(world):
-    class Ones(Uniform):
-        def probabilities(self, users):
-            return np.ones((len(users), P))
-
-    log = simulate(world, Uniform(P), 10, 1)
-    with pytest.raises(UserError, match="sum to 1"):
-        replay(log, Ones(P))
-    with pytest.raises(UserError, match="sum to 1"):
-        truth.value_on_log(world, log, {"ones": Ones(P)}, 1)
 
 
 def test_simulating_leaves_the_callers_policy_as_it_was(world):

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from recsim_mnar import cli
 from recsim_mnar.estimators.off_policy.stated import fitted_findings
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
@@ -24,15 +23,9 @@ from recsim_mnar.replays.probabilities import (
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.worlds import make_world
+from twins.command import run
 
 SMALL = ("n_items=20", "n_flips=5")
-
-
-def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as ended:
-        cli.main([str(a) for a in arguments])
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
 
 
 @pytest.fixture(scope="module")
