@@ -17,7 +17,7 @@ from recsim_mnar.protocols.off_policy import off_policy
 from recsim_mnar.replays.probabilities import least_propensity, probability_range
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.worlds import make_world
-from twins.command import run
+from twins.commands import run
 
 SMALL = ("n_items=20", "n_flips=5")
 

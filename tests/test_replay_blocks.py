@@ -20,7 +20,7 @@ from recsim_mnar.simulation.pools import pool
 from recsim_mnar.tables.arrow import rows_in
 from recsim_mnar.tables.verifying import verify
 from recsim_mnar.worlds import make_world
-from twins.command import run
+from twins.commands import run
 
 N_ITEMS = 10
 

@@ -23,7 +23,7 @@ from recsim_mnar.replays.probabilities import (
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.worlds import make_world
-from twins.command import run
+from twins.commands import run
 
 SMALL = ("n_items=20", "n_flips=5")
 

@@ -1,4 +1,4 @@
-"""Commands, run as somebody types them."""
+"""The command line, run in this process as somebody types it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import pytest
 from recsim_mnar import cli
 
 
-def status_of(*arguments):
+def status_of(*arguments) -> int:
     """The exit status of a command."""
     with pytest.raises(SystemExit) as ended:
         cli.main([str(each) for each in arguments])
-    return ended.value.code
+    return int(ended.value.code or 0)
 
 
-def run(capsys, *arguments):
+def run(capsys, *arguments) -> tuple[int, str, str]:
     """Exit status, output and errors of a command."""
     return (status_of(*arguments), *capsys.readouterr())
