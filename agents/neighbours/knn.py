@@ -92,7 +92,7 @@ class ItemKNNPolicy(GreedyPolicy):
             np.ascontiguousarray(neighbours, np.int32),
             np.ascontiguousarray(similarities, np.float32),
         )
-        stored = dict(zip(("starts", "neighbours", "similarities"), self._rows, strict=True))
+        stored: dict[str, NDArray[Any]] = dict(zip(("starts", "neighbours", "similarities"), self._rows, strict=True))
         super().__init__(n_items, name, stored, parameters)
 
     def _start(self) -> None:
@@ -219,7 +219,7 @@ class UserKNNPolicy(TrainingRows, GreedyPolicy):
         self._scale = inverse_norms(rows, 1)
         self._users = np.asarray(users, np.int64)
         self._k = int(parameters["neighbours"])
-        stored = dict(zip(("starts", "items", "counts"), self._by_user, strict=True))
+        stored: dict[str, NDArray[Any]] = dict(zip(("starts", "items", "counts"), self._by_user, strict=True))
         super().__init__(n_items, name, {**stored, "users": self._users}, parameters)
 
     def _start(self) -> None:
