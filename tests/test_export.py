@@ -197,8 +197,8 @@ def test_vowpal_wabbit_lines_of_others_come_in():
     assert back.user.tolist() == [0, 1]
     for bad, said in (
         (["1:0 | f0"], "line 1: not action:cost:propensity"),
-        (["7:0:0.5 | f0"], "actions must lie in 0..3"),
-        (["1:0:0 | f0"], "row 0: propensity must lie"),
+        (["7:0:0.5 | f0"], "actions must be in 0..3"),
+        (["1:0:0 | f0"], "row 0: propensity must be"),
         ([], "no examples"),
     ):
         with pytest.raises(UserError, match=said):

@@ -197,7 +197,7 @@ def test_observation_propensities_are_a_column_of_their_own(tmp_path):
     assert changed.digest() == log.digest()
     assert changed.digest(optional=True) != log.digest(optional=True)
     for p in (0.0, 1.5, -1.0):
-        with pytest.raises(UserError, match=r"row 2: observation_propensity must lie in \(0, 1\]"):
+        with pytest.raises(UserError, match=r"row 2: observation_propensity must be in \(0, 1\]"):
             log.with_column("observation_propensity", np.array([0.5, np.nan, p])).validate()
     with pytest.raises(UserError, match="row 0: reward must be a finite number or null"):
         Log({**log.columns, "reward": np.array([np.inf, 1.0, 1.0])}).validate()

@@ -123,7 +123,7 @@ def test_bad_rows_are_named_as_in_the_log(tmp_path, log):
     bad = bad.with_column("propensity", propensity)
     found = LogBlocks.open(in_parts(tmp_path / "bad", bad, 2), read_rows=200)
     assert found is not None
-    with pytest.raises(UserError, match=f"row {row + 1}: propensity must lie"):
+    with pytest.raises(UserError, match=f"row {row + 1}: propensity must be"):
         list(found.blocks(5))
     swapped = Log.concat([log.select(log["user"] >= 30), log.select(log["user"] < 30)])
     found = LogBlocks.open(in_parts(tmp_path / "swapped", swapped, 1), read_rows=200)
@@ -242,7 +242,7 @@ def test_what_is_made_of_counts_is_fitted_block_by_block(tmp_path, log, monkeypa
             continue
         assert same_law(registry.learner(name).fit(filed, n_items=N_ITEMS + 2, seed=0), expected)
         assert ("columns" in vars(filed)) == (name == "item-knn")
-    with pytest.raises(UserError, match="must lie in"):
+    with pytest.raises(UserError, match="must be in"):
         registry.learner("popularity").fit(filed, n_items=2, seed=0)
 
 

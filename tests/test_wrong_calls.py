@@ -124,7 +124,7 @@ CALLS = [
     ((*COMPARE, "--agents", "./my_module.py:Mine"), "write it as package.module:name: my_module:Mine"),
     ((*COMPARE, "--agents", "raises:Any"), "importing 'raises' raised ZeroDivisionError"),
     ((*COMPARE, "--agents", "svd+rank=0,random"), "agent 'svd+rank=0': rank must be"),
-    ((*COMPARE, "--agents", "svd+epsilon=2,random"), "agent 'svd+epsilon=2': epsilon must lie in [0, 1]"),
+    ((*COMPARE, "--agents", "svd+epsilon=2,random"), "agent 'svd+epsilon=2': epsilon must be in [0, 1]"),
     ((*COMPARE, "--agents", "svd+temperature=nan,random"), "temperature must be a number above 0"),
     (("compare", "--world", "my_module"), "world 'my_module' is a module"),
     (on("g.csv", "--estimators", "my_module"), "my_module:scores"),

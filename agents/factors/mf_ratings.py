@@ -272,7 +272,7 @@ def ratings_of(log: Log, n_items: int, *, need_propensities: bool = True) -> tup
     bad = ~((p > 0.0) & (p <= 1.0))
     if bad.any():
         row = int(np.flatnonzero(organic)[bad][0])
-        raise UserError(f"row {row} of the log: observation_propensity must lie in (0, 1], got {p[bad][0]:g}")
+        raise UserError(f"row {row} of the log: observation_propensity must be in (0, 1], got {p[bad][0]:g}")
     return ratings, p
 
 

@@ -104,7 +104,7 @@ class OffPolicyChoice(Learner):
         learners: Sequence[OffPolicyLearner] | None = None,
     ) -> None:
         if not (isinstance(held_out, (int, float)) and 0.0 < held_out < 1.0):
-            raise UserError(f"{self.name}: held_out must lie strictly between 0 and 1, got {held_out!r}")
+            raise UserError(f"{self.name}: held_out must be strictly between 0 and 1, got {held_out!r}")
         if estimator not in ("dr", "snips", "ips", "clipped_ips"):
             raise UserError(f"{self.name}: estimator must be dr, snips, ips or clipped_ips, got {estimator!r}")
         if by not in ("low", "value"):

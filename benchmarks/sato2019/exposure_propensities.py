@@ -224,7 +224,7 @@ def _deviance(design: Floats, positive: Floats, total: Floats, penalty: Floats, 
 
 def _bounded(logits: Floats, floor: float) -> Floats:
     if not 0 < floor < 0.5:
-        raise UserError(f"floor must lie in (0, 0.5), got {floor:g}")
+        raise UserError(f"floor must be in (0, 0.5), got {floor:g}")
     return np.clip(1.0 / (1.0 + np.exp(-logits)), floor, 1.0 - floor)
 
 

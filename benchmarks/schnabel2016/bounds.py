@@ -143,7 +143,7 @@ def _check_entries(bad: NDArray[np.bool_], values: Floats, name: str, rule: str)
 
 def _share(eta: float) -> float:
     if not 0.0 < eta < 1.0:
-        raise UserError(f"eta must lie in (0, 1), got {eta}")
+        raise UserError(f"eta must be in (0, 1), got {eta}")
     return eta
 
 
@@ -178,7 +178,7 @@ def calibration(ratings: Ratings, propensities: Any, *, bins: int = 10) -> Calib
     p = np.asarray(propensities, np.float64)
     at = ratings.at(p, "the propensity matrix")
     if not np.all((p > 0.0) & (p <= 1.0)):
-        raise UserError("propensities must lie in (0, 1]")
+        raise UserError("propensities must be in (0, 1]")
     flat = p.ravel()
     o = np.zeros(p.shape)
     o[ratings.users, ratings.items] = 1.0

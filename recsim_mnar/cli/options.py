@@ -50,7 +50,7 @@ def n_workers(given: int | None) -> int:
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     most = MOST_A_PROCESSOR * processors
     if given is not None and not 1 <= given <= most:
-        raise UserError(f"--workers must lie in 1 .. {most}, {MOST_A_PROCESSOR} for each processor, got {given}")
+        raise UserError(f"--workers must be in 1 .. {most}, {MOST_A_PROCESSOR} for each processor, got {given}")
     return processors if given is None else given
 
 

@@ -394,7 +394,7 @@ def _matrix(ratings: Ratings, propensities: Any) -> Floats:
     p = np.asarray(propensities, np.float64)
     ratings.at(p, "the propensity matrix")
     if not np.all((p > 0.0) & (p <= 1.0)):
-        raise UserError("propensities must lie in (0, 1]")
+        raise UserError("propensities must be in (0, 1]")
     if len(ratings) == 0 or ratings.n_users < 2:
         raise UserError("balance needs observed ratings and at least two users")
     return p

@@ -181,7 +181,7 @@ def _judged(ratings: Ratings, w: Floats, value: float, ends: tuple[float, float]
 def clip_propensities(propensities: Any, smallest: float) -> Floats:
     """Propensities raised to at least ``smallest``: less variance for some bias (Strehl et al. 2010)."""
     if not 0.0 <= smallest <= 1.0:
-        raise UserError(f"the smallest propensity must lie in [0, 1], got {smallest}")
+        raise UserError(f"the smallest propensity must be in [0, 1], got {smallest}")
     return np.maximum(np.asarray(propensities, np.float64), smallest)
 
 
@@ -204,7 +204,7 @@ def check_propensities(ratings: Ratings, propensities: Any) -> Floats:
         row = int(np.flatnonzero(bad)[0])
         raise UserError(
             f"the propensity of the observed rating of user {ratings.users[row]}, item {ratings.items[row]} "
-            f"is {p[row]:g}: it must lie in (0, 1]"
+            f"is {p[row]:g}: it must be in (0, 1]"
         )
     return p
 

@@ -67,7 +67,7 @@ def bounded(p: Floats, clip: float) -> Floats:
         UserError: ``clip`` is not in [0, 1).
     """
     if not 0.0 <= clip < 1.0:
-        raise UserError(f"clip must lie in [0, 1), got {clip}")
+        raise UserError(f"clip must be in [0, 1), got {clip}")
     return np.maximum(p, clip)
 
 

@@ -102,7 +102,7 @@ def decisions(log: Log, n_items: int, *, context: Context = "counts", decay: flo
     action = log["action"][shown].astype(np.int64)
     if action.min() < 0 or action.max() >= n_items:
         bad = int(action[(action < 0) | (action >= n_items)][0])
-        raise UserError(f"the log has action {bad}, but n_items = {n_items}: actions must lie in 0..{n_items - 1}")
+        raise UserError(f"the log has action {bad}, but n_items = {n_items}: actions must be in 0..{n_items - 1}")
     everyone = log["user"][user_starts(log["user"])]
     user = log["user"][shown]
     kept = np.isin(everyone, user)
@@ -195,11 +195,11 @@ def from_arrays(
     if lengths != {n}:
         raise UserError(f"context, action, reward, propensity and user must be of one length, got {n} and {lengths}")
     if n and (action_.min() < 0 or action_.max() >= n_items):
-        raise UserError(f"actions must lie in 0..{n_items - 1}, got {int(action_.min())}..{int(action_.max())}")
+        raise UserError(f"actions must be in 0..{n_items - 1}, got {int(action_.min())}..{int(action_.max())}")
     good = (propensity_ > 0) & (propensity_ <= 1)
     if not good.all():
         row = int(np.flatnonzero(~good)[0])
-        raise UserError(f"row {row}: propensity must lie in (0, 1], got {propensity_[row]}")
+        raise UserError(f"row {row}: propensity must be in (0, 1], got {propensity_[row]}")
     last = _lasts(user_)
     starts = user_starts(user_)
     counted = np.arange(n) - np.repeat(starts, np.diff(np.append(starts, n)))

@@ -60,7 +60,7 @@ def number_in(value: Any, name: str, low: float, high: float, *, ends: str = "[]
     if not inside:
         percent = real and (low, high) == (0.0, 1.0) and 1.0 < value <= 100.0
         hint = f"; this looks like percent: {value / 100.0:g}" if percent else ""
-        raise UserError(f"{name} must lie in {ends[0]}{low:g}, {high:g}{ends[1]}, got {value!r}{hint}")
+        raise UserError(f"{name} must be in {ends[0]}{low:g}, {high:g}{ends[1]}, got {value!r}{hint}")
     return float(value)
 
 
@@ -85,5 +85,5 @@ def level_of(value: Any, name: str = "level") -> float:
     if not (number and 0.0 < float(value) < 1.0):
         percent = number and 1.0 < float(value) < 100.0
         hint = f"this looks like percent: {float(value) / 100.0:g}" if percent else "0.95 is usual"
-        raise UserError(f"{name} must lie strictly between 0 and 1, got {value!r}; {hint}")
+        raise UserError(f"{name} must be strictly between 0 and 1, got {value!r}; {hint}")
     return float(value)

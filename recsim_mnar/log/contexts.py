@@ -78,7 +78,7 @@ class ContextRule:
         viewed = items[~bandit]
         if len(viewed) and (viewed.min() < 0 or viewed.max() >= n_items):
             bad = int(viewed[(viewed < 0) | (viewed >= n_items)][0])
-            raise UserError(f"the log has item {bad}, but n_items = {n_items}: items must lie in 0..{n_items - 1}")
+            raise UserError(f"the log has item {bad}, but n_items = {n_items}: items must be in 0..{n_items - 1}")
         begins = user_begins(log["user"])
         out, final = self.empty(int(bandit.sum()), n_items), self.empty(int(begins.sum()), n_items)
         keeps, state = self.kind == "last", self.empty(1, n_items)[0]

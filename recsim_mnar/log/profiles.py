@@ -62,7 +62,7 @@ class Profiles:
             raise UserError(f"reference time {time:g} is without users: {hint}")
         item = np.where(bandit[rows], log["action"][rows], log["item"][rows]).astype(np.int32)
         if item.min() < 0 or item.max() >= n_items:
-            raise UserError(f"items must lie in 0..{n_items - 1}, the log has {int(item.max())}")
+            raise UserError(f"items must be in 0..{n_items - 1}, the log has {int(item.max())}")
         cause = log["campaign"][rows] if "campaign" in log.columns else np.where(bandit[rows], 0, -1)
         user, at = log["user"][rows], when[rows]
         order = np.lexsort((np.arange(len(rows)), at, user))

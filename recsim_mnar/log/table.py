@@ -226,7 +226,7 @@ class Log:
         """Check every rule of the schema; returns the log itself.
 
         Args:
-            n_items: items and actions must lie below it, where given.
+            n_items: items and actions must be below it, where given.
             first_row: number of the first row in messages; 1 for logs of a file.
 
         Raises:
@@ -248,15 +248,15 @@ class Log:
         bandit = event == schema.BANDIT
         limit = np.iinfo(np.int32).max if n_items is None else n_items - 1
         for name, rows in (("item", ~bandit), ("action", bandit)):
-            check(rows & ((c[name] < 0) | (c[name] > limit)), c[name], name, f"must lie in 0..{limit}")
+            check(rows & ((c[name] < 0) | (c[name] > limit)), c[name], name, f"must be in 0..{limit}")
         p = c["propensity"]
-        check(bandit & ~((p > 0) & (p <= 1)), p, "propensity", "must lie in (0, 1]")
+        check(bandit & ~((p > 0) & (p <= 1)), p, "propensity", "must be in (0, 1]")
         check(bandit & ~np.isfinite(c["reward"]), c["reward"], "reward", "must be a finite number")
         check(~bandit & np.isinf(c["reward"]), c["reward"], "reward", "must be a finite number or null")
         revealed = c.get("observation_propensity")
         if revealed is not None:
             bad = ~bandit & ~np.isnan(revealed) & ~((revealed > 0) & (revealed <= 1))
-            check(bad, revealed, "observation_propensity", "must lie in (0, 1]")
+            check(bad, revealed, "observation_propensity", "must be in (0, 1]")
         return self
 
     # ------------------------------------------------------------------------------------------- in and out of memory

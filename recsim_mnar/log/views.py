@@ -94,7 +94,7 @@ def _check_items(items: NDArray[np.integer], n_items: int, n_views: int) -> None
         )
     if len(items) and (items.min() < 0 or items.max() >= n_items):
         bad = int(items[(items < 0) | (items >= n_items)][0])
-        raise UserError(f"the log has item {bad}, but n_items = {n_items}: items must lie in 0..{n_items - 1}")
+        raise UserError(f"the log has item {bad}, but n_items = {n_items}: items must be in 0..{n_items - 1}")
 
 
 _SHARED: ContextVar[tuple[Log, dict[int, Any]] | None] = ContextVar("_SHARED", default=None)

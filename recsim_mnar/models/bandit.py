@@ -53,7 +53,7 @@ def check_log(log: Log, n_items: int) -> NDArray[np.bool_]:
         values = log[name][rows]
         if len(values) and (values.min() < 0 or values.max() >= n_items):
             bad = int(values[(values < 0) | (values >= n_items)][0])
-            raise UserError(f"the log has {name} {bad}, but n_items = {n_items}: it must lie in 0..{n_items - 1}")
+            raise UserError(f"the log has {name} {bad}, but n_items = {n_items}: it must be in 0..{n_items - 1}")
     p, r = log["propensity"][bandit], log["reward"][bandit]
     if not (np.all((p > 0) & (p <= 1)) and np.isfinite(r).all()):
         raise UserError(

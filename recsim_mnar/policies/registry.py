@@ -245,6 +245,6 @@ def _softness(spec: str, key: str, text: str) -> float:
     except ValueError:
         raise UserError(f"agent {spec!r}: {key} must be a number, got {text!r}") from None
     if not (0.0 <= strength <= 1.0 if key == "epsilon" else 0.0 < strength < math.inf):
-        wanted = "lie in [0, 1]" if key == "epsilon" else "be a number above 0"
+        wanted = "be in [0, 1]" if key == "epsilon" else "be a number above 0"
         raise UserError(f"agent {spec!r}: {key} must {wanted}, got {text}")
     return strength

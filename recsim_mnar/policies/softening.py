@@ -41,7 +41,7 @@ class EpsilonMixture(Softened):
 
     def __init__(self, inner: Policy, epsilon: float, name: str | None = None) -> None:
         if not 0.0 <= epsilon <= 1.0:
-            raise UserError(f"epsilon must lie in [0, 1], got {epsilon}")
+            raise UserError(f"epsilon must be in [0, 1], got {epsilon}")
         self.inner = inner = as_policy(inner)
         self.epsilon = float(epsilon)
         self.n_items = inner.n_items

@@ -196,13 +196,13 @@ class CheckedLanes(Lanes):
             (~np.isfinite(c["time"]), "time", "must be a finite number"),
             (shown & (c["event"] != schema.BANDIT), "event", "must be bandit on a lane's first row, the action's"),
             (alone & (c["event"] != schema.ORGANIC), "event", "must be organic on rows without an action"),
-            (alone & ((c["item"] < 0) | (c["item"] >= self.n_items)), "item", f"must lie in 0..{self.n_items - 1}"),
+            (alone & ((c["item"] < 0) | (c["item"] >= self.n_items)), "item", f"must be in 0..{self.n_items - 1}"),
             (shown & ~np.isfinite(c["reward"]), "reward", "must be a finite number"),
         ]
         if self.rates:
             p = c["observation_propensity"]
             rules.append((alone & ~np.isfinite(c["reward"]), "reward", "must be the rating on organic rows"))
-            rules.append((alone & ~((p > 0) & (p <= 1)), "observation_propensity", "must lie in (0, 1]"))
+            rules.append((alone & ~((p > 0) & (p <= 1)), "observation_propensity", "must be in (0, 1]"))
         if self.truth_column is not None:
             truth = c[self.truth_column]
             rules.append((shown & ~np.isfinite(truth), self.truth_column, "must be a finite number on bandit rows"))

@@ -109,10 +109,10 @@ _RULES: dict[str, Callable[[Any], bool]] = {
     "be below 2**31": lambda value: value < 2**31,
     "be above 0": lambda value: value > 0,
     "not be negative": lambda value: value >= 0,
-    "lie in 1..1000": lambda value: 1 <= value <= 1000,
-    "lie in [0, 1]": lambda value: 0 <= value <= 1,
-    "lie in [0, 1)": lambda value: 0 <= value < 1,
-    "lie in (0, 1]": lambda value: 0 < value <= 1,
+    "be in 1..1000": lambda value: 1 <= value <= 1000,
+    "be in [0, 1]": lambda value: 0 <= value <= 1,
+    "be in [0, 1)": lambda value: 0 <= value < 1,
+    "be in (0, 1]": lambda value: 0 < value <= 1,
 }
 
 

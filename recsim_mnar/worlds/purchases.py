@@ -144,7 +144,7 @@ class PurchasesWorld(ExposureWorld):
         if propensities is not None:
             self._deployed = self._matrix(propensities, "propensities")
             if not np.all((self._deployed > 0) & (self._deployed < 1)):
-                raise UserError("propensities must lie in (0, 1): uplift needs a probability of both")
+                raise UserError("propensities must be in (0, 1): uplift needs a probability of both")
 
     def _matrix(self, values: Any, name: str) -> Floats:
         matrix = np.ascontiguousarray(values, np.float64)

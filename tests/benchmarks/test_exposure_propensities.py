@@ -90,7 +90,7 @@ def test_bad_input_gets_one_line():
         (lambda: recent(of_grid(some), range(3)), "no training period has 4 periods before it"),
         (lambda: recent(of_grid(z), range(6)), "nothing was recommended in these periods"),
         (lambda: recent(of_grid(some), range(6), present=np.ones((2, 2))), r"present must have shape \(3, 6\)"),
-        (lambda: recent(of_grid(some), range(6), floor=0.0), "floor must lie in"),
+        (lambda: recent(of_grid(some), range(6), floor=0.0), "floor must be in"),
         (lambda: recent(of_grid(some), range(6), by="store"), "by must be 'user' or 'item'"),
     ):
         refused(call, message)

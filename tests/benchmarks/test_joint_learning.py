@@ -132,7 +132,7 @@ def test_bad_input_is_one_line():
     _, p, ratings, _ = world(6)
     form, few = FactorizationConfig(), ratings.select(np.zeros(len(ratings), bool))
     refused(lambda: joint.learn(ratings, p, FactorizationConfig(loss="mae")), "loss='mse' with offsets")
-    refused(lambda: joint.learn(ratings, np.zeros(p.shape), form), "must lie in")
+    refused(lambda: joint.learn(ratings, np.zeros(p.shape), form), "must be in")
     refused(lambda: joint.learn(few, 0.5, form), "no ratings")
     with pytest.warns(NotConverged, match="joint learning"):
         joint.learn(ratings, p, FactorizationConfig(rank=2, penalty=1e-3), rounds=1)

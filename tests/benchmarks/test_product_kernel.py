@@ -100,7 +100,7 @@ def test_bad_input_is_one_line():
             "item_category must have 2 numbers",
         ),
         (lambda: ProductKernelConfig(scale=-1.0), "scale must not be negative"),
-        (lambda: fit_side(ratings, np.zeros(p.shape), sides, form), "must lie in"),
+        (lambda: fit_side(ratings, np.zeros(p.shape), sides, form), "must be in"),
         (lambda: fit_side(few, 0.5, sides, form), "no ratings"),
     ):
         refused(call, text)

@@ -132,10 +132,10 @@ def test_theorem_4_needs_the_true_propensities_or_a_ratio():
     [
         (lambda o, d: bounds.doubly_robust(d, o, P, np.zeros((2, 2))), "shape"),
         (lambda o, d: bounds.tail_bound(P, P * 0), "must be above 0"),
-        (lambda o, d: bounds.calibration(o, P * 0), "must lie in"),
+        (lambda o, d: bounds.calibration(o, P * 0), "must be in"),
         (lambda o, d: bounds.calibration(o, P, bins=0), "bins must be"),
         (lambda o, d: bounds.calibration(o, P, bins=2.5), "bins must be"),
-        (lambda o, d: bounds.tail_bound(P, P, eta=2.0), "eta must lie"),
+        (lambda o, d: bounds.tail_bound(P, P, eta=2.0), "eta must be"),
         (lambda o, d: bounds.doubly_robust(d, o, P, TRUTH * np.nan), r"imputed loss at \(0, 0\) is nan"),
         (lambda o, d: bounds.tail_bound(TRUTH * np.nan, P), r"the loss at \(0, 0\) is nan"),
         (lambda o, d: bounds.tail_bound(TRUTH, P * np.inf), r"propensity at \(0, 0\) is inf"),

@@ -78,7 +78,7 @@ NO_OBSERVATIONS = [
     ({"observation": "counts=3"}, "counts takes no number"),
     ({"observation": "last=0"}, "whole number of at least 1"),
     ({"observation": "last=x"}, "'x' is no number"),
-    ({"observation": "decayed=1"}, r"must lie in \(0, 1\)"),
+    ({"observation": "decayed=1"}, r"must be in \(0, 1\)"),
     ({"observation": "features"}, "have none"),
     ({"info_size": 0}, "info_size must be a whole number of at least 1"),
 ]

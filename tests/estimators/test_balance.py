@@ -102,13 +102,13 @@ def test_selection_on_the_rating_leaves_no_trace():
     [
         ({"propensities": np.ones(3)}, "naive Bayes has those of observed"),
         ({"propensities": "bayes"}, "naive Bayes has those of observed"),
-        ({"propensities": np.zeros((30, 20))}, r"must lie in \(0, 1\]"),
+        ({"propensities": np.zeros((30, 20))}, r"must be in \(0, 1\]"),
         ({"propensities": np.full((3, 20), 0.5)}, "shape"),
         ({"user_covariates": None, "item_covariates": None}, "at least one"),
         ({"user_covariates": np.ones((30, 1))}, "the same everywhere"),
         ({"names": ("one",)}, "4 covariates and 1 names"),
         ({"strata": 0}, "strata must be"),
-        ({"level": 1.0}, "level must lie"),
+        ({"level": 1.0}, "level must be"),
     ],
 )
 def test_bad_input_gets_one_line(given, text):

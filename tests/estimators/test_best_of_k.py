@@ -21,7 +21,7 @@ def test_level_of_best():
     assert level_of_best(0.95, 100) == pytest.approx(0.9995)
     with pytest.raises(UserError, match="k must be"):
         level_of_best(0.95, 0)
-    with pytest.raises(UserError, match="level must lie"):
+    with pytest.raises(UserError, match="level must be"):
         level_of_best(95.0, 2)
 
 

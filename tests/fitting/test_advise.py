@@ -542,7 +542,7 @@ def test_a_platform_with_fewer_users_than_the_test_needs_is_told_what_to_log():
 @pytest.mark.parametrize(
     ("agents", "scale", "said"),
     [(["random"], 1.0, "name at least two"), (["random", "random"], 1.0, "named twice"),
-     (AGENTS, 10.0, "propensity must lie in")],
+     (AGENTS, 10.0, "propensity must be in")],
 )  # fmt: skip
 def test_refusals(agents, scale, said):
     log, _ = lives(0, coin, users=40)

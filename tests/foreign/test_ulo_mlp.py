@@ -63,10 +63,10 @@ def test_the_seed_decides():
     [
         ("ulo-mlp+hidden=0", "hidden must be a whole number of at least 1"),
         ("ulo-mlp+step=2.5", "step must be a whole number"),
-        ("ulo-mlp+rate=0", "rate must lie in"),
-        ("ulo-mlp+penalty=-1", "penalty must lie in"),
+        ("ulo-mlp+rate=0", "rate must be in"),
+        ("ulo-mlp+penalty=-1", "penalty must be in"),
         ("ulo-mlp+samples=0", "samples must be a whole number of at least 1"),
-        ("ulo-mlp+alpha=2", r"alpha must lie in \[0, 1\]"),
+        ("ulo-mlp+alpha=2", r"alpha must be in \[0, 1\]"),
         ("ulo-mlp+factors=16", "no parameter 'factors'"),
     ],
 )

@@ -40,7 +40,7 @@ def test_the_ends_of_a_range_belong_to_it_or_not(ends, inside, outside):
     for value in inside:
         assert number_in(value, "level", 0.0, 1.0, ends=ends) == value
     for value in (*outside, np.nan, np.inf, True, "0.5", None):
-        with pytest.raises(UserError, match="level must lie in"):
+        with pytest.raises(UserError, match="level must be in"):
             number_in(value, "level", 0.0, 1.0, ends=ends)
 
 

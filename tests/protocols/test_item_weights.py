@@ -140,7 +140,7 @@ def test_users_with_one_item_cannot_respond():
 def test_bad_input(two_times):
     before, now = two_times
     reference = before.item_probabilities()
-    number, weights = r"p must lie in 0\.\.60, the number of items", "60 positive numbers"
+    number, weights = r"p must be in 0\.\.60, the number of items", "60 positive numbers"
     gone = now.pairs(now.items != 5)
     for of, at, options, says in (
         *((now, reference, {"p": p}, number) for p in (61, -1, 2.5, True)),

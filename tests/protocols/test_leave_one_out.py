@@ -339,7 +339,7 @@ def test_bad_scores_are_refused(score, message):
         ({"ks": (0,)}, "ks"),
         ({"level": 1.0}, "level"),
         ({"candidates": "some"}, "candidates"),
-        ({"n_items": 3}, "items must lie in"),
+        ({"n_items": 3}, "items must be in"),
         ({"seed": -1}, "seed"),
         ({"one_view": "skip"}, "one_view must be one of omit, miss"),
         ({"ties": "first"}, "ties must be one of drawn, lowest"),

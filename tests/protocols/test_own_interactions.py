@@ -235,7 +235,7 @@ def test_one_moment_for_all_rows_is_said_and_refused_where_asked_for(tmp_path):
     assert any("one time" in note for note in compare_interactions(data, learners, folds=1).notes)
     with pytest.raises(UserError, match="one time"):
         compare_interactions(data, learners, protocols=["by_time"])
-    with pytest.raises(UserError, match="must lie in"):
+    with pytest.raises(UserError, match="must be in"):
         compare_interactions(data, learners, test_share=1.5)
 
 

@@ -158,7 +158,7 @@ def test_a_wrong_world_is_refused_in_one_line(make, words):
 
 def test_wrong_views_are_refused():
     wrong = lanes_that(browse=lambda self, which: (np.ones(len(which), np.int64), np.full(len(which), 4)))
-    with pytest.raises(UserError, match=r"item must lie in 0\.\.3, got 4"):
+    with pytest.raises(UserError, match=r"item must be in 0\.\.3, got 4"):
         simulate(wrong, random_policy(wrong), 5)
 
 

@@ -127,7 +127,7 @@ def cross_fitted_rewards(
     clusters = Clusters.of(cluster, n)
     units, number = (np.arange(n), n) if clusters is None else clusters.dense()
     if not 2 <= folds <= number:
-        raise UserError(f"folds must lie between 2 and the number of users ({number}), got {folds}")
+        raise UserError(f"folds must be between 2 and the number of users ({number}), got {folds}")
     probabilities = target if callable(target) else lambda rows: np.asarray(target, dtype=np.float64)[rows]
     features = np.eye(n_actions) if action_features is None else np.asarray(action_features, dtype=np.float64)
     q_logged, q_target = np.empty(n), np.empty(n)
@@ -256,7 +256,7 @@ def estimate_without_propensities(
     clusters = Clusters.of(cluster, n)
     units, users = (np.arange(n), n) if clusters is None else clusters.dense()
     if not 2 <= folds <= users:
-        raise UserError(f"folds must lie between 2 and the number of users ({users}), got {folds}")
+        raise UserError(f"folds must be between 2 and the number of users ({users}), got {folds}")
     codes, n_actions = actions.dense()
     labels: NDArray[Any] = np.zeros(n, np.int64)
     if context is not None:

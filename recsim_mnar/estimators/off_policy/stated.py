@@ -188,7 +188,7 @@ def missing_column(values: Any, target: Floats, numbers: RowNumbers = None) -> F
         row = int(np.argmax(bad))
         raise UserError(
             f"column 'unsupported', {row_in_words(row, numbers)}: {array[row]:g} is no mass beside the logged action's "
-            f"{target[row]:g}; it must lie in [0, 1 - target]"
+            f"{target[row]:g}; it must be in [0, 1 - target]"
         )
     return array
 

@@ -204,7 +204,7 @@ def propensity_tolerance(end: float, today: float) -> float:
     """
     for value, name in ((end, "end"), (today, "today")):
         if not 0.0 <= value <= 1.0:
-            raise UserError(f"{name} must lie in [0, 1], the mean of 0/1 rewards, got {value!r}")
+            raise UserError(f"{name} must be in [0, 1], the mean of 0/1 rewards, got {value!r}")
     if end == today:
         return 1.0
     high, low = max(end, today), min(end, today)

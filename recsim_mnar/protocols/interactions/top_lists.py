@@ -79,7 +79,7 @@ def split_by_time(log: Log, *, share: float = 0.2, unseen: bool = False) -> Time
         UserError: ``share`` is out of range, there is no moment between two rows, or no user has rows on both sides.
     """
     if not 0.0 < share < 1.0:
-        raise UserError(f"the split by time: the share of rows held out must lie in (0, 1), got {share:g}")
+        raise UserError(f"the split by time: the share of rows held out must be in (0, 1), got {share:g}")
     moment = _moment(log["time"], share)
     later = log["time"] >= moment
     train = log.select(~later)

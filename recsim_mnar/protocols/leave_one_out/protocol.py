@@ -280,7 +280,7 @@ def _held_from(log: Log, n_items: int, candidates: str) -> tuple[Views, Ints, bo
             "them: name other protocols, off_policy or ab_test in a world, by_time or lists on interactions"
         )
     if int(views.items.min()) < 0 or int(views.items.max()) >= n_items:
-        raise UserError(f"leave-one-out: items must lie in 0..{n_items - 1}, the log has {int(views.items.max())}")
+        raise UserError(f"leave-one-out: items must be in 0..{n_items - 1}, the log has {int(views.items.max())}")
     unseen = candidates == "unseen" or (candidates == "auto" and not views.repeat())
     return views, eligible, unseen
 

@@ -60,7 +60,7 @@ class CampaignsSettings(Params):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must not be negative, got {getattr(self, name)}")
         if not 0 < self.random_share <= 1:
-            raise UserError(f"random_share must lie in (0, 1], got {self.random_share:g}")
+            raise UserError(f"random_share must be in (0, 1], got {self.random_share:g}")
         level_of(self.level)
 
 
@@ -99,7 +99,7 @@ class Campaigns:
         days = [float(d) for d in world.campaign_days()]
         last = world.params.n_days
         if not max(days, default=0.0) <= day <= last:
-            raise UserError(f"random_day must lie in {max(days, default=0.0):g}..{last}, got {day:g}")
+            raise UserError(f"random_day must be in {max(days, default=0.0):g}..{last}, got {day:g}")
         platform = self.platform(world, seed, days=days, until=day)
         users = platform.present()
         users = users[: round(share * len(users))]

@@ -106,8 +106,8 @@ class CampaignsParams(Params):
         must(self, "be above 0", "popularity_shift", "fading", "fatigue", "focus_boost", "promotion_boost")
         counts = ("n_campaigns", "n_never", "never_from", "n_focus", "n_promoted", "reference_day")
         must(self, "not be negative", "taste", "organic_items", "appeal_sd", "weight_sd", "first_campaign", *counts)
-        must(self, "lie in [0, 1)", "user_growth", "item_growth")
-        must(self, "lie in (0, 1]", "acceptance", "delay")
+        must(self, "be in [0, 1)", "user_growth", "item_growth")
+        must(self, "be in (0, 1]", "acceptance", "delay")
         if self.n_campaigns and not 0 < self.acceptance * max(1.0, self.fatigue ** (self.n_campaigns - 1)) < 1:
             raise UserError("acceptance times fatigue must stay below 1 in every campaign: lower one of them")
         if self.n_items - self.never_from < self.n_never:

@@ -38,7 +38,7 @@ def alpha_scale(values: Any, shares: Any, alpha: float, density: float) -> float
         UserError: alpha or density outside (0, 1], or a k above 1.
     """
     if not (0 < alpha <= 1 and 0 < density <= 1):
-        raise UserError(f"alpha and density must lie in (0, 1], got {alpha:g} and {density:g}")
+        raise UserError(f"alpha and density must be in (0, 1], got {alpha:g} and {density:g}")
     # fsum rounds once, whatever the machine's vectors.
     most = math.fsum((relative_propensity(values, alpha) * np.asarray(shares)).tolist())
     if density > most * (1 + 1e-12):
@@ -63,7 +63,7 @@ def popularity_propensities(appeal: Any, density: float) -> Floats:
     """P of each item proportional to 1 / its rank by ``appeal`` (I,), at most 1, with mean ``density``; (I,)."""
     appeal = np.asarray(appeal, np.float64)
     if not 0 < density <= 1:
-        raise UserError(f"density must lie in (0, 1], got {density:g}")
+        raise UserError(f"density must be in (0, 1], got {density:g}")
     n = len(appeal)
     falling = 1.0 / np.arange(1, n + 1)
     by_rank = np.ones(n)

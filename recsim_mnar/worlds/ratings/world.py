@@ -86,7 +86,7 @@ class RatingsParams(Params):
         must(self, "be at least 0", "n_factors")
         must(self, "be at most 10,000,000", "n_items")
         must(self, "not be negative", "sigma_item", "sigma_noise")
-        must(self, "lie in (0, 1]", "alpha", "density")
+        must(self, "be in (0, 1]", "alpha", "density")
         one_of(self, observation=OBSERVATIONS)
         check_seed(self.catalogue_seed, "catalogue_seed")
         try:
@@ -354,5 +354,5 @@ def _checked_propensities(given: Any, matrix: Floats, params: RatingsParams) -> 
     impossible = ~((p > 0) & (p <= 1))
     if impossible.any():
         u, i = np.argwhere(impossible)[0].tolist()
-        raise UserError(f"the propensity of user {u}, item {i} is {p[u, i]:g}: it must lie in (0, 1]")
+        raise UserError(f"the propensity of user {u}, item {i} is {p[u, i]:g}: it must be in (0, 1]")
     return p

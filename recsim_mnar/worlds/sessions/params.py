@@ -92,15 +92,15 @@ class SessionsParams(Params):
         """Raise UserError naming the parameter that breaks a rule."""
         must(self, "be at least 1", "n_items")
         must(self, "be at most 10,000,000", "n_items")
-        must(self, "lie in 1..1000", "n_factors")
+        must(self, "be in 1..1000", "n_factors")
         must(self, "not be negative", "sigma_omega_initial", "sigma_omega", "sigma_mu_organic", "clock_sd")
         if not 0 <= self.n_flips <= self.n_items // 2:
             raise UserError(
-                f"n_flips must lie in 0..n_items/2 = {self.n_items // 2}, got {self.n_flips}: each flip uses two items"
+                f"n_flips must be in 0..n_items/2 = {self.n_items // 2}, got {self.n_flips}: each flip uses two items"
             )
         for state, out in (("organic", "p_organic_to_bandit"), ("bandit", "p_bandit_to_organic")):
             leave = f"p_leave_{state}"
-            must(self, "lie in [0, 1]", out, leave)
+            must(self, "be in [0, 1]", out, leave)
             stay = 1 - getattr(self, out) - getattr(self, leave)
             if stay < -1e-12:
                 raise UserError(f"{out} + {leave} leave {stay:.3g} for staying: their sum must be at most 1")

@@ -122,16 +122,16 @@ def test_as_many_off_policy_rows_give_the_same_width():
     [
         ({"lift": "0%"}, "lift is 0"),
         ({"lift": "abc"}, "lift must be a share"),
-        ({"lift": "5%", "power": 1.2}, "power must lie in"),
+        ({"lift": "5%", "power": 1.2}, "power must be in"),
         ({"lift": "5%", "power": 0.01}, "what no effect has"),
-        ({"lift": "5%", "level": 95}, "level must lie"),
+        ({"lift": "5%", "level": 95}, "level must be"),
         ({}, "name a lift"),
         ({"lift": "2000%"}, "rewards here are 0 or 1"),
         ({"users": 1}, "users must be a whole number"),
         ({"users": 2}, "so few find no lift"),
         ({"lift": "5%", "target": "nope"}, "no column 'nope'"),
         ({"lift": "5%", "baseline": "reward"}, "without a target"),
-        ({"lift": "5%", "users_per_day": 0}, "users_per_day must lie"),
+        ({"lift": "5%", "users_per_day": 0}, "users_per_day must be"),
     ],
 )
 def test_bad_input_is_one_line(given, said):
