@@ -154,7 +154,7 @@ def classes(quick: bool) -> Iterator[tuple[str, str]]:
     yield from p.entered()
     settings = settings_of(USERS, ITEMS, {})
     worlds = [settings[world] for world in ("sessions", "ratings", "purchases")]
-    for name in p.agent_names():
+    for name in sorted({*p.agent_names()} - {*EXTRA}):
         stored = golden_files.stored_class(worlds[:1] if quick else worlds, name + PARAMETERS.get(name, ""))
         if stored:
             yield f"stored {name}", stored
