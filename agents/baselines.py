@@ -20,48 +20,6 @@ if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
 
 
-class Random(Stored, Policy):
-    """A uniformly random item.
-
-    Args:
-        n_items: number of items.
-        name: the name under which results are reported.
-
-    Attributes:
-        is_uniform: the action is floor(uniform * n_items), its propensity exactly 1 / n_items; a simulator may do so
-            itself.
-    """
-
-    is_uniform = True
-
-    def __init__(self, n_items: int, name: str = "random") -> None:
-        if n_items < 1:
-            raise UserError(f"n_items must be at least 1, got {n_items}")
-        self.n_items = int(n_items)
-        self.name = name
-
-    def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """See :meth:`recsim_mnar.policies.Policy.act`."""
-        actions = np.minimum((np.asarray(uniforms) * self.n_items).astype(np.int32), self.n_items - 1)
-        return actions, np.full(len(actions), 1.0 / self.n_items)
-
-    def propensity_of(self, users: Ints, actions: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policies.Policy.propensity_of`."""
-        return np.full(len(checked_items(actions, self.n_items)), 1.0 / self.n_items)
-
-    def probabilities(self, users: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policies.Policy.probabilities`."""
-        return np.full((len(users), self.n_items), 1.0 / self.n_items)
-
-    def scores(self, users: Ints) -> Floats:
-        """All zero, (n, n_items)."""
-        return np.zeros((len(users), self.n_items))
-
-    def fixed_distribution(self) -> Floats:
-        """See :meth:`recsim_mnar.policies.Policy.fixed_distribution`."""
-        return np.full(self.n_items, 1.0 / self.n_items)
-
-
 class FixedPolicy(Stored, Policy):
     """The largest of fixed scores for everyone; tied items are equally likely.
 
@@ -107,6 +65,33 @@ class FixedPolicy(Stored, Policy):
     def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         return {"item_scores": self.item_scores}, {}
+
+
+class Random(FixedPolicy):
+    """A uniformly random item.
+
+    Args:
+        n_items: number of items.
+        name: the name under which results are reported.
+
+    Attributes:
+        is_uniform: the action is floor(uniform * n_items), its propensity exactly 1 / n_items; a simulator may do so
+            itself.
+    """
+
+    is_uniform = True
+
+    def __init__(self, n_items: int, name: str = "random") -> None:
+        super().__init__(n_items, name, np.zeros(whole_number(n_items, "n_items", 1)))
+
+    def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
+        """See :meth:`recsim_mnar.policies.Policy.act`."""
+        actions = np.minimum((np.asarray(uniforms) * self.n_items).astype(np.int32), self.n_items - 1)
+        return actions, self._probability[actions]
+
+    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
+        return {}, {}
 
 
 class Constant(Learner):

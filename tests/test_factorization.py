@@ -155,7 +155,7 @@ def test_lbfgs_finds_rosenbrocks_minimum():
         (lambda r: Ratings([0], [0], ["good"], 1, 9), "value must hold numbers"),
         (lambda r: factorise(r.select(np.zeros(60, bool)), None, FORM), "no ratings"),
         (lambda r: FactorizationConfig(rank=-1), "rank must be"),
-        (lambda r: FactorizationConfig(penalty=-1), "penalty must not"),
+        (lambda r: FactorizationConfig(penalty=-1), "penalty must be a number from 0"),
         (lambda r: FactorizationConfig(biases="some"), "biases must be"),
         (lambda r: r.at(np.zeros((2, 2))), r"shape \(2, 2\)"),
         (lambda r: r.check_scale((1.0, 2.0)), "outside the scale"),

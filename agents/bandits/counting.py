@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.agents.state.acting import DrawingPolicy, as_array, checked_items
 from recsim_mnar.errors import UserError
-from recsim_mnar.policies.base import Floats, Ints, Learns, Policy, Scores
+from recsim_mnar.kernels.checks import number_in
+from recsim_mnar.policies.base import Floats, Ints, Learns, Policy, Scores, best_of
 
 
 class Bandit(DrawingPolicy):
@@ -76,31 +77,6 @@ class Bandit(DrawingPolicy):
         return policy
 
 
-def above_zero(name: str, key: str, value: Any, *, zero: bool = False) -> float:
-    """A number above 0, or from 0 on, as a float.
-
-    Raises:
-        UserError: it is not.
-    """
-    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and np.isfinite(value)
-    if not number or not (value >= 0 if zero else value > 0):
-        raise UserError(f"{name}: {key} must be a number {'from' if zero else 'above'} 0, got {value!r}")
-    return float(value)
-
-
-def best_of(scores: Floats) -> Floats:
-    """The distribution of a choice among each row's largest scores, (n, n_items)."""
-    best = scores == scores.max(axis=1, keepdims=True)
-    return best / best.sum(axis=1, keepdims=True)
-
-
-def checked_probability(name: str, value: float) -> float:
-    """The probability of exploring as a float, or UserError."""
-    if above_zero(name, "exploration", value, zero=True) > 1.0:
-        raise UserError(f"{name}: exploration must be a probability, got {value!r}")
-    return float(value)
-
-
 class CountingBandit(Bandit):
     """Keeps of each arm how often it was shown and what that earned."""
 
@@ -137,7 +113,7 @@ class EpsilonGreedy(CountingBandit):
     """
 
     def __init__(self, n_items: int, name: str = "epsilon-greedy", *, exploration: float = 0.1) -> None:
-        self._exploration = checked_probability(name, exploration)
+        self._exploration = number_in(exploration, f"{name}: exploration", 0.0, 1.0)
         super().__init__(n_items, name, {"exploration": self._exploration})
 
     def _distribution(self, users: Ints, slots: NDArray[np.int64]) -> Floats:
@@ -158,7 +134,7 @@ class UCB1(CountingBandit):
     """
 
     def __init__(self, n_items: int, name: str = "ucb1", *, exploration: float = 1.0) -> None:
-        self._exploration = above_zero(name, "exploration", exploration, zero=True)
+        self._exploration = number_in(exploration, f"{name}: exploration")
         super().__init__(n_items, name, {"exploration": self._exploration})
 
     def _arm_scores(self) -> Floats:

@@ -9,10 +9,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.bandits.counting import Bandit, above_zero, best_of, checked_probability
+from recsim_mnar.agents.bandits.counting import Bandit
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.archives import read_arrays
-from recsim_mnar.policies.base import Floats, Ints, Scores
+from recsim_mnar.kernels.checks import number_in
+from recsim_mnar.policies.base import Floats, Ints, Scores, best_of
 from recsim_mnar.policies.slots import Entry
 
 _MOST_NUMBERS = 1 << 27
@@ -44,7 +45,7 @@ class ContextualBandit(Bandit):
         self, n_items: int, name: str, *, features: Any, shrinkage: float, ridge: float, parameters: dict[str, Any]
     ) -> None:
         for key, value in (("shrinkage", shrinkage), ("ridge", ridge)):
-            above_zero(name, key, value)
+            number_in(value, f"{name}: {key}", ends="(]")
         self._features = None if features is None else _features(name, features)
         self._shrinkage = float(shrinkage)
         super().__init__(n_items, name, {**parameters, "shrinkage": float(shrinkage), "ridge": float(ridge)})
@@ -162,7 +163,7 @@ class LinEpsilonGreedy(LinearBandit):
         shrinkage: float = 2.0,
         features: Any = None,
     ) -> None:
-        self._exploration = checked_probability(name, exploration)
+        self._exploration = number_in(exploration, f"{name}: exploration", 0.0, 1.0)
         parameters = {"exploration": self._exploration}
         super().__init__(n_items, name, features=features, shrinkage=shrinkage, ridge=ridge, parameters=parameters)
 
@@ -196,7 +197,7 @@ class LinUCB(LinearBandit):
         shrinkage: float = 2.0,
         features: Any = None,
     ) -> None:
-        self._alpha = above_zero(name, "alpha", alpha, zero=True)
+        self._alpha = number_in(alpha, f"{name}: alpha")
         parameters = {"alpha": self._alpha}
         super().__init__(n_items, name, features=features, shrinkage=shrinkage, ridge=ridge, parameters=parameters)
 
@@ -254,7 +255,7 @@ class LinThompson(LinearBandit):
         shrinkage: float = 2.0,
         features: Any = None,
     ) -> None:
-        self._spread = above_zero(name, "spread", spread)
+        self._spread = number_in(spread, f"{name}: spread", ends="(]")
         parameters = {"spread": self._spread}
         super().__init__(n_items, name, features=features, shrinkage=shrinkage, ridge=ridge, parameters=parameters)
 
@@ -289,7 +290,7 @@ class LogisticThompson(ContextualBandit):
         shrinkage: float = 2.0,
         features: Any = None,
     ) -> None:
-        self._spread = above_zero(name, "spread", spread)
+        self._spread = number_in(spread, f"{name}: spread", ends="(]")
         parameters = {"spread": self._spread}
         super().__init__(n_items, name, features=features, shrinkage=shrinkage, ridge=ridge, parameters=parameters)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.agents.state.acting import GreedyPolicy, MappedViews
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.checks import whole_number
+from recsim_mnar.kernels.checks import number_in, whole_number
 from recsim_mnar.models.bandit import Contexts, JointObjective, RewardMoments, Ridge, Solution, ViewMap, check_log
 from recsim_mnar.policies.base import Learner, Policy
 
@@ -74,13 +74,9 @@ class MFIPS(Learner):
             ("map_spread", map_spread, True),
             ("clip", clip, True),
         ):
-            if value == "auto" and key.endswith("spread"):
-                continue
-            if not (isinstance(value, (int, float)) and math.isfinite(value) and (value > 0 or (zero and value == 0))):
-                auto = " or auto" if key.endswith("spread") else ""
-                raise UserError(
-                    f"{self.name}: {key} must be a number {'from' if zero else 'above'} 0{auto}, got {value!r}"
-                )
+            auto = " (or auto)" if key.endswith("spread") else ""
+            if not (auto and value == "auto"):
+                number_in(value, f"{self.name}: {key}{auto}", ends="[]" if zero else "(]")
         self.rank, self.folds, self.clip, self.shrinkage = int(rank), int(folds), float(clip), float(shrinkage)
         self.spread, self.offset_spread, self.map_spread = spread, offset_spread, map_spread
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from recsim_mnar.agents.state.acting import GreedyPolicy, checked_items
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.ratings import check_propensities
-from recsim_mnar.kernels.checks import flag, whole_number
+from recsim_mnar.kernels.checks import flag, one_of, whole_number
 from recsim_mnar.kernels.lbfgs import NotConverged
 from recsim_mnar.log import schema
 from recsim_mnar.log.ratings import Ratings, split_folds
@@ -41,15 +41,11 @@ class CrossValidation:
         best: of ``forms``.
         forms: tried.
         scores: (forms,) mean IPS score over folds: the loss, to be small, or DCG, to be large.
-        by_fold: (forms, folds).
-        not_converged: fits that stopped at the limit of iterations.
     """
 
     best: FactorizationConfig
     forms: tuple[FactorizationConfig, ...]
     scores: Floats
-    by_fold: Floats
-    not_converged: int
 
 
 def cross_validate(
@@ -82,8 +78,7 @@ def cross_validate(
     Raises:
         UserError: a propensity outside (0, 1], a fold without ratings, no form, an unknown score.
     """
-    if score not in SCORES:
-        raise UserError(f"score must be one of {', '.join(SCORES)}, got {score!r}")
+    one_of(score, "score", SCORES)
     if not forms:
         raise UserError("cross-validation needs at least one form to choose from")
     p = check_propensities(ratings, propensities)
@@ -107,7 +102,7 @@ def cross_validate(
         line = f"{failed} of {len(forms) * n_folds} cross-validation fits stopped at {most} iterations"
         warnings.warn(line, NotConverged, stacklevel=2)
     best = forms[int(mean.argmin() if score == "loss" else mean.argmax())]
-    return CrossValidation(best, tuple(forms), mean, scores, failed)
+    return CrossValidation(best, tuple(forms), mean)
 
 
 def held_out_loss(factors: Factors, form: FactorizationConfig, test: Ratings, p: Floats) -> float:
@@ -185,11 +180,9 @@ class RatingMF(Learner):
     ) -> None:
         if biases == "none":
             raise UserError("biases must be regularised or free: without offsets a user without ratings has no ranking")
-        if score not in SCORES:
-            raise UserError(f"score must be one of {', '.join(SCORES)}, got {score!r}")
         folds, unrated = whole_number(folds, "folds", 2), flag(unrated, "unrated")
         self.form = FactorizationConfig(rank=rank, penalty=penalty, biases=biases, loss=loss)
-        self.folds, self.score, self.unrated = folds, score, unrated
+        self.folds, self.score, self.unrated = folds, one_of(score, "score", SCORES), unrated
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policies.Learner.fit`."""

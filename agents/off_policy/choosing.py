@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from recsim_mnar.agents.off_policy.policy import HistorySoftmax
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.value import estimate_value
 from recsim_mnar.estimators.verdict import Estimate
-from recsim_mnar.kernels.checks import whole_number
+from recsim_mnar.kernels.checks import number_in, one_of, whole_number
 from recsim_mnar.log.rows import user_begins
 from recsim_mnar.models.bandit import Contexts, check_log
 from recsim_mnar.policies.base import Learner
@@ -103,15 +102,10 @@ class OffPolicyChoice(Learner):
         epochs: int = 20,
         learners: Sequence[OffPolicyLearner] | None = None,
     ) -> None:
-        if not (isinstance(held_out, (int, float)) and 0.0 < held_out < 1.0):
-            raise UserError(f"{self.name}: held_out must be strictly between 0 and 1, got {held_out!r}")
-        if estimator not in ("dr", "snips", "ips", "clipped_ips"):
-            raise UserError(f"{self.name}: estimator must be dr, snips, ips or clipped_ips, got {estimator!r}")
-        if by not in ("low", "value"):
-            raise UserError(f"{self.name}: by must be low or value, got {by!r}")
-        self.held_out, self.estimator, self.by, self.clip = float(held_out), estimator, by, float(clip)
-        if not (math.isfinite(self.clip) and self.clip > 0):
-            raise UserError(f"{self.name}: clip must be a number above 0, got {clip!r}")
+        self.held_out = number_in(held_out, f"{self.name}: held_out", 0.0, 1.0, ends="()")
+        self.estimator = one_of(estimator, f"{self.name}: estimator", ("dr", "snips", "ips", "clipped_ips"))
+        self.by = one_of(by, f"{self.name}: by", ("low", "value"))
+        self.clip = number_in(clip, f"{self.name}: clip", ends="(]")
         epochs = whole_number(epochs, f"{self.name}: epochs", 1)
         self.learners = list(learners) if learners is not None else default_learners(epochs=epochs)
 

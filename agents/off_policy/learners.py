@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from recsim_mnar import rng
 from recsim_mnar.agents.off_policy.policy import HistorySoftmax
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.checks import whole_number
+from recsim_mnar.kernels.checks import number_in, one_of, whole_number
 from recsim_mnar.models.bandit import Contexts, ViewMap, check_log
 from recsim_mnar.policies.base import Learner
 
@@ -103,16 +103,11 @@ class OffPolicyLearner(Learner):
         for key, whole in (("rank", rank), ("epochs", epochs), ("batch", batch)):
             self.settings[key] = whole_number(whole, f"{self.name}: {key}", 1)
         for key, value in (("shrinkage", shrinkage), ("rate", rate), ("sharpness", sharpness), ("penalty", penalty)):
-            self.settings[key] = self._number(key, value, least=0.0, strict=key != "penalty")
+            self.settings[key] = number_in(value, f"{self.name}: {key}", ends="[]" if key == "penalty" else "(]")
         for key, value in own.items():
-            self.settings[key] = self._number(key, value, least=0.0, strict=key == "clip")
-
-    def _number(self, key: str, value: Any, *, least: float, strict: bool) -> float:
-        number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-        if number and (math.isfinite(value) or key == "clip") and (value > least if strict else value >= least):
-            return float(value)
-        above = "above" if strict else "from"
-        raise UserError(f"{self.name}: {key} must be a number {above} {least:g}, got {value!r}")
+            unbounded = key == "clip" and value == math.inf  # no clip
+            ends = "(]" if key == "clip" else "[]"
+            self.settings[key] = value if unbounded else number_in(value, f"{self.name}: {key}", ends=ends)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> HistorySoftmax:
         """See :meth:`recsim_mnar.policies.Learner.fit`; reads bandit rows, and the views before each of them."""
@@ -325,10 +320,8 @@ class RewardCrossEntropy(OffPolicyLearner):
     name = "reward-cross-entropy"
 
     def __init__(self, weight: str = "reward", clip: float = math.inf, **settings: Any) -> None:
-        if weight not in ("reward", "ips"):
-            raise UserError(f"{self.name}: weight must be reward or ips, got {weight!r}")
         super().__init__(clip=clip, **settings)
-        self.settings["weight"] = weight
+        self.settings["weight"] = one_of(weight, f"{self.name}: weight", ("reward", "ips"))
         if math.isinf(self.settings["clip"]):
             del self.settings["clip"]  # JSON knows no infinity
 

@@ -17,8 +17,7 @@ from recsim_mnar.agents.neighbours.similarity import compressed, most_similar
 from recsim_mnar.agents.purchases.learners import ExposureLearner
 from recsim_mnar.agents.purchases.observed import NR_P, R_NP, R_P
 from recsim_mnar.agents.state.acting import KnownUsersPolicy
-from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.checks import whole_number
+from recsim_mnar.kernels.checks import number_in, one_of, whole_number
 
 if TYPE_CHECKING:
     from recsim_mnar.log.exposures import Exposures
@@ -43,12 +42,9 @@ class _CausalNeighbours(ExposureLearner):
             UserError: one is out of range.
         """
         whole_number(self.neighbours, f"{self.name}: neighbours", 1)
-        if self.similar_by not in _SIMILAR_BY:
-            raise UserError(f"{self.name}: similar_by must be purchases or treatment, got {self.similar_by!r}")
+        one_of(self.similar_by, f"{self.name}: similar_by", _SIMILAR_BY)
         for name in ("shrinkage_treated", "shrinkage_control"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, float)) or not 0.0 < value < np.inf:
-                raise UserError(f"{self.name}: {name} must be a number above 0, got {value!r}")
+            number_in(getattr(self, name), f"{self.name}: {name}", ends="(]")
 
     def fit_exposures(
         self, exposures: Exposures, *, periods: Sequence[int] | None = None, seed: int = 0

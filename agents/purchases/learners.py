@@ -19,7 +19,7 @@ from recsim_mnar.agents.purchases.factor_policy import FactorModel, FactorModelC
 from recsim_mnar.agents.purchases.observed import ANY, NP, NR, NR_NP, NR_P, R_NP, R_P, Observed, P, Plan, R, Stratum
 from recsim_mnar.agents.purchases.training import Loss, Settings, Trainer, Training, train
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.checks import number_in
+from recsim_mnar.kernels.checks import number_in, one_of
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.views import view_counts
 from recsim_mnar.policies.base import Learner, Policy
@@ -202,8 +202,7 @@ class BPR(_AccuracyLearner):
     def __post_init__(self) -> None:
         """Check the values."""
         super().__post_init__()
-        if self.draw not in _DRAWN_BY:
-            raise UserError(f"{self.name}: draw must be one of {', '.join(_DRAWN_BY)}, got {self.draw!r}")
+        one_of(self.draw, f"{self.name}: draw", _DRAWN_BY)
 
     def plan(self, observed: Observed) -> Plan:
         """One stratum: purchased against not purchased."""

@@ -229,8 +229,8 @@ def small_network(hidden: int, rate: float, penalty: float, step: int) -> Any:
         raise UserError("ulo-mlp needs scikit-learn: pip install 'recsim-mnar[scikit-learn]'") from None
     for name, value in (("hidden", hidden), ("step", step)):
         whole_number(value, f"ulo-mlp: {name}", 1)
-    number_in(rate, "ulo-mlp: rate", 0.0, np.inf, ends="()")
-    number_in(penalty, "ulo-mlp: penalty", 0.0, np.inf, ends="[)")
+    number_in(rate, "ulo-mlp: rate", ends="(]")
+    number_in(penalty, "ulo-mlp: penalty")
     # Samples are drawn in random order; shuffling again would use draws of another generator.
     return MLPClassifier((hidden,), learning_rate_init=rate, alpha=penalty, batch_size=step, shuffle=False)
 

@@ -18,7 +18,7 @@ from recsim_mnar.agents.purchases.factor_policy import FactorModel, FactorModelC
 from recsim_mnar.agents.purchases.observed import Plan
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.archives import read_arrays
-from recsim_mnar.kernels.checks import whole_number
+from recsim_mnar.kernels.checks import number_in, one_of, whole_number
 
 DISTANCES = {"l1": 1, "l2": 2, "cosine": 3}
 OPTIMIZERS = ("adam", "sgd")
@@ -63,16 +63,10 @@ class Settings:
         """
         for name in ("factors", "batch"):
             whole_number(getattr(self, name), name, 1)
-        for name, low in (
-            ("rate", "above 0"), ("scale", "above 0"), ("penalty", "0 or above"), ("bias_penalty", "0 or above")
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if value is None and name == "bias_penalty":
-                continue
-            if not isinstance(value, (int, float)) or not 0 <= value < np.inf or (value == 0 and low == "above 0"):
-                raise UserError(f"{name} must be a number {low}, got {value!r}")
-        if self.optimizer not in OPTIMIZERS:
-            raise UserError(f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {self.optimizer!r}")
+        for name, ends in (("rate", "(]"), ("scale", "(]"), ("penalty", "[]"), ("bias_penalty", "[]")):
+            if name != "bias_penalty" or self.bias_penalty is not None:
+                number_in(getattr(self, name), name, ends=ends)
+        one_of(self.optimizer, "optimizer", OPTIMIZERS)
 
 
 @dataclass(frozen=True)
@@ -100,10 +94,8 @@ class Loss:
         Raises:
             UserError: unknown distance, or a negative coefficient.
         """
-        if self.distance not in DISTANCES:
-            raise UserError(f"distance must be one of {', '.join(DISTANCES)}, got {self.distance!r}")
-        if not 0.0 <= self.between < np.inf:
-            raise UserError(f"between must be a number 0 or above, got {self.between!r}")
+        one_of(self.distance, "distance", DISTANCES)
+        number_in(self.between, "between")
 
 
 class Trainer:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.policies.base import Floats, Ints, Policy
+from recsim_mnar.kernels.checks import whole_number
+from recsim_mnar.policies.base import Floats, Ints, Policy, best_of
 from recsim_mnar.policies.slots import Entry, StatefulPolicy
 from recsim_mnar.policies.storage import Stored
 
@@ -124,9 +125,7 @@ class SlotPolicy(Stored, StatefulPolicy):
         arrays: dict[str, NDArray[Any]] | None = None,
         parameters: dict[str, Any] | None = None,
     ) -> None:
-        if n_items < 1:
-            raise UserError(f"n_items must be at least 1, got {n_items}")
-        self.n_items = int(n_items)
+        self.n_items = whole_number(n_items, "n_items", 1)
         self.name = name
         self._arrays, self._parameters = arrays or {}, parameters or {}
         self._start()
@@ -280,9 +279,7 @@ class GreedyPolicy(SlotPolicy):
 
     def probabilities(self, users: Ints) -> Floats:
         """See :meth:`recsim_mnar.policies.Policy.probabilities`."""
-        scores = self.scores(users)
-        best = scores == scores.max(axis=1, keepdims=True)
-        return best / best.sum(axis=1, keepdims=True)
+        return best_of(self.scores(users))
 
     def scores(self, users: Ints) -> NDArray[np.floating]:
         """See :meth:`SlotPolicy.scores`."""

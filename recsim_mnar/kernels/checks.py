@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ def whole_number(value: Any, name: str, least: int = 0, most: int | None = None)
     return int(value)
 
 
-def number_in(value: Any, name: str, low: float, high: float, *, ends: str = "[]") -> float:
+def number_in(value: Any, name: str, low: float = 0.0, high: float = math.inf, *, ends: str = "[]") -> float:
     """``value`` as a float.
 
     Args:
@@ -58,10 +58,24 @@ def number_in(value: Any, name: str, low: float, high: float, *, ends: str = "[]
         and (value <= high if ends[1] == "]" else value < high)
     )
     if not inside:
+        if high == math.inf:
+            raise UserError(f"{name} must be a number {'from' if ends[0] == '[' else 'above'} {low:g}, got {value!r}")
         percent = real and (low, high) == (0.0, 1.0) and 1.0 < value <= 100.0
         hint = f"; this looks like percent: {value / 100.0:g}" if percent else ""
         raise UserError(f"{name} must be in {ends[0]}{low:g}, {high:g}{ends[1]}, got {value!r}{hint}")
     return float(value)
+
+
+def one_of(value: Any, name: str, known: Iterable[str]) -> Any:
+    """``value``, where it is one of the known words.
+
+    Raises:
+        UserError: it is another.
+    """
+    known = tuple(known)
+    if value not in known:
+        raise UserError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+    return value
 
 
 def flag(value: Any, name: str) -> bool:

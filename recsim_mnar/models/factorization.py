@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.checks import whole_number
+from recsim_mnar.kernels.checks import number_in, one_of, whole_number
 from recsim_mnar.kernels.lbfgs import Minimum, minimise
 from recsim_mnar.log.ratings import Ratings
 
@@ -49,13 +49,10 @@ class FactorizationConfig:
     def __post_init__(self) -> None:
         """Raise UserError for what cannot be."""
         whole_number(self.rank, "rank")
-        if not (math.isfinite(self.penalty) and self.penalty >= 0):
-            raise UserError(f"penalty must not be negative, got {self.penalty!r}")
+        number_in(self.penalty, "penalty")
         for name, value, known in (("biases", self.biases, BIASES), ("loss", self.loss, LOSSES)):
-            if value not in known:
-                raise UserError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-        if not self.smoothing > 0:
-            raise UserError(f"smoothing must be above 0, got {self.smoothing!r}")
+            one_of(value, name, known)
+        number_in(self.smoothing, "smoothing", ends="(]")
 
     def to_dict(self) -> dict[str, Any]:
         """All fields."""

@@ -172,6 +172,12 @@ class Learner(abc.ABC):
         """
 
 
+def best_of(scores: Scores) -> Floats:
+    """The distribution of a choice among each row's largest scores, all of them as likely; (n, n_items)."""
+    best = scores == scores.max(axis=1, keepdims=True)
+    return best / best.sum(axis=1, keepdims=True)
+
+
 def observe_events(policy: Policy, users: Ints, items: Ints, ratings: Floats) -> None:
     """Let a policy observe organic events in their order: ratings where they have a value, views where it is NaN."""
     rated = np.isfinite(ratings)

@@ -12,7 +12,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.log.contexts import Context, ContextRule
 from recsim_mnar.policies.answers import checked_distribution, checked_scores
-from recsim_mnar.policies.base import Floats, Ints, Policy
+from recsim_mnar.policies.base import Floats, Ints, Policy, best_of
 from recsim_mnar.policies.slots import Entry, StatefulPolicy
 
 Matrix = NDArray[np.float32]
@@ -204,7 +204,4 @@ class FeaturePolicy(StatefulPolicy):
     def _shares(self, slots: NDArray[np.int64]) -> Floats:
         """(n, n_items) probabilities of slots that were answered."""
         answers = self._answers[slots]
-        if not self._scored:
-            return answers
-        best = answers == answers.max(axis=1, keepdims=True)
-        return best / best.sum(axis=1, keepdims=True)
+        return best_of(answers) if self._scored else answers

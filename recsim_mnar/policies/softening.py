@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,27 @@ _KEPT_BYTES = 1 << 28
 
 
 class Softened(PolicyWrapper):
-    """A policy whose choice is softened; it ranks as the one within does."""
+    """A policy whose choice is softened by a strength; it ranks as the one within does.
+
+    Args:
+        inner: the policy to soften, a full one.
+        strength: how much; what it is called is :attr:`called`.
+        name: the inner policy's name and the strength where None.
+    """
+
+    called: ClassVar[str]
+
+    def __init__(self, inner: Policy, strength: float, name: str | None = None) -> None:
+        self.inner, self.n_items, self._strength = inner, inner.n_items, float(strength)
+        self.name = name or f"{inner.name}+{self.called}={strength:g}"
+
+    def fresh(self) -> Policy:
+        """See :meth:`Policy.fresh`."""
+        return type(self)(self.inner.fresh(), self._strength, self.name)
+
+    def describe(self) -> dict[str, Any]:
+        """See :meth:`Policy.describe`."""
+        return {**self.inner.describe(), "name": self.name, self.called: self._strength}
 
 
 class EpsilonMixture(Softened):
@@ -39,14 +59,13 @@ class EpsilonMixture(Softened):
         name: the inner policy's name and epsilon where None.
     """
 
+    called = "epsilon"
+
     def __init__(self, inner: Policy, epsilon: float, name: str | None = None) -> None:
         if not 0.0 <= epsilon <= 1.0:
             raise UserError(f"epsilon must be in [0, 1], got {epsilon}")
-        self.inner = inner = as_policy(inner)
-        self.epsilon = float(epsilon)
-        self.n_items = inner.n_items
-        self.name = name or f"{inner.name}+epsilon={epsilon:g}"
-        self._looked = False
+        super().__init__(as_policy(inner), epsilon, name)
+        self.epsilon, self._looked = self._strength, False
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """One uniform decides both the branch and, stretched back to [0, 1), the choice within it."""
@@ -77,14 +96,6 @@ class EpsilonMixture(Softened):
         """See :meth:`Policy.propensity_of`."""
         return (1.0 - self.epsilon) * self.inner.propensity_of(users, actions) + self.epsilon / self.n_items
 
-    def fresh(self) -> Policy:
-        """See :meth:`Policy.fresh`."""
-        return EpsilonMixture(self.inner.fresh(), self.epsilon, self.name)
-
-    def describe(self) -> dict[str, Any]:
-        """See :meth:`Policy.describe`."""
-        return {**self.inner.describe(), "name": self.name, "epsilon": self.epsilon}
-
 
 class SoftmaxPolicy(Softened):
     """Softmax over the inner policy's scores: pi(a) proportional to exp(score_a / temperature).
@@ -98,6 +109,8 @@ class SoftmaxPolicy(Softened):
         name: the inner policy's name and the temperature where None.
     """
 
+    called = "temperature"
+
     def __init__(self, inner: Policy, temperature: float, name: str | None = None) -> None:
         if not (np.isfinite(temperature) and temperature > 0.0):
             raise UserError(f"temperature must be positive, got {temperature}")
@@ -106,10 +119,8 @@ class SoftmaxPolicy(Softened):
             raise UserError(f"policy {inner.name!r} is softened already: give +temperature= first, then +epsilon=")
         if not inner.defines("scores"):
             raise UserError(f"policy {inner.name!r} has no scores to soften; use +epsilon= instead of +temperature=")
-        self.inner = inner
-        self.temperature = float(temperature)
-        self.n_items = inner.n_items
-        self.name = name or f"{inner.name}+temperature={temperature:g}"
+        super().__init__(inner, temperature, name)
+        self.temperature = self._strength
         self._learning = learning_of(inner)
         self._capacity = max(1, _KEPT_BYTES // (8 * self.n_items))
         self._forget_all()
@@ -174,14 +185,6 @@ class SoftmaxPolicy(Softened):
         for part, rows in self._parts(users):
             out[part] = self._kept[rows, actions[part]]
         return out
-
-    def fresh(self) -> Policy:
-        """See :meth:`Policy.fresh`."""
-        return SoftmaxPolicy(self.inner.fresh(), self.temperature, self.name)
-
-    def describe(self) -> dict[str, Any]:
-        """See :meth:`Policy.describe`."""
-        return {**self.inner.describe(), "name": self.name, "temperature": self.temperature}
 
 
 def _each_once(users: Ints) -> Ints:

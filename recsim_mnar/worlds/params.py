@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.kernels import checks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,8 +128,7 @@ def must(params: Any, rule: str, *names: str) -> None:
 def one_of(params: Any, **known: Sequence[str]) -> None:
     """Raise UserError naming the first of these parameters that is none of the known words."""
     for name, words in known.items():
-        if getattr(params, name) not in words:
-            raise UserError(f"{name} must be one of {', '.join(words)}, got {getattr(params, name)!r}")
+        checks.one_of(getattr(params, name), name, words)
 
 
 def _typed(name: str, value: Any, kind: Any) -> Any:

@@ -223,7 +223,7 @@ def plan_ab(
         raise UserError(f"{pilot.name}: {totals.users} users whose rewards do not differ; a plan needs users that do")
     entering = pilot.users_per_day if users_per_day is None else users_per_day
     if entering is not None:
-        entering = number_in(entering, "users_per_day", 0.0, math.inf, ends="()")
+        entering = number_in(entering, "users_per_day", ends="(]")
     least = None if given is None else least_lift(totals, given, power, level)
     if lift is None:
         assert least is not None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from recsim_mnar.datasets.interactions import Interactions
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.intervals.limits import user_mean_interval
-from recsim_mnar.kernels.checks import level_of
+from recsim_mnar.kernels.checks import level_of, one_of
 from recsim_mnar.log.rows import shown_time
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
@@ -161,8 +161,7 @@ def compare_interactions(
         UserError: an unknown protocol or one that needs times, an argument out of range, or nobody to judge agents by.
     """
     chosen = _chosen(protocols, data.timed)
-    if candidates not in CANDIDATES:
-        raise UserError(f"candidates must be one of {', '.join(CANDIDATES)}, got {candidates!r}")
+    one_of(candidates, "candidates", CANDIDATES)
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
     for name, learner in learners.items():
         check_needs(name, learner, (), "a file of interactions (users, items and times)")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.limits import user_mean_interval
-from recsim_mnar.kernels.checks import level_of, whole_number
+from recsim_mnar.kernels.checks import level_of, one_of, whole_number
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views, sharing_counts
 from recsim_mnar.policies import registry
@@ -324,8 +324,7 @@ def _in_both(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
 def _check_choices(**chosen: Any) -> None:
     known = {"candidates": CANDIDATES, "one_view": ONE_VIEW, "ties": TIES, "fit_on": FIT_ON}
     for name, value in chosen.items():
-        if value not in known[name]:
-            raise UserError(f"leave-one-out: {name} must be one of {', '.join(known[name])}, got {value!r}")
+        one_of(value, f"leave-one-out: {name}", known[name])
 
 
 def held_out_views(views: Views, eligible: Ints, seed: int, fold: int) -> Ints:

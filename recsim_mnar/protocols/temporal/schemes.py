@@ -41,7 +41,7 @@ class Unweighted(Scheme):
     def __init__(self, users: str | Mapping[int, float] = "uniform", half_life: float = 0.0) -> None:
         if not (users in ("uniform", "edges") if isinstance(users, str) else isinstance(users, Mapping)):
             raise UserError(f"unweighted: users must be uniform, edges or a weight for each user's id, got {users!r}")
-        self.users, self.half_life = users, number_in(half_life, "unweighted: half_life", 0.0, np.inf, ends="[)")
+        self.users, self.half_life = users, number_in(half_life, "unweighted: half_life")
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
@@ -156,7 +156,7 @@ class StratifiedRecall(Scheme):
     words = "stratified recall"
 
     def __init__(self, beta: float = 0.5) -> None:
-        self.beta = number_in(beta, "stratified-recall: beta", 0.0, np.inf, ends="[)")
+        self.beta = number_in(beta, "stratified-recall: beta")
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
@@ -177,7 +177,7 @@ class PopularitySNIPS(Scheme):
     words = "popularity SNIPS"
 
     def __init__(self, gamma: float = 1.5) -> None:
-        self.gamma = number_in(gamma, "snips: gamma", 0.0, np.inf, ends="[)")
+        self.gamma = number_in(gamma, "snips: gamma")
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
