@@ -157,7 +157,6 @@ def test_context_columns_are_kept(log, tmp_path):
     more = log.with_column("device", np.arange(len(log)))
     more.write(tmp_path)
     again = Log.read(tmp_path)
-    assert again.context_names == ["device"]
     assert again["device"].tolist() == list(range(len(log)))
     with pytest.raises(UserError, match="device"):
         again["devise"]
@@ -232,7 +231,6 @@ def test_rows_whose_columns_are_copied_when_they_are_read(log, chosen):
     assert len(found) == len(wanted)
     assert found.columns._read.keys() == {"user"}, "what nobody reads is not copied"
     assert list(found.columns) == list(wanted.columns)
-    assert found.context_names == ["more"]
     assert "item" in found.columns
     assert "absent" not in found.columns
     with pytest.raises(UserError, match="no column 'absent'"):

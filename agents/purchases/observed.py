@@ -143,12 +143,10 @@ class Plan:
     Attributes:
         observed: what is drawn from.
         strata: as given.
-        passed_over: (K,) rows that the stratum cannot use.
     """
 
     observed: Observed
     strata: tuple[Stratum, ...]
-    passed_over: NDArray[np.int64]
     _arrays: tuple[NDArray[Any], ...]
 
     @classmethod
@@ -159,13 +157,12 @@ class Plan:
             UserError: no row has the classes that a stratum needs.
         """
         kept = [s for s in strata if s.probability > 0.0]
-        rows, slots, groups, passed = [], [0], [0], []
+        rows, slots, groups = [], [0], [0]
         for stratum in kept:
             first = observed.sizes(stratum.first)
             usable = first > 0
             if stratum.second:
                 usable &= observed.sizes(stratum.second) > 0
-            passed.append(np.count_nonzero(~usable))
             chosen = np.flatnonzero(usable)
             if len(chosen) == 0:
                 need = NAMES[stratum.first] + (f" and one {NAMES[stratum.second]}" if stratum.second else "")
@@ -189,7 +186,7 @@ class Plan:
             np.array(slots, np.int64),
             np.concatenate(rows),
         )
-        return cls(observed, tuple(kept), np.array(passed), arrays)
+        return cls(observed, tuple(kept), arrays)
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """What the drawing kernel reads."""

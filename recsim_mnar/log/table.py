@@ -139,11 +139,6 @@ class Log:
         return self.columns["event"] == schema.BANDIT
 
     @property
-    def context_names(self) -> list[str]:
-        """Names of the columns beyond the schema's."""
-        return [name for name in self.columns if name not in schema.BY_NAME]
-
-    @property
     def highest_item(self) -> int:
         """The largest item viewed or recommended; -1 where there is none."""
         return max(int(self.columns["item"].max(initial=-1)), int(self.columns["action"].max(initial=-1)))

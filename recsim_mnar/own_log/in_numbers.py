@@ -22,6 +22,8 @@ from recsim_mnar.log.table import Log
 Ints = NDArray[np.int64]
 _USERS = 4096
 """Of a block."""
+LEVEL = 0.95
+"""Of the interval of the mean reward."""
 
 
 @dataclass
@@ -108,12 +110,11 @@ class LogNumbers:
         return int(self.by_user["bandit"].counts @ np.arange(len(self.by_user["bandit"].counts)))
 
 
-def log_in_numbers(path: str | os.PathLike[str], *, level: float = 0.95) -> LogNumbers:
+def log_in_numbers(path: str | os.PathLike[str]) -> LogNumbers:
     """Read a log as ``simulate`` writes it, a block of users at a time: memory does not grow with it.
 
     Args:
         path: of the log, or of the folder that holds it.
-        level: of the interval of the mean reward, in which a user's rows are dependent.
 
     Raises:
         UserError: nothing there, not the files that were written, or no log of ours.
@@ -132,8 +133,8 @@ def log_in_numbers(path: str | os.PathLike[str], *, level: float = 0.95) -> LogN
             # Of the policy that logged: every weight is 1, and it takes nothing that it does not take.
             moments.extend(reward, ones, ones, Clusters(log["user"][shown], None), missing=np.zeros(len(reward)))
     if moments.rows:
-        estimate = estimate_from_moments(moments, "ips", level=level)
-        found.rewards = {"value": estimate.value, "low": estimate.low, "high": estimate.high, "level": level}
+        estimate = estimate_from_moments(moments, "ips", level=LEVEL)
+        found.rewards = {"value": estimate.value, "low": estimate.low, "high": estimate.high, "level": LEVEL}
     return found
 
 

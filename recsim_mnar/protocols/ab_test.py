@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals.limits import ratio_interval
+from recsim_mnar.estimators.intervals.limits import ratio_interval, student_mean_interval
 from recsim_mnar.estimators.off_policy.verdict import USELESS, WIDE
 from recsim_mnar.estimators.verdict import Finding, Verdict, few_users, scaled
 from recsim_mnar.log import schema
@@ -318,7 +318,7 @@ def online_arms(
         one = carrying(_one_run, world, policy, n_users, lanes, in_python=True)
         jobs = (functools.partial(one, derive_seed(seed, f"online/{run}")) for run in range(runs))
         outcomes = np.array(list(run_in_order(jobs, executor)))
-        value, low, high = over_runs(outcomes[:, 0], level)
+        value, low, high = student_mean_interval(outcomes[:, 0], level)
         details: dict[str, Any] = {
             "users": n_users,
             "runs": runs,
@@ -331,18 +331,6 @@ def online_arms(
         seconds = time.perf_counter() - began
         records.append(Record.of(*key, (value, low, high), level=level, n=n, seconds=seconds, details=details))
     return records
-
-
-def over_runs(values: Any, level: float) -> tuple[float, float, float]:
-    """Mean of independent runs (R,) and its interval by Student's t; infinite of a single run."""
-    from scipy.special import stdtrit
-
-    values = np.asarray(values, np.float64)
-    mean, n = float(values.mean()), len(values)
-    if n < 2:
-        return mean, -math.inf, math.inf
-    half = float(stdtrit(n - 1, 0.5 + level / 2)) * float(values.std(ddof=1)) / math.sqrt(n)
-    return mean, mean - half, mean + half
 
 
 def _one_run(world: World, policy: Policy, n_users: int, lanes: int, seed: int) -> tuple[float, float, float]:

@@ -135,15 +135,14 @@ def map_shards(
     n_users: int,
     seed: int,
     *,
-    first_user: int = 0,
     executor: Executor | None = None,
     keep: bool = False,
     shard_users: int | None = None,
 ) -> Iterator[T]:
     """``reduce(columns)`` of every shard, in order; with an executor the reduction runs along with the simulation."""
     policy = as_recommender(world, policy)
-    n_users, seed = checked_run(world, policy, n_users, seed, first_user)
-    return mapped(reduce, world, policy, seed, list(user_shards(first_user, n_users, shard_users)), executor, keep)
+    n_users, seed = checked_run(world, policy, n_users, seed, 0)
+    return mapped(reduce, world, policy, seed, list(user_shards(0, n_users, shard_users)), executor, keep)
 
 
 def mapped(

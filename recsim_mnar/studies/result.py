@@ -132,9 +132,12 @@ def mean(
             it, with both that of numbers in a range: neither leaves what is possible.
     """
     import numpy as np
-    from scipy.special import stdtrit
 
-    from recsim_mnar.estimators.intervals.limits import positive_mean_interval, ranged_mean_interval
+    from recsim_mnar.estimators.intervals.limits import (
+        positive_mean_interval,
+        ranged_mean_interval,
+        student_mean_interval,
+    )
 
     given = list(values)
     x = np.array([v for v in given if v is not None and math.isfinite(v)], float)
@@ -149,6 +152,5 @@ def mean(
         _, low, high = positive_mean_interval(np.maximum(x - least, 0.0), level)
         low, high = least + low, least + high
     else:
-        half = float(stdtrit(len(x) - 1, 0.5 + level / 2)) * float(x.std(ddof=1)) / math.sqrt(len(x))
-        low, high = value - half, value + half
+        _, low, high = student_mean_interval(x, level)
     return {"mean": value, "low": low, "high": high, "n": len(x)}

@@ -97,9 +97,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-HIDDEN = ("FD", "TU", "TD", "FU")
-"""The four hidden classes: ``HIDDEN[Y^T + 2 Y^C]``."""
-
 
 class PurchasesWorld(ExposureWorld):
     """People buy in periods and are recommended slates.
@@ -221,8 +218,3 @@ class PurchasesWorld(ExposureWorld):
     def _law(self) -> Floats:
         """(I,) weight of each rank from 0."""
         return rank_weights(self.n_items, self.params)
-
-    def hidden_classes(self, seed: int, users: Any, period: int) -> NDArray[np.uint8]:
-        """Truth: index into :data:`HIDDEN` of every item for users of a seed in one period, (n, I)."""
-        control, treated = self.potential_outcomes(seed, users, period)
-        return (treated + 2 * control.astype(np.uint8)).astype(np.uint8)

@@ -112,8 +112,8 @@ def test_equations_7_and_8_are_shares_of_the_drawn_classes(sato):
     users, e = np.arange(n), world.deployed_propensities(4, np.arange(n))
     counts = np.zeros(5)
     for t in range(n_periods):
-        tu = world.hidden_classes(4, users, t) == 1
         control, treated = world.potential_outcomes(4, users, t)
+        tu = treated & ~control
         z = draw(4, users, t, e, world.params)
         y = np.where(z, treated, control)
         sets = (~z & ~y, tu, tu & ~z & ~y, z & y, tu & z & y)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from recsim_mnar.estimators.intervals.limits import student_mean_interval
 from recsim_mnar.own_log.estimating import estimate_file
 from recsim_mnar.policies import Learner, Policy, registry
-from recsim_mnar.protocols.ab_test import online_arms, over_runs
+from recsim_mnar.protocols.ab_test import online_arms
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.decisions import Settings
 from recsim_mnar.protocols.off_policy import off_policy
@@ -71,10 +72,10 @@ def world():
 
 def test_an_interval_over_runs_is_students():
     values = [0.1, 0.2, 0.4]
-    value, low, high = over_runs(values, 0.9)
+    value, low, high = student_mean_interval(values, 0.9)
     expected = stats.t.interval(0.9, 2, loc=np.mean(values), scale=stats.sem(values))
     np.testing.assert_allclose((value, low, high), (np.mean(values), *expected))
-    assert over_runs([0.5], 0.95) == (0.5, -np.inf, np.inf)
+    assert student_mean_interval([0.5], 0.95) == (0.5, -np.inf, np.inf)
 
 
 def test_arms_are_runs_of_untouched_objects(world):

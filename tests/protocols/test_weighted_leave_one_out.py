@@ -395,10 +395,10 @@ def test_bad_input(log, profiles):
     ("protocol", "says"),
     [
         ("unweighted+users=5", "unweighted: users must be uniform, edges or a weight for each user's id, got 5"),
-        ("unweighted+half_life=-1", "half_life must be in"),
+        ("unweighted+half_life=-1", "half_life must be a number from 0"),
         ("weights+p=-1", "p must be a whole number of at least 0"),
-        ("stratified-recall+beta=-1", "beta must be in"),
-        ("snips+gamma=-1", "gamma must be in"),
+        ("stratified-recall+beta=-1", "beta must be a number from 0"),
+        ("snips+gamma=-1", "gamma must be a number from 0"),
         ("alone+learn=2", "learn must be at most 1"),
         ("alone-estimated+days=may", "days must be numbers"),
         ("alone-estimated+learn=2", "learn must be at most 1"),

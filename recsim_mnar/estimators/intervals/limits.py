@@ -317,6 +317,18 @@ def user_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, f
     return value, low, high
 
 
+def student_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, float]:
+    """Mean of independent numbers (n,) of any sign, and its interval by Student's t; infinite of a single one."""
+    from scipy.special import stdtrit
+
+    x = np.asarray(values, np.float64)
+    mean, n = float(x.mean()), len(x)
+    if n < 2:
+        return mean, -math.inf, math.inf
+    half = float(stdtrit(n - 1, 0.5 + level / 2)) * float(x.std(ddof=1)) / math.sqrt(n)
+    return mean, mean - half, mean + half
+
+
 def positive_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, float]:
     """Mean of independent numbers that are not negative (costs over catalogues), and an interval with no negative end.
 

@@ -15,6 +15,7 @@ from recsim_mnar.estimators.propensities import LIMITS, balance, naive_bayes, po
 from recsim_mnar.estimators.ratings import Loss, check_propensities, estimate_ratings, loss, ranks
 from recsim_mnar.log import schema
 from recsim_mnar.log.ratings import Floats, Ratings
+from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.base import Policy
 from recsim_mnar.protocols.base import Protocol, Trial
@@ -66,8 +67,7 @@ def log_of(ratings: Ratings, propensities: Floats, provenance: dict[str, Any]) -
     """Revealed ratings as organic rows."""
     order = np.lexsort((ratings.items, ratings.users))
     user = ratings.users[order]
-    first = np.searchsorted(user, user)
-    step = np.arange(len(user)) - first
+    step = steps_within(user)
     columns: dict[str, NDArray[Any]] = {
         "user": user,
         "step": step,

@@ -23,7 +23,7 @@ from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner
-from recsim_mnar.policies.door import able, as_learner, fitted
+from recsim_mnar.policies.door import as_learner, fitted
 from recsim_mnar.protocols.base import Protocol, Trial, protocol
 from recsim_mnar.protocols.leave_one_out.ranks import exhaustive_ranks
 from recsim_mnar.protocols.records import Record
@@ -319,9 +319,8 @@ def binomial_interval(hits: int, n: int, level: float) -> tuple[float, float, fl
 def hit_probabilities(profiles: Profiles, learner: Learner, k: int, *, name: str | None = None) -> Floats:
     """For every pair, the probability that the recommender fitted without it recommends its item among k.
 
-    A learner with ``leave_one_out_ranks`` (a closed form) is asked for it; a fixed list is looked up; others go
-    through ``scores_without_each_view``, or through their one fitted policy where ``ignores_own_views`` says that
-    suffices.
+    A fixed list of at most k items is looked up; all else is
+    :func:`recsim_mnar.protocols.leave_one_out.ranks.exhaustive_ranks`.
 
     Returns:
         (E,) in [0, 1]; a fraction where the item ties at the k-th place.
@@ -332,13 +331,7 @@ def hit_probabilities(profiles: Profiles, learner: Learner, k: int, *, name: str
     name = name or learner.name
     learner = as_learner(learner, name=name)
     log = profiles.to_log()
-    counting = able(learner, "leave_one_out_ranks")
-    if counting is not None:
-        places = counting.leave_one_out_ranks(log, n_items=profiles.n_items, unseen=True)
-        if places is not None:
-            above, n_tied = places
-            return probability_of_ranks(above, n_tied, k)
-    listed: NDArray[np.bool_] | None = None
+    listed = np.ones(profiles.n_items, np.bool_)
     if learner.ignores_own_views:
         policy = fitted(learner, log, n_items=profiles.n_items, seed=0)
         if policy.fixed_distribution() is not None:
@@ -346,8 +339,7 @@ def hit_probabilities(profiles: Profiles, learner: Learner, k: int, *, name: str
             if listed.sum() <= k:
                 return listed[profiles.items].astype(np.float64)
     above, n_tied = exhaustive_ranks(name, learner, log, Views.of(log), profiles.n_items, True, 0)
-    probabilities = probability_of_ranks(above, n_tied, k)
-    return probabilities if listed is None else np.where(listed[profiles.items], probabilities, 0.0)
+    return np.where(listed[profiles.items], probability_of_ranks(above, n_tied, k), 0.0)
 
 
 def probability_of_ranks(above: NDArray[np.int64], n_tied: NDArray[np.int64], k: int) -> Floats:
