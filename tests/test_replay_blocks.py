@@ -214,15 +214,17 @@ def test_where_parts_cannot_be_written_is_said_in_a_line(tmp_path, capsys, log):
         assert not out.exists()
 
 
+@pytest.mark.parametrize("damaged", ["log", "train"])
 @pytest.mark.parametrize("form", ["parquet", "csv"])  # by blocks, and all rows at once
-def test_an_item_beyond_those_of_the_logs_own_world_is_damage(tmp_path, capsys, world, form):
+def test_an_item_beyond_those_of_the_logs_own_world_is_damage(tmp_path, capsys, world, form, damaged):
     random = registry.learner("random").fit(Log({}), n_items=N_ITEMS, seed=0)
-    log = simulate(world, random, 30, 3)
-    action = log["action"].copy()
-    action[np.flatnonzero(log.is_bandit)[5]] += 1 << 24  # one bit
-    Log({**log.columns, "action": action}, log.provenance).write(tmp_path / f"log.{form}")
-    given = [str(tmp_path / f"log.{form}"), "--policy", "random", "--out", str(tmp_path / "out.parquet")]
-    status, _, err = run(capsys, "replay", *given)
+    for seed, name in enumerate(("log", "train")):
+        log = simulate(world, random, 30, seed)
+        action = log["action"].copy()
+        action[np.flatnonzero(log.is_bandit)[5]] += (name == damaged) << 24  # one bit
+        Log({**log.columns, "action": action}, log.provenance).write(tmp_path / f"{name}.{form}")
+    given = [str(tmp_path / f"log.{form}"), "--train", str(tmp_path / f"train.{form}"), "--policy", "popularity"]
+    status, _, err = run(capsys, "replay", *given, "--out", str(tmp_path / "out.parquet"))
     assert status == 2
     assert "says that its world has items 0..9: the file is damaged" in err
 

@@ -111,10 +111,10 @@ def replay(
 
 def _n_items(given: Given, asked: int | None) -> int:
     """Number of items: as asked for, or what the logs say."""
-    from recsim_mnar.simulation.named import n_items_of, stated_items
+    from recsim_mnar.log.table import stated_items
 
     n_items = stated_items(given.provenance, given.survey.highest_item + 1)
-    n_items = max(n_items, n_items_of(given.training))
+    n_items = max(n_items, given.training.n_items)
     if asked is not None and asked < max(n_items, 1):
         raise UserError(f"--items {asked}: the log has {n_items} items; name that many or more, or leave --items away")
     return asked or n_items

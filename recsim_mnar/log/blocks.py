@@ -17,7 +17,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.log.rows import user_begins, user_starts
-from recsim_mnar.log.table import Log
+from recsim_mnar.log.table import Log, stated_items
 from recsim_mnar.tables.arrow import read_blocks, read_rows, rows_in, rows_to_read, schema_of
 from recsim_mnar.tables.events import Events
 from recsim_mnar.tables.files import is_text
@@ -240,9 +240,7 @@ class FiledLog(Log):
     surveyed: Survey
 
     def __init__(self, source: LogBlocks) -> None:
-        vars(self).update(
-            source=source, provenance=source.provenance, surveyed=source.survey(columns=("item", "action"))
-        )
+        vars(self).update(source=source, provenance=source.provenance, surveyed=source.survey(columns=()))
 
     @staticmethod
     def or_whole(path: str | os.PathLike[str]) -> Log:
@@ -253,19 +251,29 @@ class FiledLog(Log):
     @functools.cached_property
     def columns(self) -> dict[str, NDArray[Any]]:
         """All rows, checked."""
-        return Log.read(self.source.path).validate(first_row=1).columns
+        return self._stated(Log.read(self.source.path).validate(first_row=1)).columns
+
+    @functools.cached_property
+    def highest_item(self) -> int:
+        """See :attr:`Log.highest_item`; both columns are read for it."""
+        return self.source.survey(columns=("item", "action")).highest_item
 
     @property
-    def highest_item(self) -> int:
-        """See :attr:`Log.highest_item`."""
-        return int(self.surveyed.highest_item)
+    def n_items(self) -> int:
+        """See :attr:`Log.n_items`; where the log says it, items are checked as rows are handed out."""
+        return stated_items(self.provenance, 0) or self.highest_item + 1
 
     def __len__(self) -> int:
         return int(self.surveyed.n_rows)
 
     def blocks(self) -> Iterator[Log]:
         """See :meth:`Log.blocks`."""
-        return self.source.blocks(_USERS, self.surveyed.with_gaps)
+        return map(self._stated, self.source.blocks(_USERS, self.surveyed.with_gaps))
+
+    def _stated(self, rows: Log) -> Log:
+        """These rows, none of whose items is beyond those of the world that the log says it is of."""
+        stated_items(self.provenance, rows.highest_item + 1)
+        return rows
 
     def users(self) -> NDArray[np.int64]:
         """See :meth:`Log.users`."""

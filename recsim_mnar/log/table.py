@@ -143,6 +143,15 @@ class Log:
         """The largest item viewed or recommended; -1 where there is none."""
         return max(int(self.columns["item"].max(initial=-1)), int(self.columns["action"].max(initial=-1)))
 
+    @property
+    def n_items(self) -> int:
+        """Items of the world that the log says it is of, else the largest item met plus one.
+
+        Raises:
+            UserError: an item beyond those that it says there are.
+        """
+        return stated_items(self.provenance, self.highest_item + 1)
+
     def blocks(self) -> Iterator[Log]:
         """The log some whole users at a time, for who needs no more at once: in memory it is one block.
 
@@ -354,3 +363,23 @@ def from_columns(columns: Mapping[str, Iterable[Any]], provenance: dict[str, Any
         codes = {name: code for code, name in enumerate(schema.EVENTS)}
         arrays["event"] = np.array([codes.get(str(name), -1) for name in event], np.int8)
     return Log(arrays, provenance or {})
+
+
+def stated_items(provenance: Any, met: int) -> int:
+    """Items of the world that a log says it is of, or ``met`` where it says nothing that can be understood.
+
+    Raises:
+        UserError: it says fewer than were met.
+    """
+    try:
+        stated = provenance["world"]["params"]["n_items"]
+    except (KeyError, TypeError):
+        return met
+    if not isinstance(stated, int) or not 0 < stated < 1 << 31:
+        return met
+    if stated < met:
+        raise UserError(
+            f"the log has item {met - 1}, and says that its world has items 0..{stated - 1}: the file is damaged, or "
+            "what it says of itself is of another log"
+        )
+    return stated

@@ -2,7 +2,7 @@
 
 Each function of a request has the same two arguments and returns what the folder then holds, so that a world's entry
 (:class:`recsim_mnar.worlds.registry.Entry`) can name one of its own. The way back, from a log's provenance to the
-policy and the number of items, is :func:`logging_policy` and :func:`n_items_of`.
+policy, is :func:`logging_policy`.
 """
 
 from __future__ import annotations
@@ -153,32 +153,3 @@ def runs_nothing(name: str) -> bool:
     head = name.partition("+")[0].strip()
     module, colon, _ = head.partition(":")
     return module in sys.modules if colon else "." not in head  # files name modules, too
-
-
-def n_items_of(*logs: Any) -> int:
-    """Number of items: what the logs' worlds say, else the largest item met plus one.
-
-    Raises:
-        UserError: an item beyond those that its own log says there are.
-    """
-    return max(stated_items(log.provenance, log.highest_item + 1) for log in logs)
-
-
-def stated_items(provenance: Any, met: int) -> int:
-    """Items of the world that a log says it is of, or ``met`` where it says nothing that can be understood.
-
-    Raises:
-        UserError: it says fewer than were met.
-    """
-    try:
-        stated = provenance["world"]["params"]["n_items"]
-    except (KeyError, TypeError):
-        return met
-    if not isinstance(stated, int) or not 0 < stated < 1 << 31:
-        return met
-    if stated < met:
-        raise UserError(
-            f"the log has item {met - 1}, and says that its world has items 0..{stated - 1}: the file is damaged, or "
-            "what it says of itself is of another log"
-        )
-    return stated

@@ -34,7 +34,6 @@ from recsim_mnar.own_log.plan.experiment import users_an_arm
 from recsim_mnar.own_log.sources import read_to_fit
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.softening import EpsilonMixture
-from recsim_mnar.simulation.named import n_items_of
 
 N_ITEMS, VIEWS = 8, 5
 AGENTS = ("random", "popularity", "user-popularity", "user-popularity-greedy")
@@ -466,7 +465,7 @@ def test_a_simulated_log_says_itself_what_made_it(tmp_path):
     assert advise_on(log, Question(agents=("random", "popularity"))).facts["logging"] == "replayed"
     few = log.select(log["user"] == log["user"][0])
     assert max(few["item"].max(), few["action"].max()) < 29
-    assert logger_of(few, None, 30, 0, None).policy.n_items == n_items_of(few) == 30
+    assert logger_of(few, None, 30, 0, None).policy.n_items == few.n_items == 30
     for told in ({}, {**log.provenance, "policy": {"name": "nowhere.to_be_found:Policy"}}):
         assert logger_of(Log(log.columns, told), None, 30, 0, None).known == "mean weight"
     with pytest.raises(UserError, match="the file is damaged"):

@@ -23,7 +23,6 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.plan.experiment import UserTotals, users_an_arm
 from recsim_mnar.own_log.plan.pilot import factor_range, quantile
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
-from recsim_mnar.simulation.named import n_items_of
 
 CELLS = 1 << 22
 """Decisions times items that models are fitted on, at most."""
@@ -347,7 +346,7 @@ def advise_on(
         found.why, found.exploration = [absurd], {"epsilon": 0.1, "rows": None, "line": line}
         return found
     assert isinstance(log, Log)
-    n_items = max(question.n_items or n_items_of(log), int(log["item"].max()) + 1, int(log["action"].max()) + 1)
+    n_items = max(question.n_items or log.n_items, int(log["item"].max()) + 1, int(log["action"].max()) + 1)
     report("read the logging policy")
     logger = logger_of(log, question.logging, n_items, seed, executor)
     report(f"fit and replay {len(agents)} agents, each on users that it was not fitted on")

@@ -32,12 +32,11 @@ from recsim_mnar.fitting.calibration.viewing import CELLS, FittedViews, counted_
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.rows import user_numbers
-from recsim_mnar.log.table import Log
+from recsim_mnar.log.table import Log, stated_items
 from recsim_mnar.own_log.sources import read_to_fit
 from recsim_mnar.progress import counting
 from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.runs.stages import Form, stage, work
-from recsim_mnar.simulation.named import n_items_of, stated_items
 from recsim_mnar.worlds.ratings.observation import STARS, observe, relative_propensity
 from recsim_mnar.worlds.ratings.world import RatingsParams, RatingsWorld
 from recsim_mnar.worlds.registry import entry_of
@@ -104,7 +103,7 @@ def calibrate_world(
         ratings = log if isinstance(log, Ratings) else ratings_of(log, n_items)
         with work("calibrate", lambda: {**asked, "n_items": ratings.n_items, "log": ratings.digest()}):
             return fit_ratings(ratings, n_members=ensemble, seed=seed, assume=assume, report=report)
-    events, n_items = log, n_items_of(log) if n_items is None else n_items
+    events, n_items = log, log.n_items if n_items is None else n_items
     if n_items == 0:
         raise UserError("the log has neither views nor recommendations: there is nothing to fit a world to")
     events.validate(n_items)

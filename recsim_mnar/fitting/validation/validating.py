@@ -15,7 +15,7 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.fitting.validation.checks import CHECKS, Check, Groups, Validation, classifier_check, graded
 from recsim_mnar.fitting.validation.statistics import TABLE, Lives, Material, Row, traits_of
 from recsim_mnar.log.columns import Ints
-from recsim_mnar.log.table import Log
+from recsim_mnar.log.table import Log, stated_items
 from recsim_mnar.policies.answers import TOLERANCE
 from recsim_mnar.policies.base import Policy
 from recsim_mnar.policies.door import as_policy
@@ -29,7 +29,7 @@ from recsim_mnar.rng import Stream, check_seed, derive_seed, policy_uniforms, un
 from recsim_mnar.runs.receipts import arrays_digest
 from recsim_mnar.runs.stages import stage, work
 from recsim_mnar.simulation import simulate
-from recsim_mnar.simulation.named import logging_policy, names_catalogue, runs_nothing, stated_items
+from recsim_mnar.simulation.named import logging_policy, names_catalogue, runs_nothing
 from recsim_mnar.worlds.base import DecisionWorld
 
 MOST_DEVIATIONS = 6.0
