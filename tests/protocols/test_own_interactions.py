@@ -13,8 +13,7 @@ from recsim_mnar.log.views import Views
 from recsim_mnar.policies import Learner, Policy, registry
 from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.interactions import compare_interactions
-from recsim_mnar.protocols.interactions.comparison import facts_of
-from recsim_mnar.protocols.interactions.conclusion import Leaders, conclusion, leaders
+from recsim_mnar.protocols.interactions.comparison import Leaders, conclusion, facts_of, leaders
 from recsim_mnar.protocols.interactions.top_lists import recall_and_ndcg, recommended, split_by_time
 from recsim_mnar.protocols.leave_one_out.protocol import gains
 from recsim_mnar.protocols.leave_one_out.ranks import NONE, top_items
