@@ -181,7 +181,7 @@ def test_a_log_that_says_nothing_of_views_has_no_factors():
         (lambda: check_log(LOG.organic(), N_ITEMS), "no bandit rows"),
         (lambda: check_log(LOG, 2), "n_items = 2"),
         (lambda: check_log(LOG.select(np.argsort(-LOG["user"], kind="stable")), N_ITEMS), "out of order"),
-        (lambda: Contexts.from_log(LOG, N_ITEMS, shrinkage=0.0), "shrinkage must be above 0"),
+        (lambda: Contexts.from_log(LOG, N_ITEMS, shrinkage=0.0), "shrinkage must be a number above 0"),
     ],
 )
 def test_bad_input_gets_one_line(call, text):

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import number_in
 from recsim_mnar.kernels.lbfgs import Minimum, minimise
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_begins, user_starts
@@ -358,8 +359,7 @@ class Contexts:
         """
         from scipy import sparse
 
-        if not shrinkage > 0:
-            raise UserError(f"shrinkage must be above 0, got {shrinkage}")
+        number_in(shrinkage, "shrinkage", ends="(]")
         bandit = check_log(log, n_items)
         user = log["user"]
         new = user_begins(user)

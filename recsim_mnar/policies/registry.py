@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 from typing import TYPE_CHECKING, Any, cast
 
 from recsim_mnar.errors import UserError, nearest
@@ -21,7 +20,7 @@ from recsim_mnar.policies.door import (
     role_of,
 )
 from recsim_mnar.policies.mixture import ENDING, MixtureLearner, read_mixture
-from recsim_mnar.policies.softening import EpsilonMixture, SoftmaxPolicy
+from recsim_mnar.policies.softening import EpsilonMixture, Softened, SoftmaxPolicy
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 GROUP = "recsim_mnar.agents"
 """Entry-point group in which a package announces its agents."""
 
-_SOFTENERS: dict[str, type[Policy]] = {"epsilon": EpsilonMixture, "temperature": SoftmaxPolicy}
+_SOFTENERS: dict[str, type[Softened]] = {kind.called: kind for kind in (EpsilonMixture, SoftmaxPolicy)}
 
 
 def agents() -> list[tuple[str, str]]:
@@ -63,7 +62,7 @@ def learner(spec: str) -> Learner:
         if not equals:
             raise UserError(f"agent {spec!r}: {option!r} must have the form parameter=value")
         if key in _SOFTENERS:
-            softeners.append((key, _softness(spec, key, text)))
+            softeners.append((key, _SOFTENERS[key].checked(value_of(text), f"agent {spec!r}: ")))
         elif key in parameters:
             raise UserError(f"agent {spec!r}: {key} is given twice")
         else:
@@ -156,7 +155,7 @@ class _Named(LearnerWrapper):
         policy = of_fit(self.name, fitted)
         policy.name = self.unsoftened
         for key, strength in self.softeners:
-            policy = _SOFTENERS[key](policy, strength)  # type: ignore[call-arg]
+            policy = _SOFTENERS[key](policy, strength)
         policy.name = self.name
         return policy
 
@@ -237,14 +236,3 @@ def _check_methods(spec: str, kind: type[Any]) -> None:
         if name.startswith("_") or own is wanted or not inspect.isfunction(own):
             continue
         fitting(name, functools.partial(own, None), f"agent {spec!r}", wanted)
-
-
-def _softness(spec: str, key: str, text: str) -> float:
-    try:
-        strength = float(text)
-    except ValueError:
-        raise UserError(f"agent {spec!r}: {key} must be a number, got {text!r}") from None
-    if not (0.0 <= strength <= 1.0 if key == "epsilon" else 0.0 < strength < math.inf):
-        wanted = "be in [0, 1]" if key == "epsilon" else "be a number above 0"
-        raise UserError(f"agent {spec!r}: {key} must {wanted}, got {text}")
-    return strength

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import number_in
 from recsim_mnar.policies.answers import (
     checked_decisions,
     checked_propensities,
@@ -31,15 +32,26 @@ class Softened(PolicyWrapper):
 
     Args:
         inner: the policy to soften, a full one.
-        strength: how much; what it is called is :attr:`called`.
+        strength: how much.
         name: the inner policy's name and the strength where None.
+
+    Attributes:
+        called: what the strength is called.
+        range: least and largest strength, and whether the ends belong to it.
     """
 
     called: ClassVar[str]
+    range: ClassVar[tuple[float, float, str]]
 
     def __init__(self, inner: Policy, strength: float, name: str | None = None) -> None:
-        self.inner, self.n_items, self._strength = inner, inner.n_items, float(strength)
+        self.inner, self.n_items, self._strength = inner, inner.n_items, self.checked(strength)
         self.name = name or f"{inner.name}+{self.called}={strength:g}"
+
+    @classmethod
+    def checked(cls, strength: Any, whose: str = "") -> float:
+        """A strength as a float; UserError, headed by ``whose``, for what is none."""
+        low, high, ends = cls.range
+        return number_in(strength, whose + cls.called, low, high, ends=ends)
 
     def fresh(self) -> Policy:
         """See :meth:`Policy.fresh`."""
@@ -59,11 +71,9 @@ class EpsilonMixture(Softened):
         name: the inner policy's name and epsilon where None.
     """
 
-    called = "epsilon"
+    called, range = "epsilon", (0.0, 1.0, "[]")
 
     def __init__(self, inner: Policy, epsilon: float, name: str | None = None) -> None:
-        if not 0.0 <= epsilon <= 1.0:
-            raise UserError(f"epsilon must be in [0, 1], got {epsilon}")
         super().__init__(as_policy(inner), epsilon, name)
         self.epsilon, self._looked = self._strength, False
 
@@ -109,11 +119,9 @@ class SoftmaxPolicy(Softened):
         name: the inner policy's name and the temperature where None.
     """
 
-    called = "temperature"
+    called, range = "temperature", (0.0, np.inf, "(]")
 
     def __init__(self, inner: Policy, temperature: float, name: str | None = None) -> None:
-        if not (np.isfinite(temperature) and temperature > 0.0):
-            raise UserError(f"temperature must be positive, got {temperature}")
         inner = as_policy(inner)
         if isinstance(inner, Softened):
             raise UserError(f"policy {inner.name!r} is softened already: give +temperature= first, then +epsilon=")

@@ -95,7 +95,7 @@ def test_softened_in_the_order_given():
         ("item-knn+neighbors=3", "no parameter 'neighbors'; did you mean 'neighbours'"),
         ("item-knn+neighbours", "must have the form parameter=value"),
         ("item-knn+neighbours=1+neighbours=2", "given twice"),
-        ("item-knn+epsilon=much", "epsilon must be a number"),
+        ("item-knn+epsilon=much", r"epsilon must be in \[0, 1\], got 'much'"),
         ("no_such_module_at_all:X", "cannot be imported"),
         ("recsim_mnar.agents.neighbours.knn:ItemKN", "did you mean 'ItemKNN"),
         (f"{__name__}:Unfinished", "lacks act, probabilities"),

@@ -241,7 +241,7 @@ BAD = [
     (["--clip", "0.5"], "clip must be at least 1"),
     (["--level", "1"], "level"),
     (["--train-users", "1"], "train_users must be at least 2"),
-    (["--test-periods", "0"], "test_periods must be at least 1"),
+    (["--test-periods", "0"], "test_periods must be a whole number of at least 1"),
     (["--length", "1", "--metrics", "uplift"], "uplift has no estimate"),
     (["--set", "slate_size=60"], "slate_size = 60 is larger"),
     (["--preset", "quik"], "did you mean 'quick'"),

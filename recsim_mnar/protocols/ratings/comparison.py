@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.kernels.checks import level_of
+from recsim_mnar.kernels.checks import level_of, whole_number
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.door import fitted
@@ -58,8 +58,7 @@ class RatingsSettings(Params):
         for name, value in (("train_users", self.users), ("random_ratings", self.random_ratings)):
             if checked_users(name, value) < 2:
                 raise UserError(f"{name} must be at least 2, got {value}")
-        if self.k < 1:
-            raise UserError(f"k must be at least 1, got {self.k}")
+        whole_number(self.k, "k", 1)
         if self.propensities not in PROPENSITIES:
             raise UserError(
                 f"propensities: unknown method {self.propensities!r}; {nearest(self.propensities, PROPENSITIES)}"

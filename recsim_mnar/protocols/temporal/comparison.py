@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.checks import level_of
+from recsim_mnar.kernels.checks import level_of, number_in
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
@@ -57,10 +57,8 @@ class CampaignsSettings(Params):
     def check(self) -> None:
         """Refuse what cannot be."""
         for name in ("length", "reference_day", "random_day", "sharpness"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name} must not be negative, got {getattr(self, name)}")
-        if not 0 < self.random_share <= 1:
-            raise UserError(f"random_share must be in (0, 1], got {self.random_share:g}")
+            number_in(getattr(self, name), name)
+        number_in(self.random_share, "random_share", 0.0, 1.0, ends="(]")
         level_of(self.level)
 
 

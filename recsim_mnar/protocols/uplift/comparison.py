@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.uplift import LIST_METRICS, causal_dcg, causal_precision, check_length, top_items
-from recsim_mnar.kernels.checks import level_of
+from recsim_mnar.kernels.checks import level_of, whole_number
 from recsim_mnar.policies.slates import DEPLOYED, DeployedPolicy
 from recsim_mnar.protocols.base import Experiment, Picture, Trial
 from recsim_mnar.protocols.records import Record, Target, ratio_influence, with_half_widths
@@ -79,8 +79,7 @@ class UpliftSettings(Params):
         """Refuse sizes that cannot be, and unknown metrics."""
         if checked_users("train_users", self.users) < 2:
             raise UserError(f"train_users must be at least 2, an interval needs two, got {self.users}")
-        if self.test_periods < 1:
-            raise UserError(f"test_periods must be at least 1, got {self.test_periods}")
+        whole_number(self.test_periods, "test_periods", 1)
         if self.clip != 0 and not self.clip >= 1:
             raise UserError(f"clip must be at least 1, the smallest inverse propensity, or 0, got {self.clip:g}")
         level_of(self.level)
