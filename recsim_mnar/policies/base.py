@@ -118,7 +118,7 @@ class Policy(abc.ABC):
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
         """Probability of one given action for each user's present state: (n,)."""
-        return self.probabilities(users)[np.arange(len(users)), actions]
+        return np.asarray(self.probabilities(users))[np.arange(len(users)), actions]
 
     def fixed_distribution(self) -> Floats | None:
         """The (n_items,) distribution of a policy that ignores its users, or None.

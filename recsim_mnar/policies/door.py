@@ -327,10 +327,6 @@ class AdaptedPolicy(Policy):
         """
         raise UserError(f"{self._who} has no method probabilities(users), the probability of every item: define it")
 
-    def propensity_of(self, users: Ints, actions: Ints) -> Floats:
-        """See :meth:`Policy.propensity_of`."""
-        return np.asarray(self.probabilities(users))[np.arange(len(users)), actions]
-
     def fresh(self) -> AdaptedPolicy:
         """See :meth:`Policy.fresh`; what was asked of the object at the door is not asked again."""
         again = copy.copy(self)

@@ -184,17 +184,13 @@ def gamma_limits(y: float, s: float, m: float, level: float) -> tuple[float, flo
     return low, high
 
 
-def student_limits(
-    value: float, variance: float, users: int, level: float, degrees: float | None = None
-) -> tuple[float, float]:
+def student_limits(value: float, variance: float, users: int, level: float) -> tuple[float, float]:
     """Value plus and minus Student's quantile times the standard error, corrected by :func:`small_sample_factor`."""
     from scipy.special import ndtri
 
     if users < 2:
         return -math.inf, math.inf
-    half = float(ndtri(1.0 - (1.0 - level) / 2.0)) * math.sqrt(
-        max(variance, 0.0) * small_sample_factor(users, level, degrees)
-    )
+    half = float(ndtri(1.0 - (1.0 - level) / 2.0)) * math.sqrt(max(variance, 0.0) * small_sample_factor(users, level))
     return value - half, value + half
 
 
@@ -247,19 +243,17 @@ def clipping_bias_bound(cut: Cut, reward_max: float, one_reward: float, level: f
     return part
 
 
-def ratio_interval(
-    sums: ArrayLike, counts: ArrayLike, level: float, largest: float | None = None
-) -> tuple[float, float, float]:
+def ratio_interval(sums: ArrayLike, counts: ArrayLike, level: float) -> tuple[float, float, float]:
     """A mean over rows whose users are independent but whose rows within a user are not: R = sum y_u / sum n_u.
 
     By user, with Student's quantile at the degrees of freedom that unequal users leave, and with what one more row
-    could add: no interval is a point, and one of rewards that are not negative has no negative end (docs/verdict.md).
+    could add (the largest mean of a user, or 1 where every sum is 0): no interval is a point, and one of rewards that
+    are not negative has no negative end (docs/verdict.md).
 
     Args:
         sums: (U,) each user's sum.
         counts: (U,) each user's number of rows; users without rows count for nothing.
         level: nominal coverage.
-        largest: largest reward of a row; None for the largest mean of a user, or 1 where every sum is 0.
 
     Returns:
         value, low, high; the interval is infinite for fewer than two users with rows.
@@ -272,7 +266,7 @@ def ratio_interval(
     value = float(y.sum()) / total
     if len(n) == 1:
         return value, -math.inf, math.inf
-    step = float(np.max(np.abs(y) / n)) if largest is None else largest
+    step = float(np.max(np.abs(y) / n))
     spread = Deviations.of(y - value * n, int(np.count_nonzero(y))).spread(total, step or 1.0, max(value, 0.0), level)
     if np.all(y >= 0.0):
         return value, *positive_limits(value, spread, level)

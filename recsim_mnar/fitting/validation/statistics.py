@@ -152,19 +152,23 @@ class Material:
         return cls(lives, same_items, clock, directions_of(lives.views) if same_items else None)
 
 
-def directions_of(views: Lives, d: int = 6) -> Floats | None:
-    """(n_items, d) items as directions, by correspondence analysis of who met what; None where there are too few."""
+DIRECTIONS = 6
+"""Of items, along which users' tastes are compared."""
+
+
+def directions_of(views: Lives) -> Floats | None:
+    """(n_items, 6) items as directions, by correspondence analysis of who met what; None where there are too few."""
     from scipy import sparse
     from scipy.sparse.linalg import svds
 
     counts, users = by_item(views), views.per_user()
     items = np.bincount(views.item, minlength=views.n_items).astype(np.float64)
-    if min(np.sum(users > 0), np.sum(items > 0)) <= d + 2:
+    if min(np.sum(users > 0), np.sum(items > 0)) <= DIRECTIONS + 2:
         return None
     left = sparse.diags_array(1.0 / np.sqrt(np.maximum(users, 1.0)))
     # Items met a few times would have directions of noise: they are drawn towards none.
     right = sparse.diags_array(1.0 / np.sqrt(items + items.mean()))
-    _, sizes, rows = svds((left @ counts @ right).tocsr(), k=d + 1, v0=np.ones(min(counts.shape)))
+    _, sizes, rows = svds((left @ counts @ right).tocsr(), k=DIRECTIONS + 1, v0=np.ones(min(counts.shape)))
     kept = np.argsort(-sizes)[1:]
     return np.asarray((right @ rows[kept].T) * np.sqrt(max(float(items.sum()), 1.0)), np.float64)
 
