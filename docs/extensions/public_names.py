@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import re
@@ -48,6 +49,7 @@ class Module:
         return [f"{self.name}.{name}" for name in (*self.classes, *self.methods, *self.functions, *self.constants)]
 
 
+@functools.cache
 def modules() -> list[Module]:
     """Every module, by name: what is internal, too, for docstrings name it."""
     found = [_read(name, path) for name, path in sources()]

@@ -30,7 +30,7 @@ def uniform(n_items):
 def test_events_a_user_are_the_analytic_ones(name):
     params = WORLDS[name]
     world = SessionsWorld(params)
-    n = 20_000 if params.n_items < 1000 else 5_000
+    n = 20_000 if params.n_items < 1000 else 2_000
     log = simulate(world, uniform(params.n_items), n, 3)
     shown = log.is_bandit
     rate = float(log["reward"][shown].mean())
