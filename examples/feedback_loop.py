@@ -73,7 +73,7 @@ def feedback_loop(
             f"a feedback loop needs at least one round, some days apart; got {rounds} rounds every {every:g}"
         )
     platform = world.open_platform(seed)
-    told = []
+    rows = []
     for number in range(rounds):
         platform.advance((world.params.first_campaign if first is None else first) + number * every)
         training = derive_seed(seed, f"feedback/{number}")
@@ -86,14 +86,14 @@ def feedback_loop(
         quality = platform.quality(lists)
         shown = np.bincount(lists[lists >= 0], minlength=world.n_items)[platform.born()]
         campaign = platform.recommend(lists, probabilities)
-        told.append(
+        rows.append(
             Round(
                 platform.day, float(campaign.accepted.sum() / max(shown.sum(), 1)), quality, loo,
                 int((shown > 0).sum()), gini(shown),
             )
         )  # fmt: skip
     platform.advance(platform.day + every)
-    return platform, told
+    return platform, rows
 
 
 def gini(counts: Any) -> float:

@@ -1,4 +1,4 @@
-"""A policy in a Gymnasium loop, its log recorded, and the log's own estimate held against what really happened."""
+"""A policy in a Gymnasium loop, its log recorded, and the log's own estimate compared with what really happened."""
 
 import gymnasium as gym
 import numpy as np

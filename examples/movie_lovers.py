@@ -3,9 +3,9 @@
     python examples/movie_lovers.py
 
 Everyone rates what they like. Yhat1 is off by one star wherever people like what they see; Yhat2 is right there and
-wrong by four stars where nobody looks. The naive mean absolute error prefers Yhat2; IPS does not. Yhat3 is no
+wrong by four stars on unrated movies. The naive mean absolute error prefers Yhat2; IPS does not. Yhat3 is no
 prediction of ratings but a set of recommendations, the romances to everyone: its cumulative gain (CG), the mean star
-rating of what is recommended, looks far better than it is to whoever averages what was rated.
+rating of what is recommended, looks far better than it is in an average of what was rated.
 """
 
 from __future__ import annotations

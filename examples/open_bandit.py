@@ -1,4 +1,4 @@
-"""Off-policy evaluation of real recommendations, in both directions, beside what the other policy's own log shows.
+"""Off-policy evaluation of real recommendations, in both directions, next to what the other policy's own log shows.
 
     pip download --no-deps obp==0.4.1 && unzip -q obp-0.4.1-py3-none-any.whl -d obp_files
     python examples/open_bandit.py obp_files

@@ -1,4 +1,4 @@
-"""A recommender of another library in ``compare``: item neighbours of implicit beside ours, judged by every protocol.
+"""A recommender of another library in ``compare``: item neighbours of implicit next to ours, judged by every protocol.
 
 pip install 'recsim-mnar[implicit]' && python examples/outside_recommender.py
 """
@@ -21,8 +21,8 @@ learners = {name: registry.learner(name) for name in ("random", "popularity", "i
 learners["implicit-cosine"] = Recommender(CosineRecommender(K=20, num_threads=1))
 sizes = Settings(train_users=500, test_users=800, arm_users=500, truth_users=1000, folds=3)
 outcome = compare(make_world("sessions", None, ["n_items=20"]), learners, settings=sizes, seed=1)
-told = {(record.protocol, record.metric, record.agent): record.value for record in outcome.records}
+values = {(record.protocol, record.metric, record.agent): record.value for record in outcome.records}
 columns = [("loocv", "hr@1"), ("off_policy", "snips"), ("ab_test", "ctr"), ("truth", "ctr")]
 print(f"{'':16s}" + "".join(f"{protocol + ' ' + metric:>18s}" for protocol, metric in columns))
 for name in learners:
-    print(f"{name:16s}" + "".join(f"{told[(*column, name)]:18.5f}" for column in columns))
+    print(f"{name:16s}" + "".join(f"{values[(*column, name)]:18.5f}" for column in columns))

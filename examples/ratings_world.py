@@ -43,13 +43,13 @@ def meet(setting: str, n_users: int) -> None:
     world = make_world("ratings", "quick", [setting])
     uniform = registry.learner("random").fit(Log({}), n_items=world.n_items)
     train = simulate(world, uniform, n_users, seed=1)
-    told = simulate(world, uniform, N_NEW, seed=2).organic()
+    answers = simulate(world, uniform, N_NEW, seed=2).organic()
     users = np.arange(N_NEW)
     truth = world.truth_arrays(2, N_NEW)["ratings"].astype(float)
     known = np.zeros(truth.shape, bool)
-    known[told["user"], told["item"]] = True
+    known[answers["user"], answers["item"]] = True
 
-    print(f"{setting}: mean rating of all items {truth.mean():.2f}, of those revealed {told['reward'].mean():.2f}")
+    print(f"{setting}: mean rating of all items {truth.mean():.2f}, of those revealed {answers['reward'].mean():.2f}")
     print(f"{'true rating of what is recommended':>54s}\n{'agent':18s}{'new to them':>18s}{'any item':>18s}{'MSE':>8s}")
     for name in (*AGENTS, "oracle"):
         if name == "oracle":
@@ -57,7 +57,7 @@ def meet(setting: str, n_users: int) -> None:
         else:
             policy = registry.learner(name).fit(train, n_items=world.n_items, seed=1)
             policy.reset(users)
-            observe_events(policy, told["user"], told["item"], told["reward"])
+            observe_events(policy, answers["user"], answers["item"], answers["reward"])
             scores = np.asarray(policy.scores(users), np.float64)
         anything = truth[users, best(scores)]
         new = truth[users, best(np.where(known, -np.inf, scores))]

@@ -64,11 +64,11 @@ def main(path: str | Path, *dates: str) -> list[Record]:
     for t, profiles in ((t0, reference), (t1, now)):
         one = int((profiles.lengths() == 1).sum())
         print(f"{day(t)}: {profiles.n_users:,} users, {profiles.n_pairs:,} pairs; {one} users with one item")
-    told = next(r.details for r in records if r.details["scheme"] == "weights" and r.details["time"] == t1)
+    facts = next(r.details for r in records if r.details["scheme"] == "weights" and r.details["time"] == t1)
     print(
-        f"KL divergence of the items' probabilities {told['kl_unweighted']:.4f}, with all weights {told['kl']:.1e}; "
-        f"{told['items_new_since_reference']} items are new since, in {told['pairs_with_new_items']} pairs, and "
-        f"{told['weights_at_a_bound']} weights lie at a bound"
+        f"KL divergence of the items' probabilities {facts['kl_unweighted']:.4f}, with all weights {facts['kl']:.1e}; "
+        f"{facts['items_new_since_reference']} items are new since, in {facts['pairs_with_new_items']} pairs, and "
+        f"{facts['weights_at_a_bound']} weights are at a bound"
     )
     for line in notes(records):
         print(line)

@@ -6,7 +6,7 @@ The illustration of Sato et al. 2019 (section 2.1, Table 1) with lists of our ow
 paper names. Half of each list was recommended by the deployed recommender. What a list would cause if all of it were
 recommended is its number of true uplifts (bought only if recommended) less its true drops (bought only if not). The log
 shows none of this, but Uplift@10 finds it; precision ranks the lists the other way round, and precision among what was
-recommended cannot tell them apart. Below, the same in a world where recommendations are personal: how far each metric
+recommended cannot separate them. Below, the same in a world where recommendations are personal: how far each metric
 is off, over many logs.
 """
 
@@ -44,8 +44,8 @@ def four_lists() -> list[tuple[str, int, float, float, float]]:
             1, len(classes), 1,
         )  # fmt: skip
         metrics = ("precision", "precision_recommended", "uplift")
-        told = evaluate_lists(exposures, np.arange(len(classes))[None], metrics=metrics)
-        rows.append((name, sum(CAUSED[kind] for kind in classes), *(told[metric].value for metric in metrics)))
+        estimates = evaluate_lists(exposures, np.arange(len(classes))[None], metrics=metrics)
+        rows.append((name, sum(CAUSED[kind] for kind in classes), *(estimates[metric].value for metric in metrics)))
     return rows
 
 

@@ -2,8 +2,8 @@
 
     python examples/what_a_log_cannot_show.py
 
-Users view items, most often their favourite, and are shown what they have viewed. In the first world nobody clicks what
-he has viewed: the best recommendation is what the log never shows. In the second users click by coin. Beside each log
+Users view items, most often their favourite, and are shown what they have viewed. In the first world no one clicks what
+he has viewed: the best recommendation is what the log never shows. In the second users click by coin. Next to each log
 stands one of the same users who were shown items drawn uniformly.
 """
 

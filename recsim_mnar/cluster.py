@@ -104,7 +104,7 @@ def cluster(
     joins later.
 
     Args:
-        address: ``tcp://HOST:PORT`` or ``tls://HOST:PORT`` of the scheduler. Whoever reaches it can run code as the
+        address: ``tcp://HOST:PORT`` or ``tls://HOST:PORT`` of the scheduler. Anyone who reaches it can run code as the
             workers' user.
         folder: for what many jobs have in common; best one that workers see, too.
         modules: of your own, by name, loaded; they and what they import travel.
@@ -112,7 +112,7 @@ def cluster(
         warn: called with a warning about a plain address off this host.
 
     Raises:
-        UserError: Dask is not installed; nobody answers; there is no worker; one differs (:class:`RefusedError`); or
+        UserError: Dask is not installed; no answer from it; there is no worker; one differs (:class:`RefusedError`); or
             in the end, scheduler or workers were lost for good.
     """
     plain = check_address(address)
@@ -150,7 +150,7 @@ def check_address(address: str) -> str | None:
         if found[1] == "tls" or host == "localhost" or ipaddress.ip_address(host).is_loopback:
             return None
     return (
-        f"scheduler {address}: plain tcp:// to another host; whoever reaches its port, or the workers', runs code as "
+        f"scheduler {address}: plain tcp:// to another host; all who reach its port, or the workers', run code as "
         f"their user: use tls:// ({_DOCS})"
     )
 
@@ -174,8 +174,8 @@ def _connected(address: str) -> Any:
             warnings.simplefilter("ignore")  # about versions, which are compared here
             client = Client(address, timeout=_ANSWER_SECONDS, set_as_default=False, name="recsim-mnar")
         client.wait_for_workers(1, timeout=_ANSWER_SECONDS)
-    except Exception as error:  # OSError of nobody there, ValueError and others of certificates
-        reason = "nobody answers there" if isinstance(error, OSError) else described(error)
+    except Exception as error:  # OSError if there is no answer, ValueError and others of certificates
+        reason = "no answer from it" if isinstance(error, OSError) else described(error)
         if client is not None:
             reason = "it has no workers"
             _close(client)

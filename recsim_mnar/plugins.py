@@ -22,7 +22,7 @@ _MOST_LISTED = 16
 
 
 class _OwnFolder:
-    """The folder in which a user's own modules lie, and how many threads look for one at the moment."""
+    """The folder of a user's own modules, and how many threads look for one at the moment."""
 
     path: str | None = None
     lookers = 0

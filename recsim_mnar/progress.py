@@ -48,7 +48,7 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
 def counted(total: int, unit: str) -> Callable[[int], None]:
     """Say that work of ``total`` units begins; call what is returned with the units that were done since.
 
-    Where other work that was counted is under way, of which this is a part, nobody is notified.
+    Where other work that was counted is under way, of which this is a part, there is no notice.
     """
     watched = _watched.get()
     if watched is None or watched.left > 0 or total < 1:

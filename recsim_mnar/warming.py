@@ -1,4 +1,4 @@
-"""warm(): kernels compiled ahead, so that nobody waits for them later."""
+"""warm(): compile kernels ahead of their use."""
 
 from __future__ import annotations
 

@@ -382,7 +382,7 @@ def test_kernels_alone_are_hidden_from_the_type_checker():
 
 
 def test_a_checkout_finds_its_agents(tmp_path):
-    """Python started in a checkout imports the checkout, where the agents lie beside the package, not in it."""
+    """Python started in a checkout imports the checkout, where the agents are next to the package, not in it."""
     shutil.copytree(CORE, tmp_path / "recsim_mnar", ignore=shutil.ignore_patterns("agents", "__pycache__"))
     shutil.copytree(AGENTS, tmp_path / "agents", ignore=shutil.ignore_patterns("__pycache__"))
     code = "import recsim_mnar.agents.baselines as b; print(b.__file__)"
@@ -415,7 +415,7 @@ def test_an_upgrade_never_runs_yesterdays_machine_code(tmp_path):
             "PYTHONPATH": str(tmp_path),
             "RECSIM_MNAR_CACHE_DIR": str(tmp_path / "cache"),
             "PATH": "/usr/bin:/bin",
-            # Python tells sources apart by size and whole seconds; this test writes two within one second.
+            # Python distinguishes sources by size and whole seconds; this test writes two within one second.
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
@@ -432,7 +432,7 @@ def test_without_a_place_for_a_cache_everything_still_works():
 
 
 # Lines of code that a room may hold, without blank lines, comments and docstrings: what it held when it was last made
-# smaller, and 5 % more. Whoever needs more says why next to the number.
+# smaller, and 5 % more. A change that needs more says why next to the number.
 LINES = {
     "estimators": 5_690,
     "agents": 5_060,

@@ -55,7 +55,7 @@ class Remembering(Bare):
 
     def __init__(self, n_items=N_ITEMS):
         super().__init__(n_items)
-        self.last, self.told = {}, []
+        self.last, self.received = {}, []
 
     def reset(self, users):
         self.last.update(dict.fromkeys(users.tolist(), 0))
@@ -72,7 +72,7 @@ class Remembering(Bare):
         return np.array([self.last[u] for u in users.tolist()]), np.ones(len(users))
 
     def learn(self, users, actions, rewards):
-        self.told.extend(rewards.tolist())
+        self.received.extend(rewards.tolist())
 
     def forget(self, users):
         for u in users.tolist():
@@ -119,7 +119,7 @@ def test_what_it_defines_is_called_and_nothing_else(world):
     own = Remembering()
     log = simulate(world, own, 30, 5)
     assert not own.last  # it acts through copies
-    assert not own.told
+    assert not own.received
     again = replay(log, own)
     np.testing.assert_array_equal(again[log.is_bandit], 1.0)
     policy = as_policy(own).fresh()
@@ -128,7 +128,7 @@ def test_what_it_defines_is_called_and_nothing_else(world):
     policy.observe_ratings(one, np.array([3]), np.array([5.0]))
     assert policy.scores(one).argmax() == 3
     policy.learn(one, one, np.array([0.5]), np.ones(1))
-    assert policy.own.told == [0.5]
+    assert policy.own.received == [0.5]
     policy.forget(one)
     assert policy.own.last == {}
     assert policy.describe() == {"depth": 1, "name": "last"}
@@ -143,8 +143,8 @@ def test_an_object_without_probabilities_acts_until_they_are_asked_for(world):
     assert log.is_bandit.any()
     with pytest.raises(UserError, match=r"policy 'silent' has no method probabilities\(users\)"):
         replay(log, silent)
-    told = types.SimpleNamespace(**vars(silent), probabilities=Bare().probabilities)
-    np.testing.assert_array_equal(as_policy(told).scores(np.arange(2)), Bare().probabilities(np.arange(2)))
+    received = types.SimpleNamespace(**vars(silent), probabilities=Bare().probabilities)
+    np.testing.assert_array_equal(as_policy(received).scores(np.arange(2)), Bare().probabilities(np.arange(2)))
 
 
 @pytest.mark.parametrize(

@@ -114,8 +114,8 @@ def own(tmp_path, monkeypatch):
 def run(capsys, *arguments):
     with pytest.raises(SystemExit) as left:
         main(list(arguments))
-    told = capsys.readouterr()
-    return left.value.code or 0, told.out + told.err
+    output = capsys.readouterr()
+    return left.value.code or 0, output.out + output.err
 
 
 @pytest.mark.parametrize(
@@ -136,9 +136,9 @@ def run(capsys, *arguments):
     ],
 )
 def test_the_command_says_in_sentences_what_is_broken(capsys, name, status, words):
-    code, told = run(capsys, "check", name)
-    assert code == status, told
-    assert words in told
+    code, output = run(capsys, "check", name)
+    assert code == status, output
+    assert words in output
 
 
 @pytest.mark.parametrize(
@@ -251,8 +251,8 @@ def test_protocols_that_are_not(kind, rule, words):
 
 
 def test_environments_by_their_ids(capsys, monkeypatch):
-    code, told = run(capsys, "check", "recsim_mnar/Ratings-v0")
-    assert (code, told.strip()) == (0, "recsim_mnar/Ratings-v0 keeps the 4 rules of an environment")
+    code, output = run(capsys, "check", "recsim_mnar/Ratings-v0")
+    assert (code, output.strip()) == (0, "recsim_mnar/Ratings-v0 keeps the 4 rules of an environment")
     world = make_world("features", "quick")
 
     class Doubled(WorldVectorEnv):
@@ -271,6 +271,6 @@ def test_environments_by_their_ids(capsys, monkeypatch):
     assert "reward" in checked.findings[0].why
     gym.register("own/Alone-v0", entry_point=lambda: WorldEnv(world))
     assert check_named("own/Alone-v0") == Checked("environment", 1, [])
-    code, told = run(capsys, "check", "own/Nobody-v0")
+    code, output = run(capsys, "check", "own/Nobody-v0")
     assert code == 2
-    assert "Nobody" in told
+    assert "Nobody" in output

@@ -139,7 +139,7 @@ class Worker:
 
 @pytest.fixture
 def worker(tmp_path, monkeypatch):
-    """A worker that nobody has asked for anything."""
+    """A worker without any task yet."""
     pytest.importorskip("distributed")
     pytest.importorskip("threadpoolctl")
     folder = tmp_path / "worker"
@@ -180,7 +180,7 @@ def changed(worker, mine, modules=("mine",)):
 
 
 def test_workers_run_the_bytes_that_were_sent(worker, mine):
-    """Not the file that lies there, nor one that was imported before; all that came together change together."""
+    """Not the file that is there, nor one that was imported before; all that came together change together."""
     assert importlib.import_module("mine").chosen == 3
     one, other = changed(worker, mine)
     assert meet(other, worker) == ""
@@ -286,7 +286,7 @@ class TestInThisProcess:
         monkeypatch.setattr(cluster, "_ANSWER_SECONDS", 0.5)
         line = error_of(capsys, "simulate", *WORLD, "--policy", "random", "--users", 9, "--scheduler",
                         "tcp://127.0.0.1:9", "--out", tmp_path / "out")  # fmt: skip
-        assert "nobody answers" in line
+        assert "no answer" in line
         assert not (tmp_path / "out").exists()
 
     def test_no_certificates(self, capsys, tmp_path):

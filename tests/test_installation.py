@@ -36,7 +36,7 @@ def test_a_sound_installation(capsys, tmp_path):
     out = capsys.readouterr().out
     assert "numpy" in out
     written = {each["name"] for each in json.loads(file.read_text())["checks"]}
-    # What lies at the top under the name agents is another question in the folder that the command is called from.
+    # What is at the top under the name agents is another question in the folder that the command is called from.
     assert written - {"package agents"} == set(found) - {"package agents"}
 
 
@@ -62,7 +62,7 @@ def test_what_pip_knows_and_the_code_disagree(monkeypatch):
     assert checks()["recsim-mnar"].level == PROBLEM
 
 
-def test_threads_and_plain_kernels_are_told(monkeypatch):
+def test_threads_and_plain_kernels_are_reported(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
     found = checks()
@@ -95,7 +95,7 @@ def test_a_cache_that_cannot_be_written(tmp_path):
 
 
 def foreign_agents(folder):
-    """Another package that is called ``agents``, with what pip would leave beside it."""
+    """Another package that is called ``agents``, with what pip would leave next to it."""
     (folder / "agents").mkdir()
     (folder / "agents" / "__init__.py").write_text("raise SystemExit('imported')\n")
     info = folder / "other_agents-1.0.dist-info"
@@ -104,14 +104,14 @@ def foreign_agents(folder):
     (info / "RECORD").write_text("agents/__init__.py,,\n")
 
 
-def test_a_foreign_package_agents_is_told_and_not_imported(tmp_path):
+def test_a_foreign_package_agents_is_reported_and_not_imported(tmp_path):
     foreign_agents(tmp_path)
     found = run_python(_SAY, PYTHONPATH=tmp_path, cwd=tmp_path)
     assert found["agents"][0] == OK
-    level, told = found["package agents"]
+    level, result = found["package agents"]
     assert level == OK
-    assert "other-agents" in told
-    assert "no clash" in told
+    assert "other-agents" in result
+    assert "no clash" in result
 
 
 def test_a_checkout_hides_a_foreign_package_agents(tmp_path):
@@ -122,9 +122,9 @@ def test_a_checkout_hides_a_foreign_package_agents(tmp_path):
     start.mkdir()
     (start / "agents").symlink_to(ours)
     found = run_python(_SAY, PYTHONPATH=tmp_path, cwd=start)
-    level, told = found["package agents"]
+    level, result = found["package agents"]
     assert level == PROBLEM
-    assert "other-agents is installed and hidden" in told
+    assert "other-agents is installed and hidden" in result
 
 
 def test_our_agents_replaced_by_others_are_a_problem(tmp_path, monkeypatch):

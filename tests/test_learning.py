@@ -34,13 +34,13 @@ class Undeclared(Uniform):
 
     def __init__(self, n_items=P):
         super().__init__(n_items)
-        self.told = []
+        self.received = []
 
     def scores(self, users):
         return np.tile(np.arange(self.n_items, dtype=float), (len(users), 1))
 
     def learn(self, users, actions, rewards, propensities):
-        self.told.append((users.copy(), actions.copy(), rewards.copy(), propensities.copy()))
+        self.received.append((users.copy(), actions.copy(), rewards.copy(), propensities.copy()))
 
 
 class Own(Undeclared):
@@ -53,7 +53,7 @@ class OwnOverridden(Own):
     """A ``learn`` of its own, of which the inherited declaration says nothing."""
 
     def learn(self, users, actions, rewards, propensities):
-        self.told.append(users)
+        self.received.append(users)
 
 
 class Idle(Undeclared):
@@ -70,10 +70,10 @@ class Three(Uniform):
 
     def __init__(self, n_items=P):
         super().__init__(n_items)
-        self.told = []
+        self.received = []
 
     def learn(self, users, actions, rewards):
-        self.told.append(len(users))
+        self.received.append(len(users))
 
 
 class Plain:
@@ -161,23 +161,25 @@ def test_slates_refuse_them_too():
         SlatePolicy(Undeclared(params.n_items), params)
 
 
-def test_learn_is_told_the_propensities_and_only_of_learners(world):
-    """In the log's order of a user: what is told is what is logged."""
+def test_only_learners_learn_and_they_get_the_propensities(world):
+    """In the log's order of a user: what a learner receives is what is logged."""
     own, idle = Own(), Idle()
     own.fresh, idle.fresh = lambda: own, lambda: idle
     log = simulate(world, own, 5, 3)
     simulate(world, idle, 5, 3)
-    assert not idle.told
+    assert not idle.received
     shown = log.bandit()
-    users, *told = (np.concatenate(column) for column in zip(*own.told, strict=True))
+    users, *received = (np.concatenate(column) for column in zip(*own.received, strict=True))
     order = np.argsort(users, kind="stable")
-    for name, column in zip(("action", "reward", "propensity"), told, strict=True):
+    for name, column in zip(("action", "reward", "propensity"), received, strict=True):
         np.testing.assert_array_equal(column[order], shown[name])
-    own.told.clear()
-    logged = shown["propensity"] / np.arange(1, len(shown) + 1)  # another policy's log: its own propensities are told
+    own.received.clear()
+    logged = shown["propensity"] / np.arange(
+        1, len(shown) + 1
+    )  # another policy's log: its own propensities are passed on
     replayed = Log({**log.columns, "propensity": _spread(log, logged)})
     replay(replayed, own)
-    users, _actions, _rewards, propensities = (np.concatenate(column) for column in zip(*own.told, strict=True))
+    users, _actions, _rewards, propensities = (np.concatenate(column) for column in zip(*own.received, strict=True))
     np.testing.assert_array_equal(propensities[np.argsort(users, kind="stable")], logged)
 
 

@@ -139,7 +139,7 @@ def test_replay_writes_it_and_estimate_takes_it(capsys, tmp_path):
         assert record["diagnostics"]["full_support"]
         assert not codes & {"weights_unbounded", "bound_denied"}
         assert (record["value"], record["high"]) == (plain["value"], plain["high"])
-    # Whoever states a bound is not overruled, and of another policy nothing is taken.
+    # A stated bound is not overruled, and of another policy nothing is taken.
     for file, more in (
         (tmp_path / "open.parquet", ["--propensity-min", "0.02"]),
         (tmp_path / "open.parquet", ["--weight-max", "50"]),

@@ -229,7 +229,7 @@ def test_rows_whose_columns_are_copied_when_they_are_read(log, chosen):
         log.with_column("more", log["user"] + 1).select_when_read(rows),
     )
     assert len(found) == len(wanted)
-    assert found.columns._read.keys() == {"user"}, "what nobody reads is not copied"
+    assert found.columns._read.keys() == {"user"}, "unread columns are not copied"
     assert list(found.columns) == list(wanted.columns)
     assert "item" in found.columns
     assert "absent" not in found.columns

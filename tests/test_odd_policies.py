@@ -39,7 +39,7 @@ def test_an_odd_policy_is_refused_in_one_line(world, run, planted):
 
 
 def test_one_user_at_a_time_shows_no_batch(world):
-    """In a single environment nobody else is asked, so nothing depends on it, and the log is right."""
+    """In a single environment no one else is asked, so nothing depends on it, and the log is right."""
     log = record(WorldEnv(world), DependsOnTheBatch(), 20, 3)
     np.testing.assert_array_equal(log["propensity"][log.is_bandit] > 0, True)
 

@@ -121,7 +121,7 @@ class Judges:
 
 
 def test_agents_and_protocols_that_derive_from_nothing(capsys, tmp_path, monkeypatch):
-    """A policy, a learner, and a protocol beside the built-in ones: compare, simulate, and on two workers."""
+    """A policy, a learner, and a protocol next to the built-in ones: compare, simulate, and on two workers."""
     (tmp_path / "bare_agents.py").write_text(BARE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])

@@ -1,4 +1,4 @@
-"""Where blocks of a log lie: what a worker reads by path is what one process reads on its way."""
+"""Where the blocks of a log are: what a worker reads by path is what one process reads on its way."""
 
 from __future__ import annotations
 

@@ -92,16 +92,16 @@ def test_real_processes(tmp_path):
 
 class Seen:
     def __init__(self):
-        self.told = []
+        self.updates = []
 
     def begins(self, total, unit):
-        self.told.append((total, unit))
+        self.updates.append((total, unit))
 
     def advance(self, amount):
-        self.told.append(amount)
+        self.updates.append(amount)
 
 
-def test_of_work_within_work_the_outermost_is_told():
+def test_of_work_within_work_the_outermost_is_reported():
     seen = Seen()
     with watched_by(seen):
         outer = counted(2, "folds")
@@ -111,7 +111,7 @@ def test_of_work_within_work_the_outermost_is_told():
         outer(1)
         counted(5, "rows")(5)
     counted(9, "rows")(9)
-    assert seen.told == [(2, "folds"), 1, 1, (5, "rows"), 5]
+    assert seen.updates == [(2, "folds"), 1, 1, (5, "rows"), 5]
 
 
 def test_lines_say_how_fast_and_how_long(capsys, monkeypatch):

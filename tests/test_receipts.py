@@ -261,7 +261,7 @@ def _flip(file, at=2000):
     file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
 
 
-@pytest.mark.parametrize("others", [[], ["own.parquet"]], ids=["alone", "beside a file without"])
+@pytest.mark.parametrize("others", [[], ["own.parquet"]], ids=["alone", "next to a file without"])
 def test_a_files_receipt_counts_where_its_folder_is_named(others, tmp_path):
     file = _replayed(tmp_path / "replayed.parquet")
     for name in others:
@@ -329,7 +329,7 @@ def test_exposures_are_held_against_their_receipts(tmp_path):
     assert not verify(tmp_path).faults
 
 
-# ------------------------------------------------------------------------------------------ files of which nobody knows
+# ------------------------------------------------------------------------------------------ files without receipts
 
 
 @pytest.mark.parametrize("meta", [b"{", b"[1]", b"7", b'"text"', b"\xff\xfe", b"[" * 100_000])

@@ -158,7 +158,7 @@ def test_a_hidden_generator_is_noticed(world):
         simulate(world, policy, 40, 3)
 
 
-def test_its_cost_is_told(world):
+def test_its_cost_is_reported(world):
     policy = SampledPolicy(zipf, P, 30)
     assert str(policy.cost) == "no decision yet"
     log = simulate(world, policy, 40, 3)

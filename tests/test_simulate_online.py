@@ -29,7 +29,7 @@ class Greedy(Policy):
 
     name = "greedy"
     epsilon = 0.2
-    strict = False  # whether what it is told must be what it did
+    strict = False  # whether what it learns must be what it did
 
     def __init__(self, n_items=P):
         self.n_items = n_items
@@ -67,7 +67,7 @@ class Greedy(Policy):
 
 
 class InOrder(Greedy):
-    """What it does depends on the order of everything it is told: a running hash of all calls."""
+    """What it does depends on the order of everything it receives: a running hash of all calls."""
 
     name = "in-order"
 
@@ -136,8 +136,8 @@ def test_a_learner_over_two_thousand_users_is_one_object_and_replays_on_every_ro
     assert again.log.digest() == run.log.digest()
     np.testing.assert_array_equal(again.log["round"], run.log["round"])
     assert again.log.provenance == run.log.provenance
-    told = {"learns": "all users", "lanes": lanes, "rounds": len(run.curve.rewards), "rows": len(run.log)}
-    assert run.log.provenance["online"] == told
+    found = {"learns": "all users", "lanes": lanes, "rounds": len(run.curve.rewards), "rows": len(run.log)}
+    assert run.log.provenance["online"] == found
     assert run.curve.decisions[-1] == len(shown)
 
 
@@ -191,8 +191,8 @@ def test_recorders_call_a_learner_in_the_order_of_a_run(world):
     calls = without_questions(seen[1])
     assert all(users == sorted(users) for _, users in calls)
     for kind in ("reset", "forget"):
-        told = [user for call, users in calls if call == kind for user in users]
-        assert sorted(told) == [user for call, users in expected.calls if call == "reset" for user in users]
+        found = [user for call, users in calls if call == kind for user in users]
+        assert sorted(found) == [user for call, users in expected.calls if call == "reset" for user in users]
 
 
 def test_only_one_mode_is_recorded(world):

@@ -188,7 +188,7 @@ def test_folders_that_we_name_are_no_links(sub, folder, tmp_path):
     (folder / sub).symlink_to(finished)
     refused = pytest.raises(UserError, match=f"{sub} is a symbolic link; nothing is written or removed behind it")
     if sub == "log":
-        with RunFolder.fill(folder, beside=True), refused, RunFolder.fill(folder / sub, beside=True):
+        with RunFolder.fill(folder, keep_others=True), refused, RunFolder.fill(folder / sub, keep_others=True):
             pytest.fail("it is a link")
     else:
         with refused, making(folder / "made.toml", resume=True):
@@ -204,7 +204,7 @@ def test_a_folder_that_the_user_names_may_be_a_link(tmp_path, folder):
 
 
 def test_a_lock_that_a_killed_run_left_is_taken(folder):
-    """The rule is no hindrance where all is as it should be; what was made here is ours, whoever it is said to be."""
+    """The rule is no hindrance where all is as it should be; what was made here is ours, whatever its stated owner."""
     (folder / LOCK).write_text('{"host": "elsewhere", "pid": 1}' * 9)
     with RunFolder.fill(folder):
         assert json.loads((folder / LOCK).read_text())["pid"] == os.getpid()
@@ -227,7 +227,7 @@ WRITERS = {
     "cli/output.py": {"open(os.open(self.path, os.O_WRONLY))", "os.open(self.path)"},  # a device, not truncated
     "cli/__init__.py": {"os.open(os.devnull)"},
 }
-"""Calls that write by another name than that of a temporary file, which nobody can have prepared."""
+"""Calls that write by another name than that of a temporary file, which cannot have been prepared."""
 
 
 def test_one_function_opens_what_we_write():
@@ -488,7 +488,7 @@ def _item_knn(others):
 
 
 def test_a_learner_that_writes_changes_no_other():
-    """Were logs not read-only, item-knn's leave-one-out and its true rate would be other numbers beside it."""
+    """Were logs not read-only, item-knn's leave-one-out and its true rate would differ."""
     with pytest.raises(ValueError, match="read-only"):
         _item_knn({"writing": Writing()})
     assert _item_knn({"writing": Writing(copies=True)}) == _item_knn({})
@@ -514,7 +514,7 @@ def test_a_command_says_what_a_writing_learner_must_do(tmp_path, monkeypatch, ca
 # --------------------------------------------------------------------------------- a log, a world file, a stored agent
 
 
-def _told_of(path, **story):
+def _log_with(path, **story):
     """A log whose metadata say how it was made."""
     provenance = {
         "world": {"name": "sessions", "params": {"n_items": 20, "n_flips": 5}}, "seed": 1,
@@ -546,7 +546,7 @@ def test_what_a_log_says_of_itself_is_not_run(story, tmp_path, monkeypatch, caps
     (tmp_path / "evil.toml").write_text('world = "evil:World"\n[params]\n[[ensemble]]\n')
     (tmp_path / "EVIL.TOML").write_text('world = "evil:World"\n[params]\n[[ensemble]]\n')
     (tmp_path / "evil.json").write_text('{"mixture": [{"policy": "evil:Agent", "weight": 1.0}]}')
-    log = _told_of(tmp_path / "given", **story)
+    log = _log_with(tmp_path / "given", **story)
     with pytest.raises(SystemExit) as left:
         main(["replay", str(log), "--policy", "random", "--out", "out.parquet"])
     assert not list(tmp_path.glob("ran-*"))

@@ -58,15 +58,15 @@ def test_first_steps_are_interpreted_to_the_same_bytes(params, monkeypatch):
         calls = lanes._FirstCalls()
         calls.left = n_interpreted
         monkeypatch.setattr(lanes, "_FIRST_CALLS", calls)
-        one, lane, told = world.open_lanes(1, keep_truth=True), np.zeros(1, np.int64), []
+        one, lane, found = world.open_lanes(1, keep_truth=True), np.zeros(1, np.int64), []
         transition = one.begin(lane, np.zeros(1, np.uint64), lane)
         for step in range(40):
             if not transition.alive[0]:
                 transition = one.begin(lane, np.zeros(1, np.uint64), one.user + 1)
-            told.append({name: column.tobytes() for name, column in transition.columns.items()})
-            told.append(one.state.tobytes())
+            found.append({name: column.tobytes() for name, column in transition.columns.items()})
+            found.append(one.state.tobytes())
             transition = one.take(lane, np.array([step % world.n_items], np.int32), np.ones(1))
-        return told, calls.left
+        return found, calls.left
 
     (whole, left), (some, none_left), (compiled, _) = lives(200), lives(20), lives(0)
     assert 0 < left < 200

@@ -279,7 +279,7 @@ class RatingMFPolicy(GreedyPolicy):
         offsets: (n_items,), b.
         values: (r,) ratings met in training, ascending.
         weights: (r,) mean weight of a rating of each value on the scale of the fit: what an unseen user's rating gets,
-            whose own propensity nobody tells.
+            whose own propensity is unknown.
         parameters: the learner's, for provenance; ``penalty``, ``biases``, ``c``, ``unrated`` and ``answer_weight``
             are read.
     """
@@ -300,8 +300,8 @@ class RatingMFPolicy(GreedyPolicy):
         weights: Floats,
         parameters: dict[str, Any],
     ) -> None:
-        nobody = np.zeros(0)
-        self._model = Factors(np.zeros((0, factors.shape[1])), factors, nobody, offsets, float(parameters["c"]))
+        no_users = np.zeros(0)
+        self._model = Factors(np.zeros((0, factors.shape[1])), factors, no_users, offsets, float(parameters["c"]))
         arrays = {"factors": factors, "offsets": offsets, "values": values, "weights": weights}
         super().__init__(n_items, name, arrays, parameters)
 

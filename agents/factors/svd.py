@@ -138,7 +138,7 @@ def _lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple[NDArr
         if done >= n:
             break
         if fresh:
-            # An invariant space: complete unless values are repeated, which only another start vector can tell.
+            # An invariant space: complete unless values are repeated, which only another start vector can show.
             if np.allclose(top, settled, rtol=1e-9, atol=tiny):
                 break
             settled = top

@@ -228,7 +228,7 @@ class NaiveCFPolicy(_ProfilePolicy):
 
 
 def _ratios(begins: Int64s | None, partners: NDArray[np.int32] | None, counts: Int64s) -> NDArray[np.float64]:
-    """Share of the holders of j who hold i, of each pair (j, i); 0 where nobody holds j."""
+    """Share of the holders of j who hold i, of each pair (j, i); 0 if no user holds j."""
     if begins is None or partners is None:
         holders = np.diagonal(counts).astype(np.float64)[:, None]
         return np.divide(counts, holders, out=np.zeros(counts.shape), where=holders > 0)

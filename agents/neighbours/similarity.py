@@ -208,7 +208,7 @@ def user_places(log: Log, n_items: int, k: int, unseen: bool) -> tuple[Ints, Int
     Args:
         log: the organic rows are the views.
         n_items: number of items.
-        k: most similar users taken; nobody is compared with their own row.
+        k: most similar users taken; a user is never compared with their own row.
         unseen: leave the items of the user's other views out.
     """
     from recsim_mnar.agents.neighbours import _downdate_kernel

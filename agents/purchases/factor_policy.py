@@ -116,7 +116,7 @@ class Scorer:
         self._items = items
 
     def of(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
-        """(n, n_items): x, or sigma(x with) - sigma(x without) for models that tell the two apart.
+        """(n, n_items): x, or sigma(x with) - sigma(x without) for models that distinguish the two.
 
         Each row comes from fixed operations that depend on no other row.
         """

@@ -329,7 +329,7 @@ class MappedViews(SlotPolicy):
 
 
 class TrainingRows(SlotPolicy):
-    """Knows which training user a user is, so that nobody is compared with their own row.
+    """Knows which training user a user is, so that no user is compared with their own row.
 
     Attributes:
         _users: (U,) ids of the training users, ascending, set before the base class's constructor is called.

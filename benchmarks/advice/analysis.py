@@ -54,7 +54,7 @@ class Truth:
         return max(agents, key=self.value)
 
     def cost(self, agents: list[str], pick: str | None) -> float:
-        """Share of the best agent's value that a pick costs; of nobody's pick that of a random one."""
+        """Share of the best agent's value that a pick costs; without a pick, that of a random one."""
         most = self.value(self.best(agents))
         if pick is None:
             return float(np.mean([1.0 - self.value(a) / most for a in agents]))

@@ -129,7 +129,7 @@ KEPT = ("answer", "pick", "tied", "cost", "ab_test", "exploration", "why", "agen
 def _followed(
     hidden: Any, world: Any, logger: Any, advice: dict[str, Any], number: int, known: Truth
 ) -> dict[str, Any]:
-    """What a team ends with that does as it is told: its pick, and users it tested or explored on, by what they saw."""
+    """Where a team ends that follows the advice: its pick, and users it tested or explored on, by what they saw."""
     if advice["answer"] == "log":
         return {"pick": advice["pick"], "arm_users": 0, "explored": 0, "epsilon": None}
     if advice["exploration"]:  # the log cannot tell, or an arm cannot have the users that a test needs

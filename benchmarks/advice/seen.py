@@ -305,7 +305,7 @@ WORLDS: tuple[Hidden, ...] = (
     Hidden(
         "sessions-1", "sessions", True, _sessions_1,
         "random", ("random", "popularity", "user-popularity-greedy", "item-knn"), 3000,
-        "RecoGym's link: all click rates lie between .45 and 2.93 %; ten items, many recommendations a user.",
+        "RecoGym's link: all click rates are between .45 and 2.93 %; ten items, many recommendations a user.",
     ),
     Hidden(
         "sessions-2", "sessions", True, _sessions_2,

@@ -68,7 +68,7 @@ def fit_of(setting: str, number: int, users: int, draws: int) -> dict[str, Any]:
 
 
 def rank_of(truth: float, draws: NDArray[np.float64], number: int) -> int:
-    """How many draws lie below the truth; those that are equal but for rounding by lot."""
+    """How many draws are below the truth; ties by lot."""
     equal = np.isclose(draws, truth, rtol=1e-9, atol=1e-12)
     lot = int(np.random.default_rng(number).integers(int(equal.sum()) + 1))
     return int((draws[~equal] < truth).sum()) + lot
@@ -229,9 +229,9 @@ def real(ml100k: Path | None, obp: Path | None, coat: Path | None) -> dict[str, 
         cpu = time.process_time()
         fitted = calibrate_world(path, world)
         cpu = round(time.process_time() - cpu, 1)
-        told = {k: [float(f"{v[x]:.4g}") for x in ("value", "low", "high")] for k, v in fitted.identified.items()}
-        found[name] = {"cpu_seconds": cpu, "identified": told, "not_identified": sorted(fitted.not_identified)}
-        print(name, cpu, "CPU s", told, flush=True)
+        estimates = {k: [float(f"{v[x]:.4g}") for x in ("value", "low", "high")] for k, v in fitted.identified.items()}
+        found[name] = {"cpu_seconds": cpu, "identified": estimates, "not_identified": sorted(fitted.not_identified)}
+        print(name, cpu, "CPU s", estimates, flush=True)
     return found
 
 

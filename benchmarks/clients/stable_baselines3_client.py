@@ -25,10 +25,10 @@ class Lanes(VecEnv):
         self.actions = actions
 
     def step_wait(self):
-        observations, rewards, terminated, truncated, told = self.env.step(self.actions)
+        observations, rewards, terminated, truncated, extras = self.env.step(self.actions)
         infos = [{} for _ in range(self.num_envs)]
         for lane in np.flatnonzero(terminated | truncated):
-            infos[lane]["terminal_observation"] = told["final_obs"][lane]
+            infos[lane]["terminal_observation"] = extras["final_obs"][lane]
             infos[lane]["TimeLimit.truncated"] = bool(truncated[lane] and not terminated[lane])
         return observations, rewards.astype(np.float32), terminated | truncated, infos
 

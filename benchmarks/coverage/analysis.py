@@ -95,14 +95,14 @@ def agreement(results: list[dict]) -> list[str]:
     ends = [a[end] for a in found for end in ("low", "high")]
     coverage = [a["coverage"] for a in found]
 
-    def told(z: list[float]) -> str:
+    def in_words(z: list[float]) -> str:
         return f"root mean square {math.sqrt(sum(x * x for x in z) / len(z)):.2f}, largest {max(map(abs, z)):.2f}"
 
     return [
-        f"obp's own ends beside as many draws from the law, on the same logs of {len(found)} settings, in standard",
+        f"obp's own ends next to as many draws from the law, on the same logs of {len(found)} settings, in standard",
         "errors of the mean difference (of equals one expects 1.00 in root mean square):",
-        f"{len(ends)} ends, {told(ends)};",
-        f"coverage, {told(coverage)}.",
+        f"{len(ends)} ends, {in_words(ends)};",
+        f"coverage, {in_words(coverage)}.",
         "",
     ]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 POINTS = 2**15  # of the lattice: its step is 1/1365 of the bootstrap's standard deviation
-REACH = 12.0  # standard deviations on either side; less than 1e-9 lies outside, however few the rewarded rows
+REACH = 12.0  # standard deviations on either side; less than 1e-9 is outside, however few the rewarded rows
 NEGLIGIBLE = 1e-17  # modulus of the characteristic function below which a frequency adds nothing
 
 

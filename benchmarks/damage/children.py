@@ -46,9 +46,9 @@ class Ended:
     @property
     def error(self) -> str | None:
         """The one line of a mistake; None where there is another ending."""
-        told = [line for line in self.lines if line.startswith("error: ")]
-        clean = self.status == 2 and len(told) == 1 and not any("Traceback" in line for line in self.lines)
-        return told[0] if clean else None
+        output = [line for line in self.lines if line.startswith("error: ")]
+        clean = self.status == 2 and len(output) == 1 and not any("Traceback" in line for line in self.lines)
+        return output[0] if clean else None
 
 
 def small_parts() -> None:
@@ -60,8 +60,8 @@ def small_parts() -> None:
 
 def warm(*arguments: object) -> None:
     """Run a command in this process: its children need not read modules and compiled kernels again."""
-    told = io.StringIO()
-    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+    output = io.StringIO()
+    with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
         cli.main([str(each) for each in arguments])
 
 
@@ -72,9 +72,9 @@ def command(*arguments: object, kill_after: float | None = None, limits: bool = 
 
 def here_and_now(what: Callable[[], object] | tuple[object, ...]) -> Ended:
     """Run a command, or work, in this process, as a child of its own would end; without seconds and memory."""
-    told, path = io.StringIO(), list(sys.path)
+    output, path = io.StringIO(), list(sys.path)
     status = 0
-    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stderr(output), contextlib.redirect_stdout(io.StringIO()):
         try:
             if callable(what):
                 what()
@@ -86,24 +86,24 @@ def here_and_now(what: Callable[[], object] | tuple[object, ...]) -> Ended:
             status = 1
             traceback.print_exc()
     sys.path[:] = path
-    return Ended(status, told.getvalue().splitlines(), 0.0, 0)
+    return Ended(status, output.getvalue().splitlines(), 0.0, 0)
 
 
 def child(
     work: Callable[[], object], *, kill_after: float | None = None, limits: bool = False, seconds: float = WALL_SECONDS
 ) -> Ended:
     """Run ``work`` in a forked child; with ``kill_after`` it is killed so many seconds later."""
-    with tempfile.TemporaryFile() as told:
+    with tempfile.TemporaryFile() as output:
         pid = os.fork()
         if pid == 0:
-            _live(work, told.fileno(), limits)
+            _live(work, output.fileno(), limits)
         ended, status, used = _wait(pid, seconds if kill_after is None else kill_after)
         if not ended:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             _, status, used = os.wait4(pid, 0)
-        told.seek(0)
-        lines = told.read().decode(errors="replace").splitlines()
+        output.seek(0)
+        lines = output.read().decode(errors="replace").splitlines()
     code = os.waitstatus_to_exitcode(status)
     return Ended(code, lines, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
 
@@ -120,11 +120,11 @@ def _wait(pid: int, seconds: float) -> tuple[bool, int, resource.struct_rusage]:
         time.sleep(min(0.002, left))
 
 
-def _live(work: Callable[[], object], told: int, limits: bool) -> None:
+def _live(work: Callable[[], object], output: int, limits: bool) -> None:
     status = 1
     try:
         os.dup2(os.open(os.devnull, os.O_RDWR), 0)
-        os.dup2(told, 2)
+        os.dup2(output, 2)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         # Where a test captures them, Python's own streams lead elsewhere.
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", errors="backslashreplace")

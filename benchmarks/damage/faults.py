@@ -18,7 +18,7 @@ INDEX, RUN_INDEX, MANIFEST = "log/index.json", "index.json", "simulation.json"
 
 @cache
 def runs(place: Path) -> dict[int, Path]:
-    """Two runs of other seeds, and a file of replay beside each."""
+    """Two runs of other seeds, and a file of replay next to each."""
     made = {}
     warm(*SIMULATE, "--seed", 1, "--out", place / "warm")
     warm("replay", place / "warm", "--policy", "random", "--out", place / "warm.parquet")
@@ -157,11 +157,11 @@ def faulty(place: Path, number: int) -> dict[str, Any]:
             touched = [p for p, inode in before.items() if p.exists() and p.stat().st_ino != inode]
             exactly = {str(p.relative_to(out)) for p in touched} <= set(names) or names[0].endswith(".json")
             mended = again.status == 0 and bytes_of(out) == wanted and exactly
-    told: dict[str, Any] = {"kind": kind, "named": not lacking, "mended": mended}
+    trial: dict[str, Any] = {"kind": kind, "named": not lacking, "mended": mended}
     if lacking or not mended:
-        told |= {"files": names, "silent": lacking, "resumed": again.lines[-2:]}
-        told["said"] = {name: ended.lines[-1:] for name, ended in said.items()}
-    return told
+        trial |= {"files": names, "silent": lacking, "resumed": again.lines[-2:]}
+        trial["said"] = {name: ended.lines[-1:] for name, ended in said.items()}
+    return trial
 
 
 def faulty_replayed(place: Path, number: int) -> dict[str, Any]:

@@ -226,10 +226,10 @@ def fuzzed(place: Path, numbers: range) -> list[dict[str, Any]]:
     while len(found) < len(numbers):
         rest = numbers[len(found) :]
         with scratch() as here:
-            told = here / "told.jsonl"
-            work = functools.partial(_each, place, rest, told)
+            outcome = here / "outcome.jsonl"
+            work = functools.partial(_each, place, rest, outcome)
             ended = child(work, limits=True, seconds=20.0 * len(rest))
-            lines = told.read_text().splitlines() if told.exists() else []
+            lines = outcome.read_text().splitlines() if outcome.exists() else []
         done = [json.loads(line) for line in lines]
         found += done
         if len(done) < len(rest):  # the one that it was at ended it
@@ -243,8 +243,8 @@ def fuzzed(place: Path, numbers: range) -> list[dict[str, Any]]:
     return found
 
 
-def _each(place: Path, numbers: range, told: Path) -> None:
-    with told.open("a") as out:
+def _each(place: Path, numbers: range, outcome: Path) -> None:
+    with outcome.open("a") as out:
         for number in numbers:
             # Its default action ends the process: no command takes so much CPU.
             signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
@@ -276,15 +276,15 @@ def _one(place: Path, number: int) -> dict[str, Any]:
         file.write_bytes(mutated(file.read_bytes() if file.exists() else b'{"host": "a", "pid": 1}', draw))
         what = words(copy)
         began = time.process_time()
-        ended = here_and_now((lambda: _told(what)) if callable(what) else what)
+        ended = here_and_now((lambda: _run_and_print(what)) if callable(what) else what)
         took = time.process_time() - began
     mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     clean = (ended.status == 0 or ended.error is not None) and took < CPU_SECONDS and mb < MEMORY >> 20
-    told = {"file": name, "status": ended.status, "clean": clean, "cpu": round(took, 3), "mb": mb}
-    return told if clean else {**told, "said": ended.lines[-3:]}
+    outcome = {"file": name, "status": ended.status, "clean": clean, "cpu": round(took, 3), "mb": mb}
+    return outcome if clean else {**outcome, "said": ended.lines[-3:]}
 
 
-def _told(work: Callable[[], object]) -> None:
+def _run_and_print(work: Callable[[], object]) -> None:
     """What the command line does with a mistake."""
     try:
         work()

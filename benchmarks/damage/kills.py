@@ -39,7 +39,7 @@ preset = "quick"
 params = { n_items = 20, n_flips = 5 }
 """
 FILES = ("calibrate", "validate")
-"""Commands that write files, not a folder: what they keep lies beside until the end."""
+"""Commands that write files, not a folder: what they keep is next to it until the end."""
 TIMES = ("timings.json",)
 """A study's times differ from run to run."""
 SLOW = '''import time
@@ -57,7 +57,7 @@ class Slow:
 
 @cache
 def undisturbed(kind: str) -> tuple[dict[str, bytes], float]:
-    """The bytes of a run that nobody disturbs, and the seconds that it takes."""
+    """The bytes of an undisturbed run, and the seconds that it takes."""
     with scratch() as place:
         warm(*_words(kind, place / "warm"))
         began = time.monotonic()
@@ -68,7 +68,7 @@ def undisturbed(kind: str) -> tuple[dict[str, bytes], float]:
 
 @cache
 def _log() -> Path:
-    """A log to replay, with another to train on beside it: as long as this process lives."""
+    """A log to replay, with another to train on: as long as this process lives."""
     place = Path(tempfile.mkdtemp(prefix="damage-log-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     for name, seed, users in (("log", 3, 2560), ("train", 4, 64)):
@@ -99,7 +99,7 @@ def killed(kind: str, number: int) -> dict[str, Any]:
     draw = random.Random(f"{kind} {number}")
     with scratch() as place:
         words = _words(kind, place)
-        beside = {path.name for path in place.iterdir()}
+        before = {path.name for path in place.iterdir()}
         for _ in range(50):  # until the moment comes before the end, which on a crowded machine is not known
             moment = draw.uniform(0.0, seconds)
             first = command(*words, kill_after=moment)
@@ -113,7 +113,7 @@ def killed(kind: str, number: int) -> dict[str, Any]:
         done = kind in FILES and not list(place.glob("out/*.unfinished")) and list(place.glob("out/*"))
         last = None if done else command(*words, "--resume")
         found = bytes_of(place / "out", without=TIMES)
-        left = sorted({path.name for path in place.iterdir()} - beside - {"out"})
+        left = sorted({path.name for path in place.iterdir()} - before - {"out"})
         same = (last is None or last.status == 0) and found == wanted and not left
         differ = left + sorted(n for n in {*found, *wanted} if found.get(n) != wanted.get(n))
     parts = [n for n in there if n.endswith((".parquet", ".json")) and "/" in n and ".tmp" not in n]
@@ -172,7 +172,7 @@ class Workers:
 
 @cache
 def _on_cluster(workers: Workers, kind: str) -> float:
-    """Seconds that a run takes on a cluster that nobody disturbs, from its folder to its end."""
+    """Seconds of a run on an undisturbed cluster, from its folder to its end."""
     _by_workers(workers, kind, lambda: False, 0.0)
     return _by_workers(workers, kind, lambda: False, 0.0)[2]
 
@@ -228,11 +228,11 @@ def worker_killed(workers: Workers, number: int) -> dict[str, Any]:
         if killed:
             break
     same = how[0] == 0 and found == wanted
-    told = {"kind": kind, "killed": killed, "at": round(moment / max(seconds, moment), 3), "same": same}
+    outcome = {"kind": kind, "killed": killed, "at": round(moment / max(seconds, moment), 3), "same": same}
     if same:
-        return told
+        return outcome
     differ = sorted(n for n in {*found, *wanted} if found.get(n) != wanted.get(n))
-    return {**told, "differ": differ[:5], "status": how[0], "said": how[1]}
+    return {**outcome, "differ": differ[:5], "status": how[0], "said": how[1]}
 
 
 SLOWLY = [sys.executable, "-m", "recsim_mnar", "simulate", *WORLD, "--policy", "slow_agent:Slow", "--users", "400",
@@ -241,7 +241,7 @@ SLOWLY = [sys.executable, "-m", "recsim_mnar", "simulate", *WORLD, "--policy", "
 
 @cache
 def _alone(seed: int) -> dict[str, bytes]:
-    """The bytes of the slow agent's run when nobody else starts one."""
+    """The bytes of the slow agent's run when no second one starts."""
     with scratch() as place:
         (place / "slow_agent.py").write_text(SLOW)
         subprocess.run([*SLOWLY, "--seed", str(seed), "--out", "out"], cwd=place, capture_output=True, check=True)
@@ -274,5 +274,5 @@ def double_start(number: int) -> dict[str, Any]:
     again = "--resume" in ways[1] and len(owners) == 2 and seeds[0] == seeds[1]
     good = (again or (len(owners), len(refused)) == (1, 1)) and found == wanted
     good &= all(len(lines) == 1 and lines[0].startswith("error: ") for lines in refused)
-    told = {"delay": round(delay, 2), "seeds": seeds, "statuses": codes, "resume": "--resume" in ways[1]}
-    return {**told, "refusal": refused[0][0] if refused else None, "same": found == wanted, "good": good}
+    outcome = {"delay": round(delay, 2), "seeds": seeds, "statuses": codes, "resume": "--resume" in ways[1]}
+    return {**outcome, "refusal": refused[0][0] if refused else None, "same": found == wanted, "good": good}

@@ -74,39 +74,39 @@ def run_step(step: str, out: Path, quick: bool) -> list[dict[str, Any]]:
 
 def summary(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """Counts of each step."""
-    told: dict[str, Any] = {}
+    totals: dict[str, Any] = {}
     if found.get("faults"):
         kinds = Counter(r["kind"] for r in found["faults"])
-        told["faults"] = {
+        totals["faults"] = {
             kind: {"trials": n, **_sums([r for r in found["faults"] if r["kind"] == kind], "named", "mended")}
             for kind, n in kinds.items()
         }
-        told["faults"]["all"] = {"trials": len(found["faults"]), **_sums(found["faults"], "named", "mended")}
+        totals["faults"]["all"] = {"trials": len(found["faults"]), **_sums(found["faults"], "named", "mended")}
     if found.get("replayed"):
-        told["replayed"] = {"trials": len(found["replayed"]), **_sums(found["replayed"], "named")}
+        totals["replayed"] = {"trials": len(found["replayed"]), **_sums(found["replayed"], "named")}
     if found.get("own"):
         counted = Counter((r["where"], r["outcome"]) for r in found["own"])
-        told["without receipts"] = {f"{where}: {outcome}": n for (where, outcome), n in sorted(counted.items())}
+        totals["without receipts"] = {f"{where}: {outcome}": n for (where, outcome), n in sorted(counted.items())}
     for kind in (*KILLED, "worker"):
         if found.get(kind):
-            told[f"kills of {kind}"] = {"trials": len(found[kind]), **_sums(found[kind], "killed", "same"),
+            totals[f"kills of {kind}"] = {"trials": len(found[kind]), **_sums(found[kind], "killed", "same"),
                                         **_moments(found[kind])}  # fmt: skip
     if found.get("double"):
-        told["double starts"] = {"trials": len(found["double"]), **_sums(found["double"], "good", "same")}
+        totals["double starts"] = {"trials": len(found["double"]), **_sums(found["double"], "good", "same")}
     if found.get("fuzz"):
         rows = found["fuzz"]
         most = {"most CPU seconds": max(r["cpu"] for r in rows), "most MB": max(r["mb"] for r in rows)}
         refused = sum(r["status"] == 2 for r in rows)
-        told["fuzz"] = {"trials": len(rows), **_sums(rows, "clean"), "refused": refused, **most}
+        totals["fuzz"] = {"trials": len(rows), **_sums(rows, "clean"), "refused": refused, **most}
     if found.get("full"):
-        told["full disks"] = {"trials": len(found["full"]), **_sums(found["full"], "one_line", "same"),
+        totals["full disks"] = {"trials": len(found["full"]), **_sums(found["full"], "one_line", "same"),
                               "failed at first": sum(r["status"] != 0 for r in found["full"])}  # fmt: skip
     if found.get("read_only"):
-        told["read-only"] = {
+        totals["read-only"] = {
             "one line": all(found["read_only"][0]["one_line"]),
             "readers read": not any(found["read_only"][0]["readers"]),
         }
-    return told
+    return totals
 
 
 def shortcomings(found: dict[str, list[dict[str, Any]]]) -> list[str]:
@@ -128,11 +128,11 @@ def _moments(rows: list[dict[str, Any]]) -> dict[str, Any]:
     if not all("at" in row for row in rows):
         return {}
     fifths = Counter(min(int(5 * row["at"]), 4) for row in rows)
-    told: dict[str, Any] = {"in each fifth of the run": [fifths[k] for k in range(5)]}
+    totals: dict[str, Any] = {"in each fifth of the run": [fifths[k] for k in range(5)]}
     if all("temporary" in row for row in rows):
-        told |= {"with some files": sum(row["files"] > 0 for row in rows),
+        totals |= {"with some files": sum(row["files"] > 0 for row in rows),
                  "with a half-written file": sum(row["temporary"] > 0 for row in rows)}  # fmt: skip
-    return told
+    return totals
 
 
 def _sums(rows: list[dict[str, Any]], *keys: str) -> dict[str, int]:
@@ -162,11 +162,11 @@ def main() -> None:
             found[step] = run_step(step, out, options.quick)
         elif (out / f"{step}.jsonl").exists():
             found[step] = [json.loads(line) for line in (out / f"{step}.jsonl").read_text().splitlines()]
-    told = summary(found)
-    print(json.dumps(told, indent=1))
+    totals = summary(found)
+    print(json.dumps(totals, indent=1))
     if not options.quick and "--inside" not in sys.orig_argv:
         kept = json.loads((HERE / "results.json").read_text()) if (HERE / "results.json").exists() else {}
-        write_json(HERE / "results.json", {**kept, **told})  # steps that were not run stay as they are
+        write_json(HERE / "results.json", {**kept, **totals})  # steps that were not run stay as they are
     short = shortcomings(found)
     if short and "--inside" not in sys.orig_argv:
         sys.exit("\n".join(short))

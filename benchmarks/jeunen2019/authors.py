@@ -1,4 +1,4 @@
-"""The authors' own logs, and every table of their notebook beside our agents and estimators on the same logs.
+"""The authors' own logs, and every table of their notebook next to our agents and estimators on the same logs.
 
     python benchmarks/jeunen2019/authors.py [--out DIR] [--quick]
 
@@ -328,7 +328,7 @@ def rows_of(log: Log) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=None, help="logs and arms; runs/jeunen2019-authors unless named")
-    parser.add_argument("--quick", action="store_true", help="few users and items; nothing is kept beside the study")
+    parser.add_argument("--quick", action="store_true", help="few users and items; nothing is kept next to the study")
     options = parser.parse_args()
     n_items, sizes = (300, QUICK) if options.quick else (2000, SIZES)
     out = options.out or Path(f"runs/jeunen2019-authors{'-quick' if options.quick else ''}")

@@ -1,4 +1,4 @@
-"""The study's page: every claim of the paper beside our figure, and the tables behind it, from ``results.json``."""
+"""The study's page: every claim of the paper next to our figure, and the tables behind it, from ``results.json``."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def claims(results: dict[str, Any], published: dict[str, Any]) -> list[Claim]:
     if "source" in results:
         same = {name: all(parts.values()) for name, parts in results["source"].items()}
         ours = "; ".join(f"{name}: {'equal' if equal else 'differs'}" for name, equal in same.items())
-        text = "catalogue and rows of the first 200 users beside RecoGym's own code, compared in this run (`--source`)"
+        text = "catalogue and rows of the first 200 users against RecoGym's own code, compared in this run (`--source`)"
         found.append(Claim("the authors' environment, drawn without RecoGym", text, "-", ours, all(same.values())))
     if "authors" in results:
         found += sizes(results, published)
@@ -143,19 +143,19 @@ def row_limits(rate: float, trials: int) -> list[float]:
 
 
 def over_catalogues(study: dict[str, Any], published: dict[str, Any]) -> Iterator[Claim]:
-    """The published figures beside ours over catalogues."""
+    """The published figures next to ours over catalogues."""
     names = list(published["agents"])
     agents = [pair for own in (NOTEBOOK, DESCRIBED) for pair in zip(names, agents_of(own, names), strict=True)]
     for metric, label, figure in (("hr@1", "HR@1", "Figure 1"), ("ctr", "A/B CTR", "Figure 2")):
         for name, agent in dict.fromkeys(agents):
-            row, told = study["figures"][agent][metric], published["agents"][name][metric][0]
+            row, reported = study["figures"][agent][metric], published["agents"][name][metric][0]
             yield Claim(
                 f"{label} of {name}, over catalogues: {agent}",
                 f"{figure}; {study['catalogues']} other catalogues",
-                f"{told:.5f}",
+                f"{reported:.5f}",
                 f"{row['mean']:.5f}, range {row['range_low']:.5f} to {row['range_high']:.5f}",
-                row["range_low"] <= told <= row["range_high"],
-                f"{row['mean'] / told - 1:+.1%}" if metric == "ctr" else "",
+                row["range_low"] <= reported <= row["range_high"],
+                f"{row['mean'] / reported - 1:+.1%}" if metric == "ctr" else "",
             )
 
 
@@ -215,7 +215,7 @@ def observations(study: dict[str, Any], published: dict[str, Any]) -> Iterator[C
         rows = [study["coverage"][agent]["paper"] for agent in pairs.values()]
         hits, n = sum(round(row["share"] * row["n"]) for row in rows), sum(row["n"] for row in rows)
         found = share([True] * hits + [False] * (n - hits), "exact")
-        theirs = [published["agents"][told] for told in pairs]
+        theirs = [published["agents"][reported] for reported in pairs]
         own = sum(a["clipped_ips"][1] <= a["ctr"][0] <= a["clipped_ips"][2] for a in theirs)
         below = found["high"] < NOMINAL
         yield Claim(
@@ -290,7 +290,7 @@ def supported(study: dict[str, Any], names: list[str]) -> dict[str, dict[str, st
 
 
 def further(results: dict[str, Any]) -> Iterator[Claim]:
-    """What ``claims.py`` runs beside the study."""
+    """What ``claims.py`` runs in addition to the study."""
     ran = results.get("claims", {})
     if "sizes" in ran:
         rows = list(ran["sizes"].values())

@@ -86,22 +86,22 @@ def paired(by_catalogue: dict[str, dict[str, Any]], given: dict[str, Any]) -> li
     for rival in ("best fixed item", given["logging"], "user-popularity", "mf-ips", "item-knn", "oracle"):
         x = np.array([100 * (rows[CHOSEN]["value"] - rows[rival]["value"]) for rows in by_catalogue.values()])
         mean, low, high = student(x)
-        told = f"{mean:+.3f}" + (f" [{low:+.3f}, {high:+.3f}]" if len(x) > 1 else "")
-        lines.append(f"- {rival}: {told} ({', '.join(f'{one:+.3f}' for one in x)})")
+        figures = f"{mean:+.3f}" + (f" [{low:+.3f}, {high:+.3f}]" if len(x) > 1 else "")
+        lines.append(f"- {rival}: {figures} ({', '.join(f'{one:+.3f}' for one in x)})")
     return lines
 
 
 def learning(found: dict[str, Any], given: dict[str, Any]) -> str:
     """Of each bandit, by catalogue."""
-    told = []
+    figures = []
     for name in given["bandits"]:
         rates = ", ".join(f"{100 * one[name]['while_learning']:.3f}" for one in found["bandits"].values())
-        told.append(f"{name} {rates}")
-    return "; ".join(told) + f" ({given['online_users']:,} users, {given['lanes']} lanes)."
+        figures.append(f"{name} {rates}")
+    return "; ".join(figures) + f" ({given['online_users']:,} users, {given['lanes']} lanes)."
 
 
 def checks(by_catalogue: dict[str, dict[str, Any]], given: dict[str, Any]) -> list[str]:
-    """PASS or short: what was chosen beside what it must beat, intervals disjoint, in every catalogue."""
+    """PASS or short: what was chosen and what it must beat, intervals disjoint, in every catalogue."""
     lines = []
     pairs = [("chosen", CHOSEN, rival) for rival in ("best fixed item", given["logging"], "user-popularity")]
     if all(PPO in rows for rows in by_catalogue.values()):

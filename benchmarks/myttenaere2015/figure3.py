@@ -2,7 +2,7 @@
 
 Figure 3, left: the share of all additions up to a day that recommendations induced. Right: P_t(i) of items that both
 campaigns favour, of one that only the second recommends, and of one that is never recommended. For that the house
-chooses anew for each campaign: the second favours items of its own beside those of the first, and some of them the
+chooses anew for each campaign: the second favours its own items besides those of the first, and some of them the
 first does not recommend at all.
 """
 

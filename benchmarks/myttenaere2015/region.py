@@ -27,7 +27,7 @@ Case = tuple[str, float, float]
 
 
 def cases(settings: dict[str, Any]) -> list[Case]:
-    """(recommender of the campaigns, sharpness, strength); sharpness 0 is the house's lists, whoever recommends."""
+    """(recommender of the campaigns, sharpness, strength); sharpness 0 is the house's lists, for every recommender."""
     found = list(itertools.product(settings["recommenders"], settings["sharpness"], settings["strengths"]))
     return [case for case in found if case[1] > 0 or case[0] == settings["recommenders"][0]]
 

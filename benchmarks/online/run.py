@@ -185,7 +185,7 @@ def checks(quick: bool) -> list[dict[str, Any]]:
 
 
 def coverage_log(number: int, lanes: int, frozen: bool, users: int) -> list[dict[str, Any]]:
-    """Estimates from one log, beside the true value of the target in the states of that log."""
+    """Estimates from one log, next to the true value of the target in the states of that log."""
     here = world()
     seed = derive_seed(SETTINGS["seed"], f"coverage/{number}")
     policy = Greedy(P, frozen=frozen)

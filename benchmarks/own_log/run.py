@@ -3,7 +3,7 @@
     python benchmarks/own_log/run.py [--seeds 20] [--rows 200000] [--variants plain,two-loggers] [--quick]
 
 Each shop is made by ``shop.py``. The first command is typed as a new user would type it and names every fault; the
-second leaves out what the first one named. Writes ``results.json`` beside this file (not with ``--quick``).
+second leaves out what the first one named. Writes ``results.json`` next to this file (not with ``--quick``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def counted(text: str, rule: str) -> int:
 
 
 def one(folder: Path, seed: int, rows: int, variant: str) -> list[dict[str, object]]:
-    """The estimates of one shop beside its truth."""
+    """The estimates of one shop next to its truth."""
     shop.write(folder, seed, rows, variant)
     truth = json.loads((folder / "truth.json").read_text())
     first = command(folder, FIRST)

@@ -3,7 +3,7 @@
     python benchmarks/plan/run.py [widths] [exploration] [power] [estimate] [--quick] [--first N] [--settings N]
         [--development]
 
-Each setting's result is written as it is done, under ``runs/`` beside this file, and not done again; their summary
+Each setting's result is written as it is done, under ``runs/`` next to this file, and not done again; their summary
 is printed and goes into ``results.json``.
 """
 
@@ -84,12 +84,12 @@ def widths_of(number: int, repeats: int, *, scarce: bool = False, exploration: b
     real = medians(setting, mixture, users, rng, repeats)
     planned = np.array([target.half_width for target in plan.targets])
     widest = int(np.argmax([target.share for target in plan.targets]))
-    told = plan.targets[widest]
+    worst = plan.targets[widest]
     result = setting.describe() | {
-        "rows": rows, "planned": told.half_width, "real": float(real[widest]), "share": told.share, "cost": plan.cost,
+        "rows": rows, "planned": worst.half_width, "real": float(real[widest]), "share": worst.share, "cost": plan.cost,
         "ratio": float(real[widest] / planned[widest]), "ratios": [float(each) for each in real / planned],
-        "within_range": bool(told.low * (1 - CLOSE) <= real[widest] <= told.high * (1 + CLOSE)), "gap": plan.gap,
-        "range": told.high / told.half_width,
+        "within_range": bool(worst.low * (1 - CLOSE) <= real[widest] <= worst.high * (1 + CLOSE)), "gap": plan.gap,
+        "range": worst.high / worst.half_width,
     }  # fmt: skip
     grown = plan_estimate(log, "p1", estimator="ips", rows=rows)
     assert grown.ahead is not None
@@ -262,11 +262,11 @@ def main() -> None:
     for part in options.parts:
         number = min(2 if options.quick else options.settings or sizes[part], sizes[part])
         found[part] = steps(part, list(range(begin, begin + number)), makers[part], out)
-    told = summary(found)
-    print(packed(rounded(told)))
+    figures = summary(found)
+    print(packed(rounded(figures)))
     if not (options.quick or options.development or options.settings or options.first):
         path = HERE / "results.json"
-        write_results(path, read(path) | told)
+        write_results(path, read(path) | figures)
 
 
 if __name__ == "__main__":

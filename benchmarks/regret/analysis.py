@@ -25,7 +25,7 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def told(values: Any) -> str:
+def in_words(values: Any) -> str:
     mean, low, high = student(values)
     return f"{mean:,.0f} [{low:,.0f}, {high:,.0f}]"
 
@@ -38,10 +38,10 @@ def tables(found: dict[str, Any], given: dict[str, Any]) -> str:
         base = ends[rival]
         for name in sorted(ends, key=lambda one: ends[one].mean()):
             row = by_policy[name]
-            paired = "" if name == rival else told(ends[name] - base)
+            paired = "" if name == rival else in_words(ends[name] - base)
             below = "" if name == rival else f"{int((ends[name] < base).sum())} of {len(base)}"
             seconds = f"{np.median(row['seconds']):.0f}"
-            rows.append([reward, name, told(ends[name]), told(row["last_tenth"]), paired, below, seconds])
+            rows.append([reward, name, in_words(ends[name]), in_words(row["last_tenth"]), paired, below, seconds])
             for other in (rival, "epsilon-greedy") if name in MUST else ():
                 if other in ends:
                     passed = student(ends[name] - ends[other])[2] < 0

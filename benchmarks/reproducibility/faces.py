@@ -1,4 +1,4 @@
-"""One run, one set of bytes, whoever does the work: digests of the files of a run by threads, processes and clusters.
+"""One run, one set of bytes, on any workers: digests of the files of a run by threads, processes and clusters.
 
     python benchmarks/reproducibility/faces.py [--quick] [--only FACE] [--json FILE] [--compare FILE]
 
@@ -148,7 +148,7 @@ def digest(value: Any) -> str:
 
 
 def files_of(folder: Path) -> Digests:
-    """Sha256 of every file; what a run took, and what of a worker lies there, are no part of it."""
+    """Sha256 of every file; times and workers' files are left out."""
     files = [p for p in sorted(folder.rglob("*")) if p.is_file() and "dask" not in p.parts and p.suffix != ".tmp"]
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 

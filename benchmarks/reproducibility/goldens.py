@@ -145,7 +145,7 @@ def jsons(quick: bool) -> Iterator[tuple[str, str]]:
             yield name, refusal(status, complaint)
     for path in sorted(Path("json").rglob("*.json")):
         digest, names = json_keys(json.loads(path.read_text()))
-        # What lies in a folder holds mostly what --json gives, too.
+        # A folder's files hold mostly what --json gives, too.
         yield str(path.relative_to("json")), digest if path.parent.name != "json" else f"{digest} {names}"
 
 

@@ -24,7 +24,7 @@ Digests = dict[str, str]
 
 SEED, OTHER_SEED = 4, 11
 HISTORIES = 40
-"""Users whose histories a fitted policy is told before it is asked what it would recommend them."""
+"""Users whose histories a fitted policy observes before it recommends."""
 
 LANES = (1, 8, 100)
 REFUSED = "refused"
@@ -210,7 +210,7 @@ def _fitted(setting: Setting, spec: str) -> Any:
 
 
 def _answers(setting: Setting, policy: Any) -> str:
-    """What a policy says of some users of the training log once it has been told all that they did."""
+    """A policy's answers for users of the training log after it has observed their histories."""
     log = setting.train
     rows = (log["user"] < HISTORIES) & ~log.is_bandit
     users = np.arange(HISTORIES)
@@ -357,8 +357,8 @@ def _platform_variants(setting: Setting, recommender: Any, found: Digests) -> No
 
 
 def _digest_rounds(rounds: list[Any]) -> str:
-    told = [asdict(one) for one in rounds]
-    return digest({key: np.array([one[key] for one in told]) for key in told[0]})
+    records = [asdict(one) for one in rounds]
+    return digest({key: np.array([one[key] for one in records]) for key in records[0]})
 
 
 def _on_the_houses_log(setting: Setting, recommender: Any, found: Digests) -> None:

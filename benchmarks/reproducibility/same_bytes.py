@@ -7,7 +7,7 @@ Users who live apart (sessions, ratings, purchases): ``simulate`` with 1, 2 and 
 the single environment, the vector environment with 1, 8 and 100 lanes (their logs rebuilt from what ``reset`` and
 ``step`` return), and the command line. The campaigns' platform: ``run_campaigns``, its environment, and the command
 line. These logs must be alike. So must be the truth columns, the columns of ``replay`` and the exposures in memory and
-from the command line. Beside them stand digests of what each fitted policy answers for fixed users, of the catalogues,
+from the command line. Next come digests of what each fitted policy answers for fixed users, of the catalogues,
 and of what else an agent can do in a world. Provenance has no part in any. An agent that a world refuses is written
 down as ``refused``.
 

@@ -115,9 +115,9 @@ def accuracy_below(rows: dict[str, Any], lengths: list[str]) -> dict[str, bool]:
     for empty in EMPTY:
         found = above_accuracy(rows, lengths, empty)
         total, cells = sum(found.values()), each * len(lengths)
-        told = ", ".join(f"{k} of {each} at N = {n}" for n, k in found.items())
+        listed = ", ".join(f"{k} of {each} at N = {n}" for n, k in found.items())
         text = f"the five others above rmf and bpr in at least {MOST * cells:g} of {cells} cells, {COUNTS[empty]}"
-        out[f"{text}: {total} ({told})"] = total >= MOST * cells
+        out[f"{text}: {total} ({listed})"] = total >= MOST * cells
     return out
 
 
@@ -126,8 +126,8 @@ def variances(rows: dict[str, Any], lengths: list[str]) -> dict[str, bool]:
     half = {m: [rows[m]["estimates"][lengths[0]][k][1] for k in METRICS[1:3]] for m in OF_THE_PAPER}
     wider = [m for m, (snips, ips) in half.items() if snips >= ips]
     text = f"UpliftSNIPS@{lengths[0]} has a narrower interval than the IPS form for all seven methods"
-    told = f"; wider: {', '.join(f'{m} {half[m][0]:.4f} to {half[m][1]:.4f}' for m in wider)}" if wider else ""
-    return {f"{text}: {len(half) - len(wider)} of {len(half)}{told}": not wider}
+    listed = f"; wider: {', '.join(f'{m} {half[m][0]:.4f} to {half[m][1]:.4f}' for m in wider)}" if wider else ""
+    return {f"{text}: {len(half) - len(wider)} of {len(half)}{listed}": not wider}
 
 
 def product_checks(trainings: dict[str, Any]) -> dict[str, bool]:

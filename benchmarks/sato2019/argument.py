@@ -46,15 +46,15 @@ def table1() -> dict[str, Any]:
 
 
 def row(shown: list[str], hidden: list[str]) -> dict[str, float]:
-    """Total uplift of a list and what the log tells of it."""
+    """Total uplift of a list, and its estimates from the log."""
     bought = np.array([kind in ("TU", "FU") for kind in shown] + [kind in ("FU", "TD") for kind in hidden])
     recommended = np.arange(len(bought)) < len(shown)
     there = np.flatnonzero(recommended | bought)
     n = len(bought)
     cells = Exposures(0 * there, there, 0 * there, recommended[there], bought[there], 1, n, 1)
-    told = evaluate_lists(cells, np.arange(n)[None], metrics=METRICS)
+    estimates = evaluate_lists(cells, np.arange(n)[None], metrics=METRICS)
     caused = sum((kind == "TU") - (kind == "TD") for kind in [*shown, *hidden])
-    return {"total": caused, **{metric: told[metric].value for metric in METRICS}}
+    return {"total": caused, **{metric: estimates[metric].value for metric in METRICS}}
 
 
 def falls(values: list[float]) -> bool:

@@ -84,7 +84,7 @@ class Recent:
 
 @dataclass(frozen=True)
 class RecentOfItem:
-    """P(recommended) by how often the item was recommended and bought in the last periods, whoever it was to or by.
+    """P(recommended) by how often the item was recommended and bought in the last periods, over all users.
 
     Attributes:
         table: (P, I).

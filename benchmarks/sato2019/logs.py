@@ -66,7 +66,7 @@ class Window:
         log: the log.
         periods: evaluated.
         propensity_of: (users, items, periods) -> P(recommended).
-        other: the same under another reading, shown beside it.
+        other: the same under another reading, shown next to it.
     """
 
     def __init__(self, log: RealLog, periods: Any, propensity_of: Any, other: Any = None) -> None:
@@ -112,26 +112,26 @@ class Window:
 
     def mean_of_halves(self, lists: Any, e: Any, empty: str) -> float:
         """Mean over users in each period, then over periods; 0 where no user has an estimate."""
-        told = self.halves(lists, e, empty)
-        there = ~np.isnan(told)
+        estimates = self.halves(lists, e, empty)
+        there = ~np.isnan(estimates)
         if not there.any():
             return 0.0
-        return float(np.mean([told[there & (self.period == t)].mean() for t in np.unique(self.period[there])]))
+        return float(np.mean([estimates[there & (self.period == t)].mean() for t in np.unique(self.period[there])]))
 
     def estimates(self, lists: Any) -> dict[str, Any]:
         """Every metric of (U, N) lists with its interval by user, and the share of user-periods without an estimate.
 
-        A period in which nobody has an Uplift@N is left out of the two that need one, and counted.
+        A period in which no user has an Uplift@N is left out of the two that need one, and counted.
         """
         own = np.take_along_axis(self.shown, lists[self.user], axis=1)
         there = own.any(axis=1) & ~own.all(axis=1)
         some = [t for t in self.periods if there[self.period == t].any()]
         out = {}
         for metrics, periods in ((METRICS[:2], some), (METRICS[2:], self.periods)):
-            told = evaluate_lists(
+            estimates = evaluate_lists(
                 self.exposures, lists, metrics=metrics, periods=periods, present=self.present, clip=CLIP
             )
-            out |= {name: [float(x) for x in (e.value, e.low, e.high)] for name, e in told.items()}
+            out |= {name: [float(x) for x in (e.value, e.low, e.high)] for name, e in estimates.items()}
         missing = {"left_out": float(1.0 - there.mean()), "periods_without": len(self.periods) - len(some)}
         e = {METRICS[0]: None, METRICS[1]: self.e}
         taken = {f"{m}_{empty}": self.mean_of_halves(lists, e[m], empty) for m in METRICS[:2] for empty in EMPTY[1:]}
@@ -197,7 +197,7 @@ def _function(of: Any) -> Any:
 def judged(exposures: Exposures, lists: Any, periods: Any, present: Any) -> dict[str, Any]:
     """Uplift@N, UpliftSNIPS@N and precision of (U, N) lists, without laying out all cells.
 
-    A period in which nobody has an Uplift@N is left out of the two that need one, and counted; ``nan`` where no
+    A period in which no user has an Uplift@N is left out of the two that need one, and counted; ``nan`` where no
     period has one.
     """
     there = []
@@ -209,8 +209,8 @@ def judged(exposures: Exposures, lists: Any, periods: Any, present: Any) -> dict
     out: dict[str, Any] = {name: [float("nan")] * 3 for name in METRICS[:2]}
     for metrics, chosen in ((METRICS[:2], some), (METRICS[3:], list(periods))):
         if chosen:
-            told = evaluate_lists(exposures, lists, metrics=metrics, periods=chosen, present=present, clip=CLIP)
-            out |= {name: [float(x) for x in (e.value, e.low, e.high)] for name, e in told.items()}
+            estimates = evaluate_lists(exposures, lists, metrics=metrics, periods=chosen, present=present, clip=CLIP)
+            out |= {name: [float(x) for x in (e.value, e.low, e.high)] for name, e in estimates.items()}
     return {**out, "left_out": 1.0 - float(np.concatenate(there).mean()), "periods_without": len(periods) - len(some)}
 
 

@@ -1,4 +1,4 @@
-"""The study on real logs: Tables 4 to 6, Figures 2 (a) and 3. What was caused is estimated, and known to nobody."""
+"""The study on real logs: Tables 4 to 6, Figures 2 (a) and 3. What was caused is estimated, and never known."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test(log: RealLog, settings: dict[str, Any], cache: Path, chosen: dict[str, 
 
 
 def trainings(method: str, settings: dict[str, Any]) -> float:
-    """How many trainings a method gets at most: one where nothing is drawn, few beside the paper's seven."""
+    """How many trainings a method gets at most: one where nothing is drawn, few next to the paper's seven."""
     if method in ("popularity", "cubn", "cibn"):
         return 1
     return float("inf") if method in OF_THE_PAPER else settings["real"]["seeds_of_others"]

@@ -1,4 +1,4 @@
-"""The study of Sato et al. 2019 on uplift, each number beside a published one where there is one.
+"""The study of Sato et al. 2019 on uplift, each number next to a published one where there is one.
 
     python benchmarks/sato2019/run.py illustration
     python benchmarks/sato2019/run.py equations [--dunnhumby DIR] [--ml100k FILE] [--worlds NAME ...]
@@ -183,7 +183,7 @@ def forget(cache: Path, part: str) -> None:
 
 
 def with_published(result: Result) -> Result:
-    """A part's summary with the published numbers beside it."""
+    """A part's summary with the published numbers next to it."""
     return {**result, "published": json.loads((HERE / "published.json").read_text())}
 
 

@@ -147,7 +147,7 @@ def compare(
     values["oracle"] = [judge(uplift, uplift, lengths)]
     e = world.deployed_propensities(0, np.arange(n_users))
     probability = e * truth.treated + (1 - e) * truth.control
-    told = {
+    facts = {
         "users": n_users, "items": world.n_items, "periods": n_periods,
         "mean Y": float(probability.mean()),
         "mean Z": float(e.mean()), "mean tau": float(uplift.mean()),
@@ -155,7 +155,7 @@ def compare(
     }  # fmt: skip
     rows = {method: summary(v) for method, v in values.items()}
     return {
-        "world": told, "metrics": [*(f"CP@{k}" for k in lengths), "CDCG"], "rows": rows,
+        "world": facts, "metrics": [*(f"CP@{k}" for k in lengths), "CDCG"], "rows": rows,
         "chosen": chosen, "test_seconds": round(time.process_time() - began, 1),
     }  # fmt: skip
 

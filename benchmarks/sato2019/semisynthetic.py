@@ -28,7 +28,7 @@ CATEGORY_WEIGHT, PRODUCT_WEIGHT = 0.4, 0.9
 """Weight of an item's mean in the smoothing, as published for categories and for products."""
 
 CAP = 1e-6
-"""Propensities lie within [CAP, 1 - CAP]."""
+"""Propensities are within [CAP, 1 - CAP]."""
 
 DEPLOYMENTS = ("original", "personalised")
 

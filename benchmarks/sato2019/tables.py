@@ -48,7 +48,7 @@ def cell(row: dict[str, list[float]], k: int, digits: int) -> str:
 
 def semisynthetic(result: dict[str, Any]) -> str:
     parts = ["# Semi-synthetic worlds", ""]
-    told = result["published"]["semisynthetic"]
+    reported = result["published"]["semisynthetic"]
     for name, found in result["worlds"].items():
         world, metrics = found["world"], found["metrics"]
         parts += [
@@ -64,7 +64,7 @@ def semisynthetic(result: dict[str, Any]) -> str:
             if method not in found["rows"]:
                 continue
             row = found["rows"][method]
-            known = told[name].get(method)
+            known = reported[name].get(method)
             published = "" if known is None else " / ".join("-" if v is None else f"{v:g}" for v in known)
             values = [cell(row, k, 4 if k < 2 else 3) for k in range(len(metrics))]
             rows.append([LABELS[method], *values, published])
@@ -159,7 +159,7 @@ def log(result: dict[str, Any]) -> str:
     parts += [
         "",
         "User-periods without an Uplift: no recommended item in the list, or no other (the paper assumes that there "
-        "are both, and does not say what else). Beside them UpliftSNIPS@N where they count 0 / where the half that is "
+        "are both, and does not say what else). Next to them UpliftSNIPS@N where they count 0 / where the half that is "
         "empty counts 0 and the other stays.",
         "",
     ]
@@ -239,14 +239,14 @@ def standing(cell: dict[str, Any]) -> str:
 
 
 def counted(result: dict[str, Any], empty: str) -> tuple[int, int, int]:
-    """Cells, those in which ULRMF or ULBPR is the best, and those in which an interval of one lies above 0."""
+    """Cells, those in which ULRMF or ULBPR is the best, and those in which an interval of one is above 0."""
     found = [cell for key, cell in result["cells"].items() if key.split("/")[1] == empty]
     best = sum(max(cell["means"], key=lambda m: cell["means"][m]) in OURS for cell in found)
     return len(found), best, sum(any(cell[m][1] > 0 for m in OURS) for cell in found)
 
 
 def items(results: dict[str, Any]) -> str:
-    """Dunnhumby under both readings of "item", beside one another."""
+    """Dunnhumby under both readings of "item", next to each other."""
     lines = ["# Dunnhumby: what an item is", ""]
     head = ["item", "items", "trainings", "users without an estimate", "best of 6 cells", "by more than the interval"]
     rows = []
@@ -273,9 +273,9 @@ def items(results: dict[str, Any]) -> str:
 
 
 def left_out(of: dict[str, Any]) -> str:
-    """Share of user-periods without an estimate, and periods in which nobody has one, mean over trainings."""
+    """Share of user-periods without an estimate, and periods in which no user has one, mean over trainings."""
     empty = of["periods_without"]
-    more = f" (periods in which nobody has one: {empty:g}, mean over trainings)" if empty else ""
+    more = f" (periods in which no user has one: {empty:g}, mean over trainings)" if empty else ""
     return f"{100 * of['left_out']:.1f} %{more}"
 
 
@@ -295,14 +295,14 @@ def pair_cells(point: dict[str, Any], first: str) -> list[str]:
 
 
 def product(result: dict[str, Any]) -> str:
-    told = result["published"]["product_level"]
+    reported = result["published"]["product_level"]
     head = ["training", *(f"{m} {t}@10" for t in ("Uplift", "UpliftSNIPS") for m in ("BPR", "ULBPR"))]
     rows = [pair_cells(point, seed) for seed, point in result["trainings"].items()]
-    rows.append(["published", f"{told['bpr']:.4f}", f"{told['ulbpr']:.4f}", "", ""])
+    rows.append(["published", f"{reported['bpr']:.4f}", f"{reported['ulbpr']:.4f}", "", ""])
     return "\n".join(
         [
             "# Dunnhumby, an item being a product", "",
-            f"{result['users']:,} users, {result['items']:,} items; published: {told['items']:,} items.", "",
+            f"{result['users']:,} users, {result['items']:,} items; published: {reported['items']:,} items.", "",
             grid(head, rows), "", verdicts(product_checks(result["trainings"])),
         ]
     )  # fmt: skip

@@ -40,7 +40,7 @@ def boosted(
     """Boosted trees on the features of user and item and on how much each has revealed, cross-fitted and calibrated.
 
     In place of offsets a cell's row has the shares of the user's and the item's cells that are revealed, counted
-    without the cell's own fold: without the cell alone, a share would tell what the cell is. Each fold of cells is
+    without the cell's own fold: without the cell alone, a share would reveal the cell. Each fold of cells is
     predicted by trees grown on the others; then isotonic regression makes the predictions the shares that are observed.
 
     Args:
@@ -89,8 +89,8 @@ def boosted(
         guess[~kept] = trees.predict_proba(rows[~kept])[:, 1]
     inside = np.clip(guess, 1e-12, 1 - 1e-12)
     likelihood = float((flat * np.log(inside) + (1 - flat) * np.log(1 - inside)).mean())
-    told = IsotonicRegression(out_of_bounds="clip").fit(guess, flat).predict(guess)
-    return BoostedPropensities(np.clip(told, FLOOR, 1.0).reshape(ratings.shape), likelihood)
+    probabilities = IsotonicRegression(out_of_bounds="clip").fit(guess, flat).predict(guess)
+    return BoostedPropensities(np.clip(probabilities, FLOOR, 1.0).reshape(ratings.shape), likelihood)
 
 
 def _shares(observed: Floats, kept: Any) -> Floats:

@@ -67,15 +67,15 @@ def main(given: list[str] | None = None) -> int:
                 if metric not in best or tried[metric].mean() < best[metric].mean():
                     best[metric] = tried[metric]
         errors[name] = best
-    lines = ["## HL on Coat", "", "MAE is of the medians of the predicted ratings; beside it that of their means.", ""]
+    lines = ["## HL on Coat", "", "MAE is of the medians of the predicted ratings; next to it that of their means.", ""]
     head = ["model", "d", "MSE", "MAE", "MAE of means", "iterations", "converged", "bound never falls"]
     lines += parts.table(head, rows)
     lines += ["", "Best on the test set for each metric, as in the paper:", ""]
     head = ["method", "MSE", "published", "MAE", "published", "MF-IPS against it: t (p), MSE", "t (p), MAE"]
     table, checks = [], {}
     for name, of in errors.items():
-        told = PUBLISHED["coat"][name]
-        cells = [name, *(x for m in POWERS for x in (f"{of[m].mean():.4f}", f"{told[m]:.3f}"))]
+        reported = PUBLISHED["coat"][name]
+        cells = [name, *(x for m in POWERS for x in (f"{of[m].mean():.4f}", f"{reported[m]:.3f}"))]
         for metric in POWERS:
             if name == "MF-IPS":
                 cells.append("")
@@ -86,16 +86,16 @@ def main(given: list[str] | None = None) -> int:
             checks[text] = bool(found.pvalue < 0.001 and found.statistic < 0)
             if name.startswith("HL"):
                 a, b = of[metric].mean(), errors["MF-Naive"][metric].mean()
-                same = (a < b) == (told[metric] < PUBLISHED["coat"]["MF-Naive"][metric])
+                same = (a < b) == (reported[metric] < PUBLISHED["coat"]["MF-Naive"][metric])
                 checks[f"{name} and MF-Naive in the published order by {metric.upper()}: {a:.4f}, {b:.4f}"] = bool(same)
         table.append(cells)
     lines += [*parts.table(head, table), "", *parts.verdicts(checks)]
-    told = [
+    reported = [
         {"model": row[0], "d": row[1], "mse": float(row[2]), "mae": float(row[3]), "mae of means": float(row[4]),
          "iterations": int(row[5]), "converged": row[6] == "yes"}
         for row in rows
     ]  # fmt: skip
-    parts.write(out, "hl", {"rows": told, "checks": checks}, "\n".join(lines))
+    parts.write(out, "hl", {"rows": reported, "checks": checks}, "\n".join(lines))
     print("\n".join(lines))
     return 0
 

@@ -144,8 +144,8 @@ def check(result: dict[str, Any]) -> dict[str, bool]:
         for k, alpha in enumerate(result["alphas"]):
             if alpha < 1:
                 a, b, test = curves["MF-IPS"]["mean"][k], curves["MF-Naive"]["mean"][k], result[which][k]
-                told = f"{text}, alpha = {alpha:g}: MF-IPS {a:.4f} below MF-Naive {b:.4f}, paired p = {test['p']:.1e}"
-                checks[f"{told} < .001"] = a < b and test["p"] < 0.001
+                claim = f"{text}, alpha = {alpha:g}: MF-IPS {a:.4f} below MF-Naive {b:.4f}, paired p = {test['p']:.1e}"
+                checks[f"{claim} < .001"] = a < b and test["p"] < 0.001
     checks |= check_convergence(result)
     for name in ("MF-IPS", "MF-Naive"):
         first = result["points"][f"alpha {result['alpha']:g}"]["mse"][name][: result["redrawn_trials"]]

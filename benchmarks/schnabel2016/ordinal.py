@@ -1,7 +1,7 @@
 """HL-MAR and HL-MNAR: ordinal matrix factorisation without and with a model of what is missing.
 
 After Hernandez-Lobato, Houlsby & Ghahramani 2014, "Probabilistic matrix factorization with non-random missing data":
-a factorisation of the ratings beside a second one of what is revealed, which sees each rating, revealed or not. Ratings
+a factorisation of the ratings and a second one of what is revealed, which sees each rating, revealed or not. Ratings
 l = 1 .. L, x_ui = 1 where a rating is revealed:
 
     y_ui ~ N(v_u . w_i + a_u + b_i, 1),                            r_ui = l  where  t_(l-1) < y_ui <= t_l,
@@ -76,7 +76,7 @@ class HL:
         tilts: where HL-MNAR may begin: how much more likely, in probits a level, higher ratings are revealed.
         trial: iterations of each start before the one with the highest bound is kept.
         margin: by how much (in nats) a start's bound must exceed that of the start without a tilt, where there is one:
-            on little data that nothing selects, bounds of different starts lie about 3 nats apart by chance.
+            on little data that nothing selects, bounds of different starts differ by about 3 nats by chance.
         warm_up: iterations on the revealed ratings alone, before HL-MNAR's own.
         tolerance: stop where the bound rises by less than this, relative to its size.
         levels: rating values, ascending.
@@ -142,7 +142,7 @@ class HL:
         while len(bounds) <= self.iterations and not converged:
             bounds.append(posterior.sweep())
             converged = bounds[-1] - bounds[-2] <= self.tolerance * abs(bounds[-1])
-        return self._told(posterior, bounds, starts, converged)
+        return self._result(posterior, bounds, starts, converged)
 
     def _best_start(self, warm: Posterior) -> tuple[Posterior, list[float], dict[float, float]]:
         """The start with the highest bound after ``trial`` iterations, that without a tilt favoured by ``margin``."""
@@ -155,7 +155,7 @@ class HL:
         best = max(starts, key=lambda tilt: starts[tilt] + (self.margin if tilt == 0.0 else 0.0))
         return *tried[best], starts
 
-    def _told(self, posterior: Posterior, bounds: list[float], starts: dict[float, float], converged: bool) -> HLFit:
+    def _result(self, posterior: Posterior, bounds: list[float], starts: dict[float, float], converged: bool) -> HLFit:
         from scipy.special import ndtr
 
         values = np.array(self.levels)

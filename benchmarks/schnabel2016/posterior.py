@@ -6,7 +6,7 @@ F(m) = log sum_l P_l(m) R_l, and with c at least the largest curvature -F'',
 
     E F(m) >= F(E m) - c/2 var(m),
 
-so that a cell which tells little of m (c small) also ties it down little. With R_l from Jensen's inequality and
+so that a cell with little information on m (c small) also ties it down little. With R_l from Jensen's inequality and
 log Phi'' > -1 the whole is a lower bound of the log evidence. Every update below either maximises a quadratic minoriser
 of it or is taken back, row by row, where it would lower it.
 """

@@ -12,7 +12,7 @@ numbers: a smoothing-spline analysis of variance (Wahba, Wang, Gu, Klein & Klein
 of item categories among what u chose to rate: selection itself says what a user likes.
 
 The product of user_own and item_own is a variance of every cell by itself: it moves the predictions of rated cells
-towards their ratings, and no others. Errors on cells that were trained on are to be told apart from the rest.
+towards their ratings, and no others. Errors on cells that were trained on are to be kept separate from the rest.
 
 Each rating's noise variance is P^weighting, on the scale where the mean of its inverse is 1: with ``weighting`` 1 the
 fit minimises the IPS estimate of the squared error (Schnabel et al. 2016, equation 8), with 0 the naive one, and
@@ -50,8 +50,8 @@ class ProductKernelConfig:
         item_own: of what is an item's own, within the product.
         user_browsing: of the item categories that a user chose to rate.
         item_audience: of the user categories that chose to rate an item.
-        user_offset: of a user's offset, beside the product.
-        item_offset: of an item's offset, beside the product.
+        user_offset: of a user's offset, in addition to the product.
+        item_offset: of an item's offset, in addition to the product.
         weighting: each rating weighs P^-weighting.
         loss: ``mse`` or ``mae``.
         smoothing: the absolute error is sqrt(e^2 + smoothing^2) - smoothing.

@@ -1,4 +1,4 @@
-"""Propensities by popularity, naive Bayes, logistic regression and gradient boosting, beside each other.
+"""Propensities by popularity, naive Bayes, logistic regression and gradient boosting, next to each other.
 
     python benchmarks/schnabel2016/propensities.py [--coat DIR] [--quick] [--out DIR]
 
@@ -80,11 +80,11 @@ def estimates(train: Ratings, x: Any, z: Any, sample: Any, seed: int) -> dict[st
 def judged(train: Ratings, p: Any, x: Any, z: Any, error_of: Any, fits: FitCount) -> dict[str, Any]:
     """Calibration, balance, sum of 1/P over the cells, and the error of MF-IPS weighted with them."""
     at = train.at(p) if p.ndim == 2 else p
-    told = bounds.calibration(train, p) if p.ndim == 2 else None
+    bound = bounds.calibration(train, p) if p.ndim == 2 else None
     balanced = balance(train, np.minimum(p, 1.0), x, z) if p.ndim == 2 else None
     fit = fits.add(factorise(train, 1.0 / at, FORM, seed=1, **FINAL))
     return {
-        "calibration_error": told.error if told else None,
+        "calibration_error": bound.error if bound else None,
         "unbalanced": len(balanced.unbalanced) if balanced else None,
         "total": float((1.0 / at).sum() / (train.n_users * train.n_items)), "mse": error_of(fit.factors),
     }  # fmt: skip

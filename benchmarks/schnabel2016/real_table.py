@@ -160,8 +160,8 @@ def check_coat(found: dict[str, Any]) -> dict[str, bool]:
         checks[f"{name}: all {len(rows[name]['converged'])} fits converged"] = all(rows[name]["converged"])
         for metric in POWERS:
             ours, best = rows[name][metric]["mean"], rows["MF-Naive"][metric]["mean"]
-            told = PUBLISHED["coat"]
-            if told[name][metric] < told["MF-Naive"][metric]:
+            reported = PUBLISHED["coat"]
+            if reported[name][metric] < reported["MF-Naive"][metric]:
                 text = f"{name} is better than MF-Naive in {metric.upper()}, as published: {ours:.4f} < {best:.4f}"
                 checks[text] = ours < best
     checks |= check_convergence(found)
@@ -212,7 +212,7 @@ def markdown(result: dict[str, Any]) -> str:
 
 def _cells(name: str, method: str, row: dict[str, Any]) -> list[str]:
     # The paper learns Coat's propensities: its row is next to each of ours.
-    told = PUBLISHED[name].get("MF-IPS" if method in OTHER_PROPENSITIES else method, {})
+    reported = PUBLISHED[name].get("MF-IPS" if method in OTHER_PROPENSITIES else method, {})
     fits = row.get("fits", {"made": 0, "converged": 0})
     short = fits["made"] - fits["converged"]
     released = ", released propensities" if name == "coat" and method == "MF-IPS" else ""
@@ -220,6 +220,6 @@ def _cells(name: str, method: str, row: dict[str, Any]) -> list[str]:
     for metric in POWERS:
         x = row[metric]
         cells += [f"{x['mean']:.4f} [{x['low']:.3f}, {x['high']:.3f}]", f"{x['without_overlap']:.4f}"]
-        cells.append(f"{told[metric]:.3f}" if told else "")
+        cells.append(f"{reported[metric]:.3f}" if reported else "")
     scores = [f"{row[m]['cross_validated']:.4f}" for m in POWERS if "cross_validated" in row[m]]
     return [*cells, ", ".join(scores), "; ".join(f"{loss}: {text}" for loss, text in row["chosen"].items())]

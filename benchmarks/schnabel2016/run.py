@@ -1,4 +1,4 @@
-"""The study of Schnabel et al. 2016, each number beside the published one.
+"""The study of Schnabel et al. 2016, each number next to the published one.
 
     python benchmarks/schnabel2016/run.py table1|figure2|figure6|figure10 --ml100k FILE
     python benchmarks/schnabel2016/run.py table2 --coat DIR [--yahoo DIR]
@@ -136,9 +136,9 @@ def make_table1(setting: Any, quick: bool) -> dict[str, Any]:
     result["completions"] = semi.completions(setting, fits)
     result["fits"] = fits.to_dict()
     result["before_reranking"] = semi.shares(setting)
-    told = json.loads((HERE / "published.json").read_text())["table1"]
+    reported = json.loads((HERE / "published.json").read_text())["table1"]
     # Figures of another matrix say nothing of the published ones.
-    return {**result, "published": told, "checks": semi.check_table1(result, None if quick else told)}
+    return {**result, "published": reported, "checks": semi.check_table1(result, None if quick else reported)}
 
 
 def make_figure6(setting: Any, path: Path, fresh: bool) -> dict[str, Any]:

@@ -139,10 +139,10 @@ def check_table1(result: dict[str, Any], published: dict[str, Any] | None) -> di
     """What must hold of Table 1; without ``published`` only what does not compare with the paper."""
     checks: dict[str, bool] = {}
     if published is not None:
-        told = published["revealed_shares"]
+        reported = published["revealed_shares"]
         text = " / ".join(f"{share:.2f}" for share in result["revealed_shares"])
         checks[f"shares of 1 to 5 among the revealed {text}, as printed"] = all(
-            round(a, 2) == b for a, b in zip(result["revealed_shares"], told, strict=True)
+            round(a, 2) == b for a, b in zip(result["revealed_shares"], reported, strict=True)
         )
     for name, metrics in result["rows"].items():
         mae = metrics["mae"]
@@ -157,19 +157,19 @@ def check_table1(result: dict[str, Any], published: dict[str, Any] | None) -> di
 
 def _beside_published(name: str, metrics: dict[str, Any], published: dict[str, Any]) -> dict[str, bool]:
     checks: dict[str, bool] = {}
-    mae, told = metrics["mae"], published["mae"]
+    mae, reported = metrics["mae"], published["mae"]
     for text, gap, bar in (
-        ("MAE true", mae["true"] - told["true"], 0.0006 if name != "SKEWED" else 0.003),
-        ("Naive MAE", mae["naive"][0] - told["naive"][0], 0.006),
+        ("MAE true", mae["true"] - reported["true"], 0.0006 if name != "SKEWED" else 0.003),
+        ("Naive MAE", mae["naive"][0] - reported["naive"][0], 0.006),
     ):
         checks[f"{name}: {text} {gap:+.4f} from the published (<= {bar})"] = abs(gap) <= bar
     for estimator in ("ips", "snips"):
-        if told[estimator][1] >= 0.005:
-            ratio = mae[estimator][1] / told[estimator][1]
+        if reported[estimator][1] >= 0.005:
+            ratio = mae[estimator][1] / reported[estimator][1]
             checks[f"{name}: {estimator} MAE sd {ratio:.2f} times the published (.5 to 2)"] = 0.5 <= ratio <= 2
-    dcg, told = metrics["dcg@50"], published["dcg@50"]
+    dcg, reported = metrics["dcg@50"], published["dcg@50"]
     for key in ("true", "ips", "snips"):
-        ours, theirs = (x["true"] if key == "true" else x[key][0] for x in (dcg, told))
+        ours, theirs = (x["true"] if key == "true" else x[key][0] for x in (dcg, reported))
         checks[f"{name}: DCG@50 {key} {ours / theirs - 1:+.1%} from the published (<= 8 %)"] = (
             abs(ours / theirs - 1) <= 0.08
         )

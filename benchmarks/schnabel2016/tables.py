@@ -35,11 +35,11 @@ def table1(result: dict[str, Any]) -> str:
     rows = []
     for name, metrics in result["rows"].items():
         for metric, ours in metrics.items():
-            told = result["published"][name][metric]
+            reported = result["published"][name][metric]
             digits = 3 if metric == "mae" else 2
-            rows.append([name, metric, f"{ours['true']:.{digits}f} ({told['true']:.{digits}f})"])
+            rows.append([name, metric, f"{ours['true']:.{digits}f} ({reported['true']:.{digits}f})"])
             for e in LABELS:
-                a, b = ours[e], told[e]
+                a, b = ours[e], reported[e]
                 rows[-1].append(f"{a[0]:.{digits}f}+-{a[1]:.{digits}f} ({b[0]:.{digits}f}+-{b[1]:.{digits}f})")
     head = ["predictions", "metric", "True (published)", *LABELS.values()]
     text = f"Mean +- standard deviation over {result['draws']} draws of O; the published figures in brackets.\n"
@@ -61,9 +61,13 @@ def before(result: dict[str, Any]) -> str:
 
 def completions(result: dict[str, Any]) -> str:
     names = list(result["rows"])
-    told = result["published"]
+    paper = result["published"]
     rows = [
-        ["published", "", *(f"{told[n]['dcg@50']['true']:.2f} / {told[n]['dcg@50']['naive'][0]:.2f}" for n in names)]
+        [
+            "published",
+            "",
+            *(f"{paper[n]['dcg@50']['true']:.2f} / {paper[n]['dcg@50']['naive'][0]:.2f}" for n in names),
+        ]
     ]
     for found in result["completions"]:
         cells = [f"{found['dcg@50'][n]['true']:.2f} / {found['dcg@50'][n]['naive']:.2f}" for n in names]

@@ -1,6 +1,6 @@
 """What studies share: settings, steps that are made once, result files, tables and checks.
 
-A study's command puts this folder on the path. It is a folder of its own because next to it lies ``coverage/``, which
+A study's command puts this folder on the path. It is a folder of its own because next to it is ``coverage/``, which
 Python would take for the package of that name.
 """
 

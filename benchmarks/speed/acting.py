@@ -1,7 +1,7 @@
 """What acting costs: agents that learned in a simulation, and the environments.
 
-*Acting*: an event where an agent that learned acts, beside uniform logging: 2,000 items, one worker, in turn.
-*Environments*: steps a CPU second beside Gymnasium's SyncVectorEnv and SARDINE, in turn, with random actions, drawn
+*Acting*: an event where an agent that learned acts, against uniform logging: 2,000 items, one worker, in turn.
+*Environments*: steps per CPU second against Gymnasium's SyncVectorEnv and SARDINE, in turn, with random actions, drawn
 before the clock starts, 100 items, the sessions world with RecoGym's defaults.
 """
 
@@ -96,7 +96,7 @@ def sardine(steps: int, lanes: int = 0) -> float | None:
 
 
 def environments(quick: bool) -> list[Row]:
-    """Three rows: single, vector beside SyncVectorEnv of ours, vector beside SARDINE's."""
+    """Three rows: single, vector against our SyncVectorEnv, vector against SARDINE's."""
     rounds, scale = (1, 0.2) if quick else (5, 1.0)
     ours = sessions_vector_env(LANES, "recogym-v1", n_items=N_ITEMS)
     synced = gymnasium.vector.SyncVectorEnv([lambda: sessions_env("recogym-v1", n_items=N_ITEMS)] * LANES)

@@ -67,9 +67,9 @@ def rows(quick: bool) -> list[Row]:
     data = columns(n)
     ways = {"read": lambda: read(*data), "values": lambda: three_values(*data), "all": lambda: three_estimates(*data)}
     seconds = in_turn(ways)
-    told = {"theirs": seconds["read"], "unit": "s", "floor": seconds["read"], "floor_is": "reading the three columns"}
-    beside = "reading the same columns"
+    common = {"theirs": seconds["read"], "unit": "s", "floor": seconds["read"], "floor_is": "reading the three columns"}
+    peer = "reading the same columns"
     return [
-        Row(f"clipped IPS, all moments, {n:,} rows", beside, seconds["values"], bar=0.9, **told),
-        Row("the same, with intervals and verdicts", beside, seconds["all"], bar=None, **told),
+        Row(f"clipped IPS, all moments, {n:,} rows", peer, seconds["values"], bar=0.9, **common),
+        Row("the same, with intervals and verdicts", peer, seconds["all"], bar=None, **common),
     ]

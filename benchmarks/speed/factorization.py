@@ -134,7 +134,7 @@ def weighted(data: Ratings, turns: int) -> tuple[float, dict[str, tuple[float, i
     return evaluation, fits | own_fits(o, x, target, turns)
 
 
-def beside(name: str, data: Ratings, turns: int) -> tuple[float, float] | None:
+def peer_of(name: str, data: Ratings, turns: int) -> tuple[float, float] | None:
     """Seconds of our fit to the squared error that a peer reached, and of the peer's; None where it is not there."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ratings.npz"
@@ -161,6 +161,6 @@ def rows(quick: bool) -> list[Row]:
                 floor_is="the fewest passes over the ratings that any of the solvers needed, each as fast as a loss")
         )  # fmt: skip
         for name in ("surprise", "cornac"):
-            ours, theirs = beside(name, data, turns) or (fits[fastest][0], None)
+            ours, theirs = peer_of(name, data, turns) or (fits[fastest][0], None)
             found.append(Row(f"the same ratings, to {name}'s squared error", name, ours, theirs, "CPU s", None))
     return found

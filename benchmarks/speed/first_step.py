@@ -2,7 +2,7 @@
 
 Processor's seconds of a process that imports the package, makes an environment, resets and steps it once, with an empty
 cache; and how many kernels it compiled: for the default catalogue, for a second size of the same sampler and one of
-another, both in the cache that the default's kernel lies in, and after `recsim-mnar warm --parts sessions`.
+another, both in the cache that the default's kernel is in, and after `recsim-mnar warm --parts sessions`.
 """
 
 from __future__ import annotations

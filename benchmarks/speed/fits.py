@@ -1,9 +1,9 @@
-"""Fits beside their peers, one thread each, in turn: item neighbourhoods, the truncated SVD, and leave-one-out.
+"""Fits against their peers, one thread each, in turn: item neighbourhoods, the truncated SVD, and leave-one-out.
 
-*Neighbours*: fit, and the top ten of every user, beside implicit. K = 50 with the item itself, as implicit counts; both
-start from a binary CSR matrix with a long tail of items. *SVD*: of the same view counts, k = 50, beside scikit-learn's
+*Neighbours*: fit, and the top ten per user, against implicit. K = 50 with the item itself, as implicit counts; both
+start from a binary CSR matrix with a long tail of items. *SVD*: of the same view counts, k = 50, against scikit-learn's
 randomized_svd and scipy's svds (ARPACK). Captured energy is the squared norm of the counts projected on the vectors
-found, as a share of that on the exact ones (ours at tolerance 1e-9). *Leave-one-out*: exhaustive, beside ten folds of
+found, as a share of that on the exact ones (ours at tolerance 1e-9). *Leave-one-out*: exhaustive, against ten folds of
 refitting, on training data of the 2019 study: 2,000 users, 2,000 items.
 """
 
@@ -50,13 +50,13 @@ def interactions(n_users: int, n_items: int, n: int) -> Any:
 def fitted(counts: Any) -> ItemKNNPolicy:
     """What ``ItemKNN.fit`` does once the log's views are counted."""
     starts, neighbours, similarities = most_similar(counts, NEIGHBOURS, True)
-    told = {"neighbours": NEIGHBOURS, "include_self": True}
+    options = {"neighbours": NEIGHBOURS, "include_self": True}
     return ItemKNNPolicy(
-        counts.shape[1], "item-knn", starts=starts, neighbours=neighbours, similarities=similarities, parameters=told
+        counts.shape[1], "item-knn", starts=starts, neighbours=neighbours, similarities=similarities, parameters=options
     )
 
 
-def beside(environment: str, name: str, counts: Any, *arguments: Any) -> tuple[dict[str, Any], Any] | None:
+def peer_of(environment: str, name: str, counts: Any, *arguments: Any) -> tuple[dict[str, Any], Any] | None:
     """A peer's answer and array for these counts; None where it is not there."""
     with tempfile.TemporaryDirectory() as folder:
         given, out = Path(folder) / "in.npz", Path(folder) / "out.npy"
@@ -100,7 +100,7 @@ def neighbours_of(n_users: int, n_items: int, n: int, rounds: int) -> list[Row]:
         fit.append(seconds)
         seconds, ours = cpu_seconds(lambda p=policy: p.top(counts, TOP))
         top.append(seconds)
-        found = beside("implicit", "implicit_top", counts, NEIGHBOURS)
+        found = peer_of("implicit", "implicit_top", counts, NEIGHBOURS)
         if found is not None:
             peers.append(found)
     theirs = {key: min(p[0][key] for p in peers) if peers else None for key in ("fit", "top")}
@@ -134,7 +134,7 @@ def energy(counts: Any, vectors: Any) -> float:
 
 
 def svd_of(n_users: int, n_items: int, n: int, rounds: int) -> list[Row]:
-    """Seconds beside both peers, and the energy that each captures."""
+    """Seconds of ours and of both peers, and the energy that each captures."""
     counts = interactions(n_users, n_items, n)
     right_singular_vectors(interactions(300, 200, 3000), 20)
     ours, theirs = [], {method: [] for method in PEERS}
@@ -143,7 +143,7 @@ def svd_of(n_users: int, n_items: int, n: int, rounds: int) -> list[Row]:
         seconds, vectors = cpu_seconds(lambda: right_singular_vectors(counts, RANK, tolerance=TOLERANCE[n_items]))
         ours.append(seconds)
         for method in PEERS:
-            found = beside("sklearn", "svd", counts, method, RANK)
+            found = peer_of("sklearn", "svd", counts, method, RANK)
             if found is not None:
                 theirs[method].append(found[0]["seconds"])
                 captured[method] = energy(counts, found[1])

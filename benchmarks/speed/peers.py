@@ -19,7 +19,7 @@ def recogym(items, seconds):
 
     The environment is reco-gym-v1 with K = 5, uniform recommendations and RecoGym's defaults otherwise (number_of_flips
     0). An event is a row of the log (a view, or a recommendation with its outcome) without the last row of each user:
-    RecoGym adds there, after the user has left, a recommendation that nobody sees.
+    RecoGym adds there, after the user has left, an unseen recommendation.
     """
     from recogym_shim import make_env
 

@@ -1,7 +1,7 @@
 """PPO end to end: `python benchmarks/speed/ppo.py [--pairs N] [--steps N] [--lanes N ...] [--out FILE]`.
 
 Stable-Baselines3 trains on the native vector environment and on its own DummyVecEnv of as many single ones, in turn, in
-one process with one thread. Seconds are of the processor, so that a busy machine tells little less. It needs
+one process with one thread. Seconds are of the processor, so that a busy machine changes little. It needs
 `pip install 'recsim-mnar[stable-baselines3]'` and says so where that is missing.
 """
 
@@ -83,10 +83,10 @@ def paired(lanes: int, steps: int, pairs: int) -> dict[str, object]:
     ratios = sorted(
         a["steps_a_second"] / b["steps_a_second"] for a, b in zip(runs["native"], runs["DummyVecEnv"], strict=True)
     )
-    for kind, told in medians.items():
+    for kind, speeds in medians.items():
         print(
-            f"{lanes} lanes, {kind:12s} {told['steps_a_second']:9,.0f} steps a second, "
-            f"environment {told['environment_share']:.1%}"
+            f"{lanes} lanes, {kind:12s} {speeds['steps_a_second']:9,.0f} steps a second, "
+            f"environment {speeds['environment_share']:.1%}"
         )
     middle = statistics.median(ratios)
     print(f"native over DummyVecEnv {middle:.2f} (pairs from {ratios[0]:.2f} to {ratios[-1]:.2f})", flush=True)

@@ -44,7 +44,7 @@ def load_recogym():
     """Import RecoGym, with a stand-in for PyTorch where that is not installed; returns the package."""
     if "torch" not in sys.modules and importlib.util.find_spec("torch") is None:
         _stand_in_for_torch()
-    with contextlib.redirect_stderr(io.StringIO()):  # gym tells of its end of life whenever it is imported
+    with contextlib.redirect_stderr(io.StringIO()):  # gym announces its end of life whenever it is imported
         import recogym
 
     return recogym

@@ -1,4 +1,4 @@
-"""The whole table of speeds, each path beside its peer in the same run.
+"""The whole table of speeds, each path against its peer in the same run.
 
     python benchmarks/speed/run.py [--quick] [--rows NAME,...] [--json FILE]
     python benchmarks/speed/run.py growth [--quick] [--out FOLDER]

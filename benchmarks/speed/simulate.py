@@ -33,7 +33,7 @@ FILE_BARS = {"parquet": 350, "arrow": 700}
 MOST_WRITING = 100.0
 """Nanoseconds a row of writing Parquet."""
 MOST_COST, MOST_BYTES = 4.0, 2e9
-"""Of 100,000 items: cost an event beside our own 10,000, and memory at the peak."""
+"""Of 100,000 items: cost per event next to our own 10,000, and memory at the peak."""
 BYTES_AN_EVENT = 8 + 4 + 8 + 1 + 4 + 4 + 8 + 8
 """Of a log's columns in memory."""
 PEAK = """
@@ -87,12 +87,12 @@ def peak_bytes(n_items: int, n_users: int) -> float:
 
 
 def rows(quick: bool) -> list[Row]:
-    """Four sizes beside RecoGym, and 100,000 items beside our own 10,000."""
+    """Four sizes against RecoGym, and 100,000 items against our own 10,000."""
     rounds, events, seconds = (1, 1e5, 0.5) if quick else (5, 2e6, 4.0)
     # A view and a recommendation each take one block of four words at least, and the row is written.
     floor = 1.0 / (BYTES_AN_EVENT / machine().write + machine().draw)
-    told = {"unit": "events a CPU s", "of_costs": False, "floor": floor}
-    told["floor_is"] = "a row of the log written, and one draw"
+    common = {"unit": "events a CPU s", "of_costs": False, "floor": floor}
+    common["floor_is"] = "a row of the log written, and one draw"
     found, rates = [], {}
     for n_items, bar in ({10: BARS[10], 1000: BARS[1000]} if quick else BARS).items():
         mine, peers = [], []
@@ -107,7 +107,7 @@ def rows(quick: bool) -> list[Row]:
         rates[n_items] = statistics.median(mine)
         theirs = statistics.median(peers) if peers else None
         found.append(
-            Row(f"simulate, uniform logging, {n_items:,} items", "RecoGym", rates[n_items], theirs, bar=bar, **told)
+            Row(f"simulate, uniform logging, {n_items:,} items", "RecoGym", rates[n_items], theirs, bar=bar, **common)
         )
         for form, runs in files.items():
             found.append(
@@ -118,7 +118,7 @@ def rows(quick: bool) -> list[Row]:
                     theirs,
                     bar=FILE_BARS[form],
                     note=f"{median_of(runs, 'bytes'):.2f} bytes a row",
-                    **told,
+                    **common,
                 )
             )
         found.append(
@@ -134,7 +134,7 @@ def rows(quick: bool) -> list[Row]:
         *found,
         Row("simulate, uniform logging, 100,000 items", "ours with 10,000", 1e9 / statistics.median(many),
             1e9 / statistics.median(few), "ns an event", MOST_COST, at_least=False, floor=1e9 / floor,
-            floor_is=told["floor_is"]),
+            floor_is=common["floor_is"]),
         Row("simulate, 100,000 items, memory at the peak", "", peak / 1e9, None, "GB", MOST_BYTES / 1e9,
             at_least=False),
     ]  # fmt: skip

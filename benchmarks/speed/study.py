@@ -56,8 +56,8 @@ def child(arguments: list[str], cache: str | None = None) -> tuple[float, float,
 def compare(preset: str, cache: str | None = None) -> float:
     """CPU seconds of ``recsim-mnar compare``."""
     with tempfile.TemporaryDirectory() as folder:
-        told = ["-c", PROGRAM, "compare", "--preset", preset, "--out", str(Path(folder) / "out"), "--workers", "1"]
-        return child(told, cache)[0]
+        common = ["-c", PROGRAM, "compare", "--preset", preset, "--out", str(Path(folder) / "out"), "--workers", "1"]
+        return child(common, cache)[0]
 
 
 def compared(rounds: int) -> list[Row]:
@@ -66,12 +66,12 @@ def compared(rounds: int) -> list[Row]:
         cold = compare("quick", cache)
         warm = [compare("jeunen2019", cache) for _ in range(rounds)]
         small = [compare("quick", cache) for _ in range(rounds)]
-    told = {"theirs": None, "unit": "CPU s", "bar": 20, "at_least": False}
+    common = {"theirs": None, "unit": "CPU s", "bar": 20, "at_least": False}
     inside = sum(stages(rounds).values())
     return [
-        Row("a catalogue of preset jeunen2019 inside a study", "", inside, **{**told, "bar": 6}),
-        Row("compare, preset jeunen2019, warm", "", min(warm), **told),
-        Row("first run: compilation of all that compare runs", "", cold - min(small), **told),
+        Row("a catalogue of preset jeunen2019 inside a study", "", inside, **{**common, "bar": 6}),
+        Row("compare, preset jeunen2019, warm", "", min(warm), **common),
+        Row("first run: compilation of all that compare runs", "", cold - min(small), **common),
     ]
 
 

@@ -27,11 +27,11 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Row:
-    """One path beside one peer, measured in turn in the same run.
+    """One path and one peer, measured in turn in the same run.
 
     Attributes:
         path: what was run.
-        peer: beside what.
+        peer: what it is compared with.
         ours, theirs: measured; None where the peer was not run (``ours`` too, where it says how both compare).
         unit: of both, ``events a CPU second`` or ``CPU s``, say.
         bar: what must be reached, by ``ratio`` or, where there is no peer, by ``ours``.
@@ -87,7 +87,7 @@ class Row:
 _NAMES = ("path", "ours", "peer", "ratio", "bar", "met", "floor", "x floor")
 _WIDTHS = (58, 10, 12, 8, 9, 4, 10, 8)
 HEADER = (
-    f"{_NAMES[0]:58} " + " ".join(f"{n:>{w}}" for n, w in zip(_NAMES[1:], _WIDTHS[1:], strict=True)) + "  unit; beside"
+    f"{_NAMES[0]:58} " + " ".join(f"{n:>{w}}" for n, w in zip(_NAMES[1:], _WIDTHS[1:], strict=True)) + "  unit; peer"
 )
 
 
@@ -112,7 +112,7 @@ def markdown(rows: Iterable[Row]) -> str:
         bar = "" if row.bar is None else f"{sign} {row.bar:,g}{missed}"
         known = [number(value) if value is not None else "" for value in (row.ratio, row.distance)]
         lines.append([row.path, f"{number(row.ours)} {row.unit}", row.peer, theirs, known[0], bar, known[1]])
-    return "\n".join(table(["path", "ours", "beside", "theirs", "ratio", "bar", "x floor"], lines)) + "\n"
+    return "\n".join(table(["path", "ours", "peer", "theirs", "ratio", "bar", "x floor"], lines)) + "\n"
 
 
 def number(value: float | None) -> str:

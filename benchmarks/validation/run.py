@@ -3,7 +3,7 @@
     python benchmarks/validation/run.py [right] [defects] [fitted] [ml100k] [--quick] [--logs N] [--development]
         [--ml100k FILE]
 
-Each log's result is written as it is done, under ``runs/`` beside this file, and not done again; ``results.json`` is
+Each log's result is written as it is done, under ``runs/`` next to this file, and not done again; ``results.json`` is
 made of them at the end, and a table printed. Data that are not named are left out: none of them is shipped.
 """
 
@@ -46,13 +46,13 @@ def right(logger: str, number: int, n_users: int) -> Validation:
 
 
 def defects(defect: str, number: int, n_users: int) -> Validation:
-    """A world without a defect, held against a log of one that has it; of three loggers the third is not named."""
+    """A world without a defect, checked against a log of one that has it; of three loggers the third is not named."""
     log, policy, world = families.defective(defect, number, n_users)
     return validate_world(world, log, number, same_items=True, logging=None if number % 3 == 2 else policy)
 
 
 def fitted(logger: str, number: int, n_users: int) -> Validation:
-    """The right kind of world, fitted to half of the users and held against the other half."""
+    """The right kind of world, fitted to half of the users and checked against the other half."""
     log, _ = families.logged(families.right(number), logger, number, 2 * n_users)
 
     def fit(half: Any) -> Any:
@@ -78,7 +78,7 @@ def summary(found: Validation, began: float) -> Result:
 
 
 def counts(results: list[Result]) -> Result:
-    """How often each check told the world from the log, and any of them; with an exact interval."""
+    """How often each check, and any of them, separated the world from the log; with an exact interval."""
     names = list(dict.fromkeys(name for r in results for name in r["p"]))
     n, any_ = len(results), sum(bool(r["alarms"]) for r in results)
     low, high = exact_limits(any_, n)
@@ -98,7 +98,7 @@ def shown(table: dict[str, Result]) -> None:
     for name, row in table.items():
         found = ", ".join(f"{c} {n}" for c, n in sorted(row["told_apart"].items(), key=lambda each: -each[1]) if n)
         low, high = row["interval"]
-        print(f"{name:<28} told apart {row['any']} of {row['logs']} [{low:.3f}, {high:.3f}], cannot say "
+        print(f"{name:<28} different {row['any']} of {row['logs']} [{low:.3f}, {high:.3f}], cannot say "
               f"{row['cannot_say']}; {row['shown']}; {row['cpu_seconds']} s: {found}", flush=True)  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def _one(part: str, row: str, number: int, n_users: int, folder: Path) -> Result
 
 
 def _ml100k(path: Path | None) -> Result | None:
-    """The sessions world fitted to half of ML-100K's users, held against the others."""
+    """The sessions world fitted to half of ML-100K's users, checked against the others."""
     from recsim_mnar.datasets.interactions import read_interactions
 
     if path is None:

@@ -18,7 +18,7 @@ class Log:
     compared with; equal to propensity where it is the policy that logged ("today's"). user: (n,) int codes, or None
     where rows are independent; a user's rows stand together, in time order. action: (n,) int codes. context: (n,) int
     codes of what the policies looked at, or None. reward_limit: (n,) the largest reward possible of each row's action
-    (its price, say), for whoever states the facts, or None.
+    (its price, say), for callers who state the facts, or None.
     """
 
     reward: np.ndarray

@@ -31,14 +31,14 @@ from recsim_mnar.plugins import look_in
 from recsim_mnar.simulation.own_code import TRACEBACK, of_own_code
 
 CLOSED_PIPE = 141
-"""Exit status where whoever read our output has gone, as shells report it."""
+"""Exit status if the reader of our output has gone, as shells report it."""
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 @click.group(context_settings=_CONTEXT, epilog="RECSIM_MNAR_TRACEBACK=1 prints the traceback of an error too.")
 @click.version_option(package_name="recsim-mnar", prog_name="recsim-mnar")
 def cli() -> None:
-    """Simulate people who browse and are shown recommendations, and see which evaluation protocol tells the truth."""
+    """Simulate people who browse and are shown recommendations, and see which evaluation protocol is right."""
 
 
 for command in (

@@ -104,7 +104,7 @@ def compare(json_output: JsonOutput, **options: Any) -> None:
     In the sessions world by leave-one-out, off-policy estimates and an A/B test; in the purchases world by precision
     and the uplift metrics of a further log, and by an A/B test; in the ratings world by naive, IPS and SNIPS estimates
     from revealed ratings; in the campaigns world by leave-one-out, unweighted and weighted. On your own --interactions
-    by leave-one-out and by a split by time, and beside them what is recommended.
+    by leave-one-out and by a split by time, and show what is recommended next to them.
     """
     json_output.check(options["interactions"])
     refuse_both(options["workers"], options["scheduler"])

@@ -183,7 +183,7 @@ def _write_page(out: Path, log: Path, asked: dict[str, Any], clip: float | None,
 
 
 def _show_records(records: list[dict[str, Any]], said: str, json_output: JsonOutput) -> None:
-    """The table, and below it what speaks against its rows, each thing once and nothing that was said before."""
+    """The table, then the findings against its rows, each only once."""
     from recsim_mnar.estimators.off_policy.written import partly_covered, reasons
 
     json_output.show(records_table(records))

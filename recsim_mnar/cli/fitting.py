@@ -122,10 +122,10 @@ def _doctor(log: Path, columns: dict[str, str | None]) -> list[str]:
 
 @click.command(short_help="Fit a world to a log; what is not identified.")
 @click.argument("log", type=click.Path(path_type=Path))
-@option("--out", "WORLD.toml; arrays lie in WORLD.npz.", click.Path(path_type=Path), required=True)
+@option("--out", "WORLD.toml; arrays go to WORLD.npz.", click.Path(path_type=Path), required=True)
 @option("--world", "What is fitted.", click.Choice(["sessions", "ratings"]), "sessions")
 @seed_option("Of the ensemble and of simulations.")
-@option("--ensemble", "Worlds beside the best fit.", WHOLE, 20)
+@option("--ensemble", "Further worlds besides the best fit.", WHOLE, 20)
 @option("--items", "How many items there are, where LOG does not show all.", WHOLE)
 @option("--assume", "A parameter that is set, not fitted; may be repeated.", multiple=True, metavar="NAME=VALUE")
 @option("--resume", "Take up an interrupted run with the same --out.", bool)
@@ -136,7 +136,7 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
 
     Prints what LOG identifies, with 90 % intervals, and what it does not, with the range that the ensemble takes. The
     file is a world: `simulate --world WORLD.toml`, `compare --world WORLD.toml`; `WORLD.toml#3` is the ensemble's
-    third. Then `validate WORLD.toml LOG` says for which questions it may be used. The fitted click rate is held against
+    third. Then `validate WORLD.toml LOG` says for which questions it may be used. The fitted click rate is checked against
     LOG's; a link or a log that no world is like is refused.
     """
     from recsim_mnar.fitting.calibration import calibrate_world
@@ -144,7 +144,7 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
 
     json_output.check(log, out)
     _check_out(out, log)
-    keeping = resumably(out, "--out", resume=options["resume"], beside=[out.with_suffix(".npz")])
+    keeping = resumably(out, "--out", resume=options["resume"], companions=[out.with_suffix(".npz")])
     seed = options["seed"]
     columns = columns_of(options)
     with progress() as report, keeping:
@@ -208,9 +208,9 @@ def lines_of(fitted: FittedWorld) -> list[str]:
 @own_log_options("reward", "propensity", "action", "item", "event", "user", "time", copies=False)
 @json_option("all that is found")
 def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> None:
-    """Hold WORLD against LOG, check by check, each beside what chance does to the same users.
+    """Check WORLD against LOG, each check next to what chance does to the same users.
 
-    WORLD is a WORLD.toml of `calibrate`, which is fitted anew on half of the users and held against the others, or a
+    WORLD is a WORLD.toml of `calibrate`, which is fitted anew on half of the users and compared with the others, or a
     world's name with --preset and --set.
     """
     from recsim_mnar.fitting.validation import validate_world

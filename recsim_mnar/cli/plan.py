@@ -39,7 +39,7 @@ def plan() -> None:
 @option("--power", "Probability of finding the lift.", NUMBER, 0.8)
 @option("--level", "Coverage of the difference's interval.", NUMBER, 0.95)
 @option("--users-per-day", "Who enter the test, both arms; else the log's dates.", NUMBER)
-@option("--target --targets", "Column of a policy: adds the rows of such a log that tell as much.")
+@option("--target --targets", "Column of a policy: adds the rows of such a log that give the same precision.")
 @option("--baseline", "Such a column, that the target is compared with; else the logger.")
 @own_log_options("reward", "propensity", "user", "time")
 @json_option("the plan")
@@ -121,7 +121,7 @@ def estimate(log: Path, target: str, json_output: JsonOutput, **options: Any) ->
 
 
 _LONG = 366.0
-"""Days of an A/B test that nobody waits for."""
+"""Days after which an A/B test is too long to be useful."""
 
 
 def _show(json_output: JsonOutput, content: Any, remarks: Sequence[str], lines: list[str]) -> None:
@@ -157,7 +157,7 @@ def _ab_lines(found: ABPlan) -> list[str]:
         if found.days > _LONG:
             lines.append("that is more than a year: name the users who come with --users-per-day, or a larger --lift")
     if found.off_policy is not None:
-        lines.append(f"a log like this one tells the difference as well from {found.off_policy:,} rows")
+        lines.append(f"a log like this one gives the same precision from {found.off_policy:,} rows")
     return [*lines, *(f"note: {note}" for note in found.notes)]
 
 

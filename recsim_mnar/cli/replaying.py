@@ -57,7 +57,7 @@ def replay(
 ) -> None:
     """Add a column a policy to LOG: the probability with which it would have taken each logged action.
 
-    A file of your own needs the items that users viewed beside what was recommended to them: agents act on histories.
+    A file of your own needs the items that users viewed besides what was recommended to them: agents act on histories.
     """
     from recsim_mnar.policies import registry
     from recsim_mnar.simulation.named import logging_policy

@@ -32,7 +32,7 @@ REPORT = "report.html"
 @seed_option("Seed of the users and the policy.")
 @worker_options
 @option("--train-users", "Users that a policy that learns is fitted on.", WHOLE, DEFAULT_TRAIN_USERS)
-@option("--truth keep_truth", "Write truth.parquet and catalogue.npz beside the log.", bool)
+@option("--truth keep_truth", "Write truth.parquet and catalogue.npz next to the log.", bool)
 @option(
     "--format form",
     "Format of the parts: arrow takes more than twice the space and is sooner written.",
@@ -93,7 +93,7 @@ def simulate(json_output: JsonOutput, **options: Any) -> None:
 
 
 def _write_report(world: World, options: dict[str, Any]) -> dict[str, Any]:
-    """Write the page of the log that lies in the folder; returns what it says."""
+    """Write the page of the log in the folder; returns what it says."""
     from recsim_mnar.own_log.in_numbers import log_in_numbers
     from recsim_mnar.report.log_page import summary_of, write_log_page
 

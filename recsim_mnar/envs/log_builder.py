@@ -93,7 +93,7 @@ def events_of(info: dict[str, Any], key: str) -> tuple[Any, ...]:
     """The entries of one key of an ``info``, one an event; also of one that is of a fixed size.
 
     Raises:
-        UserError: a fixed size that was too small for all events, or that does not tell of users who were skipped.
+        UserError: a fixed size that was too small for all events, or that omits users who were skipped.
     """
     values = info.get(key)
     if values is None:

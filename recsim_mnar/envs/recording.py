@@ -68,7 +68,7 @@ def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
     for info in latest:
         recorder.arrive(info)
     ended = np.zeros(lanes.num_envs, np.bool_)
-    # A lane that meets a user beyond the last is shown item 0 until the others are done; nobody learns of it.
+    # A lane that meets a user beyond the last is shown item 0 until the others are done; it is not recorded.
     while True:
         awake = [lane for lane in np.flatnonzero(~ended).tolist() if int(latest[lane]["user"]) < n_users]
         if not awake and max(recorder.builder.users) >= n_users - 1:

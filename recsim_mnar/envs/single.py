@@ -96,7 +96,7 @@ class WorldEnv(gym.Env[Any, Any]):
     def reward_means(self) -> NDArray[np.float64]:
         """Truth: (n_items,) expected reward of every item for the user who waits now; regret is measured against it.
 
-        It is for whoever judges, never for what acts: no observation and no ``info`` holds it.
+        It is for evaluation, never for agents: no observation and no ``info`` holds it.
 
         Raises:
             ResetNeeded: no user is waiting.

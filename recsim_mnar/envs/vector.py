@@ -134,7 +134,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
     def reward_means(self) -> Array:
         """Truth: (num_envs, n_items) expected reward of every item for each user who waits now; NaN in other lanes.
 
-        It is for whoever judges, never for what acts: no observation and no ``infos`` holds it.
+        It is for evaluation, never for agents: no observation and no ``infos`` holds it.
 
         Raises:
             ResetNeeded: there was no reset yet.

@@ -287,7 +287,7 @@ def features_with_constant(features: Any, n: int, kind: str) -> Floats:
 
 
 LIMITS = (
-    "Balance says nothing about selection on the rating itself: ratings that nobody revealed are in no comparison, "
+    "Balance says nothing about selection on the rating itself: unrevealed ratings are in no comparison, "
     "so data missing not at random can pass this check."
 )
 

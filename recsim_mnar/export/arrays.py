@@ -140,7 +140,7 @@ def distributions(log: Log, policy: Any, at: Ints | None = None) -> Floats:
     top = log.highest_item
     if top >= policy.n_items:
         raise UserError(f"the log has item {top}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
-    if at is not None:  # nobody else's events matter
+    if at is not None:  # no other user's events matter
         kept = np.flatnonzero(np.isin(log["user"], log["user"][at]))
         log, at = log.select(kept), np.searchsorted(kept, at)
     asked = log["event"] == schema.BANDIT if at is None else np.isin(np.arange(len(log)), at)

@@ -27,7 +27,7 @@ def to_obp(decisions: Decisions, logging: NDArray[np.floating[Any]] | None = Non
     Returns:
         ``n_rounds``, ``n_actions``, ``context`` (d, c), ``action_context`` (n_items, n_items), the items' own
         one-hot rows, ``action``, ``position`` (zeros: one slot), ``reward``, ``expected_reward`` (None: a log does not
-        know it), ``pi_b`` (d, n_items, 1) or None, and ``pscore``. Beside them ``user`` and ``step``, which obp does
+        know it), ``pi_b`` (d, n_items, 1) or None, and ``pscore``. Besides these, ``user`` and ``step``, which obp does
         not read.
 
     Raises:

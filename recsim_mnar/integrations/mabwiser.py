@@ -29,7 +29,7 @@ class MabPolicy(FeaturePolicy):
     Args:
         mab: its arms are 0 .. n_items - 1, in any order; ``UCB1``, ``LinUCB``, and ``LinGreedy`` and
             ``EpsilonGreedy`` with ``epsilon=0``. Others draw their expectations from a generator of their own, which
-            nobody can replay. The object is copied, not changed.
+            cannot be replayed. The object is copied, not changed.
         features: of users, where it takes contexts: see :class:`recsim_mnar.policies.FeaturePolicy`.
         **arguments: of :class:`recsim_mnar.policies.FeaturePolicy`.
 
@@ -86,7 +86,7 @@ def sampled_policy(
     """A bandit that draws from a generator of its own, Thompson sampling among them, as a policy that learns online.
 
     It draws a number of arms for each decision, of which the uniform picks one: its propensities are exact for what it
-    does, and nobody can replay it: see :class:`recsim_mnar.policies.SampledPolicy`. Every distribution costs ``draws``
+    does, and it cannot be replayed: see :class:`recsim_mnar.policies.SampledPolicy`. Every distribution costs ``draws``
     predictions.
 
     Args:

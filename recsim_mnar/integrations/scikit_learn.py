@@ -65,12 +65,12 @@ def reward_policy(
         n_items: number of items.
         features: of users, that it was fitted on.
         item_features: (n_items, k); one-hot rows where None.
-        together: of rows of users' features (m, width) and of items' features (m, k) the model's input: one beside the
+        together: of rows of users' features (m, width) and of items' features (m, k) the model's input: one next to the
             other where None.
         **arguments: of :class:`recsim_mnar.policies.FeaturePolicy`.
     """
     items = _item_features(item_features, n_items)
-    join = together or beside
+    join = together or side_by_side
 
     def scores(x: Array) -> Array:
         out = np.empty((len(x), n_items))
@@ -110,7 +110,7 @@ class RewardModel(Learner):
         **arguments: Any,
     ) -> None:
         self.model, self.features, self.weighted, self.arguments = model, features, weighted, arguments
-        self.item_features, self.together = item_features, together or beside
+        self.item_features, self.together = item_features, together or side_by_side
         self.name = name or type(model).__name__
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
@@ -179,13 +179,13 @@ class RewardedActions(Learner):
         return classifier_policy(model, n_items, self.features, **{"name": self.name, **self.arguments})
 
 
-def beside(x: Array, items: Array) -> Array:
+def side_by_side(x: Array, items: Array) -> Array:
     """Users' features (m, width) and items' (m, k) side by side, (m, width + k)."""
     return np.hstack([x, items])
 
 
 def outer(x: Array, items: Array) -> Array:
-    """All products of users' features (with a 1) and items', (m, (width + 1) k): a linear model tells items apart."""
+    """All products of users' features (with a 1) and items', (m, (width + 1) k): a linear model distinguishes items."""
     one = np.hstack([np.ones((len(x), 1), x.dtype), x])
     return (one[:, :, None] * items[:, None, :]).reshape(len(x), -1)
 

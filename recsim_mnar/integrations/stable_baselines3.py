@@ -27,7 +27,7 @@ Array = NDArray[Any]
 class ScaledCounts(BaseFeaturesExtractor):
     """View counts as a network takes them: h sqrt(P) / (n + shrinkage), h the counts of n views among P items.
 
-    Shares of a user's views, which tell little of a user with few: long histories are no louder than short ones.
+    Shares of a user's views, which say little about a user with few: long histories are no louder than short ones.
 
     Args:
         observation_space: of counts, one number an item.

@@ -39,7 +39,7 @@ _OPTIONS: dict[str, Any] = {
     "forceinline": False,
 }
 
-# Wrappers with which Python calls a compiled function (and C, which nobody does) took two fifths of the time of
+# Wrappers with which Python calls a compiled function (and C, which is not used) took two fifths of the time of
 # compilation: every array of every argument is unpacked there. So they are made only where Python calls.
 _NO_ENTRY: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True}
 

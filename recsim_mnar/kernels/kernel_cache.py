@@ -73,7 +73,7 @@ def guard(compiled: Any) -> Any:
 
 
 def is_private(folder: Path) -> bool:
-    """Whether nobody but this user and the superuser may put machine code there."""
+    """Whether only this user and the superuser may put machine code there."""
     if not hasattr(os, "getuid"):
         return True
     found = folder.stat()

@@ -34,7 +34,7 @@ def write(
     table = pa.table(dict(columns))
     run_config = {**known, "schema_version": schema.SCHEMA_VERSION}
     table = table.replace_schema_metadata({_META_KEY: json.dumps(run_config)})
-    with RunFolder.fill(folder, beside=True) as into:
+    with RunFolder.fill(folder, keep_others=True) as into:
         if propensities is not None:
             with into.recording(TABLE_FILE) as to, replacing(to) as temporary, temporary.open("wb") as file:
                 np.savez(file, propensities=propensities)
@@ -55,7 +55,7 @@ def read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     parts = Parts.of(file)
     table = typed_table(file) if is_text(file) else read_table(parts.first, held=parts.index is not None)
     known = parsed_metadata(table.schema.metadata, _META_KEY)
-    beside = file.with_name(TABLE_FILE)
-    if known and beside.is_file():
-        known["propensities"] = read_arrays(parts.held(beside), ("propensities",))["propensities"]
+    propensities = file.with_name(TABLE_FILE)
+    if known and propensities.is_file():
+        known["propensities"] = read_arrays(parts.held(propensities), ("propensities",))["propensities"]
     return {name: table.column(name).to_numpy() for name in table.column_names}, known

@@ -2,7 +2,7 @@
 
 Uplift needs both sides of every recommendation (Sato et al. 2019): what was shown and bought, shown and not bought, not
 shown and bought. The grid users x items x periods is far too large to write out, and nearly all of it is the fourth
-class, neither shown nor bought. Only the other three are rows here; the propensity of any cell is a small table beside
+class, neither shown nor bought. Only the other three are rows here; the propensity of any cell is a small table next to
 them.
 """
 
@@ -278,7 +278,7 @@ class Exposures:
         """Users who bought something in a period, ascending.
 
         Raises:
-            UserError: nobody did.
+            UserError: no user did.
         """
         rows = self.rows_of(time)
         users = np.unique(self.user[rows][self.purchased[rows]])
@@ -423,7 +423,7 @@ class Exposures:
 
 
 _KNOWN = ("n_users", "n_items", "n_periods", "propensities", "provenance")
-"""What a file says of a purchase log beside its rows."""
+"""What a file says of a purchase log besides its rows."""
 
 
 def _typed(name: str, values: Any, kind: np.dtype[Any]) -> NDArray[Any]:

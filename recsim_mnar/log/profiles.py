@@ -47,7 +47,7 @@ class Profiles:
         stands for it.
 
         Raises:
-            UserError: the log has no times, nobody holds an item yet, or an item is out of range.
+            UserError: the log has no times, no user holds an item yet, or an item is out of range.
         """
         _refuse_untimed(log)
         if not np.isfinite(time):

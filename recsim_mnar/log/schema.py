@@ -70,7 +70,7 @@ def as_type(values: Any, dtype: np.dtype, name: str) -> NDArray[Any]:
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A view of an array through which nobody writes; who made the array still may."""
+    """A read-only view of an array; its owner may still write to it."""
     view = array.view()
     view.flags.writeable = False
     return view
@@ -96,7 +96,7 @@ OPTIONAL: dict[str, Column] = {
         "organic: probability with which this rating was revealed, where it is known",
     )
 }
-"""Columns that a log may have beside :data:`COLUMNS`, by name."""
+"""Columns that a log may have besides :data:`COLUMNS`, by name."""
 
 NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
 BY_NAME: dict[str, Column] = {column.name: column for column in COLUMNS}

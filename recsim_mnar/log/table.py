@@ -51,7 +51,7 @@ class FixedColumns(dict[str, NDArray[Any]]):
 
 
 class ColumnsWhenRead(Mapping[str, NDArray[Any]]):
-    """What ``{name: values[rows] for name, values in columns.items()}`` holds; what nobody reads takes no memory.
+    """What ``{name: values[rows] for name, values in columns.items()}`` holds; unread columns take no memory.
 
     Args:
         columns: (n,) each; not changed.

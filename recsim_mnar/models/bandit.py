@@ -103,7 +103,7 @@ class ViewMap:
         used = np.sort(np.argsort(-counts, kind="stable")[:_MAPPED_ITEMS])
         k = min(rank, len(used) - 1)
         nothing = cls(np.zeros((n_items, 0)), np.zeros(0), np.zeros((n_items, 0)), shares, shrinkage)
-        if k < 1 or np.all(users[1:] != users[:-1]):  # nobody's views, or at most one of each user
+        if k < 1 or np.all(users[1:] != users[:-1]):  # no views, or at most one per user
             return nothing
         from recsim_mnar.models import _bandit_kernel
 

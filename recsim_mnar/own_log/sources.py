@@ -71,7 +71,7 @@ def _interactions(source: Path, columns: dict[str, str]) -> ReadLog:
 
 
 def _without_users(source: Path, columns: dict[str, str]) -> ReadLog:
-    """A bandit log in which nobody says who was asked: each row is taken as another user's."""
+    """A bandit log without users: each row is taken as another user's."""
     file = read_bandit_file(source, reading=Reading(dict(columns)), needs=("action",))
     n, action = len(file), file.action
     if action is None:
@@ -89,7 +89,7 @@ def _without_users(source: Path, columns: dict[str, str]) -> ReadLog:
         "reward": file.reward,
     }
     taken = "no column of users: each row is taken as another user's"
-    # Whoever reads the log on must know whether its propensities were in the file.
+    # Later readers of the log must know whether its propensities were in the file.
     names = file.columns.names.items()
     read = {role: name for role, name in names if role != "propensity" or file.propensity is not None}
     made = {"kind": "bandit log without users", "file": source.name, "columns": read}

@@ -219,7 +219,7 @@ def _frequency(who: str, count: Floats, probability: Floats, excess: Callable[[F
 
 AGREEMENT = Rule(
     "propensities_agree",
-    "return the probability, over the uniform alone, of the action drawn, whoever else is in the call, and leave the "
+    "return the probability, over the uniform alone, of the action drawn, whatever else the call holds, and leave the "
     "state to observe() and learn()",
     _agreement,
 )

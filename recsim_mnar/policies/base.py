@@ -34,7 +34,7 @@ class Policy(abc.ABC):
         batches_decisions: whether a user may stand in one call of ``act`` several times, once for each of decisions
             between which nothing is observed: so for a policy whose state ``act`` leaves as it is and that does not
             ``learn``. ``simulate`` then asks for many decisions at once.
-        is_uniform: whether the action is floor(uniform * n_items) and its propensity exactly 1 / n_items, whoever the
+        is_uniform: whether the action is floor(uniform * n_items) and its propensity exactly 1 / n_items, for every
             user: ``simulate`` then does so itself, without asking.
         learns: from whose outcomes it learns while it acts. ``nothing``: ``learn`` is not called. ``own user``: what
             it does for a user changes by that user's own outcomes alone, so users may live in any order. ``all users``:
@@ -148,7 +148,7 @@ class Learner(abc.ABC):
         name: the name under which results are reported.
         ignores_own_views: whether what its policy does for a training user (begun with
             :meth:`Policy.reset_training_users`) does not depend on that user's own rows of the log, but only on what
-            ``observe`` tells. Exhaustive leave-one-out then needs no refitting.
+            ``observe`` reports. Exhaustive leave-one-out then needs no refitting.
         needs: what the log must hold besides views, of :data:`recsim_mnar.policies.door.HOLDINGS`; a comparison checks
             it before it simulates.
     """

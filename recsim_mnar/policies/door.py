@@ -207,7 +207,7 @@ def check_needs(name: str, learner: Any, holds: Iterable[str] | None, where: str
     Args:
         name: of the agent.
         learner: with or without ``needs``.
-        holds: what the log holds, of :data:`HOLDINGS`; None where nobody knows, which suffices.
+        holds: what the log holds, of :data:`HOLDINGS`; None if unknown, which suffices.
         where: the log, in words.
     """
     if holds is None:

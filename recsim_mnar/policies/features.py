@@ -43,7 +43,7 @@ class FeaturePolicy(StatefulPolicy):
         decay: in [0, 1], for ``decayed``.
         last: how many items, for ``last``.
         rows: hand over exactly so many rows at a time, the missing ones zero: a library that rounds by the shape of a
-            batch then answers a user alike, whoever else is asked. Any number where None.
+            batch then answers the same for a user in any batch. Any number where None.
         name: the name under which results are reported.
 
     Raises:

@@ -72,7 +72,7 @@ def learner(spec: str) -> Learner:
 
 
 def uniform_policy(n_items: int) -> Policy:
-    """Every item, whoever the user."""
+    """Every item, for every user."""
     from recsim_mnar.log.table import Log
 
     return as_policy(learner("random").fit(Log({}), n_items=n_items, seed=0))

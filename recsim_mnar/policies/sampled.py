@@ -62,7 +62,7 @@ class SampledPolicy(PolicyWrapper):
         n_items: actions are 0 .. n_items - 1.
         draws: for each distribution.
         seed: of the draws.
-        own_generator: for a library with a generator of its own: ``sample(user, draws)``. Nobody can draw the same
+        own_generator: for a library with a generator of its own: ``sample(user, draws)``. No one can draw the same
             again, so the log says that its policy is not replayable, and ``replay`` refuses it.
         name: of the policy.
         learns: as :class:`Policy`; where None what the object declares, else all users where it has ``learn``.

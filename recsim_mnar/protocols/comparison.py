@@ -61,7 +61,7 @@ class Comparison:
     headings: dict[tuple[str, str], str] = field(default_factory=dict)
     losses: frozenset[str] = frozenset()
     pictures: list[Picture] = field(default_factory=list)
-    title: str = "Which protocol tells the truth?"
+    title: str = "Which protocol is right?"
     lead: str = ""
     conclusion: list[str] = field(default_factory=list)
     facts: list[tuple[str, str]] = field(default_factory=list)
@@ -166,7 +166,7 @@ def check_comparable(n_agents: int, n_items: int) -> None:
     if n_agents < 2:
         raise UserError(
             "one agent leaves nothing to choose and no ranking to judge: name two or more with --agents (random is a "
-            "baseline); estimate tells the value of one from a log"
+            "baseline); estimate gives the value of one from a log"
         )
     if n_items < 2:
         raise UserError(

@@ -142,9 +142,9 @@ class DecisionExperiment(Experiment):
         return [
             HIT_RATES,
             Picture(
-                "Clipped IPS beside the A/B test",
+                "Clipped IPS next to the A/B test",
                 f"{rate.capitalize()} of each agent; whiskers are intervals from sample size alone. How much clipping "
-                "may hide beside them stands in the next table.",
+                "may hide is in the next table.",
                 rate,
                 (("off_policy", "clipped_ips"), ("ab_test", metric), ("truth", metric)),
             ),

@@ -190,7 +190,7 @@ class Judgement:
         if self.outcome == BEST:
             return f"{subject} picks {picks}, which is the best: nothing lost."
         if self.outcome == INDISTINGUISHABLE:
-            return f"{subject} picks {picks}, which cannot be told from the best, {self.best}: {price}{blind}."
+            return f"{subject} picks {picks}, a statistical tie with the best, {self.best}: {price}{blind}."
         return f"{subject} picks {picks}; {self.best} is the best, so the choice costs {price}{blind}."
 
     def to_dict(self) -> dict[str, Any]:
@@ -391,7 +391,7 @@ def headline(judgements: Sequence[Judgement], say_best: Callable[[Judgement], st
     for (outcome, *names), group in picks.items():
         if outcome == BEST:
             continue
-        price = "which cannot be told from it" if outcome == INDISTINGUISHABLE else f"which costs {group[0].loss}"
+        price = "a statistical tie" if outcome == INDISTINGUISHABLE else f"which costs {group[0].loss}"
         parts.append(f"{_titles(group)} {' or '.join(names)}, {price}")
     return f"{say_best(judgements[0])}: {'; '.join(parts)}."
 

@@ -181,7 +181,7 @@ class _Choices:
         self._policy.reset(users)
 
     def leave(self, users: Ints) -> None:
-        """Nobody of them is asked for again."""
+        """None of them is asked for again."""
 
     def observe(self, which: Ints, starts: Ints, items: NDArray[np.int32]) -> None:
         if len(items):
@@ -204,7 +204,7 @@ class _Choices:
 
 
 class _FixedChoices(_Choices):
-    """The same of a policy whose distribution is the same for everyone: it sees nobody, and need not be asked."""
+    """The same of a policy whose distribution is the same for everyone: it sees no users, and need not be asked."""
 
     def __init__(self, lanes: Occasions, policy: Policy, seed: int) -> None:
         self._lanes, self._policy, self._seed = lanes, policy, seed
@@ -333,7 +333,7 @@ def truth(
 
     Where the world foresees occasions and a policy's choice rests on views alone, lives halt at occasions
     (:func:`long_run`), and :data:`SHARE` of the users give intervals as narrow. Other
-    policies, and all of them on fewer than :data:`LEAST` users, live plainly. A record's details tell which of the two
+    policies, and all of them on fewer than :data:`LEAST` users, live plainly. A record's details say which of the two
     it was, and how well its difference from each other policy's is known, user by user.
 
     Args:

@@ -160,8 +160,8 @@ def check_replayable(highest_item: int, policies: Policies, logging: Policy | No
 def _refuse_unknown(highest_item: int, policy: Policy) -> None:
     if not policy.replayable:
         raise UserError(
-            f"policy {policy.name!r} is not replayable: it draws by a generator of its own, so nobody can say again "
-            "what it would have done; use the propensities that it logged"
+            f"policy {policy.name!r} is not replayable: it draws from its own generator"
+            ", so its choices cannot be repeated; use the propensities that it logged"
         )
     if highest_item >= policy.n_items:
         raise UserError(f"the log has item {highest_item}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
@@ -382,7 +382,7 @@ def same_law(policy: Policy, logging: Policy) -> bool:
 def probability_range(policy: Policy) -> tuple[float, float]:
     """The least and the largest probability that a policy gives any action in any state, by what kind of policy it is.
 
-    0 and 1 where nobody knows.
+    0 and 1 if unknown.
     """
     if isinstance(policy, EpsilonMixture):
         ends = np.multiply(1.0 - policy.epsilon, probability_range(policy.inner)) + policy.epsilon / policy.n_items
@@ -398,7 +398,7 @@ def probability_range(policy: Policy) -> tuple[float, float]:
 
 
 def least_propensity(policy: Policy) -> float | None:
-    """The least of :func:`probability_range`; None where it may be 0, and where nobody knows."""
+    """The least of :func:`probability_range`; None if it may be 0 or is unknown."""
     return probability_range(policy)[0] or None
 
 

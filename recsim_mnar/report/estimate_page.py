@@ -59,10 +59,10 @@ def write_estimates(folder: Path, found: Estimates, made_by: dict[str, Any]) -> 
 
     Args:
         folder: that exists.
-        found: what they tell.
+        found: the results to show.
         made_by: what was asked, shown at the page's foot; JSON types.
     """
-    with RunFolder.fill(folder, beside=True) as into:
+    with RunFolder.fill(folder, keep_others=True) as into:
         into.begin(digest_of(made_by))
         into.write_json("results.json", plain(_results(found)))
         with into.recording("report.html") as path:

@@ -202,7 +202,7 @@ def svg_of(figure) -> str:  # type: ignore[no-untyped-def]  # same
 
 
 MOST_LINES = 12
-"""That can be told apart; the caption says how many are not drawn."""
+"""Most lines that a reader can tell apart; the caption says how many are not drawn."""
 
 
 def popularity_figure(rows: Sequence[dict[str, Any]], where: str = "A/B test") -> Figure | None:
@@ -298,8 +298,8 @@ def ridges_svg(ridges: Sequence[Ridge], unit: str, what: str, line: tuple[float,
     axes.set_xlabel(unit)
     if line is not None and least < line[0] <= largest:
         axes.axvline(line[0], color=CLIP, linewidth=1.4)
-        beside = {"xytext": (3, -1), "textcoords": "offset points", "va": "top", "fontsize": 9}
-        axes.annotate(line[1], (line[0], 1.0), xycoords=("data", "axes fraction"), color=CLIP, **beside)
+        style = {"xytext": (3, -1), "textcoords": "offset points", "va": "top", "fontsize": 9}
+        axes.annotate(line[1], (line[0], 1.0), xycoords=("data", "axes fraction"), color=CLIP, **style)
     return svg_of(figure)
 
 

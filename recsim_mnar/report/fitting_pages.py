@@ -92,8 +92,8 @@ def table_lines(found: Validation) -> Iterator[str]:
 LEGEND = (
     "real, simulated: the number of the check's name on either side. apart: how far the two sides differ, 0 is not at "
     "all. chance: how far the same users differ where they are divided at random. p: how often chance makes as much, "
-    "corrected for all checks. matches: not told from real users; close: told apart, by little; off: told apart; "
-    "cannot say: too few users to tell, or what they were shown is not known."
+    "corrected for all checks. matches: like real users; close: slightly different; off: different; "
+    "cannot say: too few users, or it is unknown what they were shown."
 )
 """Of the table."""
 
@@ -158,7 +158,7 @@ def _figure(check: Check) -> Figure | None:
     elif kind == "shares":
         svg, caption = _scatter(picture), "A dot an item, of those with the largest shares; bars: what chance does."
     elif kind == "features":
-        svg, caption = _bars(picture["features"]), "How well single features tell real users from simulated ones."
+        svg, caption = _bars(picture["features"]), "How well single features separate real users from simulated ones."
     else:
         return None
     return Figure(f"{check.name}: {check.grade}", svg, f"{check.says}. {caption}")

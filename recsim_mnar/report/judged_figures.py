@@ -103,8 +103,8 @@ def _ranks(comparison: Comparison, truth: dict[str, Record]) -> Figure | None:
     for place, agent in enumerate(agents):
         points = [(x, ranks[agent]) for x, (_, ranks) in enumerate(columns) if agent in ranks]
         axes.plot(*zip(*points, strict=True), marker="o", color=CYCLE[place % len(CYCLE)], linewidth=1.6, markersize=5)
-        beside = {"xytext": (9, 0), "textcoords": "offset points", "va": "center", "annotation_clip": False}
-        axes.annotate(label_of(agent), (len(columns) - 1, place + 1), color=INK, **beside)
+        style = {"xytext": (9, 0), "textcoords": "offset points", "va": "center", "annotation_clip": False}
+        axes.annotate(label_of(agent), (len(columns) - 1, place + 1), color=INK, **style)
     axes.set_xticks(range(len(columns)), [label_of(title) for title, _ in columns], rotation=15, ha="right")
     axes.set_yticks(range(1, len(agents) + 1))
     axes.set_ylabel("rank, 1 is the best")
@@ -114,7 +114,7 @@ def _ranks(comparison: Comparison, truth: dict[str, Record]) -> Figure | None:
     caption = "A line an agent; where lines cross, a protocol and the truth disagree."
     if any(j.unranked for j in judged):
         caption += " An agent of which the log lacks too much has no rank."
-    return Figure("Each protocol's ranking beside the true one", svg_of(figure), caption)
+    return Figure("Each protocol's ranking next to the true one", svg_of(figure), caption)
 
 
 def _rank_by(comparison: Comparison, key: tuple[str, str], agents: list[str], smaller: bool) -> dict[str, float]:
@@ -156,7 +156,7 @@ def _differences(comparison: Comparison, truth: dict[str, Record]) -> Figure | N
     axes.grid(axis="x", color=LINE, linewidth=0.8)
     axes.set_xlabel(f"difference from {label_of(best)}, {_judged(comparison)[0].target}")
     figure.legend(frameon=False, ncols=2, loc="outside upper left")
-    caption = "Whiskers are intervals of the difference itself. One that holds 0 cannot be told from the best."
+    caption = "Whiskers are intervals for the difference. If one includes 0, the agent may be as good as the best."
     return Figure(f"How far each agent is from {best}", svg_of(figure), caption)
 
 

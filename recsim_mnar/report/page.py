@@ -30,7 +30,7 @@ def write_comparison(folder: Path, comparison: Comparison, run_config: dict[str,
         run_config: what suffices to make it again; JSON types.
         seconds: wall time of the whole.
     """
-    with RunFolder.fill(folder, beside=True) as into:
+    with RunFolder.fill(folder, keep_others=True) as into:
         into.begin(digest_of(run_config))
         if comparison.log is not None:
             comparison.log.write(folder / "log")

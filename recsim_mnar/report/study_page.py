@@ -17,7 +17,7 @@ from recsim_mnar.studies.result import Study, percent
 
 OUTCOMES = {
     BEST: ("picks the best", BEST_COLOUR),
-    INDISTINGUISHABLE: ("cannot be told from the best", LEVEL_COLOUR),
+    INDISTINGUISHABLE: ("tied with the best", LEVEL_COLOUR),
     COSTS: ("costs", COSTS_COLOUR),
 }
 
@@ -30,7 +30,7 @@ def write_study(folder: Path, study: Study, seconds: float) -> None:
         study: what was found.
         seconds: wall time of this run.
     """
-    with RunFolder.fill(folder, beside=True) as into:
+    with RunFolder.fill(folder, keep_others=True) as into:
         into.write_json("results.json", headed(study.rows()))
         summary = {"settings": study.settings, "summary": study.summary(), "judgements": study.judgements()}
         into.write_json("summary.json", summary)
@@ -59,7 +59,7 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "ranking": lambda row: str(row["title"]),
     "catalogues": lambda row: str(row["catalogues"]),
     "picks the best": lambda row: _share(row[BEST]),
-    "cannot be told": lambda row: _share(row[INDISTINGUISHABLE]),
+    "tied": lambda row: _share(row[INDISTINGUISHABLE]),
     "costs": lambda row: _share(row[COSTS]),
     "mean cost, share of the best": lambda row: _cost(row["cost_share"]),
     "Kendall's tau": lambda row: _mean(row["kendall_tau"]),
@@ -132,7 +132,7 @@ def figures_of(study: Study) -> list[Figure]:
             Figure(
                 f"{name}: what comes of each protocol's pick",
                 outcomes_figure(own),
-                "Share of catalogues on which the pick is the best agent, cannot be told from it, or costs something.",
+                "Share of catalogues on which the pick is the best agent, ties with it, or costs something.",
             ),
             Figure(
                 f"{name}: what the pick costs",

@@ -141,7 +141,7 @@ def _how_sure(truths: Sequence[Record], judgement: Judgement) -> str:
     best = next((r for r in truths if r.agent == judgement.best), None)
     others = [r for r in truths if r.agent != judgement.best]
     if best is None or not others:
-        return "How sure: one agent alone has a true value, so there is nothing to tell apart."
+        return "How sure: one agent alone has a true value, so there is nothing to compare."
     second = min(others, key=lambda r: abs(r.value - best.value))
     gap, width = abs(best.value - second.value), half_width(best, second)
     known = f"in truth {best.agent} and the next, {second.agent}, differ by {_size(gap, best.value)}"
@@ -150,7 +150,7 @@ def _how_sure(truths: Sequence[Record], judgement: Judgement) -> str:
     within = f"{known}, known to within {_size(width, best.value)}"
     if gap > width:
         return f"How sure: {within}. So their order is certain on this catalogue."
-    return f"How sure: {within}. So which of the two is better cannot be told."
+    return f"How sure: {within}. So either of the two may be the better one."
 
 
 def _size(difference: float, value: float) -> str:
@@ -159,10 +159,10 @@ def _size(difference: float, value: float) -> str:
 
 
 def state(judgement: Judgement) -> str:
-    """One of three: picks the best, cannot be told from it, or costs so much."""
+    """One of three: best, tied with the best, or the cost of the pick."""
     if judgement.outcome == COSTS:
         return f"Costs {judgement.loss}"
-    return "Cannot be told apart" if judgement.outcome == INDISTINGUISHABLE else "Best"
+    return "Tied with the best" if judgement.outcome == INDISTINGUISHABLE else "Best"
 
 
 def shade(judgement: Judgement) -> int:

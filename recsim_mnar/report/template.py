@@ -106,7 +106,7 @@ def write_from(
     """Write a page under a temporary name, then rename it.
 
     Args:
-        template: file beside this module, which extends ``base.html``.
+        template: file next to this module, which extends ``base.html``.
         path: of the page.
         made_by: settings and provenance, shown at its foot; JSON types only.
         figures: that it shows.

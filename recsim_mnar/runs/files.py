@@ -155,7 +155,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 def _temporary(path: Path, mode: int = 0o666) -> tuple[Path, int]:
     """A new temporary file next to ``path``, open, and locked for as long as it is.
 
-    One that nobody locks was left by a process that has ended, and :func:`sweep` takes it away.
+    An unlocked one was left by a process that has ended, and :func:`sweep` takes it away.
     """
     while True:
         temporary = path.with_name(_temporary_name(path.name))
@@ -258,7 +258,7 @@ def is_temporary(path: Path) -> bool:
 def sweep(folder: Path, of: str | None = None) -> None:
     """Take away the temporary files in ``folder`` whose writers have ended; with ``of`` those of this file alone.
 
-    Where the file system has no locks, none is taken away: nobody knows whether its writer still writes.
+    Where the file system has no locks, none is removed: it is unknown whether its writer still writes.
     """
     with contextlib.suppress(OSError):
         for path in list(folder.iterdir()):

@@ -186,7 +186,7 @@ class RunFolder:
     @classmethod
     @contextlib.contextmanager
     def fill(
-        cls, folder: Path, *, resume: bool = False, beside: bool = False, what: str = "folder"
+        cls, folder: Path, *, resume: bool = False, keep_others: bool = False, what: str = "folder"
     ) -> Iterator[RunFolder]:
         """Own a folder, made where it is not there, and fill it; its index is written at the end.
 
@@ -197,7 +197,7 @@ class RunFolder:
         Args:
             folder: where.
             resume: take up the run that it holds, if it holds one; else it must be empty.
-            beside: other files may be in it, and receipts that it has stay.
+            keep_others: allow other files in the folder, and keep its receipts.
             what: the user's name for it.
 
         Raises:
@@ -211,7 +211,7 @@ class RunFolder:
         check_utf8(folder)
         if os.path.realpath(folder.parent) in outer:
             refuse_link(folder)
-        goes_on = beside or (resume and any((folder / name).exists() for name in (*MANIFESTS, INDEX, JOURNAL)))
+        goes_on = keep_others or (resume and any((folder / name).exists() for name in (*MANIFESTS, INDEX, JOURNAL)))
         with _locked(folder, what, goes_on) as lock:
             it = cls(folder, lock)
             if goes_on:

@@ -142,17 +142,17 @@ def unfinished(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def making(path: Path, *, resume: bool = False, beside: Sequence[Path] = ()) -> Iterator[None]:
+def making(path: Path, *, resume: bool = False, companions: Sequence[Path] = ()) -> Iterator[None]:
     """As :func:`resumable`, of a file that is made in the block, in a folder next to it.
 
-    What a writer of it, or of other files ``beside``, left half-written when it was killed goes.
+    Half-written files of a killed writer, of it or of its ``companions``, are removed.
 
     Raises:
         UserError: as :func:`resumable`, and where that folder is a link.
     """
     refuse_link(unfinished(path))
     with resumable(unfinished(path), resume=resume):
-        for each in (path, *beside):
+        for each in (path, *companions):
             sweep(each.parent, each.name)
         yield
 

@@ -224,7 +224,7 @@ def run_in_order(jobs: Iterable[Callable[[], T]], executor: Executor | None) -> 
     try:
         while True:
             if len(pending) <= size:
-                # Up to twice what runs at a time, so that nobody waits; asked again, for a cluster may grow.
+                # Up to twice what runs at a time, so that no worker waits; asked again, for a cluster may grow.
                 size = executor_size(executor)
                 more = itertools.islice(jobs, 2 * size + 1 - len(pending))
                 pending.extend((job, executor.submit(job)) for job in more)

@@ -70,7 +70,7 @@ def simulate(
     policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, first_user)
     if executor is None and isinstance(policy, Policy) and has_fixed_distribution(policy):
-        # Nothing to share out and nobody to ask: all lives go into one table as they are made.
+        # No shards and no policy to ask: all lives go into one table as they are made.
         columns = simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)
     else:
         shards = list(user_shards(first_user, n_users))
@@ -101,7 +101,7 @@ def provenance(
 
 
 def described(policy: Policy | SlatePolicy) -> dict[str, Any]:
-    """What a log says of its policy: what the policy says of itself, and where it is so that nobody can replay it."""
+    """A log's description of its policy: the policy's own, and whether it cannot be replayed."""
     mark = {} if getattr(policy, "replayable", True) else {"replayable": False}
     return {**policy.describe(), **mark}
 
@@ -169,7 +169,7 @@ def acts_in_python(policy: Policy | SlatePolicy) -> bool:
 
 
 def users_at_once(world: World) -> int:
-    """Users of a shard whose columns nobody keeps, where no executor waits for a share: fewer steps, bounded state."""
+    """Batch size when results are reduced immediately and no executor waits: fewer steps, bounded state."""
     return SHARD_USERS * max(1, _STATE_BYTES // (8 * world.n_items * SHARD_USERS))
 
 

@@ -101,7 +101,7 @@ def run_campaign(
         seed: of the recommender's training.
 
     Raises:
-        UserError: nobody is present, or the scores cannot be used as weights.
+        UserError: no user is present, or the scores cannot be used as weights.
     """
     weights = platform.world.deployed_weights if weights is None else np.asarray(weights, np.float64)
     if recommender is None:

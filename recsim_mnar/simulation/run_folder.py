@@ -120,7 +120,7 @@ def parts_of(into: RunFolder, manifest: str, settings: dict[str, Any], n_parts: 
     made = into.refuse_other_run(manifest, settings)
     _refuse_strangers(into.path / "log", n_parts, settings["format"])
     into.begin_run(manifest, settings, made)
-    with RunFolder.fill(into.path / "log", beside=True) as parts:
+    with RunFolder.fill(into.path / "log", keep_others=True) as parts:
         parts.begin(made)
         yield parts
     into.record(f"log/{INDEX}")

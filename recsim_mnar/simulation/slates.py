@@ -99,7 +99,7 @@ def write_exposures(folder: Path, world: ExposureWorld, policy: Any, n_users: in
 
     That file holds P(Y^C) and P(Y^T) of every user and item, (U, I) float32 ``control`` and ``treated``.
     """
-    with RunFolder.fill(folder, beside=True) as into:
+    with RunFolder.fill(folder, keep_others=True) as into:
         exposures_of(world, policy, Log.read(folder / "log"), n_users, seed).write(folder)
         if not keep_truth:
             return

@@ -90,7 +90,7 @@ def _sentence(row: dict[str, Any]) -> str:
     n = row["catalogues"]
     subject = as_subject(row["title"])
     alike = row[INDISTINGUISHABLE]["count"]
-    close = f", one that cannot be told from it in {alike}" if alike else ""
+    close = f", a statistical tie in {alike}" if alike else ""
     cost = row["cost_share"]
     price = "" if cost["mean"] is None else f"; its choice costs {percent(cost)} of the {row['target']}"
     return f"{subject} picks the best agent in {row[BEST]['count']} of {n} catalogues{close}{price}."

@@ -55,7 +55,7 @@ def part_files(path: Path) -> list[Path]:
     """The files of a log, in the order of their names: those of a folder, or the file itself.
 
     A folder holds them itself or in its folder ``log`` (as what ``simulate`` and ``compare`` write, with other files
-    beside). Hidden files, whose names begin with a dot or an underscore, do not count.
+    beside it). Hidden files, whose names begin with a dot or an underscore, do not count.
     :class:`recsim_mnar.tables.parts.Parts` checks them against their receipts, too.
 
     Raises:

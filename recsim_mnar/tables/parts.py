@@ -33,7 +33,7 @@ class Parts:
     Attributes:
         path: what the user named.
         files: their paths.
-        index: their receipts; None where nobody wrote any, as in a user's own folder.
+        index: their receipts; None if there are none, as in a user's own folder.
     """
 
     path: Path
@@ -159,7 +159,7 @@ def _are_others(files: list[Path], index: Index) -> bool:
 
 
 def _other_index(folder: Path) -> str:
-    return f"{folder / INDEX} is of another run than the parts beside it; {MEND}"
+    return f"{folder / INDEX} is of another run than the parts next to it; {MEND}"
 
 
 def _others(names: list[str]) -> str:

@@ -194,7 +194,7 @@ class Rows:
     def times(self, name: str) -> NDArray[np.float64]:
         """A column (n,) of times as numbers: dates as seconds since 1970; NaN where there is a fault.
 
-        Dates are ISO 8601 (``2024-05-31 17:00:00``), or day.month.year, or with slashes where the rows tell the day
+        Dates are ISO 8601 (``2024-05-31 17:00:00``), or day.month.year, or with slashes where the rows show the day
         from the month.
 
         Raises:

@@ -244,7 +244,7 @@ class TextPart:
         )
 
     def _refuse_open_quote(self) -> None:
-        """Raise UserError for a quote that nobody closes, which makes one value of all that follows."""
+        """Raise UserError for an unclosed quote, which makes one value of all that follows."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

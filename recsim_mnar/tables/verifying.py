@@ -37,7 +37,7 @@ class Verified:
             return f"{_files(self.n_files)}, {self.n_rows:,} rows: all are what their receipts say"
         return (
             f"{_files(self.n_read)} without receipts, {self.n_rows:,} rows: all can be read, and whether they are as "
-            "they were written nobody knows"
+            "they were written is unknown"
         )
 
 

@@ -84,15 +84,15 @@ def any_lanes(make: Make) -> Breaches:
 
 @rule(RULES, "draw at the address (seed, stream, user, decision), never from a generator that users share")
 def alone(make: Make) -> Breaches:
-    """Users alone do what they do among others, whoever came before, and in another order."""
+    """A user acts the same alone and among others, and in any order."""
     together, users = _lives(make(), 8), (FEW_USERS - 1, 3, 57)
     among = {name: values[np.isin(together["user"], users)] for name, values in together.items()}
     yield from _same(_lives(make(), 1, users, 1), among, "users 3, 57 and 99 alone", "among 100")
 
 
-@rule(RULES, "omit trajectories, or make it tell what the lanes tell")
+@rule(RULES, "omit trajectories, or make it return the same lives as the lanes")
 def whole_lives(make: Make) -> Breaches:
-    """``trajectories`` tells the lives that the lanes tell, for the uniform policy and another one."""
+    """``trajectories`` returns the same lives as the lanes, for the uniform policy and another one."""
     world = make()
     weights = 1.0 + np.arange(world.n_items) % 3
     for distribution in (None, weights / weights.sum()):

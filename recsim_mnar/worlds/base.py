@@ -38,7 +38,7 @@ class World(abc.ABC):
         truth_column: name of the column that ``keep_truth`` adds to a log: the expected reward of the action shown, NaN
             on organic rows. None for a world that does not say.
         log_holds: what its simulated logs hold next to views, of :data:`recsim_mnar.policies.door.HOLDINGS`; None where
-            nobody said.
+            not stated.
         reward_name: what a recommendation earns, as reports name it: ``click``, whose mean is the CTR, ``minutes``.
         views_repeat: whether a user may view an item again; where none does, leave-one-out ranks what is left.
         in_parts: whether a log of it is made in parts, so that an interrupted run can be taken up.
@@ -78,7 +78,7 @@ class LaneWorld(World):
     Attributes:
         rates: whether organic events are ratings, whose value is the row's ``reward`` and whose propensity of being
             revealed is the column ``observation_propensity``.
-        n_user_features: how many features of a user whoever recommends may see; where there are any,
+        n_user_features: how many features of a user a recommender may see; where there are any,
             :meth:`features_of` gives them, and an environment's observation is they.
     """
 
@@ -108,7 +108,7 @@ class LaneWorld(World):
         return CheckedLanes(opened, self.name, self.n_items, n_lanes, rates=self.rates, truth_column=truth_column)
 
     def features_of(self, seed: int, users: NDArray[np.int64]) -> NDArray[np.float32]:
-        """(n, n_user_features) what whoever recommends may know of users of a seed before they did anything."""
+        """(n, n_user_features) what a recommender may know of users of a seed before they did anything."""
         return np.zeros((len(users), self.n_user_features), np.float32)
 
     def decides(self) -> None:

@@ -132,7 +132,7 @@ class FeatureWorld(DecisionWorld):
     """Users and items are rows of feature matrices; each user answers recommendations by a mean reward for the item.
 
     User u of any seed is row u mod U (round robin): U users, or a multiple of U, meet every row equally often. Seeds
-    differ in what is drawn: rewards and, where it is drawn, when users leave. Nobody views anything unasked, so a
+    differ in what is drawn: rewards and, where it is drawn, when users leave. No one views anything unasked, so a
     policy that acts on views learns nothing of a user; an environment's observation is the user's features. The mean
     rewards of all rows and items are kept, 8 U I bytes.
 

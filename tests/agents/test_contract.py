@@ -81,7 +81,7 @@ def training_log(*, rated=False):
 
 @functools.cache
 def fitted(spec):
-    """One fit of each agent; whoever asks gets a copy."""
+    """One fit of each agent; each caller gets a copy."""
     if spec in OF_PURCHASES:
         log = purchase_log(small_exposures(n_items=N_ITEMS))
     elif spec in OF_DECISIONS:

@@ -32,8 +32,8 @@ def test_scores_are_the_fitted_model_and_unseen_users_are_folded_in():
     policy.observe(np.full(3, users[0]), np.array([1, 1, 5]))
     h = np.zeros(N_ITEMS)
     h[[1, 5]] = 2, 1
-    arrays, told = policy.fitted()
-    expected = (h @ arrays["mapping"]) @ arrays["factors"] / (3 + told["shrinkage"]) + arrays["offsets"]
+    arrays, found = policy.fitted()
+    expected = (h @ arrays["mapping"]) @ arrays["factors"] / (3 + found["shrinkage"]) + arrays["offsets"]
     scores = policy.scores(users)
     assert scores[0] == pytest.approx(expected, abs=1e-6)
     assert scores[1] == pytest.approx(arrays["offsets"], abs=1e-6)
@@ -55,7 +55,7 @@ def test_weights_undo_a_skewed_logging_policy():
 
     users, columns = np.repeat(np.arange(n), 2), (pairs(np.nan, p), pairs(np.nan, reward))
     log = log_of(users, pairs(kind, -1), pairs(-1, shown), *columns)
-    # Factors held at 0: the model sees no kinds, so only weights can tell 1/2 from the logged mean of .9.
+    # Factors held at 0: the model sees no kinds, so only weights can separate 1/2 from the logged mean of .9.
     constant = "+spread=0.000001+offset_spread=100+map_spread=0+rank=1+shrinkage=1000000000"
     naive, weighted = (
         registry.learner(name + constant).fit(log, n_items=2).fitted()[0]["offsets"] for name in ("mf-naive", "mf-ips")

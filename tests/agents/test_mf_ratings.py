@@ -90,15 +90,15 @@ def test_it_chooses_a_penalty_that_ranks():
     log = simulate(world, Uniform(100), 2000, 1)
     users = np.arange(1000)
     ratings = world.ratings_of(2, users)
-    told = simulate(world, Uniform(100), 1000, 2).organic()
+    result = simulate(world, Uniform(100), 1000, 2).organic()
     recommended, spread = {}, {}
     for score in ("loss", "dcg"):
         policy = RatingMF(score=score).fit(log, n_items=100, seed=1)
         policy.reset(users)
-        observe_events(policy, told["user"], told["item"], told["reward"])
+        observe_events(policy, result["user"], result["item"], result["reward"])
         scores = policy.scores(users)
         spread[score] = np.abs(policy.fitted()[0]["factors"]).max()
-        scores[told["user"], told["item"]] = -np.inf
+        scores[result["user"], result["item"]] = -np.inf
         recommended[score] = ratings[users, scores.argmax(axis=1)]
     assert spread["loss"] < 1e-3 < spread["dcg"]
     difference = recommended["dcg"] - recommended["loss"]
@@ -118,7 +118,7 @@ def test_the_policy_is_the_fitted_model_and_folds_users_in():
     v, a = fold_in(model, Ratings([0, 0], [3, 5], [4.0, 1.0], 1, 12), weights, 1e-3)
     expected = arrays["factors"] @ v[0] + a[0] + arrays["offsets"] + parameters["c"]
     assert scores[1] == pytest.approx(expected, abs=1e-5)
-    # A user of the training log, told what the log says, gets the factors of the fit.
+    # A user of the training log with the log's own history gets the factors of the fit.
     ratings, p = ratings_of(LOG, 12)
     assert arrays["weights"] * ratings.n_users * 12 == pytest.approx(
         [(1 / p[ratings.values == r]).mean() for r in arrays["values"]]
@@ -140,16 +140,16 @@ def test_answers_to_recommendations_are_learnt_and_known_items_left_out():
     before = policy.scores(one)
     policy.learn(one, np.array([0]), np.array([0.0]), np.ones(1))  # a repeat that earns nothing says nothing
     np.testing.assert_array_equal(policy.scores(one), before)
-    told = RatingMF(rank=2, penalty=1e-4).fit(LOG, n_items=12)
-    told.reset(one)
-    plain = told.scores(one)
-    told.learn(one, np.array([2]), np.array([5.0]), np.ones(1))
-    assert not np.array_equal(told.scores(one), plain)
+    result = RatingMF(rank=2, penalty=1e-4).fit(LOG, n_items=12)
+    result.reset(one)
+    plain = result.scores(one)
+    result.learn(one, np.array([2]), np.array([5.0]), np.ones(1))
+    assert not np.array_equal(result.scores(one), plain)
 
 
 @pytest.mark.parametrize("extra", ["", "+unrated=true", "+temperature=0.5"])
 def test_its_value_on_its_own_log_is_what_it_earned(extra):
-    """The truth, replay and the simulation tell a policy the same ratings, and it learns the same answers."""
+    """The truth, replay and the simulation show a policy the same ratings, and it learns the same answers."""
     policy = registry.learner(f"mf-ips-ratings+penalty=0.0005{extra}").fit(LOG, n_items=12, seed=1)
     log = simulate(WORLD, policy, 60, 9)
     shown = log.is_bandit

@@ -96,7 +96,7 @@ def test_blocks_leave_a_matrix_of_low_rank_to_float64(monkeypatch):
 
 
 def test_a_file_of_version_0_1_names_its_class_as_it_was():
-    """Written by version 0.1.0, whose agents lay in one folder."""
+    """Written by version 0.1.0, whose agents were in one folder."""
     policy = Stored.load(Path(__file__).parent / "data" / "svd-0.1.0.npz")
     assert type(policy) is SVDPolicy
     assert policy.describe() == {"name": "svd+rank=2", "rank": 2, "tolerance": 1e-06}

@@ -43,7 +43,7 @@ def test_shares_are_those_of_the_kept_cells():
 
 
 def test_where_nothing_tells_cells_apart_all_get_the_same():
-    """A cell must not tell the trees what it is: with no features at all the estimate is the density, nearly."""
+    """A cell must not reveal itself to the trees: with no features at all the estimate is the density, nearly."""
     g = np.random.default_rng(2)
     observed = Ratings.from_dense(np.ones((80, 70)), g.random((80, 70)) < 0.2)
     fit = boosted(observed, rounds=60)

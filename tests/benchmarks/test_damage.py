@@ -86,9 +86,9 @@ def test_how_kills_are_spread(damage):
     rows = [
         {"killed": True, "same": True, "at": at, "files": 2, "temporary": k} for k, at in enumerate((0.1, 0.95, 1.0))
     ]
-    told = damage["run"].summary({"replay": rows})["kills of replay"]
-    assert told["in each fifth of the run"] == [1, 0, 0, 0, 2]
-    assert told["with a half-written file"] == 2
+    result = damage["run"].summary({"replay": rows})["kills of replay"]
+    assert result["in each fifth of the run"] == [1, 0, 0, 0, 2]
+    assert result["with a half-written file"] == 2
     assert "in each fifth of the run" not in damage["run"].summary({"study": [{"killed": True, "same": True}]})
 
 
@@ -98,7 +98,7 @@ def test_what_falls_short_is_said(damage, tmp_path):
     found = {"faults": [good, {**good, "named": False}], "fuzz": [{"clean": True, "status": 2, "cpu": 0.1, "mb": 9}]}
     (short,) = run.shortcomings(found)
     assert short.startswith("faults 1: ")
-    told = run.summary(found)
-    assert told["faults"]["all"] == {"trials": 2, "named": 1, "mended": 2}
-    assert told["fuzz"]["refused"] == 1
-    write_json(tmp_path / "results.json", told)
+    result = run.summary(found)
+    assert result["faults"]["all"] == {"trials": 2, "named": 1, "mended": 2}
+    assert result["fuzz"]["refused"] == 1
+    write_json(tmp_path / "results.json", result)

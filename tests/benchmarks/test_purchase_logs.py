@@ -41,7 +41,7 @@ def journey(tmp_path):
     transactions += [(400, 7, 13, w) for w in (2, 4, 6, 8, 10)]
     promotions = [(12, 7, w, "A") for w in (1, 2, 3)] + [(13, 7, w, "0") for w in WEEKS]
     promotions += [(13, 7, 5, "D"), (14, 7, 2, "A"), (13, 8, 1, "A"), (11, 9, 1, "A"), (99, 7, 1, "A")]
-    # a mailer in every week, as in the data, that shows what nobody buys often
+    # a mailer in every week, as in the data, that shows what is rarely bought
     promotions += [(14, 7, w, "C") for w in WEEKS]
     write_journey(tmp_path, transactions, promotions, products)
     return tmp_path

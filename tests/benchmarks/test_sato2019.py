@@ -52,14 +52,14 @@ def test_a_window_judges_as_the_package_does(sato, log, drawn_scores):
     data, window = logs.phase(log, "test")
     scores = drawn_scores()
     lists = top_items(scores, 4)
-    told = evaluate_lists(
+    result = evaluate_lists(
         data.exposures, lists, metrics=logs.METRICS, periods=window.periods, present=log.present, clip=1e-3
     )
     ours = window.estimates(lists)
-    for metric, estimate in told.items():
+    for metric, estimate in result.items():
         # the window keeps propensities in single precision
         np.testing.assert_allclose(ours[metric], [estimate.value, estimate.low, estimate.high], rtol=1e-5)
-    assert window.uplift(scores, 4) == pytest.approx(told["uplift"].value, rel=1e-12)
+    assert window.uplift(scores, 4) == pytest.approx(result["uplift"].value, rel=1e-12)
     for empty in ("zero", "half"):
         both = evaluate_lists(
             data.exposures, lists, metrics=("uplift", "uplift_snips"), periods=window.periods, present=log.present,
@@ -88,14 +88,14 @@ def test_a_period_without_any_estimate_is_left_out_and_counted(sato, log, drawn_
     )  # fmt: skip
     data, window = logs.phase(replace(log, exposures=bare), "test")
     lists = top_items(drawn_scores(), 4)
-    told = window.estimates(lists)
+    result = window.estimates(lists)
     first = evaluate_lists(data.exposures, lists, periods=[last - 1], present=log.present, metrics=("uplift",))
-    assert told["periods_without"] == 1
-    assert told["uplift"][0] == pytest.approx(first["uplift"].value)
+    assert result["periods_without"] == 1
+    assert result["uplift"][0] == pytest.approx(first["uplift"].value)
     details = first["uplift"].diagnostics
     alone = log.present[:, last].sum() + details["without_treated"] + details["without_control"]
-    assert told["left_out"] == pytest.approx(alone / log.present[:, -2:].sum())
-    assert told["precision"][0] > 0
+    assert result["left_out"] == pytest.approx(alone / log.present[:, -2:].sum())
+    assert result["precision"][0] > 0
 
 
 def test_propensities_are_of_the_training_periods(sato, log):
@@ -170,10 +170,10 @@ def test_judging_by_the_truth(sato, drawn_scores):
 
 
 def test_intervals_over_seeds(sato):
-    told = sato["semi"].summary([[1.0, 0.0], [3.0, 0.0]])
+    result = sato["semi"].summary([[1.0, 0.0], [3.0, 0.0]])
     # two values: the t quantile with one degree of freedom is 12.706, the standard error 1
-    assert told["mean"] == [2.0, 0.0]
-    np.testing.assert_allclose([told["low"][0], told["high"][0]], [2 - 12.7062, 2 + 12.7062], rtol=1e-5)
+    assert result["mean"] == [2.0, 0.0]
+    np.testing.assert_allclose([result["low"][0], result["high"][0]], [2 - 12.7062, 2 + 12.7062], rtol=1e-5)
     assert sato["semi"].summary([[0.25]]) == {"mean": [0.25]}
 
 
@@ -231,9 +231,9 @@ def test_kept_worlds_without_their_data_change_nothing(sato, capsys, tmp_path):
     cache = tmp_path / "cache"
     given = ["semisynthetic", "--out", str(tmp_path), "--cache", str(cache)]
     assert run.main(given) == 2
-    told = capsys.readouterr()
-    assert told.err.count("\n") == 1
-    assert not told.out
+    result = capsys.readouterr()
+    assert result.err.count("\n") == 1
+    assert not result.out
     cache.rmdir()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     for name in sato["semi"].WORLDS:
@@ -306,9 +306,9 @@ def test_a_quick_log_writes_its_files(sato, capsys, tmp_path):
     assert np.sum(found["rows"]["ulbpr"]["classes"]) == pytest.approx(1.0)
     assert (tmp_path / "tafeng.png").stat().st_size > 10_000
     assert sato["run"].main(["claims", "--out", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert "## category\n\nnot run" in told
-    assert "checks pass" in told
+    result = capsys.readouterr().out
+    assert "## category\n\nnot run" in result
+    assert "checks pass" in result
     assert "# Table 4" in (tmp_path / "results.md").read_text()
 
 

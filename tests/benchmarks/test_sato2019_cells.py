@@ -16,14 +16,14 @@ def test_what_is_judged_without_all_cells_is_what_a_window_judges(sato, log, dra
     data, window = sato["logs"].phase(log, "test")
     for seed in range(3):
         lists = top_items(drawn_scores(seed), 4)
-        told, ours = window.estimates(lists), sato["logs"].judged(data.exposures, lists, window.periods, log.present)
+        result, ours = window.estimates(lists), sato["logs"].judged(data.exposures, lists, window.periods, log.present)
         for metric in ("uplift", "uplift_snips", "precision"):
-            np.testing.assert_allclose(ours[metric], told[metric], rtol=1e-5)
-        assert (ours["left_out"], ours["periods_without"]) == (told["left_out"], told["periods_without"])
-    nobody = np.zeros_like(log.present)
-    nobody[0, :] = True
+            np.testing.assert_allclose(ours[metric], result[metric], rtol=1e-5)
+        assert (ours["left_out"], ours["periods_without"]) == (result["left_out"], result["periods_without"])
+    empty = np.zeros_like(log.present)
+    empty[0, :] = True
     shown = np.flatnonzero(window.exposures.flags(0, np.arange(N_ITEMS), window.periods[0])[0])
-    alone = sato["logs"].judged(data.exposures, np.tile(shown[:1], (N_USERS, 1)), window.periods[:1], nobody)
+    alone = sato["logs"].judged(data.exposures, np.tile(shown[:1], (N_USERS, 1)), window.periods[:1], empty)
     assert np.isnan(alone["uplift"][0])
     assert (alone["left_out"], alone["periods_without"]) == (1.0, 1)
 
@@ -58,8 +58,8 @@ def test_cells_are_what_the_window_says_of_each_training(sato, log, settings, tm
             for metric in ("uplift", "uplift_snips"):
                 cell = found["cells"][f"{metric}/{empty}/{n}"]
                 own = found["rows"]["ulbpr"]["estimates"][n]
-                told = own[metric][0] if empty == "leave_out" else own[f"{metric}_{empty}"]
-                assert cell["means"]["ulbpr"] == pytest.approx(told, abs=1e-6)
+                result = own[metric][0] if empty == "leave_out" else own[f"{metric}_{empty}"]
+                assert cell["means"]["ulbpr"] == pytest.approx(result, abs=1e-6)
                 assert cell["other"] not in ("ulrmf", "ulbpr")
                 value, low, high = cell["ulbpr"]
                 assert value == pytest.approx(cell["means"]["ulbpr"] - cell["means"][cell["other"]])
@@ -108,7 +108,7 @@ def test_settings_at_the_edge_of_a_grid_are_named(sato):
 def test_equations_7_and_8_are_shares_of_the_drawn_classes(sato):
     world = PurchasesWorld(PurchasesParams(n_items=40, slate_size=8, base=-2.0, effect=1.5))
     n, n_periods = 300, 60
-    told = sato["argument"].equations(world, n, 4)
+    result = sato["argument"].equations(world, n, 4)
     users, e = np.arange(n), world.deployed_propensities(4, np.arange(n))
     counts = np.zeros(5)
     for t in range(n_periods):
@@ -124,13 +124,13 @@ def test_equations_7_and_8_are_shares_of_the_drawn_classes(sato):
         ("NR-NP", nrnp / cells, cells), ("TU", tu / cells, cells), ("TU in NR-NP", both / cells, cells),
         ("TU given NR-NP", both / nrnp, nrnp), ("TU given R-P", tu_rp / rp, rp),
     ):  # fmt: skip
-        assert told[name] == pytest.approx(share, abs=4 * np.sqrt(share * (1 - share) / size)), name
+        assert result[name] == pytest.approx(share, abs=4 * np.sqrt(share * (1 - share) / size)), name
     few = sato["argument"].equations(PurchasesWorld(PurchasesParams(base=-5.0)), n)
     assert all(sato["argument"].checks({"few": few}).values())
     harm = PurchasesWorld(PurchasesParams(n_items=40, slate_size=8, base=1.0, effect=-1.5, deployment="uniform"))
-    told = list(sato["argument"].checks({"harm": sato["argument"].equations(harm, n)}).values())
-    assert not told[0]  # most items are bought anyway
-    assert not told[3]
+    result = list(sato["argument"].checks({"harm": sato["argument"].equations(harm, n)}).values())
+    assert not result[0]  # most items are bought anyway
+    assert not result[3]
 
 
 def test_the_headline_of_models_chosen_by_what_judges_them(sato):
@@ -147,5 +147,5 @@ def test_the_headline_of_models_chosen_by_what_judges_them(sato):
     assert [analysis.headline(rows, ["10"], empty) for empty in ("leave_out", "zero", "half")] == [0, 0, 0]
     assert list(analysis.headlines(rows, ["10"]).values()) == [False] * 3
     rows |= {"recresp, by zero": row(0.15), "ulbpr, by zero": row(0.25), "ulrmf, by half": row(0.1)}
-    told = {text: ok for text, ok in analysis.headlines(rows, ["10"]).items() if "chosen so" in text}
-    assert list(told.values()) == [True, False]
+    result = {text: ok for text, ok in analysis.headlines(rows, ["10"]).items() if "chosen so" in text}
+    assert list(result.values()) == [True, False]

@@ -114,12 +114,12 @@ def test_the_marginals_are_what_the_paper_prints(study):
     """True MAEs of Table 1 that follow from the marginals alone, and the shares revealed at alpha = .25."""
     truth = rerank(np.random.default_rng(0).normal(size=(943, 1682)))
     found = study["semi_synthetic"].prediction_matrices(truth, 3)
-    told = json.loads((FOLDER / "published.json").read_text())["table1"]
+    reported = json.loads((FOLDER / "published.json").read_text())["table1"]
     for name in ("REC_ONES", "REC_FOURS", "ROTATE", "COARSENED"):
-        assert np.abs(found[name] - truth).mean() == pytest.approx(told[name]["mae"]["true"], abs=0.0006)
+        assert np.abs(found[name] - truth).mean() == pytest.approx(reported[name]["mae"]["true"], abs=0.0006)
     p = alpha_propensities(truth, 0.25)
     shares = [p[truth == r].sum() / p.sum() for r in range(1, 6)]
-    assert np.round(shares, 2).tolist() == told["revealed_shares"]
+    assert np.round(shares, 2).tolist() == reported["revealed_shares"]
 
 
 def test_the_completed_matrix_before_it_is_reranked(study, tmp_path):

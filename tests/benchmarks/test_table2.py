@@ -118,16 +118,16 @@ def test_without_data_one_line_says_what_is_needed(real, tmp_path):
 def test_what_the_paper_says_of_yahoo_is_asked(real):
     """Made-up figures: the published ones pass every check, with MF-IPS and MF-Naive exchanged some fail."""
     table = real.real_table
-    told = table.PUBLISHED["yahoo"]
-    tests = {f"{name}, {m}": {"t": -9.0, "p": 1e-9} for name in told if name != "MF-IPS" for m in ("mse", "mae")}
+    reported = table.PUBLISHED["yahoo"]
+    tests = {f"{name}, {m}": {"t": -9.0, "p": 1e-9} for name in reported if name != "MF-IPS" for m in ("mse", "mae")}
 
     def rows(of):
         return {name: {m: {"mean": value} for m, value in of[name].items()} for name in of}
 
-    good = table.check_yahoo({"rows": rows(told), "tests": tests})
+    good = table.check_yahoo({"rows": rows(reported), "tests": tests})
     assert all(good.values())
     assert len(good) == 2 + 2 + 1 + len(tests)
-    other = {**told, "MF-IPS": told["MF-Naive"], "MF-Naive": told["MF-IPS"]}
+    other = {**reported, "MF-IPS": reported["MF-Naive"], "MF-Naive": reported["MF-IPS"]}
     tests["MF-Naive, mse"] = {"t": 9.0, "p": 1e-9}
     bad = {
         text.split(":")[1].strip()[:20]: ok

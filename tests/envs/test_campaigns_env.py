@@ -1,4 +1,4 @@
-"""The campaign environment: conformance, determinism, and the same run_config as the world tells without it."""
+"""The campaign environment: conformance, determinism, and the same run_config as the world gives without it."""
 
 from __future__ import annotations
 

@@ -32,13 +32,13 @@ CASES = {
 
 def walk(env, n=60):
     """What an environment returns in the next steps, with resets of single ones; plain types, infos whole."""
-    told = []
+    found = []
     for _ in range(n):
         step = env.step(env.action_space.sample())
-        told.append(step)
+        found.append(step)
         if not isinstance(env, gym.vector.VectorEnv) and (step[2] or step[3]):
-            told.append(env.reset())
-    return told
+            found.append(env.reset())
+    return found
 
 
 def midway(name, kind):

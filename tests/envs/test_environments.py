@@ -43,15 +43,15 @@ def test_truncated_lanes_end_where_single_environments_do(mode):
                 # TimeLimit calls a life truncated that ended of itself at the limit, too.
                 assert (rewards[lane], terminated[lane], truncated[lane]) == (reward, done, cut and not done)
                 ends += cut
-            told = lane_info(infos, lane)
+            found = lane_info(infos, lane)
             if over[lane] and mode is AutoresetMode.SAME_STEP:
-                final = told["final_info"]
+                final = found["final_info"]
                 assert {key: final[key] for key in ("user", "step", "time")} == {
                     key: info[key] for key in ("user", "step", "time")
                 }
-                np.testing.assert_array_equal(told["final_obs"], observation)
+                np.testing.assert_array_equal(found["final_obs"], observation)
                 observation, info = single.reset()
-            assert {key: told[key] for key in ("user", "step", "time")} == {
+            assert {key: found[key] for key in ("user", "step", "time")} == {
                 key: info[key] for key in ("user", "step", "time")
             }
             np.testing.assert_array_equal(observations[lane], observation)
@@ -84,7 +84,7 @@ def test_users_are_addressed():
     np.testing.assert_array_equal(again, observation)
 
 
-def test_a_user_without_decision_is_skipped_and_told():
+def test_a_user_without_decision_is_skipped_and_reported():
     world = SessionsWorld(SessionsParams(n_items=5, p_leave_organic=0.5))
     env = WorldEnv(world)
     _, info = env.reset(seed=1)

@@ -110,7 +110,7 @@ def test_one_seed_deals_its_platforms_out():
     while not ended.any():
         *_, ended, _cut, _infos = vector.step(actions)
     observations, *_ = vector.step(actions)
-    observation, _ = single.reset()  # platform number 3, the next that nobody has opened
+    observation, _ = single.reset()  # platform number 3, the next unopened one
     np.testing.assert_array_equal(observations[0], observation)
 
 

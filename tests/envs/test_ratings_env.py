@@ -69,7 +69,7 @@ def test_made_by_gymnasium():
 
 @pytest.mark.parametrize("kind", [gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv])
 def test_gymnasiums_own_vector_environments_take_it(kind):
-    """Numbers of ratings differ from lane to lane: arrays of them would not fit beside each other."""
+    """Numbers of ratings differ from lane to lane: arrays of them would not fit next to each other."""
     env = kind([lambda: ratings_env(**SMALL)] * 3)
     try:
         _, infos = env.reset(seed=0)
@@ -102,7 +102,7 @@ def test_a_log_without_any_rating_has_the_column_still():
 
 
 class Reader(Uniform):
-    """Notes what it is told."""
+    """Notes what it learns."""
 
     def __init__(self, n_items=9):
         super().__init__(n_items)
@@ -115,7 +115,7 @@ class Reader(Uniform):
         self.heard.append(("rating", items.tolist(), ratings.tolist()))
 
 
-def test_policies_are_told_ratings_where_there_are_any():
+def test_policies_learn_ratings_where_there_are_any():
     policy, users, items = Reader(), np.zeros(4, int), np.arange(4)
     observe_events(policy, users, items, np.array([1.0, 5.0, np.nan, 2.0]))
     assert policy.heard == [("rating", [0, 1], [1.0, 5.0]), ("view", [2]), ("rating", [3], [2.0])]

@@ -97,9 +97,9 @@ def test_slates_are_recorded_too(lanes):
         env = RecordVectorLog(world_vector_env(lanes, world=world, autoreset_mode=AutoresetMode.SAME_STEP))
         _, infos = env.reset(seed=SEED)
         while infos["user"].min() < n:
-            told = [answer(u, t) for u, t in zip(infos["user"].tolist(), infos["time"].tolist(), strict=True)]
-            env.propensities = np.array([p for _, p in told])
-            *_, infos = env.step(np.array([s for s, _ in told]))
+            found = [answer(u, t) for u, t in zip(infos["user"].tolist(), infos["time"].tolist(), strict=True)]
+            env.propensities = np.array([p for _, p in found])
+            *_, infos = env.step(np.array([s for s, _ in found]))
     kept = env.log().select(env.log()["user"] < n)
     assert kept.digest() == log.digest()
 

@@ -179,7 +179,7 @@ def test_clip_part_stands_apart_and_vanishes_where_nothing_is_clipped():
 @pytest.mark.parametrize("clip", [None, 15.0])
 def test_a_gap_that_the_mean_weight_proves_enters_the_interval(clip):
     data = make()
-    data["target"] = data["propensity"] * 0.6  # 40 % of the target's probability lies on actions never logged
+    data["target"] = data["propensity"] * 0.6  # 40 % of the target's probability is on actions never logged
     estimate = estimate_value(**data, clip=clip)
     assert estimate.diagnostics["gap_part"] == pytest.approx(0.4, abs=0.01)
     assert estimate.high > 0.4
@@ -187,8 +187,8 @@ def test_a_gap_that_the_mean_weight_proves_enters_the_interval(clip):
     denied = estimate_value(**data, clip=clip, full_support=True)
     assert "though its support is stated" in denied.verdict
     assert denied.verdict.level == "do_not_use"
-    told = estimate_value(**data, clip=clip, unsupported=np.full(6000, 0.4))
-    assert told.high == pytest.approx(estimate.high, abs=0.02)
+    result = estimate_value(**data, clip=clip, unsupported=np.full(6000, 0.4))
+    assert result.high == pytest.approx(estimate.high, abs=0.02)
 
 
 def test_a_difference_swaps_sign():

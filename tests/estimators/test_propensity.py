@@ -42,7 +42,7 @@ def test_logistic_regression_finds_the_model():
 
 
 def test_weak_penalties_reach_the_minimum():
-    """Beside a search that stops at rounding; a value within 1e-6 of the minimum is per cents off in propensities."""
+    """Next to a search that stops at rounding; a value within 1e-6 of the minimum is per cents off in propensities."""
     from scipy.optimize import minimize
 
     x, z, g = features(n_users=30, n_items=20)

@@ -1,4 +1,4 @@
-"""Intervals of rating estimates: beside plain resampling, against a known truth, and under a stated ratio."""
+"""Intervals of rating estimates: against plain resampling, against a known truth, and under a stated ratio."""
 
 import itertools
 

@@ -64,7 +64,7 @@ PARTLY = {"identified_share": 0.009, "value_identified": 0.0154, "identified_low
          "policy met, but: the interval is wide. This assumes"),
         (compared(-0.01, -0.02, -0.005, DOUBT), "looks_worse", (-20, -40, -10), "Next: log more rows."),
         (compared(0.01, -0.005, 0.02), "cannot_tell", (20, -10, 40),
-         "The log cannot tell whether new earns more than today's policy: from 10.0 % less to 40.0 % more (95 % "
+         "The log cannot show whether new earns more than today's policy: from 10.0 % less to 40.0 % more (95 % "
          "interval)"),
         (compared(0.01, 0.005, 0.02, GRAVE), "do_not_use", None,
          "Do not judge new against today's policy by this log: the mean weight is 1.5. Next: check the propensities."),
@@ -79,7 +79,7 @@ PARTLY = {"identified_share": 0.009, "value_identified": 0.0154, "identified_low
         ([of("new", 0.06, 0.05, 0.08, DOUBT)], "value", None, "policy met, but: the interval is wide."),
         ([of("random", 0.0001, 0.0001, 0.99, GAP, facts=PARTLY)], "not_covered", None,
          "The log covers 0.9 % of what random shows; there it earns 1.54 % (95 % interval 1.48 to 1.60 %). What the "
-         "rest earns is unknown: if rewards lie between 0 and 1, over all 0.0100 to 99.0 %."),
+         "rest earns is unknown: if rewards are between 0 and 1, over all 0.0100 to 99.0 %."),
     ],
 )  # fmt: skip
 def test_what_it_says(records, answer, percent, words):
@@ -96,7 +96,7 @@ def test_what_it_says(records, answer, percent, words):
 
 
 def test_the_best_of_several_is_held_to_a_corrected_interval():
-    """At 95 % it would be better; of three it cannot be told."""
+    """At 95 % it would be better; of three it is uncertain."""
     corrected = best_of(3, 1 - 0.05 / 3, -0.001, 0.03)
     first = compared(0.01, 0.005, 0.02, best_of=corrected)
     said = sentence_of([*first, *compared(0.005, 0.001, 0.009, policy="other")])
@@ -138,7 +138,7 @@ def test_amounts_in_the_unit_of_the_rewards():
 
 
 def test_cells_of_what_is_not_a_value():
-    proved = Finding("bias_proved", 1.0, 0.1, "the value lies outside", "raise the clip")
+    proved = Finding("bias_proved", 1.0, 0.1, "the value is outside", "raise the clip")
     clicks = Amounts(True)
     assert cells(of("new", 0.01, 0.02, 0.04, proved), clicks) == ("at least 2.00 %", "2.00 to 4.00 %")
     assert cells(of("new", 0.02, 0.02, 0.04, proved), clicks)[0] == "at least 2.00 %"

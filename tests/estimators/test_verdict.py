@@ -272,10 +272,10 @@ def test_support_is_a_stated_fact():
     assert [f.code for f in alone.verdict.findings if f.level != "trust"] == ["support_unstated", "users_unstated"]
     assert (stated.low, stated.high) == (unstated.low, unstated.high)
     lost = np.full(n, 0.03)
-    told = estimate_value(reward, p, p * 0.97, unsupported=lost, reward_max=1.0)
-    assert told.high == pytest.approx(estimate_value(reward, p, p * 0.97, full_support=True).high + 0.0, abs=0.04)
-    assert told.high - told.value > 0.03
-    assert told.value == pytest.approx(0.97 * stated.value)
+    result = estimate_value(reward, p, p * 0.97, unsupported=lost, reward_max=1.0)
+    assert result.high == pytest.approx(estimate_value(reward, p, p * 0.97, full_support=True).high + 0.0, abs=0.04)
+    assert result.high - result.value > 0.03
+    assert result.value == pytest.approx(0.97 * stated.value)
     small = estimate_value(reward, p, p * 0.97, estimator="snips", unsupported=lost, reward_max=1.0)
     plain = estimate_value(reward, p, p, estimator="snips", full_support=True, reward_max=1.0)
     assert small.low == pytest.approx(0.97 * plain.low, rel=1e-2)  # snips spreads what it sees over what it does not
@@ -429,7 +429,7 @@ def test_the_estimator_that_leads_is_chosen_by_the_log_alone():
 
 
 def test_a_clipped_estimate_whose_bias_is_proved_is_never_trusted():
-    """Weights of 40 are cut at 15: what is left lies below all that the unchanged weights allow."""
+    """Weights of 40 are cut at 15: what is left is below all that the unchanged weights allow."""
     rng = np.random.default_rng(6)
     n = 300_000
     best = rng.random(n) < 0.81
@@ -552,7 +552,7 @@ def test_sums_of_parts_leave_clicks_what_they_are():
 
 
 def test_weights_that_are_not_those_of_the_log_are_no_effect_of_what_was_shown():
-    """Scores taken for probabilities: their mean weight is 2, and w - 1 is on average 1 whoever goes on."""
+    """Scores taken for probabilities: their mean weight is 2, and w - 1 is on average 1 for any logger."""
     rng = np.random.default_rng(12)
     n = 3000
     log = {"reward": (rng.random(n) < 0.1) * 1.0, "propensity": np.full(n, 0.25), "target": rng.random(n)}

@@ -1,4 +1,4 @@
-"""How weights are distributed: counted block by block, and told in few bins."""
+"""How weights are distributed: counted block by block, and reported in few bins."""
 
 from __future__ import annotations
 

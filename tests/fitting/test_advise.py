@@ -332,9 +332,9 @@ def test_the_control_withdraws_where_rewards_of_other_rows_follow_the_weights():
     rows = log.is_bandit
     shown = quick(log)
     avid = np.isin(shown.user, np.unique(shown.user)[::2])
-    told = {name: np.where(avid, 1.0, 0.0) if name == "user-popularity" else x for name, x in shown.targets.items()}
+    result = {name: np.where(avid, 1.0, 0.0) if name == "user-popularity" else x for name, x in shown.targets.items()}
     reward = np.where(avid, 0.4, 0.02) > np.random.default_rng(0).random(rows.sum())
-    found = permuted_clicks(replace(shown, targets=told, reward=reward * 1.0), (0.0, 1.0), 0)
+    found = permuted_clicks(replace(shown, targets=result, reward=reward * 1.0), (0.0, 1.0), 0)
     assert found["grade"] == "off"
     assert permuted_clicks(shown, (0.0, 1.0), 0)["grade"] == "clear"
 
@@ -456,7 +456,7 @@ def test_a_logging_policy_is_believed_only_as_far_as_propensities_bear_it_out():
 
 
 def test_a_simulated_log_says_itself_what_made_it(tmp_path):
-    """Policy and number of items, as `simulate` writes them; a log runs no code that nobody has named."""
+    """Policy and number of items, as `simulate` writes them; a log runs no code that was not named."""
     words = ["--world", "sessions", "--preset", "quick", "--set", "n_items=30", "--set", "n_flips=5", "--users", "25"]
     words += ["--policy", "item-knn+epsilon=0.2", "--train-users", "50", "--out", str(tmp_path / "made")]
     done = CliRunner().invoke(cli, ["simulate", *words])
@@ -466,8 +466,8 @@ def test_a_simulated_log_says_itself_what_made_it(tmp_path):
     few = log.select(log["user"] == log["user"][0])
     assert max(few["item"].max(), few["action"].max()) < 29
     assert logger_of(few, None, 30, 0, None).policy.n_items == few.n_items == 30
-    for told in ({}, {**log.provenance, "policy": {"name": "nowhere.to_be_found:Policy"}}):
-        assert logger_of(Log(log.columns, told), None, 30, 0, None).known == "mean weight"
+    for provenance in ({}, {**log.provenance, "policy": {"name": "nowhere.to_be_found:Policy"}}):
+        assert logger_of(Log(log.columns, provenance), None, 30, 0, None).known == "mean weight"
     with pytest.raises(UserError, match="the file is damaged"):
         advise_on(Log({**log.columns, "item": np.where(log["item"] == 3, 77, log["item"])}, log.provenance), Question())
 
@@ -495,7 +495,7 @@ def test_absurd_logs_get_one_line_each():
         assert found.exploration["epsilon"] == 0.1
         json.dumps(found.to_dict())
     assert asked(cases["not 0 or 1"], rewards=(-1.0, 2.5)).agents
-    with pytest.raises(UserError, match="rewards lie in"):
+    with pytest.raises(UserError, match="rewards are in"):
         asked(cases["not 0 or 1"], rewards=(0.0, 1.0))
 
 
@@ -529,7 +529,7 @@ def test_too_few_clicks_tell_not_even_the_size_of_a_test():
     assert "may be needed" in found.exploration["line"]
 
 
-def test_a_platform_with_fewer_users_than_the_test_needs_is_told_what_to_log():
+def test_a_platform_with_fewer_users_than_the_test_needs_learns_what_to_log():
     log, _ = lives(0, coin, users=300)
     found = asked(log, users=50)
     assert found.answer == "ab_test"

@@ -85,7 +85,7 @@ def test_sb3_adapter_is_the_environment():
     assert ends > truncations > 0
 
 
-def test_sb3_adapter_tells_what_the_environment_tells():
+def test_sb3_adapter_passes_on_what_the_environment_returns():
     pytest.importorskip("stable_baselines3")
     from recsim_mnar.integrations.stable_baselines3 import VecEnvAdapter
 

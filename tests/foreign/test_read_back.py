@@ -27,7 +27,7 @@ P = 6
 
 @pytest.fixture(scope="module")
 def made() -> Decisions:
-    """Some users' decisions, by counts; plain arrays, so that no simulator is needed beside the library."""
+    """Some users' decisions, by counts; plain arrays, so that no simulator is needed next to the library."""
     generator = np.random.default_rng(4)
     user = np.repeat(np.arange(30) * 3, generator.integers(1, 9, 30))
     n = len(user)

@@ -1,4 +1,4 @@
-"""Arrays from files of unknown make: bombs, code, headers that lie."""
+"""Arrays from files of unknown make: bombs, code, false headers."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def test_8_values_that_are_no_numbers_and_no_dates(tmp_path):
     assert fits(found) == set()
 
 
-def test_9_nothing_to_tell(tmp_path):
+def test_9_nothing_to_compare(tmp_path):
     """One user, one time, one reward, no exploration."""
     data = base()
     data |= {"user_id": ["me"] * N, "served_at": ["2026-03-01"] * N, "clicks": [0] * N, "pscore": [1.0] * N}

@@ -22,7 +22,7 @@ from twins.commands import status_of as run
 def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("simulated") / "a log"
     asked = ("--world", "sessions", "--preset", "quick", "--policy", "user-popularity+epsilon=0.2", "--users", 120)
-    assert run("simulate", *asked, "--report", "--out", out, "--json", out.with_name("told.json")) == 0
+    assert run("simulate", *asked, "--report", "--out", out, "--json", out.with_name("result.json")) == 0
     return out
 
 
@@ -62,8 +62,8 @@ def test_the_interval_is_that_of_estimate(folder):
 
 
 def test_the_page_and_its_numbers(folder):
-    told = json.loads(folder.with_name("told.json").read_text())
-    assert told["summary"]["users"] == 120
+    result = json.loads(folder.with_name("result.json").read_text())
+    assert result["summary"]["users"] == 120
     page = (folder / "report.html").read_text()
     assert len(page) < 3e6
     for words in ("of the sessions world", "How long users stay", "How popular", "propensities", "views in a row",

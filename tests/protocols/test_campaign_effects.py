@@ -80,7 +80,7 @@ def test_where_no_campaign_ran_none_is_found():
 
 
 def test_own_rates_that_move_with_the_campaign_are_taken_for_it():
-    """The assumption broken: a promotion of five items from the campaign's day on is not told from it."""
+    """The assumption broken: a promotion of five items from the campaign's day on looks the same."""
     moved = (*BUSY, "n_promoted=5", "promotion_boost=50", "promotion_start=330", "promotion_end=390")
     world, now = profiles_of(0, moved)
     found, true = caused_additions(now, [330], window=60), true_counts(now)[0]

@@ -98,7 +98,7 @@ def test_balance_is_in_the_notes(ratings):
     assert "out of balance" not in found
     world = make_world("ratings", "quick", ["n_items=40", "density=0.1"])
     found = " ".join(compare(world, learners("random", "popularity"), settings=settings, seed=1).notes)
-    assert "out of balance" in found  # whoever liked what they revealed before likes, and reveals, more
+    assert "out of balance" in found  # users who liked what they revealed before like, and reveal, more
 
 
 @pytest.mark.verify

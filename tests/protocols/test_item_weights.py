@@ -147,7 +147,7 @@ def test_bad_input(two_times):
         *((now, reference, {"start": x}, weights) for x in (np.zeros(60), np.full(60, np.nan), np.ones(3))),
         (now, reference, {"max_iterations": 2}, "do not converge"),
         (now, reference[:5], {}, "shape"),
-        (gone, np.full(60, 1 / 61), {}, "item 5 is held at the reference time and by nobody"),
+        (gone, np.full(60, 1 / 61), {}, "item 5 is held at the reference time and by no user"),
     ):
         with pytest.raises(UserError, match=says):
             fit_item_weights(of, at, **options)

@@ -49,7 +49,7 @@ TRUTH = {"a": 0.030, "b": 0.029, "c": 0.020}
     [
         ("a", 0.0, BEST, "which is the best: nothing lost"),
         ("b", 0.0, COSTS, "a is the best, so the choice costs 3.3% of the CTR"),
-        ("b", 0.001, INDISTINGUISHABLE, "cannot be told from the best, a: 3.3% of the CTR"),
+        ("b", 0.001, INDISTINGUISHABLE, "a statistical tie with the best, a: 3.3% of the CTR"),
         ("c", 0.001, COSTS, "costs 33.3% of the CTR"),
     ],
 )
@@ -128,8 +128,8 @@ def test_one_agent_references_and_missing_truth_give_no_judgement():
 
 def test_the_headline_groups_by_what_comes_of_the_pick():
     right, near = (judged(TRUTH, {a: float(a == pick) for a in TRUTH}, width=w) for pick, w in (("a", 0), ("b", 0.001)))
-    told = headline([right, near], lambda j: f"{j.best} is the best")
-    assert told == ("a is the best: the protocol picks it; the protocol picks b, which cannot be told from it.")
+    result = headline([right, near], lambda j: f"{j.best} is the best")
+    assert result == ("a is the best: the protocol picks it; the protocol picks b, a statistical tie.")
 
 
 @pytest.mark.verify

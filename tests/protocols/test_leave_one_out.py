@@ -280,7 +280,7 @@ def test_candidates_are_unseen_items_where_nobody_views_twice():
 
 
 class _Saver(Learner):
-    """Keeps the logs that it is fitted on, and scores by what it is told."""
+    """Keeps the logs that it is fitted on, and scores by what it observed."""
 
     name = "saver"
 

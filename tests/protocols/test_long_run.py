@@ -1,4 +1,4 @@
-"""The long-run rate from lives that halt at occasions, held against lives that are lived in full."""
+"""The long-run rate from lives that halt at occasions, compared with lives that are lived in full."""
 
 from __future__ import annotations
 

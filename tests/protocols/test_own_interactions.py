@@ -260,7 +260,7 @@ def test_both_protocols_together(one, other, said):
 
 @pytest.mark.parametrize("unseen", [False, True])
 def test_tied_scores_against_a_whole_sort(data, unseen):
-    """Scores of five values, so that ties lie above, at and below the end of the list."""
+    """Scores of five values, so that ties are above, at and below the end of the list."""
 
     class Coarse(Indifferent):
         def scores(self, users):

@@ -182,8 +182,8 @@ def test_weights_bring_back_the_items_probabilities(profiles):
     by_user = np.add.reduceat(weighing.probabilities, now.starts[:-1])
     np.testing.assert_allclose(by_user, 1 / now.n_users)  # users count alike, unlike in item-first
     fit = fit_item_weights(now, before.item_probabilities(), 20)
-    told = make_scheme("weights+p=20").weigh(now, before).details
-    assert (told["p"], told["kl"]) == (20, fit.divergence)
+    result = make_scheme("weights+p=20").weigh(now, before).details
+    assert (result["p"], result["kl"]) == (20, fit.divergence)
 
 
 def test_at_t0_reads_the_old_profiles(profiles):
@@ -366,7 +366,7 @@ def test_bad_input(log, profiles):
 
     for changes, says in (
         ({"reference_times": -5}, "reference time -5 is without users"),
-        ({"times": [200]}, "time 200 lies before the reference time 300"),
+        ({"times": [200]}, "time 200 is before the reference time 300"),
         ({"times": []}, "at least one reference time and one time"),
         ({"k": 0}, "k must be"),
         ({"samples": 0}, "samples must be"),
@@ -377,7 +377,7 @@ def test_bad_input(log, profiles):
         ({"schemes": ["weights+q=3"]}, "not parameter=value"),
         ({"schemes": ["weights+p=x"]}, "p must be a whole number"),
         ({"schemes": ["wtd+p=1"]}, "it has no parameters"),
-        ({"schemes": ["random-phase+campaign=7"]}, "nobody has added anything from campaign 7"),
+        ({"schemes": ["random-phase+campaign=7"]}, "no user has added anything from campaign 7"),
         ({"schemes": ["random-phase+campaign=-1"]}, "campaign must be"),
         ({"seed": -1}, "seed must be in"),
     ):

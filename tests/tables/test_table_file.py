@@ -155,7 +155,7 @@ def test_dates(tmp_path, dates, first):
     rows.faults.refuse()
 
 
-def test_days_and_months_that_cannot_be_told_apart_are_a_fault(tmp_path):
+def test_days_and_months_that_look_alike_are_a_fault(tmp_path):
     rows = read(write(tmp_path, "d;a\n05/06/2024;1\n05/07/2024;2\n"), d="time")
     rows.times("d")
     with pytest.raises(UserError, match="'d' is not a date in 2 rows"):

@@ -81,7 +81,7 @@ def test_campaigns_share_no_draws_however_long_their_lists():
     platform = world.open_platform(1)
     platform.advance(1)
     first, _ = platform.draw_lists(np.ones(60), k=10)
-    platform.recommend(np.full((4000, 1), -1))  # a campaign that shows nothing changes nobody's profile
+    platform.recommend(np.full((4000, 1), -1))  # a campaign that shows nothing changes no profile
     second, _ = platform.draw_lists(np.ones(60), k=5)
     for place in range(10):
         same = (first[:, place] == second[:, 0]).mean()
@@ -139,7 +139,7 @@ def test_a_campaign_changes_nobody_whom_it_does_not_reach():
 
 
 def test_a_list_gets_the_same_answers_from_whomever_it_comes():
-    """Common random numbers: an item shown to a user in a campaign is accepted or not, whoever chose it."""
+    """Common random numbers: an item shown to a user in a campaign is accepted or not, independent of who chose it."""
     answers = []
     for k in (3, 5):
         platform = small(user_growth=0.0, item_growth=0.0).open_platform(9)

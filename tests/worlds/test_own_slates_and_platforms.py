@@ -66,7 +66,7 @@ SHOP = ["--world", f"{__name__}:Shop", "--set", "lift=0.4"]
 
 
 def test_users_of_an_own_shop_are_simulated_and_buy_as_it_says(tmp_path, capsys):
-    """With 1,500 users 3 x 3 recommendations each, shares lie within five standard errors of the probabilities."""
+    """With 1,500 users 3 x 3 recommendations each, shares are within five standard errors of the probabilities."""
     for policy, out in (("deployed", "one"), ("popularity", "two")):
         status, _, err = run(
             capsys, "simulate", *SHOP, "--policy", policy, "--users", 1500, "--train-users", 50, "--seed", 4, "--truth",

@@ -24,13 +24,13 @@ def test_the_log_is_that_of_the_plain_twin(mode, deployment):
     log = simulate(world, DeployedPolicy(world), 4, seed=5, first_user=2).validate(n_items=9)
     for user in range(2, 6):
         own = log.select(log["user"] == user)
-        told = [
+        found = [
             (t, "bandit", a, p, r) if b else (t, "organic", i, None, None)
             for t, b, i, a, p, r in zip(
                 own["time"], own.is_bandit, own["item"], own["action"], own["propensity"], own["reward"], strict=True
             )
         ]
-        assert told == twin.rows(world, 5, user)
+        assert found == twin.rows(world, 5, user)
 
 
 def test_scaled_chances_are_those_of_plain_bisection():

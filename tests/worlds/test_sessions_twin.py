@@ -20,7 +20,7 @@ CASES = {
     "clock": SessionsParams(n_items=20, n_flips=7, clock="normal", drift_in_bandit=True, sigma_omega=0.3),
     "many factors": SessionsParams(n_items=70, n_factors=13, normalize_beta=True, clock="normal", clock_mean=2.0),
     "no repeats": SessionsParams(n_items=30, n_factors=6, no_repeats=True, n_flips=4, sigma_mu_organic=1.0),
-    # What is left weighs next to nothing beside what was seen: float32 would lose it.
+    # What is left weighs next to nothing against what was seen: float32 would lose it.
     "no repeats, far apart": SessionsParams(n_items=40, no_repeats=True, sigma_mu_organic=40.0, p_leave_organic=0.002),
     "logistic": SessionsParams(n_items=12, click_link="logistic", clock="normal", no_repeats=True, n_flips=6),
     "leaving": SessionsParams(n_items=7, n_factors=3, p_leave_organic=0.1, p_leave_bandit=0.002, n_flips=2),
@@ -168,7 +168,7 @@ def test_samplers_have_the_softmax_law(monkeypatch, n_items, n_factors, sampler)
     ids=["300 factors", "strong interests", "tiers", "boxes"],
 )
 def test_views_are_likely_ones_however_large_the_logits(params):
-    """The bound that stands in for the largest logit may lie 100 above it, where float32 weights would vanish."""
+    """The bound that stands in for the largest logit may be 100 above it, where float32 weights would vanish."""
     world = SessionsWorld(params)
     n = 200
     lanes = world.open_lanes(n)

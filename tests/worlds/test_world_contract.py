@@ -122,7 +122,7 @@ class SharedGenerator(CoinLanes):
         return (self.generator.random(len(which)) < 0.5).astype(float), self.n_decisions[which] < 2
 
 
-class RememberedUsers(CoinLanes):  # as sound for any number of lanes, but user 3 alone is not user 3 beside others
+class RememberedUsers(CoinLanes):  # as sound for any number of lanes, but user 3 alone is not user 3 among others
     def arrive(self, which):
         self.world.met = getattr(self.world, "met", set()) | set(self.user[which].tolist())
 
@@ -287,7 +287,7 @@ def test_rare_rewards_that_come_more_often_than_stated_are_a_fault():
 @pytest.mark.verify
 @pytest.mark.parametrize("p", [0.002, 0.05, 0.5])
 def test_the_bound_of_rewards_is_as_strict_as_it_can_be(p):
-    """Beyond it lie none of 2,000 right worlds, and six standard errors and a dozen rewards are found."""
+    """Beyond it is none of 2,000 right worlds, and six standard errors and a dozen rewards are found."""
     rng = np.random.default_rng(3)
     n = 2000
     most = bound(np.arange(n), np.zeros(n), np.full(n, p), binary=True)

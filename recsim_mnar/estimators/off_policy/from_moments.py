@@ -166,7 +166,7 @@ def assemble(
 
 
 def spread_facts(moments: Moments, stated: Stated, *others: Moments) -> dict[str, Any]:
-    """How much of the rows is one user's, and which ends of the rewards' range nobody states.
+    """How much of the rows is one user's, and which ends of the rewards' range are not stated.
 
     Args:
         moments: of the log.

@@ -48,8 +48,8 @@ class Block:
         columns: (n,) numbers by name.
         user: (n,) int64 ids of the users, or None.
         numbers: (n,) row numbers in the file, from 1 below the header.
-        action: (n,) int64 ids of what was shown, or None where nobody asks for them.
-        digest: (n,) equal for rows that are equal in all columns that are read, or None where nobody asks.
+        action: (n,) int64 ids of what was shown, or None if not needed.
+        digest: (n,) equal for rows that are equal in all columns that are read, or None if not needed.
     """
 
     columns: dict[str, NDArray[np.float64]]

@@ -454,7 +454,7 @@ def _own(name: str, function: Any) -> EstimatorInfo:
 
 
 def _own_scores(name: str, function: Callable[..., Any], rows: Rows, **parameters: Any) -> Scores:
-    """What somebody else's function makes of the rows, checked; nobody here knows whether it is biased."""
+    """Checked scores of a user's own function; its bias is unknown."""
     try:
         found = function(rows, **parameters)
     except UserError:

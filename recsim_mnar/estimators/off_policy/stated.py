@@ -187,7 +187,7 @@ def missing_column(values: Any, target: Floats, numbers: RowNumbers = None) -> F
     if bad.any():
         row = int(np.argmax(bad))
         raise UserError(
-            f"column 'unsupported', {row_in_words(row, numbers)}: {array[row]:g} is no mass beside the logged action's "
+            f"column 'unsupported', {row_in_words(row, numbers)}: {array[row]:g} cannot add to the logged action's "
             f"{target[row]:g}; it must be in [0, 1 - target]"
         )
     return array
@@ -258,7 +258,7 @@ def level_of_best(level: float, k: int) -> float:
     """The level at which each of k intervals is made, so that what is said of the best of them holds at ``level``.
 
     The best of k estimates is the luckiest too; all k intervals hold together at ``level`` if each holds at
-    1 - (1 - level) / k (Bonferroni), and then so does the winner's, whoever it is.
+    1 - (1 - level) / k (Bonferroni), and then so does the winner's.
 
     Args:
         level: in (0, 1).

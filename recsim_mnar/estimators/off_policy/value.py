@@ -89,7 +89,7 @@ def estimate_value(
         propensity_min: no action that the target can take has a smaller propensity: epsilon / number of actions under
             an epsilon-greedy policy. States full support and bounds the weights.
         user_rows_max: no user can have more rows; for the intervals with a guarantee.
-        target_max: the target gives no action a larger probability, for whoever knows all of its probabilities: with
+        target_max: the target gives no action a larger probability, for callers who know all of its probabilities: with
             ``propensity_min`` no weight is above the ratio of the two.
         reward_limit: (n,) the largest reward possible of each row's action (its price, say). Rewards of actions that
             the log never shows it does not bound: ``reward_max`` does or, if every action can be shown in every row,

@@ -13,7 +13,7 @@ WIDE, USELESS = 0.5, 1.0
 """Half widths of an interval that logs like this one are expected to give, over the log's own mean reward. An estimate
 that errs by less than 20 % in 95 logs of 100 has one of .26 where the interval is 1.3 times as wide as it must be; .5
 leaves room for one that is 2.5 times as wide, as honest ones are where few rewards are expected at the heaviest
-weights. From 1 on the interval cannot tell the value from nothing or from twice today's."""
+weights. From 1 on the interval includes both 0 and twice today's value."""
 TOLERABLE = 0.2
 """A relative error that an estimate may have. Bias that is proved is a reason for caution whatever its size; from
 ``WIDE`` on it is one against using the estimate."""
@@ -96,7 +96,7 @@ def _width(facts: dict[str, Any], estimator: str, unit: str) -> Iterator[Finding
         yield Finding("wide_interval", GRAVE, math.inf, message, f"log more {unit}")
     if "sampling_low" in facts and not same and _point(facts):
         message = (
-            "the sampling interval has no width (the scores do not vary, or lie beyond what rewards can be), so it "
+            "the sampling interval has no width (the scores do not vary, or are beyond what rewards can be), so it "
         )
         message += "cannot show the error"
         yield Finding("no_width", CAUTION, 0.0, message, "compare with another estimator")
@@ -112,7 +112,7 @@ def _width(facts: dict[str, Any], estimator: str, unit: str) -> Iterator[Finding
         yield Finding("bias", severity, part, message, action)
     outside = facts.get("value_outside")
     if outside:
-        message = f"the value lies {outside:.3g} outside the interval that the unchanged weights give"
+        message = f"the value is {outside:.3g} outside the interval that the unchanged weights give"
         severity = max(scaled(outside / scale, TOLERABLE, WIDE), CAUTION) if scale > 0.0 else CAUTION
         # What gives an estimate whose bias is not proved.
         action = "use ips, or snips" if estimator == "clipped_ips" else _less_bias(estimator) or "explore more"
@@ -227,7 +227,7 @@ def _weights(facts: dict[str, Any], estimator: str) -> Iterator[Finding]:
 
 
 def _range(facts: dict[str, Any]) -> list[Finding]:
-    """Rewards whose range nobody states: no rule read off the log can bound them (Bahadur & Savage 1956)."""
+    """Rewards without a stated range: no rule read off the log can bound them (Bahadur & Savage 1956)."""
     missing = facts.get("range_unstated")
     if not missing or facts.get("clicks", 1) == 0 or facts.get("same"):
         return []
@@ -249,7 +249,7 @@ def _range(facts: dict[str, Any]) -> list[Finding]:
     flags = " and ".join("--" + name.replace("_", "-") for name in missing)
     message = f"the {which} {be} not stated: {ends} that the log happens not to show could carry the value out of the "
     message += "interval"
-    action = f"state {flags}, if no reward lies beyond"
+    action = f"state {flags}, if no reward is beyond"
     if limited and "least propensity" not in facts.get("bounds_stated", ()):
         action += "; --propensity-min too, if every action can be shown in every row"
     return [Finding("range_unstated", CAUTION, base + apart, message, action)]

@@ -127,7 +127,7 @@ def identified(record: Record, amounts: Amounts) -> str:
     if not (math.isfinite(least) and math.isfinite(most)):
         return f"{words}. What the rest earns no log of this kind says."
     bound = amounts.span(record["low"], record["high"])
-    return f"{words}. What the rest earns is unknown: if rewards lie between {least:g} and {most:g}, over all {bound}."
+    return f"{words}. What the rest earns is unknown: if rewards are between {least:g} and {most:g}, over all {bound}."
 
 
 def partly_covered(records: Sequence[Record], said: str = "") -> list[str]:

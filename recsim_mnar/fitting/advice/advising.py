@@ -186,7 +186,7 @@ def what_to_log(log: Log, shown: Shown, models: Sequence[Model], have: int, whol
     """The exploration by which the log would decide whichever of the fitting models held.
 
     ``have`` users are what an arm can have; no more than their rows are asked for where agents are not shown ``whole``:
-    what nobody has seen yet may soon be clear.
+    what is still unseen may soon be clear.
     """
     today = None if shown.logger.policy is None else distributions(log, shown.logger.policy, shown.states)
     values = [m["values"] for m in models if m["fits"] and max(m["values"].values()) > 0.0]
@@ -307,7 +307,7 @@ class Advice:
                 f"The log does not decide. An A/B test does: {users:,} users an arm ({low:,} to {high:,}); what it "
                 f"picks costs at most {tolerance:.0%} with probability {self.facts['level']:g}."
             )
-        return "This log cannot tell which agent is best, nor how large an A/B test would have to be."
+        return "This log cannot show which agent is best, nor how large an A/B test would have to be."
 
     def sentences(self) -> list[str]:
         """The answer, why, what to log, and whether leave-one-out may be trusted here."""
@@ -382,14 +382,14 @@ def _absurd(log: Log | Ratings, rewards: tuple[float, float] | None) -> str:
         what = "The file holds ratings" if isinstance(log, Ratings) else "The log shows no recommendation"
         return f"{what}: nothing in it says what users do with what they are shown."
     reward, action, time, user = (log[name][log.is_bandit] for name in ("reward", "action", "time", "user"))
-    span = f"lie in {reward.min():g} to {reward.max():g}"
+    span = f"are in {reward.min():g} to {reward.max():g}"
     if rewards and (reward.min() < rewards[0] or reward.max() > rewards[1]):
         raise UserError(f"rewards {span}, not {rewards[0]:g} to {rewards[1]:g}: state both")
     if not rewards and not np.all((reward == 0.0) | (reward == 1.0)):
         said = f"Rewards {span}, and are not 0 or 1: what one more could earn is not known."
         return f"{said} State the least and the largest reward possible."
     if np.ptp(reward) == 0.0:
-        return f"Every recommendation earned {reward[0]:g}: such rewards tell no agent from another."
+        return f"Every recommendation earned {reward[0]:g}: such rewards make all agents look the same."
     if len(np.unique(action)) == 1:
         return "The log shows one item only: nothing in it says what another would have earned."
     if np.any((np.diff(time) < 0.0) & ~user_begins(user)[1:]):
@@ -422,7 +422,7 @@ def _decide(found: Advice, compared: Compared | None, tires: deciding.Tiring) ->
     stopping = [each for each in found.checks if each["check"] != "click_models" and each["grade"] != "clear"]
     found.why = [f"It does not decide: {each['sentence']}." for each in stopping]
     if compared is None:
-        found.why.append("The log has no propensities, so that nobody knows how often it would show what.")
+        found.why.append("The log has no propensities, so it is unknown how often it would show what.")
         return
     best = deciding.decide(compared, tires)
     if best.high > TOLERANCE:
@@ -432,7 +432,7 @@ def _decide(found: Advice, compared: Compared | None, tires: deciding.Tiring) ->
             said += f": it cannot exclude that users tire of what is shown again, which may cost {tires[0]:.0%}"
             found.checks[0] |= {"grade": "cannot say"} if found.checks[0]["grade"] == "clear" else {}
         elif hidden:
-            said = f"The log does not show all that {', '.join(hidden)} recommend, so that nobody knows what they earn"
+            said = f"The log does not show all that {', '.join(hidden)} recommend, so it is unknown what they earn"
         found.why.append(f"{said}.")
     if not found.why:
         found.answer, found.pick, found.tied, found.cost = "log", best.pick, best.tied, {"high": best.high}

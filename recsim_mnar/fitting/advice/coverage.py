@@ -47,7 +47,7 @@ class Logger(NamedTuple):
     """What is known of the policy that made a log.
 
     ``policy`` gives the log's propensities, None where none is known that does; no action has a smaller propensity than
-    ``least`` in any state, None where nobody says so; ``known`` is one of the words of :data:`HOW`.
+    ``least`` in any state, None if not stated; ``known`` is one of the words of :data:`HOW`.
     """
 
     policy: Policy | None

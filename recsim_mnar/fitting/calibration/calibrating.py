@@ -56,7 +56,7 @@ _MATCHED = Form[tuple[Floats, Floats]](
 _WHY = {
     "alpha": "how much more often high ratings are revealed shows only through the model, from which the ensemble's "
     "range comes; without it anything from 0 to 1 could be. Ratings of random items would identify it",
-    "n_factors": "the rank of tastes is not told from so few ratings a user: the world's default is kept",
+    "n_factors": "too few ratings per user to estimate the rank of tastes: the world's default is kept",
     **dict.fromkeys(("n_decisions", "repeat_pays"), "revealed ratings hold no recommendations"),
 }
 

@@ -2,7 +2,7 @@
 
 The click probability of item a for interests omega is link(b_a + beta_a . omega), the coefficients normal about a line:
 b_a ~ N(b0 + k mu_a, s_b^2), beta_a ~ N(r gamma_a, s^2 I). r, k and b0 are normal, s and s_b half-normal
-(:data:`PRIORS`). gamma_a is known with an error, and of a user's interests views tell a mean and a covariance: a row's
+(:data:`PRIORS`). gamma_a is known with an error, and views give a mean and a covariance of a user's interests: a row's
 likelihood is the mean over them, by three points of Gauss and Hermite along beta_a . omega.
 
 The posterior of coefficients is normal about its mode, which is reached by Fisher's scoring and checked; r, k and b0
@@ -112,7 +112,7 @@ def outside(link: str, rate: float, error: float) -> str:
     """Why a link's range excludes a click rate, or nothing; a rate within four standard errors can be."""
     low, high = (float(p) for p in link_of(np.array([-1e3, 1e3]), link)[0])
     can = low - 4.0 * error <= rate <= high + 4.0 * error
-    return "" if can else f"its click rates lie between {low:.3g} and {high:.3g}, the log's is {rate:.3g}"
+    return "" if can else f"its click rates are between {low:.3g} and {high:.3g}, the log's is {rate:.3g}"
 
 
 def drawn_place(chances: Floats, u: float) -> int:

@@ -351,7 +351,7 @@ def _why_not(maker: Maker, name: str) -> str:
     if views is None:
         return "" if name in ("click_rate", "click_spread_items") else "the log has no views"
     if views.lives.no_repeats and name in OF_VIEWS:
-        return "nobody meets an item twice; the range is the ensemble's, not known to hold the truth"
+        return "no user sees an item twice; the range is the ensemble's, not known to hold the truth"
     if not maker.n_factors and name in ("drift_per_event", "click_spread_users"):
         return "users are not found to differ in what they view"
     if name == "drift_per_event" and not views.lives.far:

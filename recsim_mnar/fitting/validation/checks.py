@@ -148,8 +148,8 @@ def _graded(check: Check, adjusted: float) -> Check:
     else:
         grade = CANNOT_SAY if blindness > _WIDE * check.tolerance else MATCHES
     ending = {
-        MATCHES: "not told apart", CLOSE: "told apart, by little", OFF: "told apart",
-        CANNOT_SAY: f"too few users to tell less than {check.visible:.3g}",
+        MATCHES: "indistinguishable", CLOSE: "slightly different", OFF: "different",
+        CANNOT_SAY: f"too few users to see less than {check.visible:.3g}",
     }[grade]  # fmt: skip
     sides = f"{check.what}: {check.real:.4g} real, {check.simulated:.4g} simulated"
     says = f"{sides}; {check.distance:.3g} apart, by chance {check.chance:.3g}: {ending}"
@@ -299,7 +299,7 @@ def classifier_check(columns: Sequence[Columns], groups: Groups) -> list[Check]:
     return [Check(
         name="classifier", kind="classifier",
         question="what single users look like, to a classifier that knows these features alone",
-        what="area under the curve of a classifier of users (.5: cannot tell)",
+        what="area under the curve of a classifier of users (.5: no better than chance)",
         real=floor, simulated=float(areas[0]), distance=max(float(areas[0]) - 0.5, 0.0),
         chance=max(float(np.median(chance)), floor - 0.5), visible=float(np.quantile(chance, 0.95)), tolerance=0.05,
         p=(1 + int(np.sum(areas[1:] - 0.5 >= over))) / len(areas),
@@ -343,7 +343,7 @@ def _known_again(features: Floats, groups: Groups) -> float:
 
 
 def _giving_away(names: list[str], features: Floats, real: NDArray[np.bool_]) -> list[dict[str, float | str]]:
-    """The features that tell most by themselves."""
+    """The features that separate the two best on their own."""
     areas = auc(features, np.repeat(real[:, None], len(names), axis=1).astype(np.float64))
     rows: list[dict[str, float | str]] = [
         {"feature": name, "auc": max(float(area), 1.0 - float(area)), "real": float(values[real].mean()),

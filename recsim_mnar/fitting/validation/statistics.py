@@ -351,7 +351,7 @@ def _co_occurrence(m: Material) -> Columns | None:
 
 
 def _drift(m: Material) -> Columns | None:
-    """How much more the last views tell of the next one than views further back: of the same view, so tastes cancel."""
+    """How much better the last views predict the next one than older views do: of the same view, so tastes cancel."""
     views = m.lives.views
     columns, names = [], []
     for name, agree in _agreements(m, views):
@@ -431,8 +431,8 @@ TABLE = (
         "share of views of an item met before", 0.10, False, _repeats),
     Row("co-occurrence", "which items the same users meet: what collaborative filtering learns from",
         "spread of users over the directions of items", 0.10, False, _co_occurrence),
-    Row("drift", "how fast interests move: whether what a user did last tells more than what came long before",
-        "what the last views tell more than those far back, share", 0.25, False, _drift),
+    Row("drift", "how fast interests move: whether a user's last views predict more than old ones",
+        "how much more the last views predict than old ones, share", 0.25, False, _drift),
     Row("clicks by place", "whether users tire of recommendations, or warm to them",
         "clicks a recommendation", 0.10, True, _clicks_by_place),
     Row("clicks by interest", "what makes users click: which recommender earns more",

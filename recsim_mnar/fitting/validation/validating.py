@@ -58,7 +58,7 @@ def shown_in(
 ) -> ShownPolicy:
     """The policy that made a log, as far as its propensities bear it out, in a world that users are simulated in.
 
-    One that nobody names is fitted on the first of the ``halves`` of the users, and tried on the second. ``logging`` is
+    One without a name is fitted on the first of the ``halves`` of the users, and tried on the second. ``logging`` is
     a policy, its name or its file; None for what the provenance names.
     """
     if _is_uniform(log, stated_items(log.provenance, 0) or world.n_items):
@@ -81,7 +81,7 @@ def _is_uniform(log: Log, n_items: int) -> bool:
 
 
 def _named(world: Any, log: Log, logging: Any) -> tuple[str, Policy | None]:
-    """The policy that is said to have made the log, by its name; None where nobody says, or it cannot be made again."""
+    """The policy that is said to have made the log, by its name; None if not stated, or if it cannot be made again."""
     if logging is not None and not isinstance(logging, str):
         return str(getattr(logging, "name", "the policy")), as_policy(logging)
     if logging is not None and logging.endswith(".npz"):
@@ -94,7 +94,7 @@ def _named(world: Any, log: Log, logging: Any) -> tuple[str, Policy | None]:
     stated = log.provenance.get("policy")
     name = logging or str(stated.get("name") if isinstance(stated, dict) else "")
     if name and (logging or runs_nothing(name)):
-        with contextlib.suppress(UserError):  # what must be fitted, and on what nobody says, is not it
+        with contextlib.suppress(UserError):  # it cannot be one that needs fitting on an unknown log
             return name, learner(name).fit(Log({}), n_items=world.n_items, seed=0)
     return name, None
 
@@ -293,7 +293,7 @@ def _case(
         report("fitting on half of the users")
         world = _fit(world, first, n_items, seed, report)
         n, others = len(first.users()), len(second.users())
-        notes.append(f"the world was fitted anew on {n:,} users and is held against {others:,} others")
+        notes.append(f"the world was fitted anew on {n:,} users and is compared with {others:,} others")
     elif fits:
         notes.append("the world may have been fitted on these very users: its figures are then of fit, not held out")
     made = world.make() if hasattr(world, "ensemble") else world
@@ -337,7 +337,7 @@ def _fit(world: Any, log: Log, n_items: int | None, seed: int, report: Callable[
 
 
 def _by_users(case: _Case, kinds: Sequence[str], not_checked: list[str], report: Callable[[str], None]) -> list[Check]:
-    """What exchanging users tells: the statistics, and the classifier."""
+    """The results of exchanging users: the statistics, and the classifier."""
     report("simulating users")
     real = [Lives.of(each, case.n_items) for each in (case.known, case.held) if each is not None]
     known, held = sum(part.n_users for part in real[:-1]), real[-1].n_users

@@ -39,7 +39,7 @@ BANDIT, INTERACTIONS, TABLE = "bandit log", "interactions", "table"
 _ROLES = ("user", "action", "reward", "propensity", "time", "logger", "event", "item")
 _RATINGS = USUAL_NAMES["reward"][-1]
 _LOOKED_AT = 1000
-"""Values of a column that nobody named."""
+"""Values of a column with no named role."""
 _ROW_NUMBERS = ("", "unnamed0", "rownumber", "rownum")
 
 
@@ -173,7 +173,7 @@ def _kinds(file: TableFile, columns: Columns, targets: Sequence[str]) -> dict[st
 def kinds_of_rows(rows: Rows, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.bool_]] | None:
     """(n,) which rows are recommendations and which are views: by the words of the events, or by what is filled in.
 
-    None where nothing tells, and so every row is a recommendation.
+    None if no column shows it, and so every row is a recommendation.
     """
     if "event" in columns:
         events = Events.of(rows.column(columns["event"]))
@@ -347,7 +347,7 @@ class _Patient:
             if facts["reward"]["least"] == facts["reward"]["largest"]:
                 message = f"every reward is {facts['reward']['least']:g}"
                 self.problems.append(
-                    Problem("one_reward", PROBLEM, message, "there is nothing to tell policies apart by")
+                    Problem("one_reward", PROBLEM, message, "no policy can be shown to be better than another")
                 )
         targets = {name: self._target(name) for name in self.targets} if len(self.rows) else {}
         values = self._numbers("propensity")
@@ -376,7 +376,7 @@ class _Patient:
         return [{**each.to_dict(), "line": each.line()} for each in there]
 
     def _maybe_targets(self, others: Sequence[str]) -> list[Problem]:
-        """Columns that nobody named and that look like a policy's probabilities."""
+        """Unnamed columns that look like a policy's probabilities."""
         found = [name for name in others if name and _are_shares(self.rows.column(name))]
         if not found:
             return []

@@ -132,7 +132,7 @@ class Problem:
         return Problem((self.amounts / limits[:, None])[earning], self.shares, self.costs)
 
     def grouped(self) -> Problem:
-        """The same with groups of equal shares put together, and those that nobody earns in left out."""
+        """The same with groups of equal shares put together, and those without any reward left out."""
         earning = self.amounts.any(axis=0)
         shares, which = np.unique(self.shares[earning], axis=0, return_inverse=True)
         amounts = np.array([np.bincount(which.ravel(), row, len(shares)) for row in self.amounts[:, earning]])

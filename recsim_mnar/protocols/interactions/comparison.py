@@ -155,7 +155,7 @@ def compare_interactions(
         report: called with a line whenever a stage begins.
 
     Raises:
-        UserError: an unknown protocol or one that needs times, an argument out of range, or nobody to judge agents by.
+        UserError: an unknown protocol or one that needs times, an argument out of range, or no users to judge by.
     """
     chosen = _chosen(protocols, data.timed)
     one_of(candidates, "candidates", CANDIDATES)
@@ -183,7 +183,7 @@ def compare_interactions(
         run.records,
         title="Which recommender foresees what your users do?",
         lead="Each agent judged on your own interactions. There is no truth to hold the protocols against, so the "
-        "conclusion names every agent that may be the best as far as this many users can tell.",
+        "conclusion names every agent that may be the best as far as this many users can show.",
         conclusion=conclusion(run.ranked, level, len(learners)),
         notes=[*_notes(facts, unseen, details.get("split_by_time")), *([why_not] if why_not else [])],
         facts=described_facts(facts),

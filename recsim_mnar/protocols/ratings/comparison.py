@@ -150,7 +150,7 @@ class RatingsExperiment(Experiment):
         metrics = dict.fromkeys(r.metric for r in records if r.protocol == "truth")
         return [
             Picture(
-                f"{metric.upper()}: estimates beside the truth",
+                f"{metric.upper()}: estimates next to the truth",
                 "Estimates from the revealed ratings, with intervals over users, and the whole matrix.",
                 metric.upper(),
                 (*((r, metric) for r in dict.fromkeys(r.protocol for r in records) if r != "truth"), ("truth", metric)),

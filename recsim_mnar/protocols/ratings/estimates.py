@@ -146,7 +146,7 @@ class RatingEstimate(Protocol):
         study.report(f"{self.name} from revealed ratings")
         own: Revealed = study.data
         if len(own.ratings) == 0:
-            raise UserError("nobody revealed a rating: raise density, or train_users")
+            raise UserError("no user revealed a rating: raise density, or train_users")
         given = own.estimated if self.estimated else own.known
         clip = 1.0 / study.settings.clip if study.settings.clip else 0.0
         seed = study.seed_of("resamples")

@@ -45,7 +45,7 @@ class CausedAdditions:
         expected: (C, n_items) additions of each item that each campaign caused, until the profiles' time.
         deviation: (C, n_items) standard error of ``expected`` from the counts alone: own additions of the window and
             of the quiet days as Poisson counts. Too small where users arrive with several items at once, and 0 for an
-            item that nobody added alone on a quiet day. The delay makes the estimate itself a little more exact.
+            item that no user added alone on a quiet day. The delay makes the estimate itself a little more exact.
         delays: (C, window) share of each campaign's additions by days since the campaign.
         probabilities: (E,) of each pair of the profiles, that a campaign caused it.
     """

@@ -92,7 +92,7 @@ class Campaigns:
             share: of the users present, the first ones.
 
         Raises:
-            UserError: the day is before a campaign or after the last day, or nobody would get it.
+            UserError: the day is before a campaign or after the last day, or no user would get it.
         """
         days = [float(d) for d in world.campaign_days()]
         last = world.params.n_days
@@ -102,7 +102,7 @@ class Campaigns:
         users = platform.present()
         users = users[: round(share * len(users))]
         if len(users) == 0:
-            raise UserError(f"random_share {share:g} leaves nobody to recommend to")
+            raise UserError(f"random_share {share:g} leaves no user to recommend to")
         platform.recommend(*platform.draw_lists(np.ones(world.n_items), users), users)
         platform.advance(last)
         return platform_log(platform)
@@ -190,7 +190,7 @@ class CampaignsExperiment(Experiment):
         keys = dict.fromkeys((r.protocol, r.metric) for r in records)
         return [
             Picture(
-                "Leave-one-out by scheme, beside the truth",
+                "Leave-one-out by scheme, next to the truth",
                 "Share of held-out items that are recommended, and share of recommendations that users would accept.",
                 "share",
                 tuple(keys),

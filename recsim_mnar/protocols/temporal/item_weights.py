@@ -49,7 +49,7 @@ class Divergence:
         reference: (n_items,) P_t0.
 
     Raises:
-        UserError: an item of the reference is in nobody's profile now, which no weight can mend.
+        UserError: an item of the reference is in no profile now, which no weight can repair.
     """
 
     def __init__(self, now: Profiles, reference: Floats) -> None:
@@ -61,7 +61,7 @@ class Divergence:
         lost = self.present & (now.n_holders() == 0)
         if lost.any():
             raise UserError(
-                f"item {int(np.flatnonzero(lost)[0])} is held at the reference time and by nobody at time "
+                f"item {int(np.flatnonzero(lost)[0])} is held at the reference time and by no user at time "
                 f"{now.time:g}: no weight can give it back its probability"
             )
 

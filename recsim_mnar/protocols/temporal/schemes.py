@@ -138,7 +138,7 @@ class RandomPhase(Scheme):
         campaign = self.campaign or 0
         from_it = (now.causes == campaign).astype(np.float64)
         if not from_it.any():
-            raise UserError(f"random-phase: nobody has added anything from campaign {campaign} by time {now.time:g}")
+            raise UserError(f"random-phase: no user has added anything from campaign {campaign} by time {now.time:g}")
         return _by_pair(now, from_it, {"pairs_from_campaign": int(from_it.sum())})
 
 
@@ -329,7 +329,7 @@ class StructureWeights(Scheme):
 def support(profiles: Profiles, reference: Profiles) -> Floats:
     """(E,) of each pair (u, i): the largest share, over the user's other items j, of j's holders at t0 who held i.
 
-    The user is not counted among the holders: nobody supports themselves.
+    The user is not counted among the holders: no user supports themselves.
     """
     from recsim_mnar.protocols.temporal import _weights_kernel
 

@@ -149,7 +149,7 @@ class Scheme(Protocol):
         return f"{metric.upper()}, {self._words()}"
 
     def _words(self) -> str:
-        """With the parameters asked for, which tell two of a kind apart."""
+        """With the parameters asked for, to distinguish two of the same kind."""
         return ", ".join([self.words, *self.name.split("+")[1:]])
 
 
@@ -202,7 +202,7 @@ def weighted_leave_one_out(
 
     Returns:
         Records of protocol ``weighted_loo`` and metric ``hr@k``; ``details`` holds ``scheme``, ``time``,
-        ``reference_time`` and what the scheme tells, such as the number of users whose one item cannot respond.
+        ``reference_time`` and what the scheme reports, such as the number of users whose one item cannot respond.
 
     Raises:
         UserError: bad times, a scheme that cannot be used, a learner that cannot leave out every pair.
@@ -215,7 +215,7 @@ def weighted_leave_one_out(
     if len(times) == 0 or not references:
         raise UserError("name at least one reference time and one time")
     if min(times) < max(references):
-        raise UserError(f"time {min(times):g} lies before the reference time {max(references):g}: score at it or after")
+        raise UserError(f"time {min(times):g} is before the reference time {max(references):g}: score at it or after")
     draws: dict[str, Any] = {"samples": samples, "seed": check_seed(seed), "level": level}
     made = [make_scheme(scheme) if isinstance(scheme, str) else scheme for scheme in schemes]
     chosen = {scheme.name: scheme for scheme in made}

@@ -59,7 +59,7 @@ class RankedItems:
 
     Attributes:
         scores: (U, I).
-        details: what the records should tell of them.
+        details: what the records should add about them.
         policy: whose scores they are; None of what only the world knows.
     """
 

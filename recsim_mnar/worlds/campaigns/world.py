@@ -144,7 +144,7 @@ class Platform:
             lists (n, k), -1 where nothing is left, and the propensity of each item at its place.
 
         Raises:
-            UserError: nobody is present, or the weights are none.
+            UserError: no user is present, or the weights are invalid.
         """
         from recsim_mnar.worlds.campaigns import _campaigns_kernel
 
@@ -195,7 +195,7 @@ class Platform:
     def recommend(self, lists: Lists, propensities: Floats | None = None, users: Ints | None = None) -> Campaign:
         """Run a campaign today: users answer their lists, and add what they accept, now or later.
 
-        An accepted item counts as held from today on, so nobody adds it twice.
+        An accepted item counts as held from today on, so it is not added twice.
 
         Args:
             lists: (n, k) distinct items that each user does not hold, -1 for none.
@@ -203,7 +203,7 @@ class Platform:
             users: (n,); all present users by default.
 
         Raises:
-            UserError: nobody is present, or a list holds what it must not.
+            UserError: no user is present, or a list holds what it must not.
         """
         from recsim_mnar.worlds.campaigns import _campaigns_kernel
 
@@ -232,7 +232,7 @@ class Platform:
     def _recipients(self, users: Ints | None) -> Ints:
         chosen = self.present() if users is None else np.ascontiguousarray(users, np.int64)
         if len(chosen) == 0:
-            raise UserError(f"a campaign on day {self.day:g} has no eligible user: nobody has arrived yet")
+            raise UserError(f"a campaign on day {self.day:g} has no eligible user: no user has arrived yet")
         if chosen.min() < 0 or chosen.max() >= len(self.arrival) or (self.arrival[chosen] > self.day).any():
             raise UserError(f"a campaign on day {self.day:g} names users who have not arrived")
         if len(np.unique(chosen)) < len(chosen):

@@ -8,7 +8,7 @@ name their members again: numba takes three times as long over a named tuple.
 Some lives halt only where a click is possible (:func:`advance_to_occasion`): no click probability reaches
 ``NEVER_CLICKS``, so a decision whose uniform is above it comes to nothing, whatever is shown. The others are occasions.
 How many views come before the next one depends on no interest and no recommendation, so it is known beforehand, and a
-life ends after its last occasion: views that nobody answers to are not drawn.
+life ends after its last occasion: views without an answer are not drawn.
 """
 
 from __future__ import annotations

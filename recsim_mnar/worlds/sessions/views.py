@@ -118,7 +118,7 @@ class ViewTables:
     cold_weights: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
 
     def __deepcopy__(self, memo: Any) -> ViewTables:
-        return self  # nobody writes in them, and a copy would be anywhere in the cache's lines
+        return self  # they are never written to, and a copy would be anywhere in the cache's lines
 
     def __setstate__(self, held: dict[str, Any]) -> None:
         for name, value in held.items():

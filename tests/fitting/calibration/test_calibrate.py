@@ -58,7 +58,7 @@ def test_transitions_are_counted_by_hand(log):
 
 @pytest.mark.verify
 def test_drawn_transitions_have_the_posteriors_moments(log):
-    """Dirichlet: a mean of 400 draws lies within four standard errors."""
+    """Dirichlet: a mean of 400 draws is within four standard errors."""
     found = transitions_of(log)
     alpha = found.organic + 0.5
     draws = np.array([rows_of(found, 5, i)["p_leave_organic"] for i in range(400)])
@@ -162,8 +162,8 @@ def test_a_bandit_log_without_users(tmp_path):
         cli, ["calibrate", str(tmp_path / "log.csv"), "--out", str(out), "--ensemble", "3", "--json", "-"]
     )
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert "views" in told["not_identified"]
+    result = json.loads(done.stdout)
+    assert "views" in result["not_identified"]
     rates = make_world(str(out)).reward_means(np.zeros((1, 1)))[0]
     np.testing.assert_allclose(rates, [np.mean(click[item == i]) for i in range(5)], atol=0.03)
 

@@ -1,4 +1,4 @@
-"""What is clicked: links, evidence at a mode, the click rate held against the log's, and logs that no world is like."""
+"""What is clicked: links, evidence at a mode, the click rate against the log's, and logs unlike any world."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def test_a_link_is_refused_where_its_range_excludes_the_rate():
 def test_a_log_that_is_clicked_much_gets_the_link_that_can(clicked_much):
     found = calibrate_world(clicked_much, ensemble=20, seed=1)
     assert found.params.click_link == "logistic"
-    assert "lie between" in found.facts["click_links_refused"]["recogym"]
-    assert all(told["low"] <= told["value"] <= told["high"] for told in found.identified.values())
+    assert "are between" in found.facts["click_links_refused"]["recogym"]
+    assert all(result["low"] <= result["value"] <= result["high"] for result in found.identified.values())
     held = found.identified["click_rate_on_log"]
     assert held["value"] == found.facts["click_rate_fitted"]
     assert held["low"] < clicked_much["reward"][clicked_much.is_bandit].mean() < held["high"]
-    with pytest.raises(UserError, match=r"no click model can be fitted: recogym: its click rates lie between"):
+    with pytest.raises(UserError, match=r"no click model can be fitted: recogym: its click rates are between"):
         calibrate_world(clicked_much, ensemble=0, assume={"click_link": "recogym"})
 
 
@@ -119,7 +119,7 @@ def test_the_spread_of_items_is_known_as_well_as_their_number_says(spread):
 
 @pytest.mark.parametrize("link", LINKS)
 def test_evidence_is_the_integral_of_the_likelihood(link):
-    """Laplace's error is of the order of one over the clicks: .02 here, held against a sum over a grid."""
+    """Laplace's error is of the order of one over the clicks: .02 here, compared with a sum over a grid."""
     fit = Posterior(bare([9000.0, 7000.0], [90.0, 120.0]), link)
     prior = PRIORS[link]
     axis = [np.linspace(fit.theta[i, 0] - 3, fit.theta[i, 0] + 3, 401) for i in (0, 1)]
@@ -207,8 +207,8 @@ def test_absurd_logs_get_a_line(clicked_much, case, said):
     assert "\n" not in str(caught.value)
 
 
-def test_links_that_cannot_be_told_apart_are_both_drawn():
-    """Few clicks, nothing to tell links by: both are among the draws as often as their evidence says."""
+def test_links_that_look_alike_are_both_drawn():
+    """Few clicks, which show nothing about links: both are among the draws as often as their evidence says."""
     shown = bare([9000.0, 7000.0], [90.0, 70.0])
     found = module.fit_clicks(shown, 400, 1, LINKS)
     weight = found.facts["click_link_weight"]

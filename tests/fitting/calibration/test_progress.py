@@ -73,5 +73,5 @@ def test_time_left_is_said_and_not_quietly(name, small_log, tmp_path, monkeypatc
         log_path, out = str(tmp_path / "log"), str(tmp_path / str(i))
         done = CliRunner().invoke(cli, [*(w.replace("LOG", log_path).replace("OUT", out) for w in words), *quiet])
         assert done.exit_code == 0, done.output
-        told = re.findall(r"\d+ of \d+ (\w+), \S+ a second, \S+ \w+ left", done.stderr)
-        assert set(told) >= units if not quiet else done.stderr == ""
+        found = re.findall(r"\d+ of \d+ (\w+), \S+ a second, \S+ \w+ left", done.stderr)
+        assert set(found) >= units if not quiet else done.stderr == ""

@@ -94,7 +94,7 @@ def test_a_stage_is_made_once_and_taken_up(tmp_path):
 
 
 def test_nothing_is_kept_outside_a_resumable_block_and_two_stages_of_a_name_are_a_mistake(tmp_path):
-    with work("sum", lambda: pytest.fail("nobody asks what it is of")):
+    with work("sum", lambda: pytest.fail("the inputs are not needed")):
         assert [stage("a", lambda i=i: i, NUMBER) for i in (1.0, 2.0)] == [1.0, 2.0]
     with pytest.raises(RuntimeError, match="two stages are called a"), resumable(tmp_path / "kept"):
         [stage("a", lambda i=i: i, NUMBER) for i in (1.0, 2.0)]

@@ -38,7 +38,7 @@ def right(log):
     return validate_world(world(), log)
 
 
-def test_the_right_world_is_not_told_from_its_log(right):
+def test_the_right_world_matches_its_log(right):
     assert right.not_valid_for == []
     assert {"popular items", "drift", "clicks by interest", "leaving", "classifier"} <= {c.name for c in right.checks}
     assert len(right.valid_for) + len(right.cannot_say) == len(right.checks)
@@ -81,7 +81,7 @@ def test_what_fits_is_held_against_users_it_has_not_seen(log):
     assert len(asked) == 1
     assert len(asked[0].users()) == found.facts["users_fitted_on"] == 150
     assert found.facts["users_held_out"] == 150
-    assert "held against 150 others" in found.notes[0]
+    assert "compared with 150 others" in found.notes[0]
 
 
 def test_ratings_are_held_against_a_world_of_ratings():

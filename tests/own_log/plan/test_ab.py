@@ -80,7 +80,7 @@ def test_least_lift_is_the_inverse():
 
 
 def test_the_range_holds_the_truth():
-    """Of 40 small logs: the users that a large one asks for lie in the range at .95. Fewer than 33: once in 1,000."""
+    """Of 40 small logs: the users that a large one asks for are in the range at .95. Fewer than 33: once in 1,000."""
     truth = plan_ab(shop(9, 200_000), "10%").users
     held = [plan_ab(shop(100 + seed, 1000), "10%") for seed in range(40)]
     assert sum(plan.low <= truth <= plan.high for plan in held) >= 33
