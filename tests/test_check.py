@@ -9,7 +9,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from recsim_mnar.cli import main
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.protocols.ab_test import ABTest
 from recsim_mnar.protocols.base import Protocol
@@ -18,6 +17,7 @@ from recsim_mnar.protocols.records import Record
 from recsim_mnar.testing import check_estimator, check_protocol
 from recsim_mnar.testing.kinds import Checked, check_named
 from recsim_mnar.worlds import make_world
+from twins.commands import run
 
 OWN = '''
 """What somebody wrote."""
@@ -111,11 +111,10 @@ def own(tmp_path, monkeypatch):
     sys.modules.pop("own_things", None)
 
 
-def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as left:
-        main(list(arguments))
-    output = capsys.readouterr()
-    return left.value.code or 0, output.out + output.err
+def printed_by_check(capsys, name):
+    """Exit status and all that `check` prints."""
+    status, out, err = run(capsys, "check", name)
+    return status, out + err
 
 
 @pytest.mark.parametrize(
@@ -136,7 +135,7 @@ def run(capsys, *arguments):
     ],
 )
 def test_the_command_says_in_sentences_what_is_broken(capsys, name, status, words):
-    code, output = run(capsys, "check", name)
+    code, output = printed_by_check(capsys, name)
     assert code == status, output
     assert words in output
 
@@ -251,7 +250,7 @@ def test_protocols_that_are_not(kind, rule, words):
 
 
 def test_environments_by_their_ids(capsys, monkeypatch):
-    code, output = run(capsys, "check", "recsim_mnar/Ratings-v0")
+    code, output = printed_by_check(capsys, "recsim_mnar/Ratings-v0")
     assert (code, output.strip()) == (0, "recsim_mnar/Ratings-v0 keeps the 4 rules of an environment")
     world = make_world("features", "quick")
 
@@ -267,10 +266,10 @@ def test_environments_by_their_ids(capsys, monkeypatch):
     gym.register("own/Doubled-v0", entry_point=lambda: WorldEnv(world), vector_entry_point=Doubled)
     checked = check_named("own/Doubled-v0")
     assert (checked.kind, checked.n_rules) == ("environment", 2)
-    assert [finding.rule for finding in checked.findings] == ["lanes_next_step"]
-    assert "reward" in checked.findings[0].why
+    assert [finding.rule for finding in checked.breaches] == ["lanes_next_step"]
+    assert "reward" in checked.breaches[0].why
     gym.register("own/Alone-v0", entry_point=lambda: WorldEnv(world))
     assert check_named("own/Alone-v0") == Checked("environment", 1, [])
-    code, output = run(capsys, "check", "own/Nobody-v0")
+    code, output = printed_by_check(capsys, "own/Nobody-v0")
     assert code == 2
     assert "Nobody" in output

@@ -16,17 +16,10 @@ import pytest
 
 from recsim_mnar import cli
 from recsim_mnar.log import Log
+from twins.commands import run
 
 SMALL = ["--set", "n_items=20", "--set", "n_flips=5"]
 SIZES = ["--train-users", "60", "--test-users", "60", "--arm-users", "60", "--truth-users", "100", "--folds", "2"]
-
-
-def run(capsys, *arguments):
-    """Exit status, standard output and standard error."""
-    with pytest.raises(SystemExit) as ended:
-        cli.main([str(a) for a in arguments])
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
 
 
 def fails(capsys, *arguments):

@@ -25,6 +25,7 @@ from recsim_mnar.cluster import RefusedError, meet
 from recsim_mnar.errors import UserError
 from recsim_mnar.simulation import executor as shards
 from recsim_mnar.simulation.executor import Carried, run_in_order
+from twins.commands import status_of
 
 WORLD = ("--world", "sessions", "--set", "n_items=20", "--set", "n_flips=5")
 AGENT = """import numpy as np
@@ -49,9 +50,7 @@ def error_of(capsys, *arguments):
 
 
 def run(*arguments):
-    with pytest.raises(SystemExit) as left:
-        cli.main([str(each) for each in arguments])
-    assert left.value.code == 0
+    assert status_of(*arguments) == 0
 
 
 def bytes_of(folder):

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from recsim_mnar import cli
 from recsim_mnar.cli import output
 from recsim_mnar.cli.output import Reporter, time_in_words
 from recsim_mnar.errors import UserError
@@ -17,6 +16,7 @@ from recsim_mnar.progress import counted, watched_by
 from recsim_mnar.simulation import pools
 from recsim_mnar.simulation.executor import carrying, run_in_order
 from recsim_mnar.simulation.pools import Pool, pool
+from twins.commands import status_of
 from twins.policies import Uniform
 
 SIMULATE = ("simulate", "--world", "sessions", "--set", "n_items=20", "--set", "n_flips=5", "--policy", "random",
@@ -139,9 +139,7 @@ def test_lines_say_how_fast_and_how_long(capsys, monkeypatch):
 
 
 def run(*arguments):
-    with pytest.raises(SystemExit) as left:
-        cli.main([str(each) for each in arguments])
-    assert left.value.code == 0
+    assert status_of(*arguments) == 0
 
 
 def test_a_run_leaves_a_record_that_no_receipt_knows(tmp_path, capsys):

@@ -37,7 +37,7 @@ PACKAGES = {
     "export": """Decisions action_dist decisions distributions from_arrays from_minari from_obp from_rllib from_vw
         to_d3rlpy to_minari to_obp to_rllib to_vw""",
     "integrations": "implicit lenskit mabwiser scikit_learn stable_baselines3 vowpal_wabbit",
-    "testing": """Finding PolicyContract WorldContract check_estimator check_policy check_protocol check_vector
+    "testing": """Breach PolicyContract WorldContract check_estimator check_policy check_protocol check_vector
         check_world example_views""",
     "worlds": """WORLDS CampaignsParams CampaignsWorld DecisionWorld Entry ExposureWorld FeatureParams FeatureWorld
         Lanes Outcomes Params PlainLanes PlatformWorld PurchasesParams PurchasesWorld RatingsParams RatingsWorld

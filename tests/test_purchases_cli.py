@@ -5,18 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from recsim_mnar import cli
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
+from twins.commands import status_of as run
 
 QUICK = ("simulate", "--world", "purchases", "--preset", "quick")
-
-
-def run(*arguments):
-    """Exit status of a command."""
-    with pytest.raises(SystemExit) as ended:
-        cli.main([str(a) for a in arguments])
-    return ended.value.code
 
 
 @pytest.fixture(scope="module")

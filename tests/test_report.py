@@ -18,7 +18,7 @@ from recsim_mnar.protocols.records import Ranking, Record, Target, judge
 from recsim_mnar.report import figures
 from recsim_mnar.report.judged_figures import judged_figures
 from recsim_mnar.report.page import write_page
-from recsim_mnar.report.tables import finding_of, grid, shade, state
+from recsim_mnar.report.tables import grid, headline_of, shade, state
 from recsim_mnar.report.template import MOST_BYTES, downloads_of, inside_page, together
 
 UPLIFT = [("uplift", "uplift@10"), ("uplift", "uplift_snips@10"), ("uplift", "uplift_ips@10"), ("ab_test", "uplift@10"),
@@ -96,24 +96,24 @@ TRUTH = {"one": 0.10, "two": 0.09, "three": 0.05}
 )
 def test_the_finding_names_the_best_and_the_cost(picked, said, words):
     found = comparison({**dict.fromkeys(TRUTH, 0.01), picked: 0.2}, TRUTH)
-    assert "one has the best true CTR, 0.1" in finding_of(found).sentence
-    assert words in finding_of(found).sentence
+    assert "one has the best true CTR, 0.1" in headline_of(found).sentence
+    assert words in headline_of(found).sentence
     assert state(found.judgements[0]) == said
 
 
 def test_how_sure_it_is_hangs_on_the_interval_of_the_difference():
-    sure = finding_of(comparison(TRUTH, TRUTH, half=0.001)).sure
+    sure = headline_of(comparison(TRUTH, TRUTH, half=0.001)).sure
     assert "differ by 10 %, known to within 1.4 %" in sure
     assert "certain on this catalogue" in sure
     unsure = comparison(TRUTH, TRUTH, half=0.05)
-    assert "either of the two may be" in finding_of(unsure).sure
+    assert "either of the two may be" in headline_of(unsure).sure
     picked = comparison({"one": 0.0, "two": 0.2, "three": 0.0}, TRUTH, half=0.05)
     assert state(picked.judgements[0]) == "Tied with the best"
 
 
 def test_without_truth_there_is_no_finding_and_no_figure_of_it():
     found = comparison(TRUTH, {})
-    assert finding_of(found) is None
+    assert headline_of(found) is None
     assert judged_figures(found) == []
 
 

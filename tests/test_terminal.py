@@ -20,6 +20,7 @@ from recsim_mnar import cli
 from recsim_mnar.cli import cli as group
 from recsim_mnar.cli import output
 from recsim_mnar.errors import printable
+from twins.commands import run
 
 SMALL = ("--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5")
 SIZES = ("--train-users", "40", "--test-users", "40", "--arm-users", "40", "--truth-users", "40", "--folds", "2")
@@ -31,13 +32,6 @@ HOSTILE = {
     "n" * 300: "n" * 300,
 }
 """Names of policies, and how they are shown."""
-
-
-def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as ended:
-        cli.main([str(a) for a in arguments])
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
 
 
 @pytest.fixture(scope="module")

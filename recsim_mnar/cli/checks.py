@@ -170,14 +170,14 @@ def check(name: str, json_output: JsonOutput) -> None:
 
     json_output.check()
     checked = check_named(name)
-    for finding in checked.findings:
-        json_output.answer(f"{finding.rule}: {finding.why}")
-        if finding.fix:
-            json_output.answer(f"    {finding.fix}")
+    for breach in checked.breaches:
+        json_output.answer(f"{breach.rule}: {breach.why}")
+        if breach.fix:
+            json_output.answer(f"    {breach.fix}")
     json_output.say(*checked.remarks)
     article = "an" if checked.kind[0] in "aeiou" else "a"
-    if checked.findings:
-        n = len(checked.findings)
+    if checked.breaches:
+        n = len(checked.breaches)
         json_output.say(f"{name} is {article} {checked.kind} that breaks {n} of {checked.n_rules} rules")
     else:
         json_output.say(f"{name} keeps the {checked.n_rules} rules of {article} {checked.kind}")
@@ -186,11 +186,11 @@ def check(name: str, json_output: JsonOutput) -> None:
             "name": name,
             "kind": checked.kind,
             "rules": checked.n_rules,
-            "findings": [{"rule": each.rule, "why": each.why, "fix": each.fix} for each in checked.findings],
+            "findings": [{"rule": each.rule, "why": each.why, "fix": each.fix} for each in checked.breaches],
             "remarks": list(checked.remarks),
         }
     )
-    if checked.findings:
+    if checked.breaches:
         raise SystemExit(ILL)
 
 

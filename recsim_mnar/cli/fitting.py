@@ -136,8 +136,8 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
 
     Prints what LOG identifies, with 90 % intervals, and what it does not, with the range that the ensemble takes. The
     file is a world: `simulate --world WORLD.toml`, `compare --world WORLD.toml`; `WORLD.toml#3` is the ensemble's
-    third. Then `validate WORLD.toml LOG` says for which questions it may be used. The fitted click rate is checked against
-    LOG's; a link or a log that no world is like is refused.
+    third. Then `validate WORLD.toml LOG` says for which questions it may be used. A link is refused
+    if its click rate misses LOG's, and a log is refused that no world is like.
     """
     from recsim_mnar.fitting.calibration import calibrate_world
     from recsim_mnar.own_log.sources import read_to_fit

@@ -160,8 +160,8 @@ def check_replayable(highest_item: int, policies: Policies, logging: Policy | No
 def _refuse_unknown(highest_item: int, policy: Policy) -> None:
     if not policy.replayable:
         raise UserError(
-            f"policy {policy.name!r} is not replayable: it draws from its own generator"
-            ", so its choices cannot be repeated; use the propensities that it logged"
+            f"policy {policy.name!r} is not replayable: it draws from its own generator, so its choices cannot "
+            "be repeated; use the propensities that it logged"
         )
     if highest_item >= policy.n_items:
         raise UserError(f"the log has item {highest_item}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")

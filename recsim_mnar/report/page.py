@@ -11,7 +11,7 @@ from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.report.figures import figures_of, popularity_figure, weight_figures
 from recsim_mnar.report.judged_figures import judged_figures
-from recsim_mnar.report.tables import finding_of, grid
+from recsim_mnar.report.tables import grid, headline_of
 from recsim_mnar.report.template import downloads_of, together, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
@@ -101,7 +101,7 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
         weights=weights,
         clip=clip,
         comparison=comparison,
-        finding=finding_of(comparison),
+        headline=headline_of(comparison),
         again=comparison.again,
         short=grid(comparison),
         full=grid(comparison, full=True),

@@ -101,7 +101,7 @@ DEEPEST = 0.10
 
 
 @dataclass(frozen=True)
-class Finding:
+class Headline:
     """The first lines of a report.
 
     Attributes:
@@ -113,8 +113,8 @@ class Finding:
     sure: str
 
 
-def finding_of(comparison: Comparison) -> Finding | None:
-    """The finding; None where no truth judges the protocols."""
+def headline_of(comparison: Comparison) -> Headline | None:
+    """The headline; None if no truth judges the protocols."""
     judgements = comparison.judgements
     if not judgements:
         return None
@@ -122,7 +122,7 @@ def finding_of(comparison: Comparison) -> Finding | None:
     truths = _truths(comparison, first)
     of_first = [j for j in judgements if (j.target, j.best) == (first.target, first.best)]
     sentence = comparison.headline or headline(of_first, _in_truth)
-    return Finding(sentence, _how_sure(truths, first))
+    return Headline(sentence, _how_sure(truths, first))
 
 
 def _in_truth(judgement: Judgement) -> str:

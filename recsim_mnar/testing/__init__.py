@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from recsim_mnar.testing.protocols import check_protocol as check_protocol
     from recsim_mnar.testing.pytest_classes import PolicyContract as PolicyContract
     from recsim_mnar.testing.pytest_classes import WorldContract as WorldContract
-    from recsim_mnar.testing.rules import Finding as Finding
+    from recsim_mnar.testing.rules import Breach as Breach
     from recsim_mnar.testing.worlds import check_world as check_world
 
 # Imported on demand: the classes need pytest, and its plugin stands in this package and must stay light.
 _DEFINED_IN = {
-    "Finding": "rules",
+    "Breach": "rules",
     "PolicyContract": "pytest_classes",
     "WorldContract": "pytest_classes",
     "check_estimator": "estimators",

@@ -16,7 +16,7 @@ from recsim_mnar.envs.recording import lane_info
 from recsim_mnar.errors import UserError
 from recsim_mnar.plugins import own_folder
 from recsim_mnar.policies.answers import Rule
-from recsim_mnar.testing.rules import Breaches, Finding, Rules, findings_of
+from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of
 
 Env = gym.Env[Any, Any]
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
@@ -33,7 +33,7 @@ def check_vector(
     modes: tuple[AutoresetMode, ...] = tuple(AutoresetMode),
     steps: int = 200,
     seed: int = 0,
-) -> list[Finding]:
+) -> list[Breach]:
     """One finding per mode that a vector environment breaks; an empty list where lanes are single environments.
 
     Args:
@@ -43,11 +43,11 @@ def check_vector(
         steps: how long each is compared.
         seed: of the actions, and the first of the lanes' seeds.
     """
-    return findings_of(lane_rules(make_vector, make_single, modes, steps, seed), None)
+    return breaches_of(lane_rules(make_vector, make_single, modes, steps, seed), None)
 
 
 @own_folder()
-def check_registered(env_id: str, *, lanes: int = 3, steps: int = 60) -> tuple[list[Finding], int]:
+def check_registered(env_id: str, *, lanes: int = 3, steps: int = 60) -> tuple[list[Breach], int]:
     """Check an environment with a Gymnasium id: the single one, and its vector entry point if it has one.
 
     Args:
@@ -56,7 +56,7 @@ def check_registered(env_id: str, *, lanes: int = 3, steps: int = 60) -> tuple[l
         steps: how long lanes are compared with single environments, in each mode of automatic resets that it takes.
 
     Returns:
-        The findings, and the number of rules.
+        The breaches, and the number of rules.
 
     Raises:
         UserError: Gymnasium knows no such id, or its environment cannot be made.
@@ -80,7 +80,7 @@ def check_registered(env_id: str, *, lanes: int = 3, steps: int = 60) -> tuple[l
         modes = _modes_of(make_vector)
         make = make_vector if len(modes) > 1 else lambda mode: make_vector()
         rules |= lane_rules(make, lambda: gym.make(env_id, disable_env_checker=True), modes, steps, 0)
-    return findings_of(rules, None, needed=()), len(rules)
+    return breaches_of(rules, None, needed=()), len(rules)
 
 
 def lane_rules(
@@ -93,7 +93,7 @@ def lane_rules(
     """
 
     def of(mode: AutoresetMode) -> Rule:
-        def finds(_: Any) -> Breaches:
+        def finds(_: Any) -> Reasons:
             yield from _spaces(make_vector(mode), mode)
             yield from _copies(make_vector(mode), make_vector(mode), mode, seed)
             env = make_vector(mode)
@@ -106,7 +106,7 @@ def lane_rules(
     return {each.name: each for each in map(of, modes)}
 
 
-def _spaces(env: VectorEnv, mode: AutoresetMode) -> Breaches:
+def _spaces(env: VectorEnv, mode: AutoresetMode) -> Reasons:
     stated = env.metadata.get("autoreset_mode")
     if stated is not mode:
         yield f"metadata['autoreset_mode'] must be the enum {mode}, got {stated!r}"
@@ -116,7 +116,7 @@ def _spaces(env: VectorEnv, mode: AutoresetMode) -> Breaches:
             yield f"{name} is not the batch of {env.num_envs} single_{name}"
 
 
-def _copies(first: VectorEnv, second: VectorEnv, mode: AutoresetMode, seed: int) -> Breaches:
+def _copies(first: VectorEnv, second: VectorEnv, mode: AutoresetMode, seed: int) -> Reasons:
     """Two copies with one seed and the same actions; arrays handed out once are not changed afterwards."""
     (a, _), (b, _) = first.reset(seed=seed), second.reset(seed=seed)
     first.action_space.seed(seed)
@@ -144,13 +144,13 @@ def _copies(first: VectorEnv, second: VectorEnv, mode: AutoresetMode, seed: int)
             yield f"the observation of step {k} was changed later: a buffer is used twice"
 
 
-def _lanes(env: VectorEnv, singles: list[Env], mode: AutoresetMode, steps: int, seed: int) -> Breaches:
+def _lanes(env: VectorEnv, singles: list[Env], mode: AutoresetMode, steps: int, seed: int) -> Reasons:
     env.action_space.seed(seed)
     seeds = [seed + 1000 + i for i in range(env.num_envs)]
     observations, infos = env.reset(seed=seeds)  # type: ignore[arg-type]  # lists are allowed, untyped
     ended = np.zeros(env.num_envs, np.bool_)
 
-    def same(lane: int, found: tuple[Any, dict[str, Any]], where: str, info: dict[str, Any] | None = None) -> Breaches:
+    def same(lane: int, found: tuple[Any, dict[str, Any]], where: str, info: dict[str, Any] | None = None) -> Reasons:
         stated = lane_info(infos, lane) if info is None else info
         shown = list(gym.vector.utils.iterate(env.observation_space, observations))
         return _same(shown[lane], found[0], stated, found[1], where)
@@ -185,7 +185,7 @@ def _lanes(env: VectorEnv, singles: list[Env], mode: AutoresetMode, steps: int, 
                 yield from same(lane, singles[lane].reset(), f"lane {lane}, masked reset")
 
 
-def _same(a: Any, b: Any, of_lane: dict[str, Any], of_single: dict[str, Any], where: str) -> Breaches:
+def _same(a: Any, b: Any, of_lane: dict[str, Any], of_single: dict[str, Any], where: str) -> Reasons:
     if not _alike(a, b):
         yield f"{where}: observations differ"
     # An empty sequence says no more than an absent key, and a vector environment may leave it out.

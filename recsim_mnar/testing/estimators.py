@@ -12,7 +12,7 @@ from recsim_mnar import rng
 from recsim_mnar.estimators.off_policy.scores import Rows, Scores, check_name
 from recsim_mnar.estimators.off_policy.value import estimate_value
 from recsim_mnar.policies.answers import number
-from recsim_mnar.testing.rules import Breaches, Finding, Rules, findings_of, rule
+from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, rule
 
 SEED = 20190912
 _ROWS = 20_000
@@ -39,21 +39,21 @@ class EstimatorCase:
         return check_name(self.name).scores(rows, **self.parameters)
 
 
-def check_estimator(name: str, **parameters: Any) -> list[Finding]:
+def check_estimator(name: str, **parameters: Any) -> list[Breach]:
     """The rules of :data:`RULES` that an estimator breaks; an empty list where it keeps them all.
 
     Args:
         name: ``package.module:function``, or an announced name.
         **parameters: that the function must be given.
     """
-    return findings_of(RULES, EstimatorCase(name, parameters))
+    return breaches_of(RULES, EstimatorCase(name, parameters))
 
 
 # ----------------------------------------------------------------------------------------------------------- the rules
 
 
 @rule(RULES, "define f(rows, *, ...), which returns one number per row")
-def door(case: EstimatorCase) -> Breaches:
+def door(case: EstimatorCase) -> Reasons:
     """It is a function of the rows that gives one finite number per row."""
     rows = _rows()
     scores = case.scores(rows)
@@ -64,7 +64,7 @@ def door(case: EstimatorCase) -> Breaches:
 
 
 @rule(RULES, "copy a column before you write in it")
-def inputs_are_left_alone(case: EstimatorCase) -> Breaches:
+def inputs_are_left_alone(case: EstimatorCase) -> Reasons:
     """It writes in no column that it is given."""
     rows = _rows()
     kept = {name: getattr(rows, name).copy() for name in ("reward", "propensity", "target", "weight")}
@@ -75,7 +75,7 @@ def inputs_are_left_alone(case: EstimatorCase) -> Breaches:
 
 
 @rule(RULES, "draw from an addressed stream (recsim_mnar.rng), or from nothing")
-def same_twice(case: EstimatorCase) -> Breaches:
+def same_twice(case: EstimatorCase) -> Reasons:
     """The same rows give the same value."""
     first, again = case.scores(_rows()).value(), case.scores(_rows()).value()
     if first != again:
@@ -83,7 +83,7 @@ def same_twice(case: EstimatorCase) -> Breaches:
 
 
 @rule(RULES, "give each row a score that does not depend on its place")
-def order_of_rows(case: EstimatorCase) -> Breaches:
+def order_of_rows(case: EstimatorCase) -> Reasons:
     """Rows in another order give the same value, but for what folds of a cross-fit may do: a tenth of its error."""
     rows = _rows()
     order = np.argsort(rng.uniforms(SEED, rng.Stream.PROTOCOL, 7, np.arange(rows.reward.size)))
@@ -94,14 +94,14 @@ def order_of_rows(case: EstimatorCase) -> Breaches:
 
 
 @rule(RULES, "with target = propensity let the scores' mean be the mean reward")
-def on_policy_mean(case: EstimatorCase) -> Breaches:
+def on_policy_mean(case: EstimatorCase) -> Reasons:
     """Of the policy that logged it estimates the mean reward, up to chance."""
     rows = _rows(on_policy=True)
     yield from _near(case.scores(rows).value(), rows.reward, "the logging policy's own value", "its mean reward")
 
 
 @rule(RULES, "say in its docstring that it is biased, and by what")
-def known_value(case: EstimatorCase) -> Breaches:
+def known_value(case: EstimatorCase) -> Reasons:
     """Of another policy it estimates the value that is known of these rows, up to chance: it is not biased here."""
     rows = _rows()
     yield from _near(
@@ -110,7 +110,7 @@ def known_value(case: EstimatorCase) -> Breaches:
 
 
 @rule(RULES, "return finite scores")
-def as_estimate(case: EstimatorCase) -> Breaches:
+def as_estimate(case: EstimatorCase) -> Reasons:
     """``estimate_value`` makes an estimate of it whose interval holds the value."""
     rows = _rows()
     e = estimate_value(rows.reward, rows.propensity, rows.target, estimator=case.name, **case.parameters)
@@ -138,7 +138,7 @@ def _rows(*, on_policy: bool = False, order: Any = slice(None)) -> Rows:
     return Rows(reward, propensity, target, target / propensity, None, None, None, math.inf)
 
 
-def _near(value: float, scores: Any, what: str, than: str, true: float | None = None) -> Breaches:
+def _near(value: float, scores: Any, what: str, than: str, true: float | None = None) -> Reasons:
     true = float(scores.mean()) if true is None else true
     error = float(scores.std(ddof=1)) / math.sqrt(scores.size)
     if not abs(value - true) <= _DEVIATIONS * error:

@@ -19,7 +19,7 @@ from recsim_mnar.policies.door import as_learner, binds
 from recsim_mnar.protocols.base import Protocol, protocol
 from recsim_mnar.testing import estimators, policies, protocols, worlds
 from recsim_mnar.testing.environments import check_registered, check_vector
-from recsim_mnar.testing.rules import Finding
+from recsim_mnar.testing.rules import Breach
 from recsim_mnar.worlds.base import DecisionWorld, World
 from recsim_mnar.worlds.registry import make_world
 
@@ -35,13 +35,13 @@ class Checked:
     Attributes:
         kind: policy, world, protocol, estimator or environment.
         n_rules: number of its rules.
-        findings: the rules that it breaks.
+        breaches: the rules that it breaks.
         remarks: what else was seen, in sentences.
     """
 
     kind: str
     n_rules: int
-    findings: list[Finding]
+    breaches: list[Breach]
     remarks: tuple[str, ...] = ()
 
 
@@ -58,8 +58,8 @@ def check_named(spec: str) -> Checked:
     """
     name = spec.partition("+")[0].strip()
     if re.fullmatch(r".+-v\d+", name):
-        findings, n_rules = check_registered(name)
-        return Checked("environment", n_rules, findings)
+        breaches, n_rules = check_registered(name)
+        return Checked("environment", n_rules, breaches)
     found = imported("object", name) if ":" in name else None
     fit = registry.learner(spec).fit if found is None else _fit_of(spec, found)
     if fit is not None:
@@ -102,10 +102,10 @@ def _policy(fit: Callable[..., Any]) -> Checked:
     def make() -> Any:
         return fit(log, n_items=N_ITEMS, seed=0)
 
-    findings, remarks = policies.check_policy(make), []
+    breaches, remarks = policies.check_policy(make), []
     if not getattr(make(), "replayable", True):
         remarks.append(f"It draws by a generator of its own: {len(policies.OF_TWINS)} of the rules are not asked.")
-    return Checked("policy", len(policies.RULES), findings, tuple(remarks))
+    return Checked("policy", len(policies.RULES), breaches, tuple(remarks))
 
 
 def _world(spec: str) -> Checked:
@@ -115,10 +115,10 @@ def _world(spec: str) -> Checked:
     def make() -> Any:
         return make_world(spec, None)
 
-    findings, n_rules = worlds.check_world(make), len(worlds.RULES)
-    if not findings and isinstance(make(), DecisionWorld):
-        findings = check_vector(
+    breaches, n_rules = worlds.check_world(make), len(worlds.RULES)
+    if not breaches and isinstance(make(), DecisionWorld):
+        breaches = check_vector(
             lambda mode: WorldVectorEnv(make(), 3, autoreset_mode=mode), lambda: WorldEnv(make()), steps=60
         )
         n_rules += len(AutoresetMode)
-    return Checked("world", n_rules, findings)
+    return Checked("world", n_rules, breaches)

@@ -29,7 +29,7 @@ from recsim_mnar.policies.door import as_policy, learning_of
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.simulation.online import simulate_online
-from recsim_mnar.testing.rules import Breaches, Finding, Rules, breach, findings_of, rule
+from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, first_breach, rule
 from recsim_mnar.worlds.features import FeatureWorld
 
 SEED = 20190912
@@ -42,7 +42,7 @@ RULES: Rules = {}
 
 def check_policy(
     make_policy: Callable[[], Any], *, n_draws: int = 20_000, tolerance: float = TOLERANCE
-) -> list[Finding]:
+) -> list[Breach]:
     """The rules of :data:`RULES` that a policy breaks; an empty list where it keeps them all.
 
     Args:
@@ -52,7 +52,7 @@ def check_policy(
         tolerance: by which two statements of one propensity may differ; float32 rounds by less than the default.
     """
     case = PolicyCase(make_policy, n_draws=n_draws, tolerance=tolerance)
-    return findings_of(case.rules(), case, needed=("door", "distributions"))
+    return breaches_of(case.rules(), case, needed=("door", "distributions"))
 
 
 def example_views(n_users: int, n_items: int, seed: int = SEED) -> list[NDArray[np.int32]]:
@@ -91,7 +91,7 @@ class PolicyCase:
 
     def rules(self) -> Rules:
         """Those that apply: not the rules of twins where no object can do the same as another."""
-        twins = breach(RULES["door"], self) is not None or self.policy().replayable
+        twins = first_breach(RULES["door"], self) is not None or self.policy().replayable
         return RULES if twins else {name: each for name, each in RULES.items() if name not in OF_TWINS}
 
     def who(self, j: int) -> str:
@@ -127,7 +127,7 @@ class PolicyCase:
         """(n_users,) of one decision of every user."""
         return rng.policy_uniforms(SEED, self.users, decision)
 
-    def agreement(self, policy: Policy, decision: int, when: str = "") -> Breaches:
+    def agreement(self, policy: Policy, decision: int, when: str = "") -> Reasons:
         """One decision of every user: ``act``, ``propensity_of`` and ``probabilities`` say the same of it."""
         actions, stated = self.act(policy, self.users, self.uniforms(decision))
         said = checked_propensities(policy, policy.propensity_of(self.users, actions), self.n_users)
@@ -140,7 +140,7 @@ class PolicyCase:
             for why in AGREEMENT.finds(self.who, actions, stated, method, other, tolerance) or ():
                 yield when + why
 
-    def same_answer(self, j: int, one: Any, other: Any, when: str, than: str) -> Breaches:
+    def same_answer(self, j: int, one: Any, other: Any, when: str, than: str) -> Reasons:
         """One decision for user number j, its action and propensity, is another."""
         action, propensity = one
         if action != other[0]:
@@ -149,13 +149,13 @@ class PolicyCase:
             said = f"{number(propensity)}, {than} {number(other[1])}"
             yield f"{when}, the propensity of item {action:.0f} for {self.who(j)} is {said}"
 
-    def same(self, one: Any, other: Any, what: str, than: str, first: int = 0) -> Breaches:
+    def same(self, one: Any, other: Any, what: str, than: str, first: int = 0) -> Reasons:
         """Two (n, n_items) distributions, of users from number ``first`` on, are the same."""
         for j, item in np.argwhere(far(one, other, self.tolerance)).tolist():
             here, there = number(float(one[j, item])), number(float(other[j, item]))
             yield f"the probability of item {item} for {self.who(first + j)} is {here} {what}, and {there} {than}"
 
-    def alone(self, show: Callable[[Policy, Ints, Ints], None], when: str, than: str, *, acting: bool) -> Breaches:
+    def alone(self, show: Callable[[Policy, Ints, Ints], None], when: str, than: str, *, acting: bool) -> Reasons:
         """Users who act one by one, each event shown in a call of its own, do as they do in calls of all."""
         together, alone = self.policy(), self.policy()
         views, u = example_views(self.n_users, together.n_items), self.uniforms()
@@ -213,7 +213,7 @@ def distributions(case: PolicyCase) -> None:
 
 
 @rule(RULES, AGREEMENT.fix)
-def propensities_agree(case: PolicyCase) -> Breaches:
+def propensities_agree(case: PolicyCase) -> Reasons:
     """What ``act`` states is what ``propensity_of`` and ``probabilities`` say of the action."""
     policy = case.begun()
     for decision in range(_DECISIONS):
@@ -226,7 +226,7 @@ def propensities_agree(case: PolicyCase) -> Breaches:
 
 
 @rule(RULES, REPETITION.fix)
-def acting_changes_nothing(case: PolicyCase) -> Breaches:
+def acting_changes_nothing(case: PolicyCase) -> Reasons:
     """The same uniforms give the same actions twice, and probabilities stay as they are."""
     policy, u = case.begun(), case.uniforms()
     before = policy.probabilities(case.users)
@@ -248,13 +248,13 @@ def inputs_are_left_alone(case: PolicyCase) -> None:
 
 
 @rule(RULES, "compute each user's answer from that user's own state")
-def one_user_at_a_time(case: PolicyCase) -> Breaches:
+def one_user_at_a_time(case: PolicyCase) -> Reasons:
     """Users alone get the actions, propensities and scores that they get together."""
     return case.alone(lambda policy, users, items: policy.observe(users, items), "alone", "among others", acting=True)
 
 
 @rule(RULES, "compute each user's answer from that user's own state")
-def order_within_a_batch(case: PolicyCase) -> Breaches:
+def order_within_a_batch(case: PolicyCase) -> Reasons:
     """In whatever order users stand in a call of ``observe`` or ``act``, each gets the same."""
     policy, u = case.begun(), case.uniforms()
     actions, stated = case.act(policy, case.users, u)
@@ -266,7 +266,7 @@ def order_within_a_batch(case: PolicyCase) -> Breaches:
 
 
 @rule(RULES, "omit batches_decisions")
-def runs_of_decisions(case: PolicyCase) -> Breaches:
+def runs_of_decisions(case: PolicyCase) -> Reasons:
     """With ``batches_decisions``, several decisions for a user in one call are as in several calls."""
     policy = case.begun()
     if not policy.batches_decisions:
@@ -284,7 +284,7 @@ def runs_of_decisions(case: PolicyCase) -> Breaches:
 
 
 @rule(RULES, "go through ratings in their order, user by user")
-def ratings_one_user_at_a_time(case: PolicyCase) -> Breaches:
+def ratings_one_user_at_a_time(case: PolicyCase) -> Reasons:
     """Ratings observed of all users together or one by one lead to the same actions."""
 
     def show(policy: Policy, users: Ints, items: Ints) -> None:
@@ -294,7 +294,7 @@ def ratings_one_user_at_a_time(case: PolicyCase) -> Breaches:
 
 
 @rule(RULES, "drop in learn() whatever was computed before it")
-def learns_then_agrees(case: PolicyCase) -> Breaches:
+def learns_then_agrees(case: PolicyCase) -> Reasons:
     """After ``learn``, with rewards that are no zeros, all its answers agree."""
     policy, twin = case.begun(), case.begun()
     for turn in range(3 if learning_of(policy) != "nothing" else 0):
@@ -311,7 +311,7 @@ def learns_then_agrees(case: PolicyCase) -> Breaches:
 
 
 @rule(RULES, "declare learns = 'all users' and run it by simulate_online")
-def learns_as_declared(case: PolicyCase) -> Breaches:
+def learns_as_declared(case: PolicyCase) -> Reasons:
     """One that declares to learn from each user alone does for others what it did."""
     policy = case.begun()
     if learning_of(policy) != "own user":
@@ -325,7 +325,7 @@ def learns_as_declared(case: PolicyCase) -> Breaches:
 
 
 @rule(RULES, "begin a user anew in reset(), and touch no other")
-def reset_and_forget(case: PolicyCase) -> Breaches:
+def reset_and_forget(case: PolicyCase) -> Reasons:
     """A user who begins again, or comes back after being forgotten, is as new; others are untouched."""
     policy, newcomer, n = case.begun(), case.policy(), case.n_users
     before, last = policy.probabilities(case.users), case.users[-1:]
@@ -343,7 +343,7 @@ def reset_and_forget(case: PolicyCase) -> Breaches:
 
 
 @rule(RULES, "omit fresh(), or start its states anew")
-def fresh_shares_no_user(case: PolicyCase) -> Breaches:
+def fresh_shares_no_user(case: PolicyCase) -> Reasons:
     """``fresh`` gives a policy that acts the same and does not notice what happens to the first."""
     policy = case.begun()
     twin = policy.fresh()
@@ -357,7 +357,7 @@ def fresh_shares_no_user(case: PolicyCase) -> Breaches:
 
 
 @rule(RULES, "keep what changes in attributes of the object, not of the class, and let copy.deepcopy copy it")
-def copies_are_apart(case: PolicyCase) -> Breaches:
+def copies_are_apart(case: PolicyCase) -> Reasons:
     """A deep copy does the same for the same uniforms, and what happens to it is not noticed by the policy.
 
     One that cannot be copied so has a ``fresh`` of its own, which another rule checks.
@@ -383,7 +383,7 @@ def copies_are_apart(case: PolicyCase) -> Breaches:
 
 
 @rule(RULES, "return new arrays: a copy of what the policy keeps")
-def answers_are_given_away(case: PolicyCase) -> Breaches:
+def answers_are_given_away(case: PolicyCase) -> Reasons:
     """An array that it returned is the caller's: no later call changes it, nor does writing in it change the policy."""
     policy, users = case.begun(), case.users
 
@@ -413,7 +413,7 @@ def answers_are_given_away(case: PolicyCase) -> Breaches:
 
 
 @rule(RULES, "return a dict of texts, numbers and lists with the name")
-def describes_itself(case: PolicyCase) -> Breaches:
+def describes_itself(case: PolicyCase) -> Reasons:
     """``describe`` is of JSON types and holds the name."""
     policy = case.policy()
     try:
@@ -426,7 +426,7 @@ def describes_itself(case: PolicyCase) -> Breaches:
 
 
 @rule(RULES, "let its probabilities depend on reset(), observe() and learn() alone")
-def runs_and_replays(case: PolicyCase) -> Breaches:
+def runs_and_replays(case: PolicyCase) -> Reasons:
     """Among users it acts, learns and is replayed with the propensities that it stated, within the tolerance."""
     policy = case.policy()
     world = _small_world(policy.n_items)
@@ -445,7 +445,7 @@ def runs_and_replays(case: PolicyCase) -> Breaches:
 
 
 @rule(RULES, FREQUENCY.fix)
-def frequencies_follow(case: PolicyCase) -> Breaches:
+def frequencies_follow(case: PolicyCase) -> Reasons:
     """Actions of many decisions come as often as stated: chi-square for three users."""
     policy = case.begun()
     for j in sorted({0, case.n_users // 2, case.n_users - 1}):

@@ -14,7 +14,7 @@ from recsim_mnar.policies import registry
 from recsim_mnar.protocols.base import NEEDS, Protocol, Trial
 from recsim_mnar.protocols.comparison import experiment_of
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.testing.rules import Breaches, Finding, Rules, findings_of, rule
+from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, rule
 from recsim_mnar.worlds import make_world
 
 SEED = 4
@@ -52,20 +52,20 @@ def _trial(make: Make) -> tuple[Protocol, Trial]:
     raise UserError(f"no world's comparison gives all that it needs: {', '.join(sorted(protocol.needs))}")
 
 
-def check_protocol(make_protocol: Callable[[], Any]) -> list[Finding]:
+def check_protocol(make_protocol: Callable[[], Any]) -> list[Breach]:
     """The rules of :data:`RULES` that a protocol breaks; an empty list where it keeps them all.
 
     Args:
         make_protocol: gives a new protocol; its class will do where it needs no arguments.
     """
-    return findings_of(RULES, make_protocol, needed=("door", "judges"))
+    return breaches_of(RULES, make_protocol, needed=("door", "judges"))
 
 
 # ----------------------------------------------------------------------------------------------------------- the rules
 
 
 @rule(RULES, "derive from Protocol, and set name, metrics and needs")
-def door(make: Make) -> Breaches:
+def door(make: Make) -> Reasons:
     """It derives from Protocol, has a name and metrics, and needs what there is."""
     protocol = make()
     if not isinstance(protocol, Protocol):
@@ -80,7 +80,7 @@ def door(make: Make) -> Breaches:
 
 
 @rule(RULES, "return a record for each of study.learners by each metric")
-def judges(make: Make) -> Breaches:
+def judges(make: Make) -> Reasons:
     """``judge`` gives records: each agent by each metric that is ranked by, once."""
     protocol, trial = _trial(make)
     records = protocol.judge(trial)
@@ -96,7 +96,7 @@ def judges(make: Make) -> Breaches:
 
 
 @rule(RULES, "let low <= value <= high, all finite")
-def numbers_make_sense(make: Make) -> Breaches:
+def numbers_make_sense(make: Make) -> Reasons:
     """Values are finite, are in their intervals, and details are of JSON types."""
     protocol, trial = _trial(make)
     for r in protocol.judge(trial):
@@ -112,7 +112,7 @@ def numbers_make_sense(make: Make) -> Breaches:
 
 
 @rule(RULES, "draw from study.seed_of(label) only")
-def same_twice(make: Make) -> Breaches:
+def same_twice(make: Make) -> Reasons:
     """The same trial gives the same values."""
     values = []
     for _ in range(2):
@@ -124,7 +124,7 @@ def same_twice(make: Make) -> Breaches:
 
 
 @rule(RULES, "copy what you change")
-def trial_is_left_alone(make: Make) -> Breaches:
+def trial_is_left_alone(make: Make) -> Reasons:
     """It writes in no log and takes away no agent."""
     protocol, trial = _trial(make)
     digest = None if trial.test_log is None else trial.test_log.digest()

@@ -11,7 +11,7 @@ from recsim_mnar.policies.base import Policy
 from recsim_mnar.policies.door import as_policy
 from recsim_mnar.testing import policies, worlds
 from recsim_mnar.testing.policies import PolicyCase, example_views
-from recsim_mnar.testing.rules import Rules, breach
+from recsim_mnar.testing.rules import Rules, first_breach
 from recsim_mnar.worlds.base import DecisionWorld
 
 
@@ -26,7 +26,7 @@ class PolicyContract:
             def make_policy(self):
                 return MyPolicy(n_items=12)
 
-    :func:`recsim_mnar.testing.check_policy` gives the same findings without pytest. The chi-square test carries the
+    :func:`recsim_mnar.testing.check_policy` gives the same breaches without pytest. The chi-square test carries the
     marker ``verify``.
 
     Attributes:
@@ -104,7 +104,7 @@ class WorldContract:
             def make_world(self):
                 return MyWorld()
 
-    :func:`recsim_mnar.testing.check_world` gives the same findings without pytest.
+    :func:`recsim_mnar.testing.check_world` gives the same breaches without pytest.
     """
 
     def make_world(self) -> DecisionWorld:
@@ -118,5 +118,5 @@ class WorldContract:
 
 
 def _assert_kept(rules: Rules, rule: str, subject: object) -> None:
-    found = breach(rules[rule], subject) if rule in rules else None
+    found = first_breach(rules[rule], subject) if rule in rules else None
     assert found is None, f"{found.why}; {found.fix}" if found else ""

@@ -1,4 +1,4 @@
-"""Rules for what others bring: a name, what to do where one is broken, and a function that yields findings.
+"""Rules for what others bring: a name, what to do where one is broken, and a function that yields what breaks it.
 
 A list of rules is a dictionary by name. ``check_policy`` and its kin go through one list, the test classes run each of
 its rules as a test, and a run checks the few that :mod:`recsim_mnar.policies.answers` states.
@@ -15,12 +15,12 @@ from recsim_mnar.policies.answers import Rule
 
 F = TypeVar("F", bound=Callable[[Any], Iterator[str] | None])
 Rules = dict[str, Rule]
-Breaches = Iterator[str]
+Reasons = Iterator[str]
 """Sentences, one per breach; a function that leaves it to errors to say what is wrong returns None."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Finding:
+class Breach:
     """A rule that is broken.
 
     Attributes:
@@ -47,7 +47,7 @@ def rule(rules: Rules, fix: str) -> Callable[[F], F]:
     return enter
 
 
-def breach(rule: Rule, subject: Any) -> Finding | None:
+def first_breach(rule: Rule, subject: Any) -> Breach | None:
     """The first breach of a rule; None where a subject keeps it."""
     try:
         why = next(iter(rule.finds(subject) or ()), None)
@@ -55,22 +55,22 @@ def breach(rule: Rule, subject: Any) -> Finding | None:
         why = str(error)
     except Exception as error:  # code of the user's own may raise anything
         why = f"it raised {described(error)}"
-    return None if why is None else Finding(rule.name, why, rule.fix)
+    return None if why is None else Breach(rule.name, why, rule.fix)
 
 
-def findings_of(rules: Mapping[str, Rule], subject: Any, needed: Iterable[str] = ("door",)) -> list[Finding]:
+def breaches_of(rules: Mapping[str, Rule], subject: Any, needed: Iterable[str] = ("door",)) -> list[Breach]:
     """The first breach of each rule, in the rules' order; an empty list where a subject keeps them all.
 
     Args:
         rules: to check.
         subject: what their functions take.
-        needed: rules without which the others make no sense: a breach of one of them is the last finding.
+        needed: rules without which the others make no sense: a breach of one of them is the last one.
     """
-    found: list[Finding] = []
+    found: list[Breach] = []
     for each in rules.values():
-        finding = breach(each, subject)
-        if finding is not None:
-            found.append(finding)
+        breach = first_breach(each, subject)
+        if breach is not None:
+            found.append(breach)
             if each.name in needed:
                 break
     return found

@@ -20,7 +20,7 @@ from recsim_mnar.log.rows import user_starts
 from recsim_mnar.policies.answers import Acting
 from recsim_mnar.policies.base import Floats, Ints, Policy
 from recsim_mnar.simulation.items import drive, simulate
-from recsim_mnar.testing.rules import Breaches, Finding, Rules, findings_of, rule
+from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, rule
 from recsim_mnar.worlds.base import DecisionWorld, Transition
 from recsim_mnar.worlds.checked_lanes import CheckedLanes
 from recsim_mnar.worlds.checks import decision_world
@@ -56,13 +56,13 @@ class UniformPolicy(Policy):
         return np.full((len(users), self.n_items), 1.0 / self.n_items)
 
 
-def check_world(make_world: Callable[[], Any]) -> list[Finding]:
+def check_world(make_world: Callable[[], Any]) -> list[Breach]:
     """The rules of :data:`RULES` that a world breaks; an empty list where it keeps them all.
 
     Args:
         make_world: gives a new world, always the same one.
     """
-    return findings_of(RULES, make_world)
+    return breaches_of(RULES, make_world)
 
 
 # ----------------------------------------------------------------------------------------------------------- the rules
@@ -75,7 +75,7 @@ def door(make: Make) -> None:
 
 
 @rule(RULES, "keep what a world knows of a user in arrays by lane, and draw at the user's address")
-def any_lanes(make: Make) -> Breaches:
+def any_lanes(make: Make) -> Reasons:
     """The same users in 1, 8 or 100 lanes leave the same rows, and each transition is possible."""
     reference = _lives(make(), 1)
     for n_lanes in (8, 100):
@@ -83,7 +83,7 @@ def any_lanes(make: Make) -> Breaches:
 
 
 @rule(RULES, "draw at the address (seed, stream, user, decision), never from a generator that users share")
-def alone(make: Make) -> Breaches:
+def alone(make: Make) -> Reasons:
     """A user acts the same alone and among others, and in any order."""
     together, users = _lives(make(), 8), (FEW_USERS - 1, 3, 57)
     among = {name: values[np.isin(together["user"], users)] for name, values in together.items()}
@@ -91,7 +91,7 @@ def alone(make: Make) -> Breaches:
 
 
 @rule(RULES, "omit trajectories, or make it return the same lives as the lanes")
-def whole_lives(make: Make) -> Breaches:
+def whole_lives(make: Make) -> Reasons:
     """``trajectories`` returns the same lives as the lanes, for the uniform policy and another one."""
     world = make()
     weights = 1.0 + np.arange(world.n_items) % 3
@@ -102,7 +102,7 @@ def whole_lives(make: Make) -> Breaches:
 
 
 @rule(RULES, "let begin and take alone change what the lanes hold")
-def interfaces(make: Make) -> Breaches:
+def interfaces(make: Make) -> Reasons:
     """``simulate``, the single environment and the vector environment make the same log."""
     from recsim_mnar.envs.recording import record, record_vector
     from recsim_mnar.envs.single import WorldEnv
@@ -116,7 +116,7 @@ def interfaces(make: Make) -> Breaches:
 
 
 @rule(RULES, "return new arrays, or copies")
-def arrays_are_new(make: Make) -> Breaches:
+def arrays_are_new(make: Make) -> Reasons:
     """What a transition holds is not changed by a later one."""
     world = make()
     kept: list[tuple[str, NDArray[Any], NDArray[Any]]] = []
@@ -132,7 +132,7 @@ def arrays_are_new(make: Make) -> Breaches:
 
 
 @rule(RULES, "fill the truth column with reward_means of the state before the answer")
-def truth_is_the_mean(make: Make) -> Breaches:
+def truth_is_the_mean(make: Make) -> Reasons:
     """The truth column is the expected reward that ``reward_means`` states of the action shown."""
     world = make()
     if not world.knows_rewards:
@@ -157,7 +157,7 @@ def truth_is_the_mean(make: Make) -> Breaches:
 
 
 @rule(RULES, "state a probability where rewards are 0 or 1")
-def truth_in_range(make: Make) -> Breaches:
+def truth_in_range(make: Make) -> Reasons:
     """Where every reward is 0 or 1, the truth is a probability."""
     world = make()
     if world.truth_column is None:
@@ -172,7 +172,7 @@ def truth_in_range(make: Make) -> Breaches:
 
 
 @rule(RULES, "draw rewards whose mean is the truth column")
-def rewards_have_their_means(make: Make) -> Breaches:
+def rewards_have_their_means(make: Make) -> Reasons:
     """Rewards less their stated means sum to 0, over all and item by item, as nearly as :func:`bound` says."""
     world = make()
     if world.truth_column is None:
@@ -185,7 +185,7 @@ def rewards_have_their_means(make: Make) -> Breaches:
 
 
 @rule(RULES, "let a user's number address draws only, and take dates from decisions")
-def any_number(make: Make) -> Breaches:
+def any_number(make: Make) -> Reasons:
     """Users of high numbers earn what those of low numbers earn, over all and item by item.
 
     The truth of a policy is a mean over users 0 to 19,999, an arm's over 0 to 4,999: where a user's number is a date,
@@ -205,7 +205,7 @@ def any_number(make: Make) -> Breaches:
 
 
 @rule(RULES, "return the name and what defines the world, in JSON types")
-def describes_itself(make: Make) -> Breaches:
+def describes_itself(make: Make) -> Reasons:
     """``describe`` is of JSON types, holds the name, and says the same of the same world."""
     world = make()
     stated = world.describe()
@@ -216,7 +216,7 @@ def describes_itself(make: Make) -> Breaches:
 
 
 @rule(RULES, "use fields of type bool, int, float or str")
-def params_round_trip(make: Make) -> Breaches:
+def params_round_trip(make: Make) -> Reasons:
     """Parameters go to TOML, JSON and ``name=value`` texts, and come back the same."""
     params = make().params
     kind = type(params)
@@ -266,7 +266,7 @@ def _lives(
     return {name: values[order] for name, values in columns.items()}
 
 
-def _same(one: Columns, other: Columns, what: str, than: str) -> Breaches:
+def _same(one: Columns, other: Columns, what: str, than: str) -> Reasons:
     for name in schema.NAMES:
         a, b = one[name], other[name]
         if len(a) != len(b):
@@ -292,7 +292,7 @@ def _over_all_and_by_item(n_items: int, *actions: Ints) -> Iterator[tuple[str, l
 
 def _check_mean(
     user: NDArray[np.int64], reward: NDArray[np.float64], truth: NDArray[np.float64], what: str, *, binary: bool
-) -> Breaches:
+) -> Reasons:
     error = reward - truth
     if len(user) and abs(error.sum()) > bound(user, error, truth, binary=binary) + 1e-9 * len(error):
         yield (

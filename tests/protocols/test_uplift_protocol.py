@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 
-from recsim_mnar import cli
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
@@ -19,6 +18,7 @@ from recsim_mnar.protocols.uplift.comparison import METRICS, TRAINED
 from recsim_mnar.protocols.uplift.protocols import one_period, purchases_as_views, title, until
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
+from twins.commands import run
 
 QUICK = ("compare", "--world", "purchases", "--preset", "quick")
 TINY = ("--set", "n_items=20", "--train-users", 120, "--agents", "random,popularity,cubn", "--length", 5)
@@ -177,13 +177,6 @@ def test_the_oracle_is_the_largest_true_uplift():
 
 
 # ---------------------------------------------------------------------------------------------------- the command
-
-
-def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as ended:
-        cli.main([str(a) for a in arguments])
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
 
 
 def test_the_command_writes_what_it_promises_and_the_same_for_any_workers(capsys, tmp_path):
