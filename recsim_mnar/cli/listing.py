@@ -264,7 +264,7 @@ def _world(name: str) -> Found:
         "what happens": entry.summary,
         "presets": [f"{each}: {text}" for each, text in entry.presets().items()],
         "default preset": entry.default,
-        "logs hold besides views": [HOLDINGS[each] for each in sorted(kind.log_holds or ())],
+        "logs hold beside views": [HOLDINGS[each] for each in sorted(kind.log_holds or ())],
         "truth column": kind.truth_column or "",
         "source": _place(kind),
     }

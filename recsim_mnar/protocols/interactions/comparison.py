@@ -411,11 +411,11 @@ def _alone(one: Leaders, level: float, n_agents: int) -> str:
     begins = f"{title[0].upper()}{title[1:]} ({one.metric.upper()}) puts {one.names[0]} first"
     others = one.names[1:]
     if not others:
-        return f"{begins}, and tells it from all others at {100 * level:g} % confidence."
+        return f"{begins}, and it beats all others at {100 * level:g} % confidence."
     if one.n_users < LEAST_USERS:
         return f"{begins}, but rests on {one.n_users:,} users: too few to rule any agent out."
     if len(others) == n_agents - 1:
-        return f"{begins}, and tells it from no other agent at {100 * level:g} % confidence: more users are needed."
+        return f"{begins}, but beats no other agent at {100 * level:g} % confidence: more users are needed."
     verb = "it is" if len(others) == 1 else "one of these is"
     return f"{begins}; at {100 * level:g} % confidence {verb} not ruled out as the best: {', '.join(others)}."
 
