@@ -443,7 +443,7 @@ LINES = {
     "cli": 2_580,
     "policies": 1_680,
     "log": 1_590,
-    "tables": 1_510,
+    "tables": 1_620,  # 94 for what a file would unpack to, before it is
     "envs": 1_460,
     "report": 1_290,
     "simulation": 1_270,

@@ -77,4 +77,4 @@ def is_private(folder: Path) -> bool:
     if not hasattr(os, "getuid"):
         return True
     found = folder.stat()
-    return found.st_uid in (os.getuid(), 0) and not found.st_mode & stat.S_IWOTH
+    return found.st_uid in (os.getuid(), 0) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

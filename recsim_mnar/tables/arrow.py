@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.tables.files import ARROW
+from recsim_mnar.tables.arrow_sizes import sizes_of
+from recsim_mnar.tables.files import ARROW, refuse_unpacked
 
 
 def batches_of(path: Path, names: Sequence[str] | None = None) -> Any:
@@ -140,6 +141,7 @@ def read_table(file: Path, columns: list[str] | None = None, *, held: bool = Fal
     """
     import pyarrow.parquet as pq
 
+    refuse_unpacked(file, unpacked_bytes(file, columns))
     with _readable(file):
         if file.suffix.lower() in ARROW:
             return _sound(table_of(file, columns), held)
@@ -151,6 +153,7 @@ def read_blocks(file: Path, rows: int, columns: list[str] | None = None, *, held
 
     They are whole row groups or batches where these are small enough.
     """
+    refuse_unpacked(file, unpacked_bytes(file, columns), in_blocks=True)
     with _readable(file), _opened(file, columns, held) as groups:
         for run in _runs(groups.sizes, rows):
             if len(run) == 1 and groups.sizes[run[0]] > rows:
@@ -192,6 +195,16 @@ def rows_in(file: Path) -> int:
         return sum(groups.sizes)
 
 
+def unpacked_bytes(file: Path, columns: list[str] | None = None) -> int:
+    """How many bytes columns of a Parquet or Arrow file take in memory, as it says; eight for each value at least.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    with _readable(file), _opened(file, columns) as groups:
+        return groups.unpacked()
+
+
 @contextlib.contextmanager
 def _opened(file: Path, columns: list[str] | None = None, held: bool = False) -> Iterator[_RowGroups | _Batches]:
     if file.suffix.lower() in ARROW:
@@ -210,6 +223,14 @@ class _RowGroups:
         self._file, self._columns = file, columns
         self.sizes = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
 
+    def unpacked(self) -> int:
+        """Bytes of all of it in memory, as its metadata say."""
+        meta, wanted = self._file.metadata, self._columns
+        groups = [meta.row_group(k) for k in range(meta.num_row_groups)]
+        chunks = [group.column(k) for group in groups for k in range(meta.num_columns)]
+        chunks = [each for each in chunks if wanted is None or each.path_in_schema.split(".")[0] in wanted]
+        return sum(max(each.total_uncompressed_size, 8 * each.num_values) for each in chunks)
+
     def read(self, numbers: list[int]) -> Any:
         return self._file.read_row_groups(numbers, columns=self._columns)
 
@@ -225,8 +246,14 @@ class _Batches:
 
     def __init__(self, file: Path, columns: list[str] | None, held: bool) -> None:
         self._file, self._columns, self._held = file, columns, held
-        reader = batches_of(file, schema_of(file).names[:1])
-        self.sizes = [reader.get_batch(k).num_rows for k in range(reader.num_record_batches)]
+        import pyarrow as pa
+
+        with pa.memory_map(str(file)) as mapped:
+            self.sizes, self._unpacked = sizes_of(memoryview(mapped.read_buffer()))
+
+    def unpacked(self) -> int:
+        """Bytes of all of it in memory, as its batches say."""
+        return max(self._unpacked, 8 * sum(self.sizes) * len(self._columns or schema_of(self._file).names))
 
     def read(self, numbers: list[int]) -> Any:
         return _sound(table_of(self._file, self._columns, numbers), self._held)

@@ -11,9 +11,9 @@ from typing import Any
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.memory import free_memory, in_words
-from recsim_mnar.tables.arrow import names_in, read_blocks
+from recsim_mnar.tables.arrow import names_in, read_blocks, unpacked_bytes
 from recsim_mnar.tables.faults import Faults
-from recsim_mnar.tables.files import is_text
+from recsim_mnar.tables.files import is_text, refuse_unpacked
 from recsim_mnar.tables.parts import Parts
 from recsim_mnar.tables.rows import Rows
 from recsim_mnar.tables.text import AgainError, TextForm, TextPart
@@ -21,7 +21,7 @@ from recsim_mnar.tables.text import AgainError, TextForm, TextPart
 _HEAD = 4096
 _WHOLE_ROWS = 1 << 20
 """Rows decoded at a time where all of them are wanted."""
-_COPIES = 6
+_COPIES = 8
 """Times its size that a whole table takes while it is worked with."""
 
 
@@ -90,6 +90,7 @@ class TableFile:
         """
         import pyarrow as pa
 
+        self._refuse_too_large(list(kinds))
         while True:
             tables, held = [], 0
             try:
@@ -105,6 +106,18 @@ class TableFile:
                     f"{self.path}: the parts hold columns of different types; write them with one schema"
                 ) from None
             return Rows(str(self.path), table, self.decimal)
+
+    def _refuse_too_large(self, names: list[str]) -> None:
+        """Raise UserError where columns of all rows take more than there is, or far more than their files do."""
+        size = 0
+        for part in self.parts:
+            if self.form is None:
+                whole = unpacked_bytes(part, names)
+            else:
+                whole = 8 * self._text_part(part).counted()[1] * len(names)
+            refuse_unpacked(part, 2 * whole)  # what is made of them, too
+            size += whole
+        _check_room(self.path, size)
 
     def blocks(self, kinds: Mapping[str, str], rows: int, faults: Faults | None = None) -> Iterator[Rows]:
         """Read columns, some ``rows`` rows at a time; their faults are gathered together.
@@ -157,6 +170,7 @@ def _check_room(path: Path, size: int) -> None:
     free = free_memory()
     if _COPIES * size > free + size:
         raise UserError(
-            f"{path}: all of its rows are needed at once, the first {in_words(size)} of them leave {in_words(free)} of "
-            "this machine's memory, and more is needed to work with them. Give fewer rows or columns"
+            f"{path}: all of its rows are needed at once, {in_words(size)} as they are read and "
+            f"{in_words(_COPIES * size)} to work with them; this machine has {in_words(free)} left. Give fewer rows or "
+            "columns"
         )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.tables.files import refuse_unpacked
 from recsim_mnar.tables.rows import MISSING_WORDS
 
 SEPARATORS = "\t,;|"
@@ -149,6 +150,7 @@ class TextPart:
         self.path, self.form = path, form
         self._way = 0
         self._quotes_looked_at = False
+        self._counted: tuple[int, int] | None = None
 
     def blocks(self, kinds: Mapping[str, str] | None = None) -> Iterator[Any]:
         """Tables of pyarrow's, one after another: numbers as such where all are, ids as dictionaries, the rest as text.
@@ -225,6 +227,15 @@ class TextPart:
             for batch in reader:
                 yield pa.Table.from_batches([batch])
 
+    def counted(self) -> tuple[int, int]:
+        """How many quotation marks and ends of lines it holds.
+
+        Raises:
+            UserError: it would unpack to far more than its size.
+        """
+        self._counted = self._counted or _counted(self.path)
+        return self._counted
+
     def _refuse_ragged(self, ragged: list[tuple[int, int, str]]) -> None:
         """Raise UserError where rows have another number of fields than the header."""
         if not ragged:
@@ -248,7 +259,7 @@ class TextPart:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if self._quotes_looked_at or _quotes(self.path) % 2 == 0:  # the usual case: one look at the file's bytes
+        if self._quotes_looked_at or self.counted()[0] % 2 == 0:  # the usual case: one look at the file's bytes
             self._quotes_looked_at = True
             return
         rows, last = 0, None
@@ -271,15 +282,16 @@ class TextPart:
         self._quotes_looked_at = True
 
 
-def _quotes(part: Path) -> int:
-    """How many quotation marks a text file holds."""
+def _counted(part: Path) -> tuple[int, int]:
+    """How many quotation marks and ends of lines a text file holds, a block of it at a time."""
     import pyarrow as pa
 
-    count = 0
+    quotes = lines = read = 0
     with pa.input_stream(str(part), compression="detect") as stream:
         while block := stream.read(1 << 22):
-            count += block.count(b'"')
-    return count
+            quotes, lines, read = quotes + block.count(b'"'), lines + block.count(b"\n"), read + len(block)
+            refuse_unpacked(part, read)
+    return quotes, lines
 
 
 def typed_table(part: Path) -> Any:
@@ -293,6 +305,7 @@ def typed_table(part: Path) -> Any:
 
     form = TextForm.of(part)
     try:
+        _counted(part)
         return pacsv.read_csv(part, parse_options=pacsv.ParseOptions(delimiter=form.delimiter))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UserError(f"{part} is not a readable table: {str(error).splitlines()[0]}") from None

@@ -90,7 +90,7 @@ def test_what_needs_all_rows_is_refused_where_they_do_not_fit(tmp_path, monkeypa
     monkeypatch.setattr(table_file, "free_memory", lambda: 1_000_000)
     assert estimate_file(path, ["t"])
     for question in ({"estimators": ["dm"], "q_logged": "b", "q_target": "b"}, {"keep_rows": True}):
-        with pytest.raises(UserError, match=r"all of its rows are needed at once.* leave 1 MB of this machine"):
+        with pytest.raises(UserError, match=r"all of its rows are needed at once.* this machine has 1 MB left"):
             estimate_file(path, ["t"], **question)
 
 
