@@ -17,8 +17,8 @@ def begin() -> None:
         os.environ["PYTHONSAFEPATH"] = "1"  # Python puts the current folder before all others in worker processes, too
         import signal
 
-        # Until a command watches for them itself.
-        signal.signal(signal.SIGINT, _leave)
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as nohup and shells' background jobs ask for
+            signal.signal(signal.SIGINT, _leave)  # until a command watches for them itself
 
 
 def _leave_current_folder() -> None:

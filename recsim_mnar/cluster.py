@@ -143,7 +143,7 @@ def check_address(address: str) -> str | None:
     """
     found = _ADDRESS.fullmatch(address)
     if found is None or not 0 < int(found[3]) < 1 << 16:
-        shown = re.sub(r"(?s)^(\w+://)?.*@|[?#].*", r"\1...@", address)  # a password may stand there
+        shown = re.sub(r"^(\w+://)?.*@", r"\1...@", re.sub(r"[?#].*", "...", address))  # a password may stand there
         raise UserError(f"scheduler {shown!r}: write it as tcp://HOST:PORT or tls://HOST:PORT")
     host = found[2].strip("[]")
     with contextlib.suppress(ValueError):

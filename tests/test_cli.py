@@ -136,6 +136,28 @@ def test_an_interrupt_while_modules_are_read_is_one_line(tmp_path):
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
 
 
+IGNORED = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nX = 1\n"
+LOST = f"class Ends:\n    def __del__(self):\n        {IGNORED.splitlines()[1]}\nimport os, signal\nEnds()\nX = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "ignored", "status"), [(LOST, False, 130), (IGNORED, False, 130), (IGNORED, True, 2)]
+)
+def test_an_interrupt_is_neither_lost_nor_heard_by_who_ignores_it(module, ignored, status, tmp_path):
+    """Compilers call back, and finalisers run, where Python drops what is raised; ``nohup`` and shells ignore it."""
+    (tmp_path / "own_module.py").write_text(module)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if ignored else None
+    try:
+        command = [sys.executable, "-m", "recsim_mnar", "describe", "agent", "own_module:X"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    finally:
+        if ignored:
+            signal.signal(signal.SIGINT, before)
+    assert done.returncode == status
+    assert (done.stderr.strip() == "interrupted") == (not ignored)
+    assert "Traceback" not in done.stderr
+
+
 def test_replay_then_estimate(capsys, simulated, tmp_path):
     out, train = tmp_path / "replayed.parquet", tmp_path / "train"
     others = ("--policy", "random", "--users", 30, "--seed", 1, "--out", train)

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,9 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from recsim_mnar.cli import main
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
+from recsim_mnar.log.blocks import FiledLog
 from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.log.writing import write_stream
 from recsim_mnar.own_log.estimating import estimate_file
 from recsim_mnar.policies import registry
 from recsim_mnar.runs.folder import RunFolder
@@ -289,6 +293,22 @@ def test_a_folder_of_two_formats_is_refused_and_none_is_dropped(tmp_path):
     assert verify(tmp_path).n_rows == len(made(2))  # a text's rows are counted, too
 
 
+@pytest.mark.parametrize("form", ["parquet", "arrow", "csv"])
+@pytest.mark.parametrize("receipts", [False, True], ids=["bare", "with receipts"])
+def test_a_file_is_not_counted_twice_under_two_names(form, receipts, tmp_path):
+    def write(path, n_users):
+        simulated = made(1, n_users or 1)
+        columns = simulated.select(np.arange(len(simulated) if n_users else 0)).columns
+        writing = lambda to: write_stream(to, [columns], {}, form)  # noqa: E731
+        write_file(path, len(columns["user"]), writing) if receipts else writing(path)
+
+    for name, users in {"a": 20, "b": 20, "empty": 0, "empty-too": 0}.items():
+        write(tmp_path / f"{name}.{form}", users)
+    all_say(tmp_path, f"b.{form} is the same as a.{form}, byte for byte: move one of them away")
+    write(tmp_path / f"b.{form}", 21)
+    assert len(Log.read(tmp_path)) == len(made(1, 20)) + len(made(1, 21))  # empty ones may be alike
+
+
 def test_rows_that_a_receipt_has_too_many_are_a_fault(log):
     index = Index.read(log)
     name = "part-00001.parquet"
@@ -298,12 +318,35 @@ def test_rows_that_a_receipt_has_too_many_are_a_fault(log):
     assert f"{name} has {index.receipts[name].rows:,} rows, its receipt says 1,000,000,000" in fault
 
 
-@pytest.mark.parametrize("version", [999, -1, 4, 5.0, True, None, "../../etc", [5]], ids=str)
-def test_another_version_of_the_schema_is_refused(version, tmp_path):
+def _with_version(version, tmp_path, key, table):
     meta = json.dumps({"schema_version": version}).encode()
-    pq.write_table(made(1).to_arrow().replace_schema_metadata({b"recsim_mnar": meta}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match=r"a.parquet: schema version .*: this package reads version 5. Read the file"):
-        Log.read(tmp_path / "a.parquet")
+    path = tmp_path / ("exposures.parquet" if key == b"recsim_mnar_exposures" else "a.parquet")
+    pq.write_table(table.replace_schema_metadata({key: meta}), path)
+    return path
+
+
+CELLS = pa.table({name: np.zeros(2, np.int64) for name in ("user", "item", "time", "recommended", "purchased")})
+READ_VERSIONED = {
+    "Log.read": lambda path: Log.read(path),
+    "in blocks": lambda path: FiledLog.or_whole(path),
+    "estimate": lambda path: main(["estimate", str(path), "--target", "propensity"]),
+    "replay": lambda path: main(["replay", str(path), "--policy", "random", "--out", f"{path.parent}/out.parquet"]),
+    "doctor": lambda path: main(["doctor", str(path)]),
+    "Exposures.read": lambda path: Exposures.read(path),
+}
+
+
+@pytest.mark.parametrize("version", [999, -1, 4, 5.0, True, None, "../../etc", [5]], ids=str)
+@pytest.mark.parametrize("reader", READ_VERSIONED)
+def test_another_version_of_the_schema_is_refused(version, reader, tmp_path, capsys):
+    cells = reader == "Exposures.read"
+    key, table = (b"recsim_mnar_exposures", CELLS) if cells else (b"recsim_mnar", made(1).to_arrow())
+    path = _with_version(version, tmp_path, key, table)
+    with pytest.raises((UserError, SystemExit)) as refused:
+        READ_VERSIONED[reader](path)
+    said = str(refused.value) if isinstance(refused.value, UserError) else capsys.readouterr().err
+    assert re.search(r"schema version .*: this package reads version 5. Read the file", said), said
+    assert not (tmp_path / "out.parquet").exists()
 
 
 def test_exposures_are_held_against_their_receipts(tmp_path):

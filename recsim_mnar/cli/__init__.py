@@ -112,10 +112,18 @@ def _watch_interrupts() -> list[int]:
         threading.excepthook = lambda complaint: None  # threads of pools whose work is given up
         signal.default_int_handler(number, frame)
 
-    # Only the main thread may set a handler; elsewhere a caller keeps its own.
-    if threading.current_thread() is threading.main_thread():
+    # Only the main thread may set a handler; elsewhere a caller keeps its own. Who ignores interrupts goes on to.
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, handler)
+        sys.unraisablehook = _leave_where_lost
     return seen
+
+
+def _leave_where_lost(unraisable: Any) -> None:
+    """An interrupt within a compiler's callback or a finaliser, which raise nothing, is one all the same."""
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        _leave_interrupted()
+    sys.__unraisablehook__(unraisable)
 
 
 def _leave_interrupted() -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.tables.arrow import integers_of
 from recsim_mnar.tables.faults import MISSING
-from recsim_mnar.tables.rows import Rows
+from recsim_mnar.tables.rows import Rows, padded
 from recsim_mnar.tables.text import AgainError
 
 _WHOLE = re.compile(r"(0|-?[1-9][0-9]{0,17})(\.0)?$")
@@ -26,6 +26,7 @@ class Numbering:
     def __init__(self) -> None:
         self.plain = True
         self._given: dict[str, int] = {}
+        self._bare: set[str] = set()  # ids without the zeros that they begin with
         self._met = self._asked = self._tried = False
         self._rank: NDArray[np.int64] | None = None
 
@@ -50,6 +51,10 @@ class Numbering:
         met, places = pd.factorize(ids.codes)
         texts = np.append(ids.ids.astype(str), "")[places].tolist()
         given = [self._given.setdefault(_normal(text), len(self._given)) for text in texts]
+        bare = set(padded(ids.ids).values())
+        self._bare |= bare
+        earlier = {text for text in bare if text in self._given} | (self._bare and self._bare.intersection(texts))
+        rows.refuse_two_ways(name, ids.codes, ids.ids.astype(str).astype(object), earlier - (bare & set(texts)))
         numbers = np.array(given, np.int64)
         return (numbers if self._rank is None else self._rank[numbers])[met]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import filecmp
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -15,8 +16,9 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.runs.files import recorded, sweep
 from recsim_mnar.runs.folder import MANIFESTS, holder_of, is_filled_here
 from recsim_mnar.runs.receipts import INDEX, JOURNAL, SIDECAR, Index, Receipt, file_digest, made_with
-from recsim_mnar.tables.arrow import schema_of
-from recsim_mnar.tables.files import ARROW, PARQUET, listed, part_files, part_path
+from recsim_mnar.tables.arrow import rows_in, schema_of
+from recsim_mnar.tables.files import ARROW, PARQUET, is_text, listed, part_files, part_path
+from recsim_mnar.tables.text import rows_in_text
 
 PART_KEY = b"recsim_mnar_part"
 """In the metadata of a part: its number, and the digest of what made it."""
@@ -63,6 +65,7 @@ class Parts:
         files = part_files(path)
         _refuse_unfinished(folder, files)
         _refuse_two_runs(folder, files)
+        _refuse_equal(files)
         return cls(path, files, _index_beside(files), folder)
 
     def __len__(self) -> int:
@@ -259,6 +262,21 @@ def _refuse_two_runs(folder: Path, files: list[Path]) -> None:
                 f"{folder} holds parts of two runs, {first[1].name} and {file.name}, whose users are numbered alike: "
                 "name one run's folder, or move the other's parts away"
             )
+
+
+def _refuse_equal(files: list[Path]) -> None:
+    """Raise UserError where two files are the same bytes: their rows would count twice."""
+    known: dict[tuple[int, bytes], Path] = {}
+    for file in files:
+        try:
+            with file.open("rb") as begin:
+                other = known.setdefault((file.stat().st_size, begin.read(1 << 12)), file)
+            if other is file or not filecmp.cmp(other, file, shallow=False):
+                continue
+        except OSError as error:
+            raise UserError(f"{file} cannot be read: {error.strerror}") from None
+        if rows_in_text(file) if is_text(file) else rows_in(file):
+            raise UserError(f"{file} is the same as {other.name}, byte for byte: move one of them away")
 
 
 def _mark_of(file: Path) -> dict[str, Any]:

@@ -188,8 +188,17 @@ class Rows:
             if np.all(whole == np.floor(whole)) and np.all(np.abs(whole) < 2**53):
                 column = column.cast(pa.int64())
         codes, ids = numbered(column)
+        self.refuse_two_ways(name, codes, ids, set(padded(ids).values()) & set(ids))
         self.note(MISSING, name, codes < 0 if bad is None else (codes < 0) & ~bad, "is missing")
         return Ids(codes, ids)
+
+    def refuse_two_ways(self, name: str, codes: NDArray[np.int64], ids: NDArray[Any], bare: set[str]) -> None:
+        """Note the rows (n,) of a column whose ids are ``bare``, or that with leading zeros: 7 next to 007."""
+        if bare:
+            known = {text for text, without in padded(ids).items() if without in bare} | bare
+            twice = np.array([*(text in known for text in ids), False])[codes]
+            self.note("two_ways", name, twice, "stands with leading zeros and without", values=self.column(name),
+                      advice="write it alike or, if these are two, with a letter first")  # fmt: skip
 
     def times(self, name: str) -> NDArray[np.float64]:
         """A column (n,) of times as numbers: dates as seconds since 1970; NaN where there is a fault.
@@ -250,7 +259,8 @@ def numbered(column: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
     encoded = _encoded(column)
     ids, place = encoded.dictionary, None
     if is_text(ids.type):
-        again = pc.utf8_trim_whitespace(ids).dictionary_encode()  # "a" and "a " are one id
+        bare = pc.replace_substring_regex(pc.utf8_trim_whitespace(ids), r"^(0|-?[1-9][0-9]{0,17})\.0$", r"\1")
+        again = bare.dictionary_encode()  # "a" and "a " are one id, and so are 7 and what pandas makes of it, 7.0
         ids, place = again.dictionary, again.indices
         # Written as integers without signs, spaces or leading zeros, so that nothing of an id is lost.
         whole = pc.match_substring_regex(ids, r"^(0|-?[1-9][0-9]{0,17})$")
@@ -268,6 +278,12 @@ def numbered(column: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
         rank = np.append(rank[place.fill_null(len(ids)).to_numpy()], -1)
     used = encoded.indices.cast(pa.int64()).fill_null(len(rank) - 1).to_numpy()
     return rank[used], ids.take(pa.array(order)).to_numpy(zero_copy_only=False)
+
+
+def padded(ids: NDArray[Any]) -> dict[str, str]:
+    """Those of text ids that are digits with leading zeros, without these: 7 of 007."""
+    texts = ids if ids.dtype.kind == "O" else ()
+    return {text: text.lstrip("0") or "0" for text in texts if text[:1] == "0" and len(text) > 1 and text.isdigit()}
 
 
 def _encoded(column: Any) -> Any:

@@ -67,15 +67,15 @@ class TextForm:
         skip = next((i for i, line in enumerate(lines) if line.strip()), None)
         if skip is None:
             raise UserError(f"{part} is empty: give a table with a header and at least one row")
-        delimiter = _delimiter(lines[skip:])
-        rows = csv.reader(io.StringIO("\n".join(lines[skip:])), delimiter=delimiter)
+        delimiter = _delimiter(part, lines[skip:])
+        rows = _fields(part, lines[skip:], delimiter)
         names = [name.strip() for name in next(rows)]
         return TextForm(names, delimiter, _decimal(rows, delimiter), encoding, skip + 1)
 
     def head(self, part: Path) -> dict[str, list[Any]]:
         """The first rows as text, by column."""
         lines = _begin(part)[1][self.skip :]
-        rows = csv.reader(io.StringIO("\n".join(lines)), delimiter=self.delimiter)
+        rows = _fields(part, lines, self.delimiter)
         whole = [row for row in rows if len(row) == len(self.names)]
         return {name: [row[place].strip() for row in whole] for place, name in enumerate(self.names)}
 
@@ -114,11 +114,23 @@ def _decoded(begin: bytes) -> tuple[str, str]:
         return "cp1252", begin.decode("cp1252", errors="replace")
 
 
-def _delimiter(lines: Sequence[str]) -> str:
+def _fields(part: Path, lines: Sequence[str], delimiter: str) -> Iterator[list[str]]:
+    """The fields of each line.
+
+    Raises:
+        UserError: one is longer than those of tables are.
+    """
+    try:
+        yield from csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter)
+    except csv.Error as error:
+        raise UserError(f"{part} is not a readable table: {error}") from None
+
+
+def _delimiter(part: Path, lines: Sequence[str]) -> str:
     """The sign that cuts the header into most fields, and the next lines into as many."""
 
     def fits(sign: str) -> tuple[int, int]:
-        rows = list(csv.reader(lines[:50], delimiter=sign))
+        rows = list(_fields(part, lines[:50], sign))
         fields = len(rows[0]) if rows else 0
         return (sum(len(row) == fields for row in rows) if fields > 1 else 0, fields)
 
@@ -133,7 +145,7 @@ def _decimal(rows: Iterable[Sequence[str]], delimiter: str) -> str:
         for row in itertools.islice(rows, _DECIMAL_ROWS):
             commas += sum(bool(_COMMA.match(field.strip())) for field in row)
             points += sum(bool(_POINT.match(field.strip())) for field in row)
-    except csv.Error:
+    except UserError:  # of a quote that is open, perhaps: reading says so
         pass
     return "," if commas > points and delimiter != "," else "."
 

@@ -72,5 +72,7 @@ def test_a_folder_that_others_may_write_is_not_used(tmp_path):
     assert folders() != "[]"
     for made in tmp_path.iterdir():
         assert made.stat().st_mode & 0o777 == 0o700
-        made.chmod(0o777)
-    assert folders() == "[]"
+    for mode in (0o777, 0o770, 0o720, 0o702):
+        for made in tmp_path.iterdir():
+            made.chmod(mode)
+        assert folders() == "[]"

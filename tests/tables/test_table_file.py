@@ -11,16 +11,27 @@ import pyarrow.parquet as pq
 import pytest
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy import gathering
+from recsim_mnar.log.table import Log
+from recsim_mnar.own_log.estimating import estimate_file
+from recsim_mnar.policies.registry import learner
+from recsim_mnar.simulation import simulate
+from recsim_mnar.tables import files
+from recsim_mnar.tables import text as text_tables
+from recsim_mnar.tables.arrow import unpacked_bytes
+from recsim_mnar.tables.arrow_sizes import sizes_of
 from recsim_mnar.tables.roles import NAMED, OWN_SCHEMA, RECOGNISED, find_columns
 from recsim_mnar.tables.rows import repeats
 from recsim_mnar.tables.table_file import TableFile
+from recsim_mnar.tables.verifying import verify
+from recsim_mnar.worlds import make_world
 
 TABLE = "who;when;clicks;p\nanna;31.05.2024 17:00;1;0,25\nbö;01.06.2024 08:30;0;1,5e-1\n anna ;02.06.2024 00:00;0;,5\n"
 
 
-def write(folder, text, name="x.csv", encoding="utf-8"):
+def write(folder, lines, name="x.csv", encoding="utf-8"):
     path = folder / name
-    path.write_bytes(text.encode(encoding))
+    path.write_bytes(lines.encode(encoding))
     return path
 
 
@@ -49,6 +60,112 @@ def test_compressed_and_after_blank_lines(tmp_path):
     path = tmp_path / "x.csv.gz"
     path.write_bytes(gzip.compress(("\n\n" + TABLE).encode()))
     assert read(path, p="number").numbers("p").tolist() == [0.25, 0.15, 0.5]
+
+
+def _columns(n, **more):
+    known = {"user": np.arange(n) // 1000, "reward": np.ones(n), "propensity": np.full(n, 0.5), "step": np.zeros(n)}
+    return pa.table({**known, **more})
+
+
+def _parquet(path, n=1_000_000, **options):
+    pq.write_table(_columns(n), path, compression="zstd", **options)
+
+
+def _arrow(path, n=1_000_000, codec="zstd", rows=None, **more):
+    table, options = _columns(n, **more), pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema, options=options) as to:
+        to.write_table(table, rows)
+
+
+def _one(before):
+    return lambda path: path.write_bytes(gzip.compress(before + b"5" * 7_000_000))
+
+
+def _packed(codec):
+    text = b"user,reward,propensity\n" + b"1,1,.5\n" * 1_000_000
+
+    def make(path):
+        with pa.CompressedOutputStream(str(path), codec) as to:
+            to.write(text)
+
+    return make
+
+
+BOMBS = {
+    "a.csv.gz": _packed("gzip"), "a.csv.bz2": _packed("bz2"), "a.tsv.zst": _packed("zstd"),
+    "one-value.csv.gz": _one(b"user,reward,propensity\n1,1,"),
+    "constant.parquet": _parquet, "plain.parquet": lambda path: _parquet(path, use_dictionary=False),
+    "sequence.parquet": lambda path: _parquet(
+        path, use_dictionary=False, column_encoding={"user": "DELTA_BINARY_PACKED"}
+    ),
+    "numbers.arrow": _arrow, "lz4.feather": lambda path: _arrow(path, codec="lz4"),
+    "text.arrow": lambda path: _arrow(path, 2, a=["x", "y" * 40_000_000]),
+    "words.arrow": lambda path: _arrow(path, 2, a=pa.array(["x", "y" * 40_000_000]).dictionary_encode()),
+}  # fmt: skip
+READ = {
+    "at once": lambda path: TableFile.open(path).read({"user": "id", "reward": "number"}),
+    "a log": Log.read,
+    "an estimate": lambda path: estimate_file(path, ["propensity"]),
+    "verify": lambda path: (_ for _ in ()).throw(UserError(verify(path).faults[0])),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize("reader", READ)
+def test_what_would_unpack_to_far_more_than_its_size_is_refused_before(name, reader, tmp_path, monkeypatch):
+    """A hundred times less than it would be, in a test."""
+    monkeypatch.setattr(files, "LARGEST", 1 << 21)
+    monkeypatch.setattr(files, "FACTOR", 20)
+    monkeypatch.setattr(files, "_IN_BLOCKS", 1)
+    BOMBS[name](tmp_path / name)
+    before = pa.total_allocated_bytes()
+    with pytest.raises(UserError, match=r"would unpack from [\d,]+ to [\d,]+ bytes or more: if it is yours, write it"):
+        READ[reader](tmp_path / name)
+    assert pa.total_allocated_bytes() - before < 1 << 23
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "packed.arrow"])
+def test_what_a_file_unpacks_to_is_what_it_takes(name, tmp_path):
+    texts, words = [f"{i:09}" for i in range(1000)], pa.array(["u", "v"] * 500).dictionary_encode()
+    more = {"a": texts, "b": words, "c": pa.nulls(1000)}
+    table = _columns(1000, **more)
+    if name == "a.parquet":
+        pq.write_table(table, tmp_path / name, row_group_size=300, use_dictionary=False)
+    else:
+        _arrow(tmp_path / name, 1000, "lz4" if "packed" in name else None, 300, **more)
+        assert sizes_of(memoryview((tmp_path / name).read_bytes()))[0] == [300, 300, 300, 100]
+    said = unpacked_bytes(tmp_path / name)
+    assert table.nbytes <= said < 1.5 * table.nbytes + 8 * table.num_columns * 1000
+    for cut in range(1, 400, 7):  # an Arrow file's end says where all else is
+        (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-cut])
+        with pytest.raises(UserError, match=r"is not a readable (Arrow|Parquet) file"):
+            unpacked_bytes(tmp_path / name)
+
+
+def test_one_users_rows_are_bounded_too(tmp_path, monkeypatch):
+    """Blocks divide no user."""
+    monkeypatch.setattr(files, "LARGEST", 1 << 16)
+    monkeypatch.setattr(gathering, "BLOCK_ROWS", 1000)
+    n = 5000
+    for users in (np.zeros(n, np.int64), np.arange(n)[::-1] % 2, np.arange(n) // 10):
+        table = pa.table({"user": users, "reward": np.ones(n), "propensity": np.full(n, 0.5)})
+        pq.write_table(table, tmp_path / "a.parquet", compression="zstd")
+        monkeypatch.setattr(files, "FACTOR", 1)
+        monkeypatch.setattr(files, "_IN_BLOCKS", 1000)
+        if users[-1] > 1:
+            assert estimate_file(tmp_path / "a.parquet", ["propensity"])
+        else:
+            with pytest.raises(UserError, match=r"one user has [\d,]+ rows or more, .*: name the column"):
+                estimate_file(tmp_path / "a.parquet", ["propensity"])
+
+
+def test_a_log_of_ours_is_none_of_these(tmp_path, monkeypatch):
+    """Two items, and a policy without a choice: little is in it, and its file is small."""
+    monkeypatch.setattr(files, "LARGEST", 0)
+    world = make_world("sessions", None, ["n_items=2", "n_flips=0"])
+    simulate(world, learner("constant").fit(Log({}), n_items=2), 2000, 1).write(tmp_path / "log")
+    assert len(Log.read(tmp_path / "log"))
+    assert estimate_file(tmp_path / "log", ["propensity"], estimators=["sg_ips"])
 
 
 def test_commas_that_begin_late(tmp_path):
@@ -86,6 +203,30 @@ def test_every_fault_at_once_with_its_rows(tmp_path):
     assert rows.missing.tolist() == [False, True, False, True, True, True]
 
 
+IDS = {
+    "7 007 8 8": None, "7 8 9 007": None, "007 8 9 7": None, "00 0 1 1": None, "007 08 9 9": 3, "007a 7a 1 2": 4,
+    "7 7.0 8 8": 2, "7.0 8.0 7 8": 2, "7 7.5 7.50 8": 4,
+}  # fmt: skip
+"""How many users there are; None where nobody knows."""
+
+
+@pytest.mark.parametrize("ids", IDS)
+@pytest.mark.parametrize("rows", [2, 3, 9])
+def test_one_id_is_not_quietly_two(ids, rows, tmp_path, monkeypatch):
+    """At once and in blocks."""
+    monkeypatch.setattr(gathering, "BLOCK_ROWS", rows)
+    monkeypatch.setattr(text_tables, "_BLOCK_BYTES", 20 * rows)
+    lines = [f"{user},{i % 2},.5,.25" for i, user in enumerate(ids.split())]
+    path = write(tmp_path, "\n".join(["user,reward,propensity,new", *lines]) + "\n")
+    for estimator in ("ips", "sg_ips"):
+        if IDS[ids] is None:
+            with pytest.raises(UserError, match=r"'user' stands with leading zeros and without in .*: write it"):
+                estimate_file(path, ["new"], estimators=[estimator])
+        else:
+            found = estimate_file(path, ["new"], estimators=[estimator])
+            assert found[0]["diagnostics"]["users"] == IDS[ids]
+
+
 def test_rows_keep_their_numbers_when_others_are_left_out(tmp_path):
     rows = read(write(tmp_path, "n,k\n1,0\n2,1\nx,0\ny,1\n"), n="number").kept(np.array([False, True, True, True]))
     rows.numbers("n")
@@ -101,6 +242,8 @@ def test_rows_keep_their_numbers_when_others_are_left_out(tmp_path):
         ('a,b\n1,2\n1,"x\n1,2\n', "a quote seems to be left open in row 2"),
         ("a,b\n", "a header but no rows"),
         ("a,a\n1,2\n", "'a' appears twice"),
+        ("a" * 200_000, "field larger than field limit"),
+        ("a,b\n1," + "2" * 200_000 + "\n", "field larger than field limit"),
     ],
 )
 def test_what_is_no_table(tmp_path, text, message):
