@@ -8,9 +8,11 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import recsim_mnar
 from recsim_mnar import installation
@@ -142,3 +144,15 @@ def test_the_workflow_runs_every_python_that_is_supported():
     assert re.search(r"python: (\[.*\])", text)[1] == str(supported).replace("'", '"')
     assert "bash .ci/run" in text
     assert "\nUSER recsim\n" in (root / "Dockerfile").read_text()
+
+
+def test_the_container_takes_one_version_of_each_dependency_above_the_lower_bounds():
+    root = Path(__file__).parents[1]
+    if not (root / "Dockerfile").exists():
+        pytest.skip("the Dockerfile is not where the tests are: they run against a wheel")
+    assert "--constraint /source/constraints.txt" in (root / "Dockerfile").read_text()
+    lines = [line for line in (root / "constraints.txt").read_text().splitlines() if line[:1] != "#"]
+    pinned = dict(line.split("==") for line in lines)
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    for needed in map(Requirement, [*project["project"]["dependencies"], *project["build-system"]["requires"]]):
+        assert needed.specifier.contains(pinned[needed.name]), needed

@@ -7,6 +7,7 @@ import copy
 import json
 import os
 import pickle
+import re
 import socket
 import stat
 import subprocess
@@ -35,6 +36,22 @@ from recsim_mnar.runs.folder import LEASE, LOCK, RunFolder, holder_of
 from recsim_mnar.runs.receipts import INDEX, JOURNAL, digest_of, made_with
 from recsim_mnar.runs.stages import making, resumable
 from recsim_mnar.worlds import make_world
+
+
+def test_every_line_of_the_page_names_tests_that_there_are():
+    tests = Path(__file__).parent
+    page = tests.parent / "docs" / "threats.md"
+    if not page.exists():
+        pytest.skip("the page is not where the tests are: they run against a wheel")
+    lines = [line for line in page.read_text().splitlines() if line.startswith("| ") and "shown by" not in line]
+    for line in lines:
+        file, named = "test_threats.py", re.findall(r"`((?:[\w/]+\.py)?(?:::)?test_\w+)`", line.rpartition(" | ")[2])
+        assert named, line
+        for each in named:
+            given, _, test = each.rpartition("::")
+            file = given or file
+            assert f"\ndef {test}(" in (tests / file).read_text(), (file, test)
+
 
 # ------------------------------------------------------------------------------------------------- a folder, its links
 
