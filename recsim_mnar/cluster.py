@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import contextlib
 import hashlib
@@ -12,10 +13,13 @@ import logging
 import os
 import re
 import shutil
+import ssl
 import sys
 import tempfile
 import threading
+import time
 import warnings
+import weakref
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
@@ -34,9 +38,10 @@ T = TypeVar("T")
 
 _ADDRESS = re.compile(r"(tcp|tls)://(\[[0-9a-fA-F:.]+\]|[^\s:/@]+):(\d{1,5})")
 _ANSWER_SECONDS = 8.0
-"""Until a scheduler, its first worker, or a worker that is asked for a version must have answered."""
-_LOAD_SECONDS = 120.0
-"""Until a worker must have loaded this package: its disk may be slow."""
+"""Until a scheduler, its first worker, or a worker that is asked for a version must have answered; and for how long a
+run waits for workers that have all gone."""
+_LOAD_SECONDS = 12.0
+"""Until a worker must have loaded this package; one that takes longer has it when the command is given again."""
 _DOCS = "docs/cluster.md"
 _THIS = os.urandom(16).hex()
 """This process; hosts may have names, and processes numbers, in common."""
@@ -74,13 +79,29 @@ class ClusterExecutor(Executor):
         self._client = client  # whose size :func:`recsim_mnar.simulation.executor.executor_size` asks for
         self._jobs = client.get_executor(pure=False)
         self._asked, self._folder = asked, folder
+        self._under_way: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
+        self.ended, self.alone = threading.Event(), False
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """See :meth:`concurrent.futures.Executor.submit`."""
         for carried in carried_by(fn):
             carried.store(self._folder)
         done: Future[T] = self._jobs.submit(working, self._asked, fn, *args, **kwargs)
+        self._under_way.add(done)
         return done
+
+    def _watch(self) -> None:
+        """Cancel what is under way where the last worker has gone: Dask would wait for others without a word."""
+        here = time.monotonic()
+        with contextlib.suppress(Exception):  # a scheduler that is lost, which Dask itself says to each job
+            while not self.ended.wait(1.0):
+                if self._client.nthreads():
+                    here = time.monotonic()
+                elif time.monotonic() - here > _ANSWER_SECONDS:
+                    self.alone = True
+                    for future in list(self._under_way):
+                        future.cancel()
 
     def peaks(self) -> dict[str, int]:
         """Bytes of memory that each worker has held at most since it was started."""
@@ -118,20 +139,23 @@ def cluster(
     plain = check_address(address)
     if plain:
         warn(plain)
-    client = _connected(address)
+    client, executor = _connected(address), None
     try:
         here = made_with()["recsim-mnar"]
         # By what every worker has, whether it knows this package or not.
         _refuse(_answers(client, _ANSWER_SECONDS, version, "recsim-mnar"), "recsim-mnar {}, here " + here, here)
         asked = _uploaded(client, modules, files or {})
         _refuse(_answers(client, _LOAD_SECONDS, meet, asked), "{}", "")
-        yield ClusterExecutor(client, asked, None if folder is None else Path(folder))
+        executor = ClusterExecutor(client, asked, None if folder is None else Path(folder))
+        yield executor
     except Exception as error:
-        lost = _lost(error, client, address)
+        lost = _lost(error, client, address, alone=executor is not None and executor.alone)
         if lost is None:
             raise
         raise UserError(lost) from error
     finally:
+        if executor is not None:
+            executor.ended.set()
         _close(client)
 
 
@@ -143,8 +167,8 @@ def check_address(address: str) -> str | None:
     """
     found = _ADDRESS.fullmatch(address)
     if found is None or not 0 < int(found[3]) < 1 << 16:
-        shown = re.sub(r"^(\w+://)?.*@", r"\1...@", re.sub(r"[?#].*", "...", address))  # a password may stand there
-        raise UserError(f"scheduler {shown!r}: write it as tcp://HOST:PORT or tls://HOST:PORT")
+        # Not as it was given: a password may be in it.
+        raise UserError("scheduler: write its address as tcp://HOST:PORT or tls://HOST:PORT, and nothing else in it")
     host = found[2].strip("[]")
     with contextlib.suppress(ValueError):
         if found[1] == "tls" or host == "localhost" or ipaddress.ip_address(host).is_loopback:
@@ -164,23 +188,49 @@ def _connected(address: str) -> Any:
         raise UserError(line) from None
     for name in [each for each in logging.root.manager.loggerDict if each.startswith("distributed")]:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what is lost is said here, in one line
-    if address.startswith("tls") and Security().get_connection_args("client").get("ssl_context") is None:
-        raise UserError(
-            f"scheduler {address}: no certificates are named for tls://. Name them in Dask's settings ({_DOCS})"
-        )
-    client = None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about versions, which are compared here
-            client = Client(address, timeout=_ANSWER_SECONDS, set_as_default=False, name="recsim-mnar")
+        how = Security().get_connection_args("client")
+        if address.startswith("tls") and how.get("ssl_context") is None:
+            raise ssl.SSLError(0, "none are named")
+        with ThreadPoolExecutor(1) as thread:  # this one may have a loop of its own, as in a notebook
+            kind = thread.submit(asyncio.run, _kind_at(address, how)).result()
+    except Exception as error:  # whatever comes of bytes that another program sends
+        raise UserError(f"scheduler {address}: {_reason(error)} ({_DOCS})") from error
+    if kind != "Scheduler":
+        raise UserError(f"scheduler {address}: a {kind.lower()} answers there: name the scheduler's address ({_DOCS})")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about versions, which are compared here
+        client = Client(address, timeout=_ANSWER_SECONDS, set_as_default=False, name="recsim-mnar")
+    try:
         client.wait_for_workers(1, timeout=_ANSWER_SECONDS)
-    except Exception as error:  # OSError if there is no answer, ValueError and others of certificates
-        reason = "no answer from it" if isinstance(error, OSError) else described(error)
-        if client is not None:
-            reason = "it has no workers"
-            _close(client)
-        raise UserError(f"scheduler {address}: {reason}; start one, or some ({_DOCS})") from error
+    except Exception as error:
+        _close(client)
+        raise UserError(f"scheduler {address}: it has no workers: start some ({_DOCS})") from error
     return client
+
+
+def _reason(error: Exception) -> str:
+    """Why there is no scheduler at an address, and what to do."""
+    cause = error.__cause__ or error
+    if isinstance(cause, (ssl.SSLError, FileNotFoundError)) or "SSL" in str(error):
+        said = getattr(cause, "strerror", None) or described(cause)
+        return f"no certificates that both sides take ({said}): name them in Dask's settings"
+    return "no answer from it: start one, or mend the address"
+
+
+async def _kind_at(address: str, how: Mapping[str, Any]) -> str:
+    """What Dask calls that which answers at an address; a client, asked first, could not be given up in time."""
+    from distributed.comm import connect
+    from distributed.core import send_recv
+
+    async def asked() -> str:
+        comm = await connect(address, timeout=_ANSWER_SECONDS, **how)
+        try:
+            return str((await send_recv(comm, op="identity"))["type"])
+        finally:
+            comm.abort()
+
+    return await asyncio.wait_for(asked(), _ANSWER_SECONDS)
 
 
 def _close(client: Any) -> None:
@@ -189,10 +239,7 @@ def _close(client: Any) -> None:
 
 
 def _answers(client: Any, seconds: float, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
-    """What a function returns on each worker, or its exception; TimeoutError where there is no answer in time.
-
-    A worker that is lost meanwhile is left out: what follows it is asked before its first job.
-    """
+    """What a function returns on each worker, or its exception: TimeoutError where there is no answer in time."""
 
     def answer(worker: str) -> Any:
         try:
@@ -204,9 +251,7 @@ def _answers(client: Any, seconds: float, function: Callable[..., Any], *args: A
 
     workers = list(client.nthreads())
     with ThreadPoolExecutor(max(1, len(workers))) as threads:
-        found = dict(zip(workers, threads.map(answer, workers), strict=True))
-    left = client.nthreads() if any(isinstance(each, Exception) for each in found.values()) else found
-    return {worker: each for worker, each in found.items() if worker in left}
+        return dict(zip(workers, threads.map(answer, workers), strict=True))
 
 
 def _refuse(answers: Mapping[str, Any], differs: str, good: str) -> None:
@@ -214,7 +259,11 @@ def _refuse(answers: Mapping[str, Any], differs: str, good: str) -> None:
     lines = []
     for worker, found in answers.items():
         if isinstance(found, TimeoutError):
-            lines.append(f"worker {worker} does not answer: end it, or wait until it is free")
+            lines.append(
+                f"worker {worker} does not answer: wait until it is free and has loaded recsim-mnar, or end it"
+            )
+        elif isinstance(found, (OSError, KeyError)):
+            lines.append(f"worker {worker} ended when it was asked for recsim-mnar: see what it printed, and mend it")
         elif isinstance(found, PackageNotFoundError) or not isinstance(found, Exception):
             there = "not installed" if isinstance(found, Exception) else found
             lines += [f"worker {worker} differs: {differs.format(there)}"] * (found != good)
@@ -251,7 +300,7 @@ def _uploaded(client: Any, modules: Iterable[str], files: Mapping[str, str]) -> 
     return Asked(like, threads, {name: hashlib.sha256(data).hexdigest() for name, (_, data) in travel.items()}, digest)
 
 
-def _lost(error: Exception, client: Any, address: str) -> str | None:
+def _lost(error: Exception, client: Any, address: str, *, alone: bool) -> str | None:
     """What became of scheduler or workers, where an exception says that they were lost."""
     from distributed import KilledWorker
     from distributed.client import FutureCancelledError
@@ -264,7 +313,8 @@ def _lost(error: Exception, client: Any, address: str) -> str | None:
         )
     gone = (CommClosedError, CancelledError, FutureCancelledError)
     if isinstance(error, gone) or (client.status != "running" and not isinstance(error, UserError)):
-        return f"scheduler {address} was lost: start it again; --resume goes on"
+        why = "has no workers left: start some" if alone else "was lost: start it again"
+        return f"scheduler {address} {why}; --resume goes on"
     return None
 
 

@@ -8,6 +8,7 @@ import importlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -104,19 +105,13 @@ def test_what_is_no_address_is_refused_before_any_work(capsys, tmp_path, address
 
 
 @pytest.mark.parametrize(
-    ("address", "shown"),
-    [
-        ("tcp://me:secret@a:1", "tcp://...@a:1"),
-        ("me:secret@a:1", "...@a:1"),
-        ("tcp://me:secret/too@a:1", "tcp://...@a:1"),
-        ("tls://me:secret@secret@a", "tls://...@a"),
-        ("tcp://a:1?password=secret", "tcp://a:1..."),
-    ],
+    "address",
+    ["tcp://me:secret@a:1", "tcp://me:sec/secret@a:1", "tcp://a:1?token=secret", "tls://a:1/secret", "secret"],
 )
-def test_a_password_in_an_address_is_not_shown(address, shown):
-    with pytest.raises(UserError) as refused:
+def test_a_password_in_an_address_is_not_shown(address):
+    with pytest.raises(UserError, match=r"tls://HOST:PORT, and nothing else") as refused:
         cluster.check_address(address)
-    assert str(refused.value).startswith(f"scheduler '{shown}': write it as")
+    assert "secret" not in str(refused.value)
 
 
 def test_workers_here_and_elsewhere_are_too_many(capsys, tmp_path):
@@ -237,7 +232,7 @@ def test_each_difference_is_named(worker, mine, name, there, said):
         (PackageNotFoundError("recsim-mnar"), "differs: recsim-mnar not installed, here 1"),
         ("0", "differs: recsim-mnar 0, here 1"),
         (ImportError("no\nlibrary"), "cannot load recsim-mnar: ImportError: no library"),
-        (TimeoutError(), "does not answer: end it, or wait until it is free"),
+        (TimeoutError(), "does not answer: wait until it is free and has loaded recsim-mnar, or end it"),
     ],
 )
 def test_an_answer_is_a_line(answer, said):
@@ -248,15 +243,17 @@ def test_an_answer_is_a_line(answer, said):
     cluster._refuse({"a": "1"}, "recsim-mnar {}, here 1", "1")
 
 
-def test_a_worker_that_is_lost_while_it_is_asked_is_left_out():
+def test_a_worker_that_ends_while_it_is_asked_is_named():
+    """It may be the asking that ends it: a package that cannot be loaded."""
+
     def run(function, *args, workers, **how):
         if workers == ["lost"]:
             raise OSError
         return {workers[0]: function(*args)}
 
-    there = [{"kept": 1, "lost": 1}, {"kept": 1}]
-    client = types.SimpleNamespace(run=run, nthreads=lambda: there.pop(0))
-    assert cluster._answers(client, 1.0, max, 1, 2) == {"kept": 2}
+    client = types.SimpleNamespace(run=run, nthreads=lambda: {"kept": 1, "lost": 1})
+    with pytest.raises(RefusedError, match=r"^worker lost ended when it was asked"):
+        cluster._refuse(cluster._answers(client, 1.0, max, 1, 2), "{}", 2)
 
 
 def test_a_worker_does_not_run_two_modules_of_one_name(worker, mine):
@@ -298,10 +295,35 @@ class TestInThisProcess:
         assert "no answer" in line
         assert not (tmp_path / "out").exists()
 
-    def test_no_certificates(self, capsys, tmp_path):
-        line = error_of(capsys, "simulate", *WORLD, "--policy", "random", "--users", 9, "--scheduler",
-                        "tls://127.0.0.1:9", "--out", tmp_path / "out")  # fmt: skip
-        assert "no certificates" in line
+    @pytest.mark.parametrize("settings", [None, "/no/such.pem", __file__], ids=["none", "missing", "no certificate"])
+    def test_no_certificates(self, capsys, tmp_path, settings):
+        from dask import config
+
+        with config.set({"distributed.comm.tls.ca-file": settings, "distributed.comm.tls.client.cert": settings}):
+            line = error_of(capsys, "simulate", *WORLD, "--policy", "random", "--users", 9, "--scheduler",
+                            "tls://127.0.0.1:9", "--out", tmp_path / "out")  # fmt: skip
+        assert "no certificates that both sides take" in line
+
+    @pytest.mark.parametrize("says", [b"", b"HTTP/1.0 400 Bad Request\r\n\r\n"], ids=["nothing", "something else"])
+    def test_another_program_answers(self, capsys, tmp_path, monkeypatch, says):
+        monkeypatch.setattr(cluster, "_ANSWER_SECONDS", 1.0)
+        began = time.monotonic()
+
+        def answer():
+            with server.accept()[0] as connection:
+                connection.sendall(says)
+                connection.recv(1 << 16)
+                left.wait(60)
+
+        left = threading.Event()
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            threading.Thread(target=answer, daemon=True).start()
+            line = error_of(capsys, "simulate", *WORLD, "--policy", "random", "--users", 9, "--scheduler",
+                            f"tcp://127.0.0.1:{server.getsockname()[1]}", "--out", tmp_path / "out")  # fmt: skip
+            left.set()
+        assert "nobody answers there" in line
+        assert time.monotonic() - began < 15
+        assert not (tmp_path / "out").exists()
 
     def test_an_executor_of_a_client_does_as_any_other(self, tmp_path):
         from distributed import LocalCluster
@@ -358,7 +380,7 @@ class Processes:
             process.terminate()
         for process in self.started:
             try:
-                process.wait(timeout=60)
+                process.wait(timeout=5)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -403,6 +425,8 @@ FAULTS = {
     ),
     "another version": (VERSION.format("return '0.0.1'"), "differs: recsim-mnar 0.0.1, here "),
     "a broken import": (LOADING, "cannot load recsim-mnar: ImportError('library.so: not found')"),
+    "one that ends it": (LOADING.replace("raise ImportError", "import os; os._exit"), "ended when it was asked for"),
+    "one that never ends": (LOADING.replace("raise ImportError", "import time; time.sleep(99) #"), "does not answer"),
     "another library": (VERSION.replace("recsim-mnar", "numpy").format("return '1.0'"), "differs: numpy 1.0, here "),
 }
 """What is wrong with a worker, and what is said of it."""
@@ -450,32 +474,42 @@ class TestInProcessesOfTheirOwn:
 
         def kill():
             with Client(workers, set_as_default=False) as client:
-                time.sleep(1.0)
-                os.kill(min(client.run(os.getpid).values()), signal.SIGKILL)
+                processes = client.run(os.getpid)
+                while not (busy := [worker for worker, jobs in client.processing().items() if jobs]):
+                    time.sleep(0.001)
+                os.kill(processes[busy[0]], signal.SIGKILL)
+                left.set()
 
-        killer = threading.Thread(target=kill)
+        left, killer = threading.Event(), threading.Thread(target=kill)
         killer.start()
         self.same(tmp_path, workers, *self.SIMULATE, "--policy", "item-knn+epsilon=0.1")
+        assert left.is_set()  # in the middle
         killer.join()
 
     @pytest.mark.parametrize("good", [0, 1])
     @pytest.mark.parametrize("fault", FAULTS)
     def test_a_fault_is_a_line(self, faulty, capsys, tmp_path, fault, good):
-        """Alone, and next to a good worker."""
+        """Alone, and next to a good worker; nothing is left that would hinder the next run."""
         code, said = FAULTS[fault]
         for lines in ("", code)[1 - good :]:
             faulty.worker(lines)
         faulty.wait(1 + good)
+        began = time.monotonic()
         line = error_of(capsys, *self.SIMULATE, "--policy", "random", "--scheduler", faulty.address,
                         "--out", tmp_path / "out")  # fmt: skip
         assert line.startswith("error: worker tcp://127.0.0.1:")
         assert said in line
+        assert time.monotonic() - began < 30  # 14 at most, and on a busy machine as long again
         assert not (tmp_path / "out").exists()
 
-    def test_a_scheduler_that_is_killed(self, faulty, capsys, tmp_path):
-        faulty.worker("")
+    @pytest.mark.parametrize(
+        ("who", "said"), [("scheduler", "was lost: start it again"), ("worker", "has no workers left: start some")]
+    )
+    def test_one_that_nobody_replaces_is_killed(self, faulty, monkeypatch, who, said):
+        monkeypatch.setattr(cluster, "_ANSWER_SECONDS", 3.0)
+        worker = faulty.worker("")
         faulty.wait(1)
-        killed = threading.Timer(6.0, faulty.scheduler.kill)
+        killed = threading.Timer(1.0, {"scheduler": faulty.scheduler, "worker": worker}[who].kill)
 
         def jobs():
             for _ in range(10_000):
@@ -483,7 +517,7 @@ class TestInProcessesOfTheirOwn:
                     killed.start()
                 yield functools.partial(time.sleep, 0.05)
 
-        refused = pytest.raises(UserError, match="was lost: start it again; --resume goes on")
+        refused = pytest.raises(UserError, match=f"{said}; --resume goes on")
         with refused, cluster.cluster(faulty.address) as executor:
             list(run_in_order(jobs(), executor))
         killed.join()
