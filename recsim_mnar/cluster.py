@@ -260,7 +260,7 @@ def _refuse(answers: Mapping[str, Any], differs: str, good: str) -> None:
     for worker, found in answers.items():
         if isinstance(found, TimeoutError):
             lines.append(
-                f"worker {worker} does not answer: wait until it is free and has loaded recsim-mnar, or end it"
+                f"worker {worker} does not answer: wait until it is free and has loaded it, or end it"
             )
         elif isinstance(found, (OSError, KeyError)):
             lines.append(f"worker {worker} ended when it was asked for recsim-mnar: see what it printed, and mend it")

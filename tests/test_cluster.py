@@ -232,7 +232,7 @@ def test_each_difference_is_named(worker, mine, name, there, said):
         (PackageNotFoundError("recsim-mnar"), "differs: recsim-mnar not installed, here 1"),
         ("0", "differs: recsim-mnar 0, here 1"),
         (ImportError("no\nlibrary"), "cannot load recsim-mnar: ImportError: no library"),
-        (TimeoutError(), "does not answer: wait until it is free and has loaded recsim-mnar, or end it"),
+        (TimeoutError(), "does not answer: wait until it is free and has loaded it, or end it"),
     ],
 )
 def test_an_answer_is_a_line(answer, said):
