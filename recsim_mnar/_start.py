@@ -15,10 +15,21 @@ def begin() -> None:
         if by_module and not sys.flags.safe_path:
             _leave_current_folder()
         os.environ["PYTHONSAFEPATH"] = "1"  # Python puts the current folder before all others in worker processes, too
+        _open_streams()
         import signal
 
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as nohup and shells' background jobs ask for
             signal.signal(signal.SIGINT, _leave)  # until a command watches for them itself
+
+
+def _open_streams() -> None:
+    """Let what is closed lead nowhere: else the next files that are opened would be standard output and error."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # of the least free number, which is this
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
 def _leave_current_folder() -> None:

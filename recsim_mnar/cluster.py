@@ -259,9 +259,7 @@ def _refuse(answers: Mapping[str, Any], differs: str, good: str) -> None:
     lines = []
     for worker, found in answers.items():
         if isinstance(found, TimeoutError):
-            lines.append(
-                f"worker {worker} does not answer: wait until it is free and has loaded it, or end it"
-            )
+            lines.append(f"worker {worker} does not answer: wait until it is free and has loaded it, or end it")
         elif isinstance(found, (OSError, KeyError)):
             lines.append(f"worker {worker} ended when it was asked for recsim-mnar: see what it printed, and mend it")
         elif isinstance(found, PackageNotFoundError) or not isinstance(found, Exception):

@@ -425,7 +425,7 @@ FAULTS = {
     ),
     "another version": (VERSION.format("return '0.0.1'"), "differs: recsim-mnar 0.0.1, here "),
     "a broken import": (LOADING, "cannot load recsim-mnar: ImportError('library.so: not found')"),
-    "one that ends it": (LOADING.replace("raise ImportError", "import os; os._exit"), "ended when it was asked for"),
+    "one that ends it": (LOADING.replace("raise ", "import os; os._exit(1) #"), "ended when it was asked for"),
     "one that never ends": (LOADING.replace("raise ImportError", "import time; time.sleep(99) #"), "does not answer"),
     "another library": (VERSION.replace("recsim-mnar", "numpy").format("return '1.0'"), "differs: numpy 1.0, here "),
 }

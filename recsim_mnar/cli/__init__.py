@@ -153,7 +153,8 @@ def _in_one_line(error: Exception) -> str | None:
     if isinstance(error, MemoryError):
         return f"not enough memory: ask for fewer users or items ({described(error)})"
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-        return f"{error.filename or 'a file'}: {error.strerror or error}"
+        # Whatever we write to bears its name, but for the streams.
+        return f"{error.filename or 'standard output'}: {error.strerror or error}"
     return None
 
 
@@ -171,5 +172,6 @@ def _usage(error: click.ClickException) -> str:
 def _fail(message: str) -> None:
     if os.environ.get(TRACEBACK):
         traceback.print_exc()
-    print(f"error: {printable(message)}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # of a full disk
+        print(f"error: {printable(message)}", file=sys.stderr, flush=True)
     sys.exit(2)

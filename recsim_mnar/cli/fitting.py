@@ -10,6 +10,7 @@ import click
 
 from recsim_mnar.cli.options import (
     NUMBER,
+    READ_PATH,
     WHOLE,
     column_options,
     columns_of,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Does a log decide which agent is best?")
-@click.argument("log", type=click.Path(path_type=Path))
+@click.argument("log", type=READ_PATH)
 @option(
     "--agents", "To choose among: names (`recsim-mnar agents`) or package.module:Class, with commas.", required=True
 )
@@ -52,6 +53,8 @@ def advise(log: Path, json_output: JsonOutput, **options: Any) -> None:
     Agents are fitted on some users of LOG and judged on the others. No simulated world has a vote. Writes advice.json
     and a page into a folder.
     """
+    from dataclasses import replace
+
     from recsim_mnar.fitting.advice import advise_on
     from recsim_mnar.own_log.sources import read_to_fit
     from recsim_mnar.protocols.records import plain
@@ -63,13 +66,13 @@ def advise(log: Path, json_output: JsonOutput, **options: Any) -> None:
     json_output.check(log)
     folder = new_folder(options["out"], "advise")
     refuse_occupied(folder, "--out")
-    columns = columns_of(options)
+    columns, question = columns_of(options), _question(options)
     with progress() as report:
         report(f"read {log}")
         read = read_to_fit(log, "sessions", columns)
         json_output.say(*read.lines)
         with processes(n_workers(options["workers"])) as executor:
-            question = _question(options, read.n_items)
+            question = replace(question, n_items=options["items"] or read.n_items)
             found = advise_on(read.log, question, report=report, executor=executor)
         found.doctor = _doctor(log, columns)
         report("write the report")
@@ -93,20 +96,38 @@ def _next(found: Any, log: Path, agents: str) -> str:
     return f"Next, to see how long an A/B test takes: recsim-mnar plan ab {source} {users}"
 
 
-def _question(options: dict[str, Any], n_items: int | None) -> Any:
+def _question(options: dict[str, Any]) -> Any:
+    """What is asked, found to be possible before the log is read."""
     from recsim_mnar.fitting.advice import Question
+    from recsim_mnar.fitting.advice.coverage import agents_of
+    from recsim_mnar.policies.registry import learner
 
+    _check_least(options, items=2, users=1)
     ends = options["reward_min"], options["reward_max"]
     if ends.count(None) == 1:
         raise UserError("--reward-min and --reward-max: name both, the least and the largest reward possible")
+    if None not in ends and not ends[0] < ends[1]:
+        raise UserError(f"--reward-min {ends[0]:g} must be below --reward-max {ends[1]:g}")
+    if options["logging"] is not None:
+        learner(options["logging"])
+    agents = names_of(options["agents"], "--agents")
+    agents_of(agents)
     return Question(
-        agents=names_of(options["agents"], "--agents"),
+        agents=agents,
         logging=options["logging"],
         seed=options["seed"],
-        n_items=options["items"] or n_items,
         users=options["users"],
         rewards=None if ends == (None, None) else ends,
     )
+
+
+def _check_least(options: dict[str, Any], **least: int) -> None:
+    """Raise UserError for a number that is given and below the least that means something."""
+    from recsim_mnar.kernels.checks import whole_number
+
+    for name, number in least.items():
+        if options[name] is not None:
+            whole_number(options[name], f"--{name}", number)
 
 
 def _doctor(log: Path, columns: dict[str, str | None]) -> list[str]:
@@ -121,7 +142,7 @@ def _doctor(log: Path, columns: dict[str, str | None]) -> list[str]:
 
 
 @click.command(short_help="Fit a world to a log; what is not identified.")
-@click.argument("log", type=click.Path(path_type=Path))
+@click.argument("log", type=READ_PATH)
 @option("--out", "WORLD.toml; arrays go to WORLD.npz.", click.Path(path_type=Path), required=True)
 @option("--world", "What is fitted.", click.Choice(["sessions", "ratings"]), "sessions")
 @seed_option("Of the ensemble and of simulations.")
@@ -140,12 +161,15 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
     if its click rate misses LOG's, and a log is refused that no world is like.
     """
     from recsim_mnar.fitting.calibration import calibrate_world
+    from recsim_mnar.fitting.calibration.calibrating import check_asked
     from recsim_mnar.own_log.sources import read_to_fit
 
     json_output.check(log, out)
     _check_out(out, log)
     keeping = resumably(out, "--out", resume=options["resume"], companions=[out.with_suffix(".npz")])
-    seed = options["seed"]
+    _check_least(options, items=2)
+    seed, assume = options["seed"], pairs_of(options["assume"], "--assume")
+    check_asked(options["world"], seed, options["ensemble"], assume)
     columns = columns_of(options)
     with progress() as report, keeping:
         report(f"read {log}")
@@ -157,7 +181,7 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
             seed,
             n_items=options["items"] or read.n_items,
             ensemble=options["ensemble"],
-            assume=pairs_of(options["assume"], "--assume"),
+            assume=assume,
             report=report,
         )
         with writing(out, "--out"):
@@ -195,7 +219,7 @@ def lines_of(fitted: FittedWorld) -> list[str]:
 
 @click.command(short_help="For which questions a world is valid.")
 @click.argument("world")
-@click.argument("log", type=click.Path(path_type=Path))
+@click.argument("log", type=READ_PATH)
 @world_options
 @option("--checks", "Of statistics,classifier; both unless named.")
 @option("--logging", "The agent that made LOG, or the file of a saved policy; as LOG's provenance says unless named.")
@@ -214,6 +238,7 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
     world's name with --preset and --set.
     """
     from recsim_mnar.fitting.validation import validate_world
+    from recsim_mnar.fitting.validation.validating import LEAST_USERS, checked_kinds
     from recsim_mnar.log.ratings import Ratings, log_of_ratings
     from recsim_mnar.own_log.sources import read_to_fit
     from recsim_mnar.report.fitting_pages import legend_lines, sentence_lines, table_lines, write_validation
@@ -228,7 +253,9 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
     keeping = contextlib.nullcontext() if out is None else resumably(out, "--out", resume=options["resume"])
     asked = {"world": world, "log": str(log)}
     asked |= {name: options[name] for name in ("preset", "settings", "checks", "logging", "items", "seed", "users")}
-    seed = options["seed"]
+    _check_least(options, users=LEAST_USERS)
+    seed, checks = options["seed"], None if options["checks"] is None else names_of(options["checks"], "--checks")
+    checked_kinds(checks, options["logging"])
     with progress() as report, keeping:
         report("reading")
         made = _world(world, options["preset"], options["settings"])
@@ -239,7 +266,7 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
             made,
             log_of_ratings(read.log) if isinstance(read.log, Ratings) else read.log,
             seed,
-            None if options["checks"] is None else names_of(options["checks"], "--checks"),
+            checks,
             logging=options["logging"],
             n_items=read.n_items,
             same_items=None if options["items"] is None else options["items"] == "same",

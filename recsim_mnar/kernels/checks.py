@@ -78,6 +78,17 @@ def one_of(value: Any, name: str, known: Iterable[str]) -> Any:
     return value
 
 
+def text_of(value: Any, name: str) -> str:
+    """``value``, which must be a text.
+
+    Raises:
+        UserError: it is none.
+    """
+    if not isinstance(value, str):
+        raise UserError(f"{name} must be a text, got {value!r}")
+    return value
+
+
 def flag(value: Any, name: str) -> bool:
     """``value`` as a bool.
 

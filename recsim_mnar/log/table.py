@@ -7,7 +7,6 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,6 +19,7 @@ from recsim_mnar.log.arrow import arrow_of, event_codes, metadata_of, parsed_pro
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.schema import read_only
 from recsim_mnar.log.writing import record_part, write_stream
+from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import digest_of
 from recsim_mnar.tables.arrow import read_table
@@ -322,7 +322,7 @@ class Log:
         Raises:
             UserError: the folder exists and holds something, or another process writes it.
         """
-        with RunFolder.fill(Path(folder)) as into:
+        with RunFolder.fill(path_of(folder)) as into:
             into.begin(digest_of({"provenance": self.provenance, "rows": len(self)}))
             for i, (first, last) in enumerate(self._ranges(max(1, -(-len(self) // rows_per_part)))):
                 # A view: a log that is written has no need to be in memory twice.
@@ -352,7 +352,7 @@ class Log:
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
         """Write as one CSV file (the provenance is left out: CSV has no place for it)."""
-        write_stream(Path(path), [self.columns], {}, "csv")
+        write_stream(path_of(path), [self.columns], {}, "csv")
 
 
 def from_columns(columns: Mapping[str, Iterable[Any]], provenance: dict[str, Any] | None = None) -> Log:

@@ -224,6 +224,7 @@ class _Estimating:
         if "propensity" not in self.log.columns and "action" not in self.log.columns:
             self.log = open_log(needs=[*needs, "action"])  # from which propensities are estimated
         self.columns = self.log.columns
+        self._refuse_doubles()
         own = self.columns.get("propensity") or ""
         elsewhere = [] if self.second is None else self.second.names
         self.today = [name for name in self.names if name == own or (name not in inside and name not in elsewhere)]
@@ -233,6 +234,19 @@ class _Estimating:
         bound = {} if self.bound is None else {"propensity_min": self.bound}
         self.stated_options = {**question.stated, **bound}
         self.stated = Stated(**self.stated_options)
+
+    def _refuse_doubles(self) -> None:
+        """Raise UserError for a column that is a policy's probability and something else, too."""
+        asked = self.question
+        roles = [(role, name) for role, name in self.columns.names.items() if role != "propensity"]
+        roles += [("unsupported mass", name) for name in asked.unsupported]
+        roles += [(name, getattr(asked, name) or "") for name in ("q_logged", "q_target", "reward_limit")]
+        for role, name in roles:
+            if name in self.names:
+                raise UserError(
+                    f"{self.file.path}: column {name!r} is named as a policy's probability and as {role}: it can be "
+                    "one of them only"
+                )
 
     def _policies(self, reading: Reading) -> tuple[list[str], list[str]]:
         """Names of all policies, and those that the log has columns of."""

@@ -172,7 +172,7 @@ def read_mixture(path: str | os.PathLike[str]) -> list[tuple[str, float]]:
         parts = [(part["policy"], part["weight"]) for part in found["policies"]]
     except UserError:
         raise
-    except (KeyError, TypeError, ValueError, OSError):
+    except (KeyError, TypeError, ValueError, OSError, RecursionError):
         raise UserError(
             f"{source} is no mixture of policies: it must hold format, version and policies, each with a policy's "
             "name and its weight"

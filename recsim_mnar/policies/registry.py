@@ -7,6 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, cast
 
 from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.kernels.checks import text_of
 from recsim_mnar.plugins import announced, imported, unknown, value_of
 from recsim_mnar.policies.answers import name_of
 from recsim_mnar.policies.base import Learner, Policy
@@ -52,7 +53,7 @@ def learner(spec: str) -> Learner:
     Raises:
         UserError: unknown name, parameter or class, or a value that is refused.
     """
-    name, *options = [part.strip() for part in spec.split("+")]
+    name, *options = [part.strip() for part in text_of(spec, "agent's name").split("+")]
     kind = agent_class(name)
     named = [name]
     softeners: list[tuple[str, float]] = []

@@ -277,6 +277,17 @@ def _unlink_unlocked(path: Path) -> None:
             os.close(file)
 
 
+def path_of(path: Any) -> Path:
+    """What a user named as a file or a folder.
+
+    Raises:
+        UserError: it is empty, which would be the current folder, or no path.
+    """
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+        raise UserError(f"a path must be a text or a Path that is not empty, got {path!r}")
+    return Path(path)
+
+
 def check_utf8(path: str | os.PathLike[str]) -> None:
     """Raise UserError where a path is no UTF-8, which the libraries that read and write our files ask for."""
     try:

@@ -208,12 +208,19 @@ def executor_size(executor: Executor) -> int:
     return os.cpu_count() or 1
 
 
+def check_executor(executor: Any) -> None:
+    """Raise UserError for what is no executor, and not None."""
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise UserError(f"executor must be one of concurrent.futures, or None, got {executor!r}")
+
+
 def run_in_order(jobs: Iterable[Callable[[], T]], executor: Executor | None) -> Iterator[T]:
     """Results of jobs in their order; at most a few are under way or waiting, whatever their number.
 
     On an executor of processes a job is pickled: it is best a ``functools.partial`` of what :func:`carrying` returns,
     with what only it needs.
     """
+    check_executor(executor)
     if executor is None:
         for job in jobs:
             yield job()

@@ -19,7 +19,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.door import check_needs
 from recsim_mnar.policies.slates import DeployedPolicy
-from recsim_mnar.rng import derive_seed
+from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.simulation.platform import platform_to
 from recsim_mnar.simulation.run_folder import Written, simulate_to
@@ -131,7 +131,9 @@ def logging_policy(
             world = make_world(stated["name"], None, stated["params"])
         uniform = registry.learner(training["policy"]).fit(Log({}), n_items=world.n_items, seed=0)
         train = simulate(world, uniform, training["n_users"], training["seed"], executor=executor)
-        return registry.learner(spec).fit(train, n_items=world.n_items, seed=derive_seed(provenance["seed"], "fit"))
+        return registry.learner(spec).fit(
+            train, n_items=world.n_items, seed=derive_seed(check_seed(provenance["seed"]), "fit")
+        )
     except (KeyError, TypeError, UserError):
         return None
 

@@ -17,6 +17,7 @@ from recsim_mnar.protocols.records import plain
 from recsim_mnar.runs.files import refuse_link, sweep
 from recsim_mnar.runs.folder import STUDY, RunFolder
 from recsim_mnar.runs.receipts import digest_of
+from recsim_mnar.simulation.executor import check_executor
 from recsim_mnar.simulation.own_code import of_own_code, origin_named
 from recsim_mnar.simulation.pools import processes
 from recsim_mnar.studies.result import Study
@@ -122,6 +123,7 @@ def _kept(into: RunFolder, task: Task) -> dict[str, Any] | None:
 
 def _finished(tasks: list[Task], executor: Executor | None) -> Iterator[tuple[Task, Any]]:
     """Tasks and results as they end."""
+    check_executor(executor)
     if executor is None:
         for task in tasks:
             yield task, task.run()

@@ -157,7 +157,7 @@ def read_settings(path: str | Path) -> dict[str, Any]:
         raise UserError(f"{path} does not exist: name a TOML file of settings") from None
     except IsADirectoryError:
         raise UserError(f"{path} is a folder: name its TOML file of settings") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is not a TOML file: {error}") from None
     known = ("catalogues", "seed", "first_seed", "agents", "protocols", "estimators", "options", "tie", "worlds")
     for name, value in table.items():

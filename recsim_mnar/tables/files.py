@@ -91,6 +91,8 @@ def part_files(path: Path) -> list[Path]:
                 f"{path} is neither Parquet nor CSV: tables are read from {', '.join((*TEXT, *PARQUET, *ARROW))} files "
                 f"(text may be compressed: {', '.join(COMPRESSED)}), not {kind_of(path) or 'without an ending'}"
             )
+        if not path.is_file():
+            raise UserError(f"{path} is no regular file, and tables are read more than once: write it into one first")
         if path.stat().st_size == 0:
             raise UserError(f"{path} is empty: give a log with at least one row")
         return [path]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.runs.files import recorded, sweep
+from recsim_mnar.runs.files import path_of, recorded, sweep
 from recsim_mnar.runs.folder import MANIFESTS, holder_of, is_filled_here
 from recsim_mnar.runs.receipts import INDEX, JOURNAL, SIDECAR, Index, Receipt, file_digest, made_with
 from recsim_mnar.tables.arrow import rows_in, schema_of
@@ -52,7 +52,7 @@ class Parts:
             UserError: nothing there; a file that the index lists is missing, or one is there that it does not list;
                 the index is damaged, or missing where parts have one.
         """
-        path = Path(path)
+        path = path_of(path)
         folder = path / "log" if (path / "log").is_dir() else path
         if not path.is_dir():
             files = part_files(path)

@@ -193,7 +193,7 @@ def find_columns(
         elif found:
             unclear[role] = tuple(found)
         elif role in needed:
-            raise UserError(_missing(source, role, known, names))
+            raise UserError(_missing(source, role, known, [*names.items(), *(("target", name) for name in leave)]))
     order = sorted(names, key=lambda role: _ORDER.index(role) if role in _ORDER else len(_ORDER))
     return Columns({role: names[role] for role in order}, {role: how[role] for role in order}, unclear)
 
@@ -225,11 +225,11 @@ def _which(role: str, found: Sequence[str]) -> str:
     return f"the {role} could be column {several}; say which with {option_of(role)}"
 
 
-def _missing(source: str, role: str, known: Sequence[str], taken: Mapping[str, str]) -> str:
+def _missing(source: str, role: str, known: Sequence[str], taken: Sequence[tuple[str, str]]) -> str:
     if all(re.fullmatch(r"[-+0-9.,eE]*", name) for name in known):
         return f"{source} has no header line: put one with the columns' names first"
-    free = [name for name in known if name not in taken.values()]
-    for other, name in taken.items():
+    free = [name for name in known if name not in dict(taken).values()]
+    for other, name in taken:
         if _recognised(role, [name])[0]:
             return f"{source}: column {name!r} is taken as the {other}: name another one with {option_of(role)}"
     close = [name for name in free if role in name.lower()] or similar_columns(role, free)

@@ -34,6 +34,9 @@ _KINDS = {
 """How files begin that are no text."""
 
 
+_LONG = f"a row is longer than {_BLOCK_BYTES >> 20} MB; shorten it, or close a quote that is open"
+
+
 class AgainError(Exception):
     """What was learnt of a file on the way makes another pass over it necessary, from its first row."""
 
@@ -187,7 +190,7 @@ class TextPart:
                 self._refuse_ragged(ragged)
                 return
             except (pa.ArrowException, OSError, UnicodeError) as error:
-                said = str(error).splitlines()[0]
+                said = _LONG if "straddling" in str(error) else str(error).splitlines()[0]
                 if self._way == len(ways) - 1:
                     raise UserError(f"{self.path} is not a readable table: {said}") from None
                 self._way = len(ways) - 1 if "CSV parse error" in said else self._way + 1

@@ -56,7 +56,7 @@ class Params:
         """The inverse of :meth:`to_json`."""
         try:
             return cls.from_dict(json.loads(text))
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise UserError(f"the parameters are not valid JSON: {error}") from None
 
     def to_toml(self) -> str:
@@ -70,7 +70,7 @@ class Params:
         """The inverse of :meth:`to_toml`."""
         try:
             return cls.from_dict(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise UserError(f"the parameters are not valid TOML: {error}") from None
 
     def with_keywords(self, keywords: Mapping[str, Any]) -> Self:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError, described, nearest
+from recsim_mnar.kernels.checks import text_of
 from recsim_mnar.plugins import announced, imported, unknown
 from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World
 from recsim_mnar.worlds.checks import as_world
@@ -61,7 +62,7 @@ def read_world_file(name: str) -> WorldFile:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"world file {path} does not exist") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise UserError(f"world file {path} cannot be read: {str(error).splitlines()[0]}") from None
     world, params, ensemble = content.get("world"), content.get("params"), content.get("ensemble", [])
     if not isinstance(world, str) or not isinstance(params, dict) or not isinstance(ensemble, list):
@@ -205,7 +206,7 @@ def entry_of(name: str) -> Entry:
     Raises:
         UserError: an unknown name, with the nearest known one, or a class that is no world.
     """
-    if is_world_file(name):
+    if is_world_file(text_of(name, "world's name")):
         found = read_world_file(name)
         if is_world_file(found.world):
             raise UserError(f"world file {found.path}: its world is a file too; write the world's name")

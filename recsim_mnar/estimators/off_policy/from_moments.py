@@ -62,10 +62,12 @@ def estimate_from_moments(
         stated: what is known of the log besides its rows; its least reward is that of the moments.
 
     Raises:
-        UserError: no rows.
+        UserError: no rows, or no weight that counts.
     """
     if moments.rows == 0:
         raise UserError("the log has no rows; give at least one")
+    if moments.sum("w") > 0.0 and moments.ess == 0.0:  # their squares are below the least number
+        raise UserError(f"no weight is above {moments.weight_max:g}; give the probability of the logged action")
     stated = stated or Stated()
     estimator = leading(moments) if estimator == AUTO else estimator
     bounds = Bounds.of(moments, stated)

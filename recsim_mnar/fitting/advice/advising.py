@@ -16,6 +16,7 @@ from recsim_mnar.export.arrays import distributions
 from recsim_mnar.fitting.advice import deciding
 from recsim_mnar.fitting.advice.coverage import ABSENT, HOW, Floats, Ints, Shown, agents_of, logger_of, shown_of
 from recsim_mnar.fitting.advice.deciding import LEVEL, TOLERANCE, Check, Compared, check
+from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.log.contexts import ContextRule
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.rows import user_begins, user_starts
@@ -346,7 +347,8 @@ def advise_on(
         found.why, found.exploration = [absurd], {"epsilon": 0.1, "rows": None, "line": line}
         return found
     assert isinstance(log, Log)
-    n_items = max(question.n_items or log.n_items, int(log["item"].max()) + 1, int(log["action"].max()) + 1)
+    met = max(2, log.highest_item + 1)
+    n_items = max(log.n_items, met) if question.n_items is None else whole_number(question.n_items, "n_items", met)
     report("read the logging policy")
     logger = logger_of(log, question.logging, n_items, seed, executor)
     report(f"fit and replay {len(agents)} agents, each on users that it was not fitted on")

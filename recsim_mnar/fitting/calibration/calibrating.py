@@ -29,6 +29,7 @@ from recsim_mnar.fitting.calibration.members import (
 )
 from recsim_mnar.fitting.calibration.view_model import interests_of
 from recsim_mnar.fitting.calibration.viewing import CELLS, FittedViews, counted_views, views_of
+from recsim_mnar.kernels.checks import text_of, whole_number
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.rows import user_numbers
@@ -85,14 +86,8 @@ def calibrate_world(
     Raises:
         UserError: a log that no world can be fitted to: too few rows or users, no views and no recommendations.
     """
-    check_seed(seed)
-    if world not in WORLDS:
-        raise UserError(f"calibrate fits the worlds {' and '.join(WORLDS)}, got {world!r}; {nearest(world, WORLDS)}")
-    if isinstance(ensemble, bool) or not 0 <= ensemble <= 1000:
-        raise UserError(f"ensemble must be a number of worlds from 0 to 1,000, got {ensemble}")
     assume = dict(assume or {})
-    kind: Any = entry_of(world).world_class()
-    kind.params_class.from_dict(assume)
+    kind = check_asked(world, seed, ensemble, assume)
     if isinstance(log, (str, Path)):
         read = read_to_fit(log, world)
         log, n_items = read.log, n_items or read.n_items
@@ -103,12 +98,28 @@ def calibrate_world(
         ratings = log if isinstance(log, Ratings) else ratings_of(log, n_items)
         with work("calibrate", lambda: {**asked, "n_items": ratings.n_items, "log": ratings.digest()}):
             return fit_ratings(ratings, n_members=ensemble, seed=seed, assume=assume, report=report)
-    events, n_items = log, log.n_items if n_items is None else n_items
+    least = max(2, log.highest_item + 1)
+    events, n_items = log, log.n_items if n_items is None else whole_number(n_items, "n_items", least)
     if n_items == 0:
         raise UserError("the log has neither views nor recommendations: there is nothing to fit a world to")
     events.validate(n_items)
     with work("calibrate", lambda: {**asked, "n_items": n_items, "log": events.digest(optional=True)}):
         return _fit_sessions(events, n_items, ensemble, seed, assume, report)
+
+
+def check_asked(world: str, seed: int, ensemble: int, assume: Mapping[str, Any]) -> Any:
+    """The class of the world that is to be fitted; what is asked must be possible, whatever the log.
+
+    Raises:
+        UserError: it is not.
+    """
+    check_seed(seed)
+    if text_of(world, "world") not in WORLDS:
+        raise UserError(f"calibrate fits the worlds {' and '.join(WORLDS)}, got {world!r}; {nearest(world, WORLDS)}")
+    whole_number(ensemble, "ensemble", 0, 1000)
+    kind: Any = entry_of(world).world_class()
+    kind.params_class.from_dict(assume)
+    return kind
 
 
 def _fit_sessions(

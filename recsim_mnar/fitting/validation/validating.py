@@ -86,8 +86,6 @@ def _named(world: Any, log: Log, logging: Any) -> tuple[str, Policy | None]:
         return str(getattr(logging, "name", "the policy")), as_policy(logging)
     if logging is not None and logging.endswith(".npz"):
         return logging, as_policy(Stored.load(logging))
-    if logging is not None:
-        learner(logging)  # a name that is unknown is said
     if "training" in log.provenance:
         policy = logging_policy(log.provenance, name=logging, world=world)
         return str(logging or getattr(policy, "name", "")), policy
@@ -196,10 +194,7 @@ def validate_world(
     Raises:
         UserError: too few users, an unknown check, a log and a world that do not go together.
     """
-    seed, kinds = check_seed(seed), tuple(checks or KINDS)
-    for name in kinds:
-        if name not in KINDS:
-            raise UserError(f"unknown checks {name!r}; {nearest(name, KINDS)}")
+    seed, kinds = check_seed(seed), checked_kinds(checks, logging)
 
     def of() -> dict[str, Any]:
         return {
@@ -212,6 +207,16 @@ def validate_world(
         case = _case(world, _some_users(log, most_users, seed), seed, n_items, same_items, as_it_is, logging, report)
         not_checked = [*_NEVER, *(f"{kind}: not asked for" for kind in KINDS if kind not in kinds)]
         return Validation(graded(_by_users(case, kinds, not_checked, report)), not_checked, case.notes, case.facts())
+
+
+def checked_kinds(checks: Sequence[str] | None, logging: Any) -> tuple[str, ...]:
+    """The checks asked for, all where None; raise UserError for an unknown one, or a policy that made the log."""
+    for name in checks or ():
+        if name not in KINDS:
+            raise UserError(f"unknown checks {name!r}; {nearest(str(name), KINDS)}")
+    if isinstance(logging, str) and not logging.endswith(".npz"):
+        learner(logging)
+    return tuple(checks or KINDS)
 
 
 def _identity(world: Any) -> Any:
