@@ -14,6 +14,7 @@ from recsim_mnar.cli.options import (
     NUMBER,
     READ_PATH,
     WHOLE,
+    check_there,
     names_of,
     option,
     pairs_of,
@@ -270,6 +271,7 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
         raise UserError(f"--test-share {share:g}: a share of the rows, above 0 and below 1")
     _check_own_data_protocols(protocols or ())
     agents = names_of(_OWN_DATA_AGENTS if options["agents"] is None else options["agents"], "--agents")
+    check_there(options["interactions"])
     report(f"read {options['interactions']}")
     data = read_interactions(options["interactions"], **{name: options[name] for name in _COLUMNS})
     learners = {name: registry.learner(name) for name in agents}

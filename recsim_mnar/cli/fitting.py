@@ -12,6 +12,7 @@ from recsim_mnar.cli.options import (
     NUMBER,
     READ_PATH,
     WHOLE,
+    check_there,
     column_options,
     columns_of,
     n_workers,
@@ -64,6 +65,7 @@ def advise(log: Path, json_output: JsonOutput, **options: Any) -> None:
     from recsim_mnar.studies import processes
 
     json_output.check(log)
+    check_there(log)
     folder = new_folder(options["out"], "advise")
     refuse_occupied(folder, "--out")
     columns, question = columns_of(options), _question(options)
@@ -165,6 +167,7 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
     from recsim_mnar.own_log.sources import read_to_fit
 
     json_output.check(log, out)
+    check_there(log)
     _check_out(out, log)
     keeping = resumably(out, "--out", resume=options["resume"], companions=[out.with_suffix(".npz")])
     _check_least(options, items=2)
@@ -245,6 +248,7 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
 
     out = options.pop("out")
     json_output.check(log)
+    check_there(log)
     if out is not None:
         if out.suffix.lower() not in (".html", ".htm"):
             raise UserError(f"--out {out}: the page's name ends in .html")

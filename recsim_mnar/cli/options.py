@@ -222,7 +222,7 @@ NEW_PLACE = NewPath(as_text=True)
 
 
 class ReadPath(click.Path):
-    """A path that is read, and there."""
+    """A path that is read; an empty one is no folder."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
@@ -230,13 +230,16 @@ class ReadPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """See :meth:`click.ParamType.convert`."""
         _refuse_empty(value, _flag_of(param))
-        path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        if not os.path.lexists(path):
-            raise UserError(f"{path} does not exist: name a file or folder that does")
-        return path
+        return Path(os.fsdecode(super().convert(value, param, ctx)))
 
 
 READ_PATH = ReadPath()
+
+
+def check_there(path: Path) -> None:
+    """Raise UserError where there is nothing to read, before anything is said of reading it."""
+    if not os.path.lexists(path):
+        raise UserError(f"{path} does not exist: name a file, or a folder of parts")
 
 
 def _flag_of(param: click.Parameter | None) -> str:
