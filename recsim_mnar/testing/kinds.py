@@ -11,21 +11,16 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.table import Log
 from recsim_mnar.plugins import imported
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import as_learner, binds
 from recsim_mnar.protocols.base import Protocol, protocol
-from recsim_mnar.testing import estimators, policies, protocols, worlds
+from recsim_mnar.testing import estimators, learners, policies, protocols, worlds
 from recsim_mnar.testing.environments import check_registered, check_vector
 from recsim_mnar.testing.rules import Breach
 from recsim_mnar.worlds.base import DecisionWorld, World
 from recsim_mnar.worlds.registry import make_world
-
-N_ITEMS = 12
-"""Of the policies that are made to be checked."""
-_TRAINING_USERS = 200
 
 
 @dataclass(frozen=True)
@@ -33,7 +28,7 @@ class Checked:
     """What was checked, and how.
 
     Attributes:
-        kind: policy, world, protocol, estimator or environment.
+        kind: policy, learner, world, protocol, estimator or environment.
         n_rules: number of its rules.
         breaches: the rules that it breaks.
         remarks: what else was seen, in sentences.
@@ -63,7 +58,7 @@ def check_named(spec: str) -> Checked:
     found = imported("object", name) if ":" in name else None
     fit = registry.learner(spec).fit if found is None else _fit_of(spec, found)
     if fit is not None:
-        return _policy(fit)
+        return _policy(fit, learns=not callable(getattr(found, "act", None)))
     if inspect.isroutine(found):
         return Checked("estimator", len(estimators.RULES), estimators.check_estimator(spec))
     if inspect.isclass(found) and issubclass(found, World):
@@ -86,26 +81,25 @@ def _fit_of(spec: str, found: Any) -> Callable[..., Any] | None:
     if callable(getattr(found, "fit", None)):
         return lambda log, **given: as_learner(found()).fit(log, **given)
     if callable(getattr(found, "act", None)):
-        sized = {"n_items": N_ITEMS} if binds(found, (), {"n_items": N_ITEMS}) else {}
+        sized = {"n_items": learners.N_ITEMS} if binds(found, (), {"n_items": learners.N_ITEMS}) else {}
         return lambda log, **given: found(**sized)
     return None
 
 
-def _policy(fit: Callable[..., Any]) -> Checked:
-    """A policy that is fitted where users browse and click."""
-    from recsim_mnar.simulation.items import simulate
-
-    world: Any = make_world("ratings", "quick", [f"n_items={N_ITEMS}"])
-    uniform = registry.learner("random").fit(Log({}), n_items=N_ITEMS, seed=0)
-    log = simulate(world, uniform, _TRAINING_USERS, 1)
+def _policy(fit: Callable[..., Any], *, learns: bool) -> Checked:
+    """A policy that is fitted where users browse and click, and what fits it."""
 
     def make() -> Any:
-        return fit(log, n_items=N_ITEMS, seed=0)
+        return fit(learners.training_log(), n_items=learners.N_ITEMS, seed=0)
 
-    breaches, remarks = policies.check_policy(make), []
+    breaches, n_rules = (learners.check_learner(fit), len(learners.RULES)) if learns else ([], 0)
+    kind, n_rules = "learner" if learns else "policy", n_rules + len(policies.RULES)
+    if any(breach.rule == "door" for breach in breaches):
+        return Checked(kind, n_rules, breaches)
+    breaches, remarks = breaches + policies.check_policy(make), []
     if not getattr(make(), "replayable", True):
         remarks.append(f"It draws by a generator of its own: {len(policies.OF_TWINS)} of the rules are not asked.")
-    return Checked("policy", len(policies.RULES), breaches, tuple(remarks))
+    return Checked(kind, n_rules, breaches, tuple(remarks))
 
 
 def _world(spec: str) -> Checked:

@@ -29,19 +29,29 @@ from recsim_mnar.policies.door import as_policy, learning_of
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.simulation.online import simulate_online
-from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, first_breach, rule
+from recsim_mnar.testing.rules import Reasons, Breach, Rules, first_breach, breaches_of, rule
 from recsim_mnar.worlds.features import FeatureWorld
 
 SEED = 20190912
-_DECISIONS = 50
-_SURE = 1e-6
-"""Chance that a sound policy's frequencies are refused."""
+_DECISIONS, _ORDERS = 50, 5
+_SURE = 1e-4
+"""Chance that the frequencies of one of three users of a sound policy are refused."""
+DRAWS = 40_000
+"""Decisions of a user. Probabilities p that are off by shares d of themselves are noticed 9 times of 10, user by user,
+where the sum of p d^2 is .0011 (of 12 items; .0007 of two: .261 in place of .25)."""
+
+_APART = np.array([0, 1, 1_000, 1_024, 10**6, 2**31, 2**32])
+"""Ids of users, from the first: 0 and 1,000 are one where an id is taken modulo 1,000, 0 and 2**32 in 32 bits."""
+_BELOW_ONE = 1.0 - 2e-8
+"""A uniform that float32 rounds to 1, and that cumulative sums in float32 need not reach."""
+_BYTE, _MANY = 256, 2_000
+"""Views of one item: where a byte begins again, and where exp() overflows."""
 
 RULES: Rules = {}
 
 
 def check_policy(
-    make_policy: Callable[[], Any], *, n_draws: int = 20_000, tolerance: float = TOLERANCE
+    make_policy: Callable[[], Any], *, n_draws: int = DRAWS, tolerance: float = TOLERANCE
 ) -> list[Breach]:
     """The rules of :data:`RULES` that a policy breaks; an empty list where it keeps them all.
 
@@ -71,7 +81,8 @@ class PolicyCase:
     Attributes:
         make_policy: a new policy without any user; fitted, where it needs to be, always to the same data.
         n_users: users in a test; user u has u views, so the first has none.
-        first_user: id of the first, large enough that nothing can be an array indexed by user id.
+        first_user: id of the first, large enough that nothing can be an array indexed by user id; 0 for the first users
+            of a log, one after another.
         n_draws: decisions of the chi-square test.
         tolerance: by which two statements of one propensity may differ; 0 for the last bit.
         count: adds up the actions of one user's decisions; None for :meth:`_count`.
@@ -80,14 +91,16 @@ class PolicyCase:
     make_policy: Callable[[], Any]
     n_users: int = 7
     first_user: int = 2**40
-    n_draws: int = 20_000
+    n_draws: int = DRAWS
     tolerance: float = TOLERANCE
     count: Callable[[Policy, Ints, Floats, Floats], None] | None = None
 
     @property
     def users(self) -> NDArray[np.int64]:
-        """(n_users,) their ids."""
-        return self.first_user + np.arange(self.n_users)
+        """(n_users,) their ids, some of them far apart by round numbers, so that no part of an id can stand for it."""
+        one_by_one = np.arange(self.n_users)
+        apart = np.concatenate([_APART, _APART[-1] + 1 + one_by_one])[: self.n_users]
+        return self.first_user + (apart if self.first_user else one_by_one)
 
     def rules(self) -> Rules:
         """Those that apply: not the rules of twins where no object can do the same as another."""
@@ -127,9 +140,13 @@ class PolicyCase:
         """(n_users,) of one decision of every user."""
         return rng.policy_uniforms(SEED, self.users, decision)
 
-    def agreement(self, policy: Policy, decision: int, when: str = "") -> Reasons:
+    def checked(self, policy: Policy) -> Floats:
+        """The users' (n_users, n_items) probabilities, checked."""
+        return checked_distribution(policy, policy.probabilities(self.users), policy.n_items, n=self.n_users)
+
+    def agreement(self, policy: Policy, uniforms: Floats, when: str = "") -> Reasons:
         """One decision of every user: ``act``, ``propensity_of`` and ``probabilities`` say the same of it."""
-        actions, stated = self.act(policy, self.users, self.uniforms(decision))
+        actions, stated = self.act(policy, self.users, uniforms)
         said = checked_propensities(policy, policy.propensity_of(self.users, actions), self.n_users)
         p = np.asarray(policy.probabilities(self.users))[np.arange(self.n_users), actions]
         for method, other, tolerance in (
@@ -162,7 +179,7 @@ class PolicyCase:
         together.reset(self.users)
         show(together, *self.events(together.n_items, np.arange(self.n_users)))
         actions, stated = self.act(together, self.users, u)
-        checked_distribution(together, together.probabilities(self.users), together.n_items, n=self.n_users)
+        self.checked(together)
         scores = together.scores(self.users)
         for j in range(self.n_users):
             user, uniform = self.users[j : j + 1], u[j : j + 1]
@@ -208,8 +225,7 @@ def door(case: PolicyCase) -> None:
 @rule(RULES, "return (n, n_items) probabilities whose rows sum to 1")
 def distributions(case: PolicyCase) -> None:
     """``probabilities`` are (n, n_items), none negative, rows summing to 1."""
-    policy = case.begun()
-    checked_distribution(policy, policy.probabilities(case.users), policy.n_items, n=case.n_users)
+    case.checked(case.begun())
 
 
 @rule(RULES, AGREEMENT.fix)
@@ -217,12 +233,30 @@ def propensities_agree(case: PolicyCase) -> Reasons:
     """What ``act`` states is what ``propensity_of`` and ``probabilities`` say of the action."""
     policy = case.begun()
     for decision in range(_DECISIONS):
-        yield from case.agreement(policy, decision)
+        yield from case.agreement(policy, case.uniforms(decision))
+    yield from case.agreement(policy, np.full(case.n_users, _BELOW_ONE), f"at the uniform {_BELOW_ONE}, ")
     p = policy.probabilities(case.users)
     said = [policy.propensity_of(case.users, np.full(case.n_users, i, np.int32)) for i in range(policy.n_items)]
     for j, item in np.argwhere(far(np.transpose(said), p, max(case.tolerance, 1e-12))).tolist():
         says = f"propensity_of() says {number(said[item][j])} of item {item} for {case.who(j)}"
         yield f"{says}, probabilities() says {number(p[j, item])}"
+
+
+@rule(RULES, "take off the largest exponent before exp(), and count in int64 or float64")
+def long_histories(case: PolicyCase) -> Reasons:
+    """After thousands of views its probabilities are distributions, and no count begins again."""
+    policy, user = case.begun(), case.users[:1]
+    views, new = np.zeros(_MANY, np.int32), policy.probabilities(user)
+
+    def viewed(n: int) -> Floats:
+        policy.observe(np.repeat(user, n), views[:n])
+        return case.checked(policy)[:1]
+
+    almost, all_of_a_byte = viewed(_BYTE - 1), viewed(1)
+    if far(almost, new, 1e-9).any() and not far(all_of_a_byte, new, 1e-9).any():
+        yield f"after {_BYTE} views of one item a user is as new, after {_BYTE - 1} not: a count began again"
+    viewed(_MANY)
+    yield from case.agreement(policy, case.uniforms(), f"after {_BYTE + _MANY:,} views, ")
 
 
 @rule(RULES, REPETITION.fix)
@@ -256,13 +290,14 @@ def one_user_at_a_time(case: PolicyCase) -> Reasons:
 @rule(RULES, "compute each user's answer from that user's own state")
 def order_within_a_batch(case: PolicyCase) -> Reasons:
     """In whatever order users stand in a call of ``observe`` or ``act``, each gets the same."""
-    policy, u = case.begun(), case.uniforms()
-    actions, stated = case.act(policy, case.users, u)
-    order = np.argsort(rng.uniforms(SEED, rng.Stream.PROTOCOL, case.users, 10**6))
-    for other, words in ((policy, "asked in another order"), (case.begun(order), "observed in another order")):
-        again = case.act(other, case.users[order], u[order])
-        for j, *one in zip(order.tolist(), *again, strict=True):
-            yield from case.same_answer(j, one, (actions[j], stated[j]), words, "before")
+    order = np.roll(np.arange(case.n_users)[::-1], 2)  # nobody stands first, or after the same user, as before
+    policy, other = case.begun(), case.begun(order)
+    for u in map(case.uniforms, range(_ORDERS)):
+        actions, stated = case.act(policy, case.users, u)
+        for each, words in ((policy, "asked in another order"), (other, "observed in another order")):
+            again = case.act(each, case.users[order], u[order])
+            for j, *one in zip(order.tolist(), *again, strict=True):
+                yield from case.same_answer(j, one, (actions[j], stated[j]), words, "before")
 
 
 @rule(RULES, "omit batches_decisions")
@@ -302,9 +337,8 @@ def learns_then_agrees(case: PolicyCase) -> Reasons:
         rewards = ((np.arange(case.n_users) + turn) % 2).astype(np.float64)
         for each in (policy, twin):
             each.learn(case.users, actions, rewards, stated)
-        yield from case.agreement(policy, turn + 100, "after learn(), ")
-        p = policy.probabilities(case.users)
-        checked_distribution(policy, p, policy.n_items, n=case.n_users)
+        yield from case.agreement(policy, case.uniforms(turn + 100), "after learn(), ")
+        p = case.checked(policy)
         if policy.replayable:
             what, than = "after learn()", "of another object after the same events"
             yield from case.same(p, twin.probabilities(case.users), what, than)

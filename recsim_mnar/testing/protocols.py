@@ -2,54 +2,91 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from recsim_mnar.errors import UserError
+from recsim_mnar.errors import UserError, described
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.base import NEEDS, Protocol, Trial
 from recsim_mnar.protocols.comparison import experiment_of
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, rule
+from recsim_mnar.testing.rules import Reasons, Breach, Rules, breaches_of, rule
 from recsim_mnar.worlds import make_world
+from recsim_mnar.worlds.base import DecisionWorld, Transition
 
 SEED = 4
 _WORLDS: tuple[tuple[str, tuple[str, ...], Mapping[str, Any]], ...] = (
-    ("sessions", ("random", "popularity"), {"train_users": 40, "test_users": 60, "arm_users": 60, "truth_users": 60}),
+    (
+        "sessions",
+        ("random", "user-popularity"),
+        {"train_users": 40, "test_users": 60, "arm_users": 60, "truth_users": 60},
+    ),
     ("ratings", ("random", "popularity"), {}),
     ("purchases", ("popularity", "random"), {}),
     ("campaigns", (), {}),
 )
 """Worlds in which a protocol is tried, the first that gives what it needs: agents, and sizes."""
 
-Make = Callable[[], Protocol]
+Values = dict[tuple[str, str], tuple[float, float, float]]
 RULES: Rules = {}
 
 
-def _trial(make: Make) -> tuple[Protocol, Trial]:
-    """A new protocol and a new trial in a small world that gives what it needs.
+@dataclass
+class ProtocolCase:
+    """A protocol under test.
 
-    Raises:
-        UserError: there is no such world.
+    Attributes:
+        make: gives a new protocol.
     """
-    protocol = make()
-    for name, agents, sizes in _WORLDS:
-        world = make_world(name, "quick")
-        experiment = experiment_of(world)
-        if not set(protocol.needs) <= experiment.provides:
-            continue
-        known = experiment.settings_type().to_dict()
-        settings = experiment.settings("quick", {key: value for key, value in sizes.items() if key in known})
-        names = agents or experiment.agents[:2]
-        learners = {agent: registry.learner(experiment.spec_of(agent, settings)) for agent in names}
-        trial = Trial(world, learners, settings, SEED, n_items=world.n_items, level=settings.level)
-        experiment.prepare(trial)
-        return protocol, trial
-    raise UserError(f"no world's comparison gives all that it needs: {', '.join(sorted(protocol.needs))}")
+
+    make: Callable[[], Any]
+
+    @functools.cached_property
+    def judged(self) -> tuple[Protocol, Trial, list[Record]]:
+        """A protocol, a trial, and what the one says of the other."""
+        protocol = self.make()
+        trial = self.trial(protocol)
+        return protocol, trial, protocol.judge(trial)
+
+    @functools.cached_property
+    def values(self) -> Values:
+        """Value and interval of each agent by each metric."""
+        return _values(self.judged[2])
+
+    def trial(self, protocol: Protocol) -> Trial:
+        """A new trial in a small world that gives what the protocol needs.
+
+        Raises:
+            UserError: there is no such world.
+        """
+        for name, agents, sizes in _WORLDS:
+            world = make_world(name, "quick")
+            experiment = experiment_of(world)
+            if not set(protocol.needs) <= experiment.provides:
+                continue
+            known = experiment.settings_type().to_dict()
+            settings = experiment.settings("quick", {key: value for key, value in sizes.items() if key in known})
+            names = agents or experiment.agents[:2]
+            learners = {agent: registry.learner(experiment.spec_of(agent, settings)) for agent in names}
+            trial = Trial(world, learners, settings, SEED, n_items=world.n_items, level=settings.level)
+            experiment.prepare(trial)
+            return trial
+        raise UserError(f"no world's comparison gives all that it needs: {', '.join(sorted(protocol.needs))}")
+
+    def differences(self, again: list[Record]) -> Reasons:
+        """Values that are others the second time."""
+        other = _values(again)
+        for key, first in self.values.items():
+            found = other.get(key, (math.nan,) * 3)
+            if not np.array_equal(first, found, equal_nan=True):
+                yield f"{key[1]} of {key[0]} is {first[0]:.6g} and then {found[0]:.6g}"
 
 
 def check_protocol(make_protocol: Callable[[], Any]) -> list[Breach]:
@@ -58,16 +95,16 @@ def check_protocol(make_protocol: Callable[[], Any]) -> list[Breach]:
     Args:
         make_protocol: gives a new protocol; its class will do where it needs no arguments.
     """
-    return breaches_of(RULES, make_protocol, needed=("door", "judges"))
+    return breaches_of(RULES, ProtocolCase(make_protocol), needed=("door", "judges"))
 
 
 # ----------------------------------------------------------------------------------------------------------- the rules
 
 
 @rule(RULES, "derive from Protocol, and set name, metrics and needs")
-def door(make: Make) -> Reasons:
+def door(case: ProtocolCase) -> Reasons:
     """It derives from Protocol, has a name and metrics, and needs what there is."""
-    protocol = make()
+    protocol = case.make()
     if not isinstance(protocol, Protocol):
         yield f"it must derive from recsim_mnar.protocols.base.Protocol, got {protocol!r}"
         return
@@ -80,10 +117,9 @@ def door(make: Make) -> Reasons:
 
 
 @rule(RULES, "return a record for each of study.learners by each metric")
-def judges(make: Make) -> Reasons:
+def judges(case: ProtocolCase) -> Reasons:
     """``judge`` gives records: each agent by each metric that is ranked by, once."""
-    protocol, trial = _trial(make)
-    records = protocol.judge(trial)
+    protocol, trial, records = case.judged
     if not isinstance(records, list) or not all(isinstance(r, Record) for r in records):
         yield f"judge() must return a list of Records, got {type(records).__name__}"
     ranked = [(r.agent, r.metric) for r in records if protocol.ranks_by(r.metric)]
@@ -96,10 +132,9 @@ def judges(make: Make) -> Reasons:
 
 
 @rule(RULES, "let low <= value <= high, all finite")
-def numbers_make_sense(make: Make) -> Reasons:
+def numbers_make_sense(case: ProtocolCase) -> Reasons:
     """Values are finite, are in their intervals, and details are of JSON types."""
-    protocol, trial = _trial(make)
-    for r in protocol.judge(trial):
+    for r in case.judged[2]:
         which = f"{r.metric} of {r.agent}"
         if not math.isfinite(r.value):
             yield f"{which} is {r.value}"
@@ -111,26 +146,86 @@ def numbers_make_sense(make: Make) -> Reasons:
             yield f"the details of {which} cannot be written as JSON: {error}"
 
 
-@rule(RULES, "draw from study.seed_of(label) only")
-def same_twice(make: Make) -> Reasons:
-    """The same trial gives the same values."""
-    values = []
-    for _ in range(2):
-        protocol, trial = _trial(make)
-        values.append({(r.agent, r.metric): (r.value, r.low, r.high) for r in protocol.judge(trial)})
-    for key, first in values[0].items():
-        if not np.array_equal(first, values[1].get(key, (math.nan,) * 3), equal_nan=True):
-            yield f"{key[1]} of {key[0]} is {first[0]:.6g} and then {values[1][key][0]:.6g}"
+@rule(RULES, "draw from study.seed_of(label) only, and keep nothing between two calls of judge()")
+def same_twice(case: ProtocolCase) -> Reasons:
+    """The same trial gives the same values, by the same object and by another one."""
+    for protocol in (case.judged[0], case.make()):
+        yield from case.differences(protocol.judge(case.trial(protocol)))
 
 
-@rule(RULES, "copy what you change")
-def trial_is_left_alone(make: Make) -> Reasons:
-    """It writes in no log and takes away no agent."""
-    protocol, trial = _trial(make)
-    digest = None if trial.test_log is None else trial.test_log.digest()
-    names = list(trial.policies)
+@rule(RULES, "copy what you change, and let policies act through policy.fresh()")
+def trial_is_left_alone(case: ProtocolCase) -> Reasons:
+    """It writes in no log, takes away no agent, and shows the trial's own policies nothing."""
+    protocol = case.make()
+    trial = case.trial(protocol)
+    logs = {name: getattr(trial, name) for name in ("train_log", "test_log") if getattr(trial, name) is not None}
+    digests = {name: log.digest() for name, log in logs.items()}
+    policies, users = dict(trial.policies), np.arange(50)
+    for policy in policies.values():
+        policy.reset(users)
+        policy.observe(users, (users % trial.n_items).astype(np.int32))
+    before = {name: np.array(policy.probabilities(users)) for name, policy in policies.items()}
     protocol.judge(trial)
-    if trial.test_log is not None and trial.test_log.digest() != digest:
-        yield "judge() changes the test log, which other protocols read"
-    if list(trial.policies) != names:
+    for name, log in logs.items():
+        if log.digest() != digests[name]:
+            yield f"judge() changes the {name.replace('_', ' ')}, which other protocols read"
+    if list(trial.policies.items()) != list(policies.items()):
         yield "judge() changes the policies, which other protocols judge"
+    for name, policy in policies.items():
+        if not np.array_equal(policy.probabilities(users), before[name]):
+            yield f"judge() changes what {name} does for users whom it knows"
+
+
+@rule(RULES, "name all that it uses in needs")
+def needs_what_it_uses(case: ProtocolCase) -> Reasons:
+    """It says the same without logs, and in a world of other rewards, where it does not name logs or users as needs."""
+    protocol = case.make()
+    trial = case.trial(protocol)
+    needs = set(protocol.needs)
+    if not needs & {"users", "platform"} and isinstance(trial.world, DecisionWorld):
+        trial.world = _deceiving(trial.world)
+    if not needs & {"train_log", "platform"}:
+        trial.train_log = None
+    if needs <= {"users", "train_log"}:
+        trial.test_log = None
+    try:
+        again = protocol.judge(trial)
+    except Exception as error:  # code of the user's own may raise anything
+        yield f"it needs {', '.join(sorted(needs))}, and given no more judge() raised {described(error)}"
+        return
+    for why in case.differences(again):
+        yield f"it needs {', '.join(sorted(needs))}; {why} where users answer otherwise or another log is missing"
+
+
+# -------------------------------------------------------------------------------------------------------------- inside
+
+
+def _values(records: list[Record]) -> Values:
+    return {(r.agent, r.metric): (r.value, r.low, r.high) for r in records}
+
+
+def _deceiving(world: DecisionWorld) -> Any:
+    """The same world, but each reward r is 1 - r in the truth and in what is simulated from now on."""
+    other: Any = copy.copy(world)
+
+    def turned(columns: dict[str, Any]) -> dict[str, Any]:
+        return columns | {"reward": 1.0 - columns["reward"]}
+
+    def lanes_of(*given: Any, **named: Any) -> Any:
+        lanes: Any = world.open_lanes(*given, **named)
+        for name in ("begin", "take", "take_runs"):
+            setattr(lanes, name, functools.partial(turned_transition, getattr(lanes, name)))
+        return lanes
+
+    def turned_truth(tell: Callable[..., Any], *given: Any) -> Any:
+        return 1.0 - tell(*given)
+
+    def turned_transition(call: Callable[..., Transition], *given: Any) -> Transition:
+        transition = call(*given)
+        return Transition(transition.starts, turned(transition.columns), transition.alive)
+
+    for name in ("reward_means", "reward_means_of"):
+        setattr(other, name, functools.partial(turned_truth, getattr(world, name)))
+    other.trajectories = lambda *given, **named: turned(world.trajectories(*given, **named))
+    other.open_lanes, other.open_occasions = lanes_of, lambda *given, **named: None
+    return other

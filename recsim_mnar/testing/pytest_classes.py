@@ -53,7 +53,7 @@ class PolicyContract:
     @pytest.fixture
     def users(self) -> NDArray[np.int64]:
         """The users' ids."""
-        return self.first_user + np.arange(self.n_users)
+        return self._case().users
 
     @pytest.fixture
     def views(self, policy: Policy) -> list[NDArray[np.int32]]:

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,11 @@ from recsim_mnar.log.rows import user_starts
 from recsim_mnar.policies.answers import Acting
 from recsim_mnar.policies.base import Floats, Ints, Policy
 from recsim_mnar.simulation.items import drive, simulate
-from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, rule
+from recsim_mnar.testing.rules import Reasons, Breach, Rules, breaches_of, rule
 from recsim_mnar.worlds.base import DecisionWorld, Transition
 from recsim_mnar.worlds.checked_lanes import CheckedLanes
 from recsim_mnar.worlds.checks import decision_world
+from recsim_mnar.worlds.lanes import PlainLanes
 
 Columns = dict[str, NDArray[Any]]
 Make = Callable[[], DecisionWorld]
@@ -34,6 +36,23 @@ MOST_DEVIATIONS = 5.0
 """Standard errors of a normal beyond which are 6 of 10,000,000 true worlds: so improbable is what is refused."""
 HIGH = 10_000
 """First of the users of high numbers: amid those over whom the truth of a policy is averaged."""
+LIVES, LONG_LIVES = 2_000, 20_000
+"""Decisions: of the users who are still there after the first number, some leave before the second.
+
+In a world whose every user leaves with one probability after each decision, and lives 200,000 decisions or fewer on
+average, that fails with a probability below 1 in 10,000.
+"""
+OFF = 0.02
+"""Share by which a truth that is off is to be noticed."""
+SURE, NOTICED = 3.5, 1.3
+"""Standard errors: beyond 3.5 are 5 of 10,000 true worlds, and 1.3 more give a power of .9."""
+DRAWN = 20.0
+"""Distance of rewards from their means that shows that they are drawn."""
+NORMAL = 100.0
+"""Variance of a number of rewards from which it is near normal: 3.5 standard deviations of a Poisson of this mean too
+are exceeded by 5 of 10,000."""
+MOST_DECISIONS = 300_000
+"""Of the test of the truth: where rewards are rarer than about 1 in 7, a truth must be further off to be noticed."""
 LEAST_ROWS = 100
 """Recommendations of one item from which its own mean is tested; fewer would not be near normal."""
 
@@ -62,7 +81,7 @@ def check_world(make_world: Callable[[], Any]) -> list[Breach]:
     Args:
         make_world: gives a new world, always the same one.
     """
-    return breaches_of(RULES, make_world)
+    return breaches_of(RULES, make_world, needed=("door", "users_leave"))
 
 
 # ----------------------------------------------------------------------------------------------------------- the rules
@@ -72,6 +91,25 @@ def check_world(make_world: Callable[[], Any]) -> list[Breach]:
 def door(make: Make) -> None:
     """It is a world of decisions, and says its name and number of items."""
     decision_world(make(), "the contract").decides()
+
+
+@rule(RULES, "let answer() or take() end lives: after a number of decisions, or with a probability")
+def users_leave(make: Make) -> Reasons:
+    """Users leave at some time, as :data:`LIVES` says: logs and environments go on until they do."""
+    world = make()
+    lanes, which = world.lanes(FEW_USERS), np.arange(FEW_USERS)
+    act, lived, before = UniformPolicy(world.n_items).act, 0, FEW_USERS
+    which = which[lanes.begin(which, np.full(FEW_USERS, SEED, np.uint64), which).alive]
+    while len(which):
+        if lived == LIVES:
+            before = len(which)
+        elif lived == LONG_LIVES and len(which) == before:
+            yield f"of {before} users who are there after {LIVES:,} decisions nobody leaves before decision {lived:,}"
+        if lived == LONG_LIVES:
+            return
+        actions, propensities = act(which, rng.policy_uniforms(SEED, lanes.user[which], np.full(len(which), lived)))
+        which = which[lanes.take(which, actions.astype(np.int32), propensities).alive]
+        lived += 1
 
 
 @rule(RULES, "keep what a world knows of a user in arrays by lane, and draw at the user's address")
@@ -84,15 +122,66 @@ def any_lanes(make: Make) -> Reasons:
 
 @rule(RULES, "draw at the address (seed, stream, user, decision), never from a generator that users share")
 def alone(make: Make) -> Reasons:
-    """A user acts the same alone and among others, and in any order."""
+    """Users alone do what they do among others, whoever came before, and in another order."""
     together, users = _lives(make(), 8), (FEW_USERS - 1, 3, 57)
     among = {name: values[np.isin(together["user"], users)] for name, values in together.items()}
     yield from _same(_lives(make(), 1, users, 1), among, "users 3, 57 and 99 alone", "among 100")
 
 
-@rule(RULES, "omit trajectories, or make it return the same lives as the lanes")
+@rule(RULES, "draw at lanes' seed: self.uniforms(which), or an address that begins with self.seed")
+def seeds_differ(make: Make) -> Reasons:
+    """Where rewards are drawn, another seed draws others for the same recommendations.
+
+    Rewards of 0 and 1 of probabilities p are the same twice with probability exp(-sum 2 p (1 - p)), which is the
+    expected distance of rewards from p: that is asked for.
+    """
+    world = make()
+    if world.truth_column is None:
+        return
+    first = np.eye(world.n_items)[0]
+    one, other = (world.trajectories(seed, 0, FEW_USERS, first, keep_truth=True) for seed in (SEED, SEED + 1))
+    drawn = np.nansum(np.abs(one["reward"] - one[str(world.truth_column)]))
+    if drawn > DRAWN and all(
+        np.array_equal(one[name], other[name], equal_nan=True) for name in ("event", "item", "reward")
+    ):
+        yield f"users 0 to {FEW_USERS - 1} of two seeds live the same lives"
+
+
+@rule(RULES, "draw what decides whether a user stays from another stream: self.uniforms(which, Stream.ORGANIC)")
+def leaving_has_its_own_draw(make: Make) -> Reasons:
+    """A draw that decides rewards leaves those as they were who are answered as before.
+
+    The draws of one stream are turned (u to u + 1/2, z to -z) at the first decision of 2,000 users of
+    :class:`~recsim_mnar.worlds.lanes.PlainLanes`. If a share q leave there, one uniform for both is missed with
+    probability (1 - q) ** 2000 at most: below 1 in 20,000 from q = .005 on.
+    """
+    which, seeds = np.arange(MANY_USERS), np.full(MANY_USERS, SEED, np.uint64)
+    actions = (which % make().n_items).astype(np.int32)
+
+    def answered(turned: int | None) -> tuple[set[int], Floats, NDArray[np.bool_]]:
+        lanes, streams = make().open_lanes(MANY_USERS), set()
+        lanes.begin(which, seeds, which)
+
+        def turning(draw: Any, turn: Any, lane: Ints, stream: int = rng.Stream.RESPONSE) -> Any:
+            streams.add(stream)
+            return turn(draw(lane, stream)) if stream == turned else draw(lane, stream)
+
+        if isinstance(lanes, PlainLanes):
+            for name, turn in (("uniforms", lambda u: (u + 0.5) % 1.0), ("normals", np.negative)):
+                setattr(lanes, name, functools.partial(turning, getattr(lanes, name), turn))
+        end = lanes.take(which, actions, np.full(MANY_USERS, 1.0 / make().n_items))
+        return streams, np.asarray(end.columns["reward"])[end.starts[:-1]], end.alive
+
+    streams, rewards, alive = answered(None)
+    for stream in streams:
+        _, other, stayed = answered(stream)
+        if (other != rewards).any() and (stayed != alive)[other == rewards].any():
+            yield "the draw that decides the reward also decides who stays, among users of the same reward"
+
+
+@rule(RULES, "omit trajectories, or make it tell what the lanes tell")
 def whole_lives(make: Make) -> Reasons:
-    """``trajectories`` returns the same lives as the lanes, for the uniform policy and another one."""
+    """``trajectories`` tells the lives that the lanes tell, for the uniform policy and another one."""
     world = make()
     weights = 1.0 + np.arange(world.n_items) % 3
     for distribution in (None, weights / weights.sum()):
@@ -177,11 +266,20 @@ def rewards_have_their_means(make: Make) -> Reasons:
     world = make()
     if world.truth_column is None:
         return
-    names = ("user", "action", "reward", str(world.truth_column))
-    user, action, reward, truth = _bandit_rows(world, 0, MANY_USERS, *names, keep_truth=True)
+    rows = functools.partial(_bandit_rows, world, 0, names=("user", "action", "reward", str(world.truth_column)))
+    users = _enough_users(*rows(MANY_USERS, keep_truth=True))
+    user, action, reward, truth = rows(users, keep_truth=True)
     binary = bool(np.isin(reward, (0.0, 1.0)).all())
-    for of_item, (rows,) in _over_all_and_by_item(world.n_items, action):
-        yield from _check_mean(user[rows], reward[rows], truth[rows], f"rewards{of_item}", binary=binary)
+    for of_item, (some,) in _over_all_and_by_item(world.n_items, action):
+        error, given = (reward - truth)[some], (user[some], (reward - truth)[some], truth[some])
+        room = bound(*given, binary=binary)
+        if not of_item:
+            room = min(room, _normal_bound(*given, binary=binary))
+        if abs(error.sum()) > room + 1e-9 * len(error):
+            yield (
+                f"rewards{of_item}: they sum to {reward[some].sum():.4g}, the stated means to {truth[some].sum():.4g}: "
+                f"further apart, by {error.mean():+.4g} in {len(error):,} recommendations, than chance allows"
+            )
 
 
 @rule(RULES, "let a user's number address draws only, and take dates from decisions")
@@ -192,7 +290,7 @@ def any_number(make: Make) -> Reasons:
     they are of other periods.
     """
     world = make()
-    blocks = [_bandit_rows(world, first, MANY_USERS, "user", "reward", "action") for first in (0, HIGH)]
+    blocks = [_bandit_rows(world, first, MANY_USERS, names=("user", "reward", "action")) for first in (0, HIGH)]
     for of_item, rows in _over_all_and_by_item(world.n_items, *(block[2] for block in blocks)):
         of_blocks = [_mean_of_users(user[r], reward[r]) for (user, reward, _), r in zip(blocks, rows, strict=True)]
         (low, error), (high, other_error) = of_blocks
@@ -276,7 +374,9 @@ def _same(one: Columns, other: Columns, what: str, than: str) -> Reasons:
             yield f"{what}: {where} is {a[row]}, {than} has {b[row]}"
 
 
-def _bandit_rows(world: DecisionWorld, first: int, n_users: int, *names: str, keep_truth: bool = False) -> list[Any]:
+def _bandit_rows(
+    world: DecisionWorld, first: int, n_users: int, *, names: Sequence[str], keep_truth: bool = False
+) -> list[Any]:
     """Columns of the recommendations to these users under the uniform policy."""
     rows = world.trajectories(SEED, first, n_users, None, keep_truth=keep_truth)
     return [rows[name][rows["event"] == schema.BANDIT] for name in names]
@@ -290,15 +390,28 @@ def _over_all_and_by_item(n_items: int, *actions: Ints) -> Iterator[tuple[str, l
         yield f" of item {item}", [each == item for each in actions]
 
 
-def _check_mean(
-    user: NDArray[np.int64], reward: NDArray[np.float64], truth: NDArray[np.float64], what: str, *, binary: bool
-) -> Reasons:
-    error = reward - truth
-    if len(user) and abs(error.sum()) > bound(user, error, truth, binary=binary) + 1e-9 * len(error):
-        yield (
-            f"{what}: they sum to {reward.sum():.4g}, the stated means to {truth.sum():.4g}: further apart, by "
-            f"{error.mean():+.4g} in {len(error):,} recommendations, than chance allows"
-        )
+def _variance_of_sum(user: NDArray[np.int64], error: Floats) -> float:
+    """Of the sum of errors: that of the users' sums, for users are independent."""
+    return float((np.add.reduceat(error, user_starts(user)) ** 2).sum()) if len(user) else 0.0
+
+
+def _enough_users(user: NDArray[np.int64], action: Ints, reward: Floats, truth: Floats) -> int:
+    """Users of whom a truth that is :data:`OFF` would be noticed 9 times of 10, or who come to enough decisions.
+
+    The sum of n users' errors has n times the variance of one user's; a truth that is off adds OFF of their expected
+    rewards, also n times one user's. It is noticed where that is SURE + NOTICED standard errors.
+    """
+    sought = OFF * abs(float(truth.sum()))
+    if not sought:
+        return MANY_USERS
+    times = (SURE + NOTICED) ** 2 * _variance_of_sum(user, reward - truth) / sought**2
+    return math.ceil(MANY_USERS * max(1.0, min(times, MOST_DECISIONS / len(user))))
+
+
+def _normal_bound(user: NDArray[np.int64], error: Floats, truth: Floats, *, binary: bool) -> float:
+    """As :func:`bound`, but :data:`SURE` standard errors, where a sum is near normal."""
+    variance = float((truth * (1.0 - truth)).clip(0.0).sum()) if binary else _variance_of_sum(user, error)
+    return math.inf if binary and variance < NORMAL else SURE * math.sqrt(variance)
 
 
 def bound(user: NDArray[np.int64], error: NDArray[np.float64], truth: NDArray[np.float64], *, binary: bool) -> float:
@@ -309,7 +422,7 @@ def bound(user: NDArray[np.int64], error: NDArray[np.float64], truth: NDArray[np
     standard error is that of the users' sums, for users are independent.
     """
     if not binary:
-        return MOST_DEVIATIONS * float(np.sqrt((np.add.reduceat(error, user_starts(user)) ** 2).sum()))
+        return MOST_DEVIATIONS * math.sqrt(_variance_of_sum(user, error))
     rare = -math.log(math.erfc(MOST_DEVIATIONS / math.sqrt(2.0)) / 2.0)
     variance = float((truth * (1.0 - truth)).clip(0.0).sum())
     return rare / 3.0 + math.sqrt(rare**2 / 9.0 + 2.0 * variance * rare)

@@ -37,7 +37,7 @@ def test_an_unsound_one_breaks_the_rule_in_a_sentence_that_says_how(planted):
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda each: each.kind.__name__)
 def test_the_class_of_tests_fails_with_the_same_sentence(planted):
     class Contract(PolicyContract):
-        n_draws = 20_000
+        n_draws = 40_000
 
         def make_policy(self):
             return planted.kind()

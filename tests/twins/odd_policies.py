@@ -127,6 +127,21 @@ class IgnoresTheUniform(Right):
         return self.probabilities(users).argmax(axis=1)
 
 
+class CountsInBytes(Right):
+    """Draws in proportion to views, whose counts begin again at 256."""
+
+    def reset(self, users):
+        self.last.update({user: np.zeros(self.n_items, np.uint8) for user in users.tolist()})
+
+    def observe(self, users, items):
+        for user, item in zip(users.tolist(), items.tolist(), strict=True):
+            self.last[user] += np.eye(self.n_items, dtype=np.uint8)[item]
+
+    def probabilities(self, users):
+        weights = 1.0 + np.array([self.last[user] for user in users.tolist()]).reshape(-1, self.n_items)
+        return weights / weights.sum(axis=1, keepdims=True)
+
+
 class NotAllItsMass(Right):
     """Its probabilities sum to less than 1."""
 
@@ -372,7 +387,7 @@ PLANTED = [
         rf"{_ACT} \d+, propensity_of\(\) says {NUMBER}",
     ),
     Planted(
-        IgnoresTheUniform, "frequencies_follow", rf"{_TAKES} .* in 1 of 20,000 decisions",
+        IgnoresTheUniform, "frequencies_follow", rf"{_TAKES} .* in 1 of 40,000 decisions",
         rf"{_TAKES} user 0 in 1 of 512 decisions, prob.* says {NUMBER}",
     ),
     Planted(
@@ -398,6 +413,7 @@ PLANTED = [
     Planted(
         KeepsWhatItGives, "answers_are_given_away", r"probabilities\(\)'s array was written in by its caller"
     ),
+    Planted(CountsInBytes, "long_histories", "after 256 views of one item a user is as new, after 255 not"),
     Planted(FillsOneBuffer, "answers_are_given_away", r"act\(\)'s actions array was changed by a later call"),
 ]  # fmt: skip
 """One list, for ``check``, the class of tests and runs."""
