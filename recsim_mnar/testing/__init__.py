@@ -5,7 +5,7 @@ A policy, without pytest::
     from recsim_mnar.testing import check_policy
 
     for breach in check_policy(lambda: MyPolicy(n_items=12)):
-        print(finding)
+        print(breach)
 
 or as tests (pytest runs all that the class inherits; its marker ``verify`` is announced by this package)::
 

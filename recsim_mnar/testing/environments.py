@@ -16,7 +16,7 @@ from recsim_mnar.envs.recording import lane_info
 from recsim_mnar.errors import UserError
 from recsim_mnar.plugins import own_folder
 from recsim_mnar.policies.answers import Rule
-from recsim_mnar.testing.rules import Reasons, Breach, Rules, breaches_of
+from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of
 
 Env = gym.Env[Any, Any]
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]

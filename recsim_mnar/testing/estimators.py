@@ -12,7 +12,7 @@ from recsim_mnar import rng
 from recsim_mnar.estimators.off_policy.scores import Rows, Scores, check_name
 from recsim_mnar.estimators.off_policy.value import estimate_value
 from recsim_mnar.policies.answers import number
-from recsim_mnar.testing.rules import Reasons, Breach, Rules, breaches_of, rule
+from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, rule
 
 SEED = 20190912
 _ROWS = 20_000

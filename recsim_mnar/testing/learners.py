@@ -16,7 +16,7 @@ from recsim_mnar.policies.base import Floats, Policy
 from recsim_mnar.policies.door import as_policy
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.testing.policies import SEED, PolicyCase
-from recsim_mnar.testing.rules import Reasons, Breach, Rules, breaches_of, rule
+from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, rule
 from recsim_mnar.worlds.registry import make_world
 
 N_ITEMS = 12

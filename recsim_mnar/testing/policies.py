@@ -29,7 +29,7 @@ from recsim_mnar.policies.door import as_policy, learning_of
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.simulation.online import simulate_online
-from recsim_mnar.testing.rules import Reasons, Breach, Rules, first_breach, breaches_of, rule
+from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, first_breach, rule
 from recsim_mnar.worlds.features import FeatureWorld
 
 SEED = 20190912
@@ -50,9 +50,7 @@ _BYTE, _MANY = 256, 2_000
 RULES: Rules = {}
 
 
-def check_policy(
-    make_policy: Callable[[], Any], *, n_draws: int = DRAWS, tolerance: float = TOLERANCE
-) -> list[Breach]:
+def check_policy(make_policy: Callable[[], Any], *, n_draws: int = DRAWS, tolerance: float = TOLERANCE) -> list[Breach]:
     """The rules of :data:`RULES` that a policy breaks; an empty list where it keeps them all.
 
     Args:

@@ -17,7 +17,7 @@ from recsim_mnar.policies import registry
 from recsim_mnar.protocols.base import NEEDS, Protocol, Trial
 from recsim_mnar.protocols.comparison import experiment_of
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.testing.rules import Reasons, Breach, Rules, breaches_of, rule
+from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, rule
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.base import DecisionWorld, Transition
 

@@ -21,7 +21,7 @@ from recsim_mnar.log.rows import user_starts
 from recsim_mnar.policies.answers import Acting
 from recsim_mnar.policies.base import Floats, Ints, Policy
 from recsim_mnar.simulation.items import drive, simulate
-from recsim_mnar.testing.rules import Reasons, Breach, Rules, breaches_of, rule
+from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, rule
 from recsim_mnar.worlds.base import DecisionWorld, Transition
 from recsim_mnar.worlds.checked_lanes import CheckedLanes
 from recsim_mnar.worlds.checks import decision_world
@@ -152,8 +152,8 @@ def leaving_has_its_own_draw(make: Make) -> Reasons:
     """A draw that decides rewards leaves those as they were who are answered as before.
 
     The draws of one stream are turned (u to u + 1/2, z to -z) at the first decision of 2,000 users of
-    :class:`~recsim_mnar.worlds.lanes.PlainLanes`. If a share q leave there, one uniform for both is missed with
-    probability (1 - q) ** 2000 at most: below 1 in 20,000 from q = .005 on.
+    :class:`~recsim_mnar.worlds.lanes.PlainLanes`. If a share q leave there who would otherwise have stayed with the
+    same reward, one uniform for both is missed with probability (1 - q) ** 2000: below 1 in 20,000 from q = .005 on.
     """
     which, seeds = np.arange(MANY_USERS), np.full(MANY_USERS, SEED, np.uint64)
     actions = (which % make().n_items).astype(np.int32)

@@ -196,7 +196,7 @@ class Rare(CoinLanes):
         return (self.uniforms(which) < self.chance).astype(float), self.n_decisions[which] < 2
 
 
-class RarelyStated(Rare):  # some 24 rewards of 6,000 where .06 are stated
+class RarelyStated(Rare):  # some 1,200 rewards of 300,000 where 3 are stated
     chance = 4e-3
 
 
@@ -300,7 +300,7 @@ def test_rare_rewards_that_were_not_seen_are_no_fault():
 
 def test_rare_rewards_that_come_more_often_than_stated_are_a_fault():
     (why,) = only("rewards_have_their_means", RarelyStated)
-    assert "the stated means to 0.06" in why
+    assert "the stated means to 3: further apart" in why
 
 
 @pytest.mark.verify
