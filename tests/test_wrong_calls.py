@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
+import shlex
 import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -12,7 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import recsim_mnar
 from recsim_mnar import cli
+from recsim_mnar.log.table import Log
+from recsim_mnar.policies.registry import learner
+from recsim_mnar.simulation.executor import run_in_order
+from recsim_mnar.simulation.named import logging_policy
 
 GOOD = "propensity,reward,t\n" + ".5,1,.5\n.5,0,.5\n" * 20
 SMALL = ("--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5")
@@ -48,6 +56,7 @@ def place(tmp_path_factory):
     for name in ("sim", "train"):
         shutil.copy(folder / name / "log" / "part-00000.parquet", folder / "two" / f"{name}.parquet")
     (folder / "empty").mkdir()
+    os.mkfifo(folder / "pipe.csv")
     rows = {
         "g.csv": GOOD,
         "none.csv": "",
@@ -78,6 +87,10 @@ def place(tmp_path_factory):
         "five.csv": "user,item,rating\n1,1,five\n",
         "short.csv": "user,item,rating\n1,1\n",
         "bad.json": "{",
+        "small.csv": "propensity,reward,t\n" + ".5,1,5e-324\n" * 9,
+        "long.csv": "propensity,reward,t,note\n.5,1,.5," + "x" * (40 << 20) + "\n.5,1,.5,b\n",
+        "deep.toml": f"x = {'[' * 5000}{']' * 5000}\n",
+        "deep.json": "[" * 5000 + "]" * 5000,
         "bad.toml": "x = [",
         "my_module.py": MODULE,
         "raises.py": "1 / 0\n",
@@ -201,6 +214,35 @@ CALLS = [
     ((*USERS, "--out", os.fsdecode(b"\xff\xfe")), "is not UTF-8"),
     ((*USERS, "--out", ""), "--out: the path is empty"),
     ((*USERS, "--out", "empty/../g.csv"), "is a file: name a folder"),
+    # One column for two things.
+    (on("g.csv", "--reward-column", "t"), "'t' is named as a policy's probability and as reward"),
+    (on("g.csv", "--user-column", "t"), "'t' is named as a policy's probability and as user"),
+    (on("g.csv", "--unsupported", "t"), "and as unsupported mass"),
+    (on("g.csv", "--q-logged", "t", "--q-target", "t", "--estimators", "dr"), "and as q_logged"),
+    (on("g.csv", "--baseline", "reward"), "'reward' is named as a policy's probability and as reward"),
+    (("estimate", "g.csv", "--target", "reward"), "'reward' is taken as the target: name another one"),
+    (("estimate", "sim", "--target", "reward"), "'reward' is named as a policy's probability and as reward"),
+    # What can be known before anything is read.
+    (("calibrate", "sim", "--items", "1", "--out", "w.toml"), "--items must be a whole number of at least 2, got 1"),
+    (("calibrate", "sim", "--items", "0", "--out", "w.toml"), "at least 2, got 0"),
+    (("calibrate", "sim", "--ensemble", "-1", "--out", "w.toml"), "ensemble must be"),
+    (("calibrate", "sim", "--assume", "nosuch=1", "--out", "w.toml"), "unknown parameter 'nosuch'"),
+    (("calibrate", "nosuch", "--out", "w.toml"), "nosuch does not exist"),
+    (("advise", "sim", "--agents", "rndom,popularity"), "did you mean 'random'"),
+    (("advise", "sim", "--agents", "random,popularity", "--users", "0"), "--users must be"),
+    (("advise", "sim", "--agents", "random,popularity", "--items", "-1"), "--items must be"),
+    (("advise", "sim", "--agents", "random,popularity", "--logging", "nosuch"), "unknown agent 'nosuch'"),
+    (("advise", "sim", "--agents", "random,svd", "--reward-min", "2", "--reward-max", "1"), "must be below"),
+    (("validate", "sessions", "sim", "--users", "0"), "--users must be a whole number of at least 20"),
+    (("validate", "sessions", "sim", "--checks", "nosuch"), "unknown checks 'nosuch'"),
+    (("validate", "sessions", "sim", "--logging", "nosuch"), "unknown agent 'nosuch'"),
+    # Files that are none, too deep, or too long.
+    (on("pipe.csv"), "is no regular file"),
+    (on("small.csv"), "no weight is above"),
+    (on("long.csv"), "a row is longer than 16 MB"),
+    (("study", "deep.toml"), "deep.toml is not a TOML file"),
+    (("simulate", "--world", "deep.toml", "--policy", "random", "--users", "5"), "deep.toml cannot be read"),
+    (("simulate", "--world", "sessions", "--policy", "deep.json", "--users", "5"), "is no mixture of policies"),
     # Options that mean nothing here, or too much.
     (("compare", "--agents", "itemknn"), "did you mean 'item-knn'"),
     (("compare", "--agents", "svd,svd"), "twice"),
@@ -277,3 +319,54 @@ def test_a_wrong_call_is_one_line_and_nothing_is_written(capsys, monkeypatch, pl
     assert sorted(p for p in place.rglob("*") if "__pycache__" not in p.parts) == [
         p for p in before if "__pycache__" not in p.parts
     ]
+
+
+PYTHON = {
+    "Log.read of nothing": (lambda: Log.read(""), "not empty, got ''"),
+    "Log.read of a number": (lambda: Log.read(3), "got 3"),
+    "Log.write": (lambda: Log({}).write(None), "got None"),
+    "make_world": (lambda: recsim_mnar.make_world(None), "world's name must be a text"),
+    "learner": (lambda: learner(None), "agent's name must be a text"),
+    "executor": (lambda: next(run_in_order([], 3)), "executor must be one of concurrent.futures"),
+    "calibrate": (lambda: recsim_mnar.calibrate(Log({}), n_items=1), "n_items must be a whole number"),
+}
+
+
+@pytest.mark.parametrize("name", PYTHON)
+def test_a_wrong_call_from_python_is_one_line(name):
+    call, words = PYTHON[name]
+    with pytest.raises(recsim_mnar.UserError, match=re.escape(words)):
+        call()
+
+
+@pytest.mark.parametrize("seed", [-1, "x", [], 1e308, 2**64])
+def test_a_seed_that_is_none_in_a_log_makes_no_policy(place, seed):
+    log = Log.read(place / "sim")
+    assert logging_policy(log.provenance) is not None
+    assert logging_policy({**log.provenance, "seed": seed}) is None
+
+
+@pytest.mark.parametrize(
+    ("shell", "status", "said"),
+    [
+        ("estimate g.csv --target t --json found.json >&- 2>&-", 0, ""),
+        ("estimate g.csv --target t --json found.json <&- >&- 2>&-", 0, ""),
+        ("estimate nosuch.csv --target t >&-", 2, "error: nosuch.csv does not exist"),
+        ("estimate g.csv --target t >/dev/full", 2, "error: standard output: No space left on device"),
+        ("estimate nosuch.csv --target t 2>/dev/full", 2, ""),
+    ],
+)
+def test_streams_that_are_closed_or_full(place, tmp_path, shell, status, said):
+    shutil.copy(place / "g.csv", tmp_path)
+    command = f"{shlex.quote(sys.executable)} -m recsim_mnar {shell}"
+    ended = subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr[: len(said)], ended.stderr.count("\n")) == (status, said, bool(said))
+    assert (tmp_path / "found.json").exists() == ("found" in shell)
+
+
+@pytest.mark.parametrize("megabytes", [300, 600, 900])
+def test_too_little_memory_for_the_libraries_is_a_line(place, megabytes):
+    words = f"ulimit -v {megabytes}000; exec {shlex.quote(sys.executable)} -m recsim_mnar estimate g.csv --target t"
+    ended = subprocess.run(["/bin/sh", "-c", words], cwd=place, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert re.fullmatch(r"error: this process may have .* raise the limit\n", ended.stderr)

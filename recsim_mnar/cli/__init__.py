@@ -27,6 +27,7 @@ from recsim_mnar.cli.plan import plan
 from recsim_mnar.cli.replaying import replay
 from recsim_mnar.cli.simulation import simulate
 from recsim_mnar.errors import UserError, described, printable
+from recsim_mnar.kernels.memory import LEAST_ADDRESSES, address_limit
 from recsim_mnar.plugins import look_in
 from recsim_mnar.simulation.own_code import TRACEBACK, of_own_code
 
@@ -39,6 +40,12 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 @click.version_option(package_name="recsim-mnar", prog_name="recsim-mnar")
 def cli() -> None:
     """Simulate people who browse and are shown recommendations, and see which evaluation protocol is right."""
+    limit = address_limit()
+    if limit < LEAST_ADDRESSES:  # below it libraries abort, and no line could be said
+        raise UserError(
+            f"this process may have {limit / 1e6:,.0f} MB of addresses (ulimit -v), and libraries take "
+            f"{LEAST_ADDRESSES / 1e6:,.0f}: raise the limit"
+        )
 
 
 for command in (

@@ -26,3 +26,18 @@ def free_memory() -> int:
         return int(lines["MemAvailable"].split()[0]) * 1024
     except (OSError, ValueError, KeyError, IndexError):
         return sys.maxsize
+
+
+LEAST_ADDRESSES = 1_000_000_000
+"""Bytes of addresses that libraries take as they are loaded and kernels compiled; below it they abort or crash."""
+
+
+def address_limit() -> float:
+    """Bytes of addresses that this process may have (``ulimit -v``); infinity where nothing is said."""
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    except (ImportError, AttributeError):  # not a POSIX system
+        return float("inf")
+    return float("inf") if limit == resource.RLIM_INFINITY else limit
