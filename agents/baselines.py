@@ -1,4 +1,4 @@
-"""Baselines: random, constant, popularity, what the user viewed before, and the same few items for everybody."""
+"""Baselines: random, constant, popularity, the user's own views, and fixed short lists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FixedPolicy(Stored, Policy):
-    """The largest of fixed scores for everyone; tied items are equally likely.
+    """The item with the largest of fixed scores, for every user; ties are equally likely.
 
     Args:
         n_items: number of items.
@@ -95,7 +95,7 @@ class Random(FixedPolicy):
 
 
 class Constant(Learner):
-    """One and the same item for everyone.
+    """The same item for every user.
 
     Args:
         item: which.
@@ -126,7 +126,7 @@ class Popularity(Learner):
         return FixedPolicy(n_items, self.name, times_viewed(log, n_items))
 
     def leave_one_out_ranks(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
-        """Exhaustive leave-one-out without refitting: the place of each organic row's item as fitted without that row.
+        """Rank of each organic row's item when fitted without that row: exhaustive leave-one-out without refitting.
 
         Args:
             log: to leave rows out of.
@@ -142,7 +142,7 @@ class Popularity(Learner):
 
 
 class UserPopularity(SlotPolicy):
-    """One of the user's own views so far, each equally likely; before the first view a uniformly random item.
+    """One of the user's own views so far, all equally likely; before the first view a uniformly random item.
 
     The action is the floor(u n)-th of the user's n views, its propensity the share of the views that were of this item.
     The stochastic personalised-popularity policy of Jeunen, Rohde & Vasile 2019.
@@ -223,7 +223,7 @@ def list_policy(n_items: int, name: str, items: Sequence[int] | NDArray[np.integ
 
 
 class ConstantList(Learner):
-    """The same given items for everybody.
+    """The same given items for every user.
 
     Args:
         items: numbers, best first; as text with semicolons between them (``constant-list+items=3;1;4``).
@@ -298,7 +298,7 @@ class NeverRecommended(MostRecommended):
 
 
 def times_recommended(log: Log, n_items: int) -> NDArray[np.int64]:
-    """(n_items,) how often the bandit rows recommend each item."""
+    """(n_items,) number of bandit rows that recommend each item."""
     counts = np.zeros(n_items, np.int64)
     for block in log.blocks():
         shown = block["action"][block["event"] == schema.BANDIT]

@@ -1,4 +1,4 @@
-"""Simulated people, recommendations and logs whose known truth judges evaluation protocols.
+"""Simulated people, recommendations and logs with a known truth that judges evaluation protocols.
 
 What users call stands here, and in the ``__all__`` of ``datasets``, ``envs``, ``estimators``, ``export``,
 ``integrations``, ``testing`` and ``worlds``; agents are reached by name. All else is internal and may change.
@@ -102,7 +102,7 @@ __all__ = ["__version__", *_DEFINED_IN, *_PACKAGES]
 
 
 def __getattr__(name: str) -> _Any:
-    """Import a public name or package when it is first asked for."""
+    """Import a public name or package on first use."""
     if name in _PACKAGES:
         return _importlib.import_module(f"{__name__}.{name}")
     if name not in _DEFINED_IN:

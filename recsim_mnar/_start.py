@@ -1,4 +1,4 @@
-"""How a command begins: files of the current folder are no modules of its, and an interrupt is one line and status 130.
+"""Start of a command: ignore Python files in the current folder, and report an interrupt in one line with status 130.
 
 Imported before anything else: what Python has not loaded by itself could be a file of the current folder.
 """
@@ -9,7 +9,7 @@ import sys
 
 
 def begin() -> None:
-    """Where this process is the command line, leave the current folder aside and watch for interrupts; else nothing."""
+    """In a command-line process, remove the current folder from the path and watch for interrupts; else do nothing."""
     by_module = ("-m", "recsim_mnar") in itertools.pairwise(sys.orig_argv)
     if by_module or os.path.basename(sys.argv[0] if sys.argv else "") == "recsim-mnar":
         if by_module and not sys.flags.safe_path:
@@ -33,7 +33,7 @@ def _open_streams() -> None:
 
 
 def _leave_current_folder() -> None:
-    """Take away what ``python -m`` has put first, unless this package is a checkout in it."""
+    """Remove the path entry that ``python -m`` put first, unless this package is a checkout in it."""
     above = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
     if sys.path and os.path.realpath(sys.path[0]) == os.path.realpath(os.curdir) != above:
         del sys.path[0]

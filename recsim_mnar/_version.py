@@ -1,3 +1,3 @@
-"""The version of the package, where every module may ask for it."""
+"""Version of the package, in a module without further imports."""
 
 __version__ = "0.2.0"

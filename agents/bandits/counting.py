@@ -1,4 +1,4 @@
-"""Bandits without a context, and what all bandits share: a state that is learned from all users."""
+"""Context-free bandits, and the state that all bandits learn from all users."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Bandit(DrawingPolicy):
 
     @abc.abstractmethod
     def _distribution(self, users: Ints, slots: NDArray[np.int64]) -> Floats:
-        """Probability of every item for each user, (n, n_items); a row by operations that ignore the other rows."""
+        """Probability of every item for each user, (n, n_items); each row is computed independently of the others."""
 
     @abc.abstractmethod
     def _learn(self, users: Ints, slots: NDArray[np.int64], actions: NDArray[np.int32], rewards: Floats) -> None:
-        """Learn from outcomes, (n,) each, in their order."""
+        """Learn from outcomes, (n,) each, in order."""
 
     def probabilities(self, users: Ints) -> Floats:
         """See :meth:`recsim_mnar.policies.Policy.probabilities`."""
@@ -59,7 +59,7 @@ class Bandit(DrawingPolicy):
         self._learn(users, self._slots.find(users), checked_items(actions, self.n_items), rewards_)
 
     def fresh(self) -> Policy:
-        """The same policy without any user, with a state of its own that holds what this one has learned."""
+        """A copy without users that keeps what this policy has learned."""
         twin = copy.copy(self)
         twin.state = {name: values.copy() for name, values in self.state.items()}
         twin._start()
@@ -78,7 +78,7 @@ class Bandit(DrawingPolicy):
 
 
 class CountingBandit(Bandit):
-    """Keeps of each arm how often it was shown and what that earned."""
+    """Counts how often each arm was shown and sums its rewards."""
 
     def __init__(self, n_items: int, name: str, parameters: dict[str, float]) -> None:
         super().__init__(n_items, name, parameters)
@@ -89,7 +89,7 @@ class CountingBandit(Bandit):
         np.add.at(self.state["earned"], actions, rewards)
 
     def _arm_scores(self) -> Floats:
-        """(n_items,) mean rewards; an arm never shown is above all others."""
+        """(n_items,) mean rewards; an arm never shown ranks above all others."""
         return self._untried_first(self.state["earned"] / np.maximum(self.state["shown"], 1.0))
 
     def _untried_first(self, scores: Floats) -> Floats:

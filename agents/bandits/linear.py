@@ -68,7 +68,7 @@ class ContextualBandit(Bandit):
             np.add.at(self._counts, (slots, items), 1.0)
 
     def contexts(self, users: Ints) -> Floats:
-        """(n, d) of users in their present states, the constant first."""
+        """(n, d) contexts of users in their present states, the constant first."""
         return self._contexts(users, self._slots.find(users))
 
     def _contexts(self, users: Ints, slots: NDArray[np.int64]) -> Floats:
@@ -80,7 +80,7 @@ class ContextualBandit(Bandit):
         return np.concatenate([np.ones((len(known), 1)), known], axis=1)
 
     def _predicted(self, users: Ints, slots: NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """Every arm's mean and width, (n, n_items) each."""
+        """Mean and width of every arm, (n, n_items) each."""
         from recsim_mnar.agents.bandits import _bandits_kernel
 
         x = self._contexts(users, slots)
@@ -91,7 +91,7 @@ class ContextualBandit(Bandit):
         return means, widths
 
     def scores(self, users: Ints) -> Scores:
-        """Every item's mean x . theta, (n, n_items): no part of it for exploration."""
+        """Mean x . theta of every item, (n, n_items), without the exploration term."""
         return self._predicted(users, self._slots.find(users))[0]
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -107,7 +107,7 @@ class ContextualBandit(Bandit):
         return super().refitted(n_items, name, rest, {**parameters, **given})
 
     def describe(self) -> dict[str, Any]:
-        """Name and parameters; features by their digest."""
+        """Name and parameters; features as their digest."""
         described = {"name": self.name, **self._parameters}
         if self._features is not None:
             described["features"] = {"sha256": hashlib.sha256(self._features.astype("<f8").tobytes()).hexdigest()}
@@ -207,7 +207,7 @@ class LinUCB(LinearBandit):
 
 
 def chance_of_best(means: Floats, widths: Floats, sizes: NDArray[np.int64] = SIZES) -> Floats:
-    """Chance of each arm to be the largest of independent Gaussians, by quadrature and normalised.
+    """Probability that each arm is the largest of independent Gaussians, by quadrature and normalised.
 
     Args:
         means: (n, P).
@@ -312,7 +312,7 @@ class LogisticThompson(ContextualBandit):
 
 
 def _features(name: str, given: Any) -> Floats:
-    """(U, d) finite, of an array or a file."""
+    """(U, d) finite features from an array or a file."""
     if isinstance(given, (str, Path)):
         try:
             given = read_arrays(given, ("user_features",))["user_features"]

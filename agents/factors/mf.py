@@ -105,7 +105,7 @@ class MFIPS(Learner):
         )
 
     def chosen_on(self, log: Log, *, n_items: int, seed: int = 0) -> Self:
-        """This learner with what is ``auto`` chosen on a log, for many fits on parts of it."""
+        """This learner with every ``auto`` setting chosen on a log, to be fitted many times on parts of it."""
         problem = _Problem(self, log, n_items, seed)
         ridge, map_spread = problem.choose()
         twin = copy.copy(self)
@@ -121,7 +121,7 @@ class MFNaive(MFIPS):
 
 
 class _Problem:
-    """A learner's settings, a log, and the sums that all its fits need."""
+    """A learner's settings, a log, and the sums that all fits share."""
 
     def __init__(self, learner: MFIPS, log: Log, n_items: int, seed: int) -> None:
         self.learner, self.log, self.n_items, self.seed = learner, log, n_items, seed
@@ -141,7 +141,7 @@ class _Problem:
         self._contexts: Contexts | None = None
 
     def choose(self) -> tuple[Ridge, float]:
-        """What is asked for, and where that is ``auto`` the best of those tried: one setting after the other."""
+        """The requested settings, each ``auto`` replaced by the best value tried, one setting after the other."""
         learner, folds = self.learner, len(self.moments.rows)
         if folds > 1 and self.moments.rows.min() == 0:
             empty = int(self.moments.rows.argmin())
@@ -175,7 +175,7 @@ class _Problem:
         return scores
 
     def solve(self, ridge: Ridge, map_spread: float, without: int | None = None) -> tuple[ViewMap, Solution]:
-        """The map and the items' parameters, of all users or all but a fold's."""
+        """The map and the item parameters, from all users or from all but one fold."""
         solution = self.moments.solve(self.view_map.places, ridge, without=without)
         if map_spread == 0.0 or self.view_map.mapping.shape[1] == 0:
             return self.view_map, solution
@@ -195,7 +195,7 @@ class _Problem:
         return view_map, solution.times(scale.sd, scale.mean)
 
     def _rows(self) -> tuple[Contexts, Floats, NDArray[np.int64]]:
-        """The recommendations one by one, their standardised rewards, and their folds."""
+        """The individual recommendations, their standardised rewards and their folds."""
         if self._contexts is None:
             self._contexts = Contexts.from_log(self.log, self.n_items, shrinkage=self.learner.shrinkage)
         data, moments = self._contexts, self.moments
@@ -212,7 +212,7 @@ class _Problem:
 
 
 def _smallest_good(values: Sequence[float], scores: Sequence[Floats]) -> float:
-    """The smallest value, which shrinks most, whose score is within one standard error of the best.
+    """The smallest (most shrinking) value whose score is within one standard error of the best.
 
     Not the best itself (Breiman et al. 1984): acting takes the largest of many predictions, and so suffers more from
     too little shrinkage than from too much.
@@ -226,7 +226,7 @@ def _smallest_good(values: Sequence[float], scores: Sequence[Floats]) -> float:
 
 
 class MFPolicy(MappedViews, GreedyPolicy):
-    """Greedy on the predicted reward (h M) . w_a / (n + shrinkage) + b_a; a user's h M is updated a view at a time.
+    """Greedy on the predicted reward (h M) . w_a / (n + shrinkage) + b_a; h M is updated with each view.
 
     Scores are in units of the reward, so a ``+temperature`` is too: .001 where a click is one in a hundred.
 

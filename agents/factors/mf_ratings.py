@@ -35,7 +35,7 @@ _CROSS_VALIDATED: dict[str, Any] = {"max_iterations": 3000, "value_tolerance": 1
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """Which form serves held-out ratings best.
+    """Form of the model that predicts held-out ratings best.
 
     Attributes:
         best: of ``forms``.
@@ -113,7 +113,7 @@ def held_out_loss(factors: Factors, form: FactorizationConfig, test: Ratings, p:
 
 
 def held_out_dcg(factors: Factors, train: Ratings, test: Ratings, p: Floats, n_folds: int) -> float:
-    """IPS estimate of DCG a user, over the items that are not in the training folds.
+    """IPS estimate of DCG per user, over the items outside the training folds.
 
     A cell outside these folds is held out with probability (P / k) / (1 - P (k - 1) / k).
     """
@@ -123,7 +123,7 @@ def held_out_dcg(factors: Factors, train: Ratings, test: Ratings, p: Floats, n_f
 
 
 def ranks_outside(factors: Factors, train: Ratings, test: Ratings) -> Floats:
-    """Rank by prediction of each test cell among its user's items outside ``train``; tied cells share theirs."""
+    """Rank by prediction of each test cell among its user's items outside ``train``; ties share the mean rank."""
     from scipy import sparse
 
     known = sparse.csr_array((np.ones(len(train), np.bool_), (train.users, train.items)), shape=train.shape)
@@ -234,7 +234,7 @@ class RatingMFNaive(RatingMF):
 
 
 def ratings_of(log: Log, n_items: int, *, need_propensities: bool = True) -> tuple[Ratings, Floats]:
-    """The ratings of a log's organic rows, users numbered from 0, and the propensities of their being revealed.
+    """Ratings in a log's organic rows, with users numbered from 0, and the propensities of revealing them.
 
     Args:
         log: of a world of ratings, or of that form.
@@ -322,7 +322,7 @@ class RatingMFPolicy(GreedyPolicy):
         self._give(users, items, np.asarray(ratings, np.float64), self._arrays["weights"][nearest])
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """An answer reveals a rating; one below every rating met in training is none (``repeat_pays`` is off)."""
+        """Record revealed ratings; a reward below every training rating is no rating (``repeat_pays`` is off)."""
         rewards = np.asarray(rewards, np.float64)
         rated = rewards >= self._arrays["values"][0]
         weight = np.full(int(rated.sum()), float(self._parameters["answer_weight"]))

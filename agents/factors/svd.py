@@ -53,7 +53,7 @@ class SVD(Learner):
         self.tolerance = number_in(tolerance, "svd: tolerance", 0.0, 1.0, ends="()")
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; ``seed`` is of the start vector."""
+        """See :meth:`recsim_mnar.policies.Learner.fit`; ``seed`` draws the start vector."""
         counts, _ = view_counts(log, n_items)
         vectors = right_singular_vectors(counts, self.rank, tolerance=self.tolerance, seed=seed)
         parameters = {"rank": self.rank, "tolerance": self.tolerance}
@@ -156,7 +156,7 @@ def _lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple[NDArr
 
 
 def _block_lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Singular values and right vectors, ``rank`` of them: the Rayleigh-Ritz values of a block Krylov space of A'A.
+    """``rank`` singular values and right vectors: the Rayleigh-Ritz values of a block Krylov space of A'A.
 
     Only for a tolerance that float32 keeps, which the default of :class:`SVD` is not: ``svd+tolerance=0.05`` on a
     million interactions and more.
@@ -209,7 +209,7 @@ def _block_lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple
 def _orthonormalise(
     block: NDArray[np.float32], basis: list[NDArray[np.float32]], small: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Make a block orthogonal to those of ``basis`` and its columns orthonormal, in place.
+    """Make a block orthogonal to the columns of ``basis`` and orthonormalise it in place.
 
     Returns:
         R (16, 16) with what was left of the block outside the basis equal to the new block times R.
@@ -247,7 +247,7 @@ def _orthogonal_start(basis: NDArray[np.float64], seed: int, index: int) -> NDAr
 
 
 class SVDPolicy(GreedyPolicy):
-    """Greedy on h V V'; each user's h V is updated a view at a time.
+    """Greedy on h V V'; each user's h V is updated with each view.
 
     Args:
         n_items: number of items.

@@ -51,7 +51,7 @@ class ItemKNN(Learner):
     def scores_without_each_view(
         self, log: Log, *, n_items: int, chunk: int
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        """Scores as fitted without each organic row in turn: (their positions, (m, n_items) scores), m <= chunk."""
+        """Scores when fitted without each organic row in turn: (row positions, (m, n_items) scores), m <= chunk."""
         return self._downdate(log, n_items).scores(chunk)
 
     def leave_one_out_ranks(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
@@ -123,7 +123,7 @@ class ItemKNNPolicy(GreedyPolicy):
         _neighbours_kernel.add_rows(self._sums, slots, items, *self._rows, self._ties, self._tied)
 
     def top(self, views: Any, n: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """The best items for many users at once, without a state for any of them.
+        """Best items for many users at once, without keeping a state for them.
 
         Args:
             views: (n_users, n_items) scipy CSR array of view counts.

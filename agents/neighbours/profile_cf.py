@@ -36,7 +36,7 @@ pairs, (I, I)."""
 
 
 def pairs_of(starts: Int64s, items: NDArray[np.int32], unit: Int64s, n_items: int) -> Pairs:
-    """Sum of unit[u] over the users who hold both items, i = j included: of the pairs that somebody holds, or all."""
+    """Sum of unit[u] over the users who have both items, i = j included; for occurring pairs or all pairs."""
     from recsim_mnar.agents.neighbours import _profile_cf_kernel
 
     if n_items <= MOST_DENSE:
@@ -54,12 +54,12 @@ def pairs_of(starts: Int64s, items: NDArray[np.int32], unit: Int64s, n_items: in
 
 
 def counts_of(starts: Int64s, items: NDArray[np.int32], n_items: int) -> Pairs:
-    """How many users hold both items."""
+    """Number of users who have both items."""
     return pairs_of(starts, items, np.ones(len(starts) - 1, np.int64), n_items)
 
 
 def distinct_rows(log: Log, n_items: int) -> tuple[Int64s, NDArray[np.int32]] | None:
-    """Starts of the users and the items of the organic rows, in their order.
+    """Index pointers of the users and items of the organic rows, in order.
 
     None where a user has an item twice, so that leaving one row out leaves the item in the profile.
     """
@@ -71,7 +71,7 @@ def distinct_rows(log: Log, n_items: int) -> tuple[Int64s, NDArray[np.int32]] | 
 
 
 class _ProfilePolicy(GreedyPolicy):
-    """Greedy on float64 scores; known items have -inf."""
+    """Greedy on float64 scores; known items score -inf."""
 
     keeps_views = True
     score_type = np.float64
@@ -94,7 +94,7 @@ class CosineCF(Learner):
         return CosineCFPolicy(n_items, self.name, starts=starts, items=items, users=users)
 
     def leave_one_out_ranks(self, log: Log, *, n_items: int, unseen: bool = True) -> tuple[Int64s, Int64s] | None:
-        """Exhaustive leave-one-out in closed form: of each organic row's item, fitted without that row.
+        """Exhaustive leave-one-out ranks in closed form: each organic row's item, fitted without that row.
 
         Args:
             log: whose rows are left out.
@@ -159,7 +159,7 @@ class CosineCFPolicy(TrainingRows, _ProfilePolicy):
 
 
 class NaiveCF(Learner):
-    """Largest share, over the items j of the user, of the holders of j who hold the item; known items excluded.
+    """Largest share, over the user's items j, of the users with j who also have the item; known items excluded.
 
     b_u(i) = max over j in I_u of #(U_i and U_j) / #U_j (de Myttenaere et al. 2015, section 5.1 b).
     """
@@ -228,7 +228,7 @@ class NaiveCFPolicy(_ProfilePolicy):
 
 
 def _ratios(begins: Int64s | None, partners: NDArray[np.int32] | None, counts: Int64s) -> NDArray[np.float64]:
-    """Share of the holders of j who hold i, of each pair (j, i); 0 if no user holds j."""
+    """Share of the users with item j who also have item i, for each pair (j, i); 0 if no user has j."""
     if begins is None or partners is None:
         holders = np.diagonal(counts).astype(np.float64)[:, None]
         return np.divide(counts, holders, out=np.zeros(counts.shape), where=holders > 0)

@@ -1,4 +1,4 @@
-"""Which items are alike: cosines of the columns of view counts; and places as fitted without one view."""
+"""Cosine similarity of items from view counts, and ranks when fitted without one view."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROWS_AT_A_TIME = 4096
 
 
 def inverse_norms(counts: Any, axis: int) -> NDArray[np.float64]:
-    """1 / Euclidean norm of the columns (axis 0) or rows (axis 1) of counts, 0 where there is nothing."""
+    """1 / Euclidean norm of the columns (axis 0) or rows (axis 1) of counts; 0 for empty ones."""
     square = np.zeros(counts.shape[1 - axis], np.int64)
     index = counts.indices if axis == 0 else np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
     np.add.at(square, index, counts.data.astype(np.int64) ** 2)
@@ -30,19 +30,19 @@ def inverse_norms(counts: Any, axis: int) -> NDArray[np.float64]:
 
 
 def compressed(matrix: Any) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
-    """Index pointer, indices and counts of a compressed matrix, in the types that the kernels are compiled for."""
+    """Index pointer, indices and counts of a compressed matrix, in the types the kernels are compiled for."""
     return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data.astype(np.int32)
 
 
 def squared_norms(counts: Any) -> NDArray[np.int64]:
-    """Of the columns of the matrix of counts."""
+    """Compressed columns of the count matrix."""
     squares = np.zeros(counts.shape[1], np.int64)
     np.add.at(squares, counts.indices, counts.data.astype(np.int64) ** 2)
     return squares
 
 
 def work_space(squares: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
-    """What the kernels that find neighbours write to in passing."""
+    """Scratch arrays of the kernels that find neighbours."""
     from recsim_mnar.agents.neighbours import _neighbours_kernel
 
     n_items = len(squares)
@@ -101,7 +101,7 @@ _SPARE = 2
 
 
 def entry_of_each_view(counts: Any, log: Log, n_items: int) -> Ints:
-    """(V,) where each organic row's user and item stand among the entries of the CSR array of counts."""
+    """(V,) position of each organic row's user and item among the entries of the CSR count matrix."""
     users, items = views_of(log, n_items)
     owner = np.cumsum(np.concatenate([[False], users[1:] != users[:-1]]))
     keys = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr)) * n_items + counts.indices
@@ -109,7 +109,7 @@ def entry_of_each_view(counts: Any, log: Log, n_items: int) -> Ints:
 
 
 def popularity_places(log: Log, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
-    """For each view: how many items were viewed more often than its item without it, and how many others as often.
+    """For each view: items viewed more often than its item when the view is left out, and items tied with it.
 
     Args:
         log: the organic rows are the views.
@@ -134,7 +134,7 @@ def popularity_places(log: Log, n_items: int, unseen: bool) -> tuple[Ints, Ints]
 
 
 class ItemDowndate:
-    """The item neighbourhood of a log, and what each view's absence changes of it.
+    """The item neighbourhood of a log, and how leaving out each view changes it.
 
     Args:
         log: the organic rows are the views.
@@ -167,7 +167,7 @@ class ItemDowndate:
         )
 
     def scores(self, chunk: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        """For each view, the scores of its user's other views under a neighbourhood fitted without it.
+        """For each view, the scores of its user's other views under a neighbourhood fitted without that view.
 
         They are the same, to the last bit, as those of a fit on the log without that row.
 
@@ -189,7 +189,7 @@ class ItemDowndate:
             yield held, out
 
     def places(self, unseen: bool) -> tuple[Ints, Ints]:
-        """For each view the place of its item in those scores: items above it, and others level with it.
+        """For each view, the rank of its item in those scores: items above it, and items tied with it.
 
         Args:
             unseen: leave the items of the user's other views out.
@@ -203,7 +203,7 @@ class ItemDowndate:
 
 
 def user_places(log: Log, n_items: int, k: int, unseen: bool) -> tuple[Ints, Ints]:
-    """For each view the place of its item under the user neighbourhood, from the user's other views.
+    """For each view, the rank of its item under the user neighbourhood, from the user's other views.
 
     Args:
         log: the organic rows are the views.
@@ -237,7 +237,7 @@ def user_places(log: Log, n_items: int, k: int, unseen: bool) -> tuple[Ints, Int
 
 
 def _rows_and_next(counts: Any, k: int, include_self: bool) -> tuple[NDArray[Any], ...]:
-    """Neighbour rows (n_items, k) with their lengths, the weakest of each full row, and the best that is not in it."""
+    """Neighbour rows (n_items, k), their lengths, the weakest entry of each full row, and the best item outside."""
     n_items = counts.shape[1]
     starts, neighbours, cosines = most_similar(counts, k + 1, include_self)
     length = np.diff(starts)
@@ -264,7 +264,7 @@ def _rows_and_next(counts: Any, k: int, include_self: bool) -> tuple[NDArray[Any
 def _take_weakest(
     items: NDArray[np.int32], values: NDArray[np.float32], rows: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Take the smallest value (of equals the highest item) out of the named rows; (-1, 0) for the other rows."""
+    """Remove the smallest value (of ties the highest item) from the named rows; (-1, 0) for the other rows."""
     which = np.flatnonzero(rows)
     item, value = np.full(len(items), -1, np.int32), np.zeros(len(items), np.float32)
     # Rows are in the order of items: the last of the smallest is the first in reverse.

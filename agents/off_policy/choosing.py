@@ -41,7 +41,7 @@ _CHUNK = 8192
 
 @dataclass(frozen=True)
 class Candidate:
-    """A policy and what the held-out log says of it.
+    """A policy and its estimate on the held-out log.
 
     Attributes:
         policy: fitted on the other users.
@@ -61,7 +61,7 @@ class Candidate:
 
 
 def default_learners(**settings: Any) -> list[OffPolicyLearner]:
-    """The learners that are tried unless others are named, with further settings for all of them."""
+    """Default candidates, with further settings applied to all of them."""
     return [
         RewardCrossEntropy(**settings),
         RewardCrossEntropy(weight="ips", **settings),
@@ -122,7 +122,7 @@ class OffPolicyChoice(Learner):
         return HistorySoftmax(n_items, self.name, **arrays, parameters={**parameters, "chosen": chosen})
 
     def candidates(self, log: Log, *, n_items: int, seed: int = 0) -> list[Candidate]:
-        """All policies, as fitted on one part of the users and judged on the others.
+        """All policies, fitted on one part of the users and evaluated on the others.
 
         Raises:
             UserError: a part has no recommendations, or a learner can use none.
@@ -146,7 +146,7 @@ class OffPolicyChoice(Learner):
 
 
 def split_users(log: Log, held_out: float, seed: int) -> tuple[Log, Log]:
-    """Two logs of different users, the second of about the share ``held_out`` of them."""
+    """Split a log into two with different users; the second has about the share ``held_out`` of them."""
     users = log["user"]
     new = user_begins(users)
     held = rng.uniforms(seed, rng.Stream.FIT, users[new], _SPLIT) < held_out

@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Logged:
-    """Recommendations by context, the state of a user's views; n rows, C contexts.
+    """Recommendations grouped by context, the state of a user's views; n rows, C contexts.
 
     Attributes:
         starts: (C + 1,) where the rows of each context begin.
@@ -69,7 +69,7 @@ _FIRST_EPOCH = 100
 
 
 class OffPolicyLearner(Learner):
-    """What the learners share: the factors, the minibatches, and Adam.
+    """Base of the learners: the factors, the minibatches, and Adam.
 
     Args:
         rank: number of factors of the views.
@@ -131,7 +131,7 @@ class OffPolicyLearner(Learner):
         )
 
     def factors(self, log: Log, n_items: int, seed: int) -> tuple[Floats, Floats]:
-        """The map (P, K) from views to factors, and a reward model (P, K + 1) on x M: zeros where none is needed."""
+        """The map (P, K) from views to factors, and a reward model (P, K + 1) on x M; zeros if none is needed."""
         view_map = ViewMap.from_log(
             log, n_items, rank=self.settings["rank"], shrinkage=self.settings["shrinkage"], seed=seed
         )
@@ -144,12 +144,12 @@ class OffPolicyLearner(Learner):
         return (rows @ data.features[:, 1:]) / rows.sum()
 
     def objective(self, data: Logged, mean: float, model: Floats) -> Objective:
-        """What is minimised; rewards and the model (P, K + 1), on the data's features, are not yet divided by mean."""
+        """Objective to minimise; rewards and the model (P, K + 1) are not yet divided by the mean."""
         variance = self.settings.get("variance", 0.0)
         return Weighted(data, mean, model, clip=self.settings["clip"], variance=variance, by_ratio=self.by_ratio)
 
     def _descend(self, objective: Objective, data: Logged, n_items: int, seed: int) -> Floats:
-        """Weights (P, K + 1) after all epochs, from a uniform policy on."""
+        """Weights (P, K + 1) after all epochs, starting from a uniform policy."""
         contexts, batch = len(data.features), self.settings["batch"]
         weights = np.zeros((n_items, data.features.shape[1]))
         first, second, gradient = np.zeros_like(weights), np.zeros_like(weights), np.zeros_like(weights)
@@ -178,7 +178,7 @@ class Objective(abc.ABC):
         self._scratch = np.empty((3, n_items))
 
     def prepare(self, weights: Floats) -> None:
-        """Before an epoch: what of the objective is of the whole log, at these weights."""
+        """Compute, before an epoch, the terms of the objective that depend on the whole log."""
 
     @abc.abstractmethod
     def add(self, contexts: NDArray[np.int64], weights: Floats, gradient: Floats) -> Floats:
@@ -243,7 +243,7 @@ class CrossEntropy(Objective):
         self._costs = costs
 
     def add(self, contexts: NDArray[np.int64], weights: Floats, gradient: Floats) -> Floats:
-        """See :meth:`Objective.add`."""
+        """Convert a model on (1, x M - centre) to one on (1, x M)."""
         from recsim_mnar.agents.off_policy import _off_policy_kernel
 
         data, sums = self.data, np.zeros(5)

@@ -63,7 +63,7 @@ class HistorySoftmax(MappedViews, DrawingPolicy):
         return out
 
     def sharpened(self, factor: float) -> HistorySoftmax:
-        """The policy whose logits are ``factor`` times these."""
+        """The same policy with its logits multiplied by ``factor``."""
         parameters = {**self._parameters, "sharpness": factor * float(self._parameters.get("sharpness", 1.0))}
         return HistorySoftmax(
             self.n_items,

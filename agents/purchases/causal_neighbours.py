@@ -36,7 +36,7 @@ class _CausalNeighbours(ExposureLearner):
     of_users = True
 
     def __post_init__(self) -> None:
-        """Check the values.
+        """Validate the values.
 
         Raises:
             UserError: one is out of range.
@@ -88,7 +88,7 @@ class _CausalNeighbours(ExposureLearner):
 
 @dataclass(kw_only=True, eq=False)
 class CUBN(_CausalNeighbours):
-    """What similar users bought with a recommendation, less what they bought without (Sato et al. 2021).
+    """Purchases of similar users with a recommendation minus those without (Sato et al. 2021).
 
     Means over the ``neighbours`` most similar users (cosine), the user among them, weighted by similarity and shrunk:
     sum w Y^T / (sum w Z + shrinkage_treated) - sum w Y^C / (sum w (1 - Z) + shrinkage_control), over periods in which
@@ -106,7 +106,7 @@ class CUBN(_CausalNeighbours):
 
 @dataclass(kw_only=True, eq=False)
 class CIBN(_CausalNeighbours):
-    """What the user bought of similar items with a recommendation, less without (Sato et al. 2021).
+    """The user's purchases of similar items with a recommendation minus those without (Sato et al. 2021).
 
     As CUBN, over the most similar items, the item among them, in the user's own periods.
 
@@ -122,7 +122,7 @@ class CIBN(_CausalNeighbours):
 
 
 class CausalNeighboursPolicy(KnownUsersPolicy):
-    """Greedy on the estimated uplift; for anybody but the training users all items tie.
+    """Greedy on the estimated uplift; for users outside the training data all items tie.
 
     Args:
         n_items: number of items.

@@ -1,4 +1,4 @@
-"""Factor models of purchases and their policies: for users that the model knows, and for new ones by their views."""
+"""Factor models of purchases and their policies, for known users and, from their views, for new ones."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _TILE = 256
 
 
 def padded(factors: int) -> int:
-    """The next multiple of 8: the kernels' dot products run in eight lanes."""
+    """Round up to a multiple of 8: the kernels' dot products use eight lanes."""
     return -(-factors // 8) * 8
 
 
 @dataclass(frozen=True)
 class FactorModelConfig:
-    """Which rows and terms a model has.
+    """Layout of a model: which rows and terms it has.
 
     Attributes:
         response: each user and item has a term of its own that is added where the item is recommended (RecResp).
@@ -39,13 +39,13 @@ class FactorModelConfig:
 
     @property
     def ranks_by_difference(self) -> bool:
-        """Whether items are ranked by sigma(x with) - sigma(x without) rather than by x."""
+        """True if items are ranked by sigma(x with) - sigma(x without) rather than by x."""
         return self.response or self.apart_users or self.apart_items
 
 
 @dataclass(frozen=True)
 class FactorModel:
-    """Tables of float32 rows [factors | bias, response, zeros]; those for recommended items follow the others.
+    """Tables of float32 rows [factors | bias, response, zeros]; the rows for recommended items come after the others.
 
     Attributes:
         n_users, n_items: numbers of users and items (a table that is kept apart has twice as many rows).
@@ -65,7 +65,7 @@ class FactorModel:
     def start(
         cls, shape: tuple[int, int], factors: int, form: FactorModelConfig, *, scale: float, seed: int
     ) -> FactorModel:
-        """Factors from N(0, scale^2), addressed draws; biases and responses 0; coupled rows begin equal."""
+        """Factors from N(0, scale^2), addressed draws; biases and responses 0; coupled rows start equal."""
         d = padded(factors)
         tables = []
         for label, n, apart in (("users", shape[0], form.apart_users), ("items", shape[1], form.apart_items)):
@@ -76,7 +76,7 @@ class FactorModel:
         return cls(shape[0], shape[1], d, form, tables[0], tables[1])
 
     def copy(self) -> FactorModel:
-        """With tables of its own."""
+        """A copy with separate tables."""
         return self.of(self.users.copy(), self.items.copy())
 
     def of(self, users: NDArray[np.float32], items: NDArray[np.float32]) -> FactorModel:
@@ -84,7 +84,7 @@ class FactorModel:
         return FactorModel(self.n_users, self.n_items, self.factors, self.form, users, items)
 
     def average_user(self) -> NDArray[np.float32]:
-        """(1 or 2, row) the mean row of the users, without and with recommendation where they are apart."""
+        """(1 or 2, row) mean row of the users; one row each without and with recommendation if these are separate."""
         return (
             self.users.reshape(-1, self.n_users, self.users.shape[1]).mean(axis=1, dtype=np.float64).astype(np.float32)
         )
@@ -94,12 +94,12 @@ class FactorModel:
         return Scorer(self)
 
     def scores(self, users: Ints) -> NDArray[np.float32]:
-        """By what the model ranks, (n, n_items): see :meth:`Scorer.of`."""
+        """Ranking scores, (n, n_items): see :meth:`Scorer.of`."""
         return self.scorer().of(np.asarray(users, np.int64))
 
 
 class Scorer:
-    """Scores of all items for known users, or for anybody with a row of the users' table.
+    """Scores of all items for known users, or for any row of the users' table.
 
     Args:
         model: the fitted model; its tables are copied.
@@ -158,7 +158,7 @@ _RIDGE = 1e-3
 
 
 class FactorPolicy(KnownUsersPolicy):
-    """Greedy by a factor model of known users; anybody else is given the average user's row.
+    """Greedy by a factor model of known users; other users get the mean row.
 
     Args:
         n_items: number of items.
@@ -182,7 +182,7 @@ class FactorPolicy(KnownUsersPolicy):
 
     @classmethod
     def of(cls, model: FactorModel, name: str, parameters: dict[str, Any]) -> FactorPolicy:
-        """The policy of a fitted model."""
+        """Policy of a fitted model."""
         shape = {"n_users": model.n_users, "factors": model.factors, "form": asdict(model.form)}
         return cls(model.n_items, name, users=model.users, items=model.items, parameters={**parameters, "model": shape})
 
@@ -191,7 +191,7 @@ class FactorPolicy(KnownUsersPolicy):
 
 
 def folded(model: FactorModel, counts: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The linear map that best guesses a training user's factors from the mean of the factors of what they viewed.
+    """Linear map that best predicts a training user's factors from the mean factors of the items viewed.
 
     Ridge regression over the training users, with an intercept. It makes a score additive in the views, which needs no
     training when a new user comes, and no user id.
@@ -218,7 +218,7 @@ def folded(model: FactorModel, counts: Any) -> tuple[NDArray[np.float32], NDArra
 
 
 class FoldInPolicy(MappedViews, GreedyPolicy):
-    """Greedy by a factor model for users it never saw: their factors are guessed from their views.
+    """Greedy by a factor model for new users: their factors are predicted from their views.
 
     A user's factors are ``intercept + mean of rows[item] over the views``; without a view, the average training user's.
 
@@ -255,7 +255,7 @@ class FoldInPolicy(MappedViews, GreedyPolicy):
 
     @classmethod
     def of(cls, model: FactorModel, counts: Any, name: str, parameters: dict[str, Any]) -> FoldInPolicy:
-        """The policy of a model that was trained on these view counts."""
+        """Policy of a model trained on these view counts."""
         rows, intercept = folded(model, counts)
         d = model.factors
         return cls(

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class ExposureLearner(Learner):
-    """Learns from exposures: what was recommended to each user, what was not, and what was bought."""
+    """Learns from exposures: items recommended to each user, items not recommended, and items purchased."""
 
     def exposed(self, exposures: Exposures, periods: Sequence[int] | None) -> Observed:
-        """What some periods (all by default) show of the classes of items.
+        """Observed classes of items in some periods (all by default).
 
         Raises:
             UserError: nothing is purchased in them.
@@ -42,14 +42,14 @@ class ExposureLearner(Learner):
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
-        """Put the learner's name before what its data lack."""
+        """Prefix an error about missing data with the learner's name."""
         try:
             yield
         except UserError as error:
             raise UserError(f"{self.name}: {error}") from None
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; the log's users are met again under their own ids.
+        """See :meth:`recsim_mnar.policies.Learner.fit`; the log's users keep their ids.
 
         Raises:
             UserError: the log has no recommendation flags.
@@ -99,7 +99,7 @@ class FactorLearner(ExposureLearner):
     form: ClassVar[FactorModelConfig] = FactorModelConfig()
 
     def __post_init__(self) -> None:
-        """Check the values.
+        """Validate the values.
 
         Raises:
             UserError: one is out of range.
@@ -119,15 +119,15 @@ class FactorLearner(ExposureLearner):
         """How samples are drawn."""
 
     def loss(self, observed: Observed, exposures: Exposures | None = None) -> Loss:
-        """What they are scored by."""
+        """Loss of the samples."""
         return Loss(self.pairs, form=self.form)
 
     def parameters(self) -> dict[str, Any]:
-        """Of JSON types, for provenance."""
+        """The settings as JSON types, for provenance."""
         return asdict(self)
 
     def trainer(self, exposures: Exposures, *, periods: Sequence[int] | None = None, seed: int = 0) -> Trainer:
-        """A training on some periods (all by default) that the caller advances.
+        """Start a training on some periods (all by default) that the caller advances.
 
         Raises:
             UserError: the exposures lack what the agent learns from.
@@ -168,7 +168,7 @@ class _AccuracyLearner(FactorLearner):
     """Also learns from a log's views alone, and then ranks for new users by their views."""
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; the log's organic rows are read, and its users not met again.
+        """See :meth:`recsim_mnar.policies.Learner.fit`; reads the log's organic rows, and acts for new users.
 
         What a user views more than once counts once. Users are guessed from their views, see
         :class:`recsim_mnar.agents.purchases.factor_policy.FoldInPolicy`; ``fit_exposures`` makes a policy for known
@@ -200,7 +200,7 @@ class BPR(_AccuracyLearner):
     pairs = True
 
     def __post_init__(self) -> None:
-        """Check the values."""
+        """Validate the values."""
         super().__post_init__()
         one_of(self.draw, f"{self.name}: draw", _DRAWN_BY)
 
@@ -319,7 +319,7 @@ class DLCE(FactorLearner):
         return Plan.of(observed, [Stratum(1.0, P, ANY)], by="cell")
 
     def loss(self, observed: Observed, exposures: Exposures | None = None) -> Loss:
-        """The pair loss, its weights divided by their mean size so that the learning rate keeps its meaning.
+        """Scales the weights of the pair loss by their mean so that the learning rate keeps its meaning.
 
         Raises:
             UserError: no propensities, or one of 0 (recommended) or 1 (not) while chi = 0.
@@ -394,7 +394,7 @@ class CausE(_ResponseLearner):
     form = FactorModelConfig(apart_users=True, apart_items=True)
 
     def __post_init__(self) -> None:
-        """Check the values."""
+        """Validate the values."""
         super().__post_init__()
         Loss(pairs=False, distance=self.distance, between=self.between)
 

@@ -34,7 +34,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Observed:
-    """Rows of (period, user), each with the items of three classes; a row without a purchase is left out.
+    """Rows of (period, user), each with the items of three classes; rows without a purchase are left out.
 
     Attributes:
         n_users, n_items: sizes.
@@ -55,7 +55,7 @@ class Observed:
 
     @classmethod
     def of(cls, classes: Any) -> Observed:
-        """From :class:`recsim_mnar.log.exposures.Classes`.
+        """Build from :class:`recsim_mnar.log.exposures.Classes`.
 
         Raises:
             UserError: no purchase at all.
@@ -88,7 +88,7 @@ class Observed:
 
     @classmethod
     def of_counts(cls, counts: Any) -> Observed:
-        """From a scipy CSR array (n_users, n_items) with sorted indices: what is there is purchased, in one period."""
+        """Build from a scipy CSR array (n_users, n_items) with sorted indices; entries are purchases in one period."""
         start, items = counts.indptr.astype(np.int64), counts.indices.astype(np.int32)
         rows = np.flatnonzero(np.diff(start))
         bounds = np.stack([start[rows], *[start[rows + 1]] * 3], axis=1)
@@ -103,11 +103,11 @@ class Observed:
         return every[:, [bool(mask & bit) for bit in (NR_P, R_P, R_NP, NR_NP)]].sum(axis=1)
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
-        """What the drawing kernel reads."""
+        """Arrays that the drawing kernel reads."""
         return self.user, self.bounds, self.items, self.taken
 
     def of_place(self) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-        """User, period and class of each place in ``items``."""
+        """User, period and class of each entry of ``items``."""
         length = self.bounds[:, 3] - self.bounds[:, 0]
         counts = np.diff(self.bounds, axis=1)
         part = np.repeat(np.tile([NR_P, R_P, R_NP], len(counts)), counts.ravel())
@@ -116,7 +116,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class Stratum:
-    """A share of the samples.
+    """One stratum and its share of the samples.
 
     Attributes:
         probability: share of the samples, above 0.
@@ -189,7 +189,7 @@ class Plan:
         return cls(observed, tuple(kept), arrays)
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
-        """What the drawing kernel reads."""
+        """Arrays that the drawing kernel reads."""
         return self._arrays
 
     def labels(self) -> NDArray[np.int64]:

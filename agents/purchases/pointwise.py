@@ -1,4 +1,4 @@
-"""Any model of labelled examples as a recommender of purchases: the samples of ULRMF or RMF, for other learners.
+"""Any model of labelled examples as a recommender of purchases, trained on the samples of ULRMF or RMF.
 
 Sato et al. 2019, section 6: "our uplift-based optimizations are generic methods, they are applicable to various
 recommender models".
@@ -32,7 +32,7 @@ _ANSWERS = ("predict_proba", "decision_function", "predict")  # the first that a
 
 
 def one_hot(n_users: int, n_items: int) -> Features:
-    """Features of users and items by id: rows (n_users + n_items) of scipy CSR, a 1 for the user and one for the item.
+    """Features of users and items by id: CSR rows (n_users + n_items) with a 1 for the user and a 1 for the item.
 
     A linear model of these ranks items alike for everyone; one that finds interactions does not.
     """
@@ -106,7 +106,7 @@ class PointwiseLearner(ExposureLearner):
                 raise UserError(f"{self.name}: {line}")
 
     def parameters(self) -> dict[str, Any]:
-        """Of JSON types, for provenance."""
+        """The settings as JSON types, for provenance."""
         shares = {key: getattr(self.rule, key) for key in ("alpha", "gamma_p", "gamma_r") if hasattr(self.rule, key)}
         model = " ".join(repr(self.model).split())
         return {"model": model, "rule": self.rule.name, **shares, "samples": self.samples, "batch": self.batch}
@@ -128,7 +128,7 @@ class PointwiseLearner(ExposureLearner):
         return plan
 
     def draws(self, plan: Plan, seed: int, block: int) -> Iterator[tuple[Ints, Ints, Ints]]:
-        """All samples, in blocks: users, items and labels, (block,) each; the rule's own at the same seed."""
+        """All samples in blocks: users, items and labels, (block,) each; the rule draws the same for the same seed."""
         labels, address = plan.labels(), derive_seed(seed, "samples")
         for first in range(0, self.samples, block):
             users, items, _, strata, _, _ = plan.draw(address, first, min(block, self.samples - first))
@@ -147,7 +147,7 @@ class PointwiseLearner(ExposureLearner):
     def fit_exposures(
         self, exposures: Exposures, *, periods: Sequence[int] | None = None, seed: int = 0
     ) -> ScoreTablePolicy:
-        """A policy for the users of the exposures: the fitted model's prediction of each of their cells.
+        """Build a policy for the users of the exposures from the fitted model's prediction of each cell.
 
         Raises:
             UserError: see :meth:`plan`; the features are not one row per cell; or the model does not predict a number
@@ -236,7 +236,7 @@ def small_network(hidden: int, rate: float, penalty: float, step: int) -> Any:
 
 
 class ScoreTablePolicy(KnownUsersPolicy):
-    """Greedy by a table of scores of known users; anybody else gets the mean row.
+    """Greedy by a table of scores of known users; other users get the mean row.
 
     Args:
         n_items: number of items.
@@ -255,7 +255,7 @@ class ScoreTablePolicy(KnownUsersPolicy):
 
 
 def _seeded(model: Any, seed: int) -> Any:
-    """A copy of a model, each ``random_state`` of it and of its parts set."""
+    """Copy a model and set ``random_state`` of it and of its parts."""
     again = copy.deepcopy(model)
     names = again.get_params() if hasattr(again, "get_params") else ()
     states = {key: seed % 2**32 for key in names if key.rpartition("__")[2] == "random_state"}
@@ -279,7 +279,7 @@ def _a_row_per_cell(features: Features, name: str) -> Features:
 
 
 def _predictions(model: Any, features: Features, shape: tuple[int, int], name: str) -> NDArray[np.float32]:
-    """(n_users, n_items) P(label 1), or a classifier's decision function, or what a regressor predicts."""
+    """(n_users, n_items) P(label 1), the decision function of a classifier, or the prediction of a regressor."""
     n_users, n_items = shape
     out = np.empty(shape, np.float32)
     step = max(1, _BLOCK // n_items)

@@ -26,12 +26,12 @@ _DRAWN_AT_ONCE = 1000
 
 
 class DivergedWarning(UserWarning):
-    """Training diverged; the line says at which update and learning rate, and which model is kept."""
+    """Training diverged; the message names the update, the learning rate and the model that is kept."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a factor model is trained; the defaults are those of Sato et al. 2019, section 5.1.
+    """Training settings of a factor model; the defaults are those of Sato et al. 2019, section 5.1.
 
     Adam is lazy: a batch changes the rows that its samples touch and no other, and each row's bias correction counts
     its own steps. A dense Adam would also move all other rows on their old momentum, at a cost that grows with the
@@ -56,7 +56,7 @@ class Settings:
     scale: float = 0.1
 
     def __post_init__(self) -> None:
-        """Check the values.
+        """Validate the values.
 
         Raises:
             UserError: one is out of range.
@@ -71,7 +71,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Loss:
-    """What the samples of a plan are scored by.
+    """Loss of a plan's samples.
 
     Attributes:
         pairs: two items a sample and the loss ``|w| log(1 + exp(-sign(w)(x_ui - x_uj)))``; else one item and the
@@ -89,7 +89,7 @@ class Loss:
     between: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check the distance.
+        """Validate the distance.
 
         Raises:
             UserError: unknown distance, or a negative coefficient.
@@ -99,7 +99,7 @@ class Loss:
 
 
 class Trainer:
-    """A model in training; the same bytes whether it advances in one go or in many, and whatever else runs.
+    """A model in training; the bytes are the same whether it advances in one go or in steps.
 
     Sample n is a function of (seed, n) alone, and a trainer's arrays are its own.
 
@@ -140,7 +140,7 @@ class Trainer:
         return self._batches * self._batch
 
     def advance(self, updates: int) -> int | None:
-        """Take at least so many more samples, in whole batches (SGD of batch 1: blocks of 1,000).
+        """Take at least this many more samples, in whole batches (SGD of batch 1: blocks of 1,000).
 
         Returns:
             None, or the update at which the model diverged: its scores passed 1e4 or were no numbers.
@@ -180,7 +180,7 @@ class Trainer:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what is needed to go on: tables, moments, count (a temporary name, then renamed)."""
+        """Save what is needed to resume: tables, moments and count (written under a temporary name, then renamed)."""
         from recsim_mnar.runs.files import replacing
 
         arrays = {f"moments{k}": array for k, array in enumerate(self._moments)}
@@ -196,7 +196,7 @@ class Trainer:
             )
 
     def resume(self, path: str | os.PathLike[str]) -> None:
-        """Go on from what :meth:`save` wrote.
+        """Resume from a file written by :meth:`save`.
 
         Raises:
             UserError: no such file, or of another training.
@@ -212,7 +212,7 @@ class Trainer:
         self._batches = int(data["batches"])
 
     def _identity(self) -> str:
-        """What makes this training the one it is."""
+        """Settings and data that identify this training."""
         import hashlib
 
         digest = hashlib.blake2b(digest_size=16)
@@ -226,19 +226,19 @@ class Trainer:
 
 
 def _moments_of(table: NDArray[Any], adam: bool) -> tuple[NDArray[Any], ...]:
-    """First and second moments, and each row's powers of the betas; empty without Adam."""
+    """First and second moments, and the powers of the betas for each row; empty without Adam."""
     n = len(table) if adam else 0
     return np.zeros((n, table.shape[1]), np.float32), np.zeros((n, table.shape[1]), np.float32), np.ones((n, 2))
 
 
 def _gathering_of(table: NDArray[Any], n: int) -> tuple[NDArray[Any], ...]:
-    """Place of each row's gradient, the rows touched, their gradients."""
+    """Position of each row's gradient, the rows touched, and their gradients."""
     return np.full(len(table), -1, np.int32), np.zeros(n, np.int64), np.zeros((n, table.shape[1]), np.float32)
 
 
 @dataclass(frozen=True)
 class Training:
-    """What a training came to.
+    """Result of a training.
 
     Attributes:
         model: the best model by the validation metric; without one, the last.
@@ -261,7 +261,7 @@ def train(
     validate: Callable[[FactorModel], float] | None = None,
     patience: int | None = None,
 ) -> Training:
-    """Train, looking at the model every ``check_every`` updates, and keep the best one.
+    """Train, evaluate the model every ``check_every`` updates, and keep the best one.
 
     Args:
         trainer: advanced in place; it may have gone some way already.

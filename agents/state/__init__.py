@@ -1,1 +1,1 @@
-"""What agents keep of users while they act."""
+"""State that agents keep per user while they act."""

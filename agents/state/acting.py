@@ -1,4 +1,4 @@
-"""What the agents share: a slot for each live user, and acting greedily by scores with exact propensities."""
+"""Shared parts of agents: one slot per live user, and greedy actions by scores with exact propensities."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHUNK = 64
 
 
 def as_array(values: Any, dtype: Any) -> NDArray[Any]:
-    """``values`` as the one kind of array that the kernels are compiled for: contiguous and writable."""
+    """``values`` as the array type the kernels are compiled for: contiguous and writable."""
     array = np.ascontiguousarray(values, dtype=dtype)
     return array if array.flags.writeable else array.copy()
 
@@ -58,22 +58,22 @@ class Histories:
 
     @property
     def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-        """Pool, start and length, as the kernels take them."""
+        """Pool, start and length arrays for the kernels."""
         return self.pool, self.start, self.length
 
     def resize(self, n_slots: int) -> None:
-        """Room for this many slots."""
+        """Grow to this many slots."""
         more = np.zeros(n_slots - len(self.start), np.int64)
         self.start = np.concatenate([self.start, more])
         self.length = np.concatenate([self.length, more])
         self._capacity = np.concatenate([self._capacity, more])
 
     def clear(self, slots: NDArray[np.int64]) -> None:
-        """Forget the views of these slots; their room is kept for who comes next."""
+        """Forget the views of these slots; their room is reused."""
         self.length[slots] = 0
 
     def append(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
-        """Add views in their order, (m,) each."""
+        """Add views in order, (m,) each."""
         from recsim_mnar.agents.state import _acting_kernel
 
         done = 0
@@ -85,14 +85,14 @@ class Histories:
                 self._enlarge()
 
     def flat(self, slots: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """The views of these slots one after another: (position in ``slots``, item) of each view."""
+        """The views of these slots, concatenated: (position in ``slots``, item) of each view."""
         length = self.length[slots]
         owner = np.repeat(np.arange(len(slots)), length)
         within = np.arange(len(owner)) - np.repeat(np.cumsum(length) - length, length)
         return owner, self.pool[np.repeat(self.start[slots], length) + within]
 
     def _enlarge(self) -> None:
-        """A pool twice as large as what is in use, with the histories laid side by side."""
+        """Make a pool twice as large as needed, with the histories laid out consecutively."""
         room = np.where(self.length > 0, self._capacity, 0)
         pool = np.zeros(max(1024, 2 * int(room.sum()) + 2 * int(room.max(initial=0))), np.int32)
         owner, items = self.flat(np.arange(len(self.start)))
@@ -104,7 +104,7 @@ class Histories:
 
 
 class SlotPolicy(Stored, StatefulPolicy):
-    """A policy of this package that keeps a state for each live user: the views, or what a subclass makes of them.
+    """Base of policies that keep a state per live user: the views, or a summary that a subclass makes of them.
 
     A subclass takes views in ``_view``.
 
@@ -136,19 +136,19 @@ class SlotPolicy(Stored, StatefulPolicy):
         super()._start()
 
     def _resize(self, n_slots: int) -> None:
-        """Make room for this many slots, keeping what is there."""
+        """Grow to this many slots, keeping their contents."""
         super()._resize(n_slots)
         if self.keeps_views:
             self._histories.resize(n_slots)
 
     def _clear(self, slots: NDArray[np.int64]) -> None:
-        """These slots hold users who begin."""
+        """Begin new users in these slots."""
         super()._clear(slots)
         if self.keeps_views:
             self._histories.clear(slots)
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
-        """Views in their order, (m,) each."""
+        """Add views in order, (m,) each."""
         if self.keeps_views:
             self._histories.append(slots, items)
 
@@ -164,10 +164,10 @@ class SlotPolicy(Stored, StatefulPolicy):
 
     @abc.abstractmethod
     def scores(self, users: Ints) -> NDArray[np.floating]:
-        """By what the policy ranks items, (n, n_items); a row depends on that user's views alone."""
+        """Ranking scores, (n, n_items); a row depends only on that user's views."""
 
     def _own_counts(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
-        """How often each user viewed each item, (n, n_items)."""
+        """View counts per user and item, (n, n_items)."""
         out = np.zeros((len(slots), self.n_items), np.float32)
         np.add.at(out, self._histories.flat(slots), np.float32(1.0))
         return out
@@ -177,14 +177,14 @@ class SlotPolicy(Stored, StatefulPolicy):
         return dict(self._arrays), dict(self._parameters)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SlotPolicy:
-        """A copy with its users: unlike one that is sent to another process, it goes on where this one is."""
+        """A copy with its users: unlike a policy sent to another process, it continues where this one is."""
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
         twin.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()})
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        """A policy sent to another process arrives without users, as after ``fresh``."""
+        """State for another process: a policy arrives there without users, as after ``fresh``."""
         arrays, parameters = self.fitted()
         return {"n_items": self.n_items, "name": self.name, "arrays": arrays, "parameters": parameters}
 
@@ -213,7 +213,7 @@ class GreedyPolicy(SlotPolicy):
 
     @abc.abstractmethod
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.floating]:
-        """Scores, (n, n_items) C-contiguous, each row by fixed operations that do not depend on the other rows."""
+        """Scores, (n, n_items) C-contiguous; each row is computed independently of the others."""
 
     def _rank(self, slots: NDArray[np.int64]) -> None:
         """Find the best items of these slots."""
@@ -233,7 +233,7 @@ class GreedyPolicy(SlotPolicy):
         self._ties[slots] = 0
 
     def _ranked(self, users: Ints) -> NDArray[np.int64]:
-        """The users' slots, their best items known."""
+        """Slots of the users, with their best items computed."""
         from recsim_mnar.agents.state import _acting_kernel
 
         slots = self._slots.find(users)
@@ -308,7 +308,7 @@ class DrawingPolicy(SlotPolicy):
 
 
 class MappedViews(SlotPolicy):
-    """Keeps of each user the number of views, and the sum of the rows of a map that belong to them, in float64.
+    """Keeps per user the number of views and the float64 sum of the rows of a map for the items viewed.
 
     Attributes:
         _mapping: (n_items, K), set before the base class's constructor is called.
@@ -329,7 +329,7 @@ class MappedViews(SlotPolicy):
 
 
 class TrainingRows(SlotPolicy):
-    """Knows which training user a user is, so that no user is compared with their own row.
+    """Knows which training user each user is, so that no user is compared with their own row.
 
     Attributes:
         _users: (U,) ids of the training users, ascending, set before the base class's constructor is called.
@@ -342,7 +342,7 @@ class TrainingRows(SlotPolicy):
         return {**super()._entries(), "_own_row": Entry(np.int64, -1)}
 
     def reset_training_users(self, users: Ints, originals: Ints) -> None:
-        """See :meth:`recsim_mnar.policies.Policy.reset_training_users`: none is compared with its own training row."""
+        """See :meth:`recsim_mnar.policies.Policy.reset_training_users`; a user's own training row is left out."""
         self.reset(users)
         ids = np.asarray(originals, np.int64)
         row = np.minimum(np.searchsorted(self._users, ids), len(self._users) - 1)
@@ -371,7 +371,7 @@ class KnownUsersPolicy(GreedyPolicy):
 
     @abc.abstractmethod
     def _scores_of(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """(n, n_items) scores of training users; row ``n_users`` is anybody else."""
+        """(n, n_items) scores of training users; row ``n_users`` is for all other users."""
 
     def _entries(self) -> dict[str, Entry]:
         return {**super()._entries(), "_row": Entry(np.int64, self.n_users)}

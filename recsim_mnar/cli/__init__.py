@@ -70,7 +70,7 @@ for command in (
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; every mistake of the user's is one line on standard error and exit status 2."""
+    """Run the command line; a user's mistake is one line on standard error and exit status 2."""
     given = sys.argv[1:] if arguments is None else arguments
     with contextlib.suppress(OSError):  # the current folder was removed
         look_in(os.getcwd())  # where a user's own ``module:Class`` is
@@ -104,7 +104,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _accept_any_character() -> None:
-    """What the terminal's encoding has no sign for (``LANG=C``) is written as an escape, and is no error."""
+    """Write characters that the terminal's encoding lacks (``LANG=C``) as escapes instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -127,27 +127,27 @@ def _watch_interrupts() -> list[int]:
 
 
 def _leave_where_lost(unraisable: Any) -> None:
-    """An interrupt within a compiler's callback or a finaliser, which raise nothing, is one all the same."""
+    """Treat an interrupt inside a compiler's callback or a finaliser, which cannot raise, like any other."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         _leave_interrupted()
     sys.__unraisablehook__(unraisable)
 
 
 def _leave_interrupted() -> None:
-    """Say so and leave at once: worker threads would be waited for, and every file on disk is whole."""
+    """Report the interrupt and exit at once: worker threads would be waited for, and every file on disk is whole."""
     print("interrupted", file=sys.stderr, flush=True)
     sys.stdout.flush()
     os._exit(130)
 
 
 def _leave_closed_pipe() -> None:
-    """The reader of our output has gone; Python would complain again when it flushes at exit."""
+    """Handle a closed output pipe; Python would complain again when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(CLOSED_PIPE)
 
 
 def _in_one_line(error: Exception) -> str | None:
-    """What to say of an exception; None where it is a fault of this package's, whose traceback is then of use."""
+    """Message for an exception; None if it is a bug of this package, for which the traceback is useful."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, click.ClickException):
@@ -166,7 +166,7 @@ def _in_one_line(error: Exception) -> str | None:
 
 
 def _usage(error: click.ClickException) -> str:
-    """What is wrong with a command line, and where its help stands."""
+    """Say what is wrong with a command line, and where to find its help."""
     context = getattr(error, "ctx", None)
     where = f"`{context.command_path} --help` shows how" if context is not None else ""
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and context is not None:

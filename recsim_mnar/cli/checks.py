@@ -1,4 +1,4 @@
-"""``recsim-mnar doctor``, ``check``, ``verify`` and ``warm``: of files, of what you wrote, and of the installation."""
+"""``recsim-mnar doctor``, ``check``, ``verify`` and ``warm``: check files, your own classes, and the installation."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _file(file: Path, options: dict[str, Any]) -> tuple[list[str], dict[str, Any
 
 
 def _fact_lines(found: Examination) -> Iterator[str]:
-    """The facts, a line each."""
+    """Print the facts, one per line."""
     facts = found.facts
     for name, text in (
         ("file", f"{found.source}: {found.kind}" + (f", {', '.join(found.written)}" if found.written else "")),

@@ -152,7 +152,7 @@ def study(settings: Path, catalogues: int | None, json_output: JsonOutput, **opt
 
 
 def setup_of(options: dict[str, Any]) -> Setup:
-    """What the flags say, looked up once so that a slip is found before any work."""
+    """Meaning of the flags, looked up once so that a mistake is found before any work."""
     from recsim_mnar.protocols.comparison import Setup
 
     given = {name: value for name in OPTION_FLAGS if (value := options[name]) is not None and value is not False}
@@ -177,7 +177,7 @@ def setup_of(options: dict[str, Any]) -> Setup:
 
 
 def _check_options(world: str, flags: dict[str, str]) -> None:
-    """Raise UserError, naming the flag, for an option that the world's comparison has not."""
+    """Raise UserError, naming the flag, for an option that the world's comparison does not have."""
     from recsim_mnar.protocols.comparison import experiment_of
     from recsim_mnar.worlds import entry_of
 
@@ -194,7 +194,7 @@ def _named(text: str | None, flag: str) -> tuple[str, ...] | None:
 
 
 def _refuse_given(options: dict[str, Any], names: Any, why: str) -> None:
-    """Raise UserError for an option that is given and means nothing here."""
+    """Raise UserError for an option that has no meaning here."""
     for name in names:
         if not (options[name] is None or options[name] is False or options[name] == ()):
             flag = "set" if name == "params" else name.replace("_", "-")
@@ -202,7 +202,7 @@ def _refuse_given(options: dict[str, Any], names: Any, why: str) -> None:
 
 
 def _to_folder(options: dict[str, Any], job: Callable[..., Any], json_output: JsonOutput) -> None:
-    """Run a comparison, write its folder and print what it says."""
+    """Run a comparison, write its folder and print the result."""
     from recsim_mnar.report.page import results_of, write_comparison
     from recsim_mnar.runs.folder import RunFolder, new_folder
 
@@ -228,7 +228,7 @@ def _in_world(options: dict[str, Any], report: Report) -> tuple[Comparison, dict
 
 
 def _study(command: str, arguments: dict[str, Any], options: dict[str, Any], json_output: JsonOutput) -> None:
-    """Run a study of these arguments, write its folder and print what it says."""
+    """Run a study with these arguments, write its folder and print the result."""
     from recsim_mnar.protocols.comparison import Setup
     from recsim_mnar.protocols.records import plain
     from recsim_mnar.report.study_page import study_table, write_study
@@ -287,7 +287,7 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
 
 
 def _check_own_data_protocols(protocols: tuple[str, ...]) -> None:
-    """Raise UserError for a protocol that interactions alone do not allow."""
+    """Raise UserError for a protocol that needs more than interactions."""
     from recsim_mnar.protocols.base import protocol as find_protocol
     from recsim_mnar.protocols.interactions.comparison import PROTOCOLS
 

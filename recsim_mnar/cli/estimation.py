@@ -1,4 +1,4 @@
-"""``recsim-mnar estimate``: what is asked of a log, the table of its estimates, and the folder with their page."""
+"""``recsim-mnar estimate``: its options, the table of estimates, and the folder with the report."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def estimate(
 
 
 def records_table(records: Sequence[dict[str, Any]]) -> Table:
-    """The records as a table for a person, one line per record."""
+    """The records as a table, one line per record."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -158,7 +158,7 @@ def records_table(records: Sequence[dict[str, Any]]) -> Table:
 
 @contextlib.contextmanager
 def _claimed_outside(out: Path, log: Path) -> Iterator[None]:
-    """Make the folder of a page before the work that fills it.
+    """Create the report folder before the work that fills it.
 
     Raises:
         UserError: it exists and holds something, cannot be made, or is in the log.
@@ -172,7 +172,7 @@ def _claimed_outside(out: Path, log: Path) -> Iterator[None]:
 
 
 def _write_page(out: Path, log: Path, asked: dict[str, Any], clip: float | None, answer: Answer) -> None:
-    """Write ``report.html`` and ``results.json`` into a folder that exists."""
+    """Write ``report.html`` and ``results.json`` into an existing folder."""
     from recsim_mnar.own_log.bandit_file import WeighedLog
     from recsim_mnar.report.estimate_page import Estimates, write_estimates
 
@@ -183,7 +183,7 @@ def _write_page(out: Path, log: Path, asked: dict[str, Any], clip: float | None,
 
 
 def _show_records(records: list[dict[str, Any]], said: str, json_output: JsonOutput) -> None:
-    """The table, then the findings against its rows, each only once."""
+    """Print the table, then each finding against its rows once."""
     from recsim_mnar.estimators.off_policy.written import partly_covered, reasons
 
     json_output.show(records_table(records))
@@ -195,7 +195,7 @@ def _show_records(records: list[dict[str, Any]], said: str, json_output: JsonOut
 
 
 def _refuse_below(require: str, records: list[dict[str, Any]]) -> None:
-    """Exit where the verdict on a leading estimate, also as the best of several, is below what is required."""
+    """Exit with status 3 if the verdict on a leading estimate, or on the best of several, is below the required one."""
     from recsim_mnar.estimators.off_policy.written import label
     from recsim_mnar.estimators.verdict import LEVELS
 
@@ -212,7 +212,7 @@ def _refuse_below(require: str, records: list[dict[str, Any]]) -> None:
 
 
 def _refuse_empty(log: Path, records: list[dict[str, Any]]) -> None:
-    """Raise UserError where the log can say nothing of any target."""
+    """Raise UserError if the log cannot say anything about any target."""
     targets = [record for record in records if "baseline" not in record]
     if targets and targets[0]["n"] < LEAST_ROWS:
         raise UserError(f"{log} has one row that counts: an interval needs two or more; give a longer log")
@@ -226,7 +226,7 @@ def _refuse_empty(log: Path, records: list[dict[str, Any]]) -> None:
 
 @contextlib.contextmanager
 def _gathering(log: Path, workers: int | None, scheduler: str | None) -> Iterator[Any]:
-    """Who reads the parts of a log side by side, where workers are named; else None: one after another."""
+    """Executor that reads the parts of a log in parallel if workers are named; else None."""
     refuse_both(workers, scheduler)
     if workers is None and scheduler is None:
         yield None
@@ -272,7 +272,7 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, *, keep_rows: bool)
 
 
 def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -> list[str]:
-    """``--estimators``; by default those that no clip biases, and what other options ask for.
+    """Value of ``--estimators``; by default those without clipping bias, plus those that other options need.
 
     Raises:
         UserError: a clipped estimator without ``--clip``.

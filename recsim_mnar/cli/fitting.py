@@ -1,4 +1,4 @@
-"""``recsim-mnar advise``, ``calibrate`` and ``validate``: what a log decides, a world like it, and what that is for."""
+"""``recsim-mnar advise``, ``calibrate`` and ``validate``: can the log decide, fit a world to it, and check the fit."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def advise(log: Path, json_output: JsonOutput, **options: Any) -> None:
 
 
 def _next(found: Any, log: Path, agents: str) -> str:
-    """What to type next."""
+    """Command to run next."""
     if found.exploration is not None:
         return f"Next, with the new log: recsim-mnar advise NEW-LOG --agents {agents} --logging ITS-POLICY"
     source = log / "log" if (log / "log").is_dir() else log
@@ -133,7 +133,7 @@ def _check_least(options: dict[str, Any], **least: int) -> None:
 
 
 def _doctor(log: Path, columns: dict[str, str | None]) -> list[str]:
-    """What doctor finds wrong with a file; nothing of what it cannot read."""
+    """Problems that doctor finds in a file; none for a file it cannot read."""
     from recsim_mnar.own_log.doctor import Asked, examine_file
 
     try:
@@ -204,7 +204,7 @@ def _check_out(out: Path, log: Path) -> None:
 
 
 def lines_of(fitted: FittedWorld) -> list[str]:
-    """What was fitted, for a person."""
+    """Summary of the fit."""
     lines = ["", f"The {fitted.world} world, fitted. What the log says (90 % intervals):"]
     for name, known in fitted.identified.items():
         between = f"{known['value']:.4g} ({known['low']:.4g} to {known['high']:.4g})"
@@ -290,7 +290,7 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
 
 
 def _world(name: str, preset: str | None, settings: tuple[str, ...]) -> Any:
-    """A fitted world of its file, or a world by its name."""
+    """A fitted world from its file, or a world by name."""
     from recsim_mnar.fitting.calibration import FittedWorld
     from recsim_mnar.worlds import make_world
 

@@ -1,4 +1,4 @@
-"""``recsim-mnar list`` and ``describe``: what there is, one line each, and all that is known of one of it."""
+"""``recsim-mnar list`` and ``describe``: one line per name, and all details of one."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _summaries(rows: Rows) -> tuple[Rows, Any]:
 
 
 def _experiments() -> dict[str, Any]:
-    """The comparison of each world."""
+    """Comparison of each world."""
     from recsim_mnar.protocols.comparison import experiment_of
     from recsim_mnar.worlds.registry import WORLDS
 
@@ -155,7 +155,7 @@ def _print(found: Found) -> None:
 
 
 def _tables(found: Found) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Headings with rows of names and texts."""
+    """Print headings with rows of names and texts."""
     yield "", [(name, value if isinstance(value, str) else ", ".join(value)) for name, value in found["facts"].items()]
     for heading, rows in found["parameters"].items():
         if rows:
@@ -179,18 +179,18 @@ def _place(kind: Any) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text without the marks of reStructuredText: ``code`` and :class:`~module.Name` as what they name."""
+    """Remove reStructuredText markup: ``code`` and :class:`~module.Name` become the names in them."""
     return " ".join(re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", text).replace("``", "").split())
 
 
 def _paragraphs(kind: Any) -> list[str]:
-    """What stands in a docstring before its sections."""
+    """The part of a docstring before its sections."""
     before = re.split(r"^[A-Z][a-z]+:$", inspect.getdoc(kind) or "", maxsplit=1, flags=re.MULTILINE)[0]
     return [_plain(block) for block in before.split("\n\n") if block.strip()]
 
 
 def _parameters(kind: Any, *, without: tuple[str, ...] = ()) -> list[Found]:
-    """Name, default and meaning of what a class is made with; what it hands on as ``**keywords`` is its base's."""
+    """Name, default and meaning of a class's parameters; ``**keywords`` stand for those of its base."""
     meanings: dict[str, str] = {}
     accepted: dict[str, inspect.Parameter] = {}
     goes_on = True

@@ -1,4 +1,4 @@
-"""Options that several commands share: their types, groups of them, and the checks of paths and names."""
+"""Options shared by several commands: types, groups, and checks of paths and names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_A_PROCESSOR = 8
 
 
 def names_of(text: str, flag: str) -> list[str]:
-    """Names that commas separate; a UserError that names the flag where there is none, or one twice."""
+    """Names separated by commas; a UserError names the flag if there is none, or one is repeated."""
     names = [name.strip() for name in text.split(",")]
     if not any(names):
         raise UserError(f"{flag}: name at least one")
@@ -33,7 +33,7 @@ def names_of(text: str, flag: str) -> list[str]:
 
 
 def pairs_of(texts: Sequence[str], flag: str) -> dict[str, str]:
-    """``name=value`` texts as a table; a UserError that names the flag for one that is no pair, or given twice."""
+    """``name=value`` texts as a table; a UserError names the flag for a malformed or repeated one."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
@@ -46,7 +46,7 @@ def pairs_of(texts: Sequence[str], flag: str) -> dict[str, str]:
 
 
 def n_workers(given: int | None) -> int:
-    """Number of threads: as many as processors unless given."""
+    """Number of threads; by default the number of processors."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     most = MOST_A_PROCESSOR * processors
     if given is not None and not 1 <= given <= most:
@@ -55,7 +55,7 @@ def n_workers(given: int | None) -> int:
 
 
 def checked_file(path: Path, flag: str) -> None:
-    """Raise UserError where a file of this name cannot be, before the work whose result it is to hold."""
+    """Raise UserError if a file of this name cannot be written, before the work whose result it will hold."""
     if path.is_dir():
         raise UserError(f"{flag} {path} is a folder: name a file")
     above = next(folder for folder in path.absolute().parents if folder.exists())
@@ -71,7 +71,7 @@ def checked_file(path: Path, flag: str) -> None:
 
 
 def new_file(path: Path, flag: str) -> None:
-    """As :func:`checked_file`, and raise UserError where there is something already: no work is replaced unasked."""
+    """As :func:`checked_file`, and raise UserError if the path exists: results are not overwritten unasked."""
     checked_file(path, flag)
     if path.exists():
         raise UserError(f"{flag} {path} exists: name another file, or remove it first")
@@ -79,7 +79,7 @@ def new_file(path: Path, flag: str) -> None:
 
 @contextlib.contextmanager
 def resumably(path: Path, flag: str, *, resume: bool, companions: Sequence[Path] = ()) -> Iterator[None]:
-    """Make a file in the block, whose work is kept in a folder next to it until the file is there.
+    """Write a file within the block; work is kept in a folder next to it until the file is complete.
 
     Args:
         path: of a file that is not there, or that a run wrote which was killed before its end.
@@ -98,7 +98,7 @@ def resumably(path: Path, flag: str, *, resume: bool, companions: Sequence[Path]
 
 @contextlib.contextmanager
 def writing(path: Path, flag: str) -> Iterator[None]:
-    """Name the flag where writing its file fails."""
+    """Name the flag in an error of writing its file."""
     try:
         yield
     except OSError as error:
@@ -106,7 +106,7 @@ def writing(path: Path, flag: str) -> Iterator[None]:
 
 
 class WholeNumber(click.ParamType):
-    """An integer; one written with a point or an exponent is refused with the digits to write in its place.
+    """An integer; one with a decimal point or an exponent is refused, with the plain digits to write instead.
 
     Args:
         cost: what so many would cost, in brackets, for the refusal; "" where that is no question.
@@ -170,7 +170,7 @@ def world_options(command: Any) -> Any:
 
 
 class Number(click.ParamType):
-    """A number; what is none is refused with an example, infinities and NaN too."""
+    """A finite number; anything else is refused with an example."""
 
     name = "number"
 
@@ -189,7 +189,7 @@ NUMBER = Number()
 
 
 class NewPath(click.Path):
-    """A path that is to be written; one that no file system takes is refused before any work.
+    """A path to be written; one that no file system accepts is refused before any work.
 
     Args:
         as_text: hand it on as it was typed, for a slash at its end.
@@ -222,7 +222,7 @@ NEW_PLACE = NewPath(as_text=True)
 
 
 class ReadPath(click.Path):
-    """A path that is read; an empty one is no folder."""
+    """A path to be read; an empty path is refused."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
@@ -266,7 +266,7 @@ _WHAT = {
 
 
 def column_options(*roles: str) -> Callable[[Any], Any]:
-    """``--user-column`` and its like for some roles; :func:`columns_of` takes them out of a command's options."""
+    """``--user-column`` and the like for some roles; :func:`columns_of` takes them from a command's options."""
     return all_of(*(option(f"--{role}-column", f"{_WHAT[role]} Recognised unless named.") for role in roles))
 
 
@@ -276,7 +276,7 @@ def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def columns_of(options: dict[str, Any]) -> dict[str, str | None]:
-    """The options of :func:`column_options`, taken out of a command's: the named column of each role, or None."""
+    """Take the options of :func:`column_options` from a command's: the column named for each role, or None."""
     return {role: options.pop(f"{role}_column") for role in ROLES if f"{role}_column" in options}
 
 
@@ -291,7 +291,7 @@ def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
 
 
 def reading_of(options: dict[str, Any], context: str | None = None) -> Any:
-    """The options of :func:`own_log_options`, taken out of a command's, as a ``Reading``."""
+    """Take the options of :func:`own_log_options` from a command's, as a ``Reading``."""
     from recsim_mnar.own_log.bandit_file import Reading
 
     return Reading(

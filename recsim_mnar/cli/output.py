@@ -1,4 +1,4 @@
-"""What commands say: lines, tables and lists that lose nothing in any width; progress; JSON; ``--quiet``."""
+"""Output of commands: lines, tables and lists that lose nothing at any width; progress; JSON; ``--quiet``."""
 
 from __future__ import annotations
 
@@ -49,45 +49,45 @@ def quiet_option(command: click.Command) -> click.Command:
 
 
 def is_quiet() -> bool:
-    """Whether the command that runs was given ``--quiet``."""
+    """True if the running command was given ``--quiet``."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(_QUIET))
 
 
 def answer(*lines: str) -> None:
-    """Lines on standard output, whatever stands in them."""
+    """Print lines on standard output, without interpreting markup."""
     for line in lines:
         # Named, or click would write other bytes than the stream's encoding has where that is ASCII.
         click.echo(printable(line), file=sys.stdout)
 
 
 def say(*lines: str) -> None:
-    """Lines on standard output that ``--quiet`` leaves away."""
+    """Print lines on standard output unless ``--quiet`` is given."""
     if not is_quiet():
         answer(*lines)
 
 
 def sentence(line: str) -> None:
-    """A sentence of the answer; on a terminal its lines end between words."""
+    """Print a sentence of the answer; on a terminal it is wrapped between words."""
     width, line = screen_width(), printable(line)
     click.echo(line if width is None else textwrap.fill(line, width, break_on_hyphens=False), file=sys.stdout)
 
 
 def warn(line: str) -> None:
-    """A line on standard error that ``--quiet`` leaves away."""
+    """Print a line on standard error unless ``--quiet`` is given."""
     if not is_quiet():
         click.echo(printable(line), err=True)
 
 
 def screen_width() -> int | None:
-    """Columns of the terminal on standard output; None in a pipe or a file, which take lines of any length."""
+    """Width of the terminal on standard output; None for a pipe or a file, where lines may have any length."""
     if not sys.stdout.isatty():
         return None
     return max(shutil.get_terminal_size().columns, _LEAST_WIDTH)
 
 
 def show_table(table: Table) -> None:
-    """Print a table whole; where it is wider than the screen, a few lines a row with every column in them."""
+    """Print a whole table; if it is wider than the screen, print a few lines per row with every column in them."""
     width = screen_width()
     if width is not None and _least_width(table) > width:
         _show_rows(table, width)
@@ -102,13 +102,13 @@ def _screen(width: int) -> Console:
 
 
 def _natural_width(table: Table) -> int:
-    """Columns of the screen that the table needs so that no cell is folded; its title and caption too."""
+    """Screen width at which no cell of the table is folded, title and caption included."""
     around = max((_cells(text) for text in (table.title, table.caption) if text), default=0)
     return max(sum(_widest(column) for column in table.columns) + _PADDING * len(table.columns) + 1, around)
 
 
 def _least_width(table: Table) -> int:
-    """As :func:`_natural_width`, with cells of text folded, and headers where they may be."""
+    """As :func:`_natural_width`, with text cells and foldable headers folded."""
     widths = [
         min(_widest(column), _LEAST_TEXT) if column.overflow == "fold" else _widest(column, folded=not column.no_wrap)
         for column in table.columns
@@ -122,7 +122,7 @@ def _widest(column: Column, *, folded: bool = False) -> int:
 
 
 def _text(cell: Any) -> Any:
-    """A cell as rich Text: markup read, what is Text already as it is."""
+    """A cell as rich Text: markup is parsed, Text is returned unchanged."""
     from rich.text import Text
 
     return cell if isinstance(cell, Text) else Text.from_markup(str(cell))
@@ -135,7 +135,7 @@ def _cells(cell: Any) -> int:
 
 
 def _show_rows(table: Table, width: int) -> None:
-    """Each row as lines: what its first columns of text say, then ``head  value`` for each other one."""
+    """Each row as lines: its leading text columns, then ``head value`` for each other one."""
     screen = _screen(width)
     if table.title:
         screen.print(_text(table.title), style="italic")
@@ -153,7 +153,7 @@ def _show_rows(table: Table, width: int) -> None:
 
 
 def _hanging(name: str, text: str, head: int, width: int, *, margin: int = 0) -> list[str]:
-    """``name  text`` in lines of at most ``width``, what goes on below the text's beginning."""
+    """``name text`` in lines of at most ``width``, continued below the beginning of the text."""
     begin = margin + head + 2
     wrapped = textwrap.wrap(text, max(width - begin, 8), break_on_hyphens=False) or [""]
     left = textwrap.wrap(name, max(head, 1), break_on_hyphens=False) or [""]
@@ -166,7 +166,7 @@ def _hanging(name: str, text: str, head: int, width: int, *, margin: int = 0) ->
 
 
 def show_pairs(rows: Sequence[tuple[str, str]]) -> None:
-    """A name and a text a row; on a terminal the text goes on below itself."""
+    """Print one name and text per row; on a terminal the text is wrapped below itself."""
     rows = [(printable(name), printable(text)) for name, text in rows]
     width = screen_width()
     head = max((len(name) for name, _ in rows), default=0)
@@ -185,7 +185,7 @@ def show_pairs(rows: Sequence[tuple[str, str]]) -> None:
 
 
 class Reporter:
-    """Says which stage runs and how far it has come: a bar on a terminal, lines elsewhere, or nothing.
+    """Reports which stage runs and how far it is: a bar on a terminal, lines elsewhere, or nothing.
 
     It is a :class:`recsim_mnar.progress.Watcher`, too.
     """
@@ -197,7 +197,7 @@ class Reporter:
         self._began = self._said = time.monotonic()
 
     def __call__(self, stage: str) -> None:
-        """A stage begins."""
+        """Begin a stage."""
         stage = printable(stage)
         self._stage, self._total = stage, 0
         if self._bar is not None:
@@ -206,19 +206,19 @@ class Reporter:
             print(stage, file=sys.stderr, flush=True)
 
     def begins(self, total: int, unit: str) -> None:
-        """Work of so many units begins."""
+        """Begin work of this many units."""
         self._total, self._unit = total, unit
         self.goes_on(0)
         if self._bar is not None:
             self._bar.update(self._task, total=total, completed=0)
 
     def goes_on(self, kept: int) -> None:
-        """So many units were done before: of them no rate is taken."""
+        """Count units that were done earlier; they are left out of the rate."""
         self._done = self._kept = kept
         self._began = self._said = time.monotonic()
 
     def advance(self, amount: int) -> None:
-        """So many more units are done."""
+        """Count units just done."""
         self._done += amount
         if self._bar is not None:
             self._bar.update(self._task, completed=self._done, description=_escaped(self._so_far()))
@@ -227,7 +227,7 @@ class Reporter:
             print(self._so_far(), file=sys.stderr, flush=True)
 
     def _so_far(self) -> str:
-        """The stage, and of its work how much is done, how fast, and how long the rest will take at that rate."""
+        """The stage, the share done, the rate, and the remaining time at that rate."""
         rate = (self._done - self._kept) / max(time.monotonic() - self._began, 1e-6)
         left = time_in_words((self._total - self._done) / rate) if rate else "?"
         stage = f"{self._stage}: " if self._stage else ""
@@ -241,7 +241,7 @@ def _escaped(text: str) -> str:
 
 
 def time_in_words(seconds: float) -> str:
-    """As a person says it: ``40 s``, ``7 min``, ``2.5 h``."""
+    """A duration in words: ``40 s``, ``7 min``, ``2.5 h``."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
@@ -249,7 +249,7 @@ def time_in_words(seconds: float) -> str:
 
 @contextlib.contextmanager
 def progress(total: int | None = None, unit: str = "") -> Iterator[Reporter]:
-    """A :class:`Reporter`, of stages or, with a total, of how much of it is done; it watches what is counted."""
+    """Make a :class:`Reporter` of stages or, with a total, of the share done; it listens to the counted work."""
     from recsim_mnar.progress import watched_by
 
     with _bar() as report, watched_by(report) if total is None else contextlib.nullcontext():
@@ -275,7 +275,7 @@ def _bar() -> Iterator[Reporter]:
 
 
 class JsonOutput:
-    """A file, a device, standard output, or nowhere.
+    """Destination of JSON: a file, a device, standard output, or nowhere.
 
     Attributes:
         path: as it was given; None where no JSON is asked for.
@@ -286,7 +286,7 @@ class JsonOutput:
 
     @property
     def alone(self) -> bool:
-        """Whether standard output is to hold the JSON and nothing else."""
+        """True if standard output holds the JSON and nothing else."""
         return str(self.path) == "-"
 
     @property
@@ -294,7 +294,7 @@ class JsonOutput:
         return self.alone or str(self.path) in _STANDARD_OUTPUT
 
     def check(self, *inputs: Path | None) -> None:
-        """Look before the work whose result it is to hold.
+        """Check the destination before the work whose result it will hold.
 
         Args:
             inputs: files and folders that are read, which it must not replace.
@@ -315,27 +315,27 @@ class JsonOutput:
             checked_file(self.path, "--json")
 
     def say(self, *lines: str) -> None:
-        """Lines for a person, which ``--quiet`` leaves away."""
+        """Print lines for the reader unless ``--quiet`` is given."""
         if not self.alone:
             say(*lines)
 
     def answer(self, *lines: str) -> None:
-        """Lines of the answer itself."""
+        """Print lines of the answer."""
         if not self.alone:
             answer(*lines)
 
     def sentence(self, line: str, *, remark: bool = False) -> None:
-        """A sentence of the answer, or a remark on it, which ``--quiet`` leaves away."""
+        """Print a sentence of the answer, or a remark on it, unless ``--quiet`` is given."""
         if not (self.alone or (remark and is_quiet())):
             sentence(line)
 
     def show(self, table: Table) -> None:
-        """A table of the answer."""
+        """Print a table of the answer."""
         if not self.alone:
             show_table(table)
 
     def write(self, content: Any) -> None:
-        """Write it, as plain JSON types."""
+        """Write the JSON, as plain types."""
         from recsim_mnar.protocols.records import plain
         from recsim_mnar.runs.files import write_json
 
@@ -356,7 +356,7 @@ class JsonOutput:
 
     @property
     def _is_device(self) -> bool:
-        """Whether something other than a file or a folder is there: it is written to, not replaced."""
+        """True if the path is something other than a file or a folder: it is written to, not replaced."""
         return self.path is not None and os.path.exists(self.path) and not (self.path.is_file() or self.path.is_dir())
 
 

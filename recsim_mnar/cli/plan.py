@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @click.group(short_help="Users, exploration and rows that you need.")
 def plan() -> None:
-    """How many users an A/B test needs, how to log from here on, how many rows until a verdict turns."""
+    """Users an A/B test needs, how to log from here on, and rows until a verdict changes."""
 
 
 @plan.command(short_help="Users and days of an A/B test.")
@@ -212,7 +212,7 @@ def _estimate_lines(found: EstimatePlan) -> list[str]:
 
 
 def _rows_of(found: EstimatePlan) -> str:
-    """How many rows trust takes, in words."""
+    """Number of rows until the verdict is trust, in words."""
     low, high = found.trust_range
     if found.trust is not None:
         times = f", {found.trust / found.rows:,.3g} times these" if found.trust > found.rows else ""

@@ -1,4 +1,4 @@
-"""``recsim-mnar replay``: a log and a log to train on, the policies fitted, and the file or folder that is written."""
+"""``recsim-mnar replay``: the log and the training log, the fitted policies, and the file or folder written."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def replay(
 
 
 def _n_items(given: Given, asked: int | None) -> int:
-    """Number of items: as asked for, or what the logs say."""
+    """Number of items: as given, or from the logs."""
     from recsim_mnar.log.table import stated_items
 
     n_items = stated_items(given.provenance, given.survey.highest_item + 1)
@@ -121,7 +121,7 @@ def _n_items(given: Given, asked: int | None) -> int:
 
 
 def _digest_of(train: Path | None) -> str | None:
-    """A digest of the log to train on."""
+    """Digest of the training log."""
     from recsim_mnar.replays.replayed_log import digest_of_files
     from recsim_mnar.tables.parts import Parts
 
@@ -130,7 +130,7 @@ def _digest_of(train: Path | None) -> str | None:
 
 @dataclass(frozen=True)
 class Destination:
-    """Where a replayed log is written, and in what form; a folder where the form is None."""
+    """Destination and format of a replayed log; a folder if the format is None."""
 
     path: Path
     form: str | None
@@ -138,7 +138,7 @@ class Destination:
 
 
 def destination_of(out: str, resume: bool) -> Destination:
-    """Where ``--out`` says.
+    """Destination named by ``--out``.
 
     Raises:
         UserError: it is neither a file of a known kind nor a folder, or there already.
@@ -175,7 +175,7 @@ def split_destinations(out: str, resume: bool) -> list[Destination]:
 
 @dataclass(frozen=True)
 class Given:
-    """The log that is replayed and the one to train on.
+    """The log to replay and the training log.
 
     Attributes:
         path: of the log.
@@ -197,7 +197,7 @@ class Given:
 
     @classmethod
     def at_once(cls, path: Path, data: Any, training: Any, ours: bool) -> Given:
-        """Of all rows."""
+        """Number of rows."""
         from recsim_mnar.log.blocks import Survey
 
         shared = 0 if _of_other_seeds(data, training) else len(set(data.users()) & set(training.users()))
@@ -207,14 +207,14 @@ class Given:
         return cls(path, training, ours, data.provenance, survey, data)
 
     def whole(self) -> Any:
-        """All rows."""
+        """Rows of the log."""
         from recsim_mnar.log.table import Log
 
         return Log.read(self.path).validate(first_row=1) if self.data is None else self.data
 
 
 def given_logs(log: Path, train: Path | None, reading: Any, json_output: JsonOutput) -> Given:
-    """LOG and the log to train on; what was taken of files that are not this package's is said."""
+    """The log to replay and the training log; reports the columns taken from files of other origin."""
     from recsim_mnar.log.blocks import FiledLog, LogBlocks
     from recsim_mnar.log.table import Log
     from recsim_mnar.own_log.as_log import needs_numbering, read_as_logs
@@ -241,13 +241,13 @@ def given_logs(log: Path, train: Path | None, reading: Any, json_output: JsonOut
 
 
 def _of_other_seeds(data: Any, training: Any) -> bool:
-    """Whether two logs share no user because their provenance says that they are of different seeds."""
+    """True if the provenance of two logs gives different seeds, so that they share no user."""
     seeds = [each.provenance.get("seed") for each in (data, training)]
     return len(training) == 0 or (None not in seeds and seeds[0] != seeds[1])
 
 
 def halves_of(given: Given, seed: int) -> list[Given]:
-    """Each half of a log's users, split by a draw of each user's own, with the other half to train on.
+    """Each half of a log's users, split by a draw per user, with the other half as training log.
 
     Raises:
         UserError: all of them are in one half.
@@ -268,7 +268,7 @@ def halves_of(given: Given, seed: int) -> list[Given]:
 
 
 def check_training(given: Given, train: Path | None, training: Any, learners: Mapping[str, Any]) -> None:
-    """Look at the training log before any agent is fitted on it.
+    """Validate the training log before any agent is fitted on it.
 
     Args:
         given: the log that is replayed.
@@ -299,7 +299,7 @@ def check_training(given: Given, train: Path | None, training: Any, learners: Ma
 
 
 def _unfitted(name: str, log: Path) -> UserError:
-    """What to say of an agent that must be fitted and has no log to be fitted on."""
+    """Message for an agent that must be fitted and has no training log."""
     return UserError(
         f"{name} is fitted on a log: name one with --train, of the same items and of other users; {log} itself is not "
         "used, for an agent must not have seen those whom it is judged on (--split-users fits on one half of them and "
@@ -308,7 +308,7 @@ def _unfitted(name: str, log: Path) -> UserError:
 
 
 def _world(provenance: Any) -> dict[str, Any]:
-    """Name and size of the world that a log says it is of; empty where it says nothing that can be understood."""
+    """Name and size of the world in a log's provenance; empty if it cannot be read."""
     world = provenance.get("world") if isinstance(provenance, Mapping) else None
     if not isinstance(world, Mapping):
         return {}
@@ -318,7 +318,7 @@ def _world(provenance: Any) -> dict[str, Any]:
 
 
 def _holdings(training: Any) -> frozenset[str] | None:
-    """What a log holds besides views, see :data:`recsim_mnar.policies.door.HOLDINGS`."""
+    """Contents of a log other than views, see :data:`recsim_mnar.policies.door.HOLDINGS`."""
     import numpy as np
 
     from recsim_mnar.worlds.registry import worlds
@@ -338,7 +338,7 @@ def _holdings(training: Any) -> frozenset[str] | None:
 
 @dataclass(frozen=True)
 class Fitting:
-    """What policies are fitted with.
+    """Data that policies are fitted with.
 
     Attributes:
         learners: by name.
@@ -355,7 +355,7 @@ class Fitting:
     def write(
         self, given: Given, target: Destination, half: int | None, logging: Any, executor: Any, report: Any
     ) -> int:
-        """Fit the policies and write the replayed log; returns how many parts of a folder were there already."""
+        """Fit the policies and write the replayed log; returns how many parts of a folder already existed."""
         from recsim_mnar.replays.probabilities import learns_online
 
         fitted = {}
@@ -371,7 +371,7 @@ class Fitting:
         return 0
 
     def _policy(self, given: Given, name: str) -> Any:
-        """A policy of a name, fitted; what it lacks is said."""
+        """A fitted policy of this name; errors name what it lacks."""
         from recsim_mnar.rng import derive_seed
 
         try:
@@ -384,7 +384,7 @@ class Fitting:
             raise (error if self.digest is not None else _unfitted(name, given.path)) from None
 
     def _story(self, given: Given, fitted: Mapping[str, Any], half: int | None) -> dict[str, Any]:
-        """For the provenance, what these policies were fitted on; empty where they were on no log."""
+        """Provenance of the training log of these policies; empty if there was none."""
         from recsim_mnar.estimators.off_policy.stated import FITTED_ON
 
         if self.digest is None:
@@ -395,7 +395,7 @@ class Fitting:
         return {FITTED_ON: entry | ({} if half is None else {"half": half})} if taught else {}
 
     def _learned(self, name: str, fitted: Any) -> bool:
-        """Whether a log made a policy what it is: without one it cannot be fitted, or is another."""
+        """True if a policy depends on a training log: without it the policy cannot be fitted, or differs."""
         from recsim_mnar.log.table import Log
         from recsim_mnar.policies.door import as_policy
         from recsim_mnar.replays.probabilities import same_law
@@ -433,7 +433,7 @@ class Fitting:
 def replay_at_once(
     data: Any, fitted: dict[str, Any], logging: Any, target: Destination, executor: Any, story: dict[str, Any]
 ) -> None:
-    """Write the replayed log from all of its rows; its provenance says the story of what policies were fitted on."""
+    """Write the replayed log from all of its rows, with the policies' training data in its provenance."""
     from recsim_mnar.log.writing import write_part
     from recsim_mnar.replays.probabilities import UNSUPPORTED, replay_with_support
     from recsim_mnar.replays.probabilities import replay as replay_policy
@@ -459,7 +459,7 @@ def replay_at_once(
 
 
 def _refuse_without_views(given: Given, name: str, fitted: Any = None) -> None:
-    """Say that a log of one's own without views replays nothing but policies that look at no history."""
+    """Note that a log without views can only replay policies that ignore the history."""
     if given.ours or not given.survey.all_bandit or (fitted is not None and fitted.fixed_distribution() is not None):
         return
     raise UserError(
@@ -469,7 +469,7 @@ def _refuse_without_views(given: Given, name: str, fitted: Any = None) -> None:
 
 
 def bound_of(logging: Any) -> dict[str, Any]:
-    """For a replayed log's provenance: the least propensity of its policy, where both are known."""
+    """Least propensity of the policy for a replayed log's provenance, if both are known."""
     from recsim_mnar.estimators.off_policy.stated import PROPENSITY_MIN
     from recsim_mnar.policies.door import as_policy
     from recsim_mnar.replays.probabilities import least_propensity

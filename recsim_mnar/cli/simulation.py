@@ -93,7 +93,7 @@ def simulate(json_output: JsonOutput, **options: Any) -> None:
 
 
 def _write_report(world: World, options: dict[str, Any]) -> dict[str, Any]:
-    """Write the page of the log in the folder; returns what it says."""
+    """Write the report of the log into the folder and return it."""
     from recsim_mnar.own_log.in_numbers import log_in_numbers
     from recsim_mnar.report.log_page import summary_of, write_log_page
 
@@ -103,7 +103,7 @@ def _write_report(world: World, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _further(world: World, options: dict[str, Any]) -> list[tuple[str, str]]:
-    """Commands to go on with, each with what it does."""
+    """Suggested next commands, each with its purpose."""
     from recsim_mnar.worlds.base import DecisionWorld
 
     out = options["out"]

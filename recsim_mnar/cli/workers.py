@@ -1,4 +1,4 @@
-"""Who does a command's work (``--workers``, ``--scheduler``), and the record of what that took (``run.json``)."""
+"""Executor of a command (``--workers``, ``--scheduler``), and the record of its run (``run.json``)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RunRecord:
         self._began, self._clock = time.strftime("%Y-%m-%dT%H:%M:%S%z"), time.perf_counter()
 
     def seconds(self) -> float:
-        """Since it was begun."""
+        """Seconds since the start."""
         return time.perf_counter() - self._clock
 
     def write(self, path: Path) -> None:
@@ -69,7 +69,7 @@ class RunRecord:
 
 
 def refuse_both(workers: int | None, scheduler: str | None) -> None:
-    """Raise UserError, before any work, for workers here and elsewhere, or an address that is none."""
+    """Raise UserError, before any work, for both local and remote workers, or an invalid address."""
     n_workers(workers)
     if scheduler is None:
         return
@@ -92,7 +92,7 @@ def executor(
     log: Path | None = None,
     in_processes: bool = False,
 ) -> Iterator[Executor | None]:
-    """Who does the work; None where this process alone does.
+    """Executor of the work; None if this process works alone.
 
     Args:
         workers: as given.
@@ -123,7 +123,7 @@ def executor(
 
 
 def _seen(log: Path) -> dict[str, str]:
-    """A file by which workers can be asked whether they see a log: its receipts or, without, its first part."""
+    """A file by which workers can check that they see a log: its checksum index or, without one, its first part."""
     from recsim_mnar.runs.receipts import INDEX, SIDECAR, file_digest
     from recsim_mnar.tables.parts import Parts
 
