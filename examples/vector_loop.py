@@ -18,6 +18,7 @@ env = gym.make_vec(
     vectorization_mode="vector_entry_point",
     n_items=20,
     autoreset_mode="SameStep",
+    info="views",
 )
 policy = registry.learner("user-popularity").fit(Log({}), n_items=20, seed=0)
 

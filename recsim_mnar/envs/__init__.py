@@ -76,7 +76,7 @@ def world_env(world: World | str, preset: str | None = None, **params: Any) -> g
     Args:
         world: an object, a name, or ``package.module:Class`` of your own.
         preset: of a named world; its default where None.
-        **params: ``observation`` and ``info_size`` of :class:`WorldEnv`, or parameters of a named world that differ
+        **params: keywords of :class:`WorldEnv`, or parameters of a named world that differ
             from the preset's.
     """
     return _made("", preset, world, params)
@@ -91,8 +91,7 @@ def world_vector_env(
         num_envs: number of lanes.
         world: as :func:`world_env`.
         preset: as :func:`world_env`.
-        **options: ``max_episode_steps``, ``autoreset_mode``, ``observation`` and ``info_size`` of
-            :class:`WorldVectorEnv`, or parameters of a named world.
+        **options: keywords of :class:`WorldVectorEnv`, or parameters of a named world.
     """
     return _made("", preset, world, options, num_envs)
 
@@ -103,7 +102,7 @@ def sessions_env(preset: str | None = None, world: World | str | None = None, **
     Args:
         preset: ``jeunen2019``, ``recogym-v1`` (default) or ``quick``.
         world: instead, a world that is there already, or a name.
-        **params: ``observation`` and ``info_size`` of :class:`WorldEnv`, or fields of
+        **params: keywords of :class:`WorldEnv`, or fields of
             :class:`recsim_mnar.worlds.sessions.SessionsParams` that differ from the preset's.
     """
     return _made("sessions", preset, world, params, of=DecisionWorld)
@@ -118,8 +117,7 @@ def sessions_vector_env(
         num_envs: number of lanes.
         preset: as :func:`sessions_env`.
         world: as :func:`sessions_env`.
-        **options: ``max_episode_steps``, ``autoreset_mode``, ``observation`` and ``info_size`` of
-            :class:`WorldVectorEnv`, or parameters of the world.
+        **options: keywords of :class:`WorldVectorEnv`, or parameters of the world.
     """
     return _made("sessions", preset, world, options, num_envs, of=DecisionWorld)
 
@@ -131,7 +129,7 @@ def ratings_env(preset: str | None = None, world: World | str | None = None, **p
         preset: ``schnabel2016``, ``mcar`` or ``quick`` (default).
         world: instead, a world that is there already, such as one of a given matrix
             (:meth:`recsim_mnar.worlds.ratings.RatingsWorld.from_matrix`), or a name.
-        **params: ``observation`` and ``info_size`` of :class:`WorldEnv`, or fields of
+        **params: keywords of :class:`WorldEnv`, or fields of
             :class:`recsim_mnar.worlds.ratings.RatingsParams` that differ from the preset's. Both have an
             ``observation``, with other values: ``popularity`` is what the world reveals, ``counts`` what agents see.
     """
@@ -149,8 +147,7 @@ def ratings_vector_env(
         num_envs: number of lanes.
         preset: as :func:`ratings_env`.
         world: as :func:`ratings_env`.
-        **options: ``max_episode_steps``, ``autoreset_mode``, ``observation`` and ``info_size`` of
-            :class:`WorldVectorEnv`, or parameters of the world.
+        **options: keywords of :class:`WorldVectorEnv`, or parameters of the world.
     """
     from recsim_mnar.worlds.ratings.world import OBSERVATIONS
 
@@ -163,7 +160,8 @@ def campaigns_env(preset: str | None = None, world: World | str | None = None, *
     Args:
         preset: ``viadeo`` (default), ``affinity``, ``growing`` or ``quick``.
         world: instead, a platform's world that is there already, or a name.
-        **params: fields of :class:`recsim_mnar.worlds.campaigns.CampaignsParams` that differ from the preset's.
+        **params: ``render_mode`` of :class:`CampaignsEnv`, or fields of
+            :class:`recsim_mnar.worlds.campaigns.CampaignsParams` that differ from the preset's.
     """
     return _made("campaigns", preset, world, params, of=PlatformWorld)
 
@@ -177,8 +175,7 @@ def campaigns_vector_env(
         num_envs: number of platforms.
         preset: as :func:`campaigns_env`.
         world: as :func:`campaigns_env`.
-        **options: ``max_episode_steps`` and ``autoreset_mode`` of
-            :class:`CampaignsVectorEnv`, or parameters of the world.
+        **options: keywords of :class:`CampaignsVectorEnv`, or parameters of the world.
     """
     return _made("campaigns", preset, world, options, num_envs, of=PlatformWorld)
 
@@ -189,7 +186,7 @@ def purchases_env(preset: str | None = None, world: World | str | None = None, *
     Args:
         preset: ``personalised`` (default), ``uniform``, ``popularity`` or ``quick``.
         world: instead, a world of slates that is there already, or a name.
-        **params: ``observation`` and ``info_size`` of :class:`PurchasesEnv`, or fields of
+        **params: keywords of :class:`PurchasesEnv`, or fields of
             :class:`recsim_mnar.worlds.purchases.PurchasesParams` that differ from the preset's.
     """
     return _made("purchases", preset, world, params, of=ExposureWorld)
@@ -204,7 +201,7 @@ def purchases_vector_env(
         num_envs: number of lanes.
         preset: as :func:`purchases_env`.
         world: as :func:`purchases_env`.
-        **options: ``max_episode_steps`` and ``autoreset_mode`` of :class:`PurchasesVectorEnv`, or parameters.
+        **options: keywords of :class:`PurchasesVectorEnv`, or parameters.
     """
     return _made("purchases", preset, world, options, num_envs, of=ExposureWorld)
 
@@ -244,7 +241,7 @@ def _made(
             )
     elif issubclass(kind, PlatformWorld):
         kinds = CampaignsEnv, CampaignsVectorEnv
-        for word in ("observation", "info_size"):
+        for word in ("observation", "info", "info_size"):
             if word in asked:
                 raise UserError(f"{word}: a platform's environment has one observation and info")
         if not isinstance(found, CampaignsWorld):

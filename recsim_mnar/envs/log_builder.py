@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from recsim_mnar.errors import UserError
@@ -12,6 +13,18 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.simulation.online import ROUND
 
 _Row = tuple[int, int, float, int, int, int, float, float, float, int]
+
+
+_NO_VIEWS = "a log is made of the events in info, here are none. Make the environment with info='views'"
+
+
+def ask_views(env: Any) -> None:
+    """Let ``info`` hold events and not their number, for a recorder that makes a log of them."""
+    whole = env.unwrapped
+    if isinstance(whole, (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv)):
+        whole.set_attr("info", "views")
+    elif hasattr(whole, "info"):
+        whole.info = "views"
 
 
 class LogBuilder:
@@ -28,6 +41,8 @@ class LogBuilder:
 
     def begin(self, info: dict[str, Any]) -> None:
         """A user has arrived; ``info`` as ``reset`` returned it."""
+        if "user" not in info:
+            raise UserError(_NO_VIEWS)
         for left in info.get("skipped") or ():
             self._rows[left["user"]] = []
             self._events(left["user"], 0, left)
@@ -93,10 +108,13 @@ def events_of(info: dict[str, Any], key: str) -> tuple[Any, ...]:
     """The entries of one key of an ``info``, one an event; also of one that is of a fixed size.
 
     Raises:
-        UserError: a fixed size that was too small for all events, or that omits users who were skipped.
+        UserError: a fixed size that was too small for all events, or that omits users who were skipped; or events that
+            were counted only.
     """
     values = info.get(key)
     if values is None:
+        if f"n_{key}" in info:
+            raise UserError(_NO_VIEWS)
         return ()
     if "n_views" in info:
         n = int(info["n_views"]) if key != "bought" else int((values >= 0).sum())

@@ -145,8 +145,9 @@ class Decayed(_OfArray):
 
     def __init__(self, world: LaneWorld, n_lanes: int, decay: float) -> None:
         self._decay = np.float32(decay)
-        high = (RATING_LIMIT if world.rates else 1.0) / (1.0 - decay)
-        self.space = gym.spaces.Box(0.0, min(high * 1.001, COUNT_LIMIT), (world.n_items,), np.float32)
+        # A little above what sums can be, and not by the same factor: no space of ratings is one of views.
+        high = (RATING_LIMIT * 1.002 if world.rates else 1.001) / (1.0 - decay)
+        self.space = gym.spaces.Box(0.0, min(high, COUNT_LIMIT), (world.n_items,), np.float32)
         self.keep(np.zeros((n_lanes, world.n_items), np.float32))
 
     def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
@@ -187,7 +188,10 @@ class Last(_OfArray):
 
 
 class ByName(Observer):
-    """A dictionary: ``counts``, and where the world has them ``user`` and ``items``, the features of both."""
+    """A dictionary: ``counts``, and where the world has them ``user`` and ``item_features``, the features of both.
+
+    PyTorch's ModuleDict, in which libraries keep one network per key, refuses names that a dictionary has: ``items``.
+    """
 
     def __init__(self, world: LaneWorld, n_lanes: int) -> None:
         self._parts: dict[str, _OfArray] = {"counts": Counts(world, n_lanes)}
@@ -198,7 +202,7 @@ class ByName(Observer):
         features = getattr(world, "item_features", None)
         if features is not None:
             self._items = np.ascontiguousarray(features, np.float32)
-            spaces["items"] = gym.spaces.Box(-_LARGEST, _LARGEST, self._items.shape, np.float32)
+            spaces["item_features"] = gym.spaces.Box(-_LARGEST, _LARGEST, self._items.shape, np.float32)
         self._n_lanes = n_lanes
         self.space = gym.spaces.Dict(spaces)
 
@@ -216,14 +220,14 @@ class ByName(Observer):
         """See :meth:`Observer.all`."""
         found = {name: part.all() for name, part in self._parts.items()}
         if self._items is not None:
-            found["items"] = np.repeat(self._items[None], self._n_lanes, axis=0)
+            found["item_features"] = np.repeat(self._items[None], self._n_lanes, axis=0)
         return dict(sorted(found.items()))
 
     def one(self, lane: int) -> dict[str, Array]:
         """See :meth:`Observer.one`."""
         found = {name: part.one(lane) for name, part in self._parts.items()}
         if self._items is not None:
-            found["items"] = self._items.copy()
+            found["item_features"] = self._items.copy()
         return dict(sorted(found.items()))
 
 

@@ -11,12 +11,14 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from recsim_mnar.envs.specs import Specified
 from recsim_mnar.envs.validation import (
     as_numbers,
     check_ready,
     checked_count,
     checked_mode,
     checked_options,
+    checked_render_mode,
     listed_seeds,
     reset_mask,
     reset_seed,
@@ -32,25 +34,27 @@ Observation = NDArray[np.float32]
 Step = tuple[Observation, float, bool, bool, dict[str, Any]]
 
 
-class CampaignsEnv(gym.Env[Observation, NDArray[np.float32]]):
+class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
     """An episode is the life of a platform, a step one of its campaigns.
 
     The action is a weight in [0, 1] for every item: each user's list is drawn by weight among the items they do not
     hold (all 0: nothing is recommended). :meth:`step_lists` takes a recommender's lists instead. The reward is the
     number of recommendations that users accept, now or later. The observation holds, for each item, the share of
     present users who hold it, and last the share of campaigns that are over. ``info`` has ``day``, ``campaign`` (the
-    next one's number), ``users`` (present), and after a step ``recommended`` and ``accepted``.
+    next one's number), ``users`` (present), and of the last campaign ``recommended`` and ``accepted``, 0 before it.
 
     ``reset(seed=s)`` opens the platform of seed s on the day of its first campaign; each ``reset()`` after it opens
     another one, of a seed derived from s. There are no users to address one by one here.
 
     Args:
         world: the model.
+        render_mode: ``ansi``: :meth:`render` gives the last step in one line. None: nothing is rendered.
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium reads a plain dict here)
+    metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  (Gymnasium reads a plain dict here)
 
-    def __init__(self, world: CampaignsWorld) -> None:
+    def __init__(self, world: CampaignsWorld, *, render_mode: str | None = None) -> None:
+        self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
         if world.params.n_campaigns < 1:
             raise UserError("n_campaigns = 0: an episode would have no step; set it to 1 or more for an environment")
         self.world = world
@@ -121,8 +125,14 @@ class CampaignsEnv(gym.Env[Observation, NDArray[np.float32]]):
         platform.advance(platform.day + self.world.params.campaign_every)
         self._waiting = len(platform.campaigns) < self.world.params.n_campaigns
         accepted = int(campaign.accepted.sum())
-        info = {**self._info(), "recommended": int((campaign.lists >= 0).sum()), "accepted": accepted}
+        info = self._info(int((campaign.lists >= 0).sum()), accepted)
         return self._observe(), float(accepted), not self._waiting, False, info
+
+    def render(self) -> str | None:
+        """What the last campaign did, in one line; None without a render mode."""
+        if self.render_mode is None:
+            return None
+        return ", ".join(f"{name} {number:g}" for name, number in self._last.items())
 
     def _check_waiting(self) -> None:
         if not self._waiting:
@@ -134,12 +144,14 @@ class CampaignsEnv(gym.Env[Observation, NDArray[np.float32]]):
         done = len(platform.campaigns) / self.world.params.n_campaigns
         return np.append(holders, done).astype(np.float32)
 
-    def _info(self) -> dict[str, Any]:
+    def _info(self, recommended: int = 0, accepted: int = 0) -> dict[str, Any]:
         platform = self.platform
-        return {"day": platform.day, "campaign": len(platform.campaigns), "users": len(platform.present())}
+        now = {"day": platform.day, "campaign": len(platform.campaigns), "users": len(platform.present())}
+        self._last = {**now, "recommended": recommended, "accepted": accepted}
+        return dict(self._last)
 
 
-class CampaignsVectorEnv(gym.vector.SyncVectorEnv):
+class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
     """Lanes of platforms; see :class:`recsim_mnar.envs.CampaignsEnv` for what a lane does.
 
     With one seed, lane i opens platform number i of it (those that a single environment meets at its resets), and a
@@ -151,6 +163,7 @@ class CampaignsVectorEnv(gym.vector.SyncVectorEnv):
         num_envs: number of platforms.
         max_episode_steps: truncate an episode after so many campaigns.
         autoreset_mode: NEXT_STEP (default), SAME_STEP or DISABLED, as the enum or its value.
+        render_mode: ``ansi``: :meth:`render` gives a tuple of lines, one per platform. None: nothing is rendered.
     """
 
     def __init__(
@@ -160,12 +173,13 @@ class CampaignsVectorEnv(gym.vector.SyncVectorEnv):
         *,
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        render_mode: str | None = None,
     ) -> None:
         num_envs = checked_count("num_envs", num_envs)
         if max_episode_steps is not None:
             max_episode_steps = checked_count("max_episode_steps", max_episode_steps)
         self.world, self.max_episode_steps = world, max_episode_steps
-        lane = functools.partial(_lane, world, max_episode_steps)
+        lane = functools.partial(_lane, world, max_episode_steps, render_mode)
         super().__init__([lane] * num_envs, autoreset_mode=checked_mode(autoreset_mode))
         self._lanes = cast("list[CampaignsEnv]", [env.unwrapped for env in self.envs])
         self._seeded = False
@@ -204,6 +218,6 @@ class CampaignsVectorEnv(gym.vector.SyncVectorEnv):
         return observations, rewards, terminated, truncated & ~terminated, infos
 
 
-def _lane(world: CampaignsWorld, max_episode_steps: int | None) -> gym.Env[Any, Any]:
-    env = CampaignsEnv(world)
+def _lane(world: CampaignsWorld, max_episode_steps: int | None, render_mode: str | None) -> gym.Env[Any, Any]:
+    env = CampaignsEnv(world, render_mode=render_mode)
     return env if max_episode_steps is None else gym.wrappers.TimeLimit(env, max_episode_steps)

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.log_builder import LogBuilder, events_of, lane_info
+from recsim_mnar.envs.log_builder import LogBuilder, ask_views, events_of, lane_info
 from recsim_mnar.envs.wrappers import RecordLog, RecordVectorLog
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
@@ -62,6 +62,7 @@ def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
         n_users: how many.
         seed: of the users.
     """
+    ask_views(env)
     lanes = env if isinstance(env, gym.vector.VectorEnv) else _OneLane(env)
     _observation, infos = lanes.reset(seed=seed)
     latest = [lane_info(infos, lane) for lane in range(lanes.num_envs)]

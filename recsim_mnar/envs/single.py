@@ -9,47 +9,69 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.envs.observing import observer
-from recsim_mnar.envs.user_queue import UserQueue, fixed, rewards_of
-from recsim_mnar.envs.validation import checked_count, checked_options, first_user, one_integer, reset_seed
+from recsim_mnar.envs.specs import Specified, arrival_line, step_line
+from recsim_mnar.envs.user_queue import UserQueue, counted, fixed, rewards_of
+from recsim_mnar.envs.validation import (
+    checked_info,
+    checked_options,
+    checked_render_mode,
+    first_user,
+    one_integer,
+    reset_seed,
+)
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds.base import ExposureWorld, LaneWorld, World
 from recsim_mnar.worlds.checks import decision_world
 
 
-class WorldEnv(gym.Env[Any, Any]):
+class WorldEnv(Specified, gym.Env[Any, Any]):
     """One user at a time; an episode is a user's life, a step a recommendation.
 
     The observation is the vector of the user's view counts so far, the reward what the world pays (sessions: 1 for a
     click). After ``reset(seed=s)`` the environment meets user 0 of seed s, then user 1 at the next ``reset()``, and
     so on; ``options={"user": u}`` goes to user u. ``info`` carries ``user``, ``step`` and ``time`` of the decision
-    awaited, and ``views`` and ``view_times``, the organic events since the last one; ``reset`` adds ``skipped``
-    where users left without a decision.
+    awaited, ``n_views``, the number of organic events since the last one, and ``n_skipped``, the number of users who
+    left without a decision before this one came.
 
     In the ratings world the observation holds the ratings revealed so far (0 for none), those that answered
-    recommendations among them; the reward is the rating of the item recommended, and ``info`` adds ``ratings`` and
-    ``observation_propensities``, one for each of ``views``. In a world of user features the observation is those.
+    recommendations among them; the reward is the rating of the item recommended. In a world of user features the
+    observation is those.
 
     Args:
         world: where users live.
         observation: ``counts`` of views (or the ratings), ``decayed`` counts (``decayed=0.95``: what a share keeps at
             each later event), the ``last`` items (``last=20``; the latest first, item + 1, 0 for none), ``features`` of
-            the user, or a ``dict`` of ``counts`` and, where the world has features, ``user`` and ``items``. None:
-            features where the world has any, else counts.
-        info_size: events since the last decision in arrays of this length, for what stores ``info`` in arrays; see
-            :func:`recsim_mnar.envs.user_queue.fixed`. None: tuples as long as they are.
+            the user, or a ``dict`` of ``counts`` and, where the world has features, ``user`` and ``item_features``.
+            None: features where the world has any, else counts.
+        info: ``counts`` (default), as above. ``views``: instead of numbers the events themselves, of which a log is
+            made: tuples ``views`` and ``view_times``, in the ratings world ``ratings`` and
+            ``observation_propensities`` next to them, and ``skipped`` where users left without a decision. ``none``:
+            an empty dictionary.
+        info_size: ``views`` in arrays of this length; see :func:`recsim_mnar.envs.user_queue.fixed`.
+        render_mode: ``ansi``: :meth:`render` gives the last step in one line. None: nothing is rendered.
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium reads a plain dict here)
+    metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  (Gymnasium reads a plain dict here)
     _more_events: tuple[str, ...] = ()
 
-    def __init__(self, world: World, *, observation: str | None = None, info_size: int | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        *,
+        observation: str | None = None,
+        info: str | None = None,
+        info_size: int | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
         slates = self._more_events and isinstance(world, ExposureWorld)
         lived: LaneWorld = cast(LaneWorld, world) if slates else decision_world(world, "this environment")
         lived.decides()
         self.world = world = lived
         self._observer = observer(world, 1, observation)
         self.observation_space = self._observer.space
-        self._info_size = None if info_size is None else checked_count("info_size", info_size)
+        self.info, self._info_size = checked_info(info, info_size)
+        self._line, self._user, self._step = "", -1, 0
         self.action_space = gym.spaces.Discrete(world.n_items)
         self._queue = UserQueue(world, 1)
         self._lane = np.zeros(1, np.int64)
@@ -79,19 +101,29 @@ class WorldEnv(gym.Env[Any, Any]):
         chosen = self._checked(action)
         if self._ahead:
             # Most recommendations come to nothing whatever they are: the dynamics need not be asked.
+            if self.render_mode is not None:
+                self._line = step_line(self._user, self._step, chosen, 0.0, {"views": ()}, left=False)
             self._ahead -= 1
             self._step += 1
             self._time += 1.0
-            info = {"user": self._user, "step": self._step, "time": self._time, "views": (), "view_times": ()}
-            sized = info if self._info_size is None else self._sized(info)
-            return self._observer.alone(), 0.0, False, False, sized
+            if self.info == "counts":
+                now: dict[str, Any]
+                now = {"user": self._user, "step": self._step, "time": self._time, "n_views": 0, "n_skipped": 0}
+            else:
+                now = {"user": self._user, "step": self._step, "time": self._time, "views": (), "view_times": ()}
+                now = self._sized(now)
+            return self._observer.alone(), 0.0, False, False, now
         self._action[0] = chosen
         transition = self._queue.take(self._lane, self._action)
         reward, alive = rewards_of(transition).item(), transition.alive.item()
         if self.world.rates and reward > 0:  # the answer reveals a rating; 0 says nothing new of it
             self._observer.answered(self._lane, self._action, np.array([reward]))
         info = self._queue.info(transition, 0)
-        return self._seen(info), reward, not alive, False, self._info(info, waiting=alive)
+        return self._seen(info), reward, not alive, False, self._info(info, waiting=alive, answered=(chosen, reward))
+
+    def render(self) -> str | None:
+        """What the last step or reset did, in one line; None without a render mode."""
+        return self._line if self.render_mode is not None else None
 
     def reward_means(self) -> NDArray[np.float64]:
         """Truth: (n_items,) expected reward of every item for the user who waits now; regret is measured against it.
@@ -113,14 +145,29 @@ class WorldEnv(gym.Env[Any, Any]):
         return self._observer.alone()
 
     def _sized(self, info: dict[str, Any]) -> dict[str, Any]:
-        """``info`` as it was asked for: of a fixed size, where there is one."""
-        if self._info_size is None:
-            return info
-        return fixed(info, (*(key for key, _ in self._queue.entries), *self._more_events), self._info_size)
+        """``info`` as it was asked for."""
+        if self.info == "none":
+            return {}
+        keys = (*(key for key, _ in self._queue.entries), *self._more_events)
+        if self.info == "counts":
+            return counted(info, keys)
+        return info if self._info_size is None else fixed(info, keys, self._info_size)
 
-    def _info(self, info: dict[str, Any], *, waiting: bool) -> dict[str, Any]:
-        """The whole ``info`` after the lane has moved; and what can be foreseen of the decisions that come next."""
+    def _info(
+        self, info: dict[str, Any], *, waiting: bool, answered: tuple[Any, float] | None = None
+    ) -> dict[str, Any]:
+        """The whole ``info`` after the lane has moved; and what can be foreseen of the decisions that come next.
+
+        Args:
+            info: of the events.
+            waiting: whether the user has come to a decision.
+            answered: what was shown, and what it earned; None after a reset.
+        """
         lanes = self._queue.lanes
+        if self.render_mode is not None and answered is None:
+            self._line = arrival_line(lanes.user.item(), info)
+        elif self.render_mode is not None and answered is not None:
+            self._line = step_line(self._user, self._step, *answered, info, left=not waiting)
         self._waiting = waiting
         self._user, self._step, self._time = lanes.user.item(), lanes.step.item(), lanes.time.item()
         self._ahead = lanes.skip_uneventful(self._lane).item() if waiting else 0

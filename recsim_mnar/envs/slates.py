@@ -49,12 +49,13 @@ class PurchasesEnv(WorldEnv):
     rule for duplicates. The reward is the number of items the user buys in the period, recommended or not, so that
     an agent gains by what it causes and not by what would have been bought anyway. The observation counts the user's
     purchases of each item so far. ``info`` carries ``user``, ``step`` and ``time`` (the period) of the decision
-    awaited, ``views`` and ``view_times``, the purchases without recommendation since the last one, and after a step
-    ``bought``, the recommended items that were bought. Users are addressed as in :class:`recsim_mnar.envs.WorldEnv`.
+    awaited, ``n_views``, the number of purchases without recommendation since the last one, and ``n_bought``, that of
+    recommended items that were bought; with ``info="views"`` the items themselves, ``views`` and ``bought``. Users are
+    addressed as in :class:`recsim_mnar.envs.WorldEnv`.
 
     Args:
         world: where users buy.
-        **asked: ``observation`` and ``info_size`` of :class:`recsim_mnar.envs.WorldEnv`; counted are purchases.
+        **asked: keywords of :class:`recsim_mnar.envs.WorldEnv`; counted are purchases.
     """
 
     _more_events = ("bought",)
@@ -75,8 +76,9 @@ class PurchasesEnv(WorldEnv):
         items = np.concatenate([c["item"][alone], bought])
         self._observer.see(np.zeros(len(items), np.int64), items, None)
         info = {key: tuple(c[name][alone].tolist()) for key, name in self._queue.entries}
-        info = self._info({**info, "bought": tuple(bought.tolist())}, waiting=alive)
-        return self._observer.alone(), float(_purchases(transition)[0]), not alive, False, info
+        info["bought"], reward = tuple(bought.tolist()), float(_purchases(transition)[0])
+        info = self._info(info, waiting=alive, answered=(slate[0].tolist(), reward))
+        return self._observer.alone(), reward, not alive, False, info
 
     def slate_uplift(self, action: Array) -> float:
         """Truth: purchases that this slate is expected to cause now. For what judges, never for what acts."""
@@ -93,10 +95,10 @@ class PurchasesVectorEnv(WorldVectorEnv):
         num_envs: number of lanes.
         max_episode_steps: truncate an episode after so many periods.
         autoreset_mode: NEXT_STEP (default), SAME_STEP or DISABLED, as the enum or its value.
-        **asked: ``observation`` and ``info_size`` of :class:`WorldVectorEnv`.
+        **asked: ``observation``, ``info`` and ``info_size`` of :class:`WorldVectorEnv`.
     """
 
-    _more_events = ("bought",)
+    _more_events, _more_counts = ("bought",), ("n_bought",)
     world: ExposureWorld
 
     def __init__(

@@ -143,6 +143,14 @@ def organic_rows(transition: Transition) -> NDArray[np.int64]:
     return np.flatnonzero(transition.columns["event"] == schema.ORGANIC)
 
 
+def counted(info: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    """An environment's ``info`` with the number of events instead of them: ``n_views``, ``n_skipped``, ``n_bought``."""
+    out = {key: value for key, value in info.items() if key not in keys and key != "skipped"}
+    for key in ("views", "skipped", *(key for key in keys if key == "bought")):
+        out[f"n_{key}"] = len(info.get(key) or ())
+    return out
+
+
 def fixed(info: dict[str, Any], keys: tuple[str, ...], size: int) -> dict[str, Any]:
     """An environment's ``info`` with the last ``size`` events in arrays of that length, oldest first.
 

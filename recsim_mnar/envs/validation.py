@@ -33,7 +33,6 @@ def world_of(name: str, preset: str | None, keywords: dict[str, Any], world: Wor
     Raises:
         UserError: a preset or parameters next to a world that has its own.
     """
-    keywords = without_render_mode(keywords)
     if world is None or isinstance(world, str):
         return make_world(world or name, preset, keywords)
     if preset is not None or keywords:
@@ -41,19 +40,42 @@ def world_of(name: str, preset: str | None, keywords: dict[str, Any], world: Wor
     return as_world(world)
 
 
-def without_render_mode(keywords: dict[str, Any]) -> dict[str, Any]:
-    """The keywords but ``render_mode``, Gymnasium's own, which libraries pass whatever the environment.
+class RenderModeError(UserError, TypeError):
+    """A render mode that an environment has not; libraries that try one first and then none catch a TypeError."""
+
+
+def checked_render_mode(mode: Any, known: Collection[str]) -> str | None:
+    """A render mode, or None.
 
     Raises:
-        UserError: it is not None.
+        RenderModeError: the environment has no such mode.
     """
-    mode = keywords.get("render_mode")
-    if mode is not None:
-        raise UserError(f"render_mode={mode!r} is not supported: this environment draws nothing, leave it None")
-    return {name: value for name, value in keywords.items() if name != "render_mode"}
+    if mode is not None and mode not in known:
+        there = " or ".join(repr(one) for one in known)
+        raise RenderModeError(f"render_mode={mode!r}: this environment draws no pictures. Use {there or None} or None")
+    return mode
 
 
-_ASKED = ("observation", "info_size")
+INFOS = ("views", "counts", "none")
+"""What ``info`` holds of the events since the last decision: themselves, how many there were, or nothing at all."""
+
+
+def checked_info(info: Any, size: Any) -> tuple[str, int | None]:
+    """What ``info`` holds, of :data:`INFOS`, and the length of its arrays; None for tuples.
+
+    Raises:
+        UserError: either is none that there is, or a size of what is no array.
+    """
+    length = None if size is None else checked_count("info_size", size)
+    kind = info if info is not None else "counts" if length is None else "views"
+    if kind not in INFOS:
+        raise UserError(f"info={kind!r}: {nearest(str(kind), INFOS)}")
+    if length is not None and kind != "views":
+        raise UserError(f"info={kind!r} and info_size={length}: only views are in arrays. Omit one of them")
+    return kind, length
+
+
+_ASKED = ("observation", "info", "info_size", "render_mode")
 """What environments, single and vector, are asked for besides their world."""
 
 

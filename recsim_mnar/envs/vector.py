@@ -12,13 +12,16 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from recsim_mnar.envs.observing import observer
+from recsim_mnar.envs.specs import Specified
 from recsim_mnar.envs.user_queue import UserQueue, fixed_lanes, organic_rows, rewards_of
 from recsim_mnar.envs.validation import (
     as_array,
     check_ready,
     checked_count,
+    checked_info,
     checked_mode,
     checked_options,
+    checked_render_mode,
     first_user,
     listed_seeds,
     reset_mask,
@@ -31,14 +34,14 @@ from recsim_mnar.worlds.checks import decision_world
 Array = NDArray[Any]
 
 
-class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
+class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
     """Lanes of one world; see :class:`recsim_mnar.envs.WorldEnv` for what a lane does.
 
     With one seed, lane i starts with user i, and a lane that ends takes the next user that no lane has met. With a
     list of seeds every lane meets the users of its own seed from user 0 on. ``infos`` hold arrays with one entry a
-    lane and a mask under the same key with ``_`` before it; ``views`` and ``view_times`` are set for the lanes that
-    have new views. In the ratings world ``ratings`` and ``observation_propensities`` stand next to them, and all are
-    set for every lane that is reset.
+    lane and a mask under the same key with ``_`` before it. With ``info="views"``, ``views`` and ``view_times`` are set
+    for the lanes that have new views. In the ratings world ``ratings`` and ``observation_propensities`` stand next to
+    them, and all are set for every lane that is reset.
 
     Args:
         world: where users live.
@@ -46,10 +49,13 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
         max_episode_steps: truncate an episode after so many steps; the user is then lost from sight.
         autoreset_mode: NEXT_STEP (default), SAME_STEP or DISABLED, as the enum or its value.
         observation: see :class:`recsim_mnar.envs.WorldEnv`.
+        info: see :class:`recsim_mnar.envs.WorldEnv`; in SAME_STEP mode ``none`` leaves ``final_obs``.
         info_size: see :class:`recsim_mnar.envs.WorldEnv`; events are then arrays (num_envs, info_size).
+        render_mode: None; lanes render nothing.
     """
 
     _more_events: tuple[str, ...] = ()
+    _more_counts: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -59,8 +65,11 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         observation: str | None = None,
+        info: str | None = None,
         info_size: int | None = None,
+        render_mode: str | None = None,
     ) -> None:
+        self.render_mode = checked_render_mode(render_mode, ())
         lived: LaneWorld = world if isinstance(world, ExposureWorld) else decision_world(world, "this environment")
         lived.decides()
         num_envs = checked_count("num_envs", num_envs)
@@ -77,7 +86,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._queue = UserQueue(lived, num_envs)
-        self._info_size = None if info_size is None else checked_count("info_size", info_size)
+        self.info, self._info_size = checked_info(info, info_size)
         self._all = np.ones(num_envs, np.bool_)
         self._elapsed = np.zeros(num_envs, np.int64)
         self._ended = np.ones(num_envs, np.bool_)
@@ -207,7 +216,10 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
                 self._observer.begin(met, self._queue.features(met))
             self._browse(met, here, infos, empty=self.world.rates)
         for lane, info in skipped.items():
-            self._set(infos, "skipped", lane, tuple(info))
+            if self.info == "views":
+                self._set(infos, "skipped", lane, tuple(info))
+            elif self.info == "counts":
+                self._set(infos, "n_skipped", lane, len(info))
 
     def _see(self, which: NDArray[np.int64], transition: Transition, infos: dict[str, Any]) -> None:
         """Bring the observations of lanes up to date after their actions, and note what was organic."""
@@ -238,7 +250,14 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
         *,
         empty: bool = False,
     ) -> None:
-        """Note of lane which[j] the events edges[j]:edges[j + 1], as tuples; where there are none only if ``empty``."""
+        """Note of lane which[j] the events edges[j]:edges[j + 1], as tuples; where there are none only if ``empty``.
+
+        Where events are counted, only how many there are.
+        """
+        if self.info != "views":
+            if self.info == "counts":
+                self._entry(infos, f"n_{next(iter(events))}")[which] = edges[1:] - edges[:-1]
+            return
         some = np.arange(len(which)) if empty else np.flatnonzero(edges[1:] > edges[:-1])
         if len(some) == 0:
             return
@@ -252,8 +271,12 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
 
     def _note_state(self, infos: dict[str, Any], mask: NDArray[np.bool_]) -> None:
         """Note of the lanes in the mask which decision of whom they await."""
+        if self.info == "none":
+            return
         lanes = self._queue.lanes
         now = {"user": lanes.user.copy(), "step": lanes.step - self._ahead, "time": lanes.time - self._ahead}
+        if self.info == "counts":
+            now |= {key: self._entry(infos, key) for key in ("n_views", "n_skipped", *self._more_counts)}
         for key, values in now.items():
             if mask is not self._all:
                 values[~mask] = 0
@@ -271,7 +294,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
             final[f"_{key}"] = moved
             if values.dtype == object:
                 final[key][~moved] = None
-                values[moved] = None
+            values[moved] = None if values.dtype == object else 0
             infos[f"_{key}"] = mask & ~self._ended
         infos["final_info"] = final
         infos["_final_info"] = self._ended.copy()
@@ -289,7 +312,8 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
 
     def _entry(self, infos: dict[str, Any], key: str) -> Array:
         """The array of infos of this name, and its mask, made where it is not there yet."""
-        if key not in infos:
-            infos[key] = np.empty(self.num_envs, object)  # an empty array of objects holds None
+        if key not in infos:  # an empty array of objects holds None
+            counted = key.startswith("n_")
+            infos[key] = np.zeros(self.num_envs, np.int64) if counted else np.empty(self.num_envs, object)
             infos[f"_{key}"] = np.zeros(self.num_envs, np.bool_)
         return infos[key]

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.log_builder import LogBuilder, lane_info
+from recsim_mnar.envs.log_builder import LogBuilder, ask_views, lane_info
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.simulation.items import made_by
@@ -20,7 +20,7 @@ class RecordLog(gym.Wrapper):
 
     Gymnasium has no place for propensities in ``step``: an agent that wants its log to be of use to estimators sets
     ``propensity`` before each step to the probability of its action, for a slate to those of its items, in their order;
-    it is asked for each time and never guessed.
+    it is asked for each time and never guessed. The environment's ``info`` holds views from here on.
 
     Args:
         env: made by ``gymnasium.make("recsim_mnar/Sessions-v0")`` or wrapping it.
@@ -28,6 +28,7 @@ class RecordLog(gym.Wrapper):
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
+        ask_views(env)
         self._builder = LogBuilder()
         self._seeds: list[int] = []
         self.propensity: Any = None
@@ -65,6 +66,7 @@ class RecordVectorLog(gym.vector.VectorWrapper):
 
     def __init__(self, env: gym.vector.VectorEnv[Any, Any, Any]) -> None:
         super().__init__(env)
+        ask_views(env)
         self._builder = LogBuilder()
         self._seeds: list[int] = []
         self._mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)

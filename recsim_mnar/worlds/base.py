@@ -48,6 +48,7 @@ class World(abc.ABC):
             recommenders in it; empty: as in worlds of its kind.
         params: what defines it.
         n_items: number of items; actions are 0 .. n_items - 1.
+        most_decisions: decisions after which every life has ended, as environments state it; None: there is no bound.
     """
 
     name: ClassVar[str]
@@ -62,6 +63,7 @@ class World(abc.ABC):
     compared_by: ClassVar[str] = ""
     params: Params = Params()
     n_items: int
+    most_decisions: int | None = None
 
     def describe(self) -> dict[str, Any]:
         """Name and parameters, for a log's provenance; JSON types only."""
@@ -191,6 +193,11 @@ class ExposureWorld(LaneWorld):
 
     truth_column: ClassVar[str | None] = "purchase_probability"
     params: Any
+
+    @property
+    def most_decisions(self) -> int:  # type: ignore[override]  # by its parameters
+        """See :class:`World`: one in every period."""
+        return int(self.params.n_periods)
 
     @abc.abstractmethod
     def outcomes_of(self, seed: int, users: Any) -> Outcomes:

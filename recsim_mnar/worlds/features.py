@@ -205,6 +205,7 @@ class FeatureWorld(DecisionWorld):
         self.user_features, self.item_features, self.means = x, z, table
         self.n_items = len(z)
         self.n_user_features = x.shape[1]
+        self.most_decisions = int(params.length) if params.lengths == "fixed" else None
 
     def describe(self) -> dict[str, Any]:
         """See :meth:`World.describe`; matrices that were given are named by their digest."""

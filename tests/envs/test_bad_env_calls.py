@@ -81,6 +81,10 @@ NO_OBSERVATIONS = [
     ({"observation": "decayed=1"}, r"must be in \(0, 1\)"),
     ({"observation": "features"}, "have none"),
     ({"info_size": 0}, "info_size must be a whole number of at least 1"),
+    ({"info": "view"}, "info='view': did you mean 'views'"),
+    ({"info": 3}, "info=3: known: counts, none, views"),
+    ({"info": "counts", "info_size": 3}, "info='counts' and info_size=3"),
+    ({"render_mode": "human"}, "render_mode='human': this environment draws no pictures"),
 ]
 NO_OPTIONS = [([1], "options must be a dictionary"), ({"usr": 3}, "did you mean 'user'")]
 CALLS = {
@@ -92,7 +96,6 @@ CALLS = {
         (lambda: single().reset(seed=0, options={"user": 2**63}), r"options\['user'\]"),
         (lambda: WorldEnv(SessionsWorld(SessionsParams(p_organic_to_bandit=0.0))), "p_organic_to_bandit"),
         (lambda: gym.make(ID.format("Sessions"), n_itmes=3), "^unknown keyword 'n_itmes'; did you mean 'n_items'"),
-        (lambda: gym.make(ID.format("Sessions"), render_mode="human"), "render_mode='human'"),
         (lambda: twice(RecordLog(single())), "already"),
     ],
     "vector": [

@@ -29,7 +29,7 @@ OTHERS = {
         PurchasesParams(n_items=12, n_periods=4, slate_size=3, base=-1.0, slates="fixed")
     ),
 }
-ASKED = [*({"observation": kind} for kind in KINDS), {"info_size": 4}]
+ASKED = [*({"observation": kind} for kind in KINDS), {"info": "views"}, {"info": "none"}, {"info_size": 4}]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,11 @@ class _Generous(WorldVectorEnv):
 )
 def test_planted_faults_are_found(kind, world, n_modes, words):
     make = WORLDS[world] if world != "ratings" else lambda: ratings_env(n_items=15, density=0.1).unwrapped.world
-    found = check_vector(lambda mode: kind(make(), 3, autoreset_mode=mode), lambda: WorldEnv(make()), steps=60)
+    found = check_vector(
+        lambda mode: kind(make(), 3, autoreset_mode=mode, info="views"),
+        lambda: WorldEnv(make(), info="views"),
+        steps=60,
+    )
     assert len(found) == n_modes
     assert all(words in finding.why for finding in found), found
     if n_modes == 1:

@@ -22,6 +22,8 @@ CASES = {
     "sessions-once": ("Sessions-v0", {"n_items": 60, "no_repeats": True}),
     "sessions-last": ("Sessions-v0", {"observation": "last=3"}),
     "sessions-dict": ("Sessions-v0", {"observation": "dict"}),
+    "sessions-views": ("Sessions-v0", {"info": "views"}),
+    "sessions-none": ("Sessions-v0", {"info": "none"}),
     "sessions-sized": ("Sessions-v0", {"info_size": 5}),
     "ratings": ("Ratings-v0", {}),
     "purchases": ("Purchases-v0", {}),

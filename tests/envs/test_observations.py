@@ -36,7 +36,7 @@ def twin(kind, world, events):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_single_environment_against_a_plain_twin(name, kind):
     world = WORLDS[name]()
-    env = world_env(world, observation=kind)
+    env = world_env(world, observation=kind, info="views")
     env.action_space.seed(1)
     observation, info = env.reset(seed=3)
     events = []
@@ -47,9 +47,9 @@ def test_the_single_environment_against_a_plain_twin(name, kind):
         seen = observation
         if kind == "dict":
             seen = observation["counts"]
-            assert set(observation) == {"counts"} | ({"user", "items"} if name == "features" else set())
+            assert set(observation) == {"counts"} | ({"user", "item_features"} if name == "features" else set())
             if name == "features":
-                np.testing.assert_array_equal(observation["items"], world.item_features.astype(np.float32))
+                np.testing.assert_array_equal(observation["item_features"], world.item_features.astype(np.float32))
                 row = world.rows_of(np.array([info["user"]]))[0]
                 np.testing.assert_array_equal(observation["user"], world.user_features[row].astype(np.float32))
         np.testing.assert_array_equal(seen, twin("counts" if kind == "dict" else kind, world, events))
@@ -63,7 +63,7 @@ def test_the_single_environment_against_a_plain_twin(name, kind):
 
 def test_info_of_a_fixed_size_says_how_much_there_was():
     world = WORLDS["sessions"]()
-    free, bound = world_env(world), world_env(world, info_size=3)
+    free, bound = world_env(world, info="views"), world_env(world, info_size=3)
     (_, one), (_, other) = free.reset(seed=5), bound.reset(seed=5)
     shapes, longest, skipped = set(), 0, 0
     for k in range(400):

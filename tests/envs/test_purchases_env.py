@@ -43,7 +43,7 @@ def test_an_item_named_twice_is_recommended_once():
 
 def test_the_reward_counts_all_purchases_and_the_slates_uplift_is_what_it_adds():
     world = small_world(n_periods=1)
-    env = PurchasesEnv(world)
+    env = PurchasesEnv(world, info="views")
     slate, other = np.array([0, 1, 2]), np.array([7, 8, 9])
     gain, stated = [], []
     for seed in range(400):

@@ -15,12 +15,12 @@ from recsim_mnar.worlds import make_world
 from twins.policies import Uniform
 
 ID = "recsim_mnar/Ratings-v0"
-SMALL = {"n_items": 15, "density": 0.1, "n_decisions": 4}
+SMALL = {"n_items": 15, "density": 0.1, "n_decisions": 4, "info": "views"}
 
 
 def test_the_observation_holds_the_ratings_revealed_so_far():
     world = make_world("ratings", None, ["n_items=40", "density=0.1"])
-    env = ratings_env(world=world)
+    env = ratings_env(world=world, info="views")
     for user in range(5):
         observation, info = env.reset(seed=3) if user == 0 else env.reset()
         assert info["user"] == user
@@ -40,7 +40,7 @@ def test_the_observation_holds_the_ratings_revealed_so_far():
 
 
 def test_a_known_item_earns_nothing_where_repeats_do_not_pay():
-    env = ratings_env(n_items=40, density=0.1, repeat_pays=False)
+    env = ratings_env(n_items=40, density=0.1, repeat_pays=False, info="views")
     observation, info = env.reset(seed=3)
     while not info["views"]:
         observation, info = env.reset()

@@ -8,7 +8,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv, world_env, world_vector_env
-from recsim_mnar.envs.recording import RecordLog, RecordVectorLog
+from recsim_mnar.envs.recording import LogBuilder, RecordLog, RecordVectorLog, record, record_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies.slates import DeployedPolicy
 from recsim_mnar.rng import policy_uniforms
@@ -120,3 +120,22 @@ def test_propensities_are_asked_for_each_time(world):
     single.propensity = np.array([0.5])
     single.step(np.array([0]))
     assert single.log()["propensity"][single.log().is_bandit].tolist() == [0.5]
+
+
+@pytest.mark.parametrize("info", ["counts", "none"])
+def test_recorders_ask_for_the_views_that_a_log_is_made_of(world, info):
+    expected = simulate(world, Uniform(P), 10, SEED).digest(optional=True)
+    assert record(world_env(world, info=info), Uniform(P), 10, SEED).digest(optional=True) == expected
+    lanes = world_vector_env(3, world=world, info=info)
+    assert record_vector(lanes, Uniform(P), 10, SEED).digest(optional=True) == expected
+    theirs = gym.vector.SyncVectorEnv([lambda: gym.make("recsim_mnar/World-v0", world=world, info=info)] * 2)
+    env = RecordVectorLog(theirs)
+    assert "views" in env.reset(seed=SEED)[1]
+
+
+@pytest.mark.parametrize("info", ["counts", "none"])
+def test_a_log_without_views_is_refused(world, info):
+    """Where a wrapper of one's own keeps the environment from being asked."""
+    _, said = world_env(world, info=info).reset(seed=SEED)
+    with pytest.raises(UserError, match="Make the environment with info='views'"):
+        LogBuilder().begin(said)

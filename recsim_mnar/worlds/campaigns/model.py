@@ -205,7 +205,7 @@ class CampaignsModel(PlatformWorld):
 
     def __init__(self, params: CampaignsParams | None = None) -> None:
         self.params = params or CampaignsParams()
-        self.n_items = self.params.n_items
+        self.n_items, self.most_decisions = self.params.n_items, self.params.n_campaigns
 
     @functools.cached_property
     def _ranks(self) -> NDArray[np.int64]:

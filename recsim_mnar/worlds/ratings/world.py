@@ -208,7 +208,7 @@ class RatingsWorld(DecisionWorld):
             matrix, propensities = matrix_of_file(params.ratings_file, params.shares, params.catalogue_seed)
             params = dataclasses.replace(params, n_items=matrix.shape[1])
         self.params = params
-        self.n_items = params.n_items
+        self.n_items, self.most_decisions = params.n_items, params.n_decisions
         self.matrix: Floats | None = None
         self.propensities: Floats | None = None
         if matrix is not None:

@@ -1,0 +1,71 @@
+"""What Gymnasium keeps of how an environment was made, and the line in which a step is rendered."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from gymnasium.envs.registration import EnvSpec
+
+from recsim_mnar.errors import UserError
+
+
+class WorldSpec(EnvSpec):
+    """Gymnasium's spec of an environment over a world."""
+
+    def to_json(self) -> str:
+        """See :meth:`gymnasium.envs.registration.EnvSpec.to_json`.
+
+        Raises:
+            UserError: a keyword's value is an object, such as a world.
+        """
+        for name, value in self.kwargs.items():
+            try:
+                json.dumps(value)
+            except (TypeError, ValueError):
+                raise UserError(
+                    f"spec.to_json: {name}= is a {type(value).__name__}, which JSON cannot hold. "
+                    "Make the environment from names and numbers, as gymnasium.make(id, preset='quick', n_items=50)"
+                ) from None
+        return super().to_json()
+
+
+class Specified:
+    """An environment whose spec states the most steps that a life in its world has, where there is a bound."""
+
+    world: Any
+    _spec: WorldSpec | None = None
+
+    def _given(self) -> WorldSpec | None:
+        """What Gymnasium made the environment from; None where it was made without Gymnasium."""
+        return self._spec
+
+    def _stated(self, spec: EnvSpec | None) -> None:
+        if spec is not None:
+            given = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec) if field.init}
+            if spec.max_episode_steps is None:
+                given["max_episode_steps"] = self.world.most_decisions
+            spec = WorldSpec(**given)
+        self._spec = spec
+
+    spec: Any = property(_given, _stated)  # Gymnasium's is an attribute, in whose place mypy wants no property
+
+
+def listed(items: Any) -> str:
+    """Items in one line, or ``nothing``."""
+    return ", ".join(map(str, items)) or "nothing"
+
+
+def arrival_line(user: int, info: dict[str, Any]) -> str:
+    """Who has come, and what they viewed; the line of a reset."""
+    skipped = f" (after {len(info['skipped'])} who left without a decision)" if "skipped" in info else ""
+    return f"user {user}{skipped}: viewed {listed(info['views'])}"
+
+
+def step_line(user: int, step: int, shown: Any, reward: float, info: dict[str, Any], *, left: bool) -> str:
+    """Who was shown what, what they answered, what they viewed then; the line of a step."""
+    items = listed(shown if isinstance(shown, list) else [shown])
+    bought = f", bought {listed(info['bought'])}" if "bought" in info else ""
+    end = ", left" if left else ""
+    return f"user {user}, step {step}: shown {items}, reward {reward:g}{bought}, viewed {listed(info['views'])}{end}"
