@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecEnv
 
+from recsim_mnar.envs.observing import observer
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.contexts import Context
 from recsim_mnar.policies.features import FeaturePolicy
@@ -168,9 +170,10 @@ class VecEnvAdapter(VecEnv):
 def policy_of(
     model: Any,
     *,
-    features: Context = "counts",
+    features: Context | None = None,
     decay: float = 0.9,
     last: int = 10,
+    user_features: Callable[[Array], Any] | None = None,
     transform: Callable[[Array], Array] | None = None,
     deterministic: bool = False,
     rows: int | None = ROWS,
@@ -179,15 +182,19 @@ def policy_of(
     """A trained model with discrete actions as a policy, with the probability of what it does.
 
     PPO, A2C and others with a distribution act by it, DQN by its values (equal ones as likely). The model is read and
-    not copied: train it no more while the policy is in use.
+    not copied: train it no more while the policy is in use. Its spaces must be those of what the policy shows it; a
+    policy keeps no ratings, and no policy of slates is made of a model.
 
     Args:
         model: an algorithm of Stable-Baselines3.
-        features: what it observed of users: ``counts`` is what the environments show unless asked otherwise.
+        features: what it observed of users: ``counts`` is what the environments show unless asked otherwise. None:
+            ``counts``, or ``last`` where that is the model's space.
         decay: see :class:`recsim_mnar.policies.FeaturePolicy`.
-        last: likewise.
+        last: likewise; where features is None that of the model.
+        user_features: for a model trained on ``observation="features"``: a function of users (n,) that gives those,
+            ``lambda users: world.features_of(seed, users)``. The policy then acts for users of that seed.
         transform: what stood between environment and model: (n, width) to what the model takes. For ``VecNormalize``
-            its ``normalize_obs``.
+            its ``normalize_obs``. Only the shape of what it gives is compared.
         deterministic: the most probable action always.
         rows: observations that the model is shown at once. PyTorch rounds by the shape of a batch: for a fixed number
             a user's propensities are the same in a loop, in ``simulate`` and in ``replay``; for None they differ by up
@@ -195,36 +202,54 @@ def policy_of(
         name: under which results are reported; that of the algorithm where None.
 
     Raises:
-        UserError: a model whose actions are not discrete, or whose observations are of another width.
+        UserError: a model whose actions are not the items 0 .. n_items - 1, or that observes something else.
     """
-    if not isinstance(model.action_space, gym.spaces.Discrete):
-        raise UserError(f"policy_of takes a model with Discrete actions, this one has {model.action_space}")
+    actions, observed_space = model.action_space, model.observation_space
+    if not isinstance(actions, gym.spaces.Discrete) or actions.start != 0:
+        raise UserError(
+            f"policy_of: the model's actions are {actions}, a policy's are the items from 0. Train it where they are "
+            "Discrete(n_items); models of slates have no way back yet"
+        )
+    if features is None and isinstance(observed_space, gym.spaces.MultiDiscrete) and transform is None:
+        features, last = "last", observed_space.shape[0]
     answer = _values if hasattr(model, "q_net") else _probabilities
 
     def written(x: Array) -> Array:
         shown = x if transform is None else np.asarray(transform(x))
+        if shown.shape[1:] != observed_space.shape:
+            raise UserError(f"transform gives {shown.shape[1:]} of a user, the model observes {observed_space.shape}")
         with torch.no_grad():
             observed = torch.as_tensor(shown, device=model.device)
             return answer(model, observed).cpu().numpy().astype(np.float64)
 
     scored = deterministic or answer is _values
     policy = FeaturePolicy(
-        int(model.action_space.n),
-        features,
+        int(actions.n),
+        features or "counts",
         scores=written if scored else None,
         distribution=None if scored else written,
         decay=decay,
         last=last,
+        user_features=user_features,
         rows=rows,
         name=name or type(model).__name__.lower(),
     )
-    width = policy.rule.width(policy.n_items)
-    if transform is None and model.observation_space.shape != (width,):
-        raise UserError(
-            f"the model observes {model.observation_space.shape}, features={features!r} of {policy.n_items} items are "
-            f"({width},): give the features it was trained on, or a transform"
-        )
+    if transform is None:
+        _compare(observed_space, policy, decay)
     return policy
+
+
+def _compare(observed: Any, policy: FeaturePolicy, decay: float) -> None:
+    """Refuse a model that was shown something else than what the policy will show it."""
+    asked = {"decayed": f"decayed={decay}", "last": f"last={policy.width}", "users": "features"}
+    kind: str = policy.describe()["features"]
+    world: Any = SimpleNamespace(n_items=policy.n_items, rates=False, n_user_features=policy.width)
+    shown = observer(world, 1, asked.get(kind, kind)).space
+    if observed != shown:
+        raise UserError(
+            f"the model observes {observed}, the policy would show it {shown} ({kind}). Give the features=, decay=, "
+            "last= or user_features= of its environment, or a transform; of ratings and dictionaries nothing is kept"
+        )
 
 
 def _probabilities(model: Any, observed: Any) -> Any:

@@ -42,6 +42,8 @@ class FeaturePolicy(StatefulPolicy):
         distribution: likewise; give one of the two.
         decay: in [0, 1], for ``decayed``.
         last: how many items, for ``last``.
+        user_features: instead of views, what is known of users from the start: a function of their numbers (n,) that
+            gives (n, width), as ``lambda users: world.features_of(seed, users)`` does for users of one seed.
         rows: hand over exactly so many rows at a time, the missing ones zero: a library that rounds by the shape of a
             batch then answers the same for a user in any batch. Any number where None.
         name: the name under which results are reported.
@@ -70,11 +72,16 @@ class FeaturePolicy(StatefulPolicy):
         distribution: Written | None = None,
         decay: float = 0.9,
         last: int = 10,
+        user_features: Callable[[Ints], Any] | None = None,
         rows: int | None = None,
         name: str | None = None,
     ) -> None:
         self.n_items = whole_number(n_items, "n_items", 1)
-        self.rule = ContextRule(features, decay, last)
+        self.rule, self._of_users = ContextRule(features, decay, last), user_features
+        known = None if user_features is None else np.shape(user_features(np.zeros(1, np.int64)))
+        if known is not None and (len(known) != 2 or known[0] != 1):
+            raise UserError(f"user_features of one user must have shape (1, width), got {known}")
+        self.width = self.rule.width(self.n_items) if known is None else known[1]
         self.rows = None if rows is None else whole_number(rows, "rows", 1)
         if name is not None or type(self).name == Policy.name:
             self.name = name or (type(self).__name__ if type(self) is not FeaturePolicy else "features")
@@ -98,9 +105,8 @@ class FeaturePolicy(StatefulPolicy):
     _known: NDArray[np.bool_]
 
     def _entries(self) -> dict[str, Entry]:
-        width = self.rule.width(self.n_items)
         answers = Entry(np.float64, None, (self.n_items,))
-        return {"_x": Entry(np.float32, 0.0, (width,)), "_answers": answers, "_known": Entry(np.bool_, False)}
+        return {"_x": Entry(np.float32, 0.0, (self.width,)), "_answers": answers, "_known": Entry(np.bool_, False)}
 
     def features(self, users: Ints) -> Matrix:
         """The features of users, (n, width).
@@ -114,6 +120,12 @@ class FeaturePolicy(StatefulPolicy):
         """Ask again for every user: for a class whose scores or distributions change, as by learning."""
         self._known[:] = False
 
+    def reset(self, users: Ints) -> None:
+        """See :meth:`Policy.reset`."""
+        super().reset(users)
+        if self._of_users is not None:
+            self._x[self._slots.find(users)] = self._of_users(np.asarray(users))
+
     def observe(self, users: Ints, items: Ints) -> None:
         """See :meth:`Policy.observe`."""
         items = np.asarray(items)
@@ -121,11 +133,15 @@ class FeaturePolicy(StatefulPolicy):
             bad = int(items[(items < 0) | (items >= self.n_items)][0])
             raise UserError(f"policy {self.name!r}: item {bad} is out of range, it knows items 0..{self.n_items - 1}")
         slots = self._slots.find(users)
+        if self._of_users is not None:
+            return
         self.rule.observe(self._x, slots, items)
         self._known[slots] = False
 
     def describe(self) -> dict[str, Any]:
         """See :meth:`Policy.describe`."""
+        if self._of_users is not None:
+            return {"name": self.name, "features": "users"}
         settings: dict[str, dict[str, Any]] = {"decayed": {"decay": self.rule.decay}, "last": {"last": self.rule.last}}
         return {"name": self.name, "features": self.rule.kind, **settings.get(self.rule.kind, {})}
 

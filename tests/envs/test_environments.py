@@ -158,7 +158,7 @@ def test_a_mode_that_draws_pictures_is_refused_so_that_libraries_go_on_without(n
 
 def test_ansi_is_one_line_per_step():
     env, twin = (gym.make(ID, n_items=12, p_leave_bandit=0.1, info="views", render_mode=m) for m in ("ansi", None))
-    (observation, info), _ = env.reset(seed=3), twin.reset(seed=3)
+    (_, info), _ = env.reset(seed=3), twin.reset(seed=3)
     lines, ended = [], False
     assert env.render() == f"user {info['user']}: viewed {', '.join(map(str, info['views']))}"
     for k in range(200):
@@ -190,7 +190,7 @@ def test_ansi_of_slates_and_platforms(name, words):
     env = gym.make(f"recsim_mnar/{name}-v0", preset="quick", render_mode="ansi")
     env.reset(seed=1)
     env.action_space.seed(1)
-    _, reward, _, _, info = env.step(env.action_space.sample())
+    _, reward, _, _, _ = env.step(env.action_space.sample())
     assert re.fullmatch(words, env.render())
     assert f" {reward:g}" in env.render()
 

@@ -15,7 +15,7 @@ from recsim_mnar.worlds import make_world
 from twins.policies import Uniform
 
 ID = "recsim_mnar/Ratings-v0"
-SMALL = {"n_items": 15, "density": 0.1, "n_decisions": 4, "info": "views"}
+SMALL = {"n_items": 15, "density": 0.1, "n_decisions": 4}
 
 
 def test_the_observation_holds_the_ratings_revealed_so_far():
@@ -55,7 +55,9 @@ def test_a_known_item_earns_nothing_where_repeats_do_not_pay():
 
 
 def test_made_by_gymnasium():
-    env = gym.make_vec(ID, num_envs=4, vectorization_mode="vector_entry_point", max_episode_steps=3, **SMALL)
+    env = gym.make_vec(
+        ID, num_envs=4, vectorization_mode="vector_entry_point", max_episode_steps=3, info="views", **SMALL
+    )
     observation, infos = env.reset(seed=1)
     assert observation.shape == (4, 15)
     assert infos["user"].tolist() == [0, 1, 2, 3]
@@ -70,7 +72,7 @@ def test_made_by_gymnasium():
 @pytest.mark.parametrize("kind", [gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv])
 def test_gymnasiums_own_vector_environments_take_it(kind):
     """Numbers of ratings differ from lane to lane: arrays of them would not fit next to each other."""
-    env = kind([lambda: ratings_env(**SMALL)] * 3)
+    env = kind([lambda: ratings_env(info="views", **SMALL)] * 3)
     try:
         _, infos = env.reset(seed=0)
         assert [len(r) for r in infos["ratings"]] == [len(v) for v in infos["views"]]

@@ -129,8 +129,8 @@ def test_recorders_ask_for_the_views_that_a_log_is_made_of(world, info):
     lanes = world_vector_env(3, world=world, info=info)
     assert record_vector(lanes, Uniform(P), 10, SEED).digest(optional=True) == expected
     theirs = gym.vector.SyncVectorEnv([lambda: gym.make("recsim_mnar/World-v0", world=world, info=info)] * 2)
-    env = RecordVectorLog(theirs)
-    assert "views" in env.reset(seed=SEED)[1]
+    RecordVectorLog(theirs)
+    assert "views" in theirs.reset(seed=SEED)[1]
 
 
 @pytest.mark.parametrize("info", ["counts", "none"])

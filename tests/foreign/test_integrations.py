@@ -18,6 +18,7 @@ from recsim_mnar.policies import EpsilonMixture, registry
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.online import simulate_online
+from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 
 P = 10
@@ -141,8 +142,84 @@ def test_sb3_model_as_policy(world, kind):
         taken, _ = model.predict(x, deterministic=True)
         clear = np.sort(theirs, axis=1)[:, -1] - np.sort(theirs, axis=1)[:, -2] > 1e-5
         np.testing.assert_array_equal(np.argmax(best._ask(x), axis=1)[clear], taken[clear])
-    with pytest.raises(UserError, match=r"the model observes \(10,\)"):
+    with pytest.raises(UserError, match=r"the model observes Box.*would show it MultiDiscrete"):
         policy_of(model, features="last", last=3)
+
+
+MAKES = {  # of each observation, with ten items: what makes the environment, and what policy_of needs to be given
+    "last": ({"observation": "last=10"}, {}),
+    "decayed": ({"observation": "decayed=0.8"}, {"features": "decayed", "decay": 0.8}),
+    "features": ({"world": "features", "n_items": P}, {"user_features": lambda users: USERS.features_of(3, users)}),
+    "ratings": ({"world": "ratings", "n_items": P}, None),
+    "decayed ratings": ({"world": "ratings", "n_items": P, "observation": "decayed=0.8"}, None),
+    "dict": ({"world": "features", "n_items": P, "observation": "dict"}, None),
+}
+USERS = make_world("features", None, [f"n_items={P}"])
+
+
+@pytest.mark.parametrize("name", MAKES)
+def test_sb3_model_is_shown_what_it_was_trained_on_or_refused(world, name):
+    sb3 = pytest.importorskip("stable_baselines3")
+    from recsim_mnar.integrations.stable_baselines3 import policy_of
+
+    (makes, gives), settings = MAKES[name], {"n_steps": 8, "device": "cpu", "seed": 0}
+    env = gym.make("recsim_mnar/World-v0", **(makes if "world" in makes else {"world": "sessions", **ENV, **makes}))
+    kind = "MultiInputPolicy" if name == "dict" else "MlpPolicy"
+    model = sb3.A2C(kind, env, **settings).learn(8)
+    for others in ({}, {"features": "counts"}, {"features": "decayed", "decay": 0.9}, {"features": "last", "last": 9}):
+        if name != "last" or others:
+            with pytest.raises(UserError, match=r"the model observes .*, the policy would show it"):
+                policy_of(model, **others)
+    if gives is None:
+        return
+    policy, lived = policy_of(model, **gives), USERS if name == "features" else world
+    holds(lived, policy)
+    observation, info = env.reset(seed=3)
+    user = np.array([info["user"]])
+    policy.reset(user)
+    if name != "features":
+        views = lived_views(env, 3)
+        policy.observe(np.repeat(user, len(views)), np.array(views))
+    theirs = model.policy.get_distribution(model.policy.obs_to_tensor(observation)[0]).distribution.probs
+    np.testing.assert_allclose(policy.probabilities(user), theirs.detach().numpy(), atol=1e-6)
+
+
+def lived_views(env, seed):
+    """Views before a user's first decision."""
+    env.unwrapped.info = "views"
+    return env.reset(seed=seed)[1]["views"]
+
+
+def test_sb3_models_of_slates_are_refused_and_transforms_are_measured():
+    sb3 = pytest.importorskip("stable_baselines3")
+    from recsim_mnar.integrations.stable_baselines3 import policy_of
+
+    slates = sb3.A2C("MlpPolicy", gym.make("recsim_mnar/Purchases-v0", preset="quick"), device="cpu")
+    with pytest.raises(UserError, match="models of slates have no way back yet"):
+        policy_of(slates)
+    counts = sb3.A2C("MlpPolicy", gym.make("recsim_mnar/Sessions-v0", **ENV), device="cpu")
+    policy = policy_of(counts, transform=lambda x: x[:, :4])
+    policy.reset(np.array([0]))
+    with pytest.raises(UserError, match=r"transform gives \(4,\) of a user, the model observes \(10,\)"):
+        policy.probabilities(np.array([0]))
+
+
+def test_sb3s_own_doors_and_checker():
+    pytest.importorskip("stable_baselines3")
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_checker import check_env
+    from stable_baselines3.common.env_util import make_vec_env
+
+    name = "recsim_mnar/Sessions-v0"
+    assert make_vec_env(name, n_envs=2).reset().shape == (2, 10)
+    assert PPO("MlpPolicy", name, n_steps=32, batch_size=32, device="cpu").learn(32).num_timesteps == 32
+    named = gym.make("recsim_mnar/World-v0", world="features", observation="dict")
+    assert PPO("MultiInputPolicy", named, n_steps=32, batch_size=32, device="cpu").learn(32).num_timesteps == 32
+    # Of Campaigns it advises weights in [-1, 1]; there they are shares of a list, in [0, 1].
+    for world in ("Sessions", "Ratings", "Purchases"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            check_env(gym.make(f"recsim_mnar/{world}-v0", preset="quick"))
 
 
 def test_ppo_settings_show_the_network_shares_of_views(world):
