@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.kernels.checks import number_in, whole_number
+from recsim_mnar.log.contexts import COUNT_LIMIT, ContextRule
 from recsim_mnar.worlds.base import LaneWorld
 
 Array = NDArray[Any]
 
-COUNT_LIMIT = float(2**24)
-"""Upper bound of a view count: float32 counts exactly up to here, and no life comes near it."""
 RATING_LIMIT = 5.0
 """Upper bound of a rating."""
 _LARGEST = float(np.finfo(np.float32).max)
@@ -96,8 +95,8 @@ class Counts(_OfArray):
     """Views so far of each item; in a world of ratings the rating that each item got, 0 for none."""
 
     def __init__(self, world: LaneWorld, n_lanes: int) -> None:
-        high = RATING_LIMIT if world.rates else COUNT_LIMIT
-        self.space = gym.spaces.Box(0.0, high, (world.n_items,), np.float32)
+        rated = gym.spaces.Box(0.0, RATING_LIMIT, (world.n_items,), np.float32)
+        self.space = rated if world.rates else ContextRule().space(world.n_items)
         self.keep(np.zeros((n_lanes, world.n_items), np.float32))
 
     def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
@@ -146,8 +145,9 @@ class Decayed(_OfArray):
     def __init__(self, world: LaneWorld, n_lanes: int, decay: float) -> None:
         self._decay = np.float32(decay)
         # A little above what sums can be, and not by the same factor: no space of ratings is one of views.
-        high = (RATING_LIMIT * 1.002 if world.rates else 1.001) / (1.0 - decay)
-        self.space = gym.spaces.Box(0.0, min(high, COUNT_LIMIT), (world.n_items,), np.float32)
+        high = min(RATING_LIMIT * 1.002 / (1.0 - decay), COUNT_LIMIT)
+        rated = gym.spaces.Box(0.0, high, (world.n_items,), np.float32)
+        self.space = rated if world.rates else ContextRule("decayed", decay).space(world.n_items)
         self.keep(np.zeros((n_lanes, world.n_items), np.float32))
 
     def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
@@ -172,7 +172,7 @@ class Last(_OfArray):
     """
 
     def __init__(self, world: LaneWorld, n_lanes: int, length: int) -> None:
-        self.space = gym.spaces.MultiDiscrete(np.full(length, world.n_items + 1))
+        self.space = ContextRule("last", last=length).space(world.n_items)
         self.keep(np.zeros((n_lanes, length), np.int64))
 
     def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:

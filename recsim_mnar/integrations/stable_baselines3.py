@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -18,7 +17,6 @@ from numpy.typing import NDArray
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecEnv
 
-from recsim_mnar.envs.observing import observer
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.contexts import Context
 from recsim_mnar.policies.features import FeaturePolicy
@@ -235,16 +233,15 @@ def policy_of(
         name=name or type(model).__name__.lower(),
     )
     if transform is None:
-        _compare(observed_space, policy, decay)
+        _compare(observed_space, policy)
     return policy
 
 
-def _compare(observed: Any, policy: FeaturePolicy, decay: float) -> None:
+def _compare(observed: Any, policy: FeaturePolicy) -> None:
     """Refuse a model that was shown something else than what the policy will show it."""
-    asked = {"decayed": f"decayed={decay}", "last": f"last={policy.width}", "users": "features"}
-    kind: str = policy.describe()["features"]
-    world: Any = SimpleNamespace(n_items=policy.n_items, rates=False, n_user_features=policy.width)
-    shown = observer(world, 1, asked.get(kind, kind)).space
+    kind, largest = policy.describe()["features"], float(np.finfo(np.float32).max)
+    known = gym.spaces.Box(-largest, largest, (policy.width,), np.float32)
+    shown = known if kind == "users" else policy.rule.space(policy.n_items)
     if observed != shown:
         raise UserError(
             f"the model observes {observed}, the policy would show it {shown} ({kind}). Give the features=, decay=, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
 
 Context = Literal["counts", "decayed", "last"]
+COUNT_LIMIT = float(2**24)
+"""Upper bound of a view count: float32 counts exactly up to here, and no life comes near it."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,14 @@ class ContextRule:
     def width(self, n_items: int) -> int:
         """Numbers in a context."""
         return self.last if self.kind == "last" else n_items
+
+    def space(self, n_items: int) -> gym.Space[Any]:
+        """Gymnasium's space of a context, as environments state it: two contexts are alike only if their spaces are."""
+        if self.kind == "last":
+            return gym.spaces.MultiDiscrete(np.full(self.last, n_items + 1))
+        decays = self.kind == "decayed" and self.decay < 1
+        most = min(1.001 / (1.0 - self.decay), COUNT_LIMIT) if decays else COUNT_LIMIT
+        return gym.spaces.Box(0.0, most, (n_items,), np.float32)
 
     def empty(self, n: int, n_items: int) -> NDArray[np.float32]:
         """Contexts of ``n`` users who have viewed nothing, (n, width)."""
