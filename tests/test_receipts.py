@@ -309,6 +309,14 @@ def test_a_file_is_not_counted_twice_under_two_names(form, receipts, tmp_path):
     assert len(Log.read(tmp_path)) == len(made(1, 20)) + len(made(1, 21))  # empty ones may be alike
 
 
+@pytest.mark.parametrize("made_by", [{"a": 1}, ["a"], 5, "another"], ids=str)
+def test_a_strange_mark_of_a_part_is_none(made_by, log):
+    table = pq.read_table(log / "part-00000.parquet", partitioning=None)
+    mark = json.dumps({"part": 7, "made": made_by}).encode()
+    pq.write_table(table.replace_schema_metadata({b"recsim_mnar_part": mark}), log / "z.parquet")
+    all_say(log, "z.parquet is no part of this log")
+
+
 def test_rows_that_a_receipt_has_too_many_are_a_fault(log):
     index = Index.read(log)
     name = "part-00001.parquet"

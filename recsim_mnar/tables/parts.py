@@ -287,7 +287,7 @@ def _mark_of(file: Path) -> dict[str, Any]:
         mark = json.loads((schema_of(file).metadata or {})[PART_KEY])
     except (OSError, ValueError, KeyError, pa.ArrowException, RecursionError):
         return {}
-    return mark if isinstance(mark, dict) else {}
+    return mark if isinstance(mark, dict) and isinstance(mark.get("made"), str | None) else {}
 
 
 def _is_marked(file: Path) -> bool:

@@ -22,6 +22,8 @@ _SLASHED = r"^\s*(\d{1,2})/(\d{1,2})/(\d{4})"
 _DOTTED = r"^\s*\d{1,2}\.\d{1,2}\.\d{4}"
 
 
+_LONGEST = 1 << 12
+"""Bytes of a number or a time."""
 HIGHEST = 1.0 + 1e-6
 """A probability may pass 1 by a rounding."""
 
@@ -92,6 +94,26 @@ class Rows:
         values = self.table.column(name)
         return values if self._mask is None else values.filter(self._mask)
 
+    def _plain(self, name: str) -> Any:
+        """A pyarrow column (n,) of numbers or times, not as a dictionary.
+
+        Raises:
+            UserError: a text of it is longer than these are, and may stand in many rows.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        values = self.column(name)
+        if not pa.types.is_dictionary(values.type):
+            return values
+        words = [
+            chunk.dictionary for chunk in values.chunks if is_text(chunk.dictionary.type) and len(chunk.dictionary)
+        ]
+        longest = max((pc.max(pc.binary_length(each)).as_py() or 0 for each in words), default=0)
+        if longest > _LONGEST:
+            raise UserError(f"{self.source}: column {name!r} holds a text of {longest:,} bytes, no number and no time")
+        return values.cast(values.type.value_type)
+
     @property
     def row_numbers(self) -> NDArray[np.int64]:
         """(n,) numbers in the file, from 1 below the header."""
@@ -137,7 +159,7 @@ class Rows:
             values = floats_of(self.table.column(name), self.picked)
             if len(values) and np.isfinite(values.min()) and np.isfinite(values.max()):  # the usual case, at two looks
                 return np.ascontiguousarray(values)
-        column = _plain(self.column(name))
+        column = self._plain(name)
         kind = column.type
         if pa.types.is_null(kind):
             values, missing = np.full(len(column), np.nan), np.ones(len(column), np.bool_)
@@ -174,7 +196,7 @@ class Rows:
         """
         import pyarrow as pa
 
-        column = _plain(self.column(name), keep_dictionary=True)
+        column = self.column(name)
         if pa.types.is_nested(column.type):
             raise UserError(f"{self.source}: column {name!r} holds {column.type}: ids are numbers or text, one a row")
         bad = None
@@ -187,7 +209,10 @@ class Rows:
             whole = values[~(missing | bad)]
             if np.all(whole == np.floor(whole)) and np.all(np.abs(whole) < 2**53):
                 column = column.cast(pa.int64())
-        codes, ids = numbered(column)
+        try:
+            codes, ids = numbered(column)
+        except pa.ArrowException:  # bytes that are no text
+            raise UserError(f"{self.source}: column {name!r} holds {column.type}: ids are numbers or text") from None
         self.refuse_two_ways(name, codes, ids, set(padded(ids).values()) & set(ids))
         self.note(MISSING, name, codes < 0 if bad is None else (codes < 0) & ~bad, "is missing")
         return Ids(codes, ids)
@@ -211,7 +236,7 @@ class Rows:
         """
         import pyarrow as pa
 
-        column = _plain(self.column(name))
+        column = self._plain(name)
         kind = column.type
         if pa.types.is_null(kind) or is_text(kind):
             values, missing, bad, what = _text_times(column, self.decimal)
@@ -367,15 +392,6 @@ def _other_dates(words: Any) -> Any:
     elif not words.str.match(_DOTTED, na=False).any():
         return pd.Series(pd.NaT, index=words.index).dt.tz_localize("UTC")
     return pd.to_datetime(words, errors="coerce", utc=True, dayfirst=day_first, format="mixed")
-
-
-def _plain(column: Any, *, keep_dictionary: bool = False) -> Any:
-    """A column without dictionary, of one text type."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(column.type) and not keep_dictionary:
-        return column.cast(column.type.value_type)
-    return column
 
 
 def _nulls(column: Any) -> NDArray[np.bool_]:

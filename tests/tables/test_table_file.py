@@ -227,6 +227,22 @@ def test_one_id_is_not_quietly_two(ids, rows, tmp_path, monkeypatch):
             assert found[0]["diagnostics"]["users"] == IDS[ids]
 
 
+@pytest.mark.parametrize("kind", ["number", "time"])
+def test_one_long_text_in_many_rows_is_not_written_out(kind, tmp_path):
+    many = pa.DictionaryArray.from_arrays(pa.array(np.zeros(100_000, np.int32)), pa.array(["0." + "5" * 1_000_000]))
+    pq.write_table(pa.table({"x": many}), tmp_path / "a.parquet", compression="zstd")
+    rows = read(tmp_path / "a.parquet", x=kind)
+    with pytest.raises(UserError, match=r"column 'x' holds a text of 1,000,002 bytes, no number and no time"):
+        rows.numbers("x") if kind == "number" else rows.times("x")
+    assert pa.default_memory_pool().bytes_allocated() < 1 << 27
+
+
+def test_ids_that_are_no_text(tmp_path):
+    pq.write_table(pa.table({"x": [b"\xff\xfe", b"a"]}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match="column 'x' holds binary: ids are numbers or text"):
+        read(tmp_path / "a.parquet", x="id").ids("x")
+
+
 def test_rows_keep_their_numbers_when_others_are_left_out(tmp_path):
     rows = read(write(tmp_path, "n,k\n1,0\n2,1\nx,0\ny,1\n"), n="number").kept(np.array([False, True, True, True]))
     rows.numbers("n")
