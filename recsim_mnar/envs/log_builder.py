@@ -28,7 +28,7 @@ def ask_views(env: Any) -> None:
 
 
 class LogBuilder:
-    """Collects events of users from ``info`` dictionaries and gives them as a Log.
+    """Collects events of users from ``info`` dictionaries and returns them as a Log.
 
     Attributes:
         round: what the column :data:`ROUND` of rows that are added says; None for a log without it.
@@ -88,7 +88,7 @@ class LogBuilder:
 
     @property
     def users(self) -> set[int]:
-        """Users met so far, those skipped included."""
+        """Users seen so far, including skipped ones."""
         return set(self._rows)
 
     def log(self, n_users: int | None = None, provenance: dict[str, Any] | None = None) -> Log:

@@ -34,25 +34,25 @@ class Observer(abc.ABC):
     space: gym.Space[Any]
 
     def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
-        """New users sit in these lanes; their features where the world has any."""
+        """Begin new users in these lanes, with their features if the world has any."""
 
     def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
         """Organic events in their order, (m,) each; their ratings where the world has them, None for views."""
 
     def answered(self, lanes: NDArray[np.int64], items: Array, ratings: Array) -> None:
-        """Recommendations whose answer reveals a rating, at most one a lane."""
+        """Add ratings revealed by answers to recommendations, at most one per lane."""
         self.see(lanes, items, ratings)
 
     @abc.abstractmethod
     def all(self) -> Any:
-        """The observations of all lanes, newly made."""
+        """Observations of all lanes, in new arrays."""
 
     @abc.abstractmethod
     def one(self, lane: int) -> Any:
-        """That of one lane, newly made."""
+        """Observation of one lane, in a new array."""
 
     def alone(self) -> Any:
-        """That of the only lane there is: at every step of a single environment."""
+        """Observation of the only lane, at every step of a single environment."""
         return self.one(0)
 
     def alone_sees(self, items: Sequence[int], values: Sequence[float] | None) -> None:
@@ -67,7 +67,7 @@ class _OfArray(Observer):
     array: Array
 
     def keep(self, array: Array) -> None:
-        """Let observations stand in this array, a row a lane."""
+        """Write observations into this array, one row per lane."""
         self.array, self._flat = array, array.reshape(-1)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class Counts(_OfArray):
 
 
 class Features(_OfArray):
-    """What is known of a user from the start; nothing that happens changes it."""
+    """Features of a user, known from the start and never changed."""
 
     def __init__(self, world: LaneWorld, n_lanes: int) -> None:
         self.space = gym.spaces.Box(-_LARGEST, _LARGEST, (world.n_user_features,), np.float32)
@@ -134,7 +134,7 @@ class Features(_OfArray):
 
 
 class Decayed(_OfArray):
-    """Sums of what each item got (1 a view, or its rating), each event's share decaying with every later one.
+    """Sums of the rewards of each item (1 per view, or its rating), decaying with every later event.
 
     Args:
         world: where users live.
@@ -163,7 +163,7 @@ class Decayed(_OfArray):
 
 
 class Last(_OfArray):
-    """The last items, the latest first, each one more than its number; 0 where there were none.
+    """The last items, the latest first, each numbered from 1; 0 for none.
 
     Args:
         world: where users live.
@@ -235,7 +235,7 @@ KINDS = ("counts", "decayed", "last", "features", "dict")
 
 
 def observer(world: LaneWorld, n_lanes: int, kind: str | None = None) -> Observer:
-    """What observes the users of a world.
+    """Observer of the users of a world.
 
     Args:
         world: where they live.

@@ -73,7 +73,7 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
         return self._platform
 
     def log(self) -> Log:
-        """What happened on the platform until today, as a log."""
+        """Log of everything that happened on the platform so far."""
         from recsim_mnar.simulation.platform import platform_log
 
         return platform_log(self.platform)
@@ -96,7 +96,7 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
         return self._observe(), self._info()
 
     def seat(self, seed: int, next_episode: list[int]) -> None:
-        """Open platforms of this seed from here on; environments that share the number of the next share them out."""
+        """Open platforms of this seed from now on; environments with the same next number share them out."""
         self._seed, self._next = seed, next_episode
 
     def step(self, action: NDArray[np.float32]) -> Step:

@@ -54,7 +54,7 @@ def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Any, n_users
 
 
 def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
-    """The log of users 0 .. n_users - 1 of a seed, of whatever environment: single, or vector in NEXT_STEP mode.
+    """The log of users 0 .. n_users - 1 of a seed, from any environment: single, or vector in NEXT_STEP mode.
 
     Args:
         env: stepped until all of them were met.
@@ -145,7 +145,7 @@ class Recorder:
         self._gone: list[int] = []
 
     def arrive(self, info: dict[str, Any]) -> None:
-        """Somebody came, after others who left without a decision; the policy meets them before the next decision."""
+        """Add a user who arrived after others left without a decision; the policy will observe those first."""
         self.builder.begin(info)
         left = [one for one in info.get("skipped") or () if int(one["user"]) < self.n_users]
         # Users who left without a trace in the log are not met, so that the log holds all that a policy was given.
@@ -156,7 +156,7 @@ class Recorder:
             self._n_decisions[int(info["user"])] = 0
 
     def decide(self, infos: list[dict[str, Any]]) -> NDArray[np.int32]:
-        """(n,) actions for those who wait, by ascending user."""
+        """(n,) actions for the waiting users, by ascending user."""
         self._admit()
         self._users = np.array([int(info["user"]) for info in infos])
         drawn = policy_uniforms(self.seed, self._users, [self._n_decisions[user] for user in self._users.tolist()])
@@ -170,7 +170,7 @@ class Recorder:
         rewards: NDArray[np.float64],
         ended: NDArray[np.bool_],
     ) -> None:
-        """What came of the actions; the round is over."""
+        """Record the outcomes of the actions and end the round."""
         users = self._users.tolist()
         decided = zip(users, self._actions, self._propensities, rewards.tolist(), strict=True)
         for (user, action, propensity, reward), info, came in zip(decided, before, after, strict=True):
@@ -185,7 +185,7 @@ class Recorder:
             self.builder.round += 1
 
     def log(self) -> Log:
-        """All of it, once those who came last were met."""
+        """The whole log, after observing the last arrivals."""
         self._admit()
         self._forget()
         log = self.builder.log(self.n_users)

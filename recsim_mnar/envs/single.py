@@ -85,7 +85,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         return self._queue.seed
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Meet the next user who comes to a decision."""
+        """Advance to the next user who reaches a decision."""
         user = first_user(checked_options(options, ("user",)))
         seed = reset_seed(seed)
         super().reset(seed=seed)
@@ -139,7 +139,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         return decision_world(self.world, "reward_means").reward_means(self._queue.lanes.state)[0].copy()
 
     def _seen(self, info: dict[str, Any]) -> Any:
-        """A new observation, brought up to date with what the user did alone."""
+        """A new observation, updated with the user's own events."""
         if info["views"]:
             self._observer.alone_sees(info["views"], info["ratings"] if self.world.rates else None)
         return self._observer.alone()
@@ -156,7 +156,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
     def _info(
         self, info: dict[str, Any], *, waiting: bool, answered: tuple[Any, float] | None = None
     ) -> dict[str, Any]:
-        """The whole ``info`` after the lane has moved; and what can be foreseen of the decisions that come next.
+        """The complete ``info`` after the lane has moved, with the coming decisions that can already be computed.
 
         Args:
             info: of the events.

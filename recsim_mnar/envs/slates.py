@@ -30,13 +30,13 @@ Array = NDArray[Any]
 
 
 def _bought_rows(transition: Transition) -> NDArray[np.int64]:
-    """Rows of a transition that are recommended items that were bought."""
+    """Rows of a transition that are purchases of recommended items."""
     c = transition.columns
     return np.flatnonzero((c["event"] == schema.BANDIT) & (c["reward"] == 1))
 
 
 def _purchases(transition: Transition) -> NDArray[np.float64]:
-    """(n,) number of items that each lane bought, recommended or not."""
+    """(n,) number of items bought in each lane, recommended or not."""
     c = transition.columns
     bought = (c["event"] == schema.ORGANIC) | (c["reward"] == 1)
     return np.add.reduceat(bought.astype(np.float64), transition.starts[:-1])
@@ -159,7 +159,7 @@ def record_slates_vector(env: PurchasesVectorEnv, policy: SlatePolicy, n_users: 
 
 
 class _SlateRecorder:
-    """Decides for users, and writes down what came of it."""
+    """Decides for users and records the outcomes."""
 
     def __init__(self, policy: SlatePolicy, n_users: int, seed: int) -> None:
         self.policy, self.seed, self.builder, self._n_users = policy, seed, LogBuilder(), n_users

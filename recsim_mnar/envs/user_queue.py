@@ -44,7 +44,7 @@ class UserQueue:
 
     @property
     def seeds(self) -> NDArray[np.uint64]:
-        """(n_lanes,) from whose users each lane draws."""
+        """(n_lanes,) index of the queue that each lane draws users from."""
         return self._seeds
 
     def assign(self, which: NDArray[np.int64], seeds: list[int], first_user: int) -> None:
@@ -134,7 +134,7 @@ class UserQueue:
 
 
 def rewards_of(transition: Transition) -> NDArray[np.float64]:
-    """(n,) what the actions taken earned."""
+    """(n,) rewards of the actions taken."""
     return transition.columns["reward"][transition.starts[:-1]]
 
 

@@ -80,7 +80,7 @@ _ASKED = ("observation", "info", "info_size", "render_mode")
 
 
 def taken(keywords: dict[str, Any], *, vector: bool, of_world: Collection[str]) -> dict[str, Any]:
-    """What of the keywords is the environment's; taken out of them.
+    """Take the environment's own keywords out of the others.
 
     Args:
         keywords: as they were given.
@@ -113,7 +113,7 @@ def checked_mode(mode: AutoresetMode | str) -> AutoresetMode:
 
 
 def reset_mask(mask: Any, num_envs: int, *, whole: bool) -> NDArray[np.bool_]:
-    """Which lanes are reset: (num_envs,) flags, all of them where None.
+    """Lanes to reset: (num_envs,) flags, all lanes if None.
 
     Args:
         mask: ``options["reset_mask"]``.
@@ -169,7 +169,7 @@ def reset_seed(seed: Any) -> int | None:
 
 
 def listed_seeds(seed: Any, which: Collection[int], num_envs: int, *, seeded: bool) -> dict[int, int] | None:
-    """Seeds by lane, where lanes are given seeds of their own; None where all are given one, or none.
+    """Seeds by lane if lanes have separate seeds; None if all share one or have none.
 
     Args:
         seed: as handed to ``reset``.
@@ -211,7 +211,7 @@ def first_user(options: dict[str, Any]) -> int | None:
 
 
 def one_integer(action: Any) -> int:
-    """An action that is not a plain integer, as one: a number of another type, or an array of shape () or (1,)."""
+    """Convert an action of another integer type, or an array of shape () or (1,), to a plain integer."""
     array = as_array(action, "an action")
     if not np.issubdtype(array.dtype, np.integer):
         raise UserError(f"an action must be an integer, got {action!r}")

@@ -171,7 +171,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         self._seeded = True
 
     def _checked(self, actions: Array) -> Array:
-        """(n,) actions that can be taken; those of lanes that have ended may be any."""
+        """(n,) valid actions; those of ended lanes may be anything."""
         chosen = as_array(actions, "actions")
         if chosen.shape != (self.num_envs,):
             raise UserError(f"actions must have shape ({self.num_envs},), got {chosen.shape}")
@@ -222,7 +222,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
                 self._set(infos, "n_skipped", lane, len(info))
 
     def _see(self, which: NDArray[np.int64], transition: Transition, infos: dict[str, Any]) -> None:
-        """Bring the observations of lanes up to date after their actions, and note what was organic."""
+        """Update the observations of lanes after their actions, and record organic events."""
         if self.world.rates:  # the answer reveals a rating; 0 says nothing new of it
             rewards = rewards_of(transition)
             answered = np.flatnonzero(rewards > 0)
@@ -233,7 +233,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
     def _browse(
         self, which: NDArray[np.int64], transition: Transition, infos: dict[str, Any], *, empty: bool = False
     ) -> None:
-        """Organic events, observed, and noted in info where there are any."""
+        """Observe organic events, and add them to info if there are any."""
         c, rows = transition.columns, organic_rows(transition)
         edges = rows.searchsorted(transition.starts)
         lanes, items = which.repeat(edges[1:] - edges[:-1]), c["item"][rows]
@@ -270,7 +270,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             infos[f"_{key}"][lanes] = True
 
     def _note_state(self, infos: dict[str, Any], mask: NDArray[np.bool_]) -> None:
-        """Note of the lanes in the mask which decision of whom they await."""
+        """Record in info the awaited decision and user of the lanes in the mask."""
         if self.info == "none":
             return
         lanes = self._queue.lanes
@@ -283,7 +283,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             infos[key], infos[f"_{key}"] = values, mask.copy()
 
     def _finish(self, ended: NDArray[np.int64], infos: dict[str, Any]) -> None:
-        """Move what was info of lanes that ended to ``final_obs`` and ``final_info``."""
+        """Move the info of ended lanes to ``final_obs`` and ``final_info``."""
         final: dict[str, Any] = {}
         for lane in ended:
             self._set(infos, "final_obs", int(lane), self._observer.one(int(lane)))
@@ -300,7 +300,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         infos["_final_info"] = self._ended.copy()
 
     def _sized(self, infos: dict[str, Any]) -> dict[str, Any]:
-        """Infos as they were asked for."""
+        """Infos in the requested form."""
         if self._info_size is None:
             return infos
         keys = (*(key for key, _ in self._queue.entries), *self._more_events)

@@ -50,7 +50,7 @@ class RecordLog(gym.Wrapper):
         return observation, reward, terminated, truncated, info
 
     def log(self) -> Log:
-        """What has been recorded; its provenance names the world and the seeds."""
+        """The recorded log; its provenance names the world and the seeds."""
         return _recorded(self._builder, self.env, self._seeds)
 
 
@@ -109,7 +109,7 @@ class RecordVectorLog(gym.vector.VectorWrapper):
         return observations, rewards, terminated, truncated, infos
 
     def log(self) -> Log:
-        """What has been recorded; its provenance names the world and the seeds."""
+        """The recorded log; its provenance names the world and the seeds."""
         return _recorded(self._builder, self.env, self._seeds)
 
     def _begin(self, lane: int, infos: dict[str, Any]) -> None:
