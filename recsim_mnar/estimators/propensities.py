@@ -316,7 +316,7 @@ class Balance:
 
     @property
     def unbalanced(self) -> tuple[str, ...]:
-        """Covariates with a stratum whose interval excludes 0."""
+        """Covariates with an interval that excludes 0 in some stratum."""
         return tuple(
             name for k, name in enumerate(self.names) if (self.low[k] > 0.0).any() or (self.high[k] < 0.0).any()
         )

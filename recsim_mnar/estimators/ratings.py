@@ -46,7 +46,7 @@ class Loss:
     shape: tuple[int, ...] | None = None
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
-        """Raise UserError where the predictions are of another matrix than ratings of this shape."""
+        """Raise UserError if the shapes of predictions and ratings differ."""
         if self.shape not in (None, shape):
             raise UserError(f"the predictions have shape {self.shape} and the ratings are of a {shape} matrix")
 

@@ -72,7 +72,7 @@ def bounded(p: Floats, clip: float) -> Floats:
 
 
 def _check_cells(bad: Flags, users: Any, items: Any, times: Any, e: Any, shown: Any) -> None:
-    """Raise UserError for the first cell whose inverse propensity there is none; all broadcast to ``bad``."""
+    """Raise UserError for the first cell without a finite inverse propensity; all arguments broadcast to ``bad``."""
 
     def says(*at: int) -> str:
         u, i, t, p, flag = (np.broadcast_to(x, bad.shape)[at] for x in (users, items, times, e, shown))
@@ -336,7 +336,7 @@ def evaluate_lists(
     clip: float = 0.0,
     level: float = 0.95,
 ) -> dict[str, Estimate]:
-    """What lists of N items a user would have caused, from the log of another recommender.
+    """Purchases that lists of N items per user would have caused, from the log of another recommender.
 
     Every metric is computed in each period and averaged over the periods, each weighing the same, as in the paper.
 
@@ -427,7 +427,7 @@ def evaluate_lists(
 
 
 def _list_step(metric: str, weight: Floats, users: int) -> float:
-    """What one more purchase could add to a metric of one period, or take away."""
+    """Effect of one more purchase on a metric of one period, up and down."""
     if metric in ("uplift", "uplift_snips", "precision_recommended"):
         return 1.0 / users  # of a ratio within one user
     if metric == "uplift_pooled":
@@ -437,7 +437,7 @@ def _list_step(metric: str, weight: Floats, users: int) -> float:
 
 
 def _list_findings(metric: str, spread: tuple[float, float] | None, details: dict[str, Any]) -> list[Finding]:
-    """What speaks against a list metric whatever its interval."""
+    """Doubts about a list metric that do not depend on its interval."""
     findings: list[Finding] = []
     if metric == "uplift":
         findings = confounding(spread, "uplift@N", "use uplift_ips")

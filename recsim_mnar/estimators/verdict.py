@@ -1,4 +1,4 @@
-"""An estimate, and whether to believe it: a verdict is a level, with findings: a code, a number, a thing to do."""
+"""An estimate and its verdict: a level, and findings with a code, a number and a remedy."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Verdict(str):
         return max((finding.severity for finding in self.findings), default=0.0)
 
     def meets(self, level: str) -> bool:
-        """Whether it is as good as ``level`` or better.
+        """True if the verdict is ``level`` or better.
 
         Raises:
             UserError: an unknown level.

@@ -1,1 +1,1 @@
-"""Limits of what an estimate says: gamma, Student, bootstrap, concentration, clipping, proportions."""
+"""Limits of estimates: gamma, Student, bootstrap, concentration, clipping, proportions."""

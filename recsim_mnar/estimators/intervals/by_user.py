@@ -129,7 +129,7 @@ def betting(values: Floats, lengths: Floats, level: float, *, anytime: bool = Fa
 def ends_of_bets(
     values: Floats, lengths: Floats, above: Floats, below: Floats, threshold: float
 ) -> tuple[float, float]:
-    """Where bets ``above`` that m is too low, and ``below`` that it is too high, have won."""
+    """Where the bets ``above`` (m is too low) and ``below`` (m is too high) have won."""
     from recsim_mnar.estimators.intervals import _by_user_kernel as kernels
 
     inside = ratio_inside(values, lengths)

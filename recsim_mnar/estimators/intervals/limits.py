@@ -14,14 +14,14 @@ ROUNDING = 1e-13
 
 @dataclass(frozen=True)
 class Interval:
-    """Two ends and how they were made."""
+    """Two ends and the method that made them."""
 
     low: float
     high: float
     method: str
 
     def within(self, least: float, largest: float) -> Interval:
-        """The part of it in [least, largest]."""
+        """The part of the interval in [least, largest]."""
         return Interval(min(max(self.low, least), largest), max(min(self.high, largest), least), self.method)
 
 
@@ -60,7 +60,7 @@ def degrees_of_freedom(users: int, rewarded_users: int, second: float, fourth: f
 
 
 def poisson_reach(variance: float, step: float, level: float) -> float:
-    """How far above its estimate a sum of independent parts may be, none of them larger than ``step``.
+    """Distance above its estimate that a sum of independent parts may reach, no part being larger than ``step``.
 
     Of all such sums with this variance the one with the longest tail is ``step`` times a Poisson count of mean
     N = variance / step^2: its exact upper limit (Garwood 1936) minus the count is taken, with N in place of the count.
@@ -89,7 +89,7 @@ def poisson_reach(variance: float, step: float, level: float) -> float:
 
 @dataclass(frozen=True)
 class Spread:
-    """How an estimate that is a ratio of sums over users varies, in its own unit.
+    """Sampling variation of a ratio of sums over users, in the estimate's unit.
 
     Attributes:
         variance: of the estimate, corrected for few and for unequal users.
@@ -105,7 +105,7 @@ class Spread:
     down: float
 
     def reaches(self, level: float) -> tuple[float, float]:
-        """How far the value may be below and above the estimate; for estimates of any sign."""
+        """Distance of the value below and above the estimate; for estimates of any sign."""
         return (
             poisson_reach(self.variance, max(self.down, -self.third), level),
             poisson_reach(self.variance, max(self.up, self.third), level),
@@ -196,7 +196,7 @@ def student_limits(value: float, variance: float, users: int, level: float) -> t
 
 @dataclass(frozen=True)
 class Cut:
-    """What changed weights u leave of the weights w, as means over rows and the variances of these means by user.
+    """Loss from changing the weights w to u: means over rows, and the variances of these means by user.
 
     Attributes:
         kept: mean of min(w, u).
@@ -222,7 +222,7 @@ class Cut:
 
 
 def clipping_bias_bound(cut: Cut, reward_max: float, one_reward: float, level: float) -> float:
-    """Upper limit of E[(w - u)+ r], what clipping or shrinking weights may hide of the target policy's value.
+    """Upper limit of E[(w - u)+ r], the value that clipped or shrunk weights may hide.
 
     For r in [0, r_max] it is at most r_max E[(w - u)+] <= r_max (1 - E[min(w, u)]) (Bottou et al. 2013, eq. 12-13),
     which holds even where the log lacks actions that the target takes. Where the mean weight does not speak against

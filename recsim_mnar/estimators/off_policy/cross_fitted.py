@@ -1,4 +1,4 @@
-"""Models that are fitted on other users than they speak of: of rewards (DM, DR), and of an unknown logging policy."""
+"""Cross-fitted models: of rewards (DM, DR), and of an unknown logging policy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BLOCK = 2**22  # entries of rows times actions held at once
 
 
 class Regressor(Protocol):
-    """What a scikit-learn regressor or classifier offers."""
+    """Interface of a scikit-learn regressor or classifier."""
 
     def fit(self, X: Any, y: Any) -> Any:
         """Fit on (n, d) features and (n,) rewards."""
@@ -221,7 +221,7 @@ def estimate_without_propensities(
     seed: int = 0,
     **stated: Any,
 ) -> Estimate:
-    """Estimate a target policy's value from a log that does not say how likely its actions were.
+    """Estimate a target policy's value from a log without propensities.
 
     The logging policy is estimated by user folds; users are resampled through both steps (Poisson bootstrap), and the
     interval is the wider one of that and of the interval that takes the estimated propensities as true. The verdict is
@@ -299,7 +299,7 @@ def estimate_without_propensities(
 
 
 def _with_estimated(verdict: Verdict, seen: bool) -> Verdict:
-    """A verdict that says that propensities are estimated, also where the mean weight speaks against them.
+    """A verdict that mentions estimated propensities, also if the mean weight speaks against them.
 
     Without anything that the logging policy saw the estimated propensities are shares of the actions, and whatever
     it saw biases the value.

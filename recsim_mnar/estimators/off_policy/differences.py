@@ -43,14 +43,14 @@ Form = Sequence[float]
 
 @functools.cache
 def _places(width: int) -> dict[tuple[int, ...], int]:
-    """Where the product of some of ``width`` numbers stands, as ``_pairs_kernel.put_products`` writes them."""
+    """Position of the product of some of ``width`` numbers, as ``_pairs_kernel.put_products`` writes them."""
     every = [each for k in (1, 2, 3, 4) for each in itertools.combinations_with_replacement(range(width), k)]
     return {each: place for place, each in enumerate(every)}
 
 
 @dataclass(frozen=True)
 class Products:
-    """Sums over users of products of a few numbers that each user has.
+    """Sums over users of products of a few numbers per user.
 
     Attributes:
         width: how many numbers.
@@ -76,7 +76,7 @@ class Products:
         return total
 
     def deviations(self, form: Form, moments: Moments) -> Deviations:
-        """Of the users' sums ``form``, whose mean is 0."""
+        """Sums ``form`` of the users, centred at 0."""
         grouped = moments.grouped
         second = self.of(form, form)
         units = np.eye(self.width).tolist()
@@ -255,7 +255,7 @@ def _value(moments: Moments, estimator: str) -> float:
 
 @dataclass(frozen=True)
 class _Limits:
-    """Limits from sample size alone."""
+    """Limits from sample size only."""
 
     pair: PairMoments
     stated: Stated
@@ -263,7 +263,7 @@ class _Limits:
     one_reward: float
 
     def expected_half(self, estimator: str, times: float = 1.0) -> float:
-        """As :func:`recsim_mnar.estimators.off_policy.sampling.expected_half`, of the difference."""
+        """As :func:`recsim_mnar.estimators.off_policy.sampling.expected_half`, for the difference."""
         pair, n = self.pair, self.pair.ours.rows
         rewards = pair.ours.sum("rr") / n
         one = self.one_reward
@@ -304,7 +304,7 @@ class _Limits:
         return Interval(value - less, value + more, f"{unit(both[0])} Student with the heaviest step")
 
     def of_means(self, *, clipped: bool) -> Interval:
-        """Of the mean of (w - b) r from those of its gains and losses."""
+        """Moments of (w - b) r from those of its gains and losses."""
         pair, moments = self.pair, self.pair.ours
         products, clip = (pair.cut, moments.clip) if clipped else (pair.plain, math.inf)
         excesses = pair.excesses[2:] if clipped else pair.excesses[:2]
@@ -333,7 +333,7 @@ class _Limits:
 
 
 def _joined(ours: Verdict, theirs: Verdict) -> Verdict:
-    """Both verdicts' findings, each once, saying which are the baseline's."""
+    """The findings of both verdicts, each once, with the baseline's marked."""
     codes = {finding.code for finding in ours.findings if finding.level != "trust"}
     more = [
         Finding(f.code, f.severity, f.number, f"of the baseline, {f.message}", f.action)

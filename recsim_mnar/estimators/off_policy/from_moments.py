@@ -198,7 +198,7 @@ def identified(
     estimator: str,
     level: float,
 ) -> dict[str, Any]:
-    """What the log says of the part of the target that it covers: that part, and its mean reward with an interval."""
+    """The covered share of the target, and the mean reward of that part with an interval."""
     share = 1.0 - (known.known or 0.0)
     if known.proved:
         share = min(known.mean, share)
@@ -221,7 +221,7 @@ def identified(
 def intersected(
     sampling: Interval, above: float, unclipped: Interval, value: float
 ) -> tuple[Interval, dict[str, float]]:
-    """The interval of changed weights, with what they may hide above, where it agrees with that of the unchanged.
+    """The interval of changed weights, with the hidden value above it, where it agrees with that of the unchanged ones.
 
     And what the verdict needs of the unchanged one: its half width, and how far the value is outside it.
     """
@@ -266,7 +266,7 @@ def clip_part(moments: Moments, stated: Stated, level: float, bounds: Bounds) ->
 
 
 def diagnostics(moments: Moments) -> dict[str, Any]:
-    """What says how far the log can speak of the target; JSON types only."""
+    """Diagnostics of how far the log can speak of the target; JSON types only."""
     n, mean, squares = moments.rows, moments.sum("w") / moments.rows, moments.power("xx")
     spread = moments.power("ww") - 2.0 * mean * moments.power("lw") + mean**2 * moments.power("ll")
     correction = moments.users / (moments.users - 1.0) if moments.users > 1 else 1.0

@@ -38,7 +38,7 @@ NARROW = 0.8
 
 @dataclass(frozen=True)
 class Case:
-    """What the limits of one estimate are made of; rewards and model are counted from the least reward.
+    """Ingredients of one estimate's limits; rewards and model are counted from the least reward.
 
     Attributes:
         scores: of the estimator.
@@ -63,7 +63,7 @@ class Case:
 
     @property
     def largest(self) -> float:
-        """The largest of them possible, as given and where none changes it; else the largest seen."""
+        """The largest weight possible, as given and if none changes it; else the largest seen."""
         seen = float(np.max(self.used))
         given = self.stated.largest_weight
         if given is None or self.scores.other_weights:
@@ -72,7 +72,7 @@ class Case:
 
     @property
     def one_reward(self) -> float:
-        """What one more reward is reckoned as, above the least."""
+        """Size assumed for one more reward, above the least one."""
         return self.bounds.one_reward(self.moments)
 
     def sums(self, values: Floats) -> Floats:
@@ -85,7 +85,7 @@ class Case:
         return float(sums @ sums) / values.size**2
 
     def deviations(self, influence: Floats) -> Deviations:
-        """Of the users' sums of row influences, (n,), whose mean is 0."""
+        """User sums of row influences, (n,), with mean 0."""
         sums, moments = self.sums(influence), self.moments
         square = sums * sums
         powers = float(np.sum(square)), 0.0, 0.0
@@ -96,7 +96,7 @@ class Case:
         return Deviations(*powers, moments.users, moments.rewarded_users, moments.grouped)
 
     def step(self, weights: Floats, largest: float) -> float:
-        """The most that one more reward could bring, as ``sampling.heaviest_step``.
+        """The largest effect of one more reward, as ``sampling.heaviest_step``.
 
         Args:
             weights: (n,) not negative.
@@ -206,7 +206,7 @@ def _bootstrap(case: Case, replicates: int, seed: int) -> Interval:
 
 
 def _narrow(sampling: Interval, default: Interval) -> list[Finding]:
-    """The finding that an asymptotic interval leaves out what the default one holds."""
+    """The finding that an asymptotic interval excludes values inside the default one."""
     width, wide = sampling.high - sampling.low, default.high - default.low
     ratio = width / wide if wide > 0.0 and math.isfinite(wide) else 0.0
     if ratio >= NARROW:
@@ -244,7 +244,7 @@ def _guaranteed(case: Case, interval: str) -> Interval:
 
 
 def hidden_part(case: Case) -> tuple[float, float]:
-    """How far below and above the estimate's mean the target policy's value may be because weights were changed.
+    """Distance below and above the estimate's mean that the value may be because weights were changed.
 
     With weights u in place of w the bias is E[(w - u)(r - q)], q = 0 without a reward model. Where the model is not
     negative either it is between -E[(w - u)+ q] - E[(u - w)+ r] and E[(w - u)+ r] + E[(u - w)+ q], each of

@@ -1,4 +1,4 @@
-"""Estimates of a log that is read in blocks: moments are gathered from one after another, and no row is kept."""
+"""Estimates from a log read in blocks: moments are gathered block by block and no row is kept."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _MARGIN = 1.25
 
 @dataclass(frozen=True)
 class Block:
-    """Bandit rows that follow one another in a file.
+    """Consecutive bandit rows of a file.
 
     Attributes:
         columns: (n,) numbers by name.
@@ -69,7 +69,7 @@ class Block:
 
     @staticmethod
     def concat(blocks: Sequence[Block]) -> Block:
-        """Rows of blocks one after another."""
+        """The rows of several blocks, concatenated."""
         if len(blocks) == 1:
             return blocks[0]
 
@@ -90,7 +90,7 @@ class BlockSource(Protocol):
 
     @property
     def counts(self) -> Counter[str]:
-        """What was counted in the last pass over it."""
+        """Counts of the last pass over it."""
 
     def at(self, part: Path) -> BlockSource:
         """One of its files, read alike."""
@@ -104,7 +104,7 @@ class BlockSource(Protocol):
 
 @dataclass(frozen=True)
 class BlockQuestion:
-    """What is asked of a log that comes in blocks.
+    """A question to a log that comes in blocks.
 
     Attributes:
         reward: column of rewards.
@@ -135,7 +135,7 @@ class BlockQuestion:
 
 @dataclass
 class Gathered:
-    """Moments of every policy and of every pair that is compared, and what users' rows say in their order."""
+    """Moments of every policy and compared pair, and sums over the order of users' rows."""
 
     question: BlockQuestion
     moments: dict[str, Moments] = field(default_factory=dict)
@@ -173,14 +173,14 @@ class Gathered:
         return self._in_order(estimate_difference(pair, estimator, level=level, stated=self.question.stated), policy)
 
     def _in_order(self, estimate: Estimate, policy: str) -> Estimate:
-        """The estimate, its verdict with what the rows say in their order."""
+        """The estimate, with its verdict extended by the order of the rows."""
         if policy not in self.orders or not weights_agree(estimate.verdict):
             return estimate
         found = self.orders[policy].findings((estimate.high - estimate.low) / 2.0, estimate.level)
         return replace(estimate, verdict=estimate.verdict.with_findings(found)) if found else estimate
 
     def add(self, block: Block) -> None:
-        """Add the rows of a block; what is no data is named with its row in the file."""
+        """Add the rows of a block; an invalid value is reported with its row in the file."""
         question, columns = self.question, block.columns
         r, p = columns[question.reward], columns[question.propensity]
         clusters = None if block.user is None else Clusters(block.user, None)
@@ -244,7 +244,7 @@ def _refuse(question: BlockQuestion, block: Block) -> None:
 
 
 def needs_all_rows(estimators: Sequence[str], interval: str) -> bool:
-    """Whether something of a question cannot be answered from moments."""
+    """True if part of a question cannot be answered from moments."""
     return interval != "auto" or not all(name == AUTO or check_name(name).from_moments for name in estimators)
 
 
@@ -280,7 +280,7 @@ def gather_blocks(log: BlockSource, question: BlockQuestion) -> Gathered:
 
 
 def _most_bytes(log: BlockSource) -> int:
-    """Bytes of a log's rows that may be held at once."""
+    """Bytes of a log's rows that may be in memory at once."""
     return most_unpacked(sum(part.stat().st_size for part in log.parts.files))
 
 
@@ -325,7 +325,7 @@ def cut_blocks(blocks: Iterable[Block], most: float = math.inf) -> Iterator[Bloc
 
 
 def _ends_here(kept: list[Block], block: Block) -> int:
-    """How many of a block's first rows belong to what was kept."""
+    """Number of a block's first rows that belong to the rows kept before."""
     if block.user is None:
         return min(-sum(len(each) for each in kept) % CHUNK, len(block))
     before = kept[-1].user if kept else None
@@ -335,7 +335,7 @@ def _ends_here(kept: list[Block], block: Block) -> int:
 
 
 def _goes_on(kept: list[Block], block: Block) -> bool:
-    """Whether all of a block's rows belong to what was kept, and more may follow."""
+    """True if all rows of a block belong to the rows kept before, and more may follow."""
     return block.user is not None or (sum(len(each) for each in kept) + len(block)) % CHUNK > 0
 
 
@@ -378,7 +378,7 @@ def sorted_blocks(blocks: Callable[[], Iterable[Block]], rows: int, most: float 
 
 
 def _sampled(blocks: Iterable[Block]) -> tuple[int, NDArray[np.int64]]:
-    """How many rows there are, and some of the users' ids, evenly spread over them."""
+    """The number of rows, and a sample of user ids spread evenly over them."""
     n, every, sample = 0, 1, np.zeros(0, np.int64)
     for block in blocks:
         assert block.user is not None
@@ -394,7 +394,7 @@ RunInOrder = Callable[[Iterable[Callable[[], "PartFound | None"]], Executor], It
 
 @dataclass(frozen=True)
 class PartFound:
-    """What a part holds.
+    """Contents of a part.
 
     Attributes:
         gathered: its moments; None where it has no bandit rows.

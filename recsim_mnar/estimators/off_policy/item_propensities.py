@@ -1,4 +1,4 @@
-"""Propensities that the log itself proves wrong, item by item (docs/verdict.md, "Item by item")."""
+"""Propensities that the log itself disproves, item by item (docs/verdict.md, "Item by item")."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class ItemSums:
         return ItemSums(self.levels, items, heaviest=max(self.heaviest, other.heaviest), **found)
 
     def findings(self, *, propensity_min: float | None = None) -> list[Finding]:
-        """The finding of items whose propensities are proved wrong, at the strict level for all items together.
+        """The finding of items with disproved propensities, at the strict level for all items together.
 
         Args:
             propensity_min: the least propensity of any item in any row, where every item can always be shown; None
@@ -231,7 +231,7 @@ def item_findings(
     context: Any = None,
     context_name: str = "context",
 ) -> list[Finding]:
-    """Propensities that the log proves wrong, item by item and, with ``context``, by item and level of the column.
+    """Propensities that the log disproves, item by item and, with ``context``, by item and level of the column.
 
     The mean over rows of 1{action = k} / propensity is 1 for an item k that can always be shown, and less for any
     other: above 1 is a proof. Below 1 is one only where every item can always be shown and the least propensity is

@@ -268,7 +268,7 @@ class Moments:
             _refuse_overflow(r, p, names)
 
     def _probabilities(self) -> bool:
-        """Whether no propensity or target can be other than a probability."""
+        """True if every propensity and target can be a probability."""
         return self.rows == 0 or bool(self._extremes[0] > 0.0 and self._extremes[1] <= 1.0)
 
     def _finite(self) -> bool:
@@ -304,7 +304,7 @@ class Moments:
         return merged
 
     def _totals(self) -> tuple[list[float], list[float]]:
-        """Sums and powers as numbers, made once: nothing changes them after they were gathered."""
+        """Sums and powers as numbers, computed once and never changed."""
         if self._numbers is None:
             self._numbers = (self._sums.sum(axis=0).tolist(), self._powers.sum(axis=0).tolist())
         return self._numbers
@@ -369,7 +369,7 @@ class Moments:
 
 
 class Shards:
-    """Moments of the parts of a log, for logs in which each part is met so and so many times.
+    """Moments of the parts of a log, for logs that contain each part a given number of times.
 
     Args:
         parts: moments that could be merged, each of users of its own.
@@ -385,7 +385,7 @@ class Shards:
         return ["_sums", "_powers", *(["_missing"] if self.whole.missing is not None else [])]
 
     def met(self, times: Floats) -> Moments:
-        """The moments of a log that has each part's users so many times.
+        """The moments of a log with this many copies of each part's users.
 
         Sums and numbers grow; the largest weight, reward and user are those of the parts that are met, as are tails.
 

@@ -101,7 +101,7 @@ def estimate_columns(
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of a log, however its rows are read.
+    """A question to a log, however its rows are read.
 
     Attributes:
         policies: whose values are estimated.

@@ -50,7 +50,7 @@ Refit = Callable[[Floats], Any]
 
 @dataclass(frozen=True)
 class _Rows:
-    """The columns as they came, and the level of each test."""
+    """The input columns, and the level of each test."""
 
     reward: Floats
     weight: Floats
@@ -152,7 +152,7 @@ class _Shown:
 
     @staticmethod
     def of(action: Any, propensity: Floats, context: Any) -> _Shown:
-        """Columns as codes."""
+        """The columns as integer codes."""
         n = propensity.size
         shown = Clusters.of(action, n, "action")
         assert shown is not None
@@ -256,7 +256,7 @@ def last_from_0(values: Ints, clusters: Clusters) -> Ints:
 
 
 def _back(ordered: Ints, clusters: Clusters) -> Ints:
-    """Values of rows that stand user by user, in the rows' own order."""
+    """Values of rows ordered by user, moved back to the original row order."""
     if clusters.order is None:
         return ordered
     found = np.empty_like(ordered)
@@ -265,7 +265,7 @@ def _back(ordered: Ints, clusters: Clusters) -> Ints:
 
 
 def neighbours(rows: _Rows) -> Finding | None:
-    """Users (or rows without users) whose deviations go with those of the next one in the log."""
+    """Dependence between the deviations of users (or of rows without users) that are neighbours in the log."""
     from scipy.special import ndtri
 
     parts = user_sums(rows.weight * (rows.reward - rows.value), rows.clusters)
@@ -348,7 +348,7 @@ PROVES = "item_propensities"
 
 @dataclass(frozen=True)
 class Shown:
-    """What refuters use besides the columns of an estimate, where the file has it.
+    """Further columns that refuters use, if the file has them.
 
     Attributes:
         action: (n,) ids of the items shown.
@@ -396,13 +396,13 @@ def with_refuters(
 
 
 def with_findings(record: Record, findings: Sequence[Finding]) -> Record:
-    """A record whose verdict has more findings."""
+    """A record with further findings in its verdict."""
     before = [Finding(**{k: v for k, v in each.items() if k != "level"}) for each in record["findings"]]
     return record | Verdict(record["verdict_level"], [*before, *findings]).to_dict()
 
 
 def refuter_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the refuters came to, in a line per policy; what they found stands with the reasons."""
+    """Outcome of the refuters, one line per policy; their findings are among the reasons."""
     lines = []
     for record in records:
         if "refuters" in record:

@@ -1,4 +1,4 @@
-"""What rows in their order say of effects that outlast a decision: carry-over and staying (docs/verdict.md)."""
+"""Effects that outlast a decision, from the order of rows: carry-over and staying (docs/verdict.md)."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def sums_of_products(numbers: Floats) -> Floats:
 
 
 def proved(limits: Limits) -> bool:
-    """Whether limits exclude 0."""
+    """True if the limits exclude 0."""
     _, low, high = limits
     return low > 0.0 or high < 0.0
 
@@ -186,7 +186,7 @@ def _most(limits: Limits) -> float:
 
 
 def weights_agree(verdict: Verdict) -> bool:
-    """Whether the mean weight may be 1: where it is not, w - 1 is no effect of what was shown."""
+    """True if the mean weight may be 1: otherwise w - 1 measures no effect of the recommendations."""
     return not any(f.code in ("propensities", "support_missing") and f.level != "trust" for f in verdict.findings)
 
 

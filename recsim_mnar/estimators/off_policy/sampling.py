@@ -1,4 +1,4 @@
-"""How IPS, clipped IPS and SNIPS vary, from moments, and what the log never shows (docs/verdict.md).
+"""Sampling variation of IPS, clipped IPS and SNIPS, from moments, and missing mass (docs/verdict.md).
 
 The target's mass that the log never shows is known as stated, as the mean weight proves it, or as it may hide.
 """
@@ -27,7 +27,7 @@ side."""
 
 @dataclass(frozen=True)
 class Support:
-    """What is known of the missing mass m; the value is in the interval with support plus [0, m (range of rewards)].
+    """Limits of the missing mass m; the value is in the interval with support plus [0, m (range of rewards)].
 
     Attributes:
         entering: the upper limit on m that enters the interval: of the column, or of a gap that the mean weight proves.
@@ -69,7 +69,7 @@ def mean_weight_limits(moments: Moments, stated: Stated, level: float) -> tuple[
 
 
 def support_of(moments: Moments, stated: Stated, level: float) -> Support:
-    """Weigh what is stated of support against the mean weight.
+    """Compare statements on support with the mean weight.
 
     Args:
         moments: of the log, with the column of missing mass where it was given.
@@ -150,14 +150,14 @@ class Bounds:
         return self.most - self.least
 
     def nothing(self, moments: Moments) -> float:
-        """What the size of a value is counted from, above the least: the least reward, or no reward where that is more.
+        """Zero point for the size of a value: the least reward, or no reward if that is more.
 
         A least reward that was stated far below 0 and all that was seen would make any interval look narrow.
         """
         return max(min(0.0, moments.reward_min) - self.least, 0.0) if moments.rows else 0.0
 
     def one_reward(self, moments: Moments) -> float:
-        """What one more reward is reckoned as, above the least: the range where it is given.
+        """Size assumed for one more reward, above the least one: the range if it is given.
 
         Else the mean reward of the log, each weighing in proportion to itself: 1 for clicks. The largest reward seen
         would be met at the heaviest weight hardly ever; what heavy tails do beyond that the verdict says.
@@ -210,7 +210,7 @@ def largest_weight(moments: Moments, stated: Stated, clip: float = math.inf) -> 
 
 
 def heaviest_step(moments: Moments, stated: Stated, one_reward: float, clip: float = math.inf) -> float:
-    """The most that one more reward could bring: the heaviest weight, and what its user's other rows then bring.
+    """The largest effect of one more reward: the heaviest weight, and the contribution of its user's other rows.
 
     These are the rows by which the user's weights sum to more than the user has rows, at the mean reward.
     """
@@ -264,7 +264,7 @@ def one_reward_above(moments: Moments, stated: Stated, base: float) -> float:
 def expected_half(
     moments: Moments, stated: Stated, estimator: str, variance: float, level: float, times: float = 1.0
 ) -> float:
-    """Half the width that logs of these weights give on average, whatever luck this one had with its rewards.
+    """Half width expected from logs with these weights, averaged over the luck of their rewards.
 
     The variance is that of the sum of w r where rewards do not follow the weights, ``mean w^2`` times ``mean r^2`` of
     the log (see :func:`luck_of_weights`); what users' dependence adds is taken from the log itself.
@@ -324,10 +324,10 @@ def luck_of_weights(moments: Moments) -> float:
 
 
 def expected_ess(moments: Moments) -> float:
-    """Effective rows that logs of these weights have on average."""
+    """Expected number of effective rows of logs with these weights."""
     return min(moments.ess * luck_of_weights(moments), float(moments.rows))
 
 
 def unit(moments: Moments) -> str:
-    """In what the rows are independent."""
+    """Unit of independence: users or rows."""
     return "by user" if moments.clustered else "by row"

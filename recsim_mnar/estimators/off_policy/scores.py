@@ -86,7 +86,7 @@ class Scores:
     warnings: tuple[Finding, ...] = ()
 
     def steps(self, rows: Rows, largest: float, one_reward: float) -> tuple[float, float]:
-        """The most that one more row could add to the estimate, and take away, before the division by rows.
+        """The most that one more row could add to the estimate or take from it, before the division by rows.
 
         Args:
             rows: the columns, rewards and model counted from the least reward.
@@ -307,7 +307,7 @@ def _labels(values: Any, name: str, n: int) -> tuple[NDArray[np.int64], int]:
 
 
 def _folds(folds: Any, rows: Rows) -> tuple[NDArray[np.int64], int]:
-    """Fold of each row: as given, or every K-th user (row where there are no users)."""
+    """Fold of each row: as given, or every K-th user (row if there are no users)."""
     n = rows.reward.size
     if np.ndim(folds) == 1:
         codes, number = _labels(folds, "folds", n)
@@ -326,7 +326,7 @@ GROUP = "recsim_mnar.estimators"
 
 @dataclass(frozen=True)
 class EstimatorInfo:
-    """All that is said of an estimator, once.
+    """The complete description of an estimator.
 
     Attributes:
         name: as in ``estimate_value(estimator=...)``.
@@ -416,7 +416,7 @@ def known_estimators() -> dict[str, str]:
 
 
 def check_name(name: str) -> EstimatorInfo:
-    """The estimator that a name stands for.
+    """The estimator of this name.
 
     Args:
         name: of :data:`ESTIMATORS`, announced in the entry-point group :data:`GROUP`, or ``package.module:function``.
@@ -439,7 +439,7 @@ def known_to_differ() -> tuple[str, ...]:
 
 
 def _own(name: str, function: Any) -> EstimatorInfo:
-    """The record of a function of somebody else's: rows in, one score a row (or :class:`Scores`) out."""
+    """The record of a user's own function: rows in, one score per row (or :class:`Scores`) out."""
     if not callable(function) or inspect.isclass(function):
         raise UserError(f"estimator {name!r} must be a function of the rows, got {function!r}")
     parameters = list(inspect.signature(function).parameters.values())

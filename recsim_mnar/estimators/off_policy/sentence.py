@@ -28,7 +28,7 @@ EXPLORE = "log with exploration where the target acts"
 
 @dataclass(frozen=True)
 class Sentence:
-    """What a person reads first, and a program may read alone.
+    """The first sentence of an answer, usable by itself in programs.
 
     Attributes:
         answer: "better", "worse" (both only of what is trusted), "looks_better", "looks_worse", "cannot_tell",
@@ -84,7 +84,7 @@ def candidates(records: Sequence[Record]) -> list[Record]:
 
 
 def best_record(records: Sequence[Record]) -> Record | None:
-    """The candidate with the largest estimate, of those that can be used; None where the log covers no policy.
+    """The candidate with the largest estimate among the usable ones; None if the log covers no policy.
 
     It is the one that an answer was corrected for, where that was done.
     """
@@ -123,7 +123,7 @@ def _sentence(
 
 
 def _uncovered(record: Record, records: Sequence[Record]) -> list[Record]:
-    """The values of the record's policies that the log lacks too much of."""
+    """Values of the record's policies with too much missing mass."""
     names = (target_of(record), record.get("baseline"))
     return [r for r in records if r["leads"] and "baseline" not in r and r["policy"] in names and lacks(r)]
 
@@ -142,7 +142,7 @@ def _sure(record: Record) -> str:
 
 
 def _doubts(record: Record, sure: str) -> list[dict[str, Any]]:
-    """The findings that make the verdict what it is, each code once."""
+    """The findings that determine the verdict, each code once."""
     found = [each for each in (*record["findings"], *_limits(record)["findings"]) if each["level"] == sure]
     return list({each["code"]: each for each in reversed(found)}.values())[::-1]
 
@@ -165,14 +165,14 @@ def _next(record: Record, sure: str, trusted: str) -> str:
 
 
 def _who(record: Record) -> str:
-    """The policy, and of how many it was chosen."""
+    """The policy, and the number of policies it was chosen from."""
     name = label(record) if "baseline" not in record else target_of(record)
     chosen = record.get("best_of")
     return name if chosen is None else f"{name}, the largest usable estimate of {chosen['policies']} policies,"
 
 
 def _unusable(record: Record, against: str = "") -> Sentence | None:
-    """Of an estimate that must not be used, None of another one."""
+    """Sentence for an estimate that must not be used; None for others."""
     sure = _sure(record)
     if sure != "do_not_use":
         return None
@@ -185,7 +185,7 @@ def _unusable(record: Record, against: str = "") -> Sentence | None:
 
 
 def _of_value(record: Record, records: Sequence[Record]) -> Sentence:
-    """Of a policy that is compared with none."""
+    """Sentence for a policy without a comparison."""
     amounts, sure, limits = Amounts.of(records), _sure(record), _limits(record)
     span = amounts.span(limits["low"], limits["high"])
     earns = "earns" if sure == "trust" else "is estimated to earn"
@@ -196,7 +196,7 @@ def _of_value(record: Record, records: Sequence[Record]) -> Sentence:
 
 
 def _of_difference(record: Record, records: Sequence[Record]) -> Sentence:
-    """Of a policy that is compared with another one."""
+    """Sentence for a policy compared with another one."""
     other, limits, sure = baseline_of(record), _limits(record), _sure(record)
     unusable = _unusable(record, f" against {other}")
     if unusable is not None:

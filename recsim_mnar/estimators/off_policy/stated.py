@@ -1,4 +1,4 @@
-"""What is known of a log besides its rows, and what its columns must be.
+"""User-supplied facts about a log besides its rows, and requirements on its columns.
 
 A user states what no log can show: support, the range of rewards, the largest weight. A provenance says which users
 depend on each other, which policies were fitted on them, and the least propensity.
@@ -48,7 +48,7 @@ class Stated:
     target_max: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what can be no such fact.
+        """Refuse invalid facts.
 
         Raises:
             UserError: a value of another kind, a reversed range, a bound that is not positive.
@@ -255,7 +255,7 @@ def check_clip(clip: float | None) -> float:
 
 
 def level_of_best(level: float, k: int) -> float:
-    """The level at which each of k intervals is made, so that what is said of the best of them holds at ``level``.
+    """The level of each of k intervals such that a statement about the best of them holds at ``level``.
 
     The best of k estimates is the luckiest too; all k intervals hold together at ``level`` if each holds at
     1 - (1 - level) / k (Bonferroni), and then so does the winner's.
@@ -268,7 +268,7 @@ def level_of_best(level: float, k: int) -> float:
 
 
 def adaptive_findings(provenance: Mapping[str, Any]) -> list[Finding]:
-    """What a log's provenance says of how its users hang together; empty where they are independent.
+    """Dependence between the users according to a log's provenance; empty if they are independent.
 
     Args:
         provenance: of a :class:`recsim_mnar.log.Log`, or of a file that it was written to.
@@ -310,7 +310,7 @@ def with_adaptive_findings(estimate: Estimate, provenance: Mapping[str, Any], *p
 
 
 def known_bound(provenance: Mapping[str, Any], stated: Mapping[str, Any], propensity: str) -> float | None:
-    """The least propensity that a log's provenance knows of the policy that it names; None where it knows none.
+    """The least propensity of the named policy according to a log's provenance; None if unknown.
 
     Args:
         provenance: as :func:`adaptive_findings`.

@@ -152,7 +152,7 @@ def _asked(estimator: str, clip: float | None) -> EstimatorInfo:
 
 
 def _check_parameters(info: EstimatorInfo, given: dict[str, Any]) -> None:
-    """Refuse what an estimator does not take, and what it lacks."""
+    """Refuse parameters that an estimator does not take, and missing ones."""
     own = (*info.requires, *info.takes, *_COMMON)
     unknown = sorted(set(given) - set(own))
     if unknown:
@@ -176,7 +176,7 @@ def _gathered(
     clusters: Clusters | None, stated: Stated, unsupported: Any, reward_limit: Any, clip: float | None = None,
     name: str = "target",
 ) -> tuple[Moments, Floats, Floats]:  # fmt: skip
-    """A policy's moments, what rows deny of the statements counted, and the columns of propensities and targets."""
+    """A policy's moments, the rows that contradict the statements, and the columns of propensities and targets."""
     p, t = column(propensity, "propensity", rows=reward.size), column(target, name, rows=reward.size)
     moments = Moments.of(
         reward, p, t, clip=clip, cluster=clusters, names=("reward", "propensity", name), unsupported=unsupported,
@@ -199,7 +199,7 @@ def _model(info: EstimatorInfo, name: str, values: Any, reward: Floats, moments:
 def _with_findings(
     estimate: Estimate, reward: Floats, p: Floats, target: Floats, clusters: Clusters | None, action: Any, context: Any
 ) -> Estimate:
-    """The estimate, with what the rows in their order, and item by item, say against it.
+    """The estimate, with the findings from the order of its rows and item by item.
 
     Raises:
         UserError: a context without the items shown.

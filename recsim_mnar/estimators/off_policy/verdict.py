@@ -1,4 +1,4 @@
-"""What an off-policy estimate's diagnostics say of it, as findings (docs/verdict.md)."""
+"""Findings from the diagnostics of an off-policy estimate (docs/verdict.md)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _no_reward(facts: dict[str, Any]) -> Finding:
 
 
 def _width(facts: dict[str, Any], estimator: str, unit: str) -> Iterator[Finding]:
-    """The interval over the value, and what changed weights leave out of it."""
+    """The interval over the value, and the bias left by changed weights."""
     half, scale, same = _half(facts), facts.get("scale", 0.0), facts.get("same")
     if scale > 0.0 and not same:
         ratio, severity = _relative_width(facts, half, scale)
@@ -125,7 +125,7 @@ def _half(facts: dict[str, Any]) -> float:
 
 
 def _relative_width(facts: dict[str, Any], half: float, scale: float) -> tuple[float, float]:
-    """The half width to be expected over the log's mean reward, and the severity.
+    """The expected half width over the log's mean reward, and the severity.
 
     The interval's own width follows the estimate's luck, so that judging it would trust lucky logs. It speaks for
     itself only where it is twice as wide as would be too wide.
@@ -149,7 +149,7 @@ def _times(facts: dict[str, Any], ratio: float, scale: float) -> float:
 
 
 def _point(facts: dict[str, Any]) -> bool:
-    """Whether the sampling interval is a point, but for roundings: those of a variance leave some 1e-8 of the value."""
+    """True if the sampling interval is a point up to roundings: those of a variance leave some 1e-8 of the value."""
     low, high = facts["sampling_low"], facts["sampling_high"]
     spread = (high - low) * math.sqrt(max(facts.get("effective_users", 1.0), 1.0))
     scale = max(abs(high + low) / 2.0, *(abs(facts.get(f"value_{which}", 0.0)) for which in ("target", "baseline")))
@@ -157,7 +157,7 @@ def _point(facts: dict[str, Any]) -> bool:
 
 
 def _support(facts: dict[str, Any]) -> Iterator[Finding]:
-    """Missing mass, and propensities that the mean weight speaks against."""
+    """Missing mass, and propensities contradicted by the mean weight."""
     support = facts.get("support")
     if support is None:
         return
@@ -201,7 +201,7 @@ def _support(facts: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _amount(facts: dict[str, Any], hidden: float) -> str:
-    """What a share of the target's mass could hide."""
+    """Value that a share of the target's mass could hide."""
     effect = hidden * facts.get("range", math.inf)
     return f"up to {effect:.3g} of value" if math.isfinite(effect) else "any value"
 
@@ -256,12 +256,12 @@ def _range(facts: dict[str, Any]) -> list[Finding]:
 
 
 def _less_bias(estimator: str) -> str:
-    """What brings the weights of an estimator that changes them closer to target / propensity; "" for the others."""
+    """Remedy that brings changed weights closer to target / propensity; "" for other estimators."""
     return ESTIMATORS[estimator].less_bias if estimator in ESTIMATORS else ""
 
 
 def _against_bias(facts: dict[str, Any], estimator: str) -> str:
-    """What helps against the bias of changed weights; "" where the unchanged ones say no more and only rows help.
+    """Remedy against the bias of changed weights; "" if the unchanged ones are no better and only rows help.
 
     Another clip does nothing where no weight is above it, nor where the interval without one is as wide.
     """
@@ -275,7 +275,7 @@ def _against_bias(facts: dict[str, Any], estimator: str) -> str:
 
 
 def _lighter(facts: dict[str, Any], estimator: str) -> str:
-    """What helps against a few heavy weights, where it is not done already."""
+    """Remedy against a few heavy weights, unless already applied."""
     info = ESTIMATORS.get(estimator)
     if info is not None and info.clips and facts.get("clip") is None:
         return "give a clip or log more rows"

@@ -1,4 +1,4 @@
-"""How the importance weights of a policy's rows are distributed: in numbers, and counted in bins of equal ratio."""
+"""Distribution of a policy's importance weights: summary numbers, and counts in bins of equal ratio."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class WeightDistribution:
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> WeightDistribution:
-        """Of what :meth:`to_dict` gave."""
+        """Read the result of :meth:`to_dict`."""
         return WeightDistribution(**{**values, "edges": tuple(values["edges"]), "counts": tuple(values["counts"])})
 
 

@@ -22,7 +22,7 @@ _GAPS = ("support_missing", "support_gap", "no_support")
 
 @dataclass(frozen=True)
 class Amounts:
-    """How amounts of reward are written.
+    """Format of amounts of reward.
 
     Attributes:
         shares: whether rewards are 0 or 1, so that values are per cent of the decisions; else they have a unit.
@@ -65,7 +65,7 @@ def per_cent(share: float) -> str:
 
 
 def label(record: Record) -> str:
-    """How a person calls the policy of a record, or its difference."""
+    """Reader's name of a record's policy or difference."""
     if "baseline" not in record:
         return TODAY if record.get("today") else str(record["policy"])
     return f"{target_of(record)} - {baseline_of(record)}"
@@ -77,7 +77,7 @@ def target_of(record: Record) -> str:
 
 
 def baseline_of(record: Record) -> str:
-    """How a person calls the policy that a difference starts from."""
+    """Reader's name of the policy that a difference starts from."""
     return TODAY if record["today"] else str(record["baseline"])
 
 
@@ -113,7 +113,7 @@ def cells(record: Record, amounts: Amounts) -> tuple[str, str]:
 
 
 def identified(record: Record, amounts: Amounts) -> str:
-    """What the log knows of a policy that it covers in part, and what that leaves open."""
+    """Known facts of a policy that the log covers in part, and the range left open."""
     facts, share = record["diagnostics"], covered_share(record)
     name = label(record)
     if share <= 0.0:
@@ -161,7 +161,7 @@ class Reason:
 
 
 def reasons(records: Sequence[Record]) -> list[Reason]:
-    """What speaks against estimates, the gravest first, and each thing once.
+    """The reasons to doubt estimates, the gravest first, each once.
 
     A difference shares what speaks against its target, and several policies what speaks against the log. Of a policy
     that the log does not cover :func:`identified` says it.
