@@ -1,1 +1,1 @@
-"""What a log says of the world it comes from: fitting one to it, judging the fit, and advice on recommenders."""
+"""Fitting a world to a log, judging the fit, and advice on recommenders."""

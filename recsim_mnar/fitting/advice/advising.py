@@ -1,4 +1,4 @@
-"""advise_on: what to do to find the best of some agents, by what a log shows and by nothing else (docs/advise.md)."""
+"""advise_on: how to find the best of some agents, by the log alone (docs/advise.md)."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _by_item(n_items: int, segments: int) -> Fit:
 
 
 def click_models(log: Log, shown: Shown, limits: Mapping[str, tuple[float, float]], seed: int) -> list[Model]:
-    """Each model's fit to held-out users, and what it foresees: ``raw`` values are its own.
+    """Fit of each model to held-out users, and its predicted values; ``raw`` values are the model's own.
 
     ``values`` are kept within ``limits``, those of each agent's value as the log shows it. Rewards are clicks.
     """
@@ -160,7 +160,7 @@ def _held_out(fit: Fit, facts: Facts, clicks: Floats, half: NDArray[np.bool_]) -
 
 
 def models_check(models: Sequence[Model], agents: Sequence[Mapping[str, Any]]) -> Check:
-    """Whether some model that fits gives each agent a value that the log's own limits leave open."""
+    """True if some model that fits gives each agent a value within the log's own limits."""
     fitting = [model["raw"] for model in models if model["fits"]]
     missed = [r["agent"] for r in agents if not any(r["low"] <= raw[r["agent"]] <= r["high"] for raw in fitting)]
     if missed:
@@ -232,7 +232,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked.
+    """The question.
 
     Attributes:
         agents: to choose among; names, learners or policies, at least two.
@@ -253,7 +253,7 @@ class Question:
 
 @dataclass(kw_only=True)
 class Advice:
-    """What to do, why, and what it rests on; fields are JSON types.
+    """The advice, its reasons, and its evidence; fields are JSON types.
 
     Attributes:
         answer: "log", "ab_test" or "cannot_tell".
@@ -288,7 +288,7 @@ class Advice:
     doctor: list[str] = field(default_factory=list)
 
     def coverage(self) -> list[str]:
-        """One line per agent: what the log shows of it."""
+        """One line per agent: its coverage by the log."""
         lines = []
         for row in self.agents:
             low, high = row["covered_low"], row["covered_high"]
@@ -379,7 +379,7 @@ def advise_on(
 
 
 def _absurd(log: Log | Ratings, rewards: tuple[float, float] | None) -> str:
-    """Why nothing can be said of a log; empty where something may be."""
+    """Why a log allows no answer; empty if it may allow one."""
     if isinstance(log, Ratings) or not log.is_bandit.any():
         what = "The file holds ratings" if isinstance(log, Ratings) else "The log shows no recommendation"
         return f"{what}: nothing in it says what users do with what they are shown."
@@ -408,7 +408,7 @@ def _facts(log: Log | Ratings) -> Row:
 
 
 def _row(name: str, shown: Shown, compared: Compared | None) -> Row:
-    """What the log covers of an agent, and its value; limits hold for all agents together."""
+    """The log's coverage of an agent, and its value; limits hold for all agents together."""
     if compared is None:
         ever = np.bincount(shown.action, minlength=shown.n_items) > 0
         limits: tuple[float | None, ...] = (float(np.mean(shown.taken[name] @ ever)), 0.0, 1.0, None, 0.0, 1.0)
@@ -441,7 +441,7 @@ def _decide(found: Advice, compared: Compared | None, tires: deciding.Tiring) ->
 
 
 def _ask_for_more(found: Advice, log: Log, shown: Shown, have: int) -> None:
-    """An A/B test where its size can be said; what to log where not, or where an arm cannot have so many users."""
+    """An A/B test if its size is known; else the exploration to log, also if an arm cannot have so many users."""
     found.ab_test, unknown = ab_test(found.models, shown.totals)
     if found.ab_test is None:
         found.why.append(f"How large an A/B test has to be the log does not say either: {unknown}.")

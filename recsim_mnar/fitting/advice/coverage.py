@@ -1,4 +1,4 @@
-"""What a log shows of each agent: probabilities of the logged actions, mass that is never shown, states on the way."""
+"""Coverage of each agent by a log: probabilities of the logged actions, missing mass, and visited states."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ HOW = {
 
 
 class Logger(NamedTuple):
-    """What is known of the policy that made a log.
+    """Known facts about the policy that made a log.
 
     ``policy`` gives the log's propensities, None where none is known that does; no action has a smaller propensity than
     ``least`` in any state, None if not stated; ``known`` is one of the words of :data:`HOW`.
@@ -57,7 +57,7 @@ class Logger(NamedTuple):
 
 @dataclass(frozen=True)
 class Shown:
-    """The n recommendations of a log in the order of (user, step), and what agents make of them.
+    """The n recommendations of a log in the order of (user, step), and the agents' probabilities of them.
 
     Attributes:
         user, action, reward, propensity: (n,).
@@ -109,7 +109,7 @@ def agents_of(given: Sequence[Any]) -> Agents:
 
 
 def logger_of(log: Log, given: Any, n_items: int, seed: int, executor: Executor | None) -> Logger:
-    """What may be believed of a logging policy: only what the log's propensities bear out.
+    """Credible description of a logging policy: only as far as the log's propensities confirm it.
 
     ``given`` is a name, which is fitted on the log itself, or a policy; None for what the log's provenance says.
 

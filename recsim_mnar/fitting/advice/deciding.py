@@ -1,4 +1,4 @@
-"""What a log decides of agents: differences, what rows in their order say, the control, and leave-one-out by these."""
+"""Decisions of a log between agents: differences, order of rows, the control, and leave-one-out next to these."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ Check = dict[str, Any]
 
 
 def check(name: str, grade: str, figure: float | None, limit: float | None, sentence: str) -> Check:
-    """What may speak against the log; ``grade`` is "clear", "off" or "cannot say"."""
+    """Evidence against the log; ``grade`` is "clear", "off" or "cannot say"."""
     return {"check": name, "grade": grade, "figure": figure, "limit": limit, "sentence": sentence}
 
 
@@ -84,7 +84,7 @@ class Compared:
             self.moments[name].denied = self.stated.denied(target, shown.propensity)
 
     def covered(self, agent: str, level: float) -> Limits:
-        """Share of an agent's mass that the log shows in the states that it met."""
+        """Share of an agent's mass that the log shows in the visited states."""
         if self.stated.propensity_min is not None:
             return 1.0, 1.0, 1.0
         found = support_of(self.moments[agent], self.stated, level)
@@ -101,7 +101,7 @@ class Compared:
         return support_of(self.moments[agent], self.stated, level).hidden * self.range
 
     def value(self, agent: str, level: float) -> Limits:
-        """Mean reward of a decision; what the log does not show earns anything."""
+        """Mean reward per decision; items that the log does not show may earn anything."""
         found = estimate_from_moments(self.moments[agent], AUTO, level=level, stated=self.stated)
         hidden = self._hidden(agent, level)
         return found.value, max(found.low - hidden, self.least), min(found.high + hidden, self.least + self.range)
@@ -143,7 +143,7 @@ class Compared:
 
 
 class Decision(NamedTuple):
-    """What a log says of an agent's choice.
+    """The log's evidence on an agent's choice.
 
     ``above`` is the upper limit of what the best agent earns more than the pick; ``high`` the same as a share of the
     best agent's value, 0 where the pick is surely the best; ``tied`` are agents that are not surely worse.
@@ -242,7 +242,7 @@ def _span(effect: Limits) -> str:
 
 
 def _staying(sums: dict[str, OrderSums], strict: float) -> Check:
-    """Whether what is shown changes who goes on."""
+    """True if recommendations change which users stay."""
     if not sums:
         unknown = "what changes who goes on is not known, for no agent is shown whole"
         return check("staying", "cannot say", None, None, unknown)
@@ -285,7 +285,7 @@ def by_leave_one_out(
     log: Log, agents: Agents, shown: Shown, compared: Compared | None, tires: Tiring, models: Sequence[dict[str, Any]],
     off: Sequence[str], seed: int, executor: Executor | None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Whether to choose by it: only where its order is the log's, which bounds what its choice costs.
+    """True if leave-one-out may choose: only if its order is the log's, which bounds the cost of its choice.
 
     ``off`` are the checks that are not clear; without ``compared`` the log orders nothing.
     """

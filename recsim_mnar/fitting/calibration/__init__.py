@@ -1,4 +1,4 @@
-"""A world fitted to a log: ``calibrate_world`` makes it, ``FittedWorld`` is it."""
+"""Worlds fitted to a log: ``calibrate_world`` makes a ``FittedWorld``."""
 
 from recsim_mnar.fitting.calibration.calibrating import calibrate_world
 from recsim_mnar.fitting.calibration.members import FittedWorld

@@ -321,7 +321,7 @@ def _matched(seen: Floats, shares: Floats, density: float, n_items: int) -> tupl
 
 
 def _identified(best: RatingsParams, members: list[RatingsParams]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What revealed ratings say, and what they alone do not."""
+    """Parameters that revealed ratings identify, and those they do not."""
 
     def mean(p: RatingsParams) -> float:
         return float(np.average(STARS, weights=np.array(p.shares) * relative_propensity(np.array(STARS), p.alpha)))

@@ -109,7 +109,7 @@ def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ..
 
 
 def outside(link: str, rate: float, error: float) -> str:
-    """Why a link's range excludes a click rate, or nothing; a rate within four standard errors can be."""
+    """Why a link's range excludes a click rate, or nothing; a rate within four standard errors is possible."""
     low, high = (float(p) for p in link_of(np.array([-1e3, 1e3]), link)[0])
     can = low - 4.0 * error <= rate <= high + 4.0 * error
     return "" if can else f"its click rates are between {low:.3g} and {high:.3g}, the log's is {rate:.3g}"

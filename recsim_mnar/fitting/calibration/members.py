@@ -1,4 +1,4 @@
-"""Worlds made of what was fitted: the best fit, an ensemble drawn about it, and what the log says of them."""
+"""Worlds from a fit: the best fit, an ensemble drawn around it, and the log's evidence on each parameter."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Transitions(NamedTuple):
 
     @property
     def both(self) -> bool:
-        """Whether there are views and recommendations."""
+        """True if there are views and recommendations."""
         return bool(self.organic.sum() and (self.bandit.sum() + self.clicked.sum()))
 
 
@@ -131,7 +131,7 @@ class FittedWorld:
         return kind(params, **more)
 
     def to_dict(self) -> dict[str, Any]:
-        """All but arrays, JSON types."""
+        """Everything except arrays, as JSON types."""
         best = self.params.to_dict()
         return {
             "format": FORMAT,
@@ -145,7 +145,7 @@ class FittedWorld:
         }
 
     def digest(self) -> str:
-        """Sha256 of all it holds."""
+        """Sha256 of all contents."""
         return digest_of({**self.to_dict(), "arrays": arrays_digest(self._arrays())})
 
     def save(self, path: str | Path) -> FittedWorld:
@@ -177,7 +177,7 @@ class FittedWorld:
 
     @classmethod
     def load(cls, path: str | Path) -> FittedWorld:
-        """Read what :meth:`save` wrote; UserError where there is no such file."""
+        """Read the file of :meth:`save`; UserError if it does not exist."""
         best, found = make_world(str(path)), read_world_file(str(path))
         content: Mapping[str, Any] = found.content
         members: list[Any] = [make_world(f"{path}#{i + 1}") for i in range(len(content.get("ensemble", [])))]
@@ -318,7 +318,7 @@ def weights_of_users(seed: int, i: int, n_users: int) -> Floats:
 
 
 def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[Table, Table]:
-    """What the log identifies, with intervals, and what not, with the range that was taken."""
+    """Parameters that the log identifies, with intervals, and those it does not, with the assumed range."""
     here = functionals(SessionsWorld(best[0], catalogue=best[1]))
     draws = [functionals(SessionsWorld(p, catalogue=c)) for p, c in counting(members, "worlds")]
     identified, unknown = {}, {}
@@ -344,7 +344,7 @@ def rate_on_log(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _why_not(maker: Maker, name: str) -> str:
-    """Why the log does not identify a number; nothing where it does."""
+    """Why the log does not identify a number; empty if it does."""
     views = maker.views
     if name in maker.assume:
         return "assumed, as asked"

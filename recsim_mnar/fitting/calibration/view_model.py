@@ -81,7 +81,7 @@ def interests_of(model: ViewModel, counts: Cells, wide: Floats, *, no_repeats: b
 
 
 class _State:
-    """What EM changes."""
+    """Parameters updated by EM."""
 
     def __init__(self, counts: Cells, factors: Floats, offsets: Floats, no_repeats: bool, seed: int) -> None:
         self.counts, self.no_repeats = counts, no_repeats
@@ -96,7 +96,7 @@ class _State:
 
     @property
     def strong(self) -> bool:
-        """Whether tastes are too strong for averages by their second order."""
+        """True if tastes are too strong for second-order averages."""
         return bool((self.factors**2).sum() >= _STRONG * len(self.factors))
 
     def eta(self, omega: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""A world compared with a log: ``validate_world``, and what it returns."""
+"""A world compared with a log: ``validate_world`` and its result."""
 
 from recsim_mnar.fitting.validation.checks import Check, Validation
 from recsim_mnar.fitting.validation.validating import validate_world

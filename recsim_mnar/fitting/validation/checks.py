@@ -1,4 +1,4 @@
-"""Checks of a world against a log: two groups of users, how far apart they are, what chance makes of the same users.
+"""Checks of a world against a log: the distance of two groups of users, and its distribution by chance.
 
 A statistic is a sum over each user's rows, so that a group's is a sum over its users, and every other way to divide the
 same users costs one product of matrices. Users are what is exchanged: their rows depend on each other.
@@ -69,7 +69,7 @@ class Check:
 
     @property
     def differs(self) -> bool:
-        """Whether its test says that the world is not the log's."""
+        """True if its test rejects that the world is the log's."""
         return self.p_adjusted is not None and self.p_adjusted <= LEVEL
 
 
@@ -108,7 +108,7 @@ class Validation:
 
     @property
     def cannot_say(self) -> list[str]:
-        """Questions whose checks had too little to see a difference by, or could not be tested."""
+        """Questions whose checks had too little data to see a difference, or could not be tested."""
         return self._questions(CANNOT_SAY)
 
     def check(self, name: str) -> Check:
@@ -158,7 +158,7 @@ def _graded(check: Check, adjusted: float) -> Check:
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of each user's own, whose sums over a group are all that a statistic needs; U users.
+    """Columns per user whose sums over a group suffice for a statistic; U users.
 
     Attributes:
         sums: (U, k) sums over each user's rows; an array or a scipy sparse array.

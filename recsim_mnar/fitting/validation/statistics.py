@@ -43,7 +43,7 @@ class Lives:
 
     @classmethod
     def of(cls, log: Log, n_items: int) -> Lives:
-        """The lives of a log, whose rows are ordered by (user, step)."""
+        """The lives of a log with rows ordered by (user, step)."""
         owner = user_numbers(log["user"])
         shown = log["event"] == schema.BANDIT
         item = np.where(shown, log["action"], log["item"]).astype(np.int64)
@@ -74,7 +74,7 @@ class Lives:
 
     @functools.cached_property
     def rates(self) -> bool:
-        """Whether the organic rows are ratings."""
+        """True if the organic rows are ratings."""
         return bool(np.isfinite(self.reward[~self.shown]).any())
 
     def per_user(self, values: Floats | None = None) -> Floats:
@@ -111,12 +111,12 @@ class Lives:
 
     @functools.cached_property
     def dated(self) -> bool:
-        """Whether times are seconds since 1970, for which those above 1e8 are taken."""
+        """True if times are seconds since 1970, assumed for those above 1e8."""
         return len(self.time) > 0 and float(self.time.min()) > 1e8
 
     @functools.cached_property
     def ticks(self) -> bool:
-        """Whether time only counts a user's rows."""
+        """True if time only counts a user's rows."""
         return bool(np.all(self.gaps()[1] == 1.0))
 
 
@@ -134,7 +134,7 @@ _PRIOR = 3.0
 
 @dataclass(frozen=True)
 class Material:
-    """What statistics are made of: the lives of all users, real and simulated.
+    """Input of the statistics: the lives of all users, real and simulated.
 
     ``same_items`` and ``clock``: whether item numbers mean the same, and times are known, on both sides. ``items`` are
     directions (n_items, d), near each other of those that the same users meet; None without ``same_items``.
@@ -276,7 +276,7 @@ def traits_of(m: Material) -> dict[str, Floats]:
 
 
 def _likeness(lives: Lives, at: Floats) -> Floats:
-    """(n,) how much each row's item is like what its user has viewed before: 0 where there is nothing."""
+    """(n,) similarity of each row's item to the user's earlier views: 0 if there are none."""
     seen = np.column_stack([at, np.ones(len(at))]) * ~lives.shown[:, None]
     running = np.cumsum(seen, axis=0) - seen
     before = running - running[np.arange(len(at)) - lives.position()]

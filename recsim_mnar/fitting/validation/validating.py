@@ -1,4 +1,4 @@
-"""validate_world: a world compared with a log, check by check, each next to what chance does to the same users."""
+"""validate_world: a world compared with a log, check by check, each next to its distribution by chance."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _LEAST = 0.01
 
 
 class ShownPolicy(NamedTuple):
-    """What simulated users are shown: by which policy, whether that shows (nearly) what the log's would, and why."""
+    """Recommendations of simulated users: their policy, whether it shows (nearly) the same as the log's, and why."""
 
     policy: Policy
     known: bool
@@ -72,7 +72,7 @@ def shown_in(
 
 
 def _is_uniform(log: Log, n_items: int) -> bool:
-    """Whether propensities say so, and actions: a file without propensities may have been read as if it were."""
+    """True if the propensities and actions say so: a file without propensities may have been read as if it were."""
     shown = log.is_bandit
     each = shown.sum() / n_items
     excess = ((np.bincount(log["action"][shown], minlength=n_items) - each) ** 2).sum() / max(each, 1e-300) - n_items
@@ -130,7 +130,7 @@ def _parts(log: Log, n_items: int, same_items: bool, seed: int) -> list[Policy]:
 
 
 def _misses(log: Log, policy: Policy, same_items: bool, seed: int) -> dict[str, float]:
-    """By how many standard deviations what a policy shows in the log's states misses what the log shows, by trait."""
+    """Deviation of a policy's recommendations from the log's in the log's states, in standard deviations, by trait."""
     drawn, acting = log["action"].copy(), policy.fresh()
     for decided in walk(log, [acting], rounds_of(log, one_by_one=not policy.batches_decisions)):
         users = log["user"][decided]
@@ -172,7 +172,7 @@ def validate_world(
     most_users: int = MOST_USERS,
     report: Callable[[str], None] = lambda stage: None,
 ) -> Validation:
-    """Hold a world against a log. Within :func:`recsim_mnar.runs.stages.resumable` it can be taken up.
+    """Compare a world with a log. Within :func:`recsim_mnar.runs.stages.resumable` it can be taken up.
 
     Args:
         world: a :class:`~recsim_mnar.worlds.base.DecisionWorld` with its parameters; a fitted world (what has
@@ -220,7 +220,7 @@ def checked_kinds(checks: Sequence[str] | None, logging: Any) -> tuple[str, ...]
 
 
 def _identity(world: Any) -> Any:
-    """What says which world this is, JSON types; a function says nothing, and is refused."""
+    """Identity of the world in JSON types; a function has none and is refused."""
     if hasattr(world, "digest"):
         return world.digest()
     if not hasattr(world, "describe"):
@@ -277,7 +277,7 @@ class _Case:
         return [Lives.of(log if shows else log.organic(), self.n_items) for log in logs]
 
     def facts(self) -> dict[str, Any]:
-        """JSON types."""
+        """The result as JSON types."""
         return {
             "world": self.world.describe(), "users_held_out": len(self.held.users()),
             "users_fitted_on": 0 if self.known is None else len(self.known.users()),
@@ -368,7 +368,7 @@ def _by_users(case: _Case, kinds: Sequence[str], not_checked: list[str], report:
 
 
 def _whatever_is_shown(case: _Case, simulated: list[Lives]) -> list[Row]:
-    """Rows of the table that do not hang on what is shown: the same users, shown random items, are much the same."""
+    """Rows of the table that do not depend on the recommendations: users shown random items look much the same."""
     n = simulated[0].n_users
     others = case.simulated(n, uniform_policy(case.world.n_items))[:1]
     material = Material.of([simulated[0], *others], same_items=case.same_items, clock=False)
@@ -378,7 +378,7 @@ def _whatever_is_shown(case: _Case, simulated: list[Lives]) -> list[Row]:
 
 
 def _unseen(case: _Case, material: Material) -> list[str]:
-    """Questions for which the log holds nothing."""
+    """Questions without data in the log."""
     lives = material.lives
     found = {
         "when things happen: the log's times only count a user's rows": not material.clock,
