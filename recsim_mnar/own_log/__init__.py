@@ -1,1 +1,1 @@
-"""What people bring: their own logs, read, estimated, examined and planned from."""
+"""Users' own logs, read, estimated, examined and planned from."""

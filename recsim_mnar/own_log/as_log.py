@@ -56,7 +56,7 @@ class OwnLogs:
 
 
 def needs_numbering(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a table of one's own, without the columns of this package's.
+    """True if a file is a table of the user's own, without this package's columns.
 
     Raises:
         UserError: there is no such file, or one that cannot be read.

@@ -112,7 +112,7 @@ class BanditFile:
         return replace(self, **{name: part(getattr(self, name)) for name in (*names, "row_numbers")})
 
     def left_out(self) -> dict[str, int]:
-        """What is worth saying of ``counts``: of a log of ours nothing."""
+        """Remarks on ``counts``; none for a log of this package."""
         return (
             {} if self.exact else {name: number for name, number in self.counts.items() if number and ":" not in name}
         )
@@ -217,7 +217,7 @@ class BanditLog:
         )
 
     def kinds(self) -> dict[str, str]:
-        """What each column is read for."""
+        """Use of each column."""
         own = [self.columns[role] for role in ("reward", "propensity") if role in self.columns]
         kinds = dict.fromkeys((*own, *(name for name in self.policies if name not in own), *self.others), "number")
         names = [self.columns[role] for role in ("user", "action", "logger") if role in self.columns]
@@ -230,7 +230,7 @@ class BanditLog:
 
     @property
     def looks_for_copies(self) -> bool:
-        """Whether equal rows are a sign of anything: only with a time or a key."""
+        """True if equal rows are suspicious: only with a time or a key."""
         dated = ("time" in self.columns and "user" in self.columns) or self.reading.key is not None
         return (dated and not self.reading.exact) or self.reading.deduplicate
 
@@ -293,7 +293,7 @@ class BanditLog:
 
     @property
     def lines(self) -> list[str]:
-        """What was taken in the last pass, which rows repeat others, and what was left out, for a person."""
+        """Summary of the last pass: columns used, repeated rows, and rows left out."""
         counts = self.counts
         dropped, number, said = counts["dropped_missing"], counts["duplicates"], []
         if number and not self.reading.exact:
@@ -372,7 +372,7 @@ def _recognised(file: TableFile, policies: Sequence[str], reading: Reading, need
 
 
 class _Pass:
-    """One pass over a log: what is counted on the way, and what is wrong."""
+    """One pass over a log: counts, and problems found."""
 
     def __init__(self, log: BanditLog) -> None:
         self.log, self.faults = log, Faults(str(log.file.path))
@@ -490,7 +490,7 @@ class _Pass:
         return rows.kept(~repeats(digests))
 
     def finish(self) -> None:
-        """Say what was read.
+        """Report the columns read.
 
         Raises:
             UserError: nothing was recommended, no row is left, or one line with every fault.
@@ -536,7 +536,7 @@ def _context(rows: Rows, name: str) -> Floats | Ids:
 
 @dataclass(frozen=True)
 class WeighedLog:
-    """What a page says of the rows behind estimates; nothing of it is a user's.
+    """Facts about the rows behind estimates, for a report; nothing in it identifies a user.
 
     Attributes:
         rows: number that the estimates rest on.

@@ -65,7 +65,7 @@ def is_own_schema(file: TableFile) -> bool:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a log.
+    """A question to a log.
 
     Attributes:
         targets: columns of the log or of the target file; one name, or none, where that file has a column an action.

@@ -1,4 +1,4 @@
-"""A log in numbers, from one pass over its files: what the page of ``simulate`` shows."""
+"""A summary of a log from one pass over its files, for the report of ``simulate``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Lengths:
 
     @property
     def number(self) -> int:
-        """How many there are."""
+        """Number of lengths."""
         return int(self.counts.sum())
 
     @property
@@ -66,7 +66,7 @@ class Lengths:
 
 @dataclass
 class LogNumbers:
-    """What a log holds.
+    """Contents of a log.
 
     Attributes:
         provenance: how it was made.

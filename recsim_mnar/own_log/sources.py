@@ -1,4 +1,4 @@
-"""A file or folder as what questions are asked of, and worlds fitted to: a log of events, or revealed ratings."""
+"""Sources of questions and fitted worlds: a log of events, or revealed ratings."""
 
 from __future__ import annotations
 

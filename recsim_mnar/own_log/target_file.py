@@ -59,7 +59,7 @@ class Distributions:
 
 @dataclass
 class Targets:
-    """What a target file says of the decisions of a log.
+    """A target file's probabilities for the decisions of a log.
 
     Attributes:
         policies: (n,) probability of the logged action by policy, NaN where the file has no row for a decision.

@@ -45,7 +45,7 @@ _ROW_NUMBERS = ("", "unnamed0", "rownumber", "rownum")
 
 @dataclass(frozen=True)
 class Asked:
-    """What the user says of a file.
+    """The user's statements about a file.
 
     Attributes:
         columns: by role (user, item, action, reward, propensity, time, logger); None or left out: recognised.
@@ -60,7 +60,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Examination:
-    """What was found in a file.
+    """The findings about a file.
 
     Attributes:
         source: as it was named.
@@ -220,7 +220,7 @@ class _Patient:
             self.problems.append(Problem("no_recommendations", PROBLEM, message, advice))
 
     def examined(self) -> Examination:
-        """Everything."""
+        """Examine everything."""
         facts: dict[str, Any] = {
             "rows": len(self.whole),
             "bandit_rows": int(self.shown.sum()) if self.kind == BANDIT else None,
@@ -252,7 +252,7 @@ class _Patient:
         return self.rows.ids(name)
 
     def _ids(self) -> dict[str, Any]:
-        """Users, actions, and who met what again."""
+        """Count users, actions and repeated items."""
         user = self._column("user")
         what = self._column("item") if self.kind == INTERACTIONS else self._column("action")
         logger = self._column("logger")

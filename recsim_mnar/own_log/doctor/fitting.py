@@ -21,7 +21,7 @@ _FIX = "first correct what is marked above"
 
 @dataclass(frozen=True)
 class Fit:
-    """Whether a command can read a file.
+    """Verdict on whether a command can read a file.
 
     Attributes:
         command: its name.
@@ -66,7 +66,7 @@ def _blocked(found: Examination, columns: Iterable[str]) -> bool:
 
 
 def _flags(found: Examination) -> list[str]:
-    """What leaves out the rows that cannot be read."""
+    """Options that leave out the unreadable rows."""
     # Views without a column of events have neither rewards nor propensities.
     views = found.facts["organic_rows"] and "event" not in found.columns
     flags = ["--drop-missing"] if found.has("missing") or views else []

@@ -1,4 +1,4 @@
-"""What a doctor finds wrong with a file, its propensities first: are they possible, and is the mean weight 1?"""
+"""Problems that doctor finds in a file, its propensities first: are they possible, and is the mean weight 1?"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTE, PROBLEM = "note", "problem"
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong, or worth knowing.
+    """One problem or remark.
 
     Attributes:
         code: stable name, for programs.
@@ -78,7 +78,7 @@ class MeanWeight:
 
     @property
     def holds(self) -> bool:
-        """Whether the mean can be 1."""
+        """True if the mean can be 1."""
         return self.low <= 1.0 <= self.high
 
     def to_dict(self) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def mean_weight(
 
 
 def weight_problem(found: MeanWeight, column: str) -> Problem | None:
-    """What a mean weight that cannot be 1 speaks of; None where it can.
+    """Meaning of a mean weight that cannot be 1; None if it can.
 
     Args:
         found: the mean weight.

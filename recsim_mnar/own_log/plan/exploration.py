@@ -26,7 +26,7 @@ _NOTHING = 1e-4
 
 @dataclass(frozen=True)
 class TargetPlan:
-    """What a mixture says of one target.
+    """A mixture's forecast for one target.
 
     Attributes:
         name: of the target.
@@ -214,7 +214,7 @@ class _Maker:
         return last
 
     def _unreachable(self, half_widths: Floats, rows: float) -> UserError:
-        """The error that names how many rows would do."""
+        """The error that names the number of rows needed."""
         scale = self.pricing.limits(half_widths, 1.0) + np.array(
             [self.pricing.between(t) for t in self.pricing.targets]
         )
@@ -278,7 +278,7 @@ class _Maker:
         return replace(design, weights=weights) if (after <= before * (1.0 + 10.0 * _NOTHING)).all() else design
 
     def _names(self) -> list[str]:
-        """Of the policies; the logging policy by its own name where the log says it."""
+        """Names of the policies; the logging policy by its own name if the log gives it."""
         first, *others = self.pricing.names
         said = self.pricing.pilot.provenance.get("policy", {})
         known = said.get("name") if isinstance(said, dict) else None

@@ -24,7 +24,7 @@ from recsim_mnar.tables.table_file import TableFile
 
 @dataclass(frozen=True)
 class Amount:
-    """A part of a value, or an amount in the reward's unit.
+    """A share of a value, or an amount in the reward's unit.
 
     Attributes:
         size: as a share of the value where ``relative``, else in the reward's unit.
@@ -60,7 +60,7 @@ class Amount:
         return Amount(size, relative)
 
     def of_value(self, value: float, name: str) -> float:
-        """It in the reward's unit.
+        """The amount in the reward's unit.
 
         Raises:
             UserError: a share of a value that is not positive.
@@ -75,7 +75,7 @@ class Amount:
 
 
 def quantile(probability: float) -> float:
-    """Of the standard normal distribution."""
+    """Quantile of the standard normal distribution."""
     from scipy.special import ndtri
 
     return float(ndtri(probability))
@@ -129,7 +129,7 @@ class Pilot:
 
     @property
     def users(self) -> int:
-        """How many users there are; rows where there are no users."""
+        """Number of users; of rows if there are no users."""
         return len(self) if self.clusters is None else self.clusters.number
 
     @staticmethod
@@ -141,7 +141,7 @@ class Pilot:
         optional: Mapping[str, str] | None = None,
         columns: Mapping[str, str | None] | Reading | None = None,
     ) -> Pilot:
-        """Read what a plan needs.
+        """Read the columns that a plan needs.
 
         Args:
             log: a file or folder, a :class:`Log`, or a mapping of columns (a data frame is one).
@@ -167,7 +167,7 @@ class Pilot:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a plan needs of a log."""
+    """Requirements of a plan on a log."""
 
     policies: tuple[str, ...]
     propensity: bool

@@ -1,4 +1,4 @@
-"""What a mixture of policies would say of each target, priced from a pilot's rows, and the best mixture (docs/plan.md).
+"""Forecasts for targets under a mixture of policies, from a pilot's rows, and the best mixture (docs/plan.md).
 
 **Users weighted so that the mean weights come out as they must.**
 The mean of pi_t / p over a log is 1 where the log shows all that target t does, so that how far it is from 1 says how
@@ -97,7 +97,7 @@ _LEAST = 1e-12
 
 @dataclass(frozen=True)
 class Problem:
-    """What mixtures cost and what they are worth.
+    """Costs and benefits of mixtures.
 
     Attributes:
         amounts: (T, G) b, not negative.

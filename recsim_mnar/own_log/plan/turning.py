@@ -153,7 +153,7 @@ pilots that it was developed on: percentiles of resampled pilots are short where
 
 @dataclass(frozen=True)
 class Turn:
-    """A finding of the verdict, and what more rows do to it.
+    """A finding of the verdict, and the effect of more rows on it.
 
     Attributes:
         code: of the finding.
@@ -172,7 +172,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class EstimatePlan:
-    """What more rows do to the verdict on a target.
+    """Effect of more rows on the verdict on a target.
 
     Attributes:
         target: its column.
@@ -322,7 +322,7 @@ def _off(shards: Shards, known: Stated) -> Any:
 
 @dataclass(frozen=True)
 class _Outlook:
-    """What fresh logs say.
+    """Results of fresh logs.
 
     Attributes:
         fresh: logs of any size.
