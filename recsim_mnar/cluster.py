@@ -53,7 +53,7 @@ class RefusedError(UserError):
 
 @dataclass(frozen=True)
 class Asked:
-    """What a worker must be like, and what it was sent.
+    """Requirements on a worker, and the modules it was sent.
 
     Attributes:
         like: versions, processor, digests of installed modules and of files, by name.
@@ -299,7 +299,7 @@ def _uploaded(client: Any, modules: Iterable[str], files: Mapping[str, str]) -> 
 
 
 def _lost(error: Exception, client: Any, address: str, *, alone: bool) -> str | None:
-    """What became of scheduler or workers, where an exception says that they were lost."""
+    """Describe the state of the scheduler and workers if an exception says that they were lost."""
     from distributed import KilledWorker
     from distributed.client import FutureCancelledError
     from distributed.comm import CommClosedError
@@ -336,7 +336,7 @@ def processor() -> dict[str, str]:
 
 
 class _AtWork:
-    """Whom this worker works for, and whose modules it has."""
+    """The process this worker serves, and the modules it has from it."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()

@@ -1,4 +1,4 @@
-"""What a user got wrong, said in one line."""
+"""Errors of the user, each in one line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """A mistake that the user can mend; the message is one line that names what is wrong and the mend.
+    """An error that the user can fix; the message is one line with the problem and the fix.
 
     The command line prints the message and exits with status 2.
     """
@@ -24,7 +24,7 @@ _LONGEST = 300
 
 
 def printable(text: str) -> str:
-    """A text that a terminal shows as it is, in one line: control characters and marks of direction as escapes.
+    """Text made safe for one terminal line: control characters and direction marks as escapes.
 
     So a name of the user's can neither move the cursor nor turn the line around. Words beyond all measure are cut in
     their middle.

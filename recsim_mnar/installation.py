@@ -22,7 +22,7 @@ _THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
+    """One item of the inspection.
 
     Attributes:
         name: what.
@@ -42,7 +42,7 @@ class Check:
 
 
 def check_installation() -> list[Check]:
-    """Look at everything; nothing is compiled, downloaded or left on disk."""
+    """Inspect everything; nothing is compiled, downloaded or left on disk."""
     return [*_versions(), *_dependencies(), *_threads(), *_cache(), *_extras(), *_agents()]
 
 
@@ -71,7 +71,7 @@ def _dependencies() -> Iterator[Check]:
 
 
 def _requirements() -> Iterator[tuple[Any, str]]:
-    """Each package that this one asks for, and by which extra ("" for none)."""
+    """Required packages, each with the extra that requires it ("" for none)."""
     from packaging.requirements import Requirement
 
     try:

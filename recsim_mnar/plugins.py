@@ -1,4 +1,4 @@
-"""What others bring: objects named ``package.module:name``, and those that installed packages announce."""
+"""Objects named ``package.module:name``, and those that installed packages announce."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def announced(group: str) -> dict[str, EntryPoint]:
 def imported(
     what: str, spec: str, *, base: type[Any] | None = None, wanted: Callable[[Any], bool] | None = None
 ) -> Any:
-    """What ``package.module:name`` names.
+    """The object that ``package.module:name`` names.
 
     Args:
         what: word for messages, such as ``world``.
@@ -121,7 +121,7 @@ def _hidden(path: str, module: Any) -> str:
 
 
 def unknown(what: str, name: str, known: Iterable[str], kind: str, *, methods: Sequence[str] = ()) -> str:
-    """What to say of a name that is not known.
+    """Message for an unknown name.
 
     Args:
         what: word for messages, such as ``world``.

@@ -19,7 +19,7 @@ from recsim_mnar.tables.table_file import TableFile
 
 @dataclass(frozen=True)
 class Interactions:
-    """Interactions as a log, and what its numbers stand for.
+    """Interactions as a log, and the meaning of its numbers.
 
     Attributes:
         log: organic rows by (user, time), or in the file's order where no time is given; users and items are numbered
@@ -44,7 +44,7 @@ class Interactions:
 
     @property
     def timed(self) -> bool:
-        """Whether the file has times; without any they only count a user's rows."""
+        """True if the file has times; otherwise times only number a user's rows."""
         return self.log.provenance.get("columns", {}).get("time") is not None
 
 

@@ -25,7 +25,7 @@ _FEATURES = ("user_feature_0", "user_feature_1", "user_feature_2", "user_feature
 
 @dataclass(frozen=True)
 class OpenBanditLog:
-    """One file of the dataset: a recommendation a row, ordered by time.
+    """One file of the dataset: one recommendation per row, ordered by time.
 
     Attributes:
         policy: the logging policy, "random" (uniform over items) or "bts" (Bernoulli Thompson sampling).
@@ -130,7 +130,7 @@ def load_open_bandit(
 
 
 def _ticks(stamps: Any) -> float:
-    """Ticks a second of a column of timestamps."""
+    """Ticks per second of a timestamp column."""
     return {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[stamps.dt.unit]
 
 

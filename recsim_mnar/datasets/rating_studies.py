@@ -60,7 +60,7 @@ class RatingStudy:
     item_features: Floats | None = None
 
     def overlap(self) -> NDArray[np.bool_]:
-        """(n_test,) which test cells are in the training data too."""
+        """(n_test,) which test cells are also in the training data."""
         n_items = self.train.n_items
         return np.isin(self.test.users * n_items + self.test.items, self.train.users * n_items + self.train.items)
 
@@ -155,7 +155,7 @@ def _is_number(text: str) -> bool:
 
 
 def _no_table(path: Path, error: Exception) -> str:
-    """Why numpy could not read a table, with where, and what it should be."""
+    """Why and where numpy could not read a table, and the expected form."""
     why = str(error).splitlines()[0]
     found = re.search(r"at row (\d+) with (\d+) columns", why)
     if found:

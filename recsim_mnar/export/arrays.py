@@ -1,4 +1,4 @@
-"""A log's decisions as arrays, and the distributions of a policy at each of them."""
+"""A log's decisions as arrays, and a policy's distribution at each of them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Decisions:
         return [slice(int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
 
     def next_context(self) -> NDArray[np.float32]:
-        """(d, c) of what the user had viewed at the next decision, or at the end."""
+        """(d, c) view counts of the user at the next decision, or at the end."""
         out = np.empty_like(self.context)
         out[:-1] = self.context[1:]
         out[self.last] = self.final
@@ -120,7 +120,7 @@ def decisions(log: Log, n_items: int, *, context: Context = "counts", decay: flo
 
 
 def distributions(log: Log, policy: Any, at: Ints | None = None) -> Floats:
-    """Probability of every item at each decision of a log, under a policy that sees the user's events as logged.
+    """Probability of every item at each decision of a log, under a policy that observes the user's events as logged.
 
     Args:
         log: ordered by (user, step).
@@ -171,7 +171,7 @@ def from_arrays(
     step: Any = None,
     final: Any = None,
 ) -> Decisions:
-    """Decisions of columns that another library holds.
+    """Decisions from the columns of another library.
 
     Args:
         n_items: actions are 0 .. n_items - 1.

@@ -18,7 +18,7 @@ _NEEDED = ("n_actions", "action", "reward", "pscore")
 
 
 def to_obp(decisions: Decisions, logging: NDArray[np.floating[Any]] | None = None) -> dict[str, Any]:
-    """What ``obp.ope.OffPolicyEvaluation(bandit_feedback=...)`` takes.
+    """Arguments of ``obp.ope.OffPolicyEvaluation(bandit_feedback=...)``.
 
     Args:
         decisions: of a log.
@@ -86,7 +86,7 @@ def from_obp(feedback: Mapping[str, Any]) -> Decisions:
 
 
 def to_vw(decisions: Decisions, path: str | os.PathLike[str] | None = None) -> list[str]:
-    """One line a decision: ``action:cost:propensity 'user_step | feature:value ...``.
+    """One line per decision: ``action:cost:propensity 'user_step | feature:value ...``.
 
     Actions are 1 .. n_items, as Vowpal Wabbit counts, the cost is minus the reward, features are ``f0`` ... for the
     columns of the context, zeros left out. Numbers have as many digits as bring them back exactly.

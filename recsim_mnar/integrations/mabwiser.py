@@ -68,7 +68,7 @@ class MabPolicy(FeaturePolicy):
         self.forget_answers()
 
     def fresh(self) -> Policy:
-        """See :meth:`recsim_mnar.policies.Policy.fresh`: with a bandit of its own, as it is."""
+        """See :meth:`recsim_mnar.policies.Policy.fresh`: with a separate bandit in its present state."""
         again = copy.copy(self)
         again.mab = copy.deepcopy(self.mab)
         again._given_scores = again._expected
@@ -113,11 +113,11 @@ class _Sampler:
         self.reset, self.observe, self.forget = self._users.reset, self._users.observe, self._users.forget
 
     def __deepcopy__(self, memo: Any) -> _Sampler:
-        """One of its own, without users."""
+        """A separate copy without users."""
         return _Sampler(self.mab, self._users.rule.kind)
 
     def sample(self, user: int, draws: int) -> NDArray[np.int64]:
-        """(draws,) arms; before anything was learned each as often."""
+        """(draws,) arms; equally often before anything was learned."""
         if not self.mab._is_initial_fit:
             return np.arange(draws) % self._users.n_items
         contexts = np.repeat(self._users.features(np.array([user])), draws, axis=0)
@@ -134,7 +134,7 @@ class _Sampler:
 
 
 def _items(mab: Any) -> int:
-    """How many items its arms are.
+    """Number of items in its arms.
 
     Raises:
         UserError: they are no items.

@@ -25,7 +25,7 @@ _BLOCK = 1 << 22
 
 
 def classifier_policy(model: Any, n_items: int, features: Context = "counts", **arguments: Any) -> FeaturePolicy:
-    """A fitted classifier of items: it recommends by ``predict_proba``; items that are no class of its never.
+    """A fitted classifier of items: recommends by ``predict_proba``; items outside its classes are never recommended.
 
     Args:
         model: fitted on features of users (n, width), its classes are items.

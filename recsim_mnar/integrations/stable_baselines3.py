@@ -105,11 +105,11 @@ class VecEnvAdapter(VecEnv):
         return self._seeds
 
     def step_async(self, actions: Array) -> None:
-        """Note what the lanes do."""
+        """Store the actions of the lanes."""
         self._actions = np.asarray(actions)
 
     def step_wait(self) -> tuple[Array, Array, Array, list[dict[str, Any]]]:
-        """Do it: observations, rewards (n,) float32, which lanes ended, and an ``info`` a lane."""
+        """Step: observations, rewards (n,) float32, flags of ended lanes, and one ``info`` per lane."""
         observations, rewards, terminated, truncated, given = self.env.step(self._actions)
         ended = terminated | truncated
         infos = self._lanes(given) if self.infos else [{} for _ in range(self.num_envs)]
@@ -145,7 +145,7 @@ class VecEnvAdapter(VecEnv):
         return [getattr(self.env, method_name)(*method_args, **method_kwargs)] * self.num_envs
 
     def env_is_wrapped(self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: Any = None) -> list[bool]:
-        """No lane has a wrapper of its own."""
+        """False for every lane: lanes have no wrappers."""
         return [False] * len(list(self._get_indices(indices)))
 
     def _whole(self, indices: Any, what: str) -> None:

@@ -1,1 +1,1 @@
-"""Compiled arithmetic that the rest stands on: how kernels are compiled, elementary functions, minimisation."""
+"""Compiled arithmetic: how kernels are compiled, elementary functions, minimisation."""

@@ -1,4 +1,4 @@
-"""Arrays from ``.npz`` files of unknown make: nothing is unpacked that is larger than it may be, and no code is run."""
+"""Arrays from untrusted ``.npz`` files: nothing larger than allowed is unpacked, and no code is run."""
 
 from __future__ import annotations
 

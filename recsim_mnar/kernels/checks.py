@@ -1,4 +1,4 @@
-"""What an argument must be: a whole number, a number in a range, a flag, an array; one line for what it is not."""
+"""Checks of arguments: a whole number, a number in a range, a flag, an array; one line for each mistake."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def number_in(value: Any, name: str, low: float = 0.0, high: float = math.inf, *
 
 
 def one_of(value: Any, name: str, known: Iterable[str]) -> Any:
-    """``value``, where it is one of the known words.
+    """``value`` if it is one of the known words.
 
     Raises:
         UserError: it is another.

@@ -192,7 +192,7 @@ event.register("numba:compile", _COMPILATIONS)
 
 
 def compiled_so_far() -> int:
-    """How many kernels this process has compiled; those that it found in the cache are none."""
+    """Number of kernels this process has compiled, not counting those from the cache."""
     return _COMPILATIONS.count
 
 

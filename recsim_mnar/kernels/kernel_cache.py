@@ -51,7 +51,7 @@ class _CheckedFile(IndexDataCacheFile):
 
 
 def _checked(path: str) -> bytes:
-    """What follows a file's digest.
+    """The contents after a file's digest.
 
     Raises:
         ValueError: it is not what the digest was taken of.

@@ -28,7 +28,7 @@ class NotConverged(UserWarning):
 
 @dataclass(frozen=True)
 class Minimum:
-    """Where a minimisation ended.
+    """Result of a minimisation.
 
     Attributes:
         x: the point.

@@ -1,4 +1,4 @@
-"""How much memory the machine has left, and how what was freed is handed back."""
+"""Free memory of the machine, and how to return freed memory to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 
 def in_words(size: float) -> str:
-    """A number of bytes for a person."""
+    """A number of bytes in words."""
     return f"{size / 1e9:.2g} GB" if size >= 1e9 else f"{max(size / 1e6, 1.0):.0f} MB"
 
 
@@ -19,7 +19,7 @@ def give_back() -> None:
 
 
 def free_memory() -> int:
-    """Bytes that the machine has left; very many where the system does not say."""
+    """Bytes of free memory; very many if the system does not say."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             lines = dict(line.split(":", 1) for line in file)

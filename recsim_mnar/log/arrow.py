@@ -1,4 +1,4 @@
-"""Columns of a log as tables of pyarrow's, and what their metadata say."""
+"""Columns of a log as pyarrow tables, and their metadata."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ META_KEY = b"recsim_mnar"
 
 
 def metadata_of(provenance: Mapping[str, Any]) -> dict[bytes, bytes]:
-    """The metadata of a file's schema that say how its log was made."""
+    """Schema metadata with the provenance of a log."""
     meta = json.dumps({"schema_version": schema.SCHEMA_VERSION, **provenance}, sort_keys=True)
     return {META_KEY: meta.encode()}
 

@@ -37,7 +37,7 @@ Columns = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Survey:
-    """What must be known of a log before it is gone through.
+    """Facts about a log that are needed before reading it through.
 
     Attributes:
         n_rows: of all kinds.
@@ -58,7 +58,7 @@ class Survey:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a block is, so that another process can read it.
+    """Location of a block, so that another process can read it.
 
     Attributes:
         file: a part.
@@ -103,7 +103,7 @@ class LogBlocks:
         return blocks if blocks._plain() else None
 
     def _plain(self) -> bool:
-        """Whether all parts have the same columns, and those beyond the schema's are numbers."""
+        """True if all parts have the same columns, and those beyond the schema are numbers."""
         import pyarrow as pa
 
         try:
@@ -124,7 +124,7 @@ class LogBlocks:
     def survey(
         self, others: NDArray[np.int64] | None = None, columns: Sequence[str] = ("user", "event", "item", "action")
     ) -> Survey:
-        """Go through the columns that say what must be known first.
+        """Read the columns with the facts that are needed first.
 
         Args:
             others: users of another log, sorted.

@@ -45,7 +45,7 @@ def column(values: Any, name: str, *, rows: int | None = None) -> Floats:
 
 
 def _first_text(values: Any) -> str:
-    """Which entry of a sequence is no number, for a message; "" where none can be pointed at."""
+    """Which entry of a sequence is not a number, for a message; "" if none can be named."""
     for row, value in enumerate(values if isinstance(values, (list, tuple)) or np.ndim(values) == 1 else ()):
         try:
             float(value)
@@ -84,7 +84,7 @@ def refuse_rows(bad: NDArray[np.bool_], values: Floats, name: str, why: str, num
 
 @dataclass(frozen=True)
 class Clusters:
-    """Which rows belong together.
+    """Grouping of rows that belong together.
 
     Attributes:
         codes: (n,) int64, equal for rows of one cluster; consecutive rows where ``order`` is None.

@@ -1,4 +1,4 @@
-"""What a user has viewed so far as a row of numbers: from a whole log at once, or view by view while a policy acts."""
+"""A user's views so far as a row of numbers: from a whole log at once, or view by view while a policy acts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ContextRule:
     last: int = 10
 
     def __post_init__(self) -> None:
-        """Refuse what is no rule."""
+        """Refuse an invalid rule."""
         if self.kind not in get_args(Context):
             raise UserError(f"unknown context {self.kind!r}; {nearest(str(self.kind), get_args(Context))}")
         number_in(self.decay, "decay", 0.0, 1.0)

@@ -1,4 +1,4 @@
-"""Exposures: what users were recommended and what they bought, the second part of a log of purchases.
+"""Exposures: recommendations and purchases of users, the second part of a log of purchases.
 
 Uplift needs both sides of every recommendation (Sato et al. 2019): what was shown and bought, shown and not bought, not
 shown and bought. The grid users x items x periods is far too large to write out, and nearly all of it is the fourth
@@ -306,7 +306,7 @@ class Exposures:
         return out[0], out[1]
 
     def validate(self) -> Exposures:
-        """Check that uplift can be learnt from them; returns the exposures themselves.
+        """Check that uplift can be learnt; returns the exposures themselves.
 
         Raises:
             UserError: nothing was recommended, nothing purchased, or a period has no purchase.
@@ -406,7 +406,7 @@ class Exposures:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Exposures:
-        """Read what :meth:`write` wrote: the folder, or its Parquet file.
+        """Read the folder of :meth:`write`, or its Parquet file.
 
         A Parquet or CSV file of another make needs the columns of :data:`REQUIRED`.
 

@@ -1,4 +1,4 @@
-"""Ratings: who rated what how, the revealed entries of a user x item matrix."""
+"""Ratings: the revealed entries of a user x item matrix."""
 
 from __future__ import annotations
 

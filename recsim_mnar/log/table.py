@@ -140,12 +140,12 @@ class Log:
 
     @property
     def highest_item(self) -> int:
-        """The largest item viewed or recommended; -1 where there is none."""
+        """The largest item viewed or recommended; -1 if there is none."""
         return max(int(self.columns["item"].max(initial=-1)), int(self.columns["action"].max(initial=-1)))
 
     @property
     def n_items(self) -> int:
-        """Items of the world that the log says it is of, else the largest item met plus one.
+        """Number of items of the log's world, else the largest item in the log plus one.
 
         Raises:
             UserError: an item beyond those that it says there are.
@@ -153,7 +153,7 @@ class Log:
         return stated_items(self.provenance, self.highest_item + 1)
 
     def blocks(self) -> Iterator[Log]:
-        """The log some whole users at a time, for who needs no more at once: in memory it is one block.
+        """The log in blocks of whole users, to bound memory; in memory it is one block.
 
         A log that stays in its files (:class:`recsim_mnar.log.blocks.FiledLog`) is read block by block.
         """

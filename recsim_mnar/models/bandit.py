@@ -42,7 +42,7 @@ _RIDGE, _DOUBT = 0.1, 4.0
 
 
 def check_log(log: Log, n_items: int) -> NDArray[np.bool_]:
-    """Which rows are recommendations.
+    """Mask of the recommendations.
 
     Raises:
         UserError: no bandit rows, an item out of range, a propensity or reward that is none, or users out of order.
@@ -147,7 +147,7 @@ def _leading(matrix: Floats, k: int, seed: int) -> Floats:
 
 @dataclass(frozen=True)
 class Ridge:
-    """How far items' parameters stray, in units of the reward's standard deviation.
+    """Spread of the items' parameters, in units of the reward's standard deviation.
 
     Attributes:
         spread: of a factor from the item's stretched place.

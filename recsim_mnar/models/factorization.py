@@ -30,7 +30,7 @@ BIASES = ("regularised", "free", "none")
 
 @dataclass(frozen=True)
 class FactorizationConfig:
-    """What is fitted.
+    """Settings of a fit.
 
     Attributes:
         rank: d, number of factors; 0 leaves the offsets alone.
@@ -47,7 +47,7 @@ class FactorizationConfig:
     smoothing: float = 0.02
 
     def __post_init__(self) -> None:
-        """Raise UserError for what cannot be."""
+        """Raise UserError for impossible settings."""
         whole_number(self.rank, "rank")
         number_in(self.penalty, "penalty")
         for name, value, known in (("biases", self.biases, BIASES), ("loss", self.loss, LOSSES)):

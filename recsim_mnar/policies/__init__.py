@@ -1,4 +1,4 @@
-"""Policies and learners: what they must answer, what they may, softening, checks, names and storage."""
+"""Policies and learners: required and optional methods, softening, checks, names and storage."""
 
 from recsim_mnar.policies.base import Learner, Policy, observe_events
 from recsim_mnar.policies.door import as_learner, as_policy

@@ -1,4 +1,4 @@
-"""What a policy answers, checked: shapes and ranges of every answer, and now and then whether its answers agree.
+"""Checks of a policy's return values: shapes and ranges of each, and now and then their consistency.
 
 A policy that states other propensities than it acts by makes a log whose every estimate is wrong and looks right. The
 rules here are those that a run checks; :mod:`recsim_mnar.testing` checks the same ones, and more, on fresh objects.
@@ -36,7 +36,7 @@ _CHECKED: weakref.WeakValueDictionary[int, Policy] = weakref.WeakValueDictionary
 
 
 class Rule(NamedTuple):
-    """What is required of code that others bring.
+    """Requirements on user code.
 
     Attributes:
         name: of the rule in findings.
@@ -129,7 +129,7 @@ def checked_scores(policy: Policy, scores: Any, shape: tuple[int, int]) -> Float
 
 
 def spot_check_probabilities(policy: Policy, users: Ints) -> None:
-    """Raise UserError where the probabilities of a few of these users are none.
+    """Raise UserError if the probabilities of a few of these users are invalid.
 
     For callers that need ``propensity_of`` alone, which many policies know without a whole distribution.
     """
@@ -232,7 +232,7 @@ FREQUENCY = Rule("frequencies_follow", "draw from the distribution that is state
 
 
 class Acting:
-    """Lets a policy act on read-only arrays and checks its answers.
+    """Calls a policy with read-only arrays and checks its return values.
 
     Every answer: shape, type and range. At calls 0, 1, 4, 16, ... of an object: whether ``propensity_of`` says for a
     few of the users, without the others and after ``act``, what ``act`` stated. Once for each policy, before its first

@@ -1,4 +1,4 @@
-"""What acts, and what makes it from a log: the Policy and Learner interfaces."""
+"""The Policy and Learner interfaces."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Policy(abc.ABC):
         """
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """What came of the actions; (n,) each. A policy need not use it; see :attr:`learns`.
+        """Receive the rewards of past actions; (n,) each. A policy need not use it; see :attr:`learns`.
 
         Args:
             users: who were shown something, each once; in a world of slates once for each item shown.
@@ -113,7 +113,7 @@ class Policy(abc.ABC):
         """Probability of every item in each user's present state: (n, n_items), rows summing to 1."""
 
     def scores(self, users: Ints) -> Scores:
-        """By what items are ranked, higher is better: (n, n_items), any scale. The probabilities unless defined."""
+        """Ranking scores, higher is better: (n, n_items), any scale. The probabilities unless defined."""
         return self.probabilities(users)
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:

@@ -1,4 +1,4 @@
-"""The door: whatever a user brings as a policy or a learner becomes a full one, or an error says what it lacks.
+"""Adapters that make a full policy or learner of a user's object, or say what it lacks.
 
 A policy need not derive from :class:`~recsim_mnar.policies.base.Policy`: an object with ``n_items``, ``act`` and
 ``probabilities`` will do. :func:`as_policy` is called wherever a policy enters the package, and behind it every method
@@ -35,7 +35,7 @@ _FLAGS = {"batches_decisions": False, "is_uniform": False, "predicts_ratings": F
 
 
 def as_policy(policy: Any, *, who: str | None = None) -> Policy:
-    """A full policy of what a user brings; one that is full already is handed back as it is.
+    """A full policy from a user's object; a full one is returned as it is.
 
     Args:
         policy: a :class:`Policy`, or an object with ``n_items``, ``act`` and, where they are asked for,
@@ -60,7 +60,7 @@ def as_policy(policy: Any, *, who: str | None = None) -> Policy:
 
 
 def as_learner(learner: Any, *, name: str | None = None) -> Learner:
-    """A full learner of what a user brings; one that is full already is handed back as it is.
+    """A full learner from a user's object; a full one is returned as it is.
 
     Args:
         learner: a :class:`Learner`, or an object with ``fit``.
@@ -127,7 +127,7 @@ def able(learner: Learner, ability: str) -> Any:
 
 
 def has_fixed_distribution(policy: Policy) -> bool:
-    """Whether a policy runs inside the simulator's kernel, because it treats all users alike."""
+    """True if a policy runs inside the simulator's kernel because it treats all users alike."""
     return policy.is_uniform or policy.fixed_distribution() is not None
 
 
@@ -146,7 +146,7 @@ def declared_learning(thing: Any) -> Any:
 
 
 def learning_of(policy: Policy) -> Learns:
-    """From whose outcomes a policy learns while it acts: what it declares; all users where it only defines ``learn``.
+    """The users whose outcomes a policy learns from: as declared; all users if it only defines ``learn``.
 
     Raises:
         UserError: it declares something else.
@@ -190,7 +190,7 @@ HOLDINGS: Mapping[str, str] = {
 
 
 def needs_of(learner: Any) -> frozenset[str]:
-    """What a learner, or a class of learners, declares.
+    """Declaration of a learner, or of a class of learners.
 
     Raises:
         UserError: something that is not in :data:`HOLDINGS`.
@@ -202,7 +202,7 @@ def needs_of(learner: Any) -> frozenset[str]:
 
 
 def check_needs(name: str, learner: Any, holds: Iterable[str] | None, where: str) -> None:
-    """Raise UserError where a log lacks what a learner needs.
+    """Raise UserError if a log lacks data that a learner needs.
 
     Args:
         name: of the agent.
@@ -281,7 +281,7 @@ for _event in EVENTS:
 
 
 class AdaptedPolicy(Policy):
-    """An object of the user's own as a full policy: its methods are called as they are, the others do nothing.
+    """A user's object as a full policy: its methods are called directly, missing ones do nothing.
 
     Args:
         own: the object.

@@ -1,4 +1,4 @@
-"""FeaturePolicy: one writes how users are scored from a matrix of features, and nothing else."""
+"""FeaturePolicy: write only how users are scored from a matrix of features."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ class FeaturePolicy(StatefulPolicy):
         return slots
 
     def _ask(self, x: Matrix) -> Floats:
-        """Scores or probabilities of features, checked."""
+        """Checked scores or probabilities of features."""
         if self._scored:
             call = self._given_scores or self.written.__get__(self)
         else:

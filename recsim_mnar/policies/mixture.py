@@ -1,4 +1,4 @@
-"""A policy drawn anew at each decision from several: what a planned exploration is, and the file it is written in.
+"""A policy drawn anew at each decision from several, as in a planned exploration, and its file.
 
 The file is JSON,
 ``{"format": "recsim-mnar mixture", "version": 1, "policies": [{"policy": "svd", "weight": 0.9}, ...]}``.

@@ -38,7 +38,7 @@ def agents() -> list[tuple[str, str]]:
 
 
 def learner(spec: str) -> Learner:
-    """The learner that a name stands for.
+    """The learner of this name.
 
     Args:
         spec: an announced name, ``package.module:Class`` or the file of a mixture of them

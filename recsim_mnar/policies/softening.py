@@ -49,7 +49,7 @@ class Softened(PolicyWrapper):
 
     @classmethod
     def checked(cls, strength: Any, whose: str = "") -> float:
-        """A strength as a float; UserError, headed by ``whose``, for what is none."""
+        """A strength as a float; UserError, prefixed with ``whose``, if it is invalid."""
         low, high, ends = cls.range
         return number_in(strength, whose + cls.called, low, high, ends=ends)
 
@@ -78,7 +78,7 @@ class EpsilonMixture(Softened):
         self.epsilon, self._looked = self._strength, False
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """One uniform decides both the branch and, stretched back to [0, 1), the choice within it."""
+        """One uniform decides both the branch and, rescaled to [0, 1), the choice within it."""
         if not self._looked:
             spot_check_probabilities(self.inner, users)
             self._looked = True
