@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 from collections import deque
@@ -52,7 +53,7 @@ NORMAL = 100.0
 """Variance of a number of rewards from which it is near normal: 3.5 standard deviations of a Poisson of this mean too
 are exceeded by 5 of 10,000."""
 MOST_DECISIONS = 300_000
-"""Of the test of the truth: where rewards are rarer than about 1 in 7, a truth must be further off to be noticed."""
+"""Of the test of the truth: where rewards are rarer than about 1 in 6, a truth must be further off to be noticed."""
 LEAST_ROWS = 100
 """Recommendations of one item from which its own mean is tested; fewer would not be near normal."""
 
@@ -96,20 +97,15 @@ def door(make: Make) -> None:
 @rule(RULES, "let answer() or take() end lives: after a number of decisions, or with a probability")
 def users_leave(make: Make) -> Reasons:
     """Users leave at some time, as :data:`LIVES` says: logs and environments go on until they do."""
-    world = make()
-    lanes, which = world.lanes(FEW_USERS), np.arange(FEW_USERS)
-    act, lived, before = UniformPolicy(world.n_items).act, 0, FEW_USERS
-    which = which[lanes.begin(which, np.full(FEW_USERS, SEED, np.uint64), which).alive]
-    while len(which):
+    before = FEW_USERS
+    for lived, (_, transition, _) in enumerate(_decisions(make())):
+        there = int(transition.alive.sum())
         if lived == LIVES:
-            before = len(which)
-        elif lived == LONG_LIVES and len(which) == before:
-            yield f"of {before} users who are there after {LIVES:,} decisions nobody leaves before decision {lived:,}"
-        if lived == LONG_LIVES:
+            before = there
+        elif lived == LONG_LIVES:
+            if there == before:
+                yield f"{there} users are there after {LIVES:,} decisions, and none leaves before decision {lived:,}"
             return
-        actions, propensities = act(which, rng.policy_uniforms(SEED, lanes.user[which], np.full(len(which), lived)))
-        which = which[lanes.take(which, actions.astype(np.int32), propensities).alive]
-        lived += 1
 
 
 @rule(RULES, "keep what a world knows of a user in arrays by lane, and draw at the user's address")
@@ -122,7 +118,7 @@ def any_lanes(make: Make) -> Reasons:
 
 @rule(RULES, "draw at the address (seed, stream, user, decision), never from a generator that users share")
 def alone(make: Make) -> Reasons:
-    """Users alone do what they do among others, whoever came before, and in another order."""
+    """A user acts the same alone and among others, and in any order."""
     together, users = _lives(make(), 8), (FEW_USERS - 1, 3, 57)
     among = {name: values[np.isin(together["user"], users)] for name, values in together.items()}
     yield from _same(_lives(make(), 1, users, 1), among, "users 3, 57 and 99 alone", "among 100")
@@ -155,21 +151,22 @@ def leaving_has_its_own_draw(make: Make) -> Reasons:
     :class:`~recsim_mnar.worlds.lanes.PlainLanes`. If a share q leave there who would otherwise have stayed with the
     same reward, one uniform for both is missed with probability (1 - q) ** 2000: below 1 in 20,000 from q = .005 on.
     """
-    which, seeds = np.arange(MANY_USERS), np.full(MANY_USERS, SEED, np.uint64)
-    actions = (which % make().n_items).astype(np.int32)
+    if not isinstance(make().open_lanes(1), PlainLanes):
+        return
 
     def answered(turned: int | None) -> tuple[set[int], Floats, NDArray[np.bool_]]:
         lanes, streams = make().open_lanes(MANY_USERS), set()
-        lanes.begin(which, seeds, which)
+        which = np.arange(MANY_USERS)
+        which = which[lanes.begin(which, np.full(MANY_USERS, SEED, np.uint64), which).alive]
+        actions = (which % make().n_items).astype(np.int32)
 
         def turning(draw: Any, turn: Any, lane: Ints, stream: int = rng.Stream.RESPONSE) -> Any:
             streams.add(stream)
             return turn(draw(lane, stream)) if stream == turned else draw(lane, stream)
 
-        if isinstance(lanes, PlainLanes):
-            for name, turn in (("uniforms", lambda u: (u + 0.5) % 1.0), ("normals", np.negative)):
-                setattr(lanes, name, functools.partial(turning, getattr(lanes, name), turn))
-        end = lanes.take(which, actions, np.full(MANY_USERS, 1.0 / make().n_items))
+        for name, turn in (("uniforms", lambda u: (u + 0.5) % 1.0), ("normals", np.negative)):
+            setattr(lanes, name, functools.partial(turning, getattr(lanes, name), turn))
+        end = lanes.take(which, actions, np.full(len(which), 1.0 / make().n_items))
         return streams, np.asarray(end.columns["reward"])[end.starts[:-1]], end.alive
 
     streams, rewards, alive = answered(None)
@@ -179,9 +176,9 @@ def leaving_has_its_own_draw(make: Make) -> Reasons:
             yield "the draw that decides the reward also decides who stays, among users of the same reward"
 
 
-@rule(RULES, "omit trajectories, or make it tell what the lanes tell")
+@rule(RULES, "omit trajectories, or make it return the same lives as the lanes")
 def whole_lives(make: Make) -> Reasons:
-    """``trajectories`` tells the lives that the lanes tell, for the uniform policy and another one."""
+    """``trajectories`` returns the same lives as the lanes, for the uniform policy and another one."""
     world = make()
     weights = 1.0 + np.arange(world.n_items) % 3
     for distribution in (None, weights / weights.sum()):
@@ -226,23 +223,16 @@ def truth_is_the_mean(make: Make) -> Reasons:
     world = make()
     if not world.knows_rewards:
         return
-    lanes = world.lanes(FEW_USERS, keep_truth=world.truth_column is not None)
-    which = np.arange(FEW_USERS)
-    transition = lanes.begin(which, np.full(FEW_USERS, SEED, np.uint64), which)
-    for decision in range(20):
-        which = which[transition.alive]
-        if len(which) == 0:
-            break
-        means = np.asarray(world.reward_means(lanes.state[which]))
-        if means.shape != (len(which), world.n_items) or not np.isfinite(means).all():
-            yield f"reward_means must return ({len(which)}, {world.n_items}) finite numbers, got {means.shape}"
-        drawn = rng.policy_uniforms(SEED, lanes.user[which], np.full(len(which), decision))
-        actions, propensities = UniformPolicy(world.n_items).act(which, drawn)
-        transition = lanes.take(which, actions.astype(np.int32), propensities)
-        if world.truth_column is not None:
-            stated = transition.columns[world.truth_column][transition.starts[:-1]]
-            if not np.allclose(stated, means[np.arange(len(which)), actions], rtol=1e-9, atol=1e-12):
-                yield f"{world.truth_column} of a decision is not what reward_means says of the action shown"
+    column = world.truth_column
+    for state, transition, actions in itertools.islice(_decisions(world, keep_truth=column is not None), 20):
+        means = np.asarray(world.reward_means(state))
+        if means.shape != (len(actions), world.n_items) or not np.isfinite(means).all():
+            yield f"reward_means must return ({len(actions)}, {world.n_items}) finite numbers, got {means.shape}"
+        stated = transition.columns[column][transition.starts[:-1]] if column is not None else None
+        if stated is not None and not np.allclose(
+            stated, means[np.arange(len(actions)), actions], rtol=1e-9, atol=1e-12
+        ):
+            yield f"{column} of a decision is not what reward_means says of the action shown"
 
 
 @rule(RULES, "state a probability where rewards are 0 or 1")
@@ -329,6 +319,21 @@ def params_round_trip(make: Make) -> Reasons:
 
 
 # -------------------------------------------------------------------------------------------------------------- inside
+
+
+def _decisions(world: DecisionWorld, *, keep_truth: bool = False) -> Iterator[tuple[Any, Transition, Ints]]:
+    """One decision of all who wait after another: their states before it if known, what came of it, and the actions."""
+    lanes, which = world.lanes(FEW_USERS, keep_truth=keep_truth), np.arange(FEW_USERS)
+    transition = lanes.begin(which, np.full(FEW_USERS, SEED, np.uint64), which)
+    for decision in itertools.count():
+        which = which[transition.alive]
+        if len(which) == 0:
+            return
+        drawn = rng.policy_uniforms(SEED, lanes.user[which], np.full(len(which), decision))
+        actions, propensities = UniformPolicy(world.n_items).act(which, drawn)
+        state = lanes.state[which].copy() if world.knows_rewards else None
+        transition = lanes.take(which, actions.astype(np.int32), propensities)
+        yield state, transition, actions
 
 
 def _lives(
