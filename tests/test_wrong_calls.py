@@ -234,6 +234,7 @@ CALLS = [
     (("advise", "sim", "--agents", "random,popularity", "--logging", "nosuch"), "unknown agent 'nosuch'"),
     (("advise", "sim", "--agents", "random,svd", "--reward-min", "2", "--reward-max", "1"), "must be below"),
     (("validate", "sessions", "sim", "--users", "0"), "--users must be a whole number of at least 20"),
+    (("validate", "nosuch", "sim"), "unknown world 'nosuch'"),
     (("validate", "sessions", "sim", "--checks", "nosuch"), "unknown checks 'nosuch'"),
     (("validate", "sessions", "sim", "--logging", "nosuch"), "unknown agent 'nosuch'"),
     # Files that are none, too deep, or too long.
@@ -321,6 +322,7 @@ def test_a_wrong_call_is_one_line_and_nothing_is_written(capsys, monkeypatch, pl
     ]
 
 
+WORLD = recsim_mnar.make_world("sessions", "quick")
 PYTHON = {
     "Log.read of nothing": (lambda: Log.read(""), "not empty, got ''"),
     "Log.read of a number": (lambda: Log.read(3), "got 3"),
@@ -328,6 +330,23 @@ PYTHON = {
     "make_world": (lambda: recsim_mnar.make_world(None), "world's name must be a text"),
     "learner": (lambda: learner(None), "agent's name must be a text"),
     "executor": (lambda: next(run_in_order([], 3)), "executor must be one of concurrent.futures"),
+    "a path for a log": (lambda: recsim_mnar.replay("sim", None), "log must be a Log (read_log reads one), got 'sim'"),
+    "a path to validate": (lambda: recsim_mnar.validate(None, "sim"), "log must be a Log"),
+    "a path to advise on": (lambda: recsim_mnar.advise("sim", None), "log must be a Log"),
+    "no question": (lambda: recsim_mnar.advise(Log({}), None), "question must be a Question"),
+    "a name for a world": (lambda: recsim_mnar.compare("sessions", {}), "world must be a World"),
+    "a list of agents": (lambda: recsim_mnar.compare(WORLD, ["svd"]), "learners must be a table by name"),
+    "a list of policies": (lambda: recsim_mnar.value_on_log(WORLD, Log({}), [], 1), "policies must be a table by name"),
+    "a path for interactions": (lambda: recsim_mnar.compare_interactions("x", {}), "data must be Interactions"),
+    "a preset": (lambda: recsim_mnar.make_world("sessions", 3), "preset must be a text, or None"),
+    "settings as a text": (lambda: recsim_mnar.make_world("sessions", None, "a=3"), "settings must be a dict"),
+    "a setting": (lambda: recsim_mnar.make_world("sessions", None, [3]), "a setting must be a text"),
+    "no worlds": (lambda: recsim_mnar.run_study(None), "worlds must be a list of worlds"),
+    "a number of parts": (lambda: Log({}).split("x"), "n_parts must be a whole number"),
+    "no columns": (lambda: Log([1]), "columns must be a table by name"),
+    "nothing to check": (lambda: recsim_mnar.check(None), "name must be a text"),
+    "a log that is none": (lambda: recsim_mnar.calibrate(3), "log must be a Log, Ratings or a path"),
+    "what is assumed": (lambda: recsim_mnar.calibrate(Log({}), assume=["a=3"]), "assume must be a table by name"),
     "calibrate": (lambda: recsim_mnar.calibrate(Log({}), n_items=1), "n_items must be a whole number"),
 }
 

@@ -260,9 +260,9 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
     _check_least(options, users=LEAST_USERS)
     seed, checks = options["seed"], None if options["checks"] is None else names_of(options["checks"], "--checks")
     checked_kinds(checks, options["logging"])
+    made = _world(world, options["preset"], options["settings"])
     with progress() as report, keeping:
         report("reading")
-        made = _world(world, options["preset"], options["settings"])
         best = made.make() if hasattr(made, "ensemble") else made
         read = read_to_fit(log, "ratings" if getattr(best, "rates", False) else "sessions",
                            dict(reading_of(options).columns))  # fmt: skip

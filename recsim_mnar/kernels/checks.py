@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -78,15 +78,34 @@ def one_of(value: Any, name: str, known: Iterable[str]) -> Any:
     return value
 
 
+def of_type(value: Any, name: str, wanted: Any, words: str) -> Any:
+    """``value``, where it is of a class, or of one of some classes, that ``words`` name.
+
+    Raises:
+        UserError: it is of another.
+    """
+    if not isinstance(value, wanted):
+        raise UserError(f"{name} must be {words}, got {value!r:.80}")
+    return value
+
+
 def text_of(value: Any, name: str) -> str:
     """``value``, which must be a text.
 
     Raises:
         UserError: it is none.
     """
-    if not isinstance(value, str):
-        raise UserError(f"{name} must be a text, got {value!r}")
-    return value
+    return str(of_type(value, name, str, "a text"))
+
+
+def table_by_name(value: Any, name: str) -> Mapping[str, Any]:
+    """``value``, which must be a table of things by name.
+
+    Raises:
+        UserError: it is none.
+    """
+    found: Mapping[str, Any] = of_type(value, name, Mapping, "a table by name (a dict)")
+    return found
 
 
 def flag(value: Any, name: str) -> bool:

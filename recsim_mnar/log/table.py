@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.checks import refuse_first
+from recsim_mnar.kernels.checks import refuse_first, table_by_name, whole_number
 from recsim_mnar.log import schema
 from recsim_mnar.log.arrow import arrow_of, event_codes, metadata_of, parsed_provenance
 from recsim_mnar.log.rows import user_begins, user_starts
@@ -98,7 +98,7 @@ class Log:
 
     def __post_init__(self) -> None:
         """Bring the columns to the schema's types and order; a missing item, action, propensity or reward is null."""
-        given = {name: np.asarray(values) for name, values in self.columns.items()}
+        given = {name: np.asarray(values) for name, values in table_by_name(self.columns, "columns").items()}
         lengths = {values.shape for values in given.values()}
         if len(lengths) > 1 or any(len(shape) != 1 for shape in lengths):
             shapes = {name: values.shape for name, values in given.items()}
@@ -189,9 +189,7 @@ class Log:
 
     def split(self, n_parts: int) -> list[Log]:
         """Cut into at most ``n_parts`` logs of consecutive users, none of whom is divided."""
-        if n_parts < 1:
-            raise UserError(f"n_parts must be at least 1, got {n_parts}")
-        return [self.select(np.arange(a, b)) for a, b in self._ranges(n_parts)]
+        return [self.select(np.arange(a, b)) for a, b in self._ranges(whole_number(n_parts, "n_parts", 1))]
 
     def _ranges(self, n_parts: int) -> Iterator[tuple[int, int]]:
         """First row, and the row after the last, of each part of :meth:`split`."""

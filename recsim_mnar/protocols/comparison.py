@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.scores import check_name
+from recsim_mnar.kernels.checks import of_type, table_by_name
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.door import as_learner
@@ -133,6 +134,8 @@ def compare(
     Raises:
         UserError: an unknown protocol, or one that needs what this world's comparison lacks; no agent.
     """
+    of_type(world, "world", World, "a World (make_world makes one by its name)")
+    table_by_name(learners, "learners")
     experiment = experiment_of(world)
     settings = experiment.settings() if settings is None else settings
     chosen = chosen_protocols(experiment, protocols, world.name)

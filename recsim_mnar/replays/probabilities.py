@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import of_type
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log
@@ -58,6 +59,7 @@ def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> Floats
             or learns from all users, and the log is not the whole of an online run, or says otherwise of its own
             policy.
     """
+    of_type(log, "log", Log, "a Log (read_log reads one)")
     policy = as_policy(policy)
     if not learns_online(log.provenance, policy):
         return _replayed(log, policy, None, executor)[0]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import of_type, table_by_name
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_begins, user_numbers
 from recsim_mnar.log.table import Log
@@ -71,7 +72,8 @@ def value_on_log(
     Raises:
         UserError: the log is not one of this world and seed.
     """
-    full = {name: as_policy(policy) for name, policy in policies.items()}
+    of_type(log, "log", Log, "a Log (read_log reads one)")
+    full = {name: as_policy(policy) for name, policy in table_by_name(policies, "policies").items()}
     for policy in full.values():
         refuse_common_learning(policy, "the value on a log")
     return _values(list(_blocks(world, log, full, None, seed, executor, priced=False)), full)

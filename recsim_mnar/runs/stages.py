@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.runs.files import refuse_link, replacing, sweep
+from recsim_mnar.runs.files import path_of, refuse_link, replacing, sweep
 from recsim_mnar.runs.folder import RunFolder, holder_of, refuse_differences
 from recsim_mnar.runs.receipts import INDEX, JOURNAL, refuse_other_versions
 
@@ -108,7 +108,7 @@ def resumable(folder: str | Path, *, resume: bool = False) -> Iterator[None]:
         UserError: the folder holds something and ``resume`` is not given, it is of other work or of another state of
             the package or its libraries, it cannot be written, or another process fills it.
     """
-    folder = Path(folder)
+    folder = path_of(folder)
     left = any((folder / name).exists() for name in (INDEX, JOURNAL))
     if left and not resume and holder_of(folder) is None:
         raise UserError(f"{folder} was left by a run that was interrupted: --resume takes it up; or remove it")

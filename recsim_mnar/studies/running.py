@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import of_type
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.runs.files import refuse_link, sweep
@@ -67,6 +68,7 @@ def run_study(
     Raises:
         UserError: a setup that cannot be, or a folder that holds another study.
     """
+    of_type(worlds, "worlds", (list, tuple), "a list of worlds")
     setups = [filled(world, agents, protocols, estimators, options or {}, tie) for world in worlds]
     tasks = tasks_of(setups, seeds, seed)
     settings = {

@@ -11,6 +11,7 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import text_of
 from recsim_mnar.plugins import imported
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.base import Learner, Policy
@@ -51,7 +52,7 @@ def check_named(spec: str) -> Checked:
     Raises:
         UserError: nothing of that name, or something that has no rules.
     """
-    name = spec.partition("+")[0].strip()
+    name = text_of(spec, "name").partition("+")[0].strip()
     if re.fullmatch(r".+-v\d+", name):
         breaches, n_rules = check_registered(name)
         return Checked("environment", n_rules, breaches)

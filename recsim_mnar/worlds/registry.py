@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError, described, nearest
-from recsim_mnar.kernels.checks import text_of
+from recsim_mnar.kernels.checks import of_type, text_of
 from recsim_mnar.plugins import announced, imported, unknown
 from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World
 from recsim_mnar.worlds.checks import as_world
@@ -242,6 +242,10 @@ def make_world(name: str, preset: str | None = None, settings: Sequence[str] | M
         UserError: an unknown name, with the nearest known one, a setting that breaks a rule, or a class that is no
             world, with what it lacks.
     """
+    of_type(preset, "preset", (str, type(None)), "a text, or None")
+    if not isinstance(settings, Mapping):
+        for setting in of_type(settings, "settings", (list, tuple), "a dict, or a list of name=value"):
+            text_of(setting, "a setting")
     entry = entry_of(name)
     kind: Any = entry.world_class()
     params = _params_of_file(name, kind, preset) if is_world_file(name) else _params_of_preset(entry, kind, preset)

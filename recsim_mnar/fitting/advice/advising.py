@@ -16,7 +16,7 @@ from recsim_mnar.export.arrays import distributions
 from recsim_mnar.fitting.advice import deciding
 from recsim_mnar.fitting.advice.coverage import ABSENT, HOW, Floats, Ints, Shown, agents_of, logger_of, shown_of
 from recsim_mnar.fitting.advice.deciding import LEVEL, TOLERANCE, Check, Compared, check
-from recsim_mnar.kernels.checks import whole_number
+from recsim_mnar.kernels.checks import of_type, whole_number
 from recsim_mnar.log.contexts import ContextRule
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.rows import user_begins, user_starts
@@ -340,6 +340,8 @@ def advise_on(
     Raises:
         UserError: fewer than two agents, one that cannot be fitted or replayed, or a log that contradicts the question.
     """
+    of_type(log, "log", (Log, Ratings), "a Log (read_log reads one)")
+    of_type(question, "question", Question, "a Question")
     seed, agents, bounds = check_seed(question.seed), agents_of(question.agents), question.rewards or (0.0, 1.0)
     found, absurd = Advice(facts=_facts(log)), _absurd(log, question.rewards)
     if absurd:

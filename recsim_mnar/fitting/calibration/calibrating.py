@@ -29,7 +29,7 @@ from recsim_mnar.fitting.calibration.members import (
 )
 from recsim_mnar.fitting.calibration.view_model import interests_of
 from recsim_mnar.fitting.calibration.viewing import CELLS, FittedViews, counted_views, views_of
-from recsim_mnar.kernels.checks import text_of, whole_number
+from recsim_mnar.kernels.checks import of_type, table_by_name, text_of, whole_number
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.rows import user_numbers
@@ -86,7 +86,8 @@ def calibrate_world(
     Raises:
         UserError: a log that no world can be fitted to: too few rows or users, no views and no recommendations.
     """
-    assume = dict(assume or {})
+    of_type(log, "log", (Log, Ratings, str, Path), "a Log, Ratings or a path")
+    assume = dict(table_by_name(assume or {}, "assume"))
     kind = check_asked(world, seed, ensemble, assume)
     if isinstance(log, (str, Path)):
         read = read_to_fit(log, world)

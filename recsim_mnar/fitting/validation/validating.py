@@ -14,6 +14,7 @@ import numpy as np
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.fitting.validation.checks import CHECKS, Check, Groups, Validation, classifier_check, graded
 from recsim_mnar.fitting.validation.statistics import TABLE, Lives, Material, Row, traits_of
+from recsim_mnar.kernels.checks import of_type
 from recsim_mnar.log.columns import Ints
 from recsim_mnar.log.table import Log, stated_items
 from recsim_mnar.policies.answers import TOLERANCE
@@ -194,6 +195,7 @@ def validate_world(
     Raises:
         UserError: too few users, an unknown check, a log and a world that do not go together.
     """
+    of_type(log, "log", Log, "a Log (read_log reads one)")
     seed, kinds = check_seed(seed), checked_kinds(checks, logging)
 
     def of() -> dict[str, Any]:

@@ -17,7 +17,7 @@ from recsim_mnar.datasets.interactions import Interactions
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.intervals.limits import user_mean_interval
 from recsim_mnar.estimators.verdict import LEAST_USERS
-from recsim_mnar.kernels.checks import level_of, one_of
+from recsim_mnar.kernels.checks import level_of, of_type, one_of, table_by_name
 from recsim_mnar.log.rows import shown_time
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
@@ -157,6 +157,8 @@ def compare_interactions(
     Raises:
         UserError: an unknown protocol or one that needs times, an argument out of range, or no users to judge by.
     """
+    of_type(data, "data", Interactions, "Interactions (read_interactions reads them)")
+    table_by_name(learners, "learners")
     chosen = _chosen(protocols, data.timed)
     one_of(candidates, "candidates", CANDIDATES)
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
