@@ -103,6 +103,14 @@ def test_every_page_says_what_it_is_and_brings_files_that_exist():
         assert brought or re.search(r"^# ", text, flags=re.MULTILINE), page
 
 
+def test_contributors_are_sent_to_files_that_exist():
+    page = (ROOT / "docs" / "house.md").read_text().partition("## All of it")[0]
+    named = re.findall(r"`((?:\w+/)+\w*(?:\.\w+)?)`", page + (ROOT / "CONTRIBUTING.md").read_text())
+    places = (ROOT, ROOT / "recsim_mnar")
+    assert len(named) > 15
+    assert [name for name in named if not any((place / name).exists() for place in places)] == []
+
+
 def test_links_between_pages_lead_to_files():
     for page in PAGES:
         prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
