@@ -51,8 +51,8 @@ def checked_render_mode(mode: Any, known: Collection[str]) -> str | None:
         RenderModeError: the environment has no such mode.
     """
     if mode is not None and mode not in known:
-        there = " or ".join(repr(one) for one in known)
-        raise RenderModeError(f"render_mode={mode!r}: this environment draws no pictures. Use {there or None} or None")
+        there = "".join(f"{one!r} or " for one in known)
+        raise RenderModeError(f"render_mode={mode!r}: this environment draws no pictures. Use {there}None")
     return mode
 
 
