@@ -66,7 +66,7 @@ def warm(names: Sequence[str] = USUAL) -> Iterator[Warmed]:
     known = parts()
     for name in names:
         if name not in known:
-            raise UserError(f"nothing to warm is called {name!r}; {nearest(name, known)}")
+            raise UserError(f"unknown part to warm: {name!r}; {nearest(name, known)}")
     for name in names:
         for line, run in known[name]:
             before, began = compiled_so_far(), time.process_time()

@@ -157,7 +157,7 @@ def test_an_object_without_probabilities_acts_until_they_are_asked_for(world):
         ({"n_items": True}, r"n_items must be a whole number"),
         ({"n_items": 0}, r"n_items must be a whole number of at least 1, got 0"),
         ({"name": 7}, r"policy 7: name must be a text, got 7"),
-        ({"act": lambda users: users}, r"policy 'own': define act\(self, users, uniforms\), its own takes other"),
+        ({"act": lambda users: users}, r"policy 'own': define act\(self, users, uniforms\). The one found takes other"),
         ({"observe": lambda users: users}, r"policy 'own': define observe\(self, users, items\)"),
         ({"probabilities": [0.5, 0.5]}, r"policy 'own': probabilities must be a method, got list"),
         ({"batches_decisions": "yes"}, r"policy 'own': batches_decisions must be True or False, got 'yes'"),

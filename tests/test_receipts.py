@@ -113,7 +113,7 @@ def test_an_index_of_another_program_is_none_of_ours(log, tmp_path):
     (own / INDEX).write_text('{"files": ["a.parquet"], "by": "another program"}')
     assert Parts.of(own).index is None
     assert len(Log.read(own)) > 0
-    with pytest.raises(UserError, match="another program"), RunFolder.fill(own, resume=True):
+    with pytest.raises(UserError, match="belongs to another program"), RunFolder.fill(own, resume=True):
         pytest.fail("it is not ours")
 
 
@@ -158,7 +158,7 @@ def test_a_part_that_is_missing_or_too_much_is_named(log, written):
     all_say(log, "part-00002.parquet is missing")
     (log / "part-00099.parquet").rename(log / "part-00002.parquet")
     shutil.copy(written / "2" / "part-00000.parquet", log / "more.parquet")
-    all_say(log, "more.parquet is no part of this log")
+    all_say(log, "more.parquet is not listed in index.json")
 
 
 def test_parts_that_are_swapped_doubled_or_of_another_run_are_named(log, written):
@@ -314,7 +314,7 @@ def test_a_strange_mark_of_a_part_is_none(made_by, log):
     table = pq.read_table(log / "part-00000.parquet", partitioning=None)
     mark = json.dumps({"part": 7, "made": made_by}).encode()
     pq.write_table(table.replace_schema_metadata({b"recsim_mnar_part": mark}), log / "z.parquet")
-    all_say(log, "z.parquet is no part of this log")
+    all_say(log, "z.parquet is not listed in index.json")
 
 
 def test_rows_that_a_receipt_has_too_many_are_a_fault(log):

@@ -121,7 +121,7 @@ def test_help_names_every_part():
 
 def test_parts_are_known():
     assert set(parts()) == {"sessions", "ratings", "features", "purchases", "campaigns", "estimators", "agents"}
-    with pytest.raises(UserError, match="nothing to warm is called 'session'; did you mean 'sessions'"):
+    with pytest.raises(UserError, match="unknown part to warm: 'session'; did you mean 'sessions'"):
         list(warm(["session"]))
     (done,) = warm(["features"])
     assert done.part == "features"

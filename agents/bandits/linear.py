@@ -320,7 +320,7 @@ def _features(name: str, given: Any) -> Floats:
             raise UserError(f"{name}: features: file {given} does not exist") from None
         except UserError as error:
             raise UserError(
-                f"{name}: features: {given} is no .npz file with an array 'user_features' ({error})"
+                f"{name}: features: {given} is not an .npz file with an array 'user_features' ({error})"
             ) from None
     try:
         features = np.array(given, np.float64)

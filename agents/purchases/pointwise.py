@@ -272,7 +272,9 @@ def _a_row_per_cell(features: Features, name: str) -> Features:
     def checked(users: Ints, items: Ints) -> Any:
         x = features(users, items)
         if np.shape(x)[:1] != users.shape:
-            raise UserError(f"{name}: features has shape {np.shape(x)} for {len(users)} cells. Return a row for each.")
+            raise UserError(
+                f"{name}: features has shape {np.shape(x)} for {len(users)} cells. Return one row per cell."
+            )
         return x
 
     return checked
@@ -285,7 +287,7 @@ def _predictions(model: Any, features: Features, shape: tuple[int, int], name: s
     step = max(1, _BLOCK // n_items)
     way = next((way for way in _ANSWERS if hasattr(model, way)), None)
     no_ranking = UserError(
-        f"{name}: {type(model).__name__} predicts only labels, which rank nothing. Give a classifier with "
+        f"{name}: {type(model).__name__} predicts only labels, which cannot rank items. Give a classifier with "
         "predict_proba or decision_function, or a regressor."
     )
     if way is None:

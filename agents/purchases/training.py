@@ -205,7 +205,9 @@ class Trainer:
             raise UserError(f"{path} does not exist")
         data = read_arrays(path)
         if "identity" not in data or str(data["identity"]) != self._identity():
-            raise UserError(f"{path} is of a training with other settings, data or seed: remove it, or restore them")
+            raise UserError(
+                f"{path} belongs to a training with other settings, data or seed: remove it, or restore them"
+            )
         self.model.users[:], self.model.items[:] = data["users"], data["items"]
         for k, array in enumerate(self._moments):
             array[:] = data[f"moments{k}"]

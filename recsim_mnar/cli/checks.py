@@ -41,7 +41,7 @@ def doctor(file: Path | None, json_output: JsonOutput, **options: Any) -> None:
     else:
         given = [name for name, value in options.items() if value is not None]
         if given:
-            raise UserError(f"--{given[0].replace('_', '-')} is of a file: name FILE too")
+            raise UserError(f"--{given[0].replace('_', '-')} needs FILE: name it too")
         found, written, ill = _installation()
     json_output.answer(*found)
     json_output.write(written)

@@ -63,7 +63,7 @@ _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
     multiple=True,
     metavar="NAME=VALUE",
 )
-@option("--tie", "A cost up to this share of the best true value is none.", NUMBER)
+@option("--tie", "Treat costs up to this share of the best true value as ties.", NUMBER)
 @option("--logging", "Sessions: the logging policy.  [default: user-popularity]")
 @option("--clip", "Largest weight of clipped IPS. [default: 15; purchases: none]", NUMBER)
 @option("--length", "Purchases: items of a list, N.  [default: 10]", WHOLE)
@@ -77,7 +77,7 @@ _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 @option("--paired", "All arms of the A/B test share their users.", bool)
 @option("--level", "Coverage of the intervals.  [default: 0.95]", NUMBER)
 @seed_option("Seed of everything but the catalogue.")
-@option("--catalogues", "A study: so many catalogues, each with users of its own.", WHOLE)
+@option("--catalogues", "Run a study on this many catalogues, each with different users.", WHOLE)
 @option(
     "--first-seed", "With --catalogues: catalogue c has users of seed FIRST + c, not one derived from --seed.", WHOLE
 )
@@ -111,14 +111,14 @@ def compare(json_output: JsonOutput, **options: Any) -> None:
     refuse_both(options["workers"], options["scheduler"])
     if options["interactions"] is not None:
         of_a_world = [name for name in options if name not in _OWN_DATA]
-        _refuse_given(options, of_a_world, "is of a world: with --interactions there is none")
+        _refuse_given(options, of_a_world, "needs a world: with --interactions there is none")
         _to_folder(options, _on_interactions, json_output)
         return
     _refuse_given(options, _COLUMNS, "names a column of --interactions FILE: give that too")
-    _refuse_given(options, _OF_INTERACTIONS, "is of --interactions FILE: give that too")
+    _refuse_given(options, _OF_INTERACTIONS, "needs --interactions FILE: give that too")
     options["setup"] = setup = setup_of(options)
     if options["catalogues"] is None:
-        _refuse_given(options, ("resume", "first_seed"), "is of a study: give --catalogues too")
+        _refuse_given(options, ("resume", "first_seed"), "needs a study: give --catalogues too")
         _to_folder(options, _in_world, json_output)
         return
     from recsim_mnar.runs.folder import new_folder

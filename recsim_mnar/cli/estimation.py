@@ -45,7 +45,7 @@ UNMET = 3
     "--baseline", "Such a column too, or `today` for the policy that logged: adds each target's difference from it."
 )
 @option(
-    "--target-file", "A second file with the targets: a column a policy, or a column a candidate action.", READ_PATH
+    "--target-file", "A second file with the targets: one column per policy, or one per candidate action.", READ_PATH
 )
 @option("--on", "The column, of both files, by which its rows are found.")
 @option(
@@ -53,10 +53,10 @@ UNMET = 3
     "Names, with commas.  [default: ips,snips; clipped_ips with --clip; dr with --fit-reward-model]",
 )
 @option("--clip", "Largest weight of the clipped estimators, or none.  [default: no clip]")
-@option("--cluster", "Column of what makes rows dependent; the users' where there is one.")
+@option("--cluster", "Column that groups dependent rows; the user column if there is one.")
 @option("--level", "Coverage of the intervals.", NUMBER, 0.95)
 @own_log_options("reward", "propensity", "action", "user", "time", "logger")
-@option("--context-columns", "Columns of what the logging policy saw.")
+@option("--context-columns", "Columns of the context that the logging policy used.")
 @option("--fit-reward-model", "Fit a reward model for dr, cross-fitted by users.", bool)
 @option("--q-logged", "Column: a reward model's value of the logged action (dr and kin).")
 @option("--q-target", "Column: its mean under the target policy (dm, dr and kin).")
@@ -76,7 +76,7 @@ UNMET = 3
 )
 @option(
     "--refute",
-    "Run what can prove the log wrong beyond the verdict, on all rows at once; what it finds joins the verdict.",
+    "Run further tests that can prove the log wrong, on all rows at once; their findings join the verdict.",
     bool,
 )
 @option(

@@ -285,7 +285,7 @@ def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
 
     A command gets them as ``columns``-shaped keyword arguments; :func:`reading_of` takes them out.
     """
-    missing = option("--drop-missing", "Leave out rows that miss a value, and count them.", bool)
+    missing = option("--drop-missing", "Leave out rows with missing values, and count them.", bool)
     equal = option("--deduplicate", "Keep the first of rows that are equal in every column read.", bool)
     return all_of(column_options(*roles), missing, *([equal] if copies else []))
 

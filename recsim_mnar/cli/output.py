@@ -305,7 +305,7 @@ class JsonOutput:
         if self.path is None or self._printed:
             return
         if not self.path.absolute().parent.is_dir():
-            raise UserError(f"--json {self.path}: {self.path.parent} is no folder; make it first, or name another")
+            raise UserError(f"--json {self.path}: {self.path.parent} is not a folder. Create it, or name another")
         for read in inputs:
             if read is not None and read.resolve() == self.path.resolve():
                 raise UserError(f"--json {self.path} would replace what is read: name another file")

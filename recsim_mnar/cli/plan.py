@@ -35,7 +35,7 @@ def plan() -> None:
 @plan.command(short_help="Users and days of an A/B test.")
 @click.argument("log", type=READ_PATH)
 @option("--lift", "To find: 5% of the log's mean reward, or an amount in its unit.")
-@option("--users", "Users an arm that you have: adds the least lift they find.", WHOLE)
+@option("--users", "Users available per arm: adds the smallest lift they can detect.", WHOLE)
 @option("--power", "Probability of finding the lift.", NUMBER, 0.8)
 @option("--level", "Coverage of the difference's interval.", NUMBER, 0.95)
 @option("--users-per-day", "Who enter the test, both arms; else the log's dates.", NUMBER)
@@ -151,7 +151,7 @@ def _ab_lines(found: ABPlan) -> list[str]:
         f"(the log leaves open {found.low:,} to {found.high:,})"
     )
     if found.least_lift is None:
-        lines.append(f"{found.rows:,} decisions an arm; the difference's interval is +-{found.half_width:.3g}")
+        lines.append(f"{found.rows:,} decisions per arm; the difference's interval is +-{found.half_width:.3g}")
     if found.days is not None:
         lines.append(f"days: {found.days:,.1f}, at {found.users_per_day:,.3g} new users a day in both arms together")
         if found.days > _LONG:

@@ -102,7 +102,7 @@ def replay(
     files = [str(target.path) if split_users else out for target in targets]
     for target in targets:
         record.write(target.path / RUN if target.form is None else Path(f"{target.path}.{RUN}"))
-    there = f" ({kept} parts were there already)" if kept else ""
+    there = f" ({kept} parts already existed)" if kept else ""
     said = f"{rows:,} rows with {', '.join(names)} over {fit.n_items:,} items in {' and '.join(files)}{there}"
     json_output.say(said + (": " + TWO_POLICIES if split_users else ""))
     content = {"file": files[0], "rows": rows, "policies": names, "items": fit.n_items, "parts_kept": kept}
@@ -116,7 +116,7 @@ def _n_items(given: Given, asked: int | None) -> int:
     n_items = stated_items(given.provenance, given.survey.highest_item + 1)
     n_items = max(n_items, given.training.n_items)
     if asked is not None and asked < max(n_items, 1):
-        raise UserError(f"--items {asked}: the log has {n_items} items; name that many or more, or leave --items away")
+        raise UserError(f"--items {asked}: the log has {n_items} items. Give at least that many, or omit --items")
     return asked or n_items
 
 

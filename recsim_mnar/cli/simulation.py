@@ -81,7 +81,7 @@ def simulate(json_output: JsonOutput, **options: Any) -> None:
             written = entry.simulator()(world, request)
         record.write(out / RUN)
     summary = _write_report(world, options) if options["report"] else None
-    kept = f" ({written.n_kept} of {written.n_parts} parts were there already)" if written.n_kept else ""
+    kept = f" ({written.n_kept} of {written.n_parts} parts already existed)" if written.n_kept else ""
     users = f"{written.n_users:,} user{'s' if written.n_users != 1 else ''}"
     json_output.say(f"{users}, {written.n_rows:,} events in {out / 'log'}{kept}")
     content = {"log": str(out / "log"), "users": written.n_users, "rows": written.n_rows}

@@ -243,7 +243,9 @@ def _made(
         kinds = CampaignsEnv, CampaignsVectorEnv
         for word in ("observation", "info", "info_size"):
             if word in asked:
-                raise UserError(f"{word}: a platform's environment has one observation and info")
+                raise UserError(f"{word}: an environment of platforms has one observation and info")
         if not isinstance(found, CampaignsWorld):
-            raise UserError(f"this environment is of campaigns on a platform, the {found.name} world has none")
+            raise UserError(
+                f"this environment runs campaigns on a platform, which the {found.name} world does not have"
+            )
     return kinds[0](found, **asked) if lanes is None else kinds[1](found, lanes, **asked)

@@ -268,4 +268,4 @@ def _number(kind: str | None, text: str, usual: float) -> float | int:
     try:
         return int(text) if isinstance(usual, int) else float(text)
     except ValueError:
-        raise UserError(f"observation={kind!r}: {text!r} is no number that can stand there") from None
+        raise UserError(f"observation={kind!r}: {text!r} is not a valid number for it") from None

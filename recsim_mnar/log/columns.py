@@ -66,7 +66,7 @@ def refuse_masked(values: Any, name: str) -> None:
 def finite_column(values: Any, name: str, rows: int, numbers: RowNumbers = None) -> Floats:
     """As :func:`column`, and every value finite; ``numbers`` are its rows in a file."""
     array = column(values, name, rows=rows)
-    refuse_rows(~np.isfinite(array), array, name, "is not a finite number; drop the row or mend the value", numbers)
+    refuse_rows(~np.isfinite(array), array, name, "is not a finite number; drop the row or correct the value", numbers)
     return array
 
 

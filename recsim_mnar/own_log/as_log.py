@@ -167,8 +167,8 @@ def _values(rows: Rows, columns: Columns, bandit: NDArray[np.bool_], reading: Re
     missing = rows.missing
     if reading.drop_missing and missing is not None:
         rows.faults.forgive([MISSING])
-        lines.append(f"{int(missing.sum()):,} rows miss a value and are left out")
-    rows.faults.refuse("--drop-missing leaves out the rows that miss a value")
+        lines.append(f"{int(missing.sum()):,} rows have missing values and are left out")
+    rows.faults.refuse("--drop-missing leaves out the rows with missing values")
     keep = np.ones(len(rows), np.bool_) if missing is None else ~missing
     lines.append(f"{int((~bandit & keep).sum()):,} views and {int((bandit & keep).sum()):,} recommendations")
     return _Events(

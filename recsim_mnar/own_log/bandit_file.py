@@ -27,7 +27,7 @@ from recsim_mnar.tables.text import AgainError
 
 _WORD, _LACKS = "word:", "lacks:"
 """Before counts of unknown words of events, and before counts of missing values by column."""
-_DROP = "--drop-missing leaves out the rows that miss a value"
+_DROP = "--drop-missing leaves out the rows with missing values"
 
 
 @dataclass(frozen=True)
@@ -301,7 +301,7 @@ class BanditLog:
             said = [f"{what}: left out" if self.reading.deduplicate else f"{what}: kept; --deduplicate leaves them out"]
         if dropped:
             each = ", ".join(f"{name} {counts[_LACKS + name]:,}" for name in _behind(_LACKS, counts))
-            said.append(f"{dropped:,} rows miss a value and are left out ({each})")
+            said.append(f"{dropped:,} rows have missing values and are left out ({each})")
         return said if self.reading.exact else [*self._introduction(), *said]
 
     def _introduction(self) -> list[str]:

@@ -121,7 +121,7 @@ def log_in_numbers(path: str | os.PathLike[str]) -> LogNumbers:
     """
     blocks = LogBlocks.open(path)
     if blocks is None:
-        raise UserError(f"{path} is no log that simulate wrote: doctor says what it holds")
+        raise UserError(f"{path} is not a log that simulate wrote: doctor says what it holds")
     found = LogNumbers(blocks.provenance)
     moments = Moments(math.inf, clustered=True)
     for log in blocks.blocks(_USERS, blocks.survey().with_gaps):

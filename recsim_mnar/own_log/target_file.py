@@ -174,7 +174,7 @@ class TargetFile:
             found[name] = rows.probabilities(name, zero=True, advice="give a probability")
         if drop_missing:
             rows.faults.forgive([MISSING])
-        rows.faults.refuse("--drop-missing leaves out the rows that miss a value")
+        rows.faults.refuse("--drop-missing leaves out the rows with missing values")
         _not_one_to_one(log, self.key).refuse()
         row = _row_of(keys)[place]
         for values in found.values():
@@ -203,7 +203,7 @@ class TargetFile:
         behind = f" (columns {prefix}...)" if prefix else ""
         lines.append(f"target {name}: {len(candidates)} candidate actions by {self.key}{behind}")
         if more:
-            lines.append(f"{len(more)} logged actions are no candidates, probability 0: {_some(more)}")
+            lines.append(f"{len(more)} logged actions are not candidates, so their probability is 0: {_some(more)}")
         law = Distributions(table, _row_of(keys)[place], actions, candidates, len(number))
         shown = np.zeros(len(number), np.bool_)
         shown[actions] = True

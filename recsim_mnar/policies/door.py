@@ -262,7 +262,7 @@ class PolicyWrapper(Policy):
         """Called with the name of an event before it is handed on: what is kept of these users is out of date."""
 
     def scores(self, users: Ints) -> Scores:
-        """The inner policy's scores: a wrapper changes no ranking."""
+        """The inner policy's scores: a wrapper does not change the ranking."""
         return self.inner.scores(users)
 
 
@@ -416,7 +416,7 @@ def misfit(name: str, own: Any, wanted: Any) -> str | None:
     if binds(own, places, dict.fromkeys(keywords)):
         return None
     arguments = ", ".join(["self", *places, *(f"{keyword}=..." for keyword in keywords)])
-    return f"define {name}({arguments}), its own takes other arguments"
+    return f"define {name}({arguments}). The one found takes other arguments"
 
 
 def binds(call: Any, places: Sequence[Any], keywords: dict[str, Any], *, partial: bool = False) -> bool:

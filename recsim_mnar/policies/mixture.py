@@ -136,7 +136,9 @@ def checked_weights(weights: Any, number: int) -> Floats:
     if number == 0 or array.shape != (number,):
         raise UserError(f"a mixture needs a weight for each of its policies, got {array.size} for {number}")
     if not (np.isfinite(array).all() and (array > 0.0).all()):
-        raise UserError(f"weights of a mixture must be positive, got {array.tolist()}: leave out who never decides")
+        raise UserError(
+            f"weights of a mixture must be positive, got {array.tolist()}: leave out policies that never decide"
+        )
     if abs(array.sum() - 1.0) > _ROUNDING:
         raise UserError(f"weights of a mixture must sum to 1, they sum to {array.sum():.9g}")
     return array / array.sum()
@@ -174,7 +176,7 @@ def read_mixture(path: str | os.PathLike[str]) -> list[tuple[str, float]]:
         raise
     except (KeyError, TypeError, ValueError, OSError, RecursionError):
         raise UserError(
-            f"{source} is no mixture of policies: it must hold format, version and policies, each with a policy's "
+            f"{source} is not a mixture of policies: it must hold format, version and policies, each with a policy's "
             "name and its weight"
         ) from None
     if not all(isinstance(name, str) and name and type(weight) in (int, float) for name, weight in parts):

@@ -83,7 +83,7 @@ def _made(spec: str, found: Any, parameters: dict[str, Any]) -> Learner:
     """A learner of what was found under a name."""
     if not inspect.isclass(found):
         if parameters:
-            raise UserError(f"agent {spec!r} is an object, made already: {next(iter(parameters))} has no effect")
+            raise UserError(f"agent {spec!r} is an object already: {next(iter(parameters))} has no effect")
         return as_learner(found, name=spec) if _fits(found) else _Untrained(found, {})
     _check_parameters(spec, found, parameters)
     _check_methods(spec, found)

@@ -36,7 +36,9 @@ def write_advice(path: Path, found: Advice, made_by: dict[str, Any]) -> None:
 def _coverage(found: Advice) -> Figure:
     rows = [(r["agent"], r["covered"], r["covered_low"], r["covered_high"]) for r in found.agents]
     svg = _whiskers(rows, "share of the agent's recommendations that the log shows", [_LINE] * len(rows), (0.0, 1.02))
-    return Figure("What the log shows of each agent", svg, "What it does not show, no estimate and no model knows.")
+    return Figure(
+        "What the log shows of each agent", svg, "Neither an estimate nor a model knows the part it does not show."
+    )
 
 
 def _differences(found: Advice) -> Figure:

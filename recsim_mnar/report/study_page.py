@@ -130,14 +130,14 @@ def figures_of(study: Study) -> list[Figure]:
         own = [j for j in study.judgements() if j["study"] == name]
         figures += [
             Figure(
-                f"{name}: what comes of each protocol's pick",
+                f"{name}: outcome of each protocol's pick",
                 outcomes_figure(own),
                 "Share of catalogues on which the pick is the best agent, ties with it, or costs something.",
             ),
             Figure(
-                f"{name}: what the pick costs",
+                f"{name}: cost of the pick",
                 costs_figure(own),
-                "A dot a catalogue: how much less than the best agent the pick earns in truth; bars are means.",
+                "Each dot is one catalogue: how much less the pick truly earns than the best agent. Bars are means.",
             ),
         ]
     return figures

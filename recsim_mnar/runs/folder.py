@@ -234,7 +234,7 @@ class RunFolder:
         try:
             index = Index.read(self.path)
             if index is None and _json_in(self.path / INDEX) is not None:
-                raise UserError(f"{self.path / INDEX} is of another program: name another folder, or move it away")
+                raise UserError(f"{self.path / INDEX} belongs to another program. Name another folder, or move it away")
         except DamagedIndexError:
             index = None
         self.index = self._journal.read() if index is None else index
@@ -295,7 +295,7 @@ class RunFolder:
             before.pop("made_with", None)
             if "code" not in before or not isinstance(versions, dict) or not versions:
                 raise UserError(
-                    f"cannot resume: {self.path} holds a run of a version that kept no receipts: name another folder"
+                    f"cannot resume: {self.path} holds a run of a version without receipts: name another folder"
                 )
             before, wanted = (before, wanted) if alike is None else alike(before, wanted)
         if before is not None:

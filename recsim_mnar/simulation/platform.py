@@ -156,7 +156,7 @@ def opened(world: PlatformWorld, seed: int, also: Sequence[str] = ()) -> Platfor
     advice = "derive from recsim_mnar.worlds.campaigns.CampaignsWorld, or define it"
     if not hasattr(as_world(world).params, "n_days"):
         raise UserError(
-            f"the parameters of the {world.name} world have no n_days, after which a platform ends: {advice}"
+            f"the parameters of the {world.name} world have no n_days, the length of a platform in days: {advice}"
         )
     platform: Platform = world.open_platform(check_seed(seed))
     lacking = [name for name in (*PLATFORM, *also) if not hasattr(platform, name)]

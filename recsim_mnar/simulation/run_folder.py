@@ -132,7 +132,7 @@ def _refuse_strangers(log: Path, n_parts: int, form: str) -> None:
         expected = {part_path(log, i, FORMATS[form]).name for i in range(n_parts)}
         for file in listed(log):
             if file.name not in expected:
-                raise UserError(f"cannot resume: {file} is no part of this run: move it away")
+                raise UserError(f"cannot resume: {file} is not part of this run: move it away")
 
 
 def _shares(n_users: int) -> list[tuple[int, int]]:

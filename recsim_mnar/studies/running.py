@@ -95,7 +95,7 @@ def _run(
     kept = {} if into is None else {t.label: found for t in tasks if (found := _kept(into, t)) is not None}
     missing = [t for t in tasks if t.label not in kept]
     if len(missing) < len(tasks):
-        report(f"{len(tasks) - len(missing)} of {len(tasks)} were there already")
+        report(f"{len(tasks) - len(missing)} of {len(tasks)} already existed")
     seconds: dict[str, float] = {}
     began = time.monotonic()
     for task, (result, took) in _finished(missing, executor):

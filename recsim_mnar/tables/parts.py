@@ -151,7 +151,7 @@ def _check_names(folder: Path, index: Index) -> None:
         raise UserError(f"{folder / missing[0]} is missing{_others(missing)}; {MEND}")
     if strangers:
         raise UserError(
-            f"{folder / strangers[0]} is no part of this log, {INDEX} lists none such{_others(strangers)}: move it away"
+            f"{folder / strangers[0]} is not listed in {INDEX} of this log{_others(strangers)}: move it away"
         )
 
 

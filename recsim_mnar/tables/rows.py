@@ -176,7 +176,7 @@ class Rows:
         else:
             raise UserError(
                 f"{self.source}: column {name!r} holds {kind}, not numbers (row 1: {shown_value(column[0])}): write "
-                "one number a row, or name another column"
+                "one number per row, or name another column"
             )
         self.note(MISSING, name, missing, "is missing")
         if finite:
@@ -198,7 +198,7 @@ class Rows:
 
         column = self.column(name)
         if pa.types.is_nested(column.type):
-            raise UserError(f"{self.source}: column {name!r} holds {column.type}: ids are numbers or text, one a row")
+            raise UserError(f"{self.source}: column {name!r} holds {column.type}: ids are numbers or text, one per row")
         bad = None
         if pa.types.is_floating(column.type):
             values = column.to_numpy()

@@ -101,7 +101,7 @@ def _begin(part: Path) -> tuple[str, list[str]]:
         raise UserError(f"{part} cannot be read: {str(error).splitlines()[0]}") from None
     for mark, what in _KINDS.items():
         if begin.startswith(mark):
-            raise UserError(f"{part} is no text but {what}")
+            raise UserError(f"{part} is not text but {what}")
     encoding, text = _decoded(begin)
     lines = text.splitlines()
     return encoding, lines[:-1] if len(begin) == _LOOK and len(lines) > 1 else lines  # the last one may be cut off

@@ -99,7 +99,7 @@ def _policy(fit: Callable[..., Any], *, learns: bool) -> Checked:
         return Checked(kind, n_rules, breaches)
     breaches, remarks = breaches + policies.check_policy(make), []
     if not getattr(make(), "replayable", True):
-        remarks.append(f"It draws by a generator of its own: {len(policies.OF_TWINS)} of the rules are not asked.")
+        remarks.append(f"It draws from its own generator: {len(policies.OF_TWINS)} of the rules are skipped.")
     return Checked(kind, n_rules, breaches, tuple(remarks))
 
 

@@ -315,7 +315,7 @@ NOTHING = Exposures([0], [0], [0], [True], [False], n_users=1, n_items=1, n_peri
 WRONG_FITS = [
     ((UNFITTED,), {"features": lambda u, i: np.zeros((1, 2))}, "features has shape (1, 2) for"),
     ((UNFITTED,), {"features": lambda u, i: 3.0}, "features has shape () for"),
-    ((answers("predict", np.ones, classes_=[0, 1]),), {}, "Mine predicts only labels, which rank nothing"),
+    ((answers("predict", np.ones, classes_=[0, 1]),), {}, "Mine predicts only labels, which cannot rank items"),
     ((answers("predict", lambda n: np.arange(n) % 2),), {}, "Mine predicts only labels, which"),
     ((answers("predict", np.ones, classes_=None),), {}, "Mine predicts only labels, which rank"),
     ((answers("predict", lambda n: np.arange(n) > 3),), {}, "Mine predicts only labels, which rank"),

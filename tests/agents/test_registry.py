@@ -238,5 +238,5 @@ def test_an_object_that_is_named_is_not_used_up():
     assert ready.earned == 0.0
     with pytest.raises(UserError, match="its n_items is 4, the log's world has 5 items"):
         registry.learner(f"{__name__}:ready").fit(Log({}), n_items=5)
-    with pytest.raises(UserError, match="is an object, made already: favourite has no effect"):
+    with pytest.raises(UserError, match="is an object already: favourite has no effect"):
         registry.learner(f"{__name__}:ready+favourite=2")

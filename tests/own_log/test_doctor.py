@@ -344,7 +344,7 @@ def test_the_command_and_its_json(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["doctor", str(file), "--json", "-"])
     assert json.loads(capsys.readouterr().out) == found
-    for bad, said in ((["--user-column", "x"], "is of a file"), ([str(file), "--actions", "0"], "--actions must be")):
+    for bad, said in ((["--user-column", "x"], "needs FILE"), ([str(file), "--actions", "0"], "--actions must be")):
         with pytest.raises(SystemExit) as left:
             main(["doctor", *bad])
         assert left.value.code == 2

@@ -294,7 +294,7 @@ def test_an_action_that_is_no_candidate_has_probability_nothing(tmp_path):
     targets = write(law.assign(black=0.0), tmp_path / "new.csv")
     answer = asked(write(frame, tmp_path / "log.csv"), (), target_file=targets, on="row_key")
     assert np.all(answer.log.policies["new"][frame.arm == "blue"] == 0.0)
-    assert any("1 logged actions are no candidates, probability 0: blue" in line for line in answer.lines)
+    assert any("1 logged actions are not candidates, so their probability is 0: blue" in line for line in answer.lines)
     assert any("1 candidate actions were never logged (black)" in line for line in answer.lines)
 
 
@@ -318,7 +318,7 @@ def test_from_a_shops_file_to_a_verdict_in_two_commands(capsys, monkeypatch, tmp
     assert "200 rows repeat an earlier row (--deduplicate)" in first[2]
     assert "taken: reward: clicks; propensity: pscore; user: customer_id; action: product_id; time: served_at" in said
     assert "200 rows repeat an earlier row" in said
-    assert f"{truth['incomplete']} rows miss a value and are left out" in said
+    assert f"{truth['incomplete']} rows have missing values and are left out" in said
     for record in records:
         # 99.9 % of shops: the interval of 95 %, once more as wide again.
         half = 0.68 * (record["high"] - record["low"]) / 2

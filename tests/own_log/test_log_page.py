@@ -128,7 +128,7 @@ def test_a_log_of_nothing(tmp_path):
 
 def test_what_is_no_log_of_ours_is_a_line(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(Exception, match="no log that simulate wrote"):
+    with pytest.raises(Exception, match="is not a log that simulate wrote"):
         log_in_numbers(tmp_path / "a.csv")
 
 

@@ -240,7 +240,7 @@ def test_world_takes_an_object_a_name_and_nothing_else():
         (lambda: sessions_env(world=make_world("campaigns", "quick")), "whole platform"),
         (lambda: sessions_env(world=make_world("purchases", "quick")), "recommends slates"),
         (lambda: purchases_env(world=own()), "does not"),
-        (lambda: campaigns_env(world=own()), "has none"),
+        (lambda: campaigns_env(world=own()), "does not have"),
         (lambda: WorldEnv(3), "must derive from"),
     ):
         with pytest.raises(UserError, match=words):

@@ -252,7 +252,7 @@ def estimate_without_propensities(
     t = column(target, "target", rows=n)
     actions = Clusters.of(action, n, "action")
     if actions is None or n == 0:
-        raise UserError("the logged actions are needed to estimate the logging policy; give one a row")
+        raise UserError("the logged actions are needed to estimate the logging policy. Give one per row")
     clusters = Clusters.of(cluster, n)
     units, users = (np.arange(n), n) if clusters is None else clusters.dense()
     if not 2 <= folds <= users:

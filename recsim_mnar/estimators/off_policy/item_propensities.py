@@ -115,7 +115,7 @@ class ItemSums:
         """
         p = column(propensity, "propensity")
         if not np.all((p > 0.0) & (p <= 1.0)):
-            raise UserError("column 'propensity' must be in (0, 1]; drop or mend the other rows")
+            raise UserError("column 'propensity' must be in (0, 1]; drop or correct the other rows")
         shown = Clusters.of(action, p.size, "action")
         assert shown is not None
         code, n_items = shown.dense()

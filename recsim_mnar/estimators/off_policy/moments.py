@@ -68,7 +68,7 @@ def _refuse_overflow(reward: Floats, propensity: Floats, names: tuple[str, str, 
         )
     raise UserError(
         f"column {names[1]!r}, row {row} (counted from 0): {propensity[row]:g} makes a weight too large to be summed; "
-        "drop the row or mend the value"
+        "drop the row or correct the value"
     )
 
 

@@ -269,7 +269,7 @@ def balanced_ips(rows: Rows, *, loggers: Any, logger: Any) -> Scores:
     """The mean of w r over the mixture of the loggers (Agarwal et al. 2017)."""
     every = np.asarray(loggers, dtype=np.float64)
     if every.ndim != 2 or every.shape[0] != rows.reward.size:
-        raise UserError(f"loggers must have a row for each row of the log and a column a logger, got {every.shape}")
+        raise UserError(f"loggers must have one row per row of the log and one column per logger, got {every.shape}")
     if not np.all((every >= 0.0) & (every <= 1.0)):
         raise UserError("loggers must hold probabilities: each logger's probability of the row's action")
     own = column(logger, "logger", rows=rows.reward.size).astype(np.int64)
@@ -297,7 +297,7 @@ def _labels(values: Any, name: str, n: int) -> tuple[NDArray[np.int64], int]:
     """Codes from 0 of (n,) labels, or of (n, d) discrete embeddings, one code a distinct row."""
     array = np.asarray(values)
     if array.shape[:1] != (n,) or array.ndim not in (1, 2):
-        raise UserError(f"{name} must have one entry a row of the log ({n}), got shape {array.shape}")
+        raise UserError(f"{name} must have one entry per row of the log ({n}), got shape {array.shape}")
     if array.ndim == 2:
         codes = np.unique(array, axis=0, return_inverse=True)[1].reshape(-1)
         return codes.astype(np.int64), int(codes.max()) + 1
@@ -315,7 +315,7 @@ def _folds(folds: Any, rows: Rows) -> tuple[NDArray[np.int64], int]:
             raise UserError("folds must hold at least two different labels")
         return codes, number
     if isinstance(folds, bool) or not isinstance(folds, (int, np.integer)) or folds < 2:
-        raise UserError(f"folds must be a whole number of at least 2, or a label a row, got {folds!r}")
+        raise UserError(f"folds must be a whole number of at least 2, or one label per row, got {folds!r}")
     units = np.arange(n) if rows.clusters is None else rows.clusters.dense()[0]
     return units % int(folds), int(folds)
 
@@ -446,7 +446,7 @@ def _own(name: str, function: Any) -> EstimatorInfo:
     places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if not places or any(p.default is p.empty for p in places[1:]):
         raise UserError(
-            f"estimator {name!r}: define {name.rpartition(':')[2]}(rows, *, ...), its own takes other arguments"
+            f"estimator {name!r}: define {name.rpartition(':')[2]}(rows, *, ...). The one found takes other arguments"
         )
     title = (inspect.getdoc(function) or "an estimator of your own").partition("\n")[0]
     own = _record(name, title, getattr(function, "source", "your own"), function)
@@ -467,12 +467,16 @@ def _own_scores(name: str, function: Callable[..., Any], rows: Rows, **parameter
     try:
         linear = np.ascontiguousarray(found, np.float64)
     except (TypeError, ValueError):
-        raise UserError(f"estimator {name!r} must return one number a row ({n}), got {type(found).__name__}") from None
+        raise UserError(
+            f"estimator {name!r} must return one number per row ({n}), got {type(found).__name__}"
+        ) from None
     if linear.shape != (n,):
-        raise UserError(f"estimator {name!r} must return one number a row ({n}), got shape {linear.shape}")
+        raise UserError(f"estimator {name!r} must return one number per row ({n}), got shape {linear.shape}")
     bad = ~np.isfinite(linear)
     if bad.any():
         row = int(np.argmax(bad))
-        raise UserError(f"estimator {name!r}, row {row} (counted from 0): the score is {linear[row]}, no finite number")
+        raise UserError(
+            f"estimator {name!r}, row {row} (counted from 0): the score is {linear[row]}, which is not finite"
+        )
     message = "whether this estimator is biased is known to who wrote it alone"
     return Scores(linear=linear, warnings=(Finding("own_estimator", CAUTION, 1.0, message, "compare with ips"),))

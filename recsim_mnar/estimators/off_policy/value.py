@@ -205,7 +205,7 @@ def _with_findings(
         UserError: a context without the items shown.
     """
     if action is None and context is not None:
-        raise UserError("context is read with the items shown: give action too, or leave context away")
+        raise UserError("context is read with the items shown: give action too, or omit context")
     found = []
     if weights_agree(estimate.verdict):
         half = (estimate.high - estimate.low) / 2.0

@@ -266,7 +266,7 @@ class _Patient:
                 facts["rows_of_a_user"] = {"median": float(np.median(counts)), "most": int(counts.max())}
                 if len(counts) == 1:
                     self.problems.append(
-                        Problem("one_user", PROBLEM, "all rows are of one user", "intervals need many")
+                        Problem("one_user", PROBLEM, "all rows belong to one user", "intervals need many")
                     )
         if user is not None and what is not None:
             good = (user.codes >= 0) & (what.codes >= 0)
@@ -315,7 +315,7 @@ class _Patient:
         first, last = float(known.min()), float(known.max())
         span = {"first": first, "last": last, "from": shown_time(first), "to": shown_time(last)}
         if first == last:
-            self.problems.append(Problem("one_time", NOTE, f"all rows bear one time, {span['from']}"))
+            self.problems.append(Problem("one_time", NOTE, f"all rows have the same time, {span['from']}"))
         return {"time": span}
 
     def _copies(self) -> dict[str, Any]:
@@ -397,7 +397,7 @@ class _Patient:
         if needed:
             listed = ", ".join(f"{name} {number:,}" for name, number in needed.items())
             advice = (
-                "--drop-missing leaves out the rows that miss a value"
+                "--drop-missing leaves out the rows with missing values"
                 if self.kind == BANDIT
                 else "fill them in, or leave these rows out"
             )

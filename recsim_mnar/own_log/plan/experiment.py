@@ -206,18 +206,16 @@ def plan_ab(
     level = level_of(level)
     power = number_in(power, "power", 0.0, 1.0, ends="()")
     if power <= (1.0 - level) / 2.0:
-        raise UserError(f"power {power:g} is what no effect has at level {level:g}; ask for more, 0.8 is usual")
+        raise UserError(f"power {power:g} is reached without any effect at level {level:g}; ask for more, 0.8 is usual")
     if lift is None and users is None:
-        raise UserError("name a lift to find (5%), or the users an arm that you have")
+        raise UserError("give a lift to detect (5%), or the users available per arm")
     given = None if users is None else whole_number(users, "users", least=2)
     policies = [name for name in (target, baseline) if name is not None]
     if baseline is not None and target is None:
         raise UserError("baseline has no effect without a target: name both, or neither")
     pilot = Pilot.of(log, policies, propensity=target is not None, columns=columns)
     if pilot.clusters is None:
-        raise UserError(
-            f"{pilot.name} has no users, by whom an A/B test is planned: name their column with --user-column"
-        )
+        raise UserError(f"{pilot.name} has no users, which an A/B test needs: name their column with --user-column")
     totals = UserTotals.of(pilot.reward, pilot.clusters)
     if totals.users < 2 or totals.variance <= 0.0:
         raise UserError(f"{pilot.name}: {totals.users} users whose rewards do not differ; a plan needs users that do")
@@ -284,7 +282,7 @@ def least_lift(totals: UserTotals, users: int, power: float, level: float) -> fl
         while users_needed(totals, most, power, level) > users and most < 1e6 * abs(totals.value or 1.0):
             most *= 2.0
     if users_needed(totals, most, power, level) > users:
-        raise UserError(f"users {users:,}: so few find no lift that this log's rewards could have; name more")
+        raise UserError(f"users {users:,}: so few cannot detect any lift possible with this log's rewards. Give more")
     return float(brentq(lambda lift: math.log(users_needed(totals, lift, power, level) / users), most * 1e-9, most))
 
 
@@ -318,9 +316,7 @@ def _off_policy_rows(pilot: Pilot, target: str, baseline: str | None, error: flo
 def _notes(totals: UserTotals, users: int, entering: float | None) -> tuple[str, ...]:
     found = []
     if totals.users < FEW_USERS:
-        found.append(
-            f"only {totals.users} users in the log: the plan is a guess; {FEW_USERS} are the least to plan from"
-        )
+        found.append(f"only {totals.users} users in the log: the plan is a guess; it needs at least {FEW_USERS}")
     elif np.count_nonzero(totals.rewards) < 30:
         rewarded = int(np.count_nonzero(totals.rewards))
         found.append(f"only {rewarded} users of the log earn anything: the range says how little that is to plan from")

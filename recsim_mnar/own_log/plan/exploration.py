@@ -139,7 +139,7 @@ def plan_logging(
     if width is None and cost is None:
         raise UserError("name a width (10%), or a cost that is allowed (2%)")
     if width is not None and rows is not None and cost is not None:
-        raise UserError("width, rows and cost are one too many: two of them say what the third must be")
+        raise UserError("width, rows and cost cannot all be given: any two determine the third")
     wanted = None if width is None else Amount.of(width, "width")
     if wanted is not None and wanted.size < 0.0:
         raise UserError(f"width must be positive, got {width!r}")
@@ -229,7 +229,7 @@ class _Maker:
         """The mixture within a cost whose widest interval, as a share of its value, is narrowest."""
         values = np.array([abs(target.value) for target in self.pricing.targets])
         if (values <= 0.0).any():
-            raise UserError("a target's value is 0, of which an interval is no share: leave that target out")
+            raise UserError("a target's value is 0, so a relative width is undefined. Leave that target out")
         return least_largest(self.problem, values**2, budget)
 
     def fewest_rows(self, design: Design, half_widths: Floats) -> int:
@@ -321,9 +321,7 @@ class _Maker:
         pilot, found = self.pricing.pilot, []
         unit = "users" if pilot.clusters is not None else "rows"
         if pilot.users < FEW_USERS:
-            found.append(
-                f"only {pilot.users} {unit} in the pilot: the plan is a guess; {FEW_USERS} are the least to plan from"
-            )
+            found.append(f"only {pilot.users} {unit} in the pilot: the plan is a guess; it needs at least {FEW_USERS}")
         if pilot.clusters is None:
             found.append("no column of users: rows are taken to be independent")
         if self._names()[0] == self.pricing.names[0] == _LOGGER:

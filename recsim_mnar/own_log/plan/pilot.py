@@ -69,7 +69,7 @@ class Amount:
             return self.size
         if not value > 0.0:
             raise UserError(
-                f"{name}: the log's value is {value:.3g}, of which there is no share; give an amount instead"
+                f"{name}: the log's value is {value:.3g}, so a percentage is undefined. Give an absolute amount"
             )
         return self.size * value
 

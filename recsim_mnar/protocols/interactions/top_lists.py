@@ -115,7 +115,7 @@ def _moment(time: Floats, share: float) -> float:
     """The earliest time that about this share of rows reaches, later than the first."""
     ordered = np.sort(time)
     if len(ordered) == 0 or ordered[0] == ordered[-1]:
-        raise UserError("the split by time: all rows bear one time, so nothing comes before anything else")
+        raise UserError("the split by time: all rows have the same time, so there is no earlier and later part")
     moment = float(ordered[min(int(len(ordered) * (1.0 - share)), len(ordered) - 1)])
     if moment == ordered[0]:
         moment = float(ordered[np.searchsorted(ordered, moment, side="right")])

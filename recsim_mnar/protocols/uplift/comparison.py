@@ -221,8 +221,8 @@ class PurchasesExperiment(Experiment):
             ),
             Picture(
                 "Uplift from the log, from the A/B test, and in truth",
-                "Purchases caused, an item of the list and period.",
-                "purchases caused, an item and period",
+                "Purchases caused per item of the list and period.",
+                "purchases caused per item and period",
                 tuple(key for key in columns if not key[1].startswith("precision")),
             ),
         ]

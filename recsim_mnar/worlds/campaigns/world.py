@@ -152,7 +152,7 @@ class Platform:
         table = np.atleast_2d(np.ascontiguousarray(weights, np.float64))
         if table.shape not in {(1, self.world.n_items), (len(users), self.world.n_items)}:
             raise UserError(
-                f"weights must have shape ({self.world.n_items},) or one row a user, got {np.shape(weights)}"
+                f"weights must have shape ({self.world.n_items},) or one row per user, got {np.shape(weights)}"
             )
         if not (np.isfinite(table).all() and (table >= 0).all()):
             raise UserError("weights must be finite and not negative")
