@@ -96,7 +96,7 @@ COMMANDS = {
         ("doctor", "rep.parquet", "--target", "svd"),
         ["rewards", "propensities", "mean weight", "what to type", "recsim-mnar estimate"],
     ),
-    "plan ab": (("plan", "ab", "sim", "--lift", "5%"), ["users an arm", "the log leaves open"]),
+    "plan ab": (("plan", "ab", "sim", "--lift", "5%"), ["users per arm", "the log leaves open"]),
     "plan estimate": (("plan", "estimate", "rep.parquet", "--target", "svd"), ["svd by ips", r"\+-", LEVEL]),
     "verify": (("verify", "sim"), ["all are what their receipts say"]),
     "check": (("check", "constant"), ["constant keeps the"]),

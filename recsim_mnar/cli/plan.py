@@ -147,7 +147,7 @@ def _ab_lines(found: ABPlan) -> list[str]:
             f"interval is +-{found.half_width:.3g}"
         )
     lines.append(
-        f"users an arm for a lift of {asked}, at power {found.power:g} and level {found.level:g}: {found.users:,} "
+        f"users per arm for a lift of {asked}, at power {found.power:g} and level {found.level:g}: {found.users:,} "
         f"(the log leaves open {found.low:,} to {found.high:,})"
     )
     if found.least_lift is None:
