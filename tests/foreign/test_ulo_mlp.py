@@ -63,8 +63,8 @@ def test_the_seed_decides():
     [
         ("ulo-mlp+hidden=0", "hidden must be a whole number of at least 1"),
         ("ulo-mlp+step=2.5", "step must be a whole number"),
-        ("ulo-mlp+rate=0", "rate must be in"),
-        ("ulo-mlp+penalty=-1", "penalty must be in"),
+        ("ulo-mlp+rate=0", "rate must be a number above 0"),
+        ("ulo-mlp+penalty=-1", "penalty must be a number from 0"),
         ("ulo-mlp+samples=0", "samples must be a whole number of at least 1"),
         ("ulo-mlp+alpha=2", r"alpha must be in \[0, 1\]"),
         ("ulo-mlp+factors=16", "no parameter 'factors'"),

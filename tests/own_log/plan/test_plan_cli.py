@@ -42,7 +42,7 @@ def test_ab_of_a_shop(shop, capsys):
     assert "user: visitor" in out
     assert "days:" in out
     assert "users a day" in out
-    assert "as well from" in out
+    assert "the same precision from" in out
 
 
 def test_logging_writes_a_policy(shop, capsys, tmp_path):
