@@ -80,7 +80,7 @@ COMMANDS = {
             "leave-one-out",
             "clipped IPS",
             r"picks\s+the\s+best",
-            r"either\s+of\s+the\s+two\s+may",
+            r"\btied\b",
             "costs",
             r"Kendall's\s+tau",
             SHARE,
