@@ -102,6 +102,14 @@ def test_simulate_writes_log_truth_and_catalogue(simulated):
     assert not list(simulated.glob(".*"))
 
 
+@pytest.fixture(autouse=True)
+def interrupts_are_heard():
+    """Children ignore interrupts where this process does: started in the background, or under ``nohup``."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.slow
 def test_an_interrupted_simulation_resumes_to_the_same_bytes(tmp_path):
     """SIGINT half-way, then --resume: one line, status 130, whole parts only, and in the end the same log."""

@@ -89,8 +89,8 @@ def listed(*policies, version=1):
     ("content", "said"),
     [
         (None, "does not exist"),
-        ("not json", "is no mixture"),
-        ("[]", "is no mixture"),
+        ("not json", "is not a mixture"),
+        ("[]", "is not a mixture"),
         (listed(version=2), "not 'recsim-mnar mixture' 1"),
         (listed(), "a weight for each"),
         (listed({"policy": 1, "weight": 1.0}), "has a name"),

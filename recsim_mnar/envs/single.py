@@ -74,6 +74,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         self._line, self._user, self._step = "", -1, 0
         self.action_space = gym.spaces.Discrete(world.n_items)
         self._queue = UserQueue(world, 1)
+        self._event_keys = (*(key for key, _ in self._queue.entries), *self._more_events)
         self._lane = np.zeros(1, np.int64)
         self._action = np.zeros(1, np.int32)
         self._waiting = False
@@ -83,6 +84,16 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
     def user_seed(self) -> int | None:
         """The seed whose users are met; None before the first reset."""
         return self._queue.seed
+
+    @property
+    def info(self) -> str:
+        """What ``info`` holds of events: "views", "counts" or "none"."""
+        return self._info_kind
+
+    @info.setter
+    def info(self, kind: str) -> None:
+        self._info_kind = kind
+        self._brief = kind == "counts" and self.render_mode is None  # one question per step, not two
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Advance to the next user who reaches a decision."""
@@ -101,17 +112,13 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         chosen = self._checked(action)
         if self._ahead:
             # Most recommendations come to nothing whatever they are: the dynamics need not be asked.
-            if self.render_mode is not None:
-                self._line = step_line(self._user, self._step, chosen, 0.0, {"views": ()}, left=False)
             self._ahead -= 1
             self._step += 1
             self._time += 1.0
-            if self.info == "counts":
-                now: dict[str, Any]
+            if self._brief:
                 now = {"user": self._user, "step": self._step, "time": self._time, "n_views": 0, "n_skipped": 0}
             else:
-                now = {"user": self._user, "step": self._step, "time": self._time, "views": (), "view_times": ()}
-                now = self._sized(now)
+                now = self._uneventful(chosen)
             return self._observer.alone(), 0.0, False, False, now
         self._action[0] = chosen
         transition = self._queue.take(self._lane, self._action)
@@ -120,6 +127,12 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             self._observer.answered(self._lane, self._action, np.array([reward]))
         info = self._queue.info(transition, 0)
         return self._seen(info), reward, not alive, False, self._info(info, waiting=alive, answered=(chosen, reward))
+
+    def _uneventful(self, chosen: int) -> dict[str, Any]:
+        """Line and ``info`` of a step in which nothing happened."""
+        if self.render_mode is not None:
+            self._line = step_line(self._user, self._step - 1, chosen, 0.0, {"views": ()}, left=False)
+        return self._sized({"user": self._user, "step": self._step, "time": self._time, "views": (), "view_times": ()})
 
     def render(self) -> str | None:
         """What the last step or reset did, in one line; None without a render mode."""
@@ -148,10 +161,9 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         """``info`` as it was asked for."""
         if self.info == "none":
             return {}
-        keys = (*(key for key, _ in self._queue.entries), *self._more_events)
         if self.info == "counts":
-            return counted(info, keys)
-        return info if self._info_size is None else fixed(info, keys, self._info_size)
+            return counted(info, self._event_keys)
+        return info if self._info_size is None else fixed(info, self._event_keys, self._info_size)
 
     def _info(
         self, info: dict[str, Any], *, waiting: bool, answered: tuple[Any, float] | None = None

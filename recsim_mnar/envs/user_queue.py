@@ -145,9 +145,13 @@ def organic_rows(transition: Transition) -> NDArray[np.int64]:
 
 def counted(info: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     """An environment's ``info`` with the number of events instead of them: ``n_views``, ``n_skipped``, ``n_bought``."""
-    out = {key: value for key, value in info.items() if key not in keys and key != "skipped"}
-    for key in ("views", "skipped", *(key for key in keys if key == "bought")):
-        out[f"n_{key}"] = len(info.get(key) or ())
+    out = info.copy()
+    n_skipped = len(out.pop("skipped", ()))
+    for key in keys:
+        out.pop(key, None)
+    out["n_views"], out["n_skipped"] = len(info["views"]), n_skipped
+    if "bought" in keys:
+        out["n_bought"] = len(info.get("bought", ()))
     return out
 
 

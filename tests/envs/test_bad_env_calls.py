@@ -77,7 +77,7 @@ NO_OBSERVATIONS = [
     ({"observation": "views"}, "observation='views'"),
     ({"observation": "counts=3"}, "counts takes no number"),
     ({"observation": "last=0"}, "whole number of at least 1"),
-    ({"observation": "last=x"}, "'x' is no number"),
+    ({"observation": "last=x"}, "'x' is not a valid number"),
     ({"observation": "decayed=1"}, r"must be in \(0, 1\)"),
     ({"observation": "features"}, "have none"),
     ({"info_size": 0}, "info_size must be a whole number of at least 1"),
@@ -137,7 +137,7 @@ CALLS = {
             "no eligible user",
         ),
         (lambda: begun(platforms()).step(np.zeros(3)), "weights must have shape"),
-        (lambda: platforms(observation="last"), "observation: a platform's environment"),
+        (lambda: platforms(observation="last"), "observation: an environment of platforms"),
     ],
 }
 

@@ -231,8 +231,8 @@ def test_without_times_leave_one_out_stands_alone(tmp_path):
 def test_one_moment_for_all_rows_is_said_and_refused_where_asked_for(tmp_path):
     data = write(tmp_path / "f.csv", [(user, item, 7) for user, item, _ in random_rows()])
     learners = {"popularity": registry.learner("popularity")}
-    assert any("one time" in note for note in compare_interactions(data, learners, folds=1).notes)
-    with pytest.raises(UserError, match="one time"):
+    assert any("the same time" in note for note in compare_interactions(data, learners, folds=1).notes)
+    with pytest.raises(UserError, match="the same time"):
         compare_interactions(data, learners, protocols=["by_time"])
     with pytest.raises(UserError, match="must be in"):
         compare_interactions(data, learners, test_share=1.5)

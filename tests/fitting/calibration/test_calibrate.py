@@ -206,7 +206,8 @@ def test_gini():
 @pytest.mark.parametrize("ending", ["toml", "npz"])
 def test_a_world_that_is_there_is_not_replaced(tmp_path, ending):
     (tmp_path / f"w.{ending}").write_text("kept")
-    done = CliRunner().invoke(cli, ["calibrate", "absent.csv", "--out", str(tmp_path / "w.toml")])
+    (tmp_path / "log.csv").write_text("user,item\n")
+    done = CliRunner().invoke(cli, ["calibrate", str(tmp_path / "log.csv"), "--out", str(tmp_path / "w.toml")])
     assert done.exit_code == 2 or done.exception
     assert f"w.{ending} exists: name another file, or remove it first" in done.output + str(done.exception)
     assert (tmp_path / f"w.{ending}").read_text() == "kept"

@@ -155,7 +155,7 @@ def test_the_policy_that_is_written(tmp_path):
         ({}, "name a width"),
         ({"width": "0%"}, "width is 0"),
         ({"width": "-5%"}, "width must be positive"),
-        ({"width": "10%", "rows": 100, "cost": 0.1}, "one too many"),
+        ({"width": "10%", "rows": 100, "cost": 0.1}, "cannot all be given"),
         ({"cost": "0%"}, "cost must be"),
         ({"cost": "much"}, "cost must be a share"),
         ({"cost": 0.1, "estimator": "dr"}, "no plan for the estimator"),

@@ -80,7 +80,7 @@ def test_estimate_names_the_rows_at_which_logs_are_trusted(shop, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["ab", "LOG"], "name a lift"),
+        (["ab", "LOG"], "give a lift"),
         (["ab", "LOG", "--lift", "5%", "--user-column", "nobody"], "nobody"),
         (["ab", "missing.csv", "--lift", "5%"], "missing.csv"),
         (["logging", "LOG", "--targets", "left", "--cost", "2%", "--out", "x.txt"], "ends in .json"),
