@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 import sys
 from pathlib import Path
 
@@ -148,3 +149,11 @@ def test_every_module_class_and_function_has_a_docstring(extensions):
         bare += [name] if not ast.get_docstring(tree) else []
         bare += [f"{name}.{node.name}" for node in inside if not ast.get_docstring(node)]
     assert not bare
+
+
+def test_links_of_the_page_on_pypi_lead_to_the_repository():
+    rename = runpy.run_path(str(ROOT / ".ci" / "absolute_links.py"))["absolute"]
+    text = "![a](docs/a.svg) [b](docs/b.md) [c](https://c.org) [d](#e) f(x)"
+    assert rename(text, "https://h/o/n", "v1") == (
+        "![a](https://h/o/n/raw/v1/docs/a.svg) [b](https://h/o/n/blob/v1/docs/b.md) [c](https://c.org) [d](#e) f(x)"
+    )
