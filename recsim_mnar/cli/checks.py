@@ -25,6 +25,8 @@ _MOST_NAMES = 12
 @click.command(short_help="What a file holds, its faults, the line to type.")
 @click.argument("file", type=READ_PATH, required=False)
 @option("--target --targets", "Columns of target policies' probabilities of the logged action.")
+@option("--target-file", "A second file with the targets, as estimate takes it.", READ_PATH)
+@option("--on", "The column, of both files, by which its rows are found.")
 @option("--actions", "How many actions (items) there are in all.", WHOLE)
 @column_options("user", "item", "action", "reward", "propensity", "time", "logger")
 @json_option("all that is found")
@@ -73,7 +75,9 @@ def _file(file: Path, options: dict[str, Any]) -> tuple[list[str], dict[str, Any
         raise UserError(f"--actions must be at least 1, got {options['actions']}")
     targets = () if options["target"] is None else names_of(options["target"], "--target")
     columns = columns_of(options)
-    found = examine_file(file, Asked(columns, tuple(targets), options["actions"]))
+    found = examine_file(
+        file, Asked(columns, tuple(targets), options["actions"], options["target_file"], options["on"])
+    )
     fits = commands_for(found)
     lines = [*_fact_lines(found), ""]
     lines += [f"{_MARKS[problem.level]} {problem}" for problem in found.problems] or ["nothing wrong was found"]
@@ -86,11 +90,15 @@ def _file(file: Path, options: dict[str, Any]) -> tuple[list[str], dict[str, Any
 
 def _fact_lines(found: Examination) -> Iterator[str]:
     """Print the facts, one per line."""
+    from recsim_mnar.datasets.interactions import events_in_words
+
     facts = found.facts
     for name, text in (
         ("file", f"{found.source}: {found.kind}" + (f", {', '.join(found.written)}" if found.written else "")),
         ("columns", found.columns.line() or "none recognised"),
         ("targets", ", ".join(found.targets)),
+        *(("target file", line) for line in (facts["target_file"] or {}).get("lines", ())),
+        ("events", events_in_words(facts["events"] or {})),
         ("not used", _names(found.others)),
         ("receipts", facts["receipts"] or ""),
         ("rows", _rows(facts)),

@@ -36,7 +36,7 @@ OPTION_FLAGS = (
 """Flags that name an option of one world's comparison, as ``--option name=value`` does."""
 
 _COLUMNS = ("user_column", "item_column", "time_column")
-_OF_INTERACTIONS = (*_COLUMNS, "test_share", "candidates")
+_OF_INTERACTIONS = (*_COLUMNS, "events", "test_share", "candidates")
 _WHO = ("workers", "scheduler")
 _OWN_DATA = (
     *("interactions", "agents", "protocols", "folds", "level", "seed", "out"),
@@ -88,6 +88,7 @@ _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 @option("--user-column", "Column of users in --interactions; recognised unless named.")
 @option("--item-column", "Column of items in --interactions; recognised unless named.")
 @option("--time-column", "Column of times in --interactions; recognised unless named.")
+@option("--events", "Which events of --interactions count, as view,purchase; all of them unless named.")
 @option(
     "--test-share",
     "Share of the rows of --interactions, the latest, that the split by time holds out.  [default: 0.2]",
@@ -272,8 +273,9 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
     _check_own_data_protocols(protocols or ())
     agents = names_of(_OWN_DATA_AGENTS if options["agents"] is None else options["agents"], "--agents")
     check_there(options["interactions"])
+    events = None if options["events"] is None else names_of(options["events"], "--events")
     report(f"read {options['interactions']}")
-    data = read_interactions(options["interactions"], **{name: options[name] for name in _COLUMNS})
+    data = read_interactions(options["interactions"], **{name: options[name] for name in _COLUMNS}, events=events)
     learners = {name: registry.learner(name) for name in agents}
     check_comparable(len(learners), data.n_items)
     defaults = {"folds": 10, "level": 0.95, "test_share": 0.2, "candidates": "auto"}

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.table import Log
 from recsim_mnar.tables.roles import find_columns
+from recsim_mnar.tables.rows import Rows
 from recsim_mnar.tables.table_file import TableFile
 
 
@@ -26,11 +29,13 @@ class Interactions:
             from 0.
         user_ids: (n_users,) the file's id of each user, integers or text, ascending.
         item_ids: (n_items,) the file's id of each item, likewise.
+        events: rows by the word of the file's column of events, of those that count; empty without such a column.
     """
 
     log: Log
     user_ids: NDArray[Any]
     item_ids: NDArray[Any]
+    events: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def n_users(self) -> int:
@@ -48,12 +53,18 @@ class Interactions:
         return self.log.provenance.get("columns", {}).get("time") is not None
 
 
+def events_in_words(events: Mapping[str, int]) -> str:
+    """How many rows of each event there are."""
+    return ", ".join(f"{number:,} {word}" for word, number in events.items())
+
+
 def read_interactions(
     path: str | os.PathLike[str],
     *,
     user_column: str | None = None,
     item_column: str | None = None,
     time_column: str | None = None,
+    events: Sequence[str] | None = None,
 ) -> Interactions:
     """Read interactions from a file.
 
@@ -63,9 +74,10 @@ def read_interactions(
         user_column: name of the column of users; recognised from common names where None.
         item_column: likewise, of items.
         time_column: likewise, of times: numbers, or dates. Without any such column the file's order counts.
+        events: words of the file's column of events ("view", "purchase") whose rows count; None for all of them.
 
     Returns:
-        All rows as organic events, other columns left aside.
+        The rows as organic events, other columns left aside.
 
     Raises:
         UserError: no such file, nothing in it, not readable, a column is missing or several could be meant; or with all
@@ -73,13 +85,16 @@ def read_interactions(
     """
     file = TableFile.open(path)
     named = {"user": user_column, "item": item_column, "time": time_column}
-    columns = find_columns(str(path), file.names, named=named, needed=("user", "item"), optional=("time",))
-    columns.refuse_unclear(str(path))
-    kinds = {"user": "id", "item": "id", "time": "time"}
+    columns = find_columns(str(path), file.names, named=named, needed=("user", "item"), optional=("time", "event"))
+    columns.refuse_unclear(str(path), "user", "item", "time")
+    kinds = {"user": "id", "item": "id", "time": "time", "event": "id"}
     rows = file.read({columns[role]: kind for role, kind in kinds.items() if role in columns})
+    rows, pooled = _of_events(rows, columns.get("event"), events)
     users, items = rows.ids(columns["user"]), rows.ids(columns["item"])
     time = rows.times(columns["time"]) if "time" in columns else None
     rows.faults.refuse()
+    if events is not None:
+        users, items = users.used(), items.used()
     user, item = users.codes, items.codes
     order = np.argsort(user, kind="stable") if time is None else np.lexsort((time, user))
     user, item = user[order], item[order]
@@ -96,6 +111,28 @@ def read_interactions(
             "kind": "interactions",
             "file": Path(path).name,
             "columns": {role: columns.get(role) for role in ("user", "item", "time")},
+            **({"events": pooled} if pooled else {}),
         },
     )
-    return Interactions(log, users.ids, items.ids)
+    return Interactions(log, users.ids, items.ids, pooled)
+
+
+def _of_events(rows: Rows, name: str | None, wanted: Sequence[str] | None) -> tuple[Rows, dict[str, int]]:
+    """The rows of some events, and how many there are of each.
+
+    Raises:
+        UserError: events are named that the file has none of, or no column of events.
+    """
+    if name is None and wanted is not None:
+        raise UserError(f"{rows.source}: events are named, and no column is recognised as the event. Call it 'event'")
+    if name is None:
+        return rows, {}
+    found = rows.quiet().ids(name)
+    words = [str(word) for word in found.ids]
+    for word in wanted or ():
+        if word not in words:
+            raise UserError(f"{rows.source}: no row of column {name!r} is {word!r}; {nearest(word, words)} (--events)")
+    chosen = np.array([wanted is None or word in wanted for word in words] + [wanted is None], np.bool_)
+    counts = np.bincount(found.codes[found.codes >= 0], minlength=len(words))
+    kept = {word: int(counts[code]) for code, word in enumerate(words) if chosen[code]}
+    return (rows if chosen.all() else rows.kept(chosen[found.codes])), kept

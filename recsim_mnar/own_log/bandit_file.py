@@ -17,17 +17,17 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.off_policy.gathering import Block
 from recsim_mnar.log.columns import Clusters, Floats, LogColumns
 from recsim_mnar.tables.events import Events, others_in_words, without_recommendations
-from recsim_mnar.tables.faults import MISSING, Faults
+from recsim_mnar.tables.faults import MISSING, Faults, percent_lines
 from recsim_mnar.tables.numbering import Numbering
 from recsim_mnar.tables.parts import Parts
 from recsim_mnar.tables.roles import Columns, find_columns, similar_columns
-from recsim_mnar.tables.rows import Ids, Rows, n_repeats, repeats, text_numbers
+from recsim_mnar.tables.rows import MISSING_IN_WORDS, Ids, Rows, n_repeats, repeats, text_numbers
 from recsim_mnar.tables.table_file import TableFile
 from recsim_mnar.tables.text import AgainError
 
-_WORD, _LACKS = "word:", "lacks:"
-"""Before counts of unknown words of events, and before counts of missing values by column."""
-_DROP = "--drop-missing leaves out the rows with missing values"
+_WORD, _LACKS, _PERCENT = "word:", "lacks:", "percent:"
+"""Before counts of unknown words of events, and of missing values and of values in per cent by column."""
+DROP = f"--drop-missing leaves out the rows with missing values ({MISSING_IN_WORDS})"
 
 
 @dataclass(frozen=True)
@@ -310,6 +310,7 @@ class BanditLog:
         rows = f"{counts['rows']:,} row{'s' * (counts['rows'] != 1)}"
         lines = [f"{self.file.path}: {rows}" + (f" ({', '.join(written)})" if written else "")]
         lines += [f"taken: {self.columns.line()}", *self.columns.lines()[1:]]
+        lines += percent_lines({name: counts[_PERCENT + name] for name in _behind(_PERCENT, counts)})
         if self.reading.context:
             lines.append(f"context: {', '.join(self.reading.context)}")
         if "user" not in self.columns:
@@ -504,10 +505,11 @@ class _Pass:
             counts["duplicates"] = log.count_copies()
         again = counts["duplicates"] - counts["dropped_duplicates"]
         besides = f"; besides, {again:,} rows repeat an earlier row (--deduplicate)" if again else ""
-        self.faults.refuse(_DROP + besides)
+        self.faults.refuse(DROP + besides)
         if not counts["kept"]:
             raise UserError(f"{source}: no row is left")
         counts.update({_LACKS + fault.column: fault.count for fault in away})
+        counts.update({_PERCENT + name: number for name, number in self.faults.percents.items() if number})
 
 
 def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:

@@ -73,7 +73,8 @@ class Question:
         estimators: names.
         clip: weights of the clipped estimators are cut there; None for no clipping.
         level: of the intervals.
-        target_file: a second file, and ``on`` the column by which its rows are found.
+        target_file: a second file, and ``on`` the column by which its rows are found; without that they are the log's
+            rows, in their order.
         on: see ``target_file``.
         fit_reward_model: fit one, cross-fitted by user, for dm, dr and their kin.
         q_logged: column of a reward model's value of the logged action.
@@ -198,10 +199,8 @@ class _Estimating:
     ) -> None:
         level_of(question.level)
         self.clip = check_clip(question.clip)
-        if (question.target_file is None) != (question.on is None):
-            raise UserError(
-                "--target-file and --on belong together: the second file, and the column by which its rows are found"
-            )
+        if question.target_file is None and question.on is not None:
+            raise UserError("--on needs --target-file: the second file, whose rows are found by that column")
         if question.target_file is None:
             check_question(question.targets, question.estimators, question.baseline)
         self.file = path if isinstance(path, TableFile) else TableFile.open(path)
@@ -258,9 +257,9 @@ class _Estimating:
         own = "" if reading.exact else "propensity"
         outside: list[str] = []
         self.second: TargetFile | None = None
-        if question.target_file is not None and question.on is not None:
+        if question.target_file is not None:
             outside = [name for name in policies if name not in known and name != own]
-            self.second = TargetFile.open(question.target_file, question.on, outside)
+            self.second = TargetFile.open(question.target_file, question.on, outside, known)
         inside = [name for name in policies if (name not in outside and name != own) or name in known]
         more = [] if self.second is None else [name for name in self.second.names if name not in policies]
         return policies + more, inside

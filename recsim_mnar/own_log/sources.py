@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recsim_mnar.datasets.interactions import read_interactions
+from recsim_mnar.datasets.interactions import events_in_words, read_interactions
 from recsim_mnar.datasets.rating_studies import load_coat, read_ratings
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
@@ -67,7 +67,8 @@ def _interactions(source: Path, columns: dict[str, str]) -> ReadLog:
     data = read_interactions(source, **named)
     taken = "; ".join(f"{role}: {name}" for role, name in data.log.provenance["columns"].items() if name)
     line = f"{source}: {len(data.log):,} interactions of {data.n_users:,} users and {data.n_items:,} items"
-    return ReadLog(data.log, data.n_items, [line, f"taken: {taken}"])
+    pooled = [f"events: {events_in_words(data.events)}"] if data.events else []
+    return ReadLog(data.log, data.n_items, [line, f"taken: {taken}", *pooled])
 
 
 def _without_users(source: Path, columns: dict[str, str]) -> ReadLog:

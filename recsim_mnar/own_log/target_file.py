@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats
-from recsim_mnar.own_log.bandit_file import BanditFile
-from recsim_mnar.tables.faults import MISSING, Faults
+from recsim_mnar.own_log.bandit_file import DROP, BanditFile
+from recsim_mnar.tables.faults import MISSING, Faults, percent_lines
 from recsim_mnar.tables.rows import Ids, Rows, repeats
 from recsim_mnar.tables.table_file import TableFile
 
@@ -80,31 +80,42 @@ class TargetFile:
 
     Attributes:
         file: the table.
-        key: its column that says which decision a row is for.
+        key: its column that says which decision a row is for; None where its rows are those of the log, in order.
         names: policies that it is to give: columns of it, or the one name of what its columns of actions are.
         by_action: whether its columns are candidate actions.
     """
 
     file: TableFile
-    key: str
+    key: str | None
     names: tuple[str, ...]
     by_action: bool
 
     @staticmethod
-    def open(path: str | os.PathLike[str], key: str, wanted: Sequence[str]) -> TargetFile:
+    def open(
+        path: str | os.PathLike[str], key: str | None, wanted: Sequence[str], log: Sequence[str] = ()
+    ) -> TargetFile:
         """Look at a file.
 
         Args:
             path: as :meth:`TableFile.open`.
-            key: the column by which its rows are found, of the same name in the log.
-            wanted: policies that the log has no column of; empty where the file's actions are the only target.
+            key: the column by which its rows are found, of the same name in the log; None for row by row.
+            wanted: policies that the log has no column of; empty where the file's one column, or its actions, are the
+                only target.
+            log: the log's columns.
 
         Raises:
             UserError: no such file or column; some of the policies are columns and some are not.
         """
         file = TableFile.open(path)
-        if key not in file.names:
+        both = [name for name in file.names if name in log]
+        if key is None and both:
+            raise UserError(
+                f"{path}: it has column {both[0]!r} of the log: if rows are found by it, add --on {both[0]}"
+            )
+        if key is not None and key not in file.names:
             raise UserError(f"{path} has no column {key!r}; {nearest(key, file.names)} (--on)")
+        others = [name for name in file.names if name != key]
+        wanted = wanted or (others if len(others) == 1 else ())
         there = [name for name in wanted if name in file.names]
         if there and len(there) < len(wanted):
             other = next(name for name in wanted if name not in there)
@@ -130,13 +141,18 @@ class TargetFile:
         Raises:
             UserError: one line with every fault of the file.
         """
-        assert log.key is not None
         rows, keys, lines = self._rows()
-        place, absent = _matched(log.key, keys)
-        unused = int(keys.number - len(np.unique(place[~absent])))
-        if unused:
-            lines.append(f"{unused:,} keys of {self.file.path.name} are not in the log")
-        if absent.all():
+        if log.key is None:
+            if len(rows) != log.counts["rows"]:
+                raise UserError(
+                    f"{self.file.path} has {len(rows):,} rows and {log.source} {log.counts['rows']:,}: without a key "
+                    "they must be the same rows in the same order. Name the column that both have with --on"
+                )
+            place, absent = log.row_numbers - 1, np.zeros(len(log), np.bool_)
+        else:
+            place, absent = _matched(log.key, keys)
+            lines += self._unused(log.key, keys, place[~absent])
+        if log.key is not None and absent.all():
             raise UserError(
                 f"no {self.key} of {log.source} is in {self.file.path} (for instance {_example(log.key)} and "
                 f"{_example(keys)}): name the column that both have with --on"
@@ -145,12 +161,26 @@ class TargetFile:
             return self._by_action(log, rows, keys, (place, absent), lines)
         return self._by_policy(log, rows, keys, (place, absent), lines, drop_missing)
 
+    def _unused(self, log: Ids, keys: Ids, used: NDArray[np.int64]) -> Iterator[str]:
+        """Lines on keys of the file that no decision has: of rows that were left out, or of no row at all."""
+        unused = int(keys.number - len(np.unique(used)))
+        every = Ids(np.arange(log.number), log.ids)  # of the rows that were left out for a missing value, too
+        place, absent = _matched(every, keys)
+        unknown = int(keys.number - len(np.unique(place[~absent])))
+        if unused - unknown:
+            yield f"{unused - unknown:,} keys of {self.file.path.name} belong to rows of the log that are left out"
+        if unknown:
+            yield f"{unknown:,} keys of {self.file.path.name} are not in the log"
+
     def _rows(self) -> tuple[Rows, Ids, list[str]]:
         """The file's rows, one a key, and their keys."""
         others = [name for name in self.file.names if name != self.key] if self.by_action else list(self.names)
-        rows = self.file.read({self.key: "id", **dict.fromkeys(others, "number")})
+        key = {} if self.key is None else {self.key: "id"}
+        rows = self.file.read({**key, **dict.fromkeys(others, "number")})
         written = self.file.how_written()
         lines = [f"{self.file.path}: {len(rows):,} rows" + (f" ({', '.join(written)})" if written else "")]
+        if self.key is None:
+            return rows, Ids(np.arange(len(rows)), np.arange(len(rows))), lines
         again = repeats(rows.digests([self.key, *others]))
         if again.any():
             lines.append(f"{int(again.sum()):,} rows of {self.file.path.name} repeat an earlier row: left out")
@@ -174,12 +204,16 @@ class TargetFile:
             found[name] = rows.probabilities(name, zero=True, advice="give a probability")
         if drop_missing:
             rows.faults.forgive([MISSING])
-        rows.faults.refuse("--drop-missing leaves out the rows with missing values")
-        _not_one_to_one(log, self.key).refuse()
+        rows.faults.refuse(DROP)
+        lines += percent_lines(rows.faults.percents)
+        if self.key is not None:
+            _not_one_to_one(log, self.key).refuse()
         row = _row_of(keys)[place]
         for values in found.values():
             absent = absent | np.isnan(values[row])
-        lines.append(f"targets by {self.key}: {', '.join(self.names)}, the probability of each row's logged action")
+        lines.append(
+            f"targets by {self.key or 'row'}: {', '.join(self.names)}, the probability of each row's logged action"
+        )
         return Targets({name: np.where(absent, np.nan, values[row]) for name, values in found.items()}, lines, absent)
 
     def _by_action(self, log: BanditFile, rows: Rows, keys: Ids, at: _Places, lines: list[str]) -> Targets:
@@ -195,13 +229,14 @@ class TargetFile:
             )
         table = self._probabilities(rows, columns)
         rows.faults.refuse()
+        lines += percent_lines(rows.faults.percents)
         number = {name: i for i, name in enumerate(candidates)}
         more = [str(each) for each in log.action.ids if str(each) not in number]
         number |= {name: len(candidates) + i for i, name in enumerate(more)}
         actions = np.array([number[str(each)] for each in log.action.ids], np.int64)[log.action.codes]
         name = self.names[0]
         behind = f" (columns {prefix}...)" if prefix else ""
-        lines.append(f"target {name}: {len(candidates)} candidate actions by {self.key}{behind}")
+        lines.append(f"target {name}: {len(candidates)} candidate actions by {self.key or 'row'}{behind}")
         if more:
             lines.append(f"{len(more)} logged actions are not candidates, so their probability is 0: {_some(more)}")
         law = Distributions(table, _row_of(keys)[place], actions, candidates, len(number))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -64,10 +65,12 @@ class Faults:
     Attributes:
         source: the file, for messages.
         found: the faults, in the order in which they were met.
+        percents: by column, how many values were written with a percent sign, which is no fault.
     """
 
     source: str
     found: list[Fault] = field(default_factory=list)
+    percents: Counter[str] = field(default_factory=Counter)
 
     def add(
         self, code: str, column: str, bad: NDArray[np.bool_], what: str, *, values: Any = None, advice: str = "",
@@ -118,6 +121,11 @@ class Faults:
         number = f"{len(self.found)} faults: " if len(self.found) > 1 else ""
         advice = f"; {missing}" if missing and any(fault.code == MISSING for fault in self.found) else ""
         raise UserError(f"{self.source}: {number}{'; '.join(str(fault) for fault in self.found)}{advice}")
+
+
+def percent_lines(percents: Mapping[str, int]) -> list[str]:
+    """A line per column with values that were written in per cent."""
+    return [f"{name}: {number:,} values with % are divided by 100" for name, number in percents.items() if number]
 
 
 def shown_value(value: Any) -> str:

@@ -40,7 +40,8 @@ USUAL_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
         "reward": (
             "reward",
-            "click clicks clicked isclick isclicked wasclicked rewards converted conversion conversions "
+            "click clicks clicked isclick isclicked wasclicked didclick nclicks rewards converted conversion "
+            "conversions isconv isconversion isconverted didconvert "
             "purchased ispurchase isbuy bought revenue payoff outcome response feedback label",
             "rating stars y",
         ),
@@ -60,7 +61,7 @@ USUAL_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
         "event": (
             "event",
-            "eventtype eventname interactiontype",
+            "eventtype eventname interactiontype behaviortype behaviourtype actiontype",
         ),
         "logger": (
             "logger",
@@ -73,6 +74,22 @@ USUAL_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
 
 In lower case without anything but letters and digits. The first tier is the name in our own logs.
 """
+
+_PROBABILITY, _OF_SHOWING, _OF_NEW_POLICIES = (
+    frozenset(words.split())
+    for words in (
+        "prob probs probability probabilities propensity propensities pscore",
+        "show shown showing exposure exposed expose display displayed impression serve served serving log logged "
+        "logging logger behavior behaviour select selected selection choose chosen choice sample sampled sampling draw "
+        "drawn assign assigned assignment action arm item treatment variant variation bandit recommendation "
+        "recommended rec old current today production prod of the a is was being to for at",
+        "new target candidate challenger proposed eval evaluation",
+    )
+)
+"""Words of names: for a probability; for what it is of, where that is the action shown; for a policy to come."""
+NONE = "none"
+"""In place of a column's name: the file has none of this role, whatever its columns are called."""
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 
 _PERHAPS_SEVERAL = ("cookieid", "cookie", "deviceid", "sessionid", "session")
 """Of the names of users those of which one person may have several."""
@@ -97,12 +114,14 @@ class Columns:
     Attributes:
         names: column by role, roles without a column left out.
         how: for each of these roles :data:`NAMED`, :data:`RECOGNISED` or :data:`OWN_SCHEMA`.
-        unclear: roles that were not taken because several columns could be meant, and these.
+        unclear: roles that were not taken because it is not clear which column is meant, and those that could be.
+        without: roles that the user says the file has no column of.
     """
 
     names: dict[str, str] = field(default_factory=dict)
     how: dict[str, str] = field(default_factory=dict)
     unclear: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
 
     def __getitem__(self, role: str) -> str:
         return self.names[role]
@@ -160,13 +179,16 @@ def find_columns(
 ) -> Columns:
     """Find the column of each role.
 
-    What the user names wins. Then the name of our own logs (``reward``), then usual names in tiers. A column stands in
-    one role only, roles first come first served in the order of ``needed`` and ``optional``.
+    What the user names wins. Then the name of our own logs (``reward``), then usual names in tiers, then of
+    probabilities names whose words say that they are of what was shown (``shown_prob``); any other name with such a
+    word (``click_prob``) is asked about. A column stands in one role only, roles first come first served in the order
+    of ``needed`` and ``optional``.
 
     Args:
         source: the file, for messages.
         known: the file's columns.
-        named: column by role, as the user says; None for a role that is to be recognised.
+        named: column by role, as the user says; None for a role that is to be recognised, "none" for one of which the
+            file has no column.
         needed: roles that must be there.
         optional: roles that may be; where several columns could be meant none is taken, and ``unclear`` says so.
         leave: columns that are something else (the targets).
@@ -175,18 +197,22 @@ def find_columns(
         UserError: a named column is missing or named twice, no column for a needed role, or several.
     """
     named = named or {}
+    without = tuple(role for role, given in named.items() if given == NONE and NONE not in known)
     names: dict[str, str] = {}
     how: dict[str, str] = {}
     for role, given in named.items():
-        if given is not None:
+        if given is not None and role not in without:
             names[role], how[role] = named_column(source, role, given, known), NAMED
             _refuse_twice(source, names)
     unclear: dict[str, tuple[str, ...]] = {}
     for role in (*needed, *optional):
-        if role in names:
+        if role in names or (role in without and role not in needed):
             continue
-        found, own = _recognised(role, [name for name in known if name not in leave and name not in names.values()])
-        if len(found) == 1:
+        free = [name for name in known if name not in leave and name not in names.values() and role not in without]
+        found, own = _recognised(role, free)
+        perhaps = not found and role == "propensity"
+        found = _perhaps_probabilities(free) if perhaps else found
+        if len(found) == 1 and not perhaps:
             names[role], how[role] = found[0], OWN_SCHEMA if own else RECOGNISED
         elif found and role in needed:
             raise UserError(f"{source}: {_which(role, found)}")
@@ -195,7 +221,7 @@ def find_columns(
         elif role in needed:
             raise UserError(_missing(source, role, known, [*names.items(), *(("target", name) for name in leave)]))
     order = sorted(names, key=lambda role: _ORDER.index(role) if role in _ORDER else len(_ORDER))
-    return Columns({role: names[role] for role in order}, {role: how[role] for role in order}, unclear)
+    return Columns({role: names[role] for role in order}, {role: how[role] for role in order}, unclear, without)
 
 
 def named_column(source: str, role: str, given: str, known: Sequence[str]) -> str:
@@ -217,12 +243,50 @@ def _recognised(role: str, known: Iterable[str]) -> tuple[list[str], bool]:
         found = [name for short, name in plain if short in tier]
         if found:
             return found, rank == 0 and found == [tier[0]]
-    return [], False
+    return [name for _, name in plain if role == "propensity" and _of_what_was_shown(name)], False
+
+
+def _words(name: str) -> set[str]:
+    """The words of a column's name, in lower case."""
+    return {word.lower() for word in _WORD.findall(_RECBOLE_TYPE.sub("", name))}
+
+
+def _of_what_was_shown(name: str) -> bool:
+    """Whether a name's words are a probability, and otherwise only what says that it is of what was shown."""
+    words = _words(name)
+    of_what = words - _PROBABILITY - {"p", "pi"}
+    return of_what < words and of_what <= _OF_SHOWING and bool(of_what)
+
+
+def _perhaps_probabilities(known: Iterable[str]) -> list[str]:
+    """Columns whose names have a word for a probability, of whatever."""
+    return [name for name in known if _words(name) & _PROBABILITY]
+
+
+def new_policies(known: Iterable[str]) -> list[str]:
+    """Columns whose names say that they are a new policy's probabilities: ``new_prob``, ``target_svd``."""
+    begin = ("target", "newpolicy", "evalpolicy", "evaluationpolicy")
+    probable = _PROBABILITY | {"p", "pi"}
+    return [
+        name
+        for name in known
+        if plain_name(name).startswith(begin) or (_words(name) & _OF_NEW_POLICIES and _words(name) & probable)
+    ]
 
 
 def _which(role: str, found: Sequence[str]) -> str:
-    several = " or ".join(repr(name) for name in found)
-    return f"the {role} could be column {several}; say which with {option_of(role)}"
+    return f"the {role} could be column {in_words(found)}; {say_which(role)}"
+
+
+def in_words(found: Sequence[str]) -> str:
+    """The first of some columns."""
+    return " or ".join(repr(name) for name in found[:4]) + (" or ..." if len(found) > 4 else "")
+
+
+def say_which(role: str) -> str:
+    """What to do where several columns could be meant, or perhaps none."""
+    none = f" ({NONE}: no column is it)" if role == "propensity" else ""
+    return f"say which with {option_of(role)}{none}"
 
 
 def _missing(source: str, role: str, known: Sequence[str], taken: Sequence[tuple[str, str]]) -> str:

@@ -13,10 +13,14 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.tables.arrow import floats_of, is_text
 from recsim_mnar.tables.faults import MISSING, Faults, shown_value
 
-MISSING_WORDS = ("", "nan", "NaN", "NAN", "null", "NULL", "None", "NA", "N/A", "#N/A", "NaT")
+MISSING_WORDS = (
+    *("", "-", "na", "NA", "n/a", "N/A", "N/a", "#N/A", "nan", "NaN", "NAN", "Nan"),
+    *("null", "NULL", "Null", "none", "None", "NONE", "NaT"),
+)
 """What stands for a missing value in a text file."""
-_POINTS = r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$"
-_COMMAS = r"^[-+]?([0-9]+,?[0-9]*|,[0-9]+)([eE][-+]?[0-9]+)?$"
+MISSING_IN_WORDS = "empty, NA, N/A, NaN, null, none and - count as missing"
+_POINTS = r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?(\s*%)?$"
+_COMMAS = r"^[-+]?([0-9]+,?[0-9]*|,[0-9]+)([eE][-+]?[0-9]+)?(\s*%)?$"
 _SPECIAL = r"^[-+]?(?i:inf|infinity)$"
 _SLASHED = r"^\s*(\d{1,2})/(\d{1,2})/(\d{4})"
 _DOTTED = r"^\s*\d{1,2}\.\d{1,2}\.\d{4}"
@@ -44,6 +48,11 @@ class Ids:
     def number(self) -> int:
         """How many ids there are."""
         return len(self.ids)
+
+    def used(self) -> Ids:
+        """Those that stand in a row, numbered anew; none may be missing."""
+        found, codes = np.unique(self.codes, return_inverse=True)
+        return Ids(codes.reshape(-1), self.ids[found])
 
 
 @dataclass
@@ -165,6 +174,7 @@ class Rows:
             values, missing = np.full(len(column), np.nan), np.ones(len(column), np.bool_)
         elif is_text(kind):
             values, missing, bad = text_numbers(column, self.decimal)
+            self.faults.percents[name] += _percents(column) - _percents(column.filter(pa.array(bad)))
             advice = "write numbers, or name another column"
             self.note("not_a_number", name, bad, "is not a number", values=column, advice=advice)
         elif _is_number(kind):
@@ -350,9 +360,18 @@ def text_numbers(column: Any, decimal: str = ".") -> tuple[NDArray[np.float64], 
     if decimal == ",":
         text = pc.replace_substring(text, ",", ".")
     text = pc.utf8_ltrim(text, "+")
-    values = pc.if_else(good, text, pa.scalar(None, text.type)).cast(pa.float64())
+    percent = pc.ends_with(text, "%")
+    values = pc.if_else(good, pc.utf8_rtrim(text, "% "), pa.scalar(None, text.type)).cast(pa.float64())
+    values = pc.if_else(pc.fill_null(percent, False), pc.divide(values, 100.0), values)
     absent, fine = _as_array(missing).astype(np.bool_), _as_array(good).astype(np.bool_)
     return _as_array(values).astype(np.float64, copy=False), absent, ~fine & ~absent
+
+
+def _percents(column: Any) -> int:
+    """How many texts have a percent sign."""
+    import pyarrow.compute as pc
+
+    return int(pc.sum(pc.match_substring(column, "%")).as_py() or 0)
 
 
 def _text_times(column: Any, decimal: str) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], str]:

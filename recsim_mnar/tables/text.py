@@ -21,8 +21,8 @@ SEPARATORS = "\t,;|"
 _BLOCK_BYTES = 1 << 24
 _LOOK = 1 << 18
 _DECIMAL_ROWS = 1000
-_COMMA = re.compile(r"^[-+]?\d*,\d+([eE][-+]?\d+)?$")
-_POINT = re.compile(r"^[-+]?\d*\.\d+([eE][-+]?\d+)?$")
+_COMMA = re.compile(r"^[-+]?\d*,\d+([eE][-+]?\d+)?(\s*%)?$")
+_POINT = re.compile(r"^[-+]?\d*\.\d+([eE][-+]?\d+)?(\s*%)?$")
 _KINDS = {
     b"\x1f\x8b": "gzip: let its name end in .csv.gz",
     b"BZh": "bzip2: let its name end in .csv.bz2",

@@ -313,10 +313,11 @@ def test_without_propensities(tmp_path, capsys):
     assert facts["propensity"] is None
     assert facts["mean_weight"] == []
     runs(found, capsys)
-    without = examine_file(tmp_path / "f.csv")
-    (fit,) = [fit for fit in commands_for(without) if fit.command == "estimate"]
-    assert not fit.fits
-    assert "would be estimated" in fit.says
+    for columns, says in (({}, "first correct"), ({"propensity": "none"}, "would be estimated")):
+        without = examine_file(tmp_path / "f.csv", Asked(columns))
+        (fit,) = [fit for fit in commands_for(without) if fit.command == "estimate"]
+        assert not fit.fits
+        assert says in fit.says
 
 
 def test_a_table_that_is_neither(tmp_path):

@@ -362,7 +362,7 @@ def test_the_shop_with_users_under_another_name(capsys, monkeypatch, tmp_path):
     ("arguments", "words"),
     [
         ([], "name the target policies' columns with --target, or give --target-file FILE --on KEY"),
-        (["--target-file", "t.csv"], "--target-file and --on belong together"),
+        (["--target", "new", "--on", "visitor"], "--on needs --target-file"),
         (["--target", "new", "--clip", "much"], "--clip must be a positive number, or none"),
         (["--target", "new", "--reward-column", "klicks"], "no column 'klicks'; did you mean 'clicks'"),
         (["--target", "new", "--context-columns", "arms"], "no column 'arms'; did you mean 'arm'.*--context-columns"),

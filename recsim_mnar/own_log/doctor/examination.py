@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.log.columns import Floats
+from recsim_mnar.own_log.bandit_file import DROP, BanditLog, Reading
 from recsim_mnar.own_log.doctor.problems import (
     NOTE,
     PROBLEM,
@@ -25,11 +26,20 @@ from recsim_mnar.own_log.doctor.problems import (
     weight_problem,
 )
 from recsim_mnar.own_log.estimating import OWN
+from recsim_mnar.own_log.target_file import TargetFile
 from recsim_mnar.runs.receipts import SIDECAR
 from recsim_mnar.tables.events import Events
-from recsim_mnar.tables.faults import MISSING
-from recsim_mnar.tables.roles import USUAL_NAMES, Columns, find_columns, option_of, plain_name
-from recsim_mnar.tables.rows import Ids, Rows, repeats
+from recsim_mnar.tables.faults import MISSING, percent_lines
+from recsim_mnar.tables.roles import (
+    USUAL_NAMES,
+    Columns,
+    find_columns,
+    in_words,
+    new_policies,
+    plain_name,
+    say_which,
+)
+from recsim_mnar.tables.rows import MISSING_IN_WORDS, Ids, Rows, repeats, text_numbers
 from recsim_mnar.tables.table_file import TableFile
 from recsim_mnar.tables.verifying import verify
 
@@ -51,11 +61,15 @@ class Asked:
         columns: by role (user, item, action, reward, propensity, time, logger); None or left out: recognised.
         targets: columns of target policies' probabilities of the logged action.
         n_actions: how many actions there are; None where the file is all that is known.
+        target_file: a second file with the targets, and ``on`` the column by which its rows are found.
+        on: see ``target_file``.
     """
 
     columns: Mapping[str, str | None] = field(default_factory=dict)
     targets: Sequence[str] = ()
     n_actions: int | None = None
+    target_file: str | os.PathLike[str] | None = None
+    on: str | None = None
 
 
 @dataclass(frozen=True)
@@ -114,14 +128,44 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     receipts = _receipts(Path(path))
     file = TableFile.open(path)
     for name in asked.targets:
-        if name not in file.names:
+        if name not in file.names and asked.target_file is None:
             raise UserError(f"{path} has no column {name!r}; {nearest(name, file.names)} (--target)")
     kind, columns = _columns(file, str(path), asked)
-    targets = tuple(asked.targets) or _targets(file.names, columns)
+    targets = tuple(name for name in asked.targets if name in file.names) or _targets(file.names, columns)
     rows = file.read(_kinds(file, columns, targets))
     found = _Patient(file, kind, columns, targets, asked.n_actions, rows).examined()
     found.facts["receipts"] = receipts
+    found.facts["target_file"] = None if asked.target_file is None else _of_target_file(file, asked, found)
     return found
+
+
+def _of_target_file(file: TableFile, asked: Asked, found: Examination) -> dict[str, Any]:
+    """What a second file says of the rows; its problems are added to those found."""
+    assert asked.target_file is not None
+    facts: dict[str, Any] = {"file": str(asked.target_file), "on": asked.on, "policies": [], "lines": []}
+    try:
+        outside = [name for name in asked.targets if name not in file.names]
+        second = TargetFile.open(asked.target_file, asked.on, outside, file.names)
+        columns = {role: name for role, name in asked.columns.items() if role != "item"}
+        needs = ["action"] if second.by_action else []
+        log = BanditLog.open(file, reading=Reading(columns, key=asked.on, drop_missing=True), needs=needs).read()
+        targets = second.read(log, drop_missing=True)
+    except UserError as error:
+        found.problems.append(Problem("target_file", PROBLEM, str(error)))
+        return facts
+    number = int(targets.absent.sum())
+    if number:
+        message = f"{number:,} of {len(log):,} rows have no targets in {asked.target_file}"
+        found.problems.append(Problem("without_target", PROBLEM, message, "--drop-missing leaves them out"))
+    weights = [] if log.propensity is None else [
+        mean_weight(log.propensity, values, None if log.user is None else log.user.codes, policy=name)
+        for name, values in targets.policies.items()
+    ]  # fmt: skip
+    there = [each for each in weights if each is not None]
+    found.facts["mean_weight"] += [{**each.to_dict(), "line": each.line()} for each in there]
+    name = log.columns.get("propensity") or ""
+    found.problems.extend(problem for each in there if (problem := weight_problem(each, name)) is not None)
+    return {**facts, "policies": list(second.names), "lines": targets.lines}
 
 
 def _receipts(path: Path) -> str | None:
@@ -142,13 +186,17 @@ def _receipts(path: Path) -> str | None:
 def _columns(file: TableFile, source: str, asked: Asked) -> tuple[str, Columns]:
     """What the file is, and which column is what: an item is what was met, an action what was shown."""
     named, item = asked.columns, asked.columns.get("item")
-    columns = find_columns(source, file.names, named=named, optional=_ROLES, leave=list(asked.targets))
+    left = [name for name in asked.targets if name in file.names]
+    columns = find_columns(source, file.names, named=named, optional=_ROLES, leave=left)
+    if "propensity" not in {*columns.names, *columns.unclear, *columns.without} and item is None:
+        shares = _perhaps_propensities(file, {*columns.names.values(), *left, *_targets(file.names, columns)})
+        columns = replace(columns, unclear=columns.unclear | ({"propensity": shares} if shares else {}))
     rated = plain_name(columns.get("reward") or "") in _RATINGS
     logged = "propensity" in columns or "propensity" in columns.unclear
-    if logged or asked.targets or ("reward" in columns and not rated and item is None):
+    if logged or asked.targets or asked.target_file is not None or ("reward" in columns and not rated and item is None):
         return BANDIT if "reward" in columns or "propensity" in columns else TABLE, columns
     wanted = {"user": named.get("user"), "item": item, "time": named.get("time")}
-    met = find_columns(source, file.names, named=wanted, optional=("user", "item", "time"))
+    met = find_columns(source, file.names, named=wanted, optional=("user", "item", "time", "event"))
     return (INTERACTIONS if "user" in met and "item" in met else TABLE), met
 
 
@@ -156,9 +204,7 @@ def _targets(names: Sequence[str], columns: Columns) -> tuple[str, ...]:
     """Columns that are targets by their names: those that ``replay`` has written the missing mass of, or say so."""
     free = [name for name in names if name not in columns.names.values()]
     replayed = [name for name in free if f"{name}_unsupported" in names]
-    said = [
-        name for name in free if plain_name(name).startswith(("target", "newpolicy", "evalpolicy", "evaluationpolicy"))
-    ]
+    said = new_policies(free)
     return tuple(dict.fromkeys([*replayed, *(name for name in said if "propensity" in columns)]))
 
 
@@ -190,13 +236,21 @@ def _there(column: Any) -> NDArray[np.bool_]:
     return np.asarray(column.is_valid().to_numpy()).astype(np.bool_)
 
 
-def _are_shares(column: Any) -> bool:
-    """Whether the first values of a column that was read as text are numbers in [0, 1] of more than two sizes."""
-    try:
-        values = {float(str(each).replace(",", ".")) for each in column.slice(0, _LOOKED_AT).drop_null().to_pylist()}
-    except ValueError:
-        return False
-    return len(values) > 2 and all(0.0 <= value <= 1.0 for value in values)
+def _are_shares(column: Any, *, zero: bool = True) -> bool:
+    """Whether the first values are numbers in [0, 1], of more than two sizes; or in (0, 1], and not all of them 1."""
+    import pyarrow as pa
+
+    words = [str(each) for each in column[:_LOOKED_AT] if not isinstance(each, bool)]
+    values, _, bad = text_numbers(pa.array(words, pa.string()))
+    known = values[~np.isnan(values)]
+    fits = np.all((known >= 0.0 if zero else known > 0.0) & (known <= 1.0))
+    many = len(np.unique(known)) > 2 if zero else np.any(known < 1.0)
+    return bool(not bad.any() and fits and many)
+
+
+def _perhaps_propensities(file: TableFile, used: Collection[str]) -> tuple[str, ...]:
+    """Unused columns whose first values are all in (0, 1]: the probability of what was shown, for all one knows."""
+    return tuple(name for name, values in file.head().items() if name not in used and _are_shares(values, zero=False))
 
 
 class _Patient:
@@ -227,10 +281,11 @@ class _Patient:
             "organic_rows": int(self.viewed.sum()) if self.mixed else None,
             "other_rows": int((~(self.shown | self.viewed)).sum()) if self.mixed else None,
         }
-        facts |= self._ids() | self._times() | self._copies() | self._values()
+        facts |= self._ids() | self._times() | self._copies() | self._values() | {"events": self._events()}
         facts["missing"] = self._missing()
         # Our own logs' further columns are known; what is missing in rows of another kind is no fault.
         self.problems += problems_of(self.rows.faults.found)
+        self.problems += [Problem("percent", NOTE, line) for line in percent_lines(self.rows.faults.percents)]
         self.problems += self._unclear()
         own = set(OWN) <= set(self.file.names)
         others = [n for n in self.file.names if n not in {*self.columns.names.values(), *self.targets}]
@@ -301,6 +356,14 @@ class _Patient:
         if viewed is None or viewed.number == 0:
             return 0
         return len(set(viewed.ids.astype(str)) | set(what.ids.astype(str)))
+
+    def _events(self) -> dict[str, int] | None:
+        """How many rows of each event there are, in a file of interactions with a column of them."""
+        if self.kind != INTERACTIONS or "event" not in self.columns:
+            return None
+        found = self.rows.quiet().ids(self.columns["event"])
+        counts = np.bincount(found.codes[found.codes >= 0], minlength=found.number)
+        return {str(word): int(number) for word, number in zip(found.ids, counts, strict=True)}
 
     def _times(self) -> dict[str, Any]:
         from recsim_mnar.log.rows import shown_time
@@ -377,7 +440,11 @@ class _Patient:
 
     def _maybe_targets(self, others: Sequence[str]) -> list[Problem]:
         """Unnamed columns that look like a policy's probabilities."""
-        found = [name for name in others if name and _are_shares(self.rows.column(name))]
+        found = [
+            name
+            for name in others
+            if name and _are_shares(self.rows.column(name).slice(0, _LOOKED_AT).drop_null().to_pylist())
+        ]
         if not found:
             return []
         one = len(found) == 1
@@ -396,11 +463,7 @@ class _Patient:
         needed = {name: number for name, number in found.items() if name in used}
         if needed:
             listed = ", ".join(f"{name} {number:,}" for name, number in needed.items())
-            advice = (
-                "--drop-missing leaves out the rows with missing values"
-                if self.kind == BANDIT
-                else "fill them in, or leave these rows out"
-            )
+            advice = DROP if self.kind == BANDIT else f"fill them in, or leave these rows out ({MISSING_IN_WORDS})"
             self.problems.append(Problem("missing", PROBLEM, f"values are missing: {listed}", advice))
         return found
 
@@ -408,8 +471,7 @@ class _Patient:
         return [
             Problem(
                 "unclear", PROBLEM if role in ("propensity", "user", "reward") else NOTE,
-                f"the {role} could be column {' or '.join(repr(name) for name in names)}",
-                f"say which with {option_of(role)}", names,
+                f"the {role} could be column {in_words(names)}", say_which(role), names,
             )
             for role, names in self.columns.unclear.items()
         ]  # fmt: skip

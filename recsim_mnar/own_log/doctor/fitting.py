@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from recsim_mnar.datasets.interactions import events_in_words
 from recsim_mnar.own_log.doctor.examination import BANDIT, INTERACTIONS, Examination
 from recsim_mnar.own_log.doctor.problems import PROBLEM
-from recsim_mnar.tables.roles import NAMED
+from recsim_mnar.tables.roles import NAMED, NONE
 
 _UNREADABLE = (
     *("propensity_above_1", "propensity_not_positive", "outside", "not_a_number", "not_finite", "not_a_date"),
@@ -54,7 +55,8 @@ def _line(found: Examination, words: Sequence[str], roles: Sequence[str]) -> str
         if found.columns.how.get(role) == NAMED
         for part in (f"--{role}-column", found.columns[role])
     ]
-    return shlex.join(["recsim-mnar", *words, *named])
+    none = [part for role in roles if role in found.columns.without for part in (f"--{role}-column", NONE)]
+    return shlex.join(["recsim-mnar", *words, *named, *none])
 
 
 def _blocked(found: Examination, columns: Iterable[str]) -> bool:
@@ -95,6 +97,9 @@ def _estimate(found: Examination) -> Fit:
     if "propensity" not in found.columns and "action" not in found.columns:
         lacking = "needs a column of propensities (--propensity-column) or of actions (--action-column)"
         return Fit("estimate", False, "", lacking)
+    second = found.facts["target_file"]
+    if second is not None:
+        return _with_targets(found, second)
     if "propensity" not in found.columns and not found.targets:
         lacking = (
             "needs a target: name a column of a policy's probabilities of the logged action with --target, or give "
@@ -112,6 +117,20 @@ def _estimate(found: Examination) -> Fit:
     elif found.targets:
         says = "what these policies would have earned, under estimated propensities"
     return Fit("estimate", True, _line(found, words, _LOGGED), says)
+
+
+def _with_targets(found: Examination, second: dict[str, Any]) -> Fit:
+    """The line with a second file of targets."""
+    if found.has("target_file"):
+        return Fit("estimate", False, "", _FIX)
+    words = ["estimate", found.source, "--target-file", second["file"]]
+    words += [] if second["on"] is None else ["--on", second["on"]]
+    flags = _flags(found)
+    flags += ["--drop-missing"] if found.has("without_target") and "--drop-missing" not in flags else []
+    baseline = ["--baseline", "today"] if "propensity" in found.columns else []
+    estimated = "" if baseline else ", under estimated propensities"
+    says = f"what {', '.join(second['policies'])} would have earned{estimated}"
+    return Fit("estimate", True, _line(found, [*words, *baseline, *flags], _LOGGED), says)
 
 
 def _plans(found: Examination) -> list[Fit]:
@@ -142,6 +161,8 @@ def _plans(found: Examination) -> list[Fit]:
 
 
 def _compare(found: Examination) -> Fit:
+    if "propensity" in found.columns.unclear:
+        return Fit("compare --interactions", False, "", _FIX)
     if found.kind != INTERACTIONS:
         return Fit(
             "compare --interactions", False, "",
@@ -159,10 +180,12 @@ def _compare(found: Examination) -> Fit:
         return Fit("compare --interactions", False, line, "needs two items or more")
     by = "leave-one-out and a split by time" if found.facts["time"] is not None else "leave-one-out"
     source = shlex.quote(str(found.source))
+    several = found.facts["events"] or {}
+    pooled = f"; {events_in_words(several)} rows are pooled: --events chooses" if len(several) > 1 else ""
     says = (
         f"which recommender foresees what users do, by {by}; a simulator like it: recsim-mnar calibrate {source} --out "
         f"world.toml; how to choose agents in worlds like it: recsim-mnar advise {source} --agents "
-        "popularity,item-knn,svd"
+        f"popularity,item-knn,svd{pooled}"
     )
     return Fit("compare --interactions", True, line, says)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.datasets.interactions import Interactions
+from recsim_mnar.datasets.interactions import Interactions, events_in_words
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.intervals.limits import user_mean_interval
 from recsim_mnar.estimators.verdict import LEAST_USERS
@@ -187,7 +187,7 @@ def compare_interactions(
         lead="Each agent judged on your own interactions. There is no truth to hold the protocols against, so the "
         "conclusion names every agent that may be the best as far as this many users can show.",
         conclusion=conclusion(run.ranked, level, len(learners)),
-        notes=[*_notes(facts, unseen, details.get("split_by_time")), *([why_not] if why_not else [])],
+        notes=[*_notes(data, facts, unseen, details.get("split_by_time")), *([why_not] if why_not else [])],
         facts=described_facts(facts),
         details={**details, "best": [one.to_dict() for one in run.ranked]},
         columns=[*((LOOCV, m) for m in (f"hr@{K}", _RANKING)), *((BY_TIME, m) for m in (f"recall@{K}", _RANKING)),
@@ -307,8 +307,10 @@ def _heading(protocol: str, metric: str) -> str:
     return {BY_TIME: f"{named}, split by time", LOOCV: f"{named}, leave-one-out"}.get(protocol, named)
 
 
-def _notes(facts: dict[str, Any], unseen: bool, split: dict[str, Any] | None) -> list[str]:
+def _notes(data: Interactions, facts: dict[str, Any], unseen: bool, split: dict[str, Any] | None) -> list[str]:
     notes = []
+    if len(data.events) > 1:
+        notes.append(f"Pooled as interactions: {events_in_words(data.events)} rows; --events chooses.")
     share = facts["repeats"] / facts["rows"]
     if unseen and not facts["repeats"]:
         notes.append("No user meets an item twice, so items that a user has met are not recommended to that user.")
