@@ -38,10 +38,16 @@ T = TypeVar("T")
 
 _ADDRESS = re.compile(r"(tcp|tls)://(\[[0-9a-fA-F:.]+\]|[^\s:/@]+):(\d{1,5})")
 _ANSWER_SECONDS = 8.0
-"""Until a scheduler, its first worker, or a worker that is asked for a version must have answered; and for how long a
-run waits for workers that have all gone."""
-_LOAD_SECONDS = 12.0
-"""Until a worker must have loaded this package; one that takes longer has it when the command is given again."""
+"""Until a scheduler, its first worker, or a worker that is asked must have answered; and for how long a run waits for
+workers that have all gone."""
+_SILENT_SECONDS = 12.0
+"""After which a worker that is still loading, and a scheduler or worker without a sign of life, is named."""
+_LOAD_SECONDS = 120.0
+"""Until a worker that answers must have loaded this package."""
+_LOST_SECONDS = 300.0
+"""For how long a run waits for a silent scheduler; Dask itself gives up a silent worker then (its ``worker-ttl``)."""
+_NOBODY = "who works"
+_LOADING = "from recsim_mnar import cluster; cluster.made_with(); cluster.processor()"
 _DOCS = "docs/cluster.md"
 _THIS = os.urandom(16).hex()
 """This process; hosts may have names, and processes numbers, in common."""
@@ -49,6 +55,10 @@ _THIS = os.urandom(16).hex()
 
 class RefusedError(UserError):
     """A worker differs from the process that it was to work for."""
+
+
+class LostError(RefusedError):
+    """All workers that were asked ended instead of answering."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +85,15 @@ class ClusterExecutor(Executor):
 
     kind = "cluster"
 
-    def __init__(self, client: Any, asked: Asked, folder: Path | None) -> None:
-        self._client = client  # whose size :func:`recsim_mnar.simulation.executor.executor_size` asks for
-        self._jobs = client.get_executor(pure=False)
-        self._asked, self._folder = asked, folder
+    def __init__(self, dask: Any, asked: Asked, folder: Path | None, warn: Callable[[str], object]) -> None:
+        self._dask, self._jobs = dask, dask.get_executor(pure=False)
+        self._asked, self._folder, self._warn = asked, folder, warn
         self._under_way: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
-        self.ended, self.alone = threading.Event(), False
+        self.ended, self.why = threading.Event(), ""
+        there = _known(dask)
+        self.max_workers = sum(each["nthreads"] for each in there.values())
+        _made_ready(dask, asked, there, warn)
+        self._met = {*there}
         threading.Thread(target=self._watch, daemon=True).start()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
@@ -92,20 +105,52 @@ class ClusterExecutor(Executor):
         return done
 
     def _watch(self) -> None:
-        """Cancel what is under way where the last worker has gone: Dask would wait for others without a word."""
-        here = time.monotonic()
-        with contextlib.suppress(Exception):  # a scheduler that is lost, which Dask itself says to each job
-            while not self.ended.wait(1.0):
-                if self._client.nthreads():
-                    here = time.monotonic()
-                elif time.monotonic() - here > _ANSWER_SECONDS:
-                    self.alone = True
-                    for future in list(self._under_way):
-                        future.cancel()
+        """Name what is silent, and cancel what is under way where nobody will do it: Dask waits without a word."""
+        scheduler, named = f"scheduler {self._dask.scheduler.addr}", set[str]()
+        last: dict[str, tuple[object, float]] = {}  # what was last heard of each, and since when
+        while not self.ended.wait(1.0):
+            now = time.monotonic()
+            signs: dict[str, object] = {scheduler: None}
+            with contextlib.suppress(Exception):  # it is silent; or lost, which Dask says to each job
+                signs = {scheduler: now} | self._signs()
+            same = {name for name, sign in signs.items() if name in last and last[name][0] == sign}
+            last = {name: last[name] if name in same else (sign, now) for name, sign in signs.items()}
+            late = {name for name, (_, since) in last.items() if now - since > _SILENT_SECONDS}
+            for name in late - named:
+                self._warn(f"{name} is silent: waiting for it, for 5 minutes at most (a worker: Dask's worker-ttl)")
+            named = late
+            if now - last.get(_NOBODY, ("", now))[1] > _ANSWER_SECONDS:
+                self.why = f"{scheduler} has no workers left: start some; --resume goes on"
+            if now - last[scheduler][1] > _LOST_SECONDS:
+                self.why = f"{scheduler} was lost: start it again; --resume goes on"
+            if self.why:
+                for future in list(self._under_way):
+                    future.cancel()
+
+    def _signs(self) -> dict[str, Any]:
+        """The last sign of life of each worker, or that there is none; those that are new are met."""
+        there = _known(self._dask)
+        self.max_workers = sum(each["nthreads"] for each in there.values())
+        new = there.keys() - self._met
+        self._met |= new
+        if new:
+            threading.Thread(target=self.meet, args=(new,), daemon=True).start()
+        return {f"worker {name}": each["last_seen"] for name, each in there.items()} or {_NOBODY: None}
+
+    def meet(self, new: Iterable[str]) -> None:
+        """Find out why the run must end, if one of these workers differs; one that has gone again is no hindrance."""
+        try:
+            _made_ready(self._dask, self._asked, new, self._warn)
+        except LostError as error:
+            self._warn(str(error))
+        except RefusedError as error:
+            self.why = f"{error}; --resume goes on"
 
     def peaks(self) -> dict[str, int]:
         """Bytes of memory that each worker has held at most since it was started."""
-        found = _answers(self._client, _ANSWER_SECONDS, peak_memory)
+        found: dict[str, Any] = {}
+        with contextlib.suppress(UserError):  # the work is done
+            found = _answers(self._dask, _known(self._dask), _ANSWER_SECONDS, peak_memory)
         return {worker: peak for worker, peak in found.items() if isinstance(peak, int)}
 
 
@@ -141,16 +186,15 @@ def cluster(
         warn(plain)
     client, executor = _connected(address), None
     try:
-        here = made_with()["recsim-mnar"]
-        # By what every worker has, whether it knows this package or not.
-        _refuse(_answers(client, _ANSWER_SECONDS, version, "recsim-mnar"), "recsim-mnar {}, here " + here, here)
+        _same_version(client, _known(client), warn)  # before anything is sent, for which Dask would wait
         asked = _uploaded(client, modules, files or {})
-        _refuse(_answers(client, _LOAD_SECONDS, meet, asked), "{}", "")
-        executor = ClusterExecutor(client, asked, None if folder is None else Path(folder))
+        executor = ClusterExecutor(client, asked, None if folder is None else Path(folder), warn)
         yield executor
     except Exception as error:
-        lost = _lost(error, client, address, alone=executor is not None and executor.alone)
-        if lost is None:
+        if executor is not None and not executor.why and not isinstance(error, UserError):
+            executor.meet(_known(client))
+        lost = (executor.why if executor is not None else "") or _lost(error, client, address)
+        if not lost:
             raise
         raise UserError(lost) from error
     finally:
@@ -238,38 +282,86 @@ def _close(client: Any) -> None:
         client.close(timeout=2)
 
 
-def _answers(client: Any, seconds: float, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
-    """What a function returns on each worker, or its exception: TimeoutError where there is no answer in time."""
+def _known(client: Any) -> dict[str, Any]:
+    """What the scheduler knows of each worker, by address.
+
+    Raises:
+        UserError: it does not answer.
+    """
+    try:
+        found: dict[str, Any] = client.sync(client.scheduler.identity, callback_timeout=_ANSWER_SECONDS / 2)
+    except (TimeoutError, OSError) as error:
+        raise UserError(f"scheduler {client.scheduler.addr} was lost: start it again; --resume goes on") from error
+    return found["workers"]
+
+
+def _answers(
+    client: Any, workers: Iterable[str], seconds: float, function: Callable[..., Any], *args: Any
+) -> dict[str, Any]:
+    """What a function returns on each worker, or its exception: TimeoutError if it is late, OSError if it has gone."""
 
     def answer(worker: str) -> Any:
         try:
             # callback_timeout is an argument of the client's, and not of the function's.
             found = client.run(function, *args, workers=[worker], on_error="return", callback_timeout=seconds)
             return found[worker]
+        except TimeoutError as error:
+            return error if worker in _known(client) else OSError()
         except Exception as error:
             return error
 
-    workers = list(client.nthreads())
+    workers = list(workers)
     with ThreadPoolExecutor(max(1, len(workers))) as threads:
         return dict(zip(workers, threads.map(answer, workers), strict=True))
 
 
-def _refuse(answers: Mapping[str, Any], differs: str, good: str) -> None:
-    """Raise RefusedError in a line that names the first worker that answers anything but ``good``, and what it does."""
-    lines = []
+def _made_ready(client: Any, asked: Asked, workers: Iterable[str], warn: Callable[[str], object]) -> None:
+    """Raise RefusedError for workers that are not like this process, once they have loaded what they need."""
+    until, ready = time.monotonic() + _LOAD_SECONDS, list[str]()
+    while workers := _same_version(client, workers, warn):
+        # In a thread: a worker that loads slowly shows that it lives.
+        found = _answers(client, workers, _SILENT_SECONDS, asyncio.to_thread, exec, _LOADING)
+        workers = [each for each in found if isinstance(found[each], TimeoutError) and time.monotonic() < until]
+        for each in workers:
+            del found[each]
+            warn(f"worker {each} is still loading recsim-mnar: waiting for it, for {_LOAD_SECONDS:.0f} s at most")
+        ready += _fit(found, "{}", None, warn)
+    _fit(_answers(client, ready, _SILENT_SECONDS, meet, asked), "{}", "", warn)
+
+
+def _same_version(client: Any, workers: Iterable[str], warn: Callable[[str], object]) -> list[str]:
+    """Ask by what every worker has, whether it knows this package or not."""
+    here = made_with()["recsim-mnar"]
+    found = _answers(client, workers, _ANSWER_SECONDS, version, "recsim-mnar")
+    return _fit(found, "recsim-mnar {}, here " + here, here, warn)
+
+
+def _fit(answers: Mapping[str, Any], differs: str, good: Any, warn: Callable[[str], object]) -> list[str]:
+    """The workers whose answer is ``good``; some that ended are warned of.
+
+    Raises:
+        RefusedError: the first that answered anything else, and what it does, in a line.
+        LostError: all have ended.
+    """
+    lost, lines = [], []
     for worker, found in answers.items():
         if isinstance(found, TimeoutError):
             lines.append(f"worker {worker} does not answer: wait until it is free and has loaded it, or end it")
         elif isinstance(found, (OSError, KeyError)):
-            lines.append(f"worker {worker} ended when it was asked for recsim-mnar: see what it printed, and mend it")
+            lost.append(f"worker {worker} ended when it was asked for recsim-mnar: see what it printed, and mend it")
         elif isinstance(found, PackageNotFoundError) or not isinstance(found, Exception):
             there = "not installed" if isinstance(found, Exception) else found
             lines += [f"worker {worker} differs: {differs.format(there)}"] * (found != good)
         else:
             lines.append(f"worker {worker} cannot load recsim-mnar: {described(found).removeprefix('Exception: ')}")
-    if lines:
+    gone = len(lost) == len(answers) > 0
+    if lines or gone:
+        lines += lost
         more = f" (and {len(lines) - 1} more of {len(answers)} workers)" if len(lines) > 1 else ""
-        raise RefusedError(lines[0] + more)
+        raise (LostError if gone else RefusedError)(lines[0] + more)
+    for line in lost:
+        warn(line)
+    return [worker for worker in answers if not isinstance(answers[worker], Exception)]
 
 
 def _uploaded(client: Any, modules: Iterable[str], files: Mapping[str, str]) -> Asked:
@@ -298,7 +390,7 @@ def _uploaded(client: Any, modules: Iterable[str], files: Mapping[str, str]) -> 
     return Asked(like, threads, {name: hashlib.sha256(data).hexdigest() for name, (_, data) in travel.items()}, digest)
 
 
-def _lost(error: Exception, client: Any, address: str, *, alone: bool) -> str | None:
+def _lost(error: Exception, client: Any, address: str) -> str:
     """Describe the state of the scheduler and workers if an exception says that they were lost."""
     from distributed import KilledWorker
     from distributed.client import FutureCancelledError
@@ -311,9 +403,8 @@ def _lost(error: Exception, client: Any, address: str, *, alone: bool) -> str | 
         )
     gone = (CommClosedError, CancelledError, FutureCancelledError)
     if isinstance(error, gone) or (client.status != "running" and not isinstance(error, UserError)):
-        why = "has no workers left: start some" if alone else "was lost: start it again"
-        return f"scheduler {address} {why}; --resume goes on"
-    return None
+        return f"scheduler {address} was lost: start it again; --resume goes on"
+    return ""
 
 
 # ------------------------------------------------------------------------------------------------- on a worker

@@ -238,22 +238,25 @@ def test_each_difference_is_named(worker, mine, name, there, said):
 def test_an_answer_is_a_line(answer, said):
     answers = {"a": "1", "b": answer, "c": answer}
     with pytest.raises(RefusedError) as refused:
-        cluster._refuse(answers, "recsim-mnar {}, here 1", "1")
+        cluster._fit(answers, "recsim-mnar {}, here 1", "1", print)
     assert str(refused.value) == f"worker b {said} (and 1 more of 3 workers)"
-    cluster._refuse({"a": "1"}, "recsim-mnar {}, here 1", "1")
+    assert cluster._fit({"a": "1"}, "recsim-mnar {}, here 1", "1", print) == ["a"]
 
 
 def test_a_worker_that_ends_while_it_is_asked_is_named():
-    """It may be the asking that ends it: a package that cannot be loaded."""
+    """It may be the asking that ends it: a package that cannot be loaded; others go on."""
 
     def run(function, *args, workers, **how):
         if workers == ["lost"]:
             raise OSError
         return {workers[0]: function(*args)}
 
-    client = types.SimpleNamespace(run=run, nthreads=lambda: {"kept": 1, "lost": 1})
-    with pytest.raises(RefusedError, match=r"^worker lost ended when it was asked"):
-        cluster._refuse(cluster._answers(client, 1.0, max, 1, 2), "{}", 2)
+    client, said = types.SimpleNamespace(run=run), []
+    answers = cluster._answers(client, ["lost", "kept"], 1.0, max, 1, 2)
+    assert cluster._fit(answers, "{}", 2, said.append) == ["kept"]
+    assert [line.startswith("worker lost ended when it was asked") for line in said] == [True]
+    with pytest.raises(cluster.LostError, match=r"^worker lost ended when it was asked"):
+        cluster._fit({"lost": OSError()}, "{}", 2, said.append)
 
 
 def test_a_worker_does_not_run_two_modules_of_one_name(worker, mine):
@@ -424,7 +427,7 @@ FAULTS = {
         "differs: recsim-mnar not installed, here ",
     ),
     "another version": (VERSION.format("return '0.0.1'"), "differs: recsim-mnar 0.0.1, here "),
-    "a broken import": (LOADING, "cannot load recsim-mnar: ImportError('library.so: not found')"),
+    "a broken import": (LOADING, "cannot load recsim-mnar: ImportError: library.so: not found"),
     "one that ends it": (LOADING.replace("raise ", "import os; os._exit(1) #"), "ended when it was asked for"),
     "one that never ends": (LOADING.replace("raise ImportError", "import time; time.sleep(99) #"), "does not answer"),
     "another library": (VERSION.replace("recsim-mnar", "numpy").format("return '1.0'"), "differs: numpy 1.0, here "),
@@ -488,15 +491,20 @@ class TestInProcessesOfTheirOwn:
 
     @pytest.mark.parametrize("good", [0, 1])
     @pytest.mark.parametrize("fault", FAULTS)
-    def test_a_fault_is_a_line(self, faulty, capsys, tmp_path, fault, good):
+    def test_a_fault_is_a_line(self, faulty, capsys, tmp_path, monkeypatch, fault, good):
         """Alone, and next to a good worker; nothing is left that would hinder the next run."""
         code, said = FAULTS[fault]
+        monkeypatch.setattr(cluster, "_LOAD_SECONDS", 1.0)
         for lines in ("", code)[1 - good :]:
             faulty.worker(lines)
         faulty.wait(1 + good)
         began = time.monotonic()
-        line = error_of(capsys, *self.SIMULATE, "--policy", "random", "--scheduler", faulty.address,
-                        "--out", tmp_path / "out")  # fmt: skip
+        words = (*self.SIMULATE[:-1], "--policy", "random", "--scheduler", faulty.address, "--out", tmp_path / "out")
+        if good and fault == "one that ends it":
+            run(*words)
+            assert said in capsys.readouterr().err, "named, and the others do the work"
+            return
+        line = error_of(capsys, *words)
         assert line.startswith("error: worker tcp://127.0.0.1:")
         assert said in line
         assert time.monotonic() - began < 30  # 14 at most, and on a busy machine as long again

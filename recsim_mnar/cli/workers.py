@@ -142,7 +142,7 @@ def _cluster(scheduler: str, folder: Path, named: Any, read_by_name: bool, files
     modules = modules_named(named)
 
     def warn(line: str) -> None:
-        remark(f"warning: --{line}")
+        remark(f"warning: {line}")
 
     with cluster(scheduler, folder, modules=modules, files=files, warn=warn) as found:
         yield found
