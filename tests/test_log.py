@@ -245,3 +245,13 @@ def test_rows_whose_columns_are_copied_when_they_are_read(log, chosen):
     assert sent.digest() == wanted.digest()
     np.testing.assert_array_equal(sent["more"], wanted["more"])
     assert found.with_column("other", wanted["user"]).bandit().digest() == wanted.bandit().digest()
+
+
+def test_a_log_prints_as_a_person_reads_it():
+    log = Log({"user": [0, 0, 1], "step": [0, 1, 0], "event": [0, 1, 1], "item": [2, -1, -1], "action": [-1, 2, 3],
+               "propensity": [np.nan, 0.5, 0.5], "reward": [np.nan, 1, 0], "time": [0, 1, 0]},
+              {"world": {"name": "<b>"}})  # fmt: skip
+    assert repr(log) == "Log(3 rows, 2 users, 2 recommendations (mean reward 0.5), 1 views, world <b>)"
+    assert "world &lt;b&gt;" in log._repr_html_()
+    assert log._repr_html_().count("<tr") == 4
+    assert repr(Log({})) == "Log(0 rows, 0 users, 0 recommendations, 0 views)"

@@ -302,3 +302,38 @@ def test_printable_cuts_what_is_beyond_measure():
     assert printable("a\tb\u200f") == "a\\tb\\u200f"
     assert printable("x" * 300) == "x" * 300
     assert "(820 more)" in printable("x" * 1000)
+
+
+def test_help_shows_every_command_under_one_heading():
+    under = [name for names in cli.SECTIONS.values() for name in names]
+    assert sorted(under) == sorted(name for name, command in group.commands.items() if not command.hidden)
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "said"),
+    [
+        (("item-knn",), 0, "^agent item-knn\n"),
+        (("agent", "item-knn"), 0, "^agent item-knn\n"),
+        (("ips",), 2, "describe estimator ips, or describe protocol ips"),
+        (("item-kn",), 2, "unknown agent 'item-kn'; did you mean 'item-knn'"),
+        (("zzz",), 2, "describe zzz: unknown name; `recsim-mnar list` shows every name"),
+        (("agent",), 2, "describe agent: which"),
+        (("agnt", "svd"), 2, "describe agnt: unknown kind"),
+    ],
+)
+def test_describe_finds_the_kind_of_a_name(capsys, asked, status, said):
+    found, out, err = run(capsys, "describe", *asked)
+    assert (found, bool(re.search(said, out + err))) == (status, True), out + err
+
+
+@pytest.mark.parametrize(("cells", "widest"), [(3, 120), (30, 120)])
+def test_tables_in_a_pipe_are_at_most_120_wide(capsys, monkeypatch, cells, widest):
+    from rich.table import Table
+
+    monkeypatch.setattr(output, "screen_width", lambda: None)
+    table = Table("agent", *(f"column {i}" for i in range(cells)))
+    table.add_row("item-knn", *("1.234 %",) * cells)
+    output.show_table(table)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= widest
+    assert sum(line.count("1.234 %") for line in lines) == cells

@@ -36,10 +36,37 @@ CLOSED_PIPE = 141
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
-@click.group(context_settings=_CONTEXT, epilog="RECSIM_MNAR_TRACEBACK=1 prints the traceback of an error too.")
+SECTIONS = {
+    "A log of your own": ("doctor", "estimate", "plan", "advise", "calibrate", "validate"),
+    "Simulated worlds": ("compare", "study", "simulate", "replay"),
+    "Look up and check": ("list", "describe", "check", "verify", "warm"),
+}
+"""Commands by the heading under which help shows them."""
+
+
+class _InSections(click.Group):
+    """A group whose help shows the commands under headings."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for heading, names in SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(70)) for name in names])
+
+
+@click.group(
+    cls=_InSections,
+    context_settings=_CONTEXT,
+    epilog="RECSIM_MNAR_TRACEBACK=1 prints the traceback of an error too. docs/commands.md: completion in your shell.",
+)
 @click.version_option(package_name="recsim-mnar", prog_name="recsim-mnar")
 def cli() -> None:
-    """Simulate people who browse and are shown recommendations, and see which evaluation protocol is right."""
+    r"""Find out which offline number to trust when you choose a recommender.
+
+    \b
+    Start here:
+      recsim-mnar compare --preset quick    a simulated study, in a minute
+      recsim-mnar doctor FILE               what your log holds, and the command to run next
+    """
     limit = address_limit()
     if limit < LEAST_ADDRESSES:  # below it libraries abort, and no line could be said
         raise UserError(

@@ -22,7 +22,7 @@ _MARKS = {"ok": " ", "note": "-", "problem": "!"}
 _MOST_NAMES = 12
 
 
-@click.command(short_help="What a file holds, its faults, the line to type.")
+@click.command(short_help="Describe a file, list its problems, name the next command.")
 @click.argument("file", type=READ_PATH, required=False)
 @option("--target --targets", "Columns of target policies' probabilities of the logged action.")
 @option("--target-file", "A second file with the targets, as estimate takes it.", READ_PATH)
@@ -164,7 +164,7 @@ def _propensities(facts: dict[str, Any] | None) -> str:
     return f"{facts['least']:.4g} to {facts['largest']:.4g}, {facts['impossible']:,} impossible"
 
 
-@click.command(short_help="Hold a class of your own against its contract.")
+@click.command(short_help="Check that your class follows the interface.")
 @click.argument("name")
 @json_option("what is found")
 def check(name: str, json_output: JsonOutput) -> None:
@@ -202,7 +202,7 @@ def check(name: str, json_output: JsonOutput) -> None:
         raise SystemExit(ILL)
 
 
-@click.command(short_help="Hold a log against its receipts.")
+@click.command(short_help="Verify a log's checksums.")
 @click.argument("log", type=READ_PATH)
 @json_option("what is found")
 def verify(log: Path, json_output: JsonOutput) -> None:
@@ -231,7 +231,7 @@ def verify(log: Path, json_output: JsonOutput) -> None:
     json_output.say(f"{log}: {found.sentence()}")
 
 
-@click.command(short_help="Compile the kernels ahead.")
+@click.command(short_help="Compile everything now, not on first use.")
 @option(
     "--parts",
     "What to compile, with commas: sessions, ratings, features, purchases, campaigns, estimators, agents "

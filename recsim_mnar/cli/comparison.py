@@ -46,7 +46,7 @@ _OWN_DATA = (
 _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 
 
-@click.command(short_help="Judge agents by protocols, protocols by the truth.")
+@click.command(short_help="Find out which offline metric ranks agents correctly.")
 @option("--world", "A world's name, or package.module:Class.  [default: sessions]")
 @option("--preset", "A preset of the world; the comparison's own unless named (sessions: jeunen2019).")
 @option("--agents", "Names or package.module:Class, with commas; the world's list unless named.")
@@ -132,7 +132,7 @@ def compare(json_output: JsonOutput, **options: Any) -> None:
     _study("compare", given, {**options, "out": new_folder(options["out"], "study")}, json_output)
 
 
-@click.command(short_help="Comparisons over catalogues, from a TOML file.")
+@click.command(short_help="Repeat comparisons over many catalogues (TOML file).")
 @click.argument("settings", type=READ_PATH)
 @option("--catalogues", "Number of catalogues, instead of the file's.", WHOLE)
 @option("--resume", "Take up the study in --out, which may get more catalogues.", bool)

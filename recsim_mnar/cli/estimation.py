@@ -36,7 +36,7 @@ UNMET = 3
 """Exit status where --require is not met."""
 
 
-@click.command(short_help="What other policies would have earned on a log.")
+@click.command(short_help="Estimate what other policies would have earned.")
 @click.argument("log", type=READ_PATH)
 @option(
     "--target --targets", "Columns of target policies' probabilities of the logged actions, of LOG or of --target-file."
@@ -253,6 +253,7 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, *, keep_rows: bool)
     target, unsupported = options.pop("target"), options.pop("unsupported")
     own = {name: options.pop(name) for name in ("target_file", "on", "fit_reward_model")}
     if target is None and own["target_file"] is None:
+        TableFile.open(log)  # a missing file is named first
         raise UserError("name the target policies' columns with --target, or give --target-file FILE --on KEY")
     clip = options.pop("clip")
     question = Question(

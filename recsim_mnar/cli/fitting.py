@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from recsim_mnar.fitting.calibration import FittedWorld
 
 
-@click.command(short_help="Does a log decide which agent is best?")
+@click.command(short_help="Say whether a log can decide which agent is best.")
 @click.argument("log", type=READ_PATH)
 @option(
     "--agents", "To choose among: names (`recsim-mnar agents`) or package.module:Class, with commas.", required=True
@@ -143,7 +143,7 @@ def _doctor(log: Path, columns: dict[str, str | None]) -> list[str]:
     return [str(problem) for problem in found.problems]
 
 
-@click.command(short_help="Fit a world to a log; what is not identified.")
+@click.command(short_help="Fit a simulator to a log; list what it cannot tell.")
 @click.argument("log", type=READ_PATH)
 @option("--out", "WORLD.toml; arrays go to WORLD.npz.", click.Path(path_type=Path), required=True)
 @option("--world", "What is fitted.", click.Choice(["sessions", "ratings"]), "sessions")
@@ -220,7 +220,7 @@ def lines_of(fitted: FittedWorld) -> list[str]:
     return lines
 
 
-@click.command(short_help="For which questions a world is valid.")
+@click.command(short_help="Test for which questions a simulator resembles a log.")
 @click.argument("world")
 @click.argument("log", type=READ_PATH)
 @world_options

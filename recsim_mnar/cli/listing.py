@@ -126,21 +126,47 @@ def _alias(kind: str) -> click.Command:
 aliases = [_alias(kind) for kind in _LISTS]
 
 
-@click.command(short_help="What one agent, world, ... is, and its parameters.")
-@click.argument("kind", type=click.Choice(["agent", "world", "preset", "estimator", "protocol"]))
-@click.argument("name")
+@click.command(short_help="Describe one agent, world, estimator, ...")
+@click.argument("kind", metavar="[KIND]")
+@click.argument("name", required=False)
 @json_option("all of it")
-def describe(kind: str, name: str, json_output: JsonOutput) -> None:
-    """Say what NAME is: its parameters with defaults and meanings, its worlds, and where it is from.
+def describe(kind: str, name: str | None, json_output: JsonOutput) -> None:
+    """Describe NAME: its parameters with defaults and meanings, its worlds, and where it comes from.
 
-    The lists (`recsim-mnar agents`, `worlds`, `presets`, `estimators`, `protocols`) have the names; your own
-    package.module:Class is described too.
+    KIND is agent, world, preset, estimator or protocol, and is needed only where a name is of several kinds.
+    `recsim-mnar list` shows the names; your own package.module:Class is described too.
     """
     json_output.check()
-    found = _DESCRIBED[kind](name)
+    if name is not None and kind not in _DESCRIBED:
+        raise UserError(f"describe {kind}: unknown kind. Give one of {', '.join(_DESCRIBED)}")
+    found = _DESCRIBED[kind](name) if name is not None else _of_any_kind(kind)
     if not json_output.alone:
         _print(found)
     json_output.write(found)
+
+
+def _of_any_kind(name: str) -> Found:
+    """Describe a name whose kind was not given.
+
+    Raises:
+        UserError: nothing has this name, or things of several kinds have it.
+    """
+    if name in _DESCRIBED:
+        raise UserError(f"describe {name}: which? Give its name; `recsim-mnar list {name}s` shows them")
+    found, reasons = {}, []
+    for kind, described_by in _DESCRIBED.items():
+        try:
+            found[kind] = described_by(name)
+        except UserError as error:
+            reasons.append(str(error))
+    if not found:
+        meant = next((reason for reason in reasons if "did you mean" in reason), "`recsim-mnar list` shows every name")
+        raise UserError(meant if meant.startswith("unknown") else f"describe {name}: unknown name; {meant}")
+    if len(found) > 1:
+        raise UserError(
+            f"{name} is the name of several. Say which: describe {f' {name}, or describe '.join(found)} {name}"
+        )
+    return next(iter(found.values()))
 
 
 def _print(found: Found) -> None:

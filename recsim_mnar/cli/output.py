@@ -29,6 +29,10 @@ _EVERY_SECONDS = 10.0
 _LEAST_TEXT = 24
 """Columns of the screen below which a cell of text is not folded: lines take the table's place."""
 _LEAST_WIDTH = 20
+_PIPED = 120
+"""Columns of the widest table in a pipe or a file; a wider one becomes lines."""
+_UNBROKEN = 10_000
+"""A width at which no line of text is folded."""
 _PADDING = 3
 """Columns of the screen that a column of a table needs besides its cells."""
 
@@ -89,10 +93,12 @@ def screen_width() -> int | None:
 def show_table(table: Table) -> None:
     """Print a whole table; if it is wider than the screen, print a few lines per row with every column in them."""
     width = screen_width()
-    if width is not None and _least_width(table) > width:
+    if width is None and _natural_width(table) > _PIPED:
+        _show_rows(table, _UNBROKEN)  # programs read whole names
+    elif width is not None and _least_width(table) > width:
         _show_rows(table, width)
-        return
-    _screen(_natural_width(table) if width is None else width).print(table)
+    else:
+        _screen(_natural_width(table) if width is None else width).print(table)
 
 
 def _screen(width: int) -> Console:

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from recsim_mnar.own_log.plan import ABPlan, EstimatePlan, LoggingPlan
 
 
-@click.group(short_help="Users, exploration and rows that you need.")
+@click.group(short_help="Plan an A/B test, exploration, or the size of a log.")
 def plan() -> None:
     """Users an A/B test needs, how to log from here on, and rows until a verdict changes."""
 
 
-@plan.command(short_help="Users and days of an A/B test.")
+@plan.command(short_help="Users and days that an A/B test needs.")
 @click.argument("log", type=READ_PATH)
 @option("--lift", "To find: 5% of the log's mean reward, or an amount in its unit.")
 @option("--users", "Users available per arm: adds the smallest lift they can detect.", WHOLE)
@@ -53,7 +53,7 @@ def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
     _show(json_output, found.to_dict(), found.reading, _ab_lines(found))
 
 
-@plan.command("logging", short_help="What to log under, and at what cost.")
+@plan.command("logging", short_help="How much to explore, and what it costs.")
 @click.argument("log", type=READ_PATH)
 @option("--target --targets targets", "Columns of the candidates' probabilities of the logged actions.", required=True)
 @option("--deployed", "Such a column of today's policy; else the one that logged LOG.")
@@ -87,7 +87,7 @@ def plan_the_logging(log: Path, targets: str, out: Path | None, json_output: Jso
         json_output.say(f"written to {out}: recsim-mnar simulate --policy {out} ... logs under it")
 
 
-@plan.command(short_help="Rows until logs are trusted.")
+@plan.command(short_help="Rows needed until an estimate is trusted.")
 @click.argument("log", type=READ_PATH)
 @option("--target --targets", "Columns of the policies' probabilities of the logged actions.", required=True)
 @option("--trusted", "Share of fresh logs to be trusted.", NUMBER, 0.5)

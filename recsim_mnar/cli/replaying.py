@@ -29,7 +29,7 @@ from recsim_mnar.errors import UserError
 TWO_POLICIES = "two values of two policies, each fitted on the other half; neither is the one fitted on all users"
 
 
-@click.command(short_help="Add policies' probabilities to a log.")
+@click.command(short_help="Add the probabilities of new policies to a log.")
 @click.argument("log", type=READ_PATH)
 @option("--policy", "Names of target policies, with commas.", required=True)
 @option("--train", "A log of other users to fit them on.", READ_PATH)

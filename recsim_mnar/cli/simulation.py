@@ -20,7 +20,7 @@ DEFAULT_TRAIN_USERS = 2000
 REPORT = "report.html"
 
 
-@click.command(short_help="Users under a policy: a log in a folder.")
+@click.command(short_help="Simulate users under a policy and write the log.")
 @option("--world", "A world's name, or package.module:Class.", required=True)
 @world_options
 @option(

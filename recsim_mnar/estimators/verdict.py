@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -183,6 +184,13 @@ class Estimate:
         """This estimate, its verdict with more findings."""
         found = tuple(findings)
         return replace(self, verdict=self.verdict.with_findings(found)) if found else self
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        """The sentence, for notebooks."""
+        return f"<p>{html.escape(str(self))}</p>"
 
     def __str__(self) -> str:
         words = str(self.verdict)

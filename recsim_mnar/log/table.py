@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,10 @@ ROWS_PER_PART = 4_000_000
 """Of a folder that :meth:`Log.write` writes, about."""
 
 
+_SHOWN = 5
+"""Rows of a log in a notebook."""
+
+
 class FixedColumns(dict[str, NDArray[Any]]):
     """Arrays by name, read-only each and together; :meth:`recsim_mnar.log.Log.with_column` makes another log."""
 
@@ -48,6 +53,11 @@ class FixedColumns(dict[str, NDArray[Any]]):
 
     def __reduce__(self) -> Any:
         return FixedColumns, (dict(self),)
+
+
+def _name(made: Any) -> str:
+    """Name of a world or policy as provenance describes it; empty where it has none."""
+    return str(made.get("name", "")) if isinstance(made, dict) else ""
 
 
 class ColumnsWhenRead(Mapping[str, NDArray[Any]]):
@@ -121,6 +131,21 @@ class Log:
             if name in given:
                 given[name] = schema.as_type(given[name], extra.dtype, name)
         object.__setattr__(self, "columns", FixedColumns({**ordered, **given}))
+
+    def __repr__(self) -> str:
+        shown = int(self.is_bandit.sum())
+        rewards = self.columns["reward"][self.is_bandit]
+        parts = [f"{len(self):,} rows", f"{np.unique(self.columns['user']).size:,} users"]
+        parts += [f"{shown:,} recommendations" + (f" (mean reward {np.nanmean(rewards):.4g})" if shown else "")]
+        parts += [f"{len(self) - shown:,} views"]
+        made = [f"{key} {_name(self.provenance.get(key))}" for key in ("world", "policy")]
+        parts += [text for text in made if not text.endswith(" ")]
+        return f"Log({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """The first rows as a table, for notebooks."""
+        first = Log({name: values[:_SHOWN] for name, values in self.columns.items()}).to_frame()
+        return f"<p>{html.escape(repr(self))}</p>{first.to_html(index=False)}"
 
     def __len__(self) -> int:
         return len(self.columns["user"])

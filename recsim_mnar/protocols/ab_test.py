@@ -19,6 +19,7 @@ from recsim_mnar.estimators.off_policy.verdict import USELESS, WIDE
 from recsim_mnar.estimators.verdict import Finding, Verdict, few_users, scaled
 from recsim_mnar.log import schema
 from recsim_mnar.policies.base import Policy
+from recsim_mnar.progress import counted
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import derive_seed
@@ -313,11 +314,16 @@ def online_arms(
         in the last tenth of the rounds: what the policy earns once it has learned.
     """
     records = []
+    advance = counted(runs * len(policies), "runs")
     for name, policy in policies.items():
         began = time.perf_counter()
         one = carrying(_one_run, world, policy, n_users, lanes, in_python=True)
         jobs = (functools.partial(one, derive_seed(seed, f"online/{run}")) for run in range(runs))
-        outcomes = np.array(list(run_in_order(jobs, executor)))
+        found = []
+        for outcome in run_in_order(jobs, executor):
+            found.append(outcome)
+            advance(1)
+        outcomes = np.array(found)
         value, low, high = student_mean_interval(outcomes[:, 0], level)
         details: dict[str, Any] = {
             "users": n_users,

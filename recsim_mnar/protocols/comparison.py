@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import inspect
+import math
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -24,6 +26,8 @@ from recsim_mnar.worlds.base import World
 from recsim_mnar.worlds.registry import WORLDS, comparison_of, entry_of, is_world_file, make_world
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from recsim_mnar.log.exposures import Exposures
     from recsim_mnar.policies.base import Learner
 
@@ -69,6 +73,25 @@ class Comparison:
     details: dict[str, Any] = field(default_factory=dict)
     neutral: frozenset[str] = frozenset()
     again: str = ""
+
+    def to_frame(self) -> pd.DataFrame:
+        """Values as a table: one row per agent, one column per protocol and metric."""
+        import pandas as pd
+
+        cells: dict[str, dict[str, float]] = {}
+        for record in self.records:
+            key = (record.protocol, record.metric)
+            heading = self.headings.get(key, " ".join(key))
+            cells.setdefault(heading, {})[record.agent] = math.nan if record.covers else record.value
+        return pd.DataFrame(cells).rename_axis("agent")
+
+    def __repr__(self) -> str:
+        return "\n".join([self.to_frame().to_string(float_format="{:.5g}".format, na_rep="-"), *self.sentences()])
+
+    def _repr_html_(self) -> str:
+        """The table and the sentences, for notebooks."""
+        sentences = "".join(f"<p>{html.escape(line)}</p>" for line in self.sentences())
+        return self.to_frame().to_html(float_format="{:.5g}".format, na_rep="-") + sentences
 
     def sentences(self) -> list[str]:
         """What the judgements say, or the conclusion where there are none, for a person."""

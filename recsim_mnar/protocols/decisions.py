@@ -104,7 +104,10 @@ class DecisionExperiment(Experiment):
         sizes = trial.settings
         if not trial.online:
             return []
-        trial.report(f"{sizes.online_runs:,} runs of {len(trial.online)} agents that learn while they act")
+        trial.report(
+            f"A/B test of {', '.join(trial.online)}, which learn while they act: {sizes.online_runs:,} runs of "
+            f"{sizes.arm_users:,} users each, slower than other agents (--option online_runs=N)"
+        )
         return online_arms(
             trial.world,
             trial.online,

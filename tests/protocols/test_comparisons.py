@@ -13,7 +13,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.base import Protocol, check_needs, protocol
-from recsim_mnar.protocols.comparison import chosen_protocols, compare, experiment_of
+from recsim_mnar.protocols.comparison import Comparison, chosen_protocols, compare, experiment_of
 from recsim_mnar.protocols.leave_one_out import ranks
 from recsim_mnar.protocols.ratings.comparison import RatingsSettings
 from recsim_mnar.protocols.ratings.estimates import propensity_fit, reveal
@@ -327,3 +327,17 @@ def test_protocols_are_found_by_name_and_checked():
     world = make_world("campaigns", "quick")
     with pytest.raises(UserError, match="needs users"):
         chosen_protocols(experiment_of(world), ["ab_test"], "campaigns")
+
+
+def test_a_comparison_prints_as_a_table_and_its_sentences():
+    records = [
+        Record.of("w", "truth", agent, "ctr", (value, 0.0, 1.0), level=0.95, n=1, seconds=0.0)
+        for agent, value in (("svd", 0.02), ("<b>", 0.01))
+    ]
+    records.append(Record.of("w", "ips", "svd", "ips", (0.03, 0.0, 1.0), level=0.95, n=1, seconds=0.0))
+    found = Comparison(records, headline="IPS is right & done")
+    assert found.to_frame()["truth ctr"].tolist() == [0.02, 0.01]
+    assert found.to_frame()["ips ips"].isna().tolist() == [False, True]
+    assert repr(found).splitlines()[-2:] == ["<b>         0.01       -", "IPS is right & done"]
+    assert "&lt;b&gt;" in found._repr_html_()
+    assert "right &amp; done" in found._repr_html_()
