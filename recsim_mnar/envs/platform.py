@@ -25,6 +25,7 @@ from recsim_mnar.envs.validation import (
 )
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import derive_seed
+from recsim_mnar.worlds.checks import check_weights
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -64,6 +65,7 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
         self._seed = -1  # none yet
         self._next = [0]
         self._waiting = False
+        self._last: dict[str, Any] = {}
 
     @property
     def platform(self) -> Platform:
@@ -129,7 +131,7 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
         return self._observe(), float(accepted), not self._waiting, False, info
 
     def render(self) -> str | None:
-        """What the last campaign did, in one line; None without a render mode."""
+        """What the last campaign did, in one line, empty before the first reset; None without a render mode."""
         if self.render_mode is None:
             return None
         return ", ".join(f"{name} {number:g}" for name, number in self._last.items())
@@ -214,6 +216,8 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
         if weights.shape != self.action_space.shape:
             raise UserError(f"weights must have shape {self.action_space.shape}, got {weights.shape}")
         check_ready(self.autoreset_mode, self._autoreset_envs if self._seeded else None)
+        opening = self._autoreset_envs & (self.autoreset_mode is AutoresetMode.NEXT_STEP)
+        check_weights(weights[~opening])  # before any platform has moved on
         observations, rewards, terminated, truncated, infos = super().step(weights)
         return observations, rewards, terminated, truncated & ~terminated, infos
 

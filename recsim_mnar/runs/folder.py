@@ -364,10 +364,13 @@ class RunFolder:
         self._add(Receipt.of(self.path / name, name))
 
     def _ready(self) -> None:
-        if self._lock.lost():
-            raise UserError(f"{self.path} was taken over by another process: nothing more is written into it")
+        self._refuse_lost()
         if not self._began:
             self._begin()
+
+    def _refuse_lost(self) -> None:
+        if self._lock.lost():
+            raise UserError(f"{self.path} was taken over by another process: nothing more is written into it")
 
     def _add(self, receipt: Receipt) -> None:
         self.index.receipts[receipt.file] = receipt
@@ -398,6 +401,7 @@ class RunFolder:
         self._new.append(path)
 
     def _finish(self) -> None:
+        self._refuse_lost()
         for name in self._last:
             self.record(name)
         written = [name for name in self._unsynced if name in self.index.receipts]
@@ -410,7 +414,10 @@ class RunFolder:
         self._journal.close(remove=True)
 
     def _leave(self) -> None:
-        """After a failure: keep what was written, and its journal; remove what is of no use."""
+        """After a failure: keep what was written, and its journal; remove what is of no use, unless it is another's."""
+        if self._lock.lost():
+            self._journal.close(remove=False)
+            return
         kept = [path for path in strangers_in(self.path) if path not in self._new]
         self._journal.close(remove=not kept)
         if not kept:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, described
 from recsim_mnar.log import schema
@@ -46,6 +47,12 @@ def as_world(world: Any) -> World:
             )
     _check_description(world)
     return world
+
+
+def check_weights(weights: NDArray[Any]) -> None:
+    """Raise UserError where weights by which items are drawn are not finite, or negative."""
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise UserError("weights must be finite and not negative")
 
 
 def decision_world(world: Any, what: str) -> DecisionWorld:

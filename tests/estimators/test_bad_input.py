@@ -57,7 +57,7 @@ BOTH = [
     ({"reward": ["a"] * 500}, "must hold numbers"),
     ({"reward": [10**400] * 500}, "'reward' must hold numbers"),
     *(({"reward": np.full(500, bad)}, "'reward' must hold real numbers")
-      for bad in (np.datetime64("2020-01-01"), np.timedelta64(3), 1j)),
+      for bad in (np.datetime64("2020-01-01"), np.timedelta64(3, "s"), 1j)),
     ({"reward": [np.datetime64("2020-01-01")] * 500}, "'reward' must hold real numbers"),
     ({"reward": np.ma.array(np.ones(500), mask=ROW_7)}, "'reward', row 7 .*masked"),
     ({"propensity": np.ma.array(np.ones(500), mask=ROW_7)}, "'propensity', row 7 .*masked"),

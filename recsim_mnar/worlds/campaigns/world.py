@@ -20,6 +20,7 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.rng import Stream, check_seed, uniforms
 from recsim_mnar.worlds.campaigns.model import CampaignsModel, User
+from recsim_mnar.worlds.checks import check_weights
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -154,8 +155,7 @@ class Platform:
             raise UserError(
                 f"weights must have shape ({self.world.n_items},) or one row per user, got {np.shape(weights)}"
             )
-        if not (np.isfinite(table).all() and (table >= 0).all()):
-            raise UserError("weights must be finite and not negative")
+        check_weights(table)
         lists, probabilities = self._empty_lists(len(users), k)
         with np.errstate(over="ignore"):
             _campaigns_kernel.draw_lists(
