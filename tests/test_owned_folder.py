@@ -178,12 +178,17 @@ def test_a_file_is_the_lock_where_there_are_none(tmp_path, no_locks):
 
 def test_a_lock_of_a_killed_process_is_removed_by_hand_where_there_are_none(tmp_path, no_locks):
     """And who is alive and lost its lock so writes nothing more, no index either, and leaves that of the other."""
-    with pytest.raises(UserError, match="was taken over"), RunFolder.fill(tmp_path) as first:
-        first.begin("made")
-        (tmp_path / LEASE).unlink()
-        with owned(tmp_path), pytest.raises(UserError, match="was taken over by another process"):
-            first.record("a")
-        (tmp_path / LEASE).write_text("of another host")
+
+    def robbed():
+        with RunFolder.fill(tmp_path) as first:
+            first.begin("made")
+            (tmp_path / LEASE).unlink()
+            with owned(tmp_path), pytest.raises(UserError, match="was taken over by another process"):
+                first.record("a")
+            (tmp_path / LEASE).write_text("of another host")
+
+    with pytest.raises(UserError, match="was taken over"):
+        robbed()
     assert (tmp_path / LEASE).read_text() == "of another host"
     assert not (tmp_path / INDEX).exists()
 
