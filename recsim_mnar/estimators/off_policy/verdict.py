@@ -31,7 +31,7 @@ NARROWER = 0.9
 UNSEEN = "log with exploration where the target acts, or give weight_max where you know it"
 LEAST_PROPENSITY = "--propensity-min P; epsilon / number of actions under an epsilon-greedy policy"
 OFF_BY = 0.3
-"""A mean weight that is proved to be further than this from 1 makes an estimate useless."""
+"""A mean weight that is proved to be this far from 1 or further makes an estimate useless."""
 
 
 def judge(facts: dict[str, Any], estimator: str = "") -> Verdict:
@@ -170,7 +170,7 @@ def _support(facts: dict[str, Any]) -> Iterator[Finding]:
         if denied:
             message += ", though its support is stated"
             action = "check the propensities and what was stated, or give weight_max where a heavier weight is possible"
-        yield Finding("support_missing", GRAVE if denied or gap > OFF_BY else CAUTION, gap, message, action)
+        yield Finding("support_missing", GRAVE if denied or gap >= OFF_BY else CAUTION, gap, message, action)
     elif not support.stated:
         message = f"support is not stated: the log leaves room for {100 * support.hidden:.2g} % of the target's mass"
         message += f" that it never shows, which could hide {_amount(facts, support.hidden)}"
@@ -197,7 +197,7 @@ def _support(facts: dict[str, Any]) -> Iterator[Finding]:
     if support.excess > 0.0:
         message = f"the mean weight is {mean:.3g} and should be {1.0 - (support.known or 0.0):.3g}"
         action = "check the propensities: they are not those that chose the actions"
-        yield Finding("propensities", GRAVE if support.excess > OFF_BY else CAUTION, mean, message, action)
+        yield Finding("propensities", GRAVE if support.excess >= OFF_BY else CAUTION, mean, message, action)
 
 
 def _amount(facts: dict[str, Any], hidden: float) -> str:
