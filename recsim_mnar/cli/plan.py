@@ -152,13 +152,38 @@ def _ab_lines(found: ABPlan) -> list[str]:
     )
     if found.least_lift is None:
         lines.append(f"{found.rows:,} decisions per arm; the difference's interval is +-{found.half_width:.3g}")
-    if found.days is not None:
-        lines.append(f"days: {found.days:,.1f}, at {found.users_per_day:,.3g} new users a day in both arms together")
-        if found.days > _LONG:
-            lines.append("that is more than a year: name the users who come with --users-per-day, or a larger --lift")
+    lines += _days_lines(found)
     if found.off_policy is not None:
         lines.append(f"a log like this one gives the same precision from {found.off_policy:,} rows")
     return [*lines, *(f"note: {note}" for note in found.notes)]
+
+
+def _days_lines(found: ABPlan) -> list[str]:
+    """When an A/B test is over, and what more days would find."""
+    if found.users_per_day is None:
+        return []
+    lines = []
+    if found.days is None:
+        lines.append("days: no number of them finds this lift: the same users come back. Plan for a larger --lift")
+    else:
+        ends = [f"{end:,.0f}" if end is not None else "never" for end in (found.days_low, found.days_high)]
+        left = f" (the log leaves open {ends[0]} to {ends[1]})" if found.days_low != found.days_high else ""
+        lines.append(
+            f"days: {found.days:,.0f}{left}, in which {found.users_by_then:,.0f} different users come to both arms "
+            f"together, {found.users_per_day:,.0f} on a mean day"
+        )
+        if found.days > _LONG:
+            lines.append("that is more than a year: plan for a larger --lift")
+    lines += [
+        f"after {each['days']} days: {each['users']:,.0f} users, interval +-{each['half_width']:.3g}, least lift "
+        f"{each['least_lift']:.3g} ({_percent(each['least_lift'] / found.value) if found.value else '-'})"
+        for each in found.by_days
+    ]
+    if found.levels_off is not None:
+        lines.append(
+            f"the least lift levels off at {found.floor:.3g} from day {found.levels_off:,} on: the same users come back"
+        )
+    return lines
 
 
 def _logging_lines(found: LoggingPlan) -> list[str]:

@@ -15,6 +15,7 @@ from recsim_mnar.kernels.checks import level_of, number_in, whole_number
 from recsim_mnar.log.columns import Clusters, Floats, user_sums
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.plan.pilot import FEW_USERS, Amount, Pilot, factor_range, quantile, two_sided
+from recsim_mnar.own_log.plan.returning import Returning, first_day, levels_off
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,17 @@ class ABPlan:
         decisions_a_user: mean number.
         design_effect: how many times as large the variance is as that of as many independent decisions.
         least_lift: where a number of users was given: what they find at ``power``; ``least_share`` of the value.
-        users_per_day: who enter the test, both arms together; None where it is not known.
-        days: until both arms are full.
+        users_per_day: who enter the test a day, both arms together, as given; else the different users of a mean day of
+            the log. None where it is not known.
+        days: until the test finds the lift (until both arms are full where users are given); None if that is not
+            known, or if it never does.
+        days_low, days_high: between which that number is, by what the log leaves open; None as ``days``.
+        users_by_then: different users who come in these days, both arms together.
+        by_days: for some numbers of days: days, users (as ``users_by_then``), half_width of the interval, and least
+            lift (found at ``power``); empty without dates.
+        levels_off: days from which on more of them narrow the interval by less than a tenth; None where it keeps
+            falling.
+        floor: least lift that is found, however many days; None without dates.
         off_policy: where a target was given: rows of a log like this one whose interval of the same difference is as
             narrow; None else.
         log_users: in the log.
@@ -163,6 +173,12 @@ class ABPlan:
     least_share: float | None
     users_per_day: float | None
     days: float | None
+    days_low: float | None
+    days_high: float | None
+    users_by_then: float | None
+    by_days: tuple[dict[str, float], ...]
+    levels_off: int | None
+    floor: float | None
     off_policy: int | None
     log_users: int
     notes: tuple[str, ...] = ()
@@ -170,7 +186,7 @@ class ABPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return asdict(self) | {"notes": list(self.notes)}
+        return asdict(self) | {"notes": list(self.notes), "by_days": list(self.by_days)}
 
 
 def plan_ab(
@@ -193,7 +209,8 @@ def plan_ab(
         users: an arm; without a lift the plan is for the least lift that they find.
         power: probability of finding the lift, that is of an interval of the difference that excludes 0 on its side.
         level: coverage of that interval.
-        users_per_day: who enter the test a day, both arms together; None for the log's, where it has dates.
+        users_per_day: who enter the test a day, both arms together; None to find the days from the log's dates, as
+            users come and come back.
         target: column of a policy's probability of the logged action: adds how many rows of a log like this one give
             an interval of the same width for its difference from ``baseline``.
         baseline: such a column; None for the logging policy itself.
@@ -219,9 +236,8 @@ def plan_ab(
     totals = UserTotals.of(pilot.reward, pilot.clusters)
     if totals.users < 2 or totals.variance <= 0.0:
         raise UserError(f"{pilot.name}: {totals.users} users whose rewards do not differ; a plan needs users that do")
-    entering = pilot.users_per_day if users_per_day is None else users_per_day
-    if entering is not None:
-        entering = number_in(entering, "users_per_day", ends="(]")
+    if users_per_day is not None:
+        users_per_day = number_in(users_per_day, "users_per_day", ends="(]")
     least = None if given is None else least_lift(totals, given, power, level)
     if lift is None:
         assert least is not None
@@ -234,6 +250,8 @@ def plan_ab(
     low, high = factor_range(totals.relative_error(relative=relative), level)
     arm = math.ceil(needed) if given is None else given
     error = standard_error(totals, size, arm)
+    reach = (low, 1.0, high) if given is None else None
+    dates = _dates(pilot, totals, size, power, level, arm, reach, users_per_day)
     return ABPlan(
         value=totals.value,
         lift=size,
@@ -249,13 +267,61 @@ def plan_ab(
         design_effect=totals.design_effect,
         least_lift=least,
         least_share=None if least is None or not totals.value else least / totals.value,
-        users_per_day=entering,
-        days=None if entering is None else 2.0 * arm / entering,
+        **dates,
         off_policy=None if target is None else _off_policy_rows(pilot, target, baseline, error),
         log_users=totals.users,
-        notes=_notes(totals, math.ceil(needed), entering),
+        notes=_notes(totals, math.ceil(needed), dates["users_per_day"]),
         reading=pilot.lines,
     )
+
+
+_SHOWN_DAYS = (7, 14, 28, 56, 112)
+
+
+def _dates(
+    pilot: Pilot, totals: UserTotals, lift: float, power: float, level: float, arm: int,
+    factors: tuple[float, float, float] | None, entering: float | None,
+) -> dict[str, Any]:  # fmt: skip
+    """The fields of a plan that say when.
+
+    Args:
+        pilot: the log.
+        totals: of its users.
+        lift: to find.
+        power: with which.
+        level: of the interval.
+        arm: users, of whom ``factors`` says between which multiples they are; None where they are given.
+        factors: see ``arm``.
+        entering: users who enter a day, as given.
+    """
+    found: dict[str, Any] = {
+        "users_per_day": entering, "days": None, "days_low": None, "days_high": None, "users_by_then": None,
+        "by_days": (), "levels_off": None, "floor": None,
+    }  # fmt: skip
+    if entering is not None:
+        ends = {} if factors is None else {"days_low": factors[0], "days_high": factors[2]}
+        until = 2.0 * arm / entering
+        return {**found, "days": until, "users_by_then": 2.0 * arm, **{name: until * f for name, f in ends.items()}}
+    if pilot.days is None or pilot.clusters is None:
+        return found
+    log = Returning.of(pilot.days, pilot.clusters, pilot.reward - totals.value)
+    after = totals.variance_under(lift / totals.value if totals.value else 0.0) / totals.variance
+    errors, z = log.error(1.0, after), two_sided(level)
+    enough = log.present >= 2.0 * arm
+    wanted = (
+        [enough] if factors is None else [errors * math.sqrt(f) * (z + quantile(power)) <= abs(lift) for f in factors]
+    )
+    days = [first_day(each) for each in wanted]
+    users = log.present
+    table = ({"days": T, "users": float(users[T - 1]), "half_width": float(z * errors[T - 1]),
+              "least_lift": float((z + quantile(power)) * errors[T - 1])} for T in _SHOWN_DAYS)  # fmt: skip
+    floor = log.floor(1.0, after)
+    middle = days[len(days) // 2]
+    return {
+        "users_per_day": float(users[0]), "days": middle, "days_low": days[0], "days_high": days[-1],
+        "users_by_then": None if middle is None else float(users[middle - 1]), "by_days": tuple(table),
+        "levels_off": levels_off(errors, floor), "floor": (z + quantile(power)) * floor,
+    }  # fmt: skip
 
 
 def users_needed(totals: UserTotals, lift: float, power: float, level: float) -> float:

@@ -18,6 +18,7 @@ from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading, read_bandit_file
+from recsim_mnar.own_log.plan.returning import day_numbers
 from recsim_mnar.tables.roles import OWN_SCHEMA, Columns, find_columns
 from recsim_mnar.tables.table_file import TableFile
 
@@ -92,8 +93,6 @@ def factor_range(relative_error: float, level: float) -> tuple[float, float]:
     return 1.0 / reach, reach
 
 
-_FIRST_DATE = 1e8
-"""Seconds from 1970 to 1973: smaller numbers are no dates."""
 FEW_USERS = 100
 """Users below which a plan says that it is a guess."""
 
@@ -108,7 +107,7 @@ class Pilot:
         clusters: users, or None.
         policies: (n,) probabilities of the logged actions by the policies' names.
         missing: (n,) mass where the logging probability is 0, of the policies for which there is such a column.
-        users_per_day: new users a day, where the log has dates.
+        days: (n,) from 0, where the log has dates.
         lines: what was taken from a file, for a person, where it had to be recognised.
         name: of the log, for messages.
         provenance: what the log says of how it was made.
@@ -119,7 +118,7 @@ class Pilot:
     clusters: Clusters | None
     policies: dict[str, Floats]
     missing: dict[str, Floats] = field(default_factory=dict)
-    users_per_day: float | None = None
+    days: NDArray[np.int64] | None = None
     lines: tuple[str, ...] = ()
     name: str = "the log"
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -210,20 +209,19 @@ def _from_file(path: Path, asked: _Asked) -> Pilot:
         clusters,
         {name: found.policies[name] for name in asked.policies},
         {policy: found.policies[name] for policy, name in missing.items()},
-        users_per_day=None if "world" in made else _file_users_a_day(source, found, clusters),
+        days=None if "world" in made else _file_days(source, found),
         name=str(path),
         lines=tuple(found.lines) if set(found.columns.how.values()) != {OWN_SCHEMA} else (),
         provenance=made,
     )
 
 
-def _file_users_a_day(source: Path, found: BanditFile, clusters: Clusters | None) -> float | None:
-    """New users a day where the file's times are dates; the clocks of a simulated log are none."""
+def _file_days(source: Path, found: BanditFile) -> NDArray[np.int64] | None:
+    """Days where the file's times are dates; the clocks of a simulated log are none."""
     name = found.columns.get("time")
-    if name is None or clusters is None:
+    if name is None or found.user is None:
         return None
-    times = TableFile.open(source).read({name: "time"}).times(name)[found.row_numbers - 1]
-    return new_users_a_day(times, clusters)
+    return day_numbers(TableFile.open(source).read({name: "time"}).times(name)[found.row_numbers - 1])
 
 
 def _from_columns(given: Mapping[str, Any], asked: _Asked, provenance: dict[str, Any]) -> Pilot:
@@ -243,7 +241,7 @@ def _from_columns(given: Mapping[str, Any], asked: _Asked, provenance: dict[str,
         clusters,
         {name: numbers(name) for name in asked.policies},
         {policy: numbers(name) for policy, name in missing.items()},
-        users_per_day=None if times is None else new_users_a_day(_seconds(times), clusters),
+        days=None if times is None else day_numbers(_seconds(times)),
         provenance=provenance,
     )
     return _checked(pilot, columns)
@@ -263,27 +261,3 @@ def _seconds(times: NDArray[Any]) -> Floats:
     if times.dtype.kind == "M":
         return (times - np.datetime64(0, "s")) / np.timedelta64(1, "s")
     return times.astype(np.float64) if times.dtype.kind in "iuf" else np.zeros(0)
-
-
-def new_users_a_day(times: Floats, clusters: Clusters | None) -> float | None:
-    """Users a day of whom the log has not seen one before, in the later half of its days.
-
-    In the earlier half many count as new who are only new to the log.
-
-    Args:
-        times: (n,) seconds, or milliseconds, since 1970.
-        clusters: users of the rows.
-
-    Returns:
-        None where the times are no dates (smaller numbers), one is missing, or they span less than a day.
-    """
-    if clusters is None or times.size == 0 or not np.isfinite(times).all() or np.median(times) < _FIRST_DATE:
-        return None
-    codes, number = clusters.dense()
-    a_day = 86_400.0 * (1000.0 if np.median(times) > 1000.0 * _FIRST_DATE else 1.0)
-    days = (times - times.min()) / a_day
-    first = np.full(number, np.inf)
-    np.minimum.at(first, codes, days)
-    span = float(days.max())
-    new = int(np.count_nonzero(first > span / 2.0))
-    return new / (span / 2.0) if span >= 1.0 and new > 0 else None

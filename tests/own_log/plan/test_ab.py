@@ -9,8 +9,10 @@ from scipy.stats import norm
 from recsim_mnar import plan_ab
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import difference
+from recsim_mnar.log.columns import Clusters
 from recsim_mnar.own_log.plan.experiment import UserTotals
 from recsim_mnar.own_log.plan.pilot import Pilot
+from recsim_mnar.own_log.plan.returning import Returning
 from twins.plan_log import made
 
 USERS = 20_000
@@ -99,11 +101,71 @@ def test_days_from_dates_and_from_what_is_said():
     log = shop()
     days = np.random.default_rng(0).uniform(0.0, 10.0, USERS)[log["user"]]
     dated = log | {"time": np.datetime64("2026-01-01T00:00:00", "s") + (days * 86400).astype("timedelta64[s]")}
-    plan = plan_ab(dated, "10%")
+    plan = plan_ab(dated, "10%")  # nobody comes on a second day
     assert plan.users_per_day == pytest.approx(USERS / 10.0, rel=0.05)
-    assert plan.days == pytest.approx(2 * plan.users / plan.users_per_day)
+    assert plan.days == pytest.approx(2 * plan.users / plan.users_per_day, abs=1.0)
+    assert (plan.levels_off, plan.floor) == (None, 0.0)
     assert plan_ab(log, "10%").days is None
     assert plan_ab(log, "10%", users_per_day=100).days == pytest.approx(2 * plan.users / 100)
+
+
+def returning(seed, users, days, lift=0.0):
+    """Users who come on each day with a probability of their own: (n,) user, day, reward; (users,) arm."""
+    rng = np.random.default_rng(seed)
+    rate = np.minimum(0.1 * np.exp(0.4 * rng.standard_normal(users)), 0.5)
+    user, day = np.nonzero(rng.random((users, days)) < rng.beta(4.0, 6.0, users)[:, None])
+    rows = 1 + rng.poisson(1.0, user.size)
+    user, day, arm = np.repeat(user, rows), np.repeat(day, rows), rng.integers(0, 2, users)
+    return user, day, (rng.random(user.size) < rate[user] * (1.0 + lift * arm[user])).astype(float), arm
+
+
+def dated(seed, users, days):
+    user, day, reward, _ = returning(seed, users, days)
+    clock = np.random.default_rng(seed).integers(0, 86_400, user.size)
+    return {"user": user, "reward": reward, "time": np.datetime64("2026-05-01T00:00:00", "s") + day * 86_400 + clock}
+
+
+def test_the_days_of_returning_users_come_true():
+    """A log of 14 days plans a test of some 25; of 200 such tests .8 find the lift, with a standard error of .028."""
+    users, lift = 4000, 0.08
+    plan = plan_ab(dated(1, users, 14), f"{100 * lift}%")
+    assert 14 < plan.days_low <= plan.days <= plan.days_high < 40
+    assert plan.users_per_day == pytest.approx(0.4 * users, rel=0.03)
+    assert plan.users_by_then == pytest.approx(users, rel=0.02)
+    found = 0
+    for seed in range(200):
+        user, _, reward, arm = returning(100 + seed, users, int(plan.days), lift)
+        sums, rows = np.bincount(user, reward, users), np.bincount(user, minlength=users)
+        arms = []
+        for which in (0, 1):
+            y, n = sums[arm == which], rows[arm == which]
+            value = y.sum() / n.sum()
+            arms.append((value, np.sum((y - value * n) ** 2) / n.sum() ** 2))
+        found += arms[1][0] - arms[0][0] > norm.ppf(0.975) * np.sqrt(arms[0][1] + arms[1][1])
+    assert found / 200 == pytest.approx(0.8, abs=0.085)
+
+
+def test_a_lift_below_what_the_same_users_can_show_is_never_found():
+    plan = plan_ab(dated(2, 2000, 14), "2%")
+    assert (plan.days, plan.days_high, plan.users_by_then) == (None, None, None)
+    assert plan.floor > 0.02 * plan.value
+    last = plan.by_days[-1]
+    assert plan.floor < last["least_lift"] < plan.by_days[0]["least_lift"]
+    assert last["users"] == pytest.approx(2000, rel=0.02)
+
+
+def test_windows_count_different_users():
+    """As sets of users, of all windows of the log; c_k as products user by user."""
+    user, day, reward, _ = returning(3, 60, 9)
+    at = Returning.of(day, Clusters.of(user, user.size), reward - reward.mean())
+    sums = np.zeros((60, 9))
+    np.add.at(sums, (user, day), reward - reward.mean())
+    for length in (1, 2, 5, 9):
+        windows = [set(user[(day >= first) & (day < first + length)]) for first in range(10 - length)]
+        assert at.present[length - 1] == pytest.approx(np.mean([len(window) for window in windows]))
+    c = [np.mean([sums[:, s] @ sums[:, s + k] for s in range(9 - k)]) for k in range(4)]
+    assert at.squares[3] == pytest.approx(4 * c[0] + 2 * (3 * c[1] + 2 * c[2] + c[3]))
+    assert at.decisions == pytest.approx(user.size / 9)
 
 
 def test_as_many_off_policy_rows_give_the_same_width():

@@ -41,7 +41,8 @@ def test_ab_of_a_shop(shop, capsys):
     assert f"{plan.users:,} (the log leaves open {plan.low:,} to {plan.high:,})" in out
     assert "user: visitor" in out
     assert "days:" in out
-    assert "users a day" in out
+    assert "different users come to both arms together" in out
+    assert "after 28 days: " in out
     assert "the same precision from" in out
 
 
