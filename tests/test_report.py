@@ -1,4 +1,4 @@
-"""What stands in a report: figures and tables of few and of many agents, the finding, data to take along."""
+"""What stands in a report: charts and tables of few and of many agents, the finding, data to take along."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import io
 import json
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -15,12 +16,14 @@ from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison, Setup
 from recsim_mnar.protocols.leave_one_out.protocol import LeaveOneOut
 from recsim_mnar.protocols.records import Ranking, Record, Target, judge
-from recsim_mnar.report import figures
-from recsim_mnar.report.judged_figures import judged_figures
+from recsim_mnar.report.charts import PER_CENT, PLAIN, Dot, axis_of, dots, log_axis, room_for
+from recsim_mnar.report.figures import figures_of
+from recsim_mnar.report.finding import of_comparison, outcome_of, said_of, state
 from recsim_mnar.report.page import write_page
-from recsim_mnar.report.tables import grid, headline_of, shade, state
-from recsim_mnar.report.template import MOST_BYTES, downloads_of, inside_page, together
+from recsim_mnar.report.tables import grid
+from recsim_mnar.report.template import MOST_BYTES, anchor, downloads_of, explained, together, words
 
+ROOT = Path(__file__).resolve().parents[1]
 UPLIFT = [("uplift", "uplift@10"), ("uplift", "uplift_snips@10"), ("uplift", "uplift_ips@10"), ("ab_test", "uplift@10"),
           ("truth", "cp@10")]  # fmt: skip
 RATES = [("off_policy", "clipped_ips"), ("ab_test", "ctr"), ("truth", "ctr")]
@@ -40,23 +43,57 @@ def comparison_of(keys, n_agents, **details):
 
 @pytest.mark.parametrize("n_agents", [1, 2, 3, 12])
 @pytest.mark.parametrize("keys", [UPLIFT, RATES])
-def test_a_figure_has_room_for_its_legend(monkeypatch, n_agents, keys):
-    drawn = []
-    whole = figures.svg_of
-    monkeypatch.setattr(figures, "svg_of", lambda figure: drawn.append(figure) or whole(figure))
-    picture = Picture("title", "caption", "label", tuple(keys))
-    assert figures.draw(comparison_of(keys, n_agents), picture).startswith("<svg")
-    (figure,) = drawn
-    figure.draw_without_rendering()
-    (axes,), (legend,) = figure.axes, figure.legends
-    inside, whole_box = legend.get_window_extent(), figure.bbox
-    assert len(legend.get_texts()) == len(keys)
-    assert inside.x0 >= 0
-    assert inside.x1 <= whole_box.x1
-    assert inside.y1 <= whole_box.y1
-    assert inside.y0 >= axes.get_window_extent().y1
-    assert axes.get_position().width > 0.7
-    assert axes.get_position().height > 0.5
+def test_a_chart_has_a_row_per_agent_in_each_panel_and_one_colour_per_agent(n_agents, keys):
+    found = comparison_of(keys, n_agents)
+    found.pictures = [Picture("title", "caption", "label", tuple(keys))]
+    (chart,) = figures_of(found)
+    assert chart.body.count('class="panel"') == len(keys)
+    for i in range(n_agents):
+        rows = re.findall(rf'<div class="row (\w+)"><span class="name">agent-{i:02}<', chart.body)
+        assert len(rows) == len(keys)
+        assert len(set(rows)) == 1
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0.0, 0.021, (0.0, 0.01, 0.02)),
+        (-0.5, 0.1, (-0.4, -0.2, 0.0)),
+        (0.3, 0.3, (0.2, 0.3, 0.4)),
+        (0, 7.6, (0, 2, 4, 6)),
+    ],
+)
+def test_ticks_are_round_and_within_the_axis(low, high, ticks):
+    assert axis_of(low, high).ticks == pytest.approx(ticks)
+
+
+@pytest.mark.parametrize(
+    ("rows", "low", "high"),
+    [
+        ([Dot("cost", 0.001, 0.0, 0.03), Dot("other", 0.02)], 0.0, 0.03045),  # no axis below 0 for a cost
+        ([Dot("value", 1.0, 0.9, 1.1), Dot("wide", 1.2, 1.1, 90.0)], 0.89, 1.31),  # the wide one is cut
+        ([Dot("loss", -0.3, -0.4, -0.2)], -0.415, -0.185),
+    ],
+)
+def test_the_axis_holds_the_dots_and_no_more_than_half_their_spread_besides(rows, low, high):
+    found = room_for(rows)
+    assert (found.low, found.high) == pytest.approx((low, high), abs=1e-9)
+
+
+def test_an_interval_that_runs_out_ends_in_an_arrow_and_what_is_not_to_be_used_is_hollow():
+    rows = [Dot("a", 1.0, 0.9, 1.1), Dot("b", 1.2, 1.1, 90.0, hollow=True)]
+    first, second = dots(rows, PLAIN).split('<div class="row ')[1:]
+    assert "arrow" not in first
+    assert "hollow" not in first
+    assert second.count('class="arrow" d="M-6') == 1
+    assert "hollow" in second
+
+
+def test_numbers_of_a_chart_have_one_number_of_decimals():
+    text = dots([Dot("a", 0.217), Dot("b", 0.00521), Dot("c", -0.1)], PER_CENT)
+    assert re.findall(r'class="value">([^<]*)<', text) == ["21.7 %", "0.5 %", "\N{MINUS SIGN}10.0 %"]
+    axis = log_axis(10.0, 1e6)
+    assert [PLAIN.tick(tick, axis) for tick in axis.ticks] == ["10", "100", "1k", "10k", "100k", "1M"]
 
 
 def test_what_clipping_may_hide_stands_in_the_page(tmp_path):
@@ -91,65 +128,100 @@ TRUTH = {"one": 0.10, "two": 0.09, "three": 0.05}
 
 
 @pytest.mark.parametrize(
-    ("picked", "said", "words"),
-    [("one", "Best", "the A/B test picks it"), ("two", "Costs 10.0%", "two, which costs 10.0%")],
+    ("estimates", "details", "expected"),
+    [
+        ({"one": 0.2, "two": 0.1}, {}, "Best"),
+        ({"one": 0.1, "two": 0.2}, {}, "Costs 10.0%"),
+        ({"one": 0.1, "two": 0.2}, {"half": 0.009}, "A tie"),  # what it costs, .01, is within its own noise
+        ({"one": 0.1, "two": 0.2}, {"half": 0.007}, "Costs 10.0%"),
+        ({"one": 0.2, "two": 0.1}, {"verdict_level": "do_not_use"}, "Do not use"),
+        ({"one": 0.2, "two": 0.1}, {"covers": "covers 3 %"}, "Do not use"),
+        ({"one": 0.2, "two": 0.1}, {"verdict_level": "caution"}, "Best"),
+        ({"one": 0.1, "two": 0.2}, {"verdict_level": "do_not_use", "half": 0.009}, "Do not use"),
+    ],
 )
-def test_the_finding_names_the_best_and_the_cost(picked, said, words):
-    found = comparison({**dict.fromkeys(TRUTH, 0.01), picked: 0.2}, TRUTH)
-    assert "one has the best true CTR, 0.1" in headline_of(found).sentence
-    assert words in headline_of(found).sentence
-    assert state(found.judgements[0]) == said
+def test_what_the_page_forbids_is_never_best_and_a_cost_within_the_noise_is_a_tie(estimates, details, expected):
+    more = {"half": 0.001, **details}
+    half = more.pop("half")
+    records = [record("ab_test", a, "ctr", v, half, users=100, **more) for a, v in estimates.items()]
+    records += [record("truth", a, "ctr", v) for a, v in TRUTH.items()]
+    (judgement,) = judge(records, [Ranking("ab_test", "ctr", "the A/B test", CTR)])
+    outcome = outcome_of(judgement, records)
+    assert state(judgement, outcome) == expected
+    assert ("nothing lost" in said_of(judgement, outcome)) == (expected == "Best")
+    found = of_comparison(Comparison(records, [judgement]))
+    assert ("Do not use the A/B test" in found.next) == (expected == "Do not use")
+    assert ("Rely on the A/B test" in found.decision) == (expected in ("Best", "A tie"))
 
 
-def test_how_sure_it_is_hangs_on_the_interval_of_the_difference():
-    sure = headline_of(comparison(TRUTH, TRUTH, half=0.001)).sure
-    assert "differ by 10 %, known to within 1.4 %" in sure
-    assert "certain on this catalogue" in sure
-    unsure = comparison(TRUTH, TRUTH, half=0.05)
-    assert "either of the two may be" in headline_of(unsure).sure
-    picked = comparison({"one": 0.0, "two": 0.2, "three": 0.0}, TRUTH, half=0.05)
-    assert state(picked.judgements[0]) == "Tied with the best"
+@pytest.mark.parametrize(
+    ("half", "lift", "sure"),
+    [
+        (0.001, "It is 11 % ahead of the next, two (95 % interval 9.5 to 13 %).", "Their order is certain."),
+        (0.05, "It is 11 % ahead of the next, two (95 % interval \N{MINUS SIGN}67 to +90 %).", "two may be as good."),
+    ],
+)
+def test_the_first_screen_says_what_to_do_by_how_much_and_how_sure(half, lift, sure):
+    found = of_comparison(comparison(TRUTH, TRUTH, half))
+    assert found.decision == "one is the best of 3 recommenders. Rely on the A/B test here."
+    assert found.lift == lift
+    assert sure in found.next
 
 
-def test_without_truth_there_is_no_finding_and_no_figure_of_it():
+def test_without_truth_there_is_no_finding_and_no_chart_of_it():
     found = comparison(TRUTH, {})
-    assert headline_of(found) is None
-    assert judged_figures(found) == []
+    assert of_comparison(found) is None
+    assert figures_of(found) == []
 
 
-def test_a_dearer_choice_is_coloured_deeper():
-    shades = [
-        shade(comparison({"one": 0.0, "two": 1.0, "three": 0.0}, {**TRUTH, "two": 0.1 * (1 - cost)}).judgements[0])
-        for cost in (0.02, 0.05, 0.10, 0.50)
-    ]
-    assert shades == sorted(shades)
-    assert shades[0] < shades[1] < shades[2] == shades[3] <= 32
-
-
-def test_the_figures_of_a_judged_comparison():
-    titles = [figure.title for figure in judged_figures(comparison(TRUTH, TRUTH))]
-    assert titles == [
-        "Estimate against truth",
-        "Each protocol's ranking next to the true one",
-        "How far each agent is from one",
+def test_the_charts_of_a_judged_comparison():
+    charts = figures_of(comparison(TRUTH, TRUTH))
+    assert [chart.title for chart in charts] == [
+        "Which method picks whom, and how far behind one that is",
         "How many users an A/B test needs",
     ]
+    assert [chart.folded for chart in charts] == [False, True]
+    assert "picked by the A/B test" in charts[0].body
 
 
-def test_pictures_on_a_page_share_no_names_and_take_its_ink(tmp_path):
+def test_users_that_an_ab_test_needs_are_those_of_the_normal_approximation():
+    """(1.96 + 0.8416)^2 times both variances over the gap squared; each is 100 users times (.001 / 1.96)^2."""
+    body = figures_of(comparison(TRUTH, TRUTH))[1].body
+    needed = (1.959964 + 0.841621) ** 2 * 2 * 100 * (0.001 / 1.959964) ** 2
+    users = {"two": needed / 0.01**2, "three": needed / 0.05**2}
+    shown = dict(re.findall(r'class="name">(\w+)<.*?class="value">([\d,]+) users', body))
+    assert {name: int(text) for name, text in shown.items()} == {"two": 5, "three": 1}
+    assert users["two"] == pytest.approx(4.09, abs=0.01)
+    assert users["three"] == pytest.approx(0.16, abs=0.01)
+
+
+def test_a_word_is_explained_once_in_each_part_and_never_in_a_chart_or_a_command():
+    page = '<title>clip</title><main><p>The clip, a clip.</p><h2>clip</h2><pre>clip</pre><div role="img">'
+    page += "<div>clip</div></div><p>clips</p><dl>\n"
+    known = {"clip": "the largest weight", "log": "a table"}
+    glossary = "".join(f'<dt id="{anchor(name)}">{name}</dt><dd>{text}</dd>\n' for name, text in known.items())
+    found = explained(f"{page}{glossary}</dl></main>", known)
+    link = '<a class="term" href="#word-clip" title="the largest weight">clip</a>'
+    assert found.startswith(f"<title>clip</title><main><p>The {link}, a clip.</p><h2>{link}</h2><pre>clip</pre>")
+    assert found.count("<a ") == 2
+    assert "a table" not in found
+
+
+def test_the_words_of_pages_are_in_the_sites_glossary():
+    site = (ROOT / "docs" / "glossary.md").read_text().lower()
+    assert [name for name in words() if name.lower() not in site] == []
+    text = (ROOT / "recsim_mnar" / "report" / "words.html").read_text()
+    assert re.findall(r'<dt id="([^"]*)">', text) == [anchor(name) for name in words()]
+
+
+def test_charts_have_names_take_the_pages_inks_and_only_links_lead_somewhere(tmp_path):
     write_page(tmp_path / "page.html", comparison(TRUTH, TRUTH), {})
     page = (tmp_path / "page.html").read_text()
     names = re.findall(r'\bid="([^"]+)"', page)
-    assert len(names) == len(set(names)) > 4
-    assert set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', page)) <= {(n, "") for n in names} | {
-        ("", n) for n in names
-    }
-    assert "#1f2937" not in page.split("</style>")[1]
-    assert page.count('role="img"') == page.count("<svg ") == 4
-
-
-def test_the_name_of_a_picture_is_text():
-    assert 'aria-label="&quot;&lt;b&gt;"' in inside_page("<svg width='1'></svg>", place=0, label='"<b>')
+    assert len(names) == len(set(names))
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= set(names)
+    assert page.count('role="img"') == 2
+    assert re.findall(r'(?:fill|stroke|color)="#', page.split("</style>")[1]) == []
 
 
 def test_the_numbers_can_be_taken_from_the_page(tmp_path):

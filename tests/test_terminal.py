@@ -117,7 +117,6 @@ def without_figures(monkeypatch):
     """Pages without pictures, which take most of the time and are no part of what is looked at here."""
     for module in ("page", "study_page"):
         monkeypatch.setattr(f"recsim_mnar.report.{module}.figures_of", lambda found: [])
-    monkeypatch.setattr("recsim_mnar.report.page.judged_figures", lambda found: [])
 
 
 @pytest.mark.usefixtures("without_figures")

@@ -145,7 +145,7 @@ def _doctor(log: Path, columns: dict[str, str | None]) -> list[str]:
 
 @click.command(short_help="Fit a simulator to a log; list what it cannot tell.")
 @click.argument("log", type=READ_PATH)
-@option("--out", "WORLD.toml; arrays go to WORLD.npz.", click.Path(path_type=Path), required=True)
+@option("--out", "WORLD.toml; arrays go to WORLD.npz, a page to WORLD.html.", click.Path(path_type=Path), required=True)
 @option("--world", "What is fitted.", click.Choice(["sessions", "ratings"]), "sessions")
 @seed_option("Of the ensemble and of simulations.")
 @option("--ensemble", "Further worlds besides the best fit.", WHOLE, 20)
@@ -165,6 +165,7 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
     from recsim_mnar.fitting.calibration import calibrate_world
     from recsim_mnar.fitting.calibration.calibrating import check_asked
     from recsim_mnar.own_log.sources import read_to_fit
+    from recsim_mnar.report.fitting_pages import write_fit
 
     json_output.check(log, out)
     check_there(log)
@@ -189,7 +190,10 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
         )
         with writing(out, "--out"):
             fitted = fitted.save(out)
+            asked = {"command": "calibrate", "log": str(log), **{k: v for k, v in options.items() if v}}
+            write_fit(out.with_suffix(".html"), fitted, asked)
     json_output.answer(*lines_of(fitted))
+    json_output.say(f"Page: {out.with_suffix('.html')}")
     json_output.say(f"Next: recsim-mnar validate {out} {log}  (for which questions it is valid)")
     json_output.write(fitted.to_dict())
 

@@ -146,8 +146,8 @@ class DecisionExperiment(Experiment):
             HIT_RATES,
             Picture(
                 "Clipped IPS next to the A/B test",
-                f"{rate.capitalize()} of each agent; whiskers are intervals from sample size alone. How much clipping "
-                "may hide is in the next table.",
+                f"{rate.capitalize()} of each agent, the truly best first. Whiskers are the table's intervals, cut "
+                "with an arrow where they run out; hollow points must not be used. The upright tick is the truth.",
                 rate,
                 (("off_policy", "clipped_ips"), ("ab_test", metric), ("truth", metric)),
             ),

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.estimators.off_policy.sentence import sentence_of
+from recsim_mnar.estimators.off_policy.sentence import Sentence, sentence_of
 from recsim_mnar.estimators.off_policy.weights import WeightDistribution, weight_distribution
-from recsim_mnar.estimators.off_policy.written import Amounts, Record, cells, label, lacks, partly_covered, reasons
+from recsim_mnar.estimators.off_policy.written import (
+    Amounts,
+    Record,
+    baseline_of,
+    cells,
+    label,
+    lacks,
+    partly_covered,
+    reasons,
+    target_of,
+)
 from recsim_mnar.own_log.bandit_file import WeighedLog
-from recsim_mnar.protocols.base import Picture
-from recsim_mnar.protocols.comparison import Comparison
-from recsim_mnar.protocols.records import Record as ProtocolRecord
 from recsim_mnar.protocols.records import plain
-from recsim_mnar.report.figures import Figure, draw, weight_figures
+from recsim_mnar.report.charts import CHANGE, PER_CENT, PLAIN, Chart, Dot, Unit, colours_of, dots
+from recsim_mnar.report.figures import weight_figures
+from recsim_mnar.report.finding import Finding, of_estimates
 from recsim_mnar.report.page import SCHEMA
 from recsim_mnar.report.template import downloads_of, together, write_from
 from recsim_mnar.runs.folder import RunFolder
@@ -86,17 +95,17 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
     amounts = Amounts.of(found.records)
     weights = weights_of(found)
     shown = [replace(each, policy=found.label(each.policy)) for each in weights]
-    values = _values_figures(leaders, amounts)
+    colours = colours_of(found.label(name) for name in dict.fromkeys(target_of(r) for r in found.records))
     write_from(
         "estimate.html",
         path,
         made_by,
-        [*values, *weight_figures(shown, found.clip)],
+        _finding(found, leaders, sentence, amounts),
+        [*_value_chart(leaders, amounts, colours), *weight_figures(shown, found.clip, colours)],
         downloads=together(
             downloads_of("estimates", (_row_of(record) for record in found.records)),
             downloads_of("weights", (each.to_dict() for each in weights)),
         ),
-        n_of_values=len(values),
         source=found.source,
         sentence=sentence,
         partly=partly_covered(leaders, sentence.text),
@@ -134,21 +143,33 @@ def weights_of(found: Estimates) -> list[WeightDistribution]:
     return [weight_distribution(name, weight, found.clip) for name, weight in found.log.weights.items()]
 
 
-def _values_figures(leaders: Sequence[Record], amounts: Amounts) -> list[Figure]:
-    """The values of the leading estimator, but of policies that the log does not cover; none of today's alone."""
-    unit = 100.0 if amounts.shares else 1.0
-    drawn = [r for r in leaders if "baseline" not in r and not lacks(r) and math.isfinite(r["high"])]
-    records = [
-        ProtocolRecord(
-            world="log", protocol="off_policy", agent=label(r), metric=r["estimator"], value=unit * r["value"],
-            low=unit * r["low"], high=unit * r["high"], level=r["level"], n=r["n"], seconds=0.0,
-        )
-        for r in drawn
-    ]  # fmt: skip
-    if not records or all(r["today"] for r in drawn):
+def _value_chart(leaders: Sequence[Record], amounts: Amounts, colours: Mapping[str, str]) -> list[Chart]:
+    """Differences from the baseline, or values, of the leading estimator; hollow where they must not be used."""
+    differ = [r for r in leaders if "baseline" in r]
+    drawn = [r for r in differ or leaders if not lacks(r) and math.isfinite(r["high"])]
+    if not drawn or (not differ and all(r["today"] for r in drawn)):
         return []
-    keys = tuple(dict.fromkeys((r.protocol, r.metric) for r in records))
-    caption = "Whiskers are the intervals of the table."
-    picture = Picture("Values", caption, "value a decision" + (", %" if amounts.shares else ""), keys)
-    svg = draw(Comparison(records, headings={key: key[1] for key in keys}), picture)
-    return [] if svg is None else [Figure(picture.title, svg, picture.caption)]
+    unit = (CHANGE if amounts.shares else Unit(1.0, "", True)) if differ else PER_CENT if amounts.shares else PLAIN
+    base = drawn[0]["diagnostics"].get("value_baseline", 0.0) if differ and all(r["today"] for r in drawn) else 0.0
+    scale, unit = (base, CHANGE) if base > 0.0 else (1.0, unit)
+    rows = [
+        Dot(target_of(r) if differ else label(r), r["value"] / scale, r["low"] / scale, r["high"] / scale,
+            colours.get(target_of(r), "ink"), r["verdict_level"] == "do_not_use", 0.0 if differ else None,
+            note=r["verdict_level"].replace("_", " "))
+        for r in sorted(drawn, key=lambda r: -r["value"])
+    ]  # fmt: skip
+    other = baseline_of(drawn[0]) if differ else ""
+    title = f"How much more each earns than {other}" if differ else "What each would earn per recommendation"
+    level = f"Whiskers are {100 * drawn[0]['level']:g} % intervals; hollow points must not be used."
+    return [Chart(title, dots(rows, unit), level, folded=False)]
+
+
+def _finding(found: Estimates, leaders: Sequence[Record], sentence: Sentence, amounts: Amounts) -> Finding:
+    own = next((r for r in leaders if r["policy"] == sentence.policy and "baseline" not in r), None)
+    usable = own is not None and not lacks(own) and own["verdict_level"] != "do_not_use"
+    value = "{} per recommendation ({:g} % interval {}).".format(
+        amounts.one(own["value"]), 100 * own["level"], amounts.span(own["low"], own["high"])
+    ) if own is not None and usable else ""  # fmt: skip
+    of_it = [reason for reason in reasons(leaders) if reason.level == sentence.sure]
+    doubt = next((reason.message for reason in of_it if any(sentence.policy in name for name in reason.of)), "")
+    return of_estimates(sentence, value, doubt.partition(": ")[0])

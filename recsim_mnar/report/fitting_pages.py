@@ -1,22 +1,34 @@
-"""Advice and a validation as one page each, with pictures; a validation as a table on a terminal."""
+"""Advice, a fitted world and a validation as one page each; a validation as a table on a terminal."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from recsim_mnar.fitting.advice import Advice
+from recsim_mnar.fitting.calibration import FittedWorld
 from recsim_mnar.fitting.validation import Check, Validation
-from recsim_mnar.report.figures import Figure, axes_of, label_of, svg_of
+from recsim_mnar.report.charts import (
+    CHANGE,
+    PER_CENT,
+    PLAIN,
+    Chart,
+    Curve,
+    Dot,
+    Plot,
+    Unit,
+    axis_of,
+    colours_of,
+    curves,
+    dots,
+    short,
+)
+from recsim_mnar.report.finding import of_advice, of_fit, of_validation
 from recsim_mnar.report.template import write_from
-
-_LINE = "#111827"
-_OPEN = "#9ca3af"
-"""Of differences that the log leaves open."""
 
 
 def write_advice(path: Path, found: Advice, made_by: dict[str, Any]) -> None:
@@ -27,56 +39,64 @@ def write_advice(path: Path, found: Advice, made_by: dict[str, Any]) -> None:
         found: what it says.
         made_by: what was asked, shown at its foot; JSON types.
     """
-    figures = [_coverage(found)] if found.agents else []
-    figures += [_differences(found)] if found.pairs else []
+    colours = colours_of(row["agent"] for row in found.agents)
+    charts = [_differences(found)] if found.pairs else []
+    charts += [_coverage(found, colours)] if found.agents else []
     agents = [row["agent"] for row in found.agents]
-    write_from("advice.html", path, made_by, figures, found=found, lines=found.sentences()[1:], agents=agents)
+    lines = found.sentences()
+    write_from("advice.html", path, made_by, of_advice(found), charts, found=found, lines=lines, agents=agents)
 
 
-def _coverage(found: Advice) -> Figure:
-    rows = [(r["agent"], r["covered"], r["covered_low"], r["covered_high"]) for r in found.agents]
-    svg = _whiskers(rows, "share of the agent's recommendations that the log shows", [_LINE] * len(rows), (0.0, 1.02))
-    return Figure(
-        "What the log shows of each agent", svg, "Neither an estimate nor a model knows the part it does not show."
-    )
+def _coverage(found: Advice, colours: Mapping[str, str]) -> Chart:
+    rows = [
+        Dot(r["agent"], r["covered"], r["covered_low"], r["covered_high"], colours[r["agent"]])
+        for r in sorted(found.agents, key=lambda r: -r["covered"])
+    ]
+    body = dots(rows, PER_CENT, axis_of(0.0, 1.0))
+    caption = "Share of the agent's recommendations that the log shows. What it does not show, nothing here knows."
+    return Chart("What the log shows of each agent", body, caption)
 
 
-def _differences(found: Advice) -> Figure:
-    rows = [(f"{p['first']} less {p['second']}", p["difference"], p["low"], p["high"]) for p in found.pairs]
-    colours = [_LINE if p["decided"] else _OPEN for p in found.pairs]
-    svg = _whiskers(rows, "difference of mean rewards of a recommendation", colours, None)
+def _differences(found: Advice) -> Chart:
+    values = [row["value"] for row in found.agents if row["value"]]
+    shares = max(values, default=0.0) > 0.0
+    scale, unit = (max(values), CHANGE) if shares else (1.0, Unit(1.0, "", True))
+    rows = [
+        Dot(f"{p['first']} less {p['second']}", p["difference"] / scale, p["low"] / scale, p["high"] / scale,
+            hollow=not p["decided"], known=0.0, words="" if p["decided"] else "open")
+        for p in sorted(found.pairs, key=lambda p: -abs(p["difference"]))
+    ]  # fmt: skip
+    of = "the best agent's value" if shares else "reward per recommendation"
     caption = (
-        "Whiskers hold for all pairs together at 95 %, with what the log does not show at its least and at its most; "
-        "pale ones leave open which agent is better."
+        f"Difference of each pair, in {of}. Whiskers hold for all pairs together at 95 %, with what the log does not "
+        "show at its least and at its most; hollow ones leave open which agent is better."
     )
-    return Figure("What the log says of each pair", svg, caption)
+    return Chart("What the log says of each pair", dots(rows, unit), caption, folded=False)
 
 
-def _whiskers(
-    rows: Sequence[tuple[str, float, float, float]], label: str, colours: list[str], limits: tuple[float, float] | None
-) -> str:
-    figure, axes = axes_of(6.2, 0.8 + 0.32 * len(rows))
-    for y, (row, colour) in enumerate(zip(reversed(rows), reversed(colours), strict=True)):
-        _, value, low, high = row
-        axes.errorbar(
-            [value], [y], xerr=[[max(value - low, 0.0)], [max(high - value, 0.0)]], fmt="o", color=colour, capsize=3
-        )
-    axes.set_yticks(np.arange(len(rows)), [label_of(row[0]) for row in reversed(rows)])
-    axes.set_ylim(-0.6, len(rows) - 0.4)
-    if limits is None:
-        axes.axvline(0.0, color=_OPEN, linewidth=1.0)
-    else:
-        axes.set_xlim(*limits)
-    axes.set_xlabel(label)
-    return svg_of(figure)
+def write_fit(path: Path, found: FittedWorld, made_by: dict[str, Any]) -> None:
+    """Write the page under a temporary name, then rename it.
+
+    Args:
+        path: of the page.
+        found: the fitted world.
+        made_by: what was asked, shown at its foot; JSON types.
+    """
+    known = {name: row for name, row in found.identified.items() if row["value"] > 0 and row["low"] >= 0}
+    rows = [
+        Dot(name.replace("_", " "), 1.0, row["low"] / row["value"], row["high"] / row["value"],
+            words=f"{row['value']:.4g}")
+        for name, row in sorted(known.items(), key=lambda one: (one[1]["high"] - one[1]["low"]) / one[1]["value"])
+    ]  # fmt: skip
+    caption = "Each value of the fit as 100 %, with its 90 % interval from the log; the most certain first."
+    charts = [Chart("How closely the log settles each feature", dots(rows, PER_CENT), caption, folded=False)]
+    write_from("fit.html", path, made_by, of_fit(found), charts if rows else [], found=found)
 
 
-_REAL, _SIMULATED, _BAND = "#111827", "#e8590c", "#c7d2fe"
 _CLASSES = {"matches": "trust", "close": "trust", "cannot say": "caution", "off": "do_not_use"}
-_MOST_TICKS = 9
-_FEW = 12
-_LETTERS = 40
-"""Of all labels of an axis, that stand side by side without touching."""
+_MOST_TICKS = 5
+_LETTERS = 30
+"""Of all labels of an axis, that stand side by side on a phone without touching."""
 WIDTH = 80
 
 
@@ -138,7 +158,8 @@ def write_validation(path: Path, found: Validation, made_by: dict[str, Any]) -> 
         "validation.html",
         path,
         made_by,
-        [figure for figure in map(_figure, found.checks) if figure is not None],
+        of_validation(found),
+        [_apart(found), *(chart for chart in map(_chart, found.checks) if chart is not None)],
         answers=answers(found),
         checks=found.checks,
         unpictured=[check for check in found.checks if "kind" not in check.picture],
@@ -149,59 +170,42 @@ def write_validation(path: Path, found: Validation, made_by: dict[str, Any]) -> 
     )
 
 
-def _figure(check: Check) -> Figure | None:
+_GRADES = {"matches": "good", "close": "good", "cannot say": "tie", "off": "bad"}
+
+
+def _apart(found: Validation) -> Chart:
+    rows = [
+        Dot(check.name, check.distance, 0.0, check.visible, _GRADES[check.grade], words=check.grade)
+        for check in sorted(found.checks, key=lambda check: check.distance)
+    ]
+    caption = (
+        "How far the simulated users are from the real ones in each check; the whisker is what chance does to real "
+        "users in 95 % of all divisions."
+    )
+    return Chart("Where the world is like the log, and where not", dots(rows, PLAIN), caption, folded=False)
+
+
+def _chart(check: Check) -> Chart | None:
     picture = check.picture
     kind = picture.get("kind")
-    if kind in ("cumulative", "scaled", "standard") or (kind == "shares" and len(picture["entries"]) <= _FEW):
-        svg, caption = (
-            _lines(picture),
-            "Black: real users; orange: simulated ones; the band: what chance does to real ones (5 to 95 %).",
-        )
-    elif kind == "shares":
-        svg, caption = _scatter(picture), "A dot an item, of those with the largest shares; bars: what chance does."
+    if kind in ("cumulative", "scaled", "standard", "shares"):
+        body, caption = _lines(picture), "The band: what chance does to real users (5 to 95 %)."
     elif kind == "features":
-        svg, caption = _bars(picture["features"]), "How well single features separate real users from simulated ones."
+        rows = [Dot(row["feature"], row["auc"], colour="a1") for row in picture["features"]]
+        body = dots(sorted(rows, key=lambda row: -row.value), PLAIN, axis_of(0.5, 1.0))
+        caption = "How well single features separate real users from simulated ones; .5 is not at all."
     else:
         return None
-    return Figure(f"{check.name}: {check.grade}", svg, f"{check.says}. {caption}")
+    return Chart(f"{check.name}: {check.grade}", body, f"{check.says}. {caption}")
 
 
 def _lines(picture: dict[str, Any]) -> str:
-    figure, axes = axes_of(6.2, 2.6)
-    x = np.arange(len(picture["entries"]))
-    axes.fill_between(x, picture["low"], picture["high"], color=_BAND, linewidth=0, step=None)
-    marker = "o" if len(x) <= _FEW else None
-    axes.plot(x, picture["real"], color=_REAL, linewidth=1.4, marker=marker, markersize=4, label="real")
-    axes.plot(x, picture["simulated"], color=_SIMULATED, linewidth=1.4, marker=marker, markersize=4, label="simulated")
-    ticks = np.unique(np.linspace(0, len(x) - 1, min(len(x), _MOST_TICKS)).astype(int))
-    names = [label_of(picture["entries"][i]) for i in ticks]
-    if sum(map(len, names)) > _LETTERS:
-        axes.set_xticks(ticks, names, rotation=20, ha="right", rotation_mode="anchor")
-    else:
-        axes.set_xticks(ticks, names)
-    axes.set_xlabel(picture["axis"])
-    axes.legend(frameon=False)
-    return svg_of(figure)
-
-
-def _scatter(picture: dict[str, Any]) -> str:
-    figure, axes = axes_of(4.6, 3.6)
-    real, simulated = np.array(picture["real"]), np.array(picture["simulated"])
-    low, high = np.array(picture["low"]), np.array(picture["high"])
-    axes.hlines(simulated, low, high, color=_BAND, linewidth=2)
-    axes.scatter(real, simulated, s=14, color=_SIMULATED, linewidths=0)
-    most = float(max(real.max(), simulated.max(), high.max()))
-    axes.plot([0, most], [0, most], color=_REAL, linewidth=0.8)
-    axes.set_xlabel(f"share of each {picture['axis']}, real")
-    axes.set_ylabel("simulated")
-    return svg_of(figure)
-
-
-def _bars(features: list[dict[str, Any]]) -> str:
-    figure, axes = axes_of(6.2, 0.8 + 0.34 * len(features))
-    names = [label_of(row["feature"]) for row in features][::-1]
-    axes.barh(range(len(names)), [row["auc"] - 0.5 for row in features][::-1], left=0.5, color=_SIMULATED, height=0.6)
-    axes.set_yticks(range(len(names)), names)
-    axes.set_xlim(0.5, 1.0)
-    axes.set_xlabel("area under the curve, by this feature alone")
-    return svg_of(figure)
+    entries, n = [short(str(entry)) for entry in picture["entries"]], len(picture["entries"])
+    ticks = np.unique(np.linspace(0, n - 1, min(n, _MOST_TICKS)).astype(int))
+    if sum(len(entries[i]) for i in ticks) > _LETTERS:
+        ticks = np.array([0])
+    places = (np.arange(n) / max(n - 1, 1)).tolist()
+    plot = Plot(places, [(places[i], entries[i]) for i in ticks], PLAIN, (picture["low"], picture["high"]),
+                below=picture["axis"])  # fmt: skip
+    real, simulated = Curve("real users", picture["real"]), Curve("simulated", picture["simulated"], "a1")
+    return curves([real, simulated], plot)

@@ -10,7 +10,9 @@ import numpy as np
 
 from recsim_mnar.own_log.in_numbers import Lengths, LogNumbers
 from recsim_mnar.protocols.ab_test import popularity
-from recsim_mnar.report.figures import CYCLE, Figure, Ridge, axes_of, popularity_figure, ridges_svg, svg_of
+from recsim_mnar.report.charts import PER_CENT, Chart, Curve, Histogram, Plot, curves, histograms, log_axis
+from recsim_mnar.report.figures import popularity_figure
+from recsim_mnar.report.finding import Finding
 from recsim_mnar.report.template import downloads_of, together, write_from
 
 _OWN = {"ratings": "ratings revealed", "campaigns": "items added on their own", "purchases": "purchases on their own"}
@@ -29,15 +31,15 @@ def write_log_page(path: Path, found: LogNumbers, commands: Sequence[tuple[str, 
     """
     rows = popularity_rows(found)
     lengths = _length_rows(found)
-    figures = [popularity_figure(rows, "log"), _lengths_figure(found), _propensities_figure(found)]
+    charts = [popularity_figure(rows, "log"), _lengths_chart(found), _propensities_chart(found)]
     write_from(
         "log.html",
         path,
         found.provenance,
-        [figure for figure in figures if figure is not None],
+        _finding(found),
+        [chart for chart in charts if chart is not None],
         downloads=together(downloads_of("popularity", rows), downloads_of("lengths", lengths)),
         lead=_lead(found),
-        sentences=sentences_of(found),
         facts=_facts(found, rows),
         commands=commands,
     )
@@ -159,40 +161,48 @@ def _length_rows(found: LogNumbers) -> list[dict[str, Any]]:
     return rows
 
 
-def _lengths_figure(found: LogNumbers) -> Figure | None:
-    if not found.users:
+def _lengths_chart(found: LogNumbers) -> Chart | None:
+    drawn = [
+        (lengths[kind], f"{name} {ending}", "ink" if kind == "organic" else "a0", dashed)
+        for lengths, ending, dashed in ((found.by_user, "of a user", False), (found.stretches, "in a row", True))
+        for kind, name in _kinds(found).items()
+        if lengths[kind].number
+    ]
+    if not found.users or not drawn:
         return None
-    figure, axes = axes_of(7.4, 3.4)
-    drawn = [(f"{name} of a user", found.by_user[kind], "-") for kind, name in _kinds(found).items()]
-    drawn += [(f"{name} in a row", found.stretches[kind], ":") for kind, name in _kinds(found).items()]
-    for place, (name, lengths, style) in enumerate(drawn):
-        if lengths.number:
-            _steps(axes, lengths, label=name, color=CYCLE[place % 2], linestyle=style, linewidth=1.6)
-    axes.set_xscale("log")
-    axes.minorticks_off()
-    axes.set_ylim(0.0, 1.02)
-    axes.set_xlabel("events, at least")
-    axes.set_ylabel("share")
-    figure.legend(frameon=False, ncols=2, loc="outside upper left")
+    longest = max(lengths.longest for lengths, *_ in drawn)
+    axis = log_axis(1.0, max(float(longest), 10.0))
+    events = np.unique(np.geomspace(1, max(longest, 2), 60).astype(int))
+    lines = [Curve(name, _shares_at(lengths, events), colour, dashed) for lengths, name, colour, dashed in drawn]
+    ticks = [(axis.place(tick) / 100, f"{tick:,.0f}") for tick in axis.ticks]
+    plot = Plot([axis.place(float(n)) / 100 for n in events], ticks, PER_CENT, below="events, at least")
     caption = (
-        "Of users with such events, the share with at least so many; dotted, of the stretches without an event of "
+        "Of users with such events, the share with at least so many; dashed, of the stretches without an event of "
         "another kind (sessions)."
     )
-    return Figure("How long users stay", svg_of(figure), caption)
+    return Chart("How long users stay", curves(lines, plot), caption)
 
 
-def _steps(axes: Any, lengths: Lengths, **look: Any) -> None:
-    occurring, share = lengths.at_least()
-    axes.step([1, *occurring], [1.0, *share], where="pre", **look)
+def _shares_at(lengths: Lengths, events: np.ndarray) -> list[float]:
+    """The share of at least so many events, for each number of them."""
+    occurring, share = (np.array(each, float) for each in lengths.at_least())
+    place = np.searchsorted(occurring, events)
+    return [float(share[i]) if i < len(share) else 0.0 for i in place]
 
 
-def _propensities_figure(found: LogNumbers) -> Figure | None:
+def _propensities_chart(found: LogNumbers) -> Chart | None:
     edges, counts = found.propensities.joined()
     if not counts:
         return None
-    ridge = Ridge(_policy(found), f": {sum(counts):,} recommendations", edges, counts)
+    shown = Histogram(_policy(found), f": {sum(counts):,} recommendations", edges, counts, "a0")
     caption = (
         "The probability with which each recommendation was chosen. The smaller they are, the larger the weights of a "
         "policy that recommends the same more often."
     )
-    return Figure("How the propensities are distributed", ridges_svg([ridge], "propensity", "rows"), caption)
+    return Chart("How the propensities are distributed", histograms([shown]), caption)
+
+
+def _finding(found: LogNumbers) -> Finding:
+    decision = f"The log is ready: {found.users:,} users, {found.n_shown:,} recommendations."
+    sure = "Certain, because it was simulated. Next: run the commands below, from top to bottom."
+    return Finding(decision, sentences_of(found)[0], sure, "good")

@@ -9,9 +9,10 @@ from typing import Any
 from recsim_mnar.estimators.off_policy.weights import WeightDistribution
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.report.figures import figures_of, popularity_figure, weight_figures
-from recsim_mnar.report.judged_figures import judged_figures
-from recsim_mnar.report.tables import grid, headline_of
+from recsim_mnar.report.charts import colours_of
+from recsim_mnar.report.figures import agents_of, figures_of, weight_figures
+from recsim_mnar.report.finding import of_comparison, outcome_of, said_of, state
+from recsim_mnar.report.tables import grid
 from recsim_mnar.report.template import downloads_of, together, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
@@ -85,23 +86,22 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
     clip = comparison.details.get("clip")
     rows_of_weights, popularity = (comparison.details.get(name, []) for name in ("weights", "popularity"))
     weights = [WeightDistribution.from_dict(row) for row in rows_of_weights]
-    made = [*figures_of(comparison), *judged_figures(comparison), popularity_figure(popularity)]
-    of_weights = weight_figures(weights, clip)
+    judged = [(j, outcome_of(j, comparison.records)) for j in comparison.judgements]
     write_from(
         "page.html",
         path,
         run_config,
-        [*(figure for figure in made if figure is not None), *of_weights],
+        of_comparison(comparison),
+        [*figures_of(comparison), *weight_figures(weights, clip, colours_of(agents_of(comparison)))],
         downloads=together(
             downloads_of("results", (row_of(record) for record in comparison.records)),
             downloads_of("weights", rows_of_weights),
             downloads_of("popularity", popularity),
         ),
-        n_of_weights=len(of_weights),
         weights=weights,
         clip=clip,
         comparison=comparison,
-        headline=headline_of(comparison),
+        judged=[(j, outcome, state(j, outcome), said_of(j, outcome)) for j, outcome in judged],
         again=comparison.again,
         short=grid(comparison),
         full=grid(comparison, full=True),

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import printable
-from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE
-from recsim_mnar.report.figures import BEST_COLOUR, COSTS_COLOUR, LEVEL_COLOUR, TRUTH, Figure, axes_of, label_of, svg_of
+from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, Judgement
+from recsim_mnar.report.charts import PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
+from recsim_mnar.report.finding import UNUSABLE, judged_of, mostly_unusable, of_study
 from recsim_mnar.report.page import headed
 from recsim_mnar.report.template import downloads_of, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.studies.result import Study, percent
 
-OUTCOMES = {
-    BEST: ("picks the best", BEST_COLOUR),
-    INDISTINGUISHABLE: ("tied with the best", LEVEL_COLOUR),
-    COSTS: ("costs", COSTS_COLOUR),
-}
+KINDS = {
+    "picks the best": "good", "a tie": "tie", "not to be used": "unusable", "picks a worse one": "bad",
+}  # fmt: skip
+"""What may come of a protocol's pick, and the class of its colour."""
+_KIND = dict(zip((BEST, INDISTINGUISHABLE, UNUSABLE, COSTS), KINDS, strict=True))
 
 
 def write_study(folder: Path, study: Study, seconds: float) -> None:
@@ -45,6 +47,7 @@ def _write_page(path: Path, study: Study) -> None:
         "study.html",
         path,
         study.settings,
+        of_study(study),
         figures_of(study),
         downloads=downloads_of("judgements", study.judgements()),
         heads=[*COLUMNS],
@@ -120,71 +123,38 @@ def agents_table(study: Study) -> list[dict[str, Any]]:
     return found
 
 
-# ------------------------------------------------------------------------------------------------------------ figures
+# ------------------------------------------------------------------------------------------------------------- charts
 
 
-def figures_of(study: Study) -> list[Figure]:
-    """For each study: share of the outcomes of every ranking, and what its pick costs on each catalogue."""
-    figures = []
+def figures_of(study: Study) -> list[Chart]:
+    """Two charts per world of the study: what each protocol's pick costs, and how often it is the best."""
+    charts: list[Chart] = []
+    judged = judged_of(study)
     for name in dict.fromkeys(j["study"] for j in study.judgements()):
-        own = [j for j in study.judgements() if j["study"] == name]
-        figures += [
-            Figure(
-                f"{name}: outcome of each protocol's pick",
-                outcomes_figure(own),
-                "Share of catalogues on which the pick is the best agent, ties with it, or costs something.",
-            ),
-            Figure(
-                f"{name}: cost of the pick",
-                costs_figure(own),
-                "Each dot is one catalogue: how much less the pick truly earns than the best agent. Bars are means.",
-            ),
-        ]
-    return figures
+        own = {title: rows for (of, title), rows in judged.items() if of == name}
+        caption = (
+            "Each pale dot is one catalogue: how much less the pick truly earns than the best agent. The dark dot is "
+            "the mean, its whisker the 95 % interval; hollow: its estimates must not be used."
+        )
+        title = f"{name}: cost of the pick, in % of the best"
+        charts.append(Chart(title, costs_chart(study, name, own), caption, folded=bool(charts)))
+        parts = {
+            title: {_KIND[kind]: sum(outcome == kind for _, outcome in rows) / len(rows) for kind in _KIND}
+            for title, rows in own.items()
+        }
+        caption = "Share of catalogues on which the pick is the best agent, a tie with it, not to be used, or worse."
+        charts.append(Chart(f"{name}: outcome of each protocol's pick", shares(parts, KINDS), caption))
+    return charts
 
 
-def _by_title(judgements: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for j in judgements:
-        groups.setdefault(j["title"], []).append(j)
-    return groups
-
-
-def outcomes_figure(judgements: list[dict[str, Any]]) -> str:
-    """Stacked bars, one per ranking."""
-    groups = _by_title(judgements)
-    figure, axes = axes_of(8.5, 1.2 + 0.42 * len(groups))
-    for place, own in enumerate(groups.values()):
-        left = 0.0
-        for outcome, (_, colour) in OUTCOMES.items():
-            width = sum(j["outcome"] == outcome for j in own) / len(own)
-            axes.barh(place, width, left=left, color=colour, height=0.6)
-            left += width
-    axes.set_yticks(range(len(groups)), [label_of(title) for title in groups])
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1)
-    axes.set_xlabel("share of catalogues")
-    handles = [axes.barh([0], [0], color=colour) for _, colour in OUTCOMES.values()]
-    labels = [label for label, _ in OUTCOMES.values()]
-    figure.legend(handles, labels, frameon=False, ncols=3, loc="outside upper left")
-    return svg_of(figure)
-
-
-def costs_figure(judgements: list[dict[str, Any]]) -> str:
-    """A dot a catalogue, rankings below each other."""
-    groups = _by_title(judgements)
-    figure, axes = axes_of(8.5, 1.0 + 0.42 * len(groups))
-    for place, own in enumerate(groups.values()):
-        costs = [100 * j["cost_share"] for j in own if j["cost_share"] is not None]
-        if not costs:
+def costs_chart(study: Study, name: str, own: dict[str, list[tuple[Judgement, str]]]) -> str:
+    """One row per ranking, that of the least mean cost first."""
+    summary = {row["title"]: row["cost_share"] for row in study.summary() if row["study"] == name}
+    rows = []
+    for title, judged in own.items():
+        costs, mean = [j.cost_share for j, _ in judged if j.cost_share is not None], summary[title]
+        if mean["mean"] is None:
             continue
-        spread = [place + 0.22 * (2 * (i % 5) / 4 - 1) for i in range(len(costs))]
-        colours = [OUTCOMES[j["outcome"]][1] for j in own if j["cost_share"] is not None]
-        axes.scatter(costs, spread, s=16, color=colours, alpha=0.8, linewidths=0)
-        mean = sum(costs) / len(costs)
-        axes.plot([mean, mean], [place - 0.32, place + 0.32], color=TRUTH, linewidth=1.6)
-    axes.set_yticks(range(len(groups)), [label_of(title) for title in groups])
-    axes.invert_yaxis()
-    axes.set_xlim(left=-0.5)
-    axes.set_xlabel("cost of the pick, % of the best agent's true value")
-    return svg_of(figure)
+        low, high = (math.nan if mean[end] is None else mean[end] for end in ("low", "high"))
+        rows.append(Dot(title, mean["mean"], low, high, cloud=costs, hollow=mostly_unusable(judged)))
+    return dots(sorted(rows, key=lambda row: row.value), PER_CENT, axis_of(0.0, room_for(rows).high))

@@ -1,40 +1,24 @@
-"""Pages from their templates, written whole or not at all, with the data that they carry."""
+"""Pages from their templates, written whole or not at all, with the data that they carry and words explained."""
 
 from __future__ import annotations
 
 import base64
 import csv
-import html
+import functools
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import visible
-from recsim_mnar.report.figures import INK, LINE, TRUTH, Figure
-from recsim_mnar.report.tables import has_interval, number, shade, state
+from recsim_mnar.report.charts import Chart
+from recsim_mnar.report.finding import Finding
+from recsim_mnar.report.tables import has_interval, number
 from recsim_mnar.runs.files import replacing
-
-_NAMES = re.compile(r'(\bid="|\bhref="#|url\(#)')
-
-
-def inside_page(svg: str, *, place: int, label: str) -> str:
-    """The picture with a name for those who cannot see it, in the page's own ink, with names that no other one has.
-
-    Args:
-        svg: of :func:`recsim_mnar.report.figures.svg_of`.
-        place: of the picture on the page.
-        label: what it shows.
-    """
-    named = _NAMES.sub(lambda found: f"{found[1]}f{place}-", svg)
-    # Ink follows the page's, which is light where the page is dark.
-    for colour, taken in ((INK, "currentColor"), (TRUTH, "currentColor"), (LINE, "var(--grid)")):
-        named = named.replace(colour, taken)
-    return named.replace("<svg ", f'<svg role="img" aria-label="{html.escape(visible(label))}" ', 1)
-
 
 MOST_BYTES = 700_000
 """Of a file that a page carries; two of them, base64's third more, leave the page below 3 MB (:func:`together`)."""
@@ -65,8 +49,8 @@ def downloads_of(stem: str, rows: Iterable[dict[str, Any]]) -> list[Download]:
     rows = list(rows)
     if not rows:
         return []
-    files = [(f"{stem}.csv", "text/csv", _csv(rows)), (f"{stem}.json", "application/json", json.dumps(rows, indent=1))]
-    encoded = [(name, kind, text.encode()) for name, kind, text in files]
+    kinds = [(f"{stem}.csv", "text/csv", _csv(rows)), (f"{stem}.json", "application/json", json.dumps(rows, indent=1))]
+    encoded = [(name, kind, text.encode()) for name, kind, text in kinds]
     return [
         Download(name, f"data:{kind};base64,{base64.b64encode(data).decode()}", f"{max(1, round(len(data) / 1e3))} kB")
         for name, kind, data in encoded
@@ -74,10 +58,10 @@ def downloads_of(stem: str, rows: Iterable[dict[str, Any]]) -> list[Download]:
     ]
 
 
-def together(*files: list[Download]) -> list[Download]:
+def together(*lists: list[Download]) -> list[Download]:
     """All of them in order, without those that would make the page as heavy as two of :data:`MOST_BYTES` and more."""
     found, room = [], 2 * (MOST_BYTES * 4 // 3 + 64)  # what names a file's kind included
-    for file in (file for of_rows in files for file in of_rows):
+    for file in (file for of_rows in lists for file in of_rows):
         if len(file.href) <= room:
             found.append(file)
             room -= len(file.href)
@@ -98,7 +82,8 @@ def write_from(
     template: str,
     path: Path,
     made_by: Any,
-    figures: Iterable[Figure],
+    finding: Finding | None,
+    charts: Iterable[Chart],
     *,
     downloads: Sequence[Download] = (),
     **values: Any,
@@ -109,12 +94,12 @@ def write_from(
         template: file next to this module, which extends ``base.html``.
         path: of the page.
         made_by: settings and provenance, shown at its foot; JSON types only.
-        figures: that it shows.
+        finding: its first screen; None where there is nothing to decide.
+        charts: that it shows.
         downloads: files that it carries.
         **values: what else the template names.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
 
     from recsim_mnar._version import __version__
 
@@ -125,18 +110,17 @@ def write_from(
         trim_blocks=True,
         finalize=_shown,
     )
-    environment.filters |= {"number": number, "state": state, "shade": shade}
+    environment.filters["number"] = number
     environment.tests["estimate"] = has_interval
     page = environment.get_template(template).render(
         made_by=json.dumps(made_by, indent=2),
         version=__version__,
-        figures=[
-            (one.title, Markup(inside_page(one.svg, place=place, label=f"{one.title}. {one.caption}")), one.caption)
-            for place, one in enumerate(figures)
-        ],
+        finding=finding,
+        charts=list(charts),
         downloads=downloads,
         **values,
     )
+    page = explained(page, words())
     with replacing(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
@@ -144,3 +128,57 @@ def write_from(
 def _shown(value: Any) -> Any:
     """What stands in a page: a text's control characters and marks of direction as escapes."""
     return visible(value, keep="\n") if type(value) is str else value
+
+
+# ------------------------------------------------------------------------------------------------------------ glossary
+
+_ENTRY = re.compile(r'(?s)<dt id="[^"]*">(.*?)</dt>\s*<dd>(.*?)</dd>\n')
+_TAG = re.compile(r"(<[^>]*>)")
+_CLOSED = ("script", "style", "title", "a", "pre", "code", "svg", "dl", "summary")
+"""Elements in which words are left as they are, as they are in charts."""
+_ANEW = ("<h2", "<details", "<thead")
+"""Where a word is explained once more."""
+
+
+@functools.cache
+def words() -> dict[str, str]:
+    """What each term of a page means, from the glossary at its foot."""
+    text = files("recsim_mnar.report").joinpath("words.html").read_text(encoding="utf-8")
+    return dict(_ENTRY.findall(text))
+
+
+def explained(page: str, known: Mapping[str, str]) -> str:
+    """The page, each term with its meaning as a tooltip and a link to the glossary, once in each of its parts.
+
+    Of the glossary what the page does not use is left out.
+    """
+    term = re.compile(rf"(?i)(?<![\w-])({'|'.join(map(re.escape, sorted(known, key=len, reverse=True)))})(?![\w-])")
+    lower = {name.lower(): name for name in known}
+    made, said, used, closed = [], set[str](), set[str](), list[str]()
+
+    def linked(found: re.Match[str]) -> str:
+        name = lower[found[1].lower()]
+        if name in said:
+            return found[1]
+        said.add(name)
+        used.add(name)
+        return f'<a class="term" href="#{anchor(name)}" title="{known[name]}">{found[1]}</a>'
+
+    head, body, rest = page.partition("<main>")
+    for piece in _TAG.split(rest):
+        if piece.startswith("<"):
+            name = piece.strip("</> ").split()[0].lower()
+            drawn = piece.startswith('<div role="img"') or (name == "div" and "div" in closed)
+            if (name in _CLOSED or drawn) and not piece.endswith("/>"):
+                closed.append(name) if not piece.startswith("</") else closed.pop()
+            if piece.startswith(_ANEW):
+                said.clear()
+            made.append(piece)
+        else:
+            made.append(piece if closed else term.sub(linked, piece))
+    return head + body + _ENTRY.sub(lambda found: found[0] if found[1] in used else "", "".join(made))
+
+
+def anchor(name: str) -> str:
+    """Where the glossary of a page has a term."""
+    return "word-" + re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

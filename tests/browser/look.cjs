@@ -6,6 +6,22 @@ const axe = fs.readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 
 const SERIOUS = ["serious", "critical"];
 
+// Writing in one chart that touches other writing in it, or leaves the page.
+function overlaps() {
+  const faults = [];
+  for (const chart of document.querySelectorAll("figure")) {
+    const words = [...chart.querySelectorAll("svg text, .name, .value")].map((one) => [one.textContent, one.getBoundingClientRect()]);
+    const seen = words.filter(([, box]) => box.width && box.height);
+    for (const [text, box] of seen) if (box.right > innerWidth + 1 || box.left < -1) faults.push(`cut off in a chart: ${text}`);
+    seen.forEach(([text, a], i) => {
+      for (const [other, b] of seen.slice(i + 1))
+        if (a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3)
+          faults.push(`${text} is written over ${other}`);
+    });
+  }
+  return faults.slice(0, 3);
+}
+
 async function look(browser, file, width, scheme) {
   const page = await browser.newPage();
   const faults = [];
@@ -15,6 +31,10 @@ async function look(browser, file, width, scheme) {
   await page.setViewport({ width, height: 900, isMobile: width < 600, hasTouch: width < 600 });
   await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
   await page.goto(`file://${file}`);
+  const front = await page.evaluate(() => document.querySelector("header.front").getBoundingClientRect().bottom);
+  if (front > 640) faults.push(`the three lines end ${front} px below the top`);
+  await page.evaluate(() => document.querySelectorAll("details").forEach((one) => (one.open = true)));
+  faults.push(...(await page.evaluate(overlaps)));
   const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
   if (over > 0) faults.push(`the page scrolls sideways by ${over} px`);
   await page.evaluate(axe);

@@ -14,6 +14,7 @@ from recsim_mnar.own_log.estimating import Question, estimate_log
 from recsim_mnar.report.estimate_page import Estimates, weights_of, write_estimates
 from recsim_mnar.tables.files import write_table
 from twins.commands import status_of as run
+from twins.pages import unlinked
 
 N_USERS = 150
 
@@ -70,7 +71,7 @@ def test_the_page_and_the_results_name_no_user(tmp_path, make):
     assert run("estimate", file, "--target", "better", "--baseline", "propensity", "--out", out) == 0
     assert {path.name for path in out.iterdir()} == {"report.html", "results.json", "index.json"}
     assert run("verify", out) == 0
-    text = (out / "report.html").read_text() + (out / "results.json").read_text()
+    text = unlinked(out / "report.html") + (out / "results.json").read_text()
     assert "geheim" not in text
     assert "@example.org" not in text
     assert "77001122" not in text
@@ -104,7 +105,7 @@ def test_the_difference_to_todays_policy_is_that_of_the_truth(tmp_path):
     truths = {("better", "snips"): 0.33, ("propensity", "ips"): 0.19, ("better - propensity", "ips"): 0.14}
     assert all(by[key]["low"] <= truth <= by[key]["high"] for key, truth in truths.items())
     assert by["propensity", "ips"]["verdict_level"] == "trust"  # it takes nothing that it cannot take
-    page = (out / "report.html").read_text()
+    page = unlinked(out / "report.html")
     assert re.search(r"better earns [\d.]+ % more than today&#39;s policy", page)
     assert "better - today&#39;s policy" in page
     assert "better - propensity" not in re.sub(r"(?s)<pre>.*</pre>", "", page)
@@ -113,12 +114,13 @@ def test_the_difference_to_todays_policy_is_that_of_the_truth(tmp_path):
 def test_what_is_doubtful_stands_there_with_what_to_do(tmp_path):
     file = foreign_file(tmp_path / "log.csv")
     assert run("estimate", file, "--target", "better", "--out", tmp_path / "page") == 0
-    page = (tmp_path / "page" / "report.html").read_text()
+    page = unlinked(tmp_path / "page" / "report.html")
     results = json.loads((tmp_path / "page" / "results.json").read_text())
     assert "support is not stated" in page
     assert "state the least propensity (--propensity-min P; epsilon / number of actions" in page
     assert "the least in the log is 0.2, in 613 rows: if that is a rule, state it" in page
-    assert page.count("support is not stated") == 2  # the sentence, and what speaks against it, once for all estimators
+    # The first screen, the sentence, and what speaks against it, once for all estimators.
+    assert page.count("support is not stated") == 3
     assert "taken: reward: clicks; propensity: pscore; user: shopper_id" in page
     assert results["read"]["counts"]["rows"] == 3000
     assert "--baseline today" in page
@@ -137,7 +139,7 @@ def test_without_propensities_the_page_says_that_they_are_estimated(tmp_path):
     file = foreign_file(tmp_path / "log.csv")
     file.write_text(file.read_text().replace("pscore", "noise", 1))
     assert run("estimate", file, "--target", "better", "--out", tmp_path / "page") == 0
-    assert "has no propensities" in (tmp_path / "page" / "report.html").read_text()
+    assert "has no propensities" in unlinked(tmp_path / "page" / "report.html")
 
 
 def test_where_the_page_may_lie(tmp_path, capsys):
@@ -170,7 +172,7 @@ def test_a_policy_that_the_log_does_not_cover_has_no_value(tmp_path, capsys):
     (tmp_path / "log.csv").write_text("user,propensity,random,clicks\n" + rows)
     out = tmp_path / "page"
     assert run("estimate", tmp_path / "log.csv", "--target", "random", "--baseline", "today", "--out", out) == 0
-    text, page = capsys.readouterr().out, (out / "report.html").read_text()
+    text, page = capsys.readouterr().out, unlinked(out / "report.html")
     shown = re.sub(r"(?s)<section class=.screen.*", "", page)
     for each in (text, shown):
         assert "The log covers 10 % of what random shows" in each
@@ -190,6 +192,6 @@ def test_a_value_outside_its_interval_breaks_no_page(tmp_path):
     record |= {"value": 0.1, "low": 0.2, "findings": [*record["findings"], proof]}
     (tmp_path / "page").mkdir()
     write_estimates(tmp_path / "page", Estimates("f", [record], [], WeighedLog(5, None, 0.1), 1.0), {})
-    page = (tmp_path / "page" / "report.html").read_text()
+    page = unlinked(tmp_path / "page" / "report.html")
     assert "at least 20.0 %" in page
     assert "<svg" in page

@@ -432,5 +432,5 @@ def _together(one: Leaders, other: Leaders) -> str:
             f"recommender deployed at the split would have faced is what the split by time asks ({other.names[0]})."
         )
     if len(shared) == 1:
-        return f"By both together {shared[0]} alone may be the best."
-    return f"By both together any of {', '.join(shared)} may be the best: choose by another aim, such as coverage."
+        return f"Both tests agree: {shared[0]} is best."
+    return f"{' or '.join(shared)}: both tests leave them open, so choose by another aim, such as coverage."
