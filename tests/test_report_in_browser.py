@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +30,8 @@ from recsim_mnar.report.log_page import write_log_page
 from recsim_mnar.report.page import write_page
 
 LOOK = Path(__file__).parent / "browser" / "look.cjs"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+REPORT = DOCS.parent / "recsim_mnar" / "report"
 TITLES = ["leave-one-out", "clipped IPS", "the A/B test"]
 HOSTILE = ["<script>alert(1)</script>", "a" * 300, "\u05d0\u05d1\u05d2", "quote\" ' &amp;", "$price$"]
 
@@ -87,7 +91,6 @@ def comparison(agents: list[str]) -> Comparison:
     return Comparison(records, judge(records, rankings), columns=keys, again=again, details=details)
 
 
-@pytest.mark.slow
 def validation() -> Validation:
     lines = {"kind": "cumulative", "axis": "item", "entries": HOSTILE, "real": [0.1] * 5, "simulated": [0.2] * 5,
              "low": [0.0] * 5, "high": [0.3] * 5}  # fmt: skip
@@ -133,6 +136,57 @@ def estimates() -> Estimates:
     )
 
 
+def faults(executable: str, pages: list[Path]) -> list[dict]:
+    """What is wrong with pages, as a browser finds it."""
+    done = subprocess.run(
+        ["node", str(LOOK), executable, *map(str, pages)], capture_output=True, text=True, check=False, env=os.environ,
+        timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: list[dict] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def gallery():
+    sys.path.insert(0, str(DOCS / "extensions"))
+    import gallery
+
+    yield gallery
+    sys.path.remove(str(DOCS / "extensions"))
+
+
+MOST_TERMS = 4
+"""That a reader of the first screen has to know."""
+
+
+def test_the_first_screen_of_each_page_has_three_lines_and_few_terms(tmp_path, gallery):
+    for page in gallery.pages(tmp_path):
+        front = re.search(r"(?s)<header.*?</header>", page.read_text())[0]
+        assert front.count("<h1>") == front.count('class="lift"') == front.count('class="next"') == 1, page.name
+        assert len(set(re.findall(r'href="(#word-[^"]*)"', front))) <= MOST_TERMS, page.name
+        assert "propensit" not in front
+        assert "Next: " in front
+
+
+def test_the_readmes_picture_has_the_pages_inks_and_is_made_of_the_stored_numbers(gallery):
+    stored = json.loads(gallery.STORED.read_text())
+    assert (DOCS / "compare.svg").read_text() == gallery.hero(gallery._comparison(stored["compare"]))
+    style = (REPORT / "style.css").read_text().split("@media screen and (prefers-color-scheme: dark)")
+    for inks, css in zip(gallery._INKS.values(), style, strict=True):
+        for name, ink in zip(gallery._NAMES, inks.split(), strict=True):
+            assert f"--{name}: {ink};" in css
+
+
+@pytest.mark.slow
+def test_every_page_of_the_gallery_is_fit_for_desk_telephone_dark_and_paper(tmp_path, gallery):
+    executable = browser()
+    assert faults(executable, gallery.pages(tmp_path)) == []
+    gallery.variants(tmp_path)
+    assert len(list(tmp_path.glob("*.html"))) == 4 * len(gallery.PAGES)
+
+
+@pytest.mark.slow
 def test_a_report_is_fit_for_desk_telephone_dark_and_paper(tmp_path):
     executable = browser()
     pages = []
@@ -159,9 +213,4 @@ def test_a_report_is_fit_for_desk_telephone_dark_and_paper(tmp_path):
     (tmp_path / "estimates").mkdir()
     write_estimates(tmp_path / "estimates", estimates(), {"log": HOSTILE[0]})
     pages.append(tmp_path / "estimates" / "report.html")
-    done = subprocess.run(
-        ["node", str(LOOK), executable, *map(str, pages)], capture_output=True, text=True, check=False, env=os.environ,
-        timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == []
+    assert faults(executable, pages) == []

@@ -1,6 +1,6 @@
 """The gallery: every page that the package writes, made anew from small stored results when the site is built.
 
-    python docs/extensions/gallery.py RUNS    # stores docs/gallery.json from the folders that RUNS holds
+    python docs/extensions/gallery.py [RUNS]    # stores docs/gallery.json from what RUNS holds; draws compare.svg
 
 ``RUNS`` holds ``compare``, ``study`` and ``interactions`` (folders of ``compare --out``), ``advice.json``, ``fit.json``
 and ``validation.json`` (of ``--json``). What no chart or first screen reads is left out.
@@ -12,6 +12,7 @@ import dataclasses
 import json
 import math
 import sys
+from html import escape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +28,10 @@ from recsim_mnar.own_log.in_numbers import LogNumbers
 from recsim_mnar.protocols.comparison import Comparison, experiment_of
 from recsim_mnar.protocols.interactions.comparison import _PICTURES, _TITLES
 from recsim_mnar.protocols.records import Judgement, Record
+from recsim_mnar.report.charts import PER_CENT, Dot, grid, labels, marks, room_for
 from recsim_mnar.report.estimate_page import Estimates, write_estimates
+from recsim_mnar.report.figures import agents_of
+from recsim_mnar.report.finding import forbidden
 from recsim_mnar.report.fitting_pages import write_advice, write_fit, write_validation
 from recsim_mnar.report.log_page import write_log_page
 from recsim_mnar.report.page import write_page
@@ -160,6 +164,72 @@ def _log() -> LogNumbers:
     return log
 
 
+# ------------------------------------------------------------------------------------------- the README's first picture
+
+
+def hero(comparison: Comparison) -> str:
+    """What the old log says of six recommenders, and what an A/B test says, as one SVG that stands alone."""
+    by_key = {(r.protocol, r.agent): r for r in comparison.records if (r.protocol, r.metric) in _KEYS}
+    agents = agents_of(comparison)
+    shown = {protocol: [_hero_dot(by_key, protocol, name) for name in agents] for protocol in ("off_policy", "ab_test")}
+    axis = room_for([dot for rows in shown.values() for dot in rows])
+    parts = []
+    for x, head, rows in ((170, "From the old log (clipped IPS)", shown["off_policy"]),
+                          (480, "A/B test, 5,000 users each", shown["ab_test"])):  # fmt: skip
+        parts.append(f'<text class="head" x="{x}" y="92">{head}</text>')
+        for i, dot in enumerate(rows):
+            inner = grid(axis) + marks(dot, axis)
+            inner += f'<text class="dim" x="0" y="21">{escape(dot.words)}</text>' if dot.words else ""
+            parts.append(
+                f'<svg class="i{i}" x="{x}" y="{104 + 32 * i}" width="260" height="32" overflow="visible">{inner}</svg>'
+            )
+        ticks = labels(axis, PER_CENT, 14)
+        parts.append(f'<svg class="dim" x="{x}" y="298" width="260" height="20" overflow="visible">{ticks}</svg>')
+    for i, name in enumerate(agents):
+        parts.append(f'<text class="name i{i}" x="0" y="{125 + 32 * i}">{escape(name)}</text>')
+    css = (HERO_CSS + "".join(f".i{i}{{--c:var(--a{i})}}" for i in range(len(agents)))).replace("\n", "")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-8 0 776 352" role="img" aria-label="{HERO_TITLE}">'
+        f'<style>{css}</style><text class="title" x="0" y="28">{HERO_TITLE}</text>'
+        f'<text class="dim" x="0" y="54">{HERO_BELOW}</text>{"".join(parts)}'
+        f'<text class="dim" x="0" y="342">{HERO_FOOT}</text></svg>\n'
+    )
+
+
+def _hero_dot(by_key: dict[tuple[str, str], Record], protocol: str, name: str) -> Dot:
+    record = by_key[protocol, name]
+    words = record.covers.replace("covers", "the log shows") + " of it" if record.covers else ""
+    value, low, high = (math.nan,) * 3 if record.covers else (record.value, record.low, record.high)
+    known = None if words else by_key["truth", name].value
+    return Dot(name, value, low, high, hollow=forbidden(record), known=known, words=words)
+
+
+HERO_TITLE = "The old log judges one of six recommenders well, an A/B test all six"
+HERO_BELOW = "Click rate. Lines are 95 % intervals; the upright tick is the true rate."
+HERO_FOOT = "Hollow: marked \u201cdo not use\u201d. Arrow: the interval runs on. One simulated world, seed 0."
+_INKS = {
+    ":root{": "#1c2430 #566070 #e6e9ee #ffffff #0067a5 #c4500b #00795a #a33f77 #80650a #0d6e8c",
+    "@media (prefers-color-scheme:dark){:root{": (
+        "#e6e9ee #a7b0bd #2b333f #14181f #5fb4f0 #ff9a57 #4fd0a6 #f08cc4 #e0c04a #7fd6f5"
+    ),
+}
+"""As in the pages' style.css, which a picture that stands alone cannot read."""
+_NAMES = ("ink", "dim", "grid", "paper", *(f"a{i}" for i in range(6)))
+HERO_CSS = (
+    "".join(
+        begin + ";".join(f"--{n}:{ink}" for n, ink in zip(_NAMES, inks.split(), strict=True)) + "}" * begin.count("{")
+        for begin, inks in _INKS.items()
+    )
+    + """
+text{font:14px system-ui,sans-serif;fill:var(--ink)}
+.title{font-size:20px;font-weight:700}.head,.name{font-weight:600}.name{fill:var(--c)}
+.dim,.dim text{font-size:13px;fill:var(--dim)}
+.grid{stroke:var(--grid)}.zero{stroke:var(--dim)}.whisker{stroke:var(--c);stroke-width:2.5;opacity:.55}
+.known{stroke:var(--ink);stroke-width:2}.arrow{fill:none;stroke:var(--c);stroke-width:2}
+.dot{fill:var(--c);stroke:var(--c);stroke-width:2}.hollow{fill:var(--paper)}"""
+)
+
+
 # --------------------------------------------------------------------------------------------------------------- store
 
 
@@ -228,4 +298,7 @@ def setup(app: Any) -> dict[str, bool]:
 
 
 if __name__ == "__main__":
-    store(Path(sys.argv[1]))
+    if len(sys.argv) > 1:
+        store(Path(sys.argv[1]))
+    picture = hero(_comparison(json.loads(STORED.read_text())["compare"]))
+    STORED.with_name("compare.svg").write_text(picture)
