@@ -166,6 +166,7 @@ def test_the_first_screen_of_each_page_has_three_lines_and_few_terms(tmp_path, g
         assert front.count("<h1>") == front.count('class="lift"') == front.count('class="next"') == 1, page.name
         assert len(set(re.findall(r'href="(#word-[^"]*)"', front))) <= MOST_TERMS, page.name
         assert "propensit" not in front
+        assert "\\x" not in front
         assert "Next: " in front
 
 

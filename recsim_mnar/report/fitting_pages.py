@@ -95,6 +95,7 @@ def write_fit(path: Path, found: FittedWorld, made_by: dict[str, Any]) -> None:
 
 _CLASSES = {"matches": "trust", "close": "trust", "cannot say": "caution", "off": "do_not_use"}
 _MOST_TICKS = 5
+_FEW = 12
 _LETTERS = 30
 """Of all labels of an axis, that stand side by side on a phone without touching."""
 WIDTH = 80
@@ -200,7 +201,12 @@ def _chart(check: Check) -> Chart | None:
 
 
 def _lines(picture: dict[str, Any]) -> str:
-    entries, n = [short(str(entry)) for entry in picture["entries"]], len(picture["entries"])
+    n = len(picture["entries"])
+    if picture["kind"] == "shares" and n > _FEW:  # items, the largest first; few groups keep their order
+        order = np.argsort(picture["real"], kind="stable")[::-1]
+        names = ("entries", "real", "simulated", "low", "high")
+        picture = picture | {name: [picture[name][i] for i in order] for name in names}
+    entries = [short(str(entry)) for entry in picture["entries"]]
     ticks = np.unique(np.linspace(0, n - 1, min(n, _MOST_TICKS)).astype(int))
     if sum(len(entries[i]) for i in ticks) > _LETTERS:
         ticks = np.array([0])
