@@ -90,7 +90,9 @@ def variants(folder: Path) -> None:
         paper = light.replace("@media screen and (max-width: 40rem)", "@media not all").replace(
             "<details", "<details open"
         )
-        path.with_suffix(".print.html").write_text(paper.replace("@media print", "@media screen"))
+        path.with_suffix(".print.html").write_text(
+            paper.replace("@media print", "@media screen").replace("padding: 0; font", "padding: 14mm; font")
+        )
 
 
 def _comparison(stored: dict[str, Any]) -> Comparison:

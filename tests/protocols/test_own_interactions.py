@@ -251,7 +251,11 @@ def test_candidates_follow_repeats(tmp_path):
 
 @pytest.mark.parametrize(
     ("one", "other", "said"),
-    [(("a",), ("a",), "a alone"), (("a",), ("b",), "contradict"), (("a", "b"), ("b", "a"), "any of a, b")],
+    [
+        (("a",), ("a",), "Both tests agree: a is best."),
+        (("a",), ("b",), "contradict"),
+        (("a", "b"), ("b", "a"), "a or b: both tests leave them open"),
+    ],
 )
 def test_both_protocols_together(one, other, said):
     ranked = [Leaders(names, 500, protocol, "ndcg@10") for protocol, names in (("loocv", one), ("by_time", other))]
