@@ -445,7 +445,7 @@ LINES = {
     "log": 1_590,
     "tables": 1_660,  # 94 for what a file would unpack to, before it is; 40 for names and per cent as shops write them
     "envs": 1_540,  # lines rendered, info by kind, specs: what RL libraries ask for
-    "report": 1_500,  # a first screen on each of eight pages, words explained, charts drawn here and not by matplotlib
+    "report": 1_510,  # a first screen on each of eight pages, words explained, charts drawn here and not by matplotlib
     "simulation": 1_270,
     "testing": 1_380,  # rules for learners, and for a dozen breaches that were let pass
     "the root": 1_030,  # silent, late and lost workers of a cluster are named

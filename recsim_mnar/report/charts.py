@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from typing import NamedTuple
 
@@ -17,6 +17,8 @@ INK = "ink"
 _LONGEST = 32
 _STEPS = (1.0, 2.0, 5.0, 10.0)
 _TICKS = 4
+_CURVES = 170
+"""Height of a chart of lines, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -335,7 +337,6 @@ class Plot:
     unit: Unit = PLAIN
     band: tuple[Sequence[float], Sequence[float]] = ((), ())
     below: str = ""
-    height: int = field(default=170)
 
 
 def curves(lines: Sequence[Curve], plot: Plot) -> str:
@@ -363,13 +364,13 @@ def curves(lines: Sequence[Curve], plot: Plot) -> str:
     )
     ends = {True: "start", False: "end"}
     below = "".join(
-        f'<text x="{100 * x:.2f}%" y="{plot.height + 16}" '
+        f'<text x="{100 * x:.2f}%" y="{_CURVES + 16}" '
         f'text-anchor="{"middle" if 0.06 < x < 0.94 else ends[x < 0.5]}">{escape(label)}</text>'
         for x, label in plot.ticks
     )
     inner = (
-        f'<svg height="{plot.height}" width="100%" viewBox="0 0 100 100" preserveAspectRatio="none">{drawn}</svg>'
-        f'<svg height="{plot.height}" width="100%">{grids}</svg>'
+        f'<svg height="{_CURVES}" width="100%" viewBox="0 0 100 100" preserveAspectRatio="none">{drawn}</svg>'
+        f'<svg height="{_CURVES}" width="100%">{grids}</svg>'
     )
     named = "".join(
         f'<span class="{one.colour}{" dashed" if one.dashed else ""}">{escape(visible(one.name))}</span>'
@@ -378,7 +379,7 @@ def curves(lines: Sequence[Curve], plot: Plot) -> str:
     axis_name = f'<p class="below">{escape(visible(plot.below))}</p>' if plot.below else ""
     return (
         f'<div class="curves"><p class="names">{named}</p>'
-        f'<svg class="plot" width="100%" height="{plot.height + 20}" aria-hidden="true">{inner}{below}</svg>'
+        f'<svg class="plot" width="100%" height="{_CURVES + 20}" aria-hidden="true">{inner}{below}</svg>'
         f"{axis_name}</div>"
     )
 

@@ -17,9 +17,7 @@ from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.studies.result import Study, percent
 
-KINDS = {
-    "picks the best": "good", "a tie": "tie", "not to be used": "unusable", "picks a worse one": "bad",
-}  # fmt: skip
+KINDS = {"picks the best": "good", "a tie": "tie", "not to be used": "unusable", "picks a worse one": "bad"}
 """What may come of a protocol's pick, and the class of its colour."""
 _KIND = dict(zip((BEST, INDISTINGUISHABLE, UNUSABLE, COSTS), KINDS, strict=True))
 
