@@ -321,7 +321,8 @@ def _difference(pair: Mapping[str, Any], values: Mapping[str, float | None]) -> 
     if not base or base <= 0.0:
         return f"{first} earns {difference:.3g} more than {second} ({signs[0]:.3g} to {signs[1]:.3g})."
     ends = " to ".join(signed(end / base) for end in signs)
-    return f"{first} earns {signed(difference / base)} % against {second} (95 % interval {ends} %)."
+    verb = "earns" if pair["decided"] else "may earn"
+    return f"{first} {verb} {signed(difference / base)} % against {second} (95 % interval {ends} %)."
 
 
 def of_validation(found: Validation) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,14 @@ def write_log_page(path: Path, found: LogNumbers, commands: Sequence[tuple[str, 
     """
     rows = popularity_rows(found)
     lengths = _length_rows(found)
-    charts = [popularity_figure(rows, "log"), _lengths_chart(found), _propensities_chart(found)]
+    made = [popularity_figure(rows, "log"), _lengths_chart(found), _propensities_chart(found)]
+    charts = [chart for chart in made if chart is not None]
     write_from(
         "log.html",
         path,
         found.provenance,
         _finding(found),
-        [chart for chart in charts if chart is not None],
+        [replace(chart, folded=place > 0) for place, chart in enumerate(charts)],
         downloads=together(downloads_of("popularity", rows), downloads_of("lengths", lengths)),
         lead=_lead(found),
         facts=_facts(found, rows),
