@@ -16,7 +16,7 @@ from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison, Setup
 from recsim_mnar.protocols.leave_one_out.protocol import LeaveOneOut
 from recsim_mnar.protocols.records import Ranking, Record, Target, judge
-from recsim_mnar.report.charts import PER_CENT, PLAIN, Dot, axis_of, dots, log_axis, room_for
+from recsim_mnar.report.charts import PER_CENT, PLAIN, Dot, axis_of, colours_of, dots, log_axis, room_for
 from recsim_mnar.report.figures import figures_of
 from recsim_mnar.report.finding import of_comparison, outcome_of, said_of, state
 from recsim_mnar.report.page import write_page
@@ -152,6 +152,16 @@ def test_what_the_page_forbids_is_never_best_and_a_cost_within_the_noise_is_a_ti
     found = of_comparison(Comparison(records, [judgement]))
     assert ("Do not use the A/B test" in found.next) == (expected == "Do not use")
     assert ("Rely on the A/B test" in found.decision) == (expected in ("Best", "A tie"))
+
+
+def test_the_best_of_a_column_is_one_that_may_be_used():
+    estimates = {"one": ("trust", 0.1), "two": ("do_not_use", 0.3), "three": ("caution", 0.2)}
+    records = [record("off_policy", a, "ips", v, verdict_level=level) for a, (level, v) in estimates.items()]
+    assert grid(Comparison(records)).best == [0.2]
+
+
+def test_as_many_agents_as_there_are_colours_differ():
+    assert list(colours_of("abcdefghij").values()) == [*(f"a{i}" for i in range(9)), "a0"]
 
 
 @pytest.mark.parametrize(
