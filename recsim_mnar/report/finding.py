@@ -206,7 +206,7 @@ def of_study(study: Study) -> Finding | None:
     decision = f"{title} loses least" + (f", but {names} may do as well." if level else ": choose by it.")
     ends = f" (95 % interval {between(cost['low'], cost['high'])})" if known else ""
     lift = f"What it picks earns {percent(cost['mean'])} % less than the best, on average{ends}."
-    hits = first[BEST]["count"] + first[INDISTINGUISHABLE]["count"]
+    hits = sum(outcome in (BEST, INDISTINGUISHABLE) for _, outcome in judged[first["study"], first["title"]])
     sure = f"In {hits} of {n} runs it picks the best or a tie. "
     sure += f"Do not use {listed(blind)}. " if blind else ""
     todo = "use it in worlds like these" if n >= CATALOGUES and not level else f"make {max(CATALOGUES, 2 * n)} runs"
