@@ -94,6 +94,7 @@ class ClusterExecutor(Executor):
         self.max_workers = sum(each["nthreads"] for each in there.values())
         _made_ready(dask, asked, there, warn)
         self._met = {*there}
+        dask.subscribe_topic("all", self._heard)
         threading.Thread(target=self._watch, daemon=True).start()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
@@ -136,6 +137,11 @@ class ClusterExecutor(Executor):
         if new:
             threading.Thread(target=self.meet, args=(new,), daemon=True).start()
         return {f"worker {name}": each["last_seen"] for name, each in there.items()} or {_NOBODY: None}
+
+    def _heard(self, event: tuple[float, Mapping[str, Any]]) -> None:
+        """Name a worker that was lost; it may have come and gone unmet, ended by the job that it was given."""
+        if event[1].get("action") == "remove-worker" and not event[1].get("expected"):
+            self._warn(f"worker {event[1]['worker']} has gone (see what it printed): others do what it had to do")
 
     def meet(self, new: Iterable[str]) -> None:
         """Find out why the run must end, if one of these workers differs; one that has gone again is no hindrance."""

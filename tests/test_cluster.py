@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -526,6 +527,58 @@ class TestInProcessesOfTheirOwn:
                 yield functools.partial(time.sleep, 0.05)
 
         refused = pytest.raises(UserError, match=f"{said}; --resume goes on")
-        with refused, cluster.cluster(faulty.address) as executor:
+        with refused, cluster.cluster(faulty.address, warn=print) as executor:
             list(run_in_order(jobs(), executor))
         killed.join()
+
+    @pytest.mark.parametrize(
+        ("fault", "said", "lives"),
+        [
+            ("another version", "differs: recsim-mnar 0.0.1, here ", True),
+            ("one that never ends", "does not answer: wait until", True),
+            ("one that ends it", " has gone (see what it printed): others do ", False),
+        ],
+    )
+    def test_one_that_joins_a_run_is_named(self, faulty, monkeypatch, fault, said, lives):
+        """It ends the run, unless it has gone by itself."""
+        monkeypatch.setattr(cluster, "_LOAD_SECONDS", 1.0)
+        faulty.worker("")
+        faulty.wait(1)
+        warned = []
+
+        def jobs():
+            faulty.worker(FAULTS[fault][0])
+            until = time.monotonic() + 60
+            while time.monotonic() < until and not warned:
+                yield functools.partial(time.sleep, 0.05)
+
+        refused = (
+            pytest.raises(UserError, match=r"^worker tcp:.*; --resume goes on") if lives else contextlib.nullcontext()
+        )
+        with refused as found, cluster.cluster(faulty.address, warn=warned.append) as executor:
+            list(run_in_order(jobs(), executor))
+            time.sleep(60 * lives)
+        assert any(said in line for line in (*warned, str(getattr(found, "value", ""))))
+
+    @pytest.mark.parametrize("who", ["scheduler", "worker"])
+    def test_one_that_is_silent_is_named_and_waited_for(self, faulty, monkeypatch, who):
+        one = {"worker": faulty.worker(""), "scheduler": faulty.scheduler}[who]
+        faulty.wait(1)
+        warned, until = [], time.monotonic() + 60
+
+        def jobs():
+            yield functools.partial(time.sleep, 0.05)
+            monkeypatch.setattr(cluster, "_SILENT_SECONDS", 4.0)
+            one.send_signal(signal.SIGSTOP)
+            threading.Thread(target=again, daemon=True).start()
+            yield from [functools.partial(time.sleep, 0.05)] * 20
+
+        def again():
+            while not warned and time.monotonic() < until:
+                time.sleep(0.05)
+            one.send_signal(signal.SIGCONT)
+
+        with cluster.cluster(faulty.address, warn=warned.append) as executor:
+            assert len(list(run_in_order(jobs(), executor))) == 21
+        assert [line.split(" tcp://")[0] for line in warned] == [who]
+        assert "is silent: waiting for it" in warned[0]
