@@ -116,6 +116,7 @@ class ClusterExecutor(Executor):
                 signs = {scheduler: now} | self._signs()
             same = {name for name, sign in signs.items() if name in last and last[name][0] == sign}
             last = {name: last[name] if name in same else (sign, now) for name, sign in signs.items()}
+            now = time.monotonic()  # some seconds later, if there was no answer
             late = {name for name, (_, since) in last.items() if now - since > _SILENT_SECONDS}
             for name in late - named:
                 self._warn(f"{name} is silent: waiting for it, for 5 minutes at most (a worker: Dask's worker-ttl)")
@@ -317,8 +318,11 @@ def _answers(
             return error
 
     workers = list(workers)
-    with ThreadPoolExecutor(max(1, len(workers))) as threads:
+    threads = ThreadPoolExecutor(max(1, len(workers)))
+    try:
         return dict(zip(workers, threads.map(answer, workers), strict=True))
+    finally:
+        threads.shutdown(wait=False)  # whoever is interrupted waits for no answer
 
 
 def _made_ready(client: Any, asked: Asked, workers: Iterable[str], warn: Callable[[str], object]) -> None:
