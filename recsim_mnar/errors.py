@@ -19,6 +19,11 @@ def described(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def why_unreadable(error: BaseException) -> str:
+    """Why a text is not what it is to be, in words of ours where Python's are about itself."""
+    return "it is nested too deep" if isinstance(error, RecursionError) else str(error).partition("\n")[0]
+
+
 _LONGEST = 300
 """Characters of one word that a line shows whole."""
 

@@ -40,6 +40,12 @@ class Stream(enum.IntEnum):
     SAMPLE = 15  # draws of a policy that can only draw: index = the user's events so far
 
 
+def is_seed(seed: Any) -> bool:
+    """Whether it is an integer in [0, 2**64)."""
+    whole = isinstance(seed, (int, np.integer)) and not isinstance(seed, (bool, np.bool_))
+    return whole and 0 <= int(seed) < 2**64
+
+
 def check_seed(seed: Any, name: str = "seed") -> int:
     """Return ``seed`` as an int.
 

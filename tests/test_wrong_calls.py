@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recsim_mnar
-from recsim_mnar import cli
+from recsim_mnar import cli, datasets, export
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.registry import learner
 from recsim_mnar.simulation.executor import run_in_order
@@ -56,7 +56,8 @@ def place(tmp_path_factory):
     for name in ("sim", "train"):
         shutil.copy(folder / name / "log" / "part-00000.parquet", folder / "two" / f"{name}.parquet")
     (folder / "empty").mkdir()
-    os.mkfifo(folder / "pipe.csv")
+    for ending in ("csv", "toml", "json"):
+        os.mkfifo(folder / f"pipe.{ending}")
     rows = {
         "g.csv": GOOD,
         "none.csv": "",
@@ -92,6 +93,9 @@ def place(tmp_path_factory):
         "deep.toml": f"x = {'[' * 5000}{']' * 5000}\n",
         "deep.json": "[" * 5000 + "]" * 5000,
         "bad.toml": "x = [",
+        "arrays.toml": 'world = "sessions"\narrays = 3\n[params]\n',
+        "member.toml": 'world = "sessions"\nensemble = [3]\n[params]\n',
+        "two_times.csv": "user_id,item_id,timestamp,timestamp\nu,i,1,1\nv,j,2,2\n",
         "my_module.py": MODULE,
         "raises.py": "1 / 0\n",
         "wrong.parquet": GOOD,
@@ -149,6 +153,7 @@ CALLS = [
     (("describe", "protocol", "uplft"), "did you mean 'uplift'?"),
     (("describe", "estimator", "drr"), "did you mean 'dr'?"),
     (("describe", "world", "sesions"), "did you mean 'sessions'?"),
+    ((*MINE, "--agents", "rndom,svd"), "unknown agent 'rndom'; did you mean 'random'?"),
     # Numbers.
     ((*SIMULATE, "--users", "1e9"), "1000000000 (in the sessions world some 100,000,000,000 events, 200.0 GB)"),
     ((*SIMULATE, "--users", "ten"), "'ten' is not a whole number, such as 2000"),
@@ -160,6 +165,8 @@ CALLS = [
     (("replay", "sim", "--policy", "random", "--seed", "-1"), "--seed must be in [0, 2**64)"),
     ((*USERS, "--set", "n_items=0"), "--set n_items=0: n_items must be at least 1"),
     (("plan", "ab", "sim", "--lift", "5%", "--power", "80"), "this looks like percent: 0.8"),
+    (("plan", "ab", "sim", "--lift", "5%", "--power", "1.5"), "power must be in (0, 1), got 1.5"),
+    (("plan", "ab", "sim", "--lift", "5%", "--level", "1.5"), "got 1.5; 0.95 is usual"),
     (("plan",), "name one of ab, estimate, logging"),
     (("estimate",), "`recsim-mnar estimate --help` shows how"),
     # Files.
@@ -219,6 +226,9 @@ CALLS = [
     (on("g.csv", "--user-column", "t"), "'t' is named as a policy's probability and as user"),
     (on("g.csv", "--unsupported", "t"), "and as unsupported mass"),
     (on("g.csv", "--q-logged", "t", "--q-target", "t", "--estimators", "dr"), "and as q_logged"),
+    (on("g.csv", "--q-logged", "reward"), "'reward' is named as reward and as q_logged"),
+    (on("g.csv", "--q-target", "propensity"), "'propensity' is named as propensity and as q_target"),
+    (("compare", "--interactions", "two_times.csv"), "'timestamp' appears twice in the header"),
     (on("g.csv", "--baseline", "reward"), "'reward' is named as a policy's probability and as reward"),
     (("estimate", "g.csv", "--target", "reward"), "'reward' is taken as the target: name another one"),
     (("estimate", "sim", "--target", "reward"), "'reward' is named as a policy's probability and as reward"),
@@ -242,7 +252,12 @@ CALLS = [
     (on("small.csv"), "no weight is above"),
     (on("long.csv"), "a row is longer than 16 MB"),
     (("study", "deep.toml"), "deep.toml is not a TOML file"),
-    (("simulate", "--world", "deep.toml", "--policy", "random", "--users", "5"), "deep.toml cannot be read"),
+    (("simulate", "--world", "deep.toml", "--policy", "random", "--users", "5"), "TOML file: it is nested too deep"),
+    (("study", "pipe.toml"), "is no regular file"),
+    (("compare", "--world", "pipe.toml"), "is no regular file"),
+    (("simulate", "--world", "sessions", "--policy", "pipe.json", "--users", "5"), "is no regular file"),
+    (("simulate", "--world", "arrays.toml", "--policy", "random", "--users", "5"), "arrays must be a table by name"),
+    (("simulate", "--world", "member.toml#1", "--policy", "random", "--users", "5"), "member 1 must be a table"),
     (("simulate", "--world", "sessions", "--policy", "deep.json", "--users", "5"), "is not a mixture of policies"),
     # Options that mean nothing here, or too much.
     (("compare", "--agents", "itemknn"), "did you mean 'item-knn'"),
@@ -314,6 +329,8 @@ def test_a_wrong_call_is_one_line_and_nothing_is_written(capsys, monkeypatch, pl
     assert out == ""
     assert [line for line in lines if line.startswith("error: ")] == lines[-1:]
     assert words in lines[-1]
+    assert "recursion" not in err
+    assert not any(line.startswith("read ") for line in lines) or "appears twice" not in lines[-1]
     assert "Traceback" not in err
     assert all(character.isprintable() for line in lines for character in line)
     assert len(lines[-1]) < 1000
@@ -323,6 +340,8 @@ def test_a_wrong_call_is_one_line_and_nothing_is_written(capsys, monkeypatch, pl
 
 
 WORLD = recsim_mnar.make_world("sessions", "quick")
+ROWS = {"user": [0], "step": [0], "time": [0.0], "event": [1], "action": [0], "propensity": [0.5], "reward": [1.0]}
+LOG = Log({name: np.array(values) for name, values in ROWS.items()})
 PYTHON = {
     "Log.read of nothing": (lambda: Log.read(""), "not empty, got ''"),
     "Log.read of a number": (lambda: Log.read(3), "got 3"),
@@ -347,6 +366,39 @@ PYTHON = {
     "nothing to check": (lambda: recsim_mnar.check(None), "name must be a text"),
     "a log that is none": (lambda: recsim_mnar.calibrate(3), "log must be a Log, Ratings or a path"),
     "what is assumed": (lambda: recsim_mnar.calibrate(Log({}), assume=["a=3"]), "assume must be a table by name"),
+    "columns as a text": (lambda: recsim_mnar.plan_ab(LOG, "5%", columns="reward"), "columns must be a table by name"),
+    "columns as a list": (
+        lambda: recsim_mnar.plan_estimate(LOG, "t", columns=["t"]),
+        "columns must be a table by name",
+    ),
+    "no target": (lambda: recsim_mnar.plan_estimate(LOG, None), "target must be a text, got None"),
+    "one target": (lambda: recsim_mnar.plan_logging(LOG, "t", width="5%"), "targets must be a list of texts, got 't'"),
+    "a power of 1.5": (lambda: recsim_mnar.plan_ab(LOG, "5%", power=1.5), "power must be in (0, 1), got 1.5"),
+    "no world to validate": (lambda: recsim_mnar.validate(None, LOG), "a world must derive from"),
+    "a class to validate": (lambda: recsim_mnar.validate(type(WORLD), LOG), "make an object of it"),
+    "checks as a text": (lambda: recsim_mnar.validate(WORLD, LOG, checks="x"), "checks must be a list of texts"),
+    "a column's number": (lambda: LOG.with_column(3, np.ones(1)), "a column's name must be a text, got 3"),
+    "a column without a name": (lambda: LOG.with_column("", np.ones(1)), "a column's name is empty"),
+    "columns by number": (lambda: Log({3: np.ones(1)}), "a column's name must be a text, got 3"),
+    "one log": (lambda: Log.concat(LOG), "logs must be a list of logs"),
+    **{
+        f"{name}({given!r})": (lambda load=load, given=given: load(given), "a path must be a text or a Path")
+        for load in (datasets.read_ratings, datasets.load_coat, datasets.load_ml100k, datasets.load_yahoo_r3)
+        for name, given in ((load.__name__, 3), (load.__name__, ""))
+    },
+    **{
+        f"{write.__name__} of a path": (lambda write=write: write("path"), "decisions must be Decisions")
+        for write in (export.to_obp, export.to_vw, export.to_d3rlpy, export.to_minari, export.to_rllib)
+    },
+    "decisions of a path": (lambda: export.decisions("path", 3), "log must be a Log"),
+    "distributions of a path": (lambda: export.distributions("path", None), "log must be a Log"),
+    "feedback": (lambda: export.from_obp("x"), "feedback must be a table by name"),
+    "examples": (lambda: export.from_vw(3, 2), "lines must be lines of text"),
+    "a dataset": (lambda: export.from_minari("x", 2), "dataset must be a MinariDataset"),
+    "a table": (lambda: export.from_rllib("x", 2), "table must be a pyarrow Table"),
+    "actions as words": (lambda: export.from_arrays(2, [[0]], ["a"], [1], [0.5]), "action must hold whole numbers"),
+    "half actions": (lambda: export.from_arrays(2, [[0]], [0.5], [1], [0.5]), "action must be a whole number"),
+    "a context too short": (lambda: export.from_arrays(2, [0], [0, 1], [1, 1], [1, 1]), "context must have one row"),
     "calibrate": (lambda: recsim_mnar.calibrate(Log({}), n_items=1), "n_items must be a whole number"),
 }
 
@@ -356,6 +408,16 @@ def test_a_wrong_call_from_python_is_one_line(name):
     call, words = PYTHON[name]
     with pytest.raises(recsim_mnar.UserError, match=re.escape(words)):
         call()
+
+
+def test_a_seed_that_is_none_in_a_log_is_said(place, tmp_path, capsys):
+    log = Log.read(place / "sim")
+    Log(dict(log.columns), {**log.provenance, "seed": "x"}).write(tmp_path / "log")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["replay", str(tmp_path / "log"), "--policy", "random", "--out", str(tmp_path / "out.parquet")])
+    assert ended.value.code == 0
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'log'}: its metadata give the seed 'x', which is none (0 to 2**64 - 1)" in said
 
 
 @pytest.mark.parametrize("seed", [-1, "x", [], 1e308, 2**64])

@@ -14,7 +14,6 @@ from recsim_mnar.cli.options import (
     NUMBER,
     READ_PATH,
     WHOLE,
-    check_there,
     names_of,
     option,
     pairs_of,
@@ -261,7 +260,7 @@ def _executor(options: dict[str, Any], named: list[Any], **how: Any) -> Any:
 
 
 def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Comparison, dict[str, Any]]:
-    from recsim_mnar.datasets.interactions import read_interactions
+    from recsim_mnar.datasets.interactions import open_interactions
     from recsim_mnar.policies import registry
     from recsim_mnar.protocols.comparison import check_comparable
     from recsim_mnar.protocols.interactions import compare_interactions
@@ -272,11 +271,11 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
         raise UserError(f"--test-share {share:g}: a share of the rows, above 0 and below 1")
     _check_own_data_protocols(protocols or ())
     agents = names_of(_OWN_DATA_AGENTS if options["agents"] is None else options["agents"], "--agents")
-    check_there(options["interactions"])
     events = None if options["events"] is None else names_of(options["events"], "--events")
-    report(f"read {options['interactions']}")
-    data = read_interactions(options["interactions"], **{name: options[name] for name in _COLUMNS}, events=events)
     learners = {name: registry.learner(name) for name in agents}
+    read = open_interactions(options["interactions"], *(options[name] for name in _COLUMNS))
+    report(f"read {options['interactions']}")
+    data = read(events)
     check_comparable(len(learners), data.n_items)
     defaults = {"folds": 10, "level": 0.95, "test_share": 0.2, "candidates": "auto"}
     given: dict[str, Any] = defaults | {name: options[name] for name in defaults if options[name] is not None}

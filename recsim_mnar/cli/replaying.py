@@ -81,6 +81,7 @@ def replay(
             f"--train {train}: it is LOG itself, and whatever is fitted on the users who judge it looks good; name a "
             "log of other users, or --split-users"
         )
+    _warn_of_seeds((log, given), (train, given.training))
     parts = halves_of(given, options["seed"]) if split_users else [given]
     check_training(given, log if split_users else train, parts[0].training, learners)
     if given.survey.shared_users:
@@ -242,8 +243,23 @@ def given_logs(log: Path, train: Path | None, reading: Any, json_output: JsonOut
 
 def _of_other_seeds(data: Any, training: Any) -> bool:
     """True if the provenance of two logs gives different seeds, so that they share no user."""
+    from recsim_mnar.rng import is_seed
+
     seeds = [each.provenance.get("seed") for each in (data, training)]
-    return len(training) == 0 or (None not in seeds and seeds[0] != seeds[1])
+    return len(training) == 0 or (all(map(is_seed, seeds)) and seeds[0] != seeds[1])
+
+
+def _warn_of_seeds(*logs: tuple[Path | None, Any]) -> None:
+    """Note where a log's metadata name a seed that is none: what hangs on it is left out."""
+    from recsim_mnar.rng import is_seed
+
+    for path, data in logs:
+        seed = data.provenance.get("seed", 0)
+        if not is_seed(seed):
+            warn(
+                f"{path}: its metadata give the seed {seed!r:.40}, which is none (0 to 2**64 - 1), so the policy that "
+                "logged it is not made again, nor its missing mass known"
+            )
 
 
 def halves_of(given: Given, seed: int) -> list[Given]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.table import Log
-from recsim_mnar.tables.roles import find_columns
+from recsim_mnar.tables.roles import Columns, find_columns
 from recsim_mnar.tables.rows import Rows
 from recsim_mnar.tables.table_file import TableFile
 
@@ -83,10 +84,25 @@ def read_interactions(
         UserError: no such file, nothing in it, not readable, a column is missing or several could be meant; or with all
             faults of values, each counted.
     """
+    return open_interactions(path, user_column, item_column, time_column)(events)
+
+
+def open_interactions(
+    path: str | os.PathLike[str], user_column: str | None, item_column: str | None, time_column: str | None
+) -> Callable[[Sequence[str] | None], Interactions]:
+    """Look at a file, and at which of its columns are what; what is returned reads it, of these events.
+
+    Raises:
+        UserError: as :func:`read_interactions`, of what is known before a row is read.
+    """
     file = TableFile.open(path)
     named = {"user": user_column, "item": item_column, "time": time_column}
     columns = find_columns(str(path), file.names, named=named, needed=("user", "item"), optional=("time", "event"))
     columns.refuse_unclear(str(path), "user", "item", "time")
+    return partial(_read, Path(path).name, file, columns)
+
+
+def _read(file_name: str, file: TableFile, columns: Columns, events: Sequence[str] | None) -> Interactions:
     kinds = {"user": "id", "item": "id", "time": "time", "event": "id"}
     rows = file.read({columns[role]: kind for role, kind in kinds.items() if role in columns})
     rows, pooled = _of_events(rows, columns.get("event"), events)
@@ -109,7 +125,7 @@ def read_interactions(
         },
         {
             "kind": "interactions",
-            "file": Path(path).name,
+            "file": file_name,
             "columns": {role: columns.get(role) for role in ("user", "item", "time")},
             **({"events": pooled} if pooled else {}),
         },

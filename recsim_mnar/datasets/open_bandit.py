@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.runs.files import path_of
 
 POLICIES = ("random", "bts")
 CAMPAIGNS = ("all", "men", "women")
@@ -143,7 +144,7 @@ def _root(folder: str | Path | None) -> Path:
                 "open_bandit: obp is not installed; `pip download --no-deps obp==0.4.1`, unzip, give the folder"
             )
         folder = next(iter(spec.submodule_search_locations))
-    given = Path(folder)
+    given = path_of(folder)
     for root in (given, given / "obd", given / "dataset" / "obd", given / "obp" / "dataset" / "obd"):
         if (root / "bts").is_dir() or (root / "random").is_dir():
             return root

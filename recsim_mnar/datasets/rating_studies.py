@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.ratings import Floats, Ratings
+from recsim_mnar.runs.files import path_of
 
 STARS = (1.0, 2.0, 3.0, 4.0, 5.0)
 
@@ -73,7 +74,7 @@ def load_ml100k(path: str | Path) -> Ratings:
     Raises:
         UserError: no such file, or one that is not of either format.
     """
-    path = Path(path)
+    path = path_of(path)
     if path.is_dir():
         found = [path / name for name in ("u.data", "ml-100k.inter", "ml-100k/u.data") if (path / name).is_file()]
         path = found[0] if found else path / "u.data"
@@ -99,7 +100,7 @@ def read_ratings(path: str | Path) -> Ratings:
     Raises:
         UserError: no such file, no such column, or a rating outside 1..5.
     """
-    path = Path(path)
+    path = path_of(path)
     _need(path, "A file of ratings has the columns user, item and rating, with commas or tabs.")
     with open(path, encoding="latin-1") as file:
         first = file.readline()
@@ -182,7 +183,7 @@ def load_coat(folder: str | Path, *, with_test: bool = True) -> RatingStudy:
     Raises:
         UserError: a missing file, a matrix of the wrong shape, a rating outside 1..5.
     """
-    folder = Path(folder)
+    folder = path_of(folder)
     train = _matrix(folder / "train.ascii")
     if not train.any():
         raise UserError(f"{folder / 'train.ascii'} has no ratings: every entry is 0")
@@ -216,7 +217,7 @@ def load_yahoo_r3(folder: str | Path, *, with_test: bool = True) -> RatingStudy:
         UserError: a missing file, or a line that is not three whole numbers, or a rating outside 1..5.
     """
     parts = []
-    paths = [Path(folder) / f"ydata-ymusic-rating-study-v1_0-{name}.txt" for name in ("train", "test")]
+    paths = [path_of(folder) / f"ydata-ymusic-rating-study-v1_0-{name}.txt" for name in ("train", "test")]
     for path, wanted in zip(paths, (True, with_test), strict=True):
         _need(path, YAHOO_SOURCE)
         parts.append(_triples(path) if wanted else (np.zeros(0, int), np.zeros(0, int), np.zeros(0)))

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.checks import whole_number
+from recsim_mnar.kernels.checks import of_type, whole_number
 from recsim_mnar.log import schema
 from recsim_mnar.log.contexts import Context, ContextRule
 from recsim_mnar.log.rows import user_begins, user_starts
+from recsim_mnar.log.schema import as_type
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.answers import checked_distribution
 from recsim_mnar.policies.door import as_policy, learning_of, refuse_common_learning
@@ -81,6 +82,16 @@ class Decisions:
         )
 
 
+def checked(given: Any) -> Decisions:
+    """Decisions, where they are.
+
+    Raises:
+        UserError: they are anything else.
+    """
+    found: Decisions = of_type(given, "decisions", Decisions, "Decisions (recsim_mnar.export.decisions makes them)")
+    return found
+
+
 def decisions(log: Log, n_items: int, *, context: Context = "counts", decay: float = 0.9, last: int = 10) -> Decisions:
     """The decisions of a log as arrays.
 
@@ -95,6 +106,7 @@ def decisions(log: Log, n_items: int, *, context: Context = "counts", decay: flo
         UserError: no decision in the log, an item or action out of range, or a context that is none.
     """
     n_items = whole_number(n_items, "n_items", 1)
+    of_type(log, "log", Log, "a Log (read_log reads one)")
     contexts, finals = ContextRule(context, decay, last).of(log, n_items)
     shown = np.flatnonzero(log["event"] == schema.BANDIT)
     if len(shown) == 0:
@@ -135,6 +147,7 @@ def distributions(log: Log, policy: Any, at: Ints | None = None) -> Floats:
         UserError: an item that the policy does not know, probabilities that are none, or a policy that learns from all
             users.
     """
+    of_type(log, "log", Log, "a Log (read_log reads one)")
     policy = as_policy(policy)
     refuse_common_learning(policy, "distributions")
     top = log.highest_item
@@ -186,11 +199,18 @@ def from_arrays(
     Raises:
         UserError: arrays of different lengths, actions out of range, propensities outside (0, 1].
     """
-    action_ = np.asarray(action).astype(np.int64).reshape(-1)
+    whole, real, n_items = np.dtype(np.int64), np.dtype(np.float64), whole_number(n_items, "n_items", 1)
+    action_ = as_type(action, whole, "action").reshape(-1)
     n = len(action_)
-    context_ = np.asarray(context, np.float32).reshape(n, -1)
-    user_ = np.arange(n) if user is None else np.asarray(user).astype(np.int64).reshape(-1)
-    reward_, propensity_ = (np.asarray(values, np.float64).reshape(-1) for values in (reward, propensity))
+    context_ = as_type(context, np.dtype(np.float32), "context")
+    if context_.shape[:1] != (n,):
+        raise UserError(f"context must have one row per action, {n}, got shape {context_.shape}")
+    context_ = context_.reshape(n, -1) if context_.size else context_.reshape(n, 0)
+    user_ = np.arange(n) if user is None else as_type(user, whole, "user").reshape(-1)
+    reward_, propensity_ = (
+        as_type(reward, real, "reward").reshape(-1),
+        as_type(propensity, real, "propensity").reshape(-1),
+    )
     lengths = {len(user_), len(reward_), len(propensity_)}
     if lengths != {n}:
         raise UserError(f"context, action, reward, propensity and user must be of one length, got {n} and {lengths}")
@@ -204,13 +224,13 @@ def from_arrays(
     starts = user_starts(user_)
     counted = np.arange(n) - np.repeat(starts, np.diff(np.append(starts, n)))
     return Decisions(
-        n_items=int(n_items),
+        n_items=n_items,
         context=context_,
         action=action_,
         reward=reward_,
         propensity=propensity_,
         user=user_,
-        step=counted if step is None else np.asarray(step).astype(np.int64).reshape(-1),
+        step=counted if step is None else as_type(step, whole, "step").reshape(-1),
         last=last,
         final=context_[last] if final is None else np.asarray(final, np.float32).reshape(int(last.sum()), -1),
     )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.export.arrays import Decisions, from_arrays
+from recsim_mnar.export.arrays import Decisions, checked, from_arrays
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +28,7 @@ def to_d3rlpy(decisions: Decisions) -> dict[str, Any]:
         and ``action_size``, the number of items.
     """
     return {
-        "observations": decisions.context,
+        "observations": checked(decisions).context,
         "actions": decisions.action.astype(np.int32)[:, None],
         "rewards": decisions.reward.astype(np.float32)[:, None],
         "terminals": decisions.last.astype(np.float32),
@@ -45,7 +45,7 @@ def to_minari(decisions: Decisions) -> list[dict[str, Any]]:
     ``user``.
     """
     episodes = []
-    for number, rows in enumerate(decisions.episodes()):
+    for number, rows in enumerate(checked(decisions).episodes()):
         length = rows.stop - rows.start
         episodes.append(
             {
@@ -75,6 +75,8 @@ def from_minari(dataset: Any, n_items: int) -> Decisions:
     Raises:
         UserError: an episode without propensities, or no episode.
     """
+    if not hasattr(dataset, "iterate_episodes"):
+        raise UserError(f"dataset must be a MinariDataset, got {dataset!r:.80}")
     episodes = list(dataset.iterate_episodes())
     if not episodes:
         raise UserError("the dataset has no episodes")
@@ -108,7 +110,7 @@ def to_rllib(decisions: Decisions) -> pa.Table:
     """
     import pyarrow as pa
 
-    n = len(decisions)
+    n = len(checked(decisions))
     starts = np.flatnonzero(np.append(True, decisions.last[:-1]))
     lengths = np.diff(np.append(starts, n))
     return pa.table(
@@ -140,6 +142,8 @@ def from_rllib(table: Any, n_items: int) -> Decisions:
     Raises:
         UserError: a column is missing, or values that are none.
     """
+    if not hasattr(table, "column_names"):
+        raise UserError(f"table must be a pyarrow Table, got {table!r:.80}")
     for name in _COLUMNS:
         if name not in table.column_names:
             raise UserError(f"the table has no column {name!r}: a table of RLlib's single steps has it")

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.export.arrays import Decisions, from_arrays
-from recsim_mnar.runs.files import replacing
+from recsim_mnar.export.arrays import Decisions, checked, from_arrays
+from recsim_mnar.kernels.checks import of_type, table_by_name, whole_number
+from recsim_mnar.runs.files import path_of, replacing
 
 _NEEDED = ("n_actions", "action", "reward", "pscore")
 
@@ -33,7 +34,7 @@ def to_obp(decisions: Decisions, logging: NDArray[np.floating[Any]] | None = Non
     Raises:
         UserError: ``logging`` of another shape.
     """
-    n = len(decisions)
+    n = len(checked(decisions))
     pi_b = None
     if logging is not None:
         pi_b = np.asarray(logging, np.float64)
@@ -68,14 +69,14 @@ def from_obp(feedback: Mapping[str, Any]) -> Decisions:
         UserError: a key that is missing, several positions, or values that are none.
     """
     for key in _NEEDED:
-        if feedback.get(key) is None:
+        if table_by_name(feedback, "feedback").get(key) is None:
             raise UserError(f"the feedback has no {key!r}: obp's BanditFeedback has {', '.join(_NEEDED)}")
     position = feedback.get("position")
     if position is not None and len(np.unique(position)) > 1:
         raise UserError("the feedback has several positions: select the rows of one, its pscore is of a position")
     context = feedback.get("context")
     return from_arrays(
-        int(feedback["n_actions"]),
+        feedback["n_actions"],
         np.zeros((len(feedback["action"]), 0)) if context is None else context,
         feedback["action"],
         feedback["reward"],
@@ -98,7 +99,7 @@ def to_vw(decisions: Decisions, path: str | os.PathLike[str] | None = None) -> l
     lines = [
         f"{action + 1}:{cost!r}:{propensity!r} '{user}_{step} | {features}"
         for action, cost, propensity, user, step, features in zip(
-            decisions.action.tolist(),
+            checked(decisions).action.tolist(),
             (0.0 - decisions.reward).tolist(),
             decisions.propensity.tolist(),
             decisions.user.tolist(),
@@ -134,10 +135,14 @@ def from_vw(lines: Iterable[str] | str | os.PathLike[str], n_items: int, width: 
     Raises:
         UserError: a line that is no such example.
     """
-    source = "line"
+    source, n_items = "line", whole_number(n_items, "n_items", 1)
     if isinstance(lines, (str, os.PathLike)):
         source = f"{os.fspath(lines)}: line"
-        lines = Path(lines).read_text().splitlines()
+        path = path_of(lines)
+        if not path.is_file():
+            raise UserError(f"{path} does not exist: name a file of examples")
+        lines = path.read_text().splitlines()
+    of_type(lines, "lines", Iterable, "lines of text, or the path of a file")
     parsed = [_parsed(text, f"{source} {number}") for number, text in enumerate(lines, start=1) if text.strip()]
     if not parsed:
         raise UserError("there are no examples")

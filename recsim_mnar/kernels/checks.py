@@ -60,10 +60,18 @@ def number_in(value: Any, name: str, low: float = 0.0, high: float = math.inf, *
     if not inside:
         if high == math.inf:
             raise UserError(f"{name} must be a number {'from' if ends[0] == '[' else 'above'} {low:g}, got {value!r}")
-        percent = real and (low, high) == (0.0, 1.0) and 1.0 < value <= 100.0
-        hint = f"; this looks like percent: {value / 100.0:g}" if percent else ""
+        hint = f"; {_as_share(value)}" if real and (low, high) == (0.0, 1.0) and _is_percent(value) else ""
         raise UserError(f"{name} must be in {ends[0]}{low:g}, {high:g}{ends[1]}, got {value!r}{hint}")
     return float(value)
+
+
+def _is_percent(value: float) -> bool:
+    """Whether what is to be a share was meant as percent: nobody writes 1.5 % for 0.015 of a level or a power."""
+    return 2.0 <= value <= 100.0
+
+
+def _as_share(percent: float) -> str:
+    return f"this looks like percent: {percent / 100.0:g}"
 
 
 def one_of(value: Any, name: str, known: Iterable[str]) -> Any:
@@ -98,6 +106,16 @@ def text_of(value: Any, name: str) -> str:
     return str(of_type(value, name, str, "a text"))
 
 
+def texts_of(value: Any, name: str) -> list[str]:
+    """``value``, which must be a list of texts; one text is none.
+
+    Raises:
+        UserError: it is none.
+    """
+    found = of_type(value, name, (list, tuple), "a list of texts")
+    return [text_of(each, f"each of {name}") for each in found]
+
+
 def table_by_name(value: Any, name: str) -> Mapping[str, Any]:
     """``value``, which must be a table of things by name.
 
@@ -125,9 +143,8 @@ def level_of(value: Any, name: str = "level") -> float:
     Raises:
         UserError: not a number strictly between 0 and 1; the message gives one that looks like percent as its share.
     """
-    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if not (number and 0.0 < float(value) < 1.0):
-        percent = number and 1.0 < float(value) < 100.0
-        hint = f"this looks like percent: {float(value) / 100.0:g}" if percent else "0.95 is usual"
+        hint = _as_share(float(value)) if number and _is_percent(value) and value < 100.0 else "0.95 is usual"
         raise UserError(f"{name} must be strictly between 0 and 1, got {value!r}; {hint}")
     return float(value)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.checks import refuse_first, table_by_name, whole_number
+from recsim_mnar.kernels.checks import of_type, refuse_first, table_by_name, text_of, whole_number
 from recsim_mnar.log import schema
 from recsim_mnar.log.arrow import arrow_of, event_codes, metadata_of, parsed_provenance
 from recsim_mnar.log.rows import user_begins, user_starts
@@ -108,7 +108,8 @@ class Log:
 
     def __post_init__(self) -> None:
         """Bring the columns to the schema's types and order; a missing item, action, propensity or reward is null."""
-        given = {name: np.asarray(values) for name, values in table_by_name(self.columns, "columns").items()}
+        columns = table_by_name(self.columns, "columns")
+        given = {text_of(name, "a column's name"): np.asarray(values) for name, values in columns.items()}
         lengths = {values.shape for values in given.values()}
         if len(lengths) > 1 or any(len(shape) != 1 for shape in lengths):
             shapes = {name: values.shape for name, values in given.items()}
@@ -209,7 +210,13 @@ class Log:
         return self.select(self.is_bandit)
 
     def with_column(self, name: str, values: NDArray[Any]) -> Log:
-        """This log with one more (or another) context column."""
+        """This log with one more (or another) context column.
+
+        Raises:
+            UserError: a name that is no text, or empty; values that are not one per row.
+        """
+        if not text_of(name, "a column's name"):
+            raise UserError("a column's name is empty: give the values one")
         return Log({**self.columns, name: values}, dict(self.provenance))
 
     def split(self, n_parts: int) -> list[Log]:
@@ -226,6 +233,8 @@ class Log:
     @classmethod
     def concat(cls, logs: Sequence[Log]) -> Log:
         """Put logs one after another; the provenance is the first's."""
+        for log in of_type(logs, "logs", (list, tuple), "a list of logs"):
+            of_type(log, "each of logs", Log, "a Log")
         if not logs:
             raise UserError("concat needs at least one log")
         names = list(logs[0].columns)

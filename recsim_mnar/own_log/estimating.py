@@ -235,17 +235,21 @@ class _Estimating:
         self.stated = Stated(**self.stated_options)
 
     def _refuse_doubles(self) -> None:
-        """Raise UserError for a column that is a policy's probability and something else, too."""
-        asked = self.question
+        """Raise UserError for a column that is a policy's probability, or was logged, and something else, too."""
+        asked, models = self.question, ("q_logged", "q_target")
         roles = [(role, name) for role, name in self.columns.names.items() if role != "propensity"]
         roles += [("unsupported mass", name) for name in asked.unsupported]
         roles += [(name, getattr(asked, name) or "") for name in ("q_logged", "q_target", "reward_limit")]
         for role, name in roles:
-            if name in self.names:
+            taken = "a policy's probability" if name in self.names else self._logged(name) if role in models else ""
+            if taken:
                 raise UserError(
-                    f"{self.file.path}: column {name!r} is named as a policy's probability and as {role}: it can be "
-                    "one of them only"
+                    f"{self.file.path}: column {name!r} is named as {taken} and as {role}: it can be one of them only"
                 )
+
+    def _logged(self, column: str) -> str:
+        """The role of a column that no reward model can have written; empty for any other."""
+        return next((role for role in ("reward", "propensity") if self.columns.get(role) == column), "")
 
     def _policies(self, reading: Reading) -> tuple[list[str], list[str]]:
         """Names of all policies, and those that the log has columns of."""

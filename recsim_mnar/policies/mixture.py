@@ -165,6 +165,8 @@ def read_mixture(path: str | os.PathLike[str]) -> list[tuple[str, float]]:
         UserError: no such file, or it is no mixture.
     """
     source = Path(path)
+    if source.exists() and not source.is_file():
+        raise UserError(f"{source} is no regular file: name the file of a mixture")
     if not source.is_file():
         raise UserError(f"{source} does not exist: name the file of a mixture, as `recsim-mnar plan logging` writes it")
     try:

@@ -9,11 +9,12 @@ import json
 import os
 import re
 import stat
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.errors import UserError
+from recsim_mnar.errors import UserError, why_unreadable
 
 try:
     import fcntl
@@ -286,6 +287,24 @@ def path_of(path: Any) -> Path:
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
         raise UserError(f"a path must be a text or a Path that is not empty, got {path!r}")
     return Path(path)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """What a TOML file says that a user has named.
+
+    Raises:
+        UserError: no such file, a folder, a pipe or a device, which might never end, or no TOML.
+    """
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: name its TOML file")
+    if not path.exists():
+        raise UserError(f"{path} does not exist: name a TOML file")
+    if not path.is_file():
+        raise UserError(f"{path} is no regular file: write its lines into one, and name that")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UserError(f"{path} is not a TOML file: {why_unreadable(error)}; correct it") from None
 
 
 def check_utf8(path: str | os.PathLike[str]) -> None:

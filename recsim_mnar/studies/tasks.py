@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
@@ -13,6 +12,7 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.rng import check_seed, derive_seed
+from recsim_mnar.runs.files import path_of, read_toml
 from recsim_mnar.worlds.registry import is_world_file
 
 
@@ -151,14 +151,7 @@ def read_settings(path: str | Path) -> dict[str, Any]:
     Raises:
         UserError: no such file, not TOML, or no world.
     """
-    try:
-        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist: name a TOML file of settings") from None
-    except IsADirectoryError:
-        raise UserError(f"{path} is a folder: name its TOML file of settings") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{path} is not a TOML file: {error}") from None
+    table = read_toml(path_of(path))
     known = ("catalogues", "seed", "first_seed", "agents", "protocols", "estimators", "options", "tie", "worlds")
     for name, value in table.items():
         if name not in known and not isinstance(value, dict):

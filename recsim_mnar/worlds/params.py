@@ -11,7 +11,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.errors import UserError, nearest, why_unreadable
 from recsim_mnar.kernels import checks
 
 
@@ -57,7 +57,7 @@ class Params:
         try:
             return cls.from_dict(json.loads(text))
         except (json.JSONDecodeError, RecursionError) as error:
-            raise UserError(f"the parameters are not valid JSON: {error}") from None
+            raise UserError(f"the parameters are not valid JSON: {why_unreadable(error)}") from None
 
     def to_toml(self) -> str:
         """As a TOML document."""
@@ -71,7 +71,7 @@ class Params:
         try:
             return cls.from_dict(tomllib.loads(text))
         except (tomllib.TOMLDecodeError, RecursionError) as error:
-            raise UserError(f"the parameters are not valid TOML: {error}") from None
+            raise UserError(f"the parameters are not valid TOML: {why_unreadable(error)}") from None
 
     def with_keywords(self, keywords: Mapping[str, Any]) -> Self:
         """These parameters with some changed, as Python gives them."""

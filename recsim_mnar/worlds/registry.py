@@ -11,15 +11,15 @@ import dataclasses
 import hashlib
 import inspect
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError, described, nearest
-from recsim_mnar.kernels.checks import of_type, text_of
+from recsim_mnar.kernels.checks import of_type, table_by_name, text_of
 from recsim_mnar.plugins import announced, imported, unknown
+from recsim_mnar.runs.files import read_toml
 from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World
 from recsim_mnar.worlds.checks import as_world
 from recsim_mnar.worlds.params import Params
@@ -58,12 +58,7 @@ def read_world_file(name: str) -> WorldFile:
     """
     found = _MEMBER.match(name)
     path, member = (Path(found["path"]), int(found["member"])) if found else (Path(name), 0)
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"world file {path} does not exist") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UserError(f"world file {path} cannot be read: {str(error).splitlines()[0]}") from None
+    content = read_toml(path)
     world, params, ensemble = content.get("world"), content.get("params"), content.get("ensemble", [])
     if not isinstance(world, str) or not isinstance(params, dict) or not isinstance(ensemble, list):
         raise UserError(f'world file {path} needs world = "sessions" or another name, and a table [params]')
@@ -71,6 +66,7 @@ def read_world_file(name: str) -> WorldFile:
     if member:
         if member > len(ensemble):
             raise UserError(f"world file {path} has an ensemble of {len(ensemble)}: there is no member {member}")
+        table_by_name(ensemble[member - 1], f"world file {path}: member {member}")
         params.update(ensemble[member - 1])
     return WorldFile(path, world, {**params, **_array_params(path, content)}, content)
 
@@ -80,6 +76,8 @@ def _array_params(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     arrays = content.get("arrays")
     if arrays is None:
         return {}
+    for key in ("file", "sha256", "parameter"):
+        text_of(table_by_name(arrays, f"world file {path}: arrays").get(key), f"world file {path}: {key} of its arrays")
     file = path.parent / Path(str(arrays.get("file", ""))).name
     if not file.is_file():
         raise UserError(f"world file {path}: its arrays {file} are missing; they belong next to it")

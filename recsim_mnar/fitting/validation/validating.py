@@ -14,7 +14,7 @@ import numpy as np
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.fitting.validation.checks import CHECKS, Check, Groups, Validation, classifier_check, graded
 from recsim_mnar.fitting.validation.statistics import TABLE, Lives, Material, Row, traits_of
-from recsim_mnar.kernels.checks import of_type
+from recsim_mnar.kernels.checks import of_type, texts_of
 from recsim_mnar.log.columns import Ints
 from recsim_mnar.log.table import Log, stated_items
 from recsim_mnar.policies.answers import TOLERANCE
@@ -32,6 +32,7 @@ from recsim_mnar.runs.stages import stage, work
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.named import logging_policy, names_catalogue, runs_nothing
 from recsim_mnar.worlds.base import DecisionWorld
+from recsim_mnar.worlds.checks import as_world
 
 MOST_DEVIATIONS = 6.0
 """Standard deviations by which items' counts may be more uneven than uniform ones (chi square)."""
@@ -197,6 +198,8 @@ def validate_world(
     """
     of_type(log, "log", Log, "a Log (read_log reads one)")
     seed, kinds = check_seed(seed), checked_kinds(checks, logging)
+    if isinstance(world, type) or not (callable(world) or hasattr(world, "ensemble")):
+        as_world(world)
 
     def of() -> dict[str, Any]:
         return {
@@ -213,7 +216,7 @@ def validate_world(
 
 def checked_kinds(checks: Sequence[str] | None, logging: Any) -> tuple[str, ...]:
     """The checks asked for, all where None; raise UserError for an unknown one, or a policy that made the log."""
-    for name in checks or ():
+    for name in () if checks is None else texts_of(checks, "checks"):
         if name not in KINDS:
             raise UserError(f"unknown checks {name!r}; {nearest(str(name), KINDS)}")
     if isinstance(logging, str) and not logging.endswith(".npz"):
@@ -303,7 +306,7 @@ def _case(
         notes.append(f"the world was fitted anew on {n:,} users and is compared with {others:,} others")
     elif fits:
         notes.append("the world may have been fitted on these very users: its figures are then of fit, not held out")
-    made = world.make() if hasattr(world, "ensemble") else world
+    made = as_world(world.make() if hasattr(world, "ensemble") else world)
     largest = log.highest_item
     same = same_items
     if same is None:  # a fit has items of its own

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.kernels.checks import level_of, number_in, whole_number
+from recsim_mnar.kernels.checks import level_of, number_in, texts_of, whole_number
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.plan.pilot import FEW_USERS, Amount, Pilot, factor_range
@@ -133,7 +133,7 @@ def plan_logging(
     level = level_of(level)
     if estimator not in ESTIMATORS:
         raise UserError(f"no plan for the estimator {estimator!r}; {nearest(str(estimator), ESTIMATORS)}")
-    names = list(dict.fromkeys(targets))
+    names = list(dict.fromkeys(texts_of(targets, "targets")))
     if not names:
         raise UserError("no target: name the columns of the policies that the log is to say something of")
     if width is None and cost is None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.off_policy.stated import check_rows
+from recsim_mnar.kernels.checks import table_by_name, text_of
 from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.log.table import Log
@@ -153,7 +154,9 @@ class Pilot:
         Raises:
             UserError: no such file or column, no rows, or values that are no such numbers.
         """
-        reading = columns if isinstance(columns, Reading) else Reading(columns=dict(columns or {}))
+        given = {} if columns is None else columns
+        policies = [text_of(name, "a policy's column") for name in policies]
+        reading = given if isinstance(given, Reading) else Reading(columns=dict(table_by_name(given, "columns")))
         asked = _Asked(tuple(policies), propensity, dict(optional or {}), reading)
         if isinstance(log, (str, os.PathLike)):
             return _from_file(Path(log), asked)

@@ -25,7 +25,7 @@ from recsim_mnar.estimators.off_policy.sampling import STRICT, support_of
 from recsim_mnar.estimators.off_policy.scores import check_name, known_to_differ
 from recsim_mnar.estimators.off_policy.stated import Stated, check_clip
 from recsim_mnar.estimators.verdict import LEVELS, Estimate
-from recsim_mnar.kernels.checks import level_of, number_in, whole_number
+from recsim_mnar.kernels.checks import level_of, number_in, text_of, whole_number
 from recsim_mnar.log.columns import Clusters, Floats
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.plan.pilot import Pilot, two_sided
@@ -269,7 +269,7 @@ def plan_estimate(
     unknown = sorted(set(stated) - set(allowed))
     if unknown:
         raise UserError(f"plan_estimate has no parameter {unknown[0]!r}; it takes: {', '.join(allowed)}")
-    known = Stated(**stated)
+    known, target = Stated(**stated), text_of(target, "target")
     asked = None if rows is None else whole_number(rows, "rows", least=1)
     pilot = Pilot.of(
         log, [target], optional={target: target + UNSUPPORTED if unsupported is None else unsupported}, columns=columns

@@ -102,7 +102,7 @@ def test_a_changed_array_file_is_refused(fitted, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("none.toml", "does not exist"), ("w.toml#9", "no member 9"), ("bad.toml", "cannot be read"),
+    [("none.toml", "does not exist"), ("w.toml#9", "no member 9"), ("bad.toml", "is not a TOML file"),
      ("other.toml", "needs world"), ("nested.toml", "is a file too")],
 )  # fmt: skip
 def test_world_files_that_are_none(fitted, tmp_path, name, said):
