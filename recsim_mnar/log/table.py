@@ -23,7 +23,7 @@ from recsim_mnar.log.writing import record_part, write_stream
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import digest_of
-from recsim_mnar.tables.arrow import read_table
+from recsim_mnar.tables.arrow import objects_of, read_table, refuse_written_out
 from recsim_mnar.tables.files import is_text
 from recsim_mnar.tables.parts import Parts
 from recsim_mnar.tables.text import typed_table
@@ -335,6 +335,9 @@ class Log:
                         f"{source}: column {name!r} ({values.type}) is not {column.dtype}: {reason}"
                     ) from None
                 columns[name] = typed.fill_null(column.null).to_numpy() if typed.null_count else typed.to_numpy()
+            elif pa.types.is_dictionary(values.type):
+                refuse_written_out(values, f"{source}: column {name!r}")
+                columns[name] = np.array([*objects_of(values), None], object)[:-1]
             else:
                 columns[name] = values.to_numpy()
         try:

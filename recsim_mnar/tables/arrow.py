@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.tables.arrow_sizes import sizes_of
-from recsim_mnar.tables.files import ARROW, refuse_unpacked
+from recsim_mnar.tables.files import ARROW, most_unpacked, refuse_unpacked
+from recsim_mnar.tables.parquet_pages import unpacked_pages
 
 
 def batches_of(path: Path, names: Sequence[str] | None = None) -> Any:
@@ -107,6 +109,33 @@ def is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
+def objects_of(values: Any) -> list[Any]:
+    """A column's values as Python's objects; a text of a dictionary is one object, in however many rows it stands."""
+    found: list[Any] = []
+    for chunk in values.chunks:
+        if hasattr(chunk, "dictionary"):
+            words = [*chunk.dictionary.to_pylist(), None]
+            found += [words[-1 if k is None else k] for k in chunk.indices.to_pylist()]
+        else:
+            found += chunk.to_pylist()
+    return found
+
+
+def refuse_written_out(values: Any, what: str) -> None:
+    """Raise UserError for a column whose texts, each in its own row, would take far more than they do together."""
+    import pyarrow.compute as pc
+
+    whole = held = 0
+    for chunk in values.chunks:
+        if hasattr(chunk, "dictionary") and is_text(chunk.dictionary.type):
+            whole += pc.sum(pc.binary_length(chunk.dictionary).cast("int64").take(chunk.indices)).as_py() or 0
+            held += chunk.nbytes
+    if whole > most_unpacked(held):
+        raise UserError(
+            f"{what} would take {whole:,} bytes, each text in its own row: give shorter ones, or leave it out"
+        )
+
+
 def names_in(path: Path) -> list[str]:
     """Names of the columns of a Parquet file or an Arrow file.
 
@@ -139,13 +168,9 @@ def read_table(file: Path, columns: list[str] | None = None, *, held: bool = Fal
     Raises:
         UserError: it cannot be read.
     """
-    import pyarrow.parquet as pq
-
     refuse_unpacked(file, unpacked_bytes(file, columns))
-    with _readable(file):
-        if file.suffix.lower() in ARROW:
-            return _sound(table_of(file, columns), held)
-        return pq.read_table(file, columns=columns, partitioning=None, page_checksum_verification=not held)
+    with _readable(file), _opened(file, columns, held) as groups:
+        return groups.read(list(range(len(groups.sizes))))
 
 
 def read_blocks(file: Path, rows: int, columns: list[str] | None = None, *, held: bool = False) -> Iterator[Any]:
@@ -212,33 +237,91 @@ def _opened(file: Path, columns: list[str] | None = None, held: bool = False) ->
         return
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(file, page_checksum_verification=not held) as opened:
-        yield _RowGroups(opened, columns)
+    with pq.ParquetFile(file) as looked_at:
+        chunks = _chunks(looked_at.metadata)
+        texts, delta = ({c.path_in_schema for c in chunks if _is_delta(c) is one} for one in (False, True))
+    with pq.ParquetFile(
+        file, page_checksum_verification=not held, read_dictionary=sorted(texts - delta), metadata=looked_at.metadata
+    ) as opened:
+        yield _RowGroups(file, opened, columns, sorted(delta))
+
+
+def _chunks(metadata: Any) -> list[Any]:
+    """The column chunks of a Parquet file."""
+    groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
+    return [group.column(k) for group in groups for k in range(metadata.num_columns)]
+
+
+def _is_delta(chunk: Any) -> bool | None:
+    """Whether texts are written as differences, which no reader takes as a dictionary; None for other columns."""
+    return any(each.startswith("DELTA") for each in chunk.encodings) if chunk.physical_type == "BYTE_ARRAY" else None
 
 
 class _RowGroups:
-    """The row groups of a Parquet file: how many rows each has, and tables of them."""
+    """The row groups of a Parquet file: how many rows each has, and tables of them.
 
-    def __init__(self, file: Any, columns: list[str] | None) -> None:
-        self._file, self._columns = file, columns
+    Texts come as dictionaries, so that one that stands in many rows is in memory once.
+    """
+
+    def __init__(self, path: Path, file: Any, columns: list[str] | None, delta: list[str]) -> None:
+        self._path, self._file, self._columns, self._delta = path, file, columns, delta
         self.sizes = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
 
     def unpacked(self) -> int:
-        """Bytes of all of it in memory, as its metadata say."""
-        meta, wanted = self._file.metadata, self._columns
-        groups = [meta.row_group(k) for k in range(meta.num_row_groups)]
-        chunks = [group.column(k) for group in groups for k in range(meta.num_columns)]
-        chunks = [each for each in chunks if wanted is None or each.path_in_schema.split(".")[0] in wanted]
-        return sum(max(each.total_uncompressed_size, 8 * each.num_values) for each in chunks)
+        """Bytes of all of it in memory, as its metadata and the headers of its pages say."""
+        import pyarrow as pa
+
+        with pa.memory_map(str(self._path)) as mapped:
+            data = memoryview(mapped.read_buffer()).cast("B")
+            return sum(self._size(each, data) for each in self._asked())
+
+    def _asked(self) -> list[Any]:
+        found, wanted = _chunks(self._file.metadata), self._columns
+        return [each for each in found if wanted is None or each.path_in_schema.split(".")[0] in wanted]
+
+    def _size(self, chunk: Any, data: memoryview) -> int:
+        width = max(8, self._file.schema.column(self._places[chunk.path_in_schema]).length)  # of a fixed length
+        expands = chunk.compression not in ("UNCOMPRESSED", "SNAPPY")  # Snappy by at most 22 times
+        pages = unpacked_pages(data, chunk) if expands else 0
+        return max(chunk.total_uncompressed_size, pages, width * chunk.num_values)
+
+    @functools.cached_property
+    def _places(self) -> dict[str, int]:
+        schema = self._file.schema
+        return {schema.column(k).path: k for k in range(len(schema))}
 
     def read(self, numbers: list[int]) -> Any:
-        return self._file.read_row_groups(numbers, columns=self._columns)
+        import pyarrow as pa
+
+        if self._pieces is None:
+            return self._file.read_row_groups(numbers, columns=self._columns)
+        return pa.concat_tables(self._batches(numbers, self._pieces))
 
     def divided(self, number: int, rows: int) -> Iterator[Any]:
         import pyarrow as pa
 
-        for batch in self._file.iter_batches(rows, row_groups=[number], columns=self._columns):
-            yield pa.Table.from_batches([batch])
+        if self._pieces is None:
+            yield from self._batches([number], rows)
+            return
+        pieces = self._batches([number], self._pieces)
+        while some := list(itertools.islice(pieces, max(1, rows // self._pieces))):
+            yield pa.concat_tables(some)
+
+    @functools.cached_property
+    def _pieces(self) -> int | None:
+        """Rows at a time where texts are differences: each may be as long as all of them as they are written."""
+        sizes = [each.total_uncompressed_size for each in self._asked() if each.path_in_schema in self._delta]
+        return max(1, most_unpacked(0) // max(1, *sizes)) if sizes else None
+
+    def _batches(self, numbers: list[int], rows: int) -> Iterator[Any]:
+        import pyarrow as pa
+
+        for batch in self._file.iter_batches(rows, row_groups=numbers, columns=self._columns):
+            table = pa.Table.from_batches([batch])
+            for place, name in enumerate(table.column_names):
+                if name in self._delta and is_text(table.column(place).type):
+                    table = table.set_column(place, name, table.column(place).dictionary_encode())
+            yield table
 
 
 class _Batches:

@@ -222,7 +222,8 @@ class Rows:
         try:
             codes, ids = numbered(column)
         except pa.ArrowException:  # bytes that are no text
-            raise UserError(f"{self.source}: column {name!r} holds {column.type}: ids are numbers or text") from None
+            kind = getattr(column.type, "value_type", column.type)
+            raise UserError(f"{self.source}: column {name!r} holds {kind}: ids are numbers or text") from None
         self.refuse_two_ways(name, codes, ids, set(padded(ids).values()) & set(ids))
         self.note(MISSING, name, codes < 0 if bad is None else (codes < 0) & ~bad, "is missing")
         return Ids(codes, ids)

@@ -11,7 +11,7 @@ from typing import Any
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.memory import free_memory, in_words
-from recsim_mnar.tables.arrow import names_in, read_blocks, unpacked_bytes
+from recsim_mnar.tables.arrow import names_in, objects_of, read_blocks, unpacked_bytes
 from recsim_mnar.tables.faults import Faults
 from recsim_mnar.tables.files import is_text, refuse_unpacked
 from recsim_mnar.tables.parts import Parts
@@ -77,7 +77,9 @@ class TableFile:
         if self.form is not None:
             return self.form.head(self.parts.files[0])
         table = next((each for each in read_blocks(self.parts.files[0], _HEAD) if len(each)), None)
-        return {} if table is None else table.slice(0, _HEAD).to_pydict()
+        if table is None:
+            return {}
+        return {name: objects_of(table.column(name).slice(0, _HEAD)) for name in table.column_names}
 
     def read(self, kinds: Mapping[str, str]) -> Rows:
         """Read columns of all rows.
