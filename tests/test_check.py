@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
+from recsim_mnar.estimators import estimate_value
 from recsim_mnar.protocols.ab_test import ABTest
 from recsim_mnar.protocols.base import Protocol
 from recsim_mnar.protocols.off_policy import OffPolicy
 from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.uplift.protocols import Uplift, UpliftABTest
 from recsim_mnar.testing import check_estimator, check_protocol
 from recsim_mnar.testing.kinds import Checked, check_named
 from recsim_mnar.worlds import make_world
@@ -161,6 +163,23 @@ def test_estimators_that_are_sound(name):
     assert check_estimator(name) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "rules"), [("sg_ips", {"known_value"}), ("ix_ips", {"known_value", "on_policy_mean"})]
+)
+def test_estimators_that_are_biased_and_say_so_in_their_interval(name, rules):
+    assert {finding.rule for finding in check_estimator(name)} == rules
+
+
+def test_an_interval_that_makes_nothing_up_is_found(monkeypatch):
+    def narrow(*given, **asked):
+        found = estimate_value(*given, **asked)
+        return dataclasses.replace(found, low=found.value, high=found.value)
+
+    monkeypatch.setattr("recsim_mnar.testing.estimators.estimate_value", narrow)
+    found = {finding.rule: finding.why for finding in check_estimator("sg_ips")}
+    assert "does not hold the true value 0.225" in found["as_estimate"]
+
+
 def record(trial, agent, value, low=0.0, high=1.0, metric="mine", **details):
     return Record(
         world=trial.world.name, protocol="mine", agent=agent, metric=metric, value=value, low=low, high=high,
@@ -224,7 +243,7 @@ class Greedy(Mine):
     needs = frozenset({"everything"})
 
 
-@pytest.mark.parametrize("kind", [Mine, OffPolicy, ABTest])
+@pytest.mark.parametrize("kind", [Mine, OffPolicy, ABTest, Uplift, UpliftABTest])
 def test_protocols_that_are_sound(kind):
     assert check_protocol(kind) == []
 

@@ -118,11 +118,11 @@ def door(case: ProtocolCase) -> Reasons:
 
 @rule(RULES, "return a record for each of study.learners by each metric")
 def judges(case: ProtocolCase) -> Reasons:
-    """``judge`` gives records: each agent by each metric that is ranked by, once."""
+    """``judge`` gives records: each agent by each metric that is ranked by, once; references may be there, too."""
     protocol, trial, records = case.judged
     if not isinstance(records, list) or not all(isinstance(r, Record) for r in records):
         yield f"judge() must return a list of Records, got {type(records).__name__}"
-    ranked = [(r.agent, r.metric) for r in records if protocol.ranks_by(r.metric)]
+    ranked = [(r.agent, r.metric) for r in records if protocol.ranks_by(r.metric) and not r.details.get("reference")]
     if not ranked:
         yield f"no record has one of its metrics: {', '.join(protocol.metrics)}"
     for metric in dict.fromkeys(metric for _, metric in ranked):
