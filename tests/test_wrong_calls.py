@@ -366,6 +366,25 @@ PYTHON = {
     "nothing to check": (lambda: recsim_mnar.check(None), "name must be a text"),
     "a log that is none": (lambda: recsim_mnar.calibrate(3), "log must be a Log, Ratings or a path"),
     "what is assumed": (lambda: recsim_mnar.calibrate(Log({}), assume=["a=3"]), "assume must be a table by name"),
+    "a reference": (lambda: recsim_mnar.compare(WORLD, {}, references=3), "references must be a list, got 3"),
+    "a report": (lambda: recsim_mnar.compare(WORLD, {}, report=3), "report must be a function that takes a line"),
+    "a protocol": (lambda: recsim_mnar.compare(WORLD, {}, protocols="loocv"), "protocols must be a list, got 'loocv'"),
+    "an agent": (lambda: recsim_mnar.run_study(["sessions"], agents="svd"), "agents must be a list, got 'svd'"),
+    "options": (lambda: recsim_mnar.run_study(["sessions"], options=3), "options must be a table by name"),
+    "no options": (lambda: recsim_mnar.run_study(["sessions"], options=()), "options must be a table by name"),
+    "a world's number": (lambda: recsim_mnar.run_study([3]), "a world of a study must be a table by name"),
+    "a question of one agent": (
+        lambda: recsim_mnar.advise(LOG, recsim_mnar.Question(agents="svd")),
+        "agents must be a list, got 'svd'",
+    ),
+    "a question of one reward": (
+        lambda: recsim_mnar.advise(LOG, recsim_mnar.Question(rewards=3)),
+        "rewards must be the least and the largest",
+    ),
+    "a question of three rewards": (
+        lambda: recsim_mnar.advise(LOG, recsim_mnar.Question(rewards=(0, 1, 2))),
+        "rewards must be the least and",
+    ),
     "columns as a text": (lambda: recsim_mnar.plan_ab(LOG, "5%", columns="reward"), "columns must be a table by name"),
     "columns as a list": (
         lambda: recsim_mnar.plan_estimate(LOG, "t", columns=["t"]),

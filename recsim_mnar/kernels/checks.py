@@ -116,6 +116,17 @@ def texts_of(value: Any, name: str) -> list[str]:
     return [text_of(each, f"each of {name}") for each in found]
 
 
+def list_of(value: Any, name: str) -> Any:
+    """``value``, which must be a list of things; a text, which is one of letters, is none.
+
+    Raises:
+        UserError: it is none.
+    """
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise UserError(f"{name} must be a list, got {value!r:.80}")
+    return value
+
+
 def table_by_name(value: Any, name: str) -> Mapping[str, Any]:
     """``value``, which must be a table of things by name.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.scores import check_name
-from recsim_mnar.kernels.checks import of_type, table_by_name
+from recsim_mnar.kernels.checks import list_of, of_type, table_by_name
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.door import as_learner
@@ -159,6 +159,8 @@ def compare(
     """
     of_type(world, "world", World, "a World (make_world makes one by its name)")
     table_by_name(learners, "learners")
+    list_of(references, "references")
+    of_type(report, "report", Callable, "a function that takes a line")
     experiment = experiment_of(world)
     settings = experiment.settings() if settings is None else settings
     chosen = chosen_protocols(experiment, protocols, world.name)
@@ -246,7 +248,7 @@ def chosen_protocols(experiment: Experiment, protocols: Sequence[str | Protocol]
         UserError: an unknown one, or one that needs what there is not.
     """
     chosen = []
-    for one in experiment.protocols if protocols is None else protocols:
+    for one in experiment.protocols if protocols is None else list_of(protocols, "protocols"):
         made = protocol(one, experiment.own_protocols) if isinstance(one, str) else one
         check_needs(made, experiment.provides, world)
         chosen.append(made)

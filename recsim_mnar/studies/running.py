@@ -69,7 +69,7 @@ def run_study(
         UserError: a setup that cannot be, or a folder that holds another study.
     """
     of_type(worlds, "worlds", (list, tuple), "a list of worlds")
-    setups = [filled(world, agents, protocols, estimators, options or {}, tie) for world in worlds]
+    setups = [filled(world, agents, protocols, estimators, {} if options is None else options, tie) for world in worlds]
     tasks = tasks_of(setups, seeds, seed)
     settings = {
         "studies": [plain(asdict(s)) for s in setups],

@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.kernels.checks import list_of, table_by_name
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.rng import check_seed, derive_seed
@@ -78,11 +79,11 @@ def filled(
     """A setup with what it leaves open filled in, see :func:`recsim_mnar.studies.run_study`."""
     made = world if isinstance(world, Setup) else setup_of({"world": world} if isinstance(world, str) else world)
     if agents is not None and made.agents is None:
-        made = replace(made, agents=tuple(agents))
+        made = replace(made, agents=tuple(list_of(agents, "agents")))
     if protocols is not None and made.protocols is None:
-        made = replace(made, protocols=tuple(protocols))
-    more = {} if estimators is None else {"estimators": ",".join(estimators)}
-    return replace(made, options={**options, **more, **made.options}, tie=made.tie or tie)
+        made = replace(made, protocols=tuple(list_of(protocols, "protocols")))
+    more = {} if estimators is None else {"estimators": ",".join(list_of(estimators, "estimators"))}
+    return replace(made, options={**table_by_name(options, "options"), **more, **made.options}, tie=made.tie or tie)
 
 
 def setup_of(table: Mapping[str, Any]) -> Setup:
@@ -93,7 +94,7 @@ def setup_of(table: Mapping[str, Any]) -> Setup:
     """
     known = [*Setup.__dataclass_fields__]
     values: dict[str, Any] = {}
-    for name, value in table.items():
+    for name, value in table_by_name(table, "a world of a study").items():
         if name not in known:
             raise UserError(f"unknown key {name!r} of a comparison; {nearest(name, known)}")
         if name in ("agents", "references", "protocols") and value is not None:

@@ -322,6 +322,9 @@ class Advice:
         return {**vars(self), "sentences": self.sentences()}
 
 
+_PAIR = "the least and the largest reward possible"
+
+
 def advise_on(
     log: Log | Ratings,
     question: Question,
@@ -342,6 +345,8 @@ def advise_on(
     """
     of_type(log, "log", (Log, Ratings), "a Log (read_log reads one)")
     of_type(question, "question", Question, "a Question")
+    if question.rewards is not None and len(of_type(question.rewards, "rewards", (tuple, list), _PAIR)) != 2:
+        raise UserError(f"rewards must be {_PAIR}, got {question.rewards!r}")
     seed, agents, bounds = check_seed(question.seed), agents_of(question.agents), question.rewards or (0.0, 1.0)
     found, absurd = Advice(facts=_facts(log)), _absurd(log, question.rewards)
     if absurd:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.export.arrays import distributions
+from recsim_mnar.kernels.checks import list_of
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
@@ -98,7 +99,7 @@ class Shown:
 def agents_of(given: Sequence[Any]) -> Agents:
     """Learners of names and of what fits, policies of what acts, by name: at least two, each once."""
     found: Agents = {}
-    for each in given:
+    for each in list_of(given, "agents"):
         one, name = (registry.learner(each), each) if isinstance(each, str) else (each, name_of(each))
         if name in found:
             raise UserError(f"agent {name!r} is named twice; name each once")
