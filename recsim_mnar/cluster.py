@@ -89,7 +89,7 @@ class ClusterExecutor(Executor):
         self._dask, self._jobs = dask, dask.get_executor(pure=False)
         self._asked, self._folder, self._warn = asked, folder, warn
         self._under_way: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
-        self.ended, self.why = threading.Event(), ""
+        self.ended, self.why, self.stored = threading.Event(), "", set[str]()
         there = _known(dask)
         self.max_workers = sum(each["nthreads"] for each in there.values())
         _made_ready(dask, asked, there, warn)
@@ -100,7 +100,7 @@ class ClusterExecutor(Executor):
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """See :meth:`concurrent.futures.Executor.submit`."""
         for carried in carried_by(fn):
-            carried.store(self._folder)
+            self.stored.add(carried.store(self._folder)[0])
         done: Future[T] = self._jobs.submit(working, self._asked, fn, *args, **kwargs)
         self._under_way.add(done)
         return done
@@ -197,6 +197,10 @@ def cluster(
         asked = _uploaded(client, modules, files or {})
         executor = ClusterExecutor(client, asked, None if folder is None else Path(folder), warn)
         yield executor
+    except KeyboardInterrupt:  # after which a command leaves at once
+        for path in executor.stored if executor is not None else ():
+            Path(path).unlink(missing_ok=True)
+        raise
     except Exception as error:
         if executor is not None and not executor.why and not isinstance(error, UserError):
             executor.meet(_known(client))
