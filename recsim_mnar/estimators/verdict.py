@@ -17,7 +17,7 @@ LEAST_USERS = 100
 """Independent users below which no interval here is believed."""
 
 ASSUMES = "assumes that the policy was fixed without this log"
-"""What no log shows and every verdict rests on, for where one is shown (docs/verdict.md)."""
+"""What no log shows and every verdict rests on, for where one is shown (docs/verdict-theory.md)."""
 
 
 @dataclass(frozen=True)

@@ -279,7 +279,7 @@ ONLINE = "online"
 LEAST_RUNS = 5
 """Runs from which the t interval over runs is trusted: with four, one run in twenty decides its width."""
 WIDE_OVER_RUNS, USELESS_OVER_RUNS = 0.4, 1.0
-"""Half widths of the interval over the value, as of any other estimate (docs/verdict.md)."""
+"""Half widths of the interval over the value, as of any other estimate (docs/verdict-theory.md)."""
 
 
 def online_arms(

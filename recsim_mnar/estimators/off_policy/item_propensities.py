@@ -1,4 +1,4 @@
-"""Propensities that the log itself disproves, item by item (docs/verdict.md, "Item by item")."""
+"""Propensities that the log itself disproves, item by item (docs/verdict-theory.md, "Item by item")."""
 
 from __future__ import annotations
 

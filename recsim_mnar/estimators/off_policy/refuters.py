@@ -1,4 +1,4 @@
-"""Refuters: what can prove a log, or the columns that were read from it, wrong (docs/verdict.md, "Refuters").
+"""Refuters: what can prove a log, or the columns that were read from it, wrong (docs/verdict-theory.md, "Refuters").
 
 What each of them can see in principle:
 

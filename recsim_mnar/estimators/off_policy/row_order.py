@@ -1,4 +1,4 @@
-"""Effects that outlast a decision, from the order of rows: carry-over and staying (docs/verdict.md)."""
+"""Effects that outlast a decision, from the order of rows: carry-over and staying (docs/verdict-theory.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sampling variation of IPS, clipped IPS and SNIPS, from moments, and missing mass (docs/verdict.md).
+"""Sampling variation of IPS, clipped IPS and SNIPS, from moments, and missing mass (docs/verdict-theory.md).
 
 The target's mass that the log never shows is known as stated, as the mean weight proves it, or as it may hide.
 """

@@ -1,4 +1,4 @@
-"""Findings from the diagnostics of an off-policy estimate (docs/verdict.md)."""
+"""Findings from the diagnostics of an off-policy estimate (docs/verdict-theory.md)."""
 
 from __future__ import annotations
 
