@@ -216,7 +216,7 @@ def _narrow(sampling: Interval, default: Interval) -> list[Finding]:
 
 
 def _guaranteed(case: Case, interval: str) -> Interval:
-    """Intervals for bounded scores: the observations are users, in order of first appearance (docs/verdict-theory.md)."""
+    """Intervals for bounded scores; observations are users, in order of first appearance (docs/verdict-theory.md)."""
     from recsim_mnar.estimators.intervals.by_user import betting
 
     scores, rows, moments = case.scores, case.rows, case.moments
