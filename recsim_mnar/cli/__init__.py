@@ -60,12 +60,10 @@ class _InSections(click.Group):
 )
 @click.version_option(package_name="recsim-mnar", prog_name="recsim-mnar")
 def cli() -> None:
-    r"""Find out which offline number to trust when you choose a recommender.
+    """Find out which offline number to trust when you choose a recommender.
 
-    \b
-    Start here:
-      recsim-mnar compare --preset quick    a simulated study, in a minute
-      recsim-mnar doctor FILE               what your log holds, and the command to run next
+    Start with `recsim-mnar compare --preset quick`, a simulated study in a minute, or with `recsim-mnar doctor FILE`,
+    which says what your log holds and names the command to run next.
     """
     limit = address_limit()
     if limit < LEAST_ADDRESSES:  # below it libraries abort, and no line could be said
