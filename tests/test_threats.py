@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 import json
 import os
@@ -70,8 +71,9 @@ def _hard(path, outside):
 
 
 def _socket(path, outside):
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(str(path))
+    # Bound by its name: an address has some 100 characters at most, fewer than the path of a temporary folder may have.
+    with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as made:
+        made.bind(path.name)
 
 
 def _others(path, outside):
