@@ -89,9 +89,15 @@ class VecEnvAdapter(VecEnv):
         self._actions: Array = np.zeros(env.num_envs, np.int64)
 
     def reset(self) -> Array:
-        """(num_envs, ...) observations; the seeds given to :meth:`seed` are used once."""
-        seed = self._seeds[0] if self._seeds else None
-        observations, given = self.env.reset(seed=seed)
+        """(num_envs, ...) observations; what was given to :meth:`seed` and ``set_options`` is used once.
+
+        Raises:
+            UserError: options that differ between lanes.
+        """
+        options = self._options[0]
+        if any(other != options for other in self._options):
+            raise UserError("set_options: lanes are one environment. Give one dictionary for all of them")
+        observations, given = self.env.reset(seed=self._seeds[0], options=options or None)
         self.reset_infos = self._lanes(given) if self.infos else [{} for _ in range(self.num_envs)]
         self._reset_seeds()
         self._reset_options()
@@ -117,6 +123,10 @@ class VecEnvAdapter(VecEnv):
             infos[lane]["terminal_observation"] = given["final_obs"][lane]
             infos[lane]["TimeLimit.truncated"] = bool(truncated[lane] and not terminated[lane])
         return observations, rewards.astype(np.float32), ended, infos
+
+    def get_images(self) -> Sequence[Array | None]:
+        """One picture per lane, of an environment made with ``render_mode="rgb_array"``; lanes of ours draw none."""
+        return self.env.render()
 
     def close(self) -> None:
         """Close the environment."""

@@ -102,6 +102,52 @@ def test_sb3_adapter_passes_on_what_the_environment_returns():
     assert ended.any()
 
 
+def test_sb3_adapter_passes_options_on_once():
+    pytest.importorskip("stable_baselines3")
+    from recsim_mnar.integrations.stable_baselines3 import VecEnvAdapter
+
+    env, users = VecEnvAdapter(vector(2), infos=True), []
+    for options in ({"user": 40}, None):
+        env.seed(1)
+        if options:
+            env.set_options(options)
+        env.reset()
+        users.append({info["user"] for info in env.reset_infos})
+    assert min(users[0]) >= 40 > max(users[1])
+    env.set_options([{"user": 3}, {"user": 9}])
+    with pytest.raises(UserError, match="set_options: lanes are one environment"):
+        env.reset()
+
+
+def test_sb3_adapter_hands_over_pictures():
+    pytest.importorskip("stable_baselines3")
+    from recsim_mnar.integrations.stable_baselines3 import VecEnvAdapter
+
+    class Painted(gym.Wrapper):
+        metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012  (Gymnasium reads a plain dict here)
+        render_mode = "rgb_array"
+
+        def render(self):
+            return np.full((4, 4, 3), 7, np.uint8)
+
+    lanes = [lambda: Painted(gym.make("recsim_mnar/Sessions-v0", **ENV))] * 2
+    env = VecEnvAdapter(gym.vector.SyncVectorEnv(lanes, autoreset_mode="SameStep"))
+    assert env.render().shape == (8, 4, 3)
+
+
+def test_sb3_workers_find_the_environment_by_the_module_in_its_id():
+    """A worker started afresh has not imported the package: the id names who registers it."""
+    pytest.importorskip("stable_baselines3")
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import SubprocVecEnv
+
+    env = make_vec_env("recsim_mnar:recsim_mnar/Sessions-v0", n_envs=1, vec_env_cls=SubprocVecEnv, env_kwargs=ENV)
+    try:
+        assert env.reset().shape == (1, P)
+    finally:
+        env.close()
+
+
 def test_sb3_mistakes_are_said():
     pytest.importorskip("stable_baselines3")
     from recsim_mnar.integrations.stable_baselines3 import VecEnvAdapter
