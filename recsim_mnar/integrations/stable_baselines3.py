@@ -126,7 +126,7 @@ class VecEnvAdapter(VecEnv):
 
     def get_images(self) -> Sequence[Array | None]:
         """One picture per lane, of an environment made with ``render_mode="rgb_array"``; lanes of ours draw none."""
-        return self.env.render()
+        return self.env.render()  # type: ignore[return-value]  # what Gymnasium allows is wider
 
     def close(self) -> None:
         """Close the environment."""
