@@ -395,3 +395,5 @@ def test_a_study_needs_no_truth_share_where_the_best_is_zero():
     (row,) = found.summary()
     assert row["cost_share"]["mean"] is None
     assert found.sentences() == ["P picks the best agent in 0 of 1 catalogues."]
+    judgement["shown"] = "unusable"
+    assert found.sentences()[0].endswith(" catalogues. In 1 of 1 its estimate must not be used.")

@@ -31,7 +31,6 @@ from recsim_mnar.protocols.records import Judgement, Record
 from recsim_mnar.report.charts import PER_CENT, Dot, grid, labels, marks, room_for
 from recsim_mnar.report.estimate_page import Estimates, write_estimates
 from recsim_mnar.report.figures import agents_of
-from recsim_mnar.report.finding import forbidden
 from recsim_mnar.report.fitting_pages import write_advice, write_fit, write_validation
 from recsim_mnar.report.log_page import write_log_page
 from recsim_mnar.report.page import write_page
@@ -203,7 +202,7 @@ def _hero_dot(by_key: dict[tuple[str, str], Record], protocol: str, name: str) -
     words = record.covers.replace("covers", "the log shows") + " of it" if record.covers else ""
     value, low, high = (math.nan,) * 3 if record.covers else (record.value, record.low, record.high)
     known = None if words else by_key["truth", name].value
-    return Dot(name, value, low, high, hollow=forbidden(record), known=known, words=words)
+    return Dot(name, value, low, high, hollow=record.forbidden, known=known, words=words)
 
 
 HERO_TITLE = "The old log judges one of six recommenders well, an A/B test all six"

@@ -69,6 +69,11 @@ class Record:
         """How much of the agent the log covers, where that is too little for a value or a rank; else empty."""
         return str(self.details.get("covers", ""))
 
+    @property
+    def forbidden(self) -> bool:
+        """Whether the estimate must not be used."""
+        return bool(self.covers) or self.details.get("verdict_level") == "do_not_use"
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON; a number that is not finite becomes null, which JSON has and NaN it has not."""
         return {name: plain(value) for name, value in asdict(self).items()}
@@ -92,6 +97,10 @@ def plain(value: Any) -> Any:
 BEST, INDISTINGUISHABLE, COSTS = "best", "indistinguishable", "costs"
 OUTCOMES = (BEST, INDISTINGUISHABLE, COSTS)
 """What may come of a protocol's pick."""
+UNUSABLE = "unusable"
+"""Of a pick whose estimate must not be used."""
+_TRUTHS_UNIT = ("off_policy", "ab_test", "naive", "ips", "snips", "ips_estimated", "snips_estimated")
+"""Protocols whose values estimate the truth itself."""
 
 HALF_WIDTHS = "paired_half_widths"
 """In a truth record's details: by other agent, half the width of the interval of their paired true difference."""
@@ -138,6 +147,8 @@ class Judgement:
         tau_by_upper_bound: the rank correlation of these ends with the truth.
         unranked: agents of which the log lacks too much for a rank. The protocol ranks them all the same, and pick and
             correlations are its own.
+        shown: what is said of the pick: unusable where its estimate must not be used, a tie where its cost is within
+            the noise of the truth or of the protocol itself, else ``outcome``.
     """
 
     protocol: str
@@ -158,6 +169,7 @@ class Judgement:
     pick_by_upper_bound: str
     tau_by_upper_bound: float
     unranked: tuple[str, ...] = ()
+    shown: str = ""
 
     @property
     def ranks_nothing(self) -> bool:
@@ -187,8 +199,13 @@ class Judgement:
             return f"{subject} ranks all agents alike: a blind choice among them costs {price} on average."
         picks = " or ".join([self.pick, *self.tied_with])
         blind = " on average" if self.tied_with else ""
+        if self.shown == UNUSABLE:
+            return f"{subject} cannot choose here: its estimate of {picks}, which it would pick, must not be used."
         if self.outcome == BEST:
             return f"{subject} picks {picks}, which is the best: nothing lost."
+        if self.shown == INDISTINGUISHABLE and self.outcome == COSTS:
+            lost = f"it costs {self.loss}, less than its own interval can show"
+            return f"{subject} picks {picks}, a tie with the best, {self.best}: {lost}."
         if self.outcome == INDISTINGUISHABLE:
             return f"{subject} picks {picks}, a statistical tie with the best, {self.best}: {price}{blind}."
         return f"{subject} picks {picks}; {self.best} is the best, so the choice costs {price}{blind}."
@@ -251,12 +268,14 @@ def _judged(ranking: Ranking, ranked: list[Record], true: Mapping[str, Record], 
     widths = {agent: half_width(true[best], true[agent]) for agent in picks}
     small = tie * abs(truth[best])
     hidden = all(costs[agent] <= max(widths[agent], small) for agent in picks)
+    outcome = BEST if cost == 0.0 else INDISTINGUISHABLE if hidden else COSTS
+    own = {r.agent: r for r in ranked}
     return Judgement(
         protocol=ranking.protocol,
         metric=ranking.metric,
         title=ranking.title,
         target=ranking.target.title,
-        outcome=BEST if cost == 0.0 else INDISTINGUISHABLE if hidden else COSTS,
+        outcome=outcome,
         kendall_tau=rank_correlation(values, truth),
         pick=first,
         tied_with=tuple(others),
@@ -270,7 +289,24 @@ def _judged(ranking: Ranking, ranked: list[Record], true: Mapping[str, Record], 
         pick_by_upper_bound=_largest(bounds)[0] if len(set(bounds.values())) > 1 else "",
         tau_by_upper_bound=rank_correlation(bounds, truth),
         unranked=tuple(r.agent for r in ranked if r.covers),
+        shown=_shown(outcome, [own[agent] for agent in picks], own.get(best), cost, alike=len(picks) == len(ranked)),
     )
+
+
+def _shown(outcome: str, picks: Sequence[Record], best: Record | None, cost: float, *, alike: bool) -> str:
+    """What is said of a pick: :attr:`Judgement.shown`.
+
+    A protocol's noise is half the width of the interval of its difference between pick and best. It is compared with
+    the cost where the protocol estimates what the truth is of, else with the difference that the protocol itself finds.
+    """
+    if any(pick.forbidden for pick in picks):
+        return UNUSABLE
+    if outcome != COSTS or best is None or best.forbidden or alike:
+        return outcome
+    in_its_unit = best.protocol in _TRUTHS_UNIT
+    gaps = [cost if in_its_unit else abs(pick.value - best.value) for pick in picks]
+    hidden = all(gap <= half_width(pick, best) for pick, gap in zip(picks, gaps, strict=True))
+    return INDISTINGUISHABLE if hidden else COSTS
 
 
 def _largest(values: Mapping[str, float]) -> list[str]:
@@ -385,13 +421,15 @@ def headline(judgements: Sequence[Judgement], say_best: Callable[[Judgement], st
         return ""
     picks: dict[tuple[str, ...], list[Judgement]] = {}
     for judgement in judgements:
-        picks.setdefault((judgement.outcome, judgement.pick, *judgement.tied_with), []).append(judgement)
+        picks.setdefault((judgement.shown, judgement.pick, *judgement.tied_with), []).append(judgement)
     right = [j for key, group in picks.items() if key[0] == BEST for j in group]
     parts = [f"{_titles(right)} it" if right else "no metric picks it"]
     for (outcome, *names), group in picks.items():
         if outcome == BEST:
             continue
-        price = "a statistical tie" if outcome == INDISTINGUISHABLE else f"which costs {group[0].loss}"
+        price = {INDISTINGUISHABLE: "a statistical tie", UNUSABLE: "by an estimate that must not be used"}.get(
+            outcome, f"which costs {group[0].loss}"
+        )
         parts.append(f"{_titles(group)} {' or '.join(names)}, {price}")
     return f"{say_best(judgements[0])}: {'; '.join(parts)}."
 

@@ -10,7 +10,7 @@ from typing import Any
 from recsim_mnar.estimators.off_policy.weights import WeightDistribution
 from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison
-from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, Judgement, Record, half_width
+from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, UNUSABLE, Judgement, Record, half_width
 from recsim_mnar.report.charts import (
     CHANGE,
     PER_CENT,
@@ -26,7 +26,7 @@ from recsim_mnar.report.charts import (
     log_axis,
     panels,
 )
-from recsim_mnar.report.finding import UNUSABLE, WORDS, forbidden, listed, outcome_of, truths_of
+from recsim_mnar.report.finding import WORDS, listed, truths_of
 from recsim_mnar.report.tables import has_interval, heading
 
 MOST_ROWS = 24
@@ -99,7 +99,7 @@ def _picked(comparison: Comparison, first: Judgement, record: Record) -> str:
     by_outcome: dict[str, list[str]] = {}
     for j in comparison.judgements:
         if j.target == first.target and record.agent in (j.pick, *j.tied_with):
-            by_outcome.setdefault(outcome_of(j, comparison.records), []).append(j.title.removesuffix(f" of {j.target}"))
+            by_outcome.setdefault(j.shown, []).append(j.title.removesuffix(f" of {j.target}"))
     return "; ".join(PICKS[outcome].format(listed(names)) for outcome, names in by_outcome.items())
 
 
@@ -133,7 +133,7 @@ def _dot(record: Record, colours: Colours, known: float | None) -> Dot:
     """Of a record; one of which the log lacks too much has words for a number."""
     ends = (record.low, record.high) if has_interval(record) else (math.nan, math.nan)
     value = math.nan if record.covers else record.value
-    more: dict[str, Any] = {"hollow": forbidden(record), "known": known, "words": record.covers}
+    more: dict[str, Any] = {"hollow": record.forbidden, "known": known, "words": record.covers}
     return Dot(record.agent, value, *ends, colours[record.agent], **more)
 
 
@@ -141,7 +141,7 @@ def _says(comparison: Comparison, key: tuple[str, str]) -> str:
     judged = next((j for j in comparison.judgements if (j.protocol, j.metric) == key), None)
     if judged is None:
         return ""
-    return f"Picks {judged.pick}: {WORDS[outcome_of(judged, comparison.records)].lower()}."
+    return f"Picks {judged.pick}: {WORDS[judged.shown].lower()}."
 
 
 def unit_of(key: tuple[str, str], comparison: Comparison) -> Unit:

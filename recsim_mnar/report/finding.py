@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 from recsim_mnar.estimators.off_policy.sentence import Sentence
 from recsim_mnar.estimators.off_policy.written import per_cent
 from recsim_mnar.protocols.comparison import CATALOGUES, Comparison
-from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, Judgement, Record, as_subject, half_width
+from recsim_mnar.protocols.records import (
+    BEST,
+    COSTS,
+    INDISTINGUISHABLE,
+    UNUSABLE,
+    Judgement,
+    Record,
+    as_subject,
+    half_width,
+)
 
 if TYPE_CHECKING:
     from recsim_mnar.fitting.advice import Advice
@@ -19,14 +27,10 @@ if TYPE_CHECKING:
     from recsim_mnar.fitting.validation import Validation
     from recsim_mnar.studies.result import Study
 
-UNUSABLE = "unusable"
-"""Of a pick whose estimate the page forbids."""
 WORDS = {BEST: "Best", INDISTINGUISHABLE: "A tie", COSTS: "Costs", UNUSABLE: "Do not use"}
 """How a page calls what came of a pick; in words, so that nothing depends on colour."""
 MOST_NAMES = 3
 """In a sentence of the first screen."""
-_TRUTHS_UNIT = ("off_policy", "ab_test", "naive", "ips", "snips", "ips_estimated", "snips_estimated")
-"""Protocols whose values estimate the truth itself."""
 
 
 @dataclass(frozen=True)
@@ -49,54 +53,9 @@ class Finding:
 # ------------------------------------------------------------------------------------------------------- comparisons
 
 
-def forbidden(record: Record) -> bool:
-    """Whether a page says of an estimate that it must not be used."""
-    return bool(record.covers) or record.details.get("verdict_level") == "do_not_use"
-
-
-def outcome_of(judgement: Judgement, records: Sequence[Record]) -> str:
-    """What came of a pick: never best if its estimate is forbidden, and a tie where its cost is within the noise.
-
-    The noise is the truth's own, or that of the protocol: half the width of the interval of its difference between pick
-    and best. It is compared with the cost where the protocol estimates what the truth is of, else with the difference
-    that the protocol itself finds.
-
-    Args:
-        judgement: of the protocol's ranking.
-        records: of the comparison.
-    """
-    own = {r.agent: r for r in records if (r.protocol, r.metric) == (judgement.protocol, judgement.metric)}
-    picks = [own[name] for name in (judgement.pick, *judgement.tied_with) if name in own]
-    if any(map(forbidden, picks)):
-        return UNUSABLE
-    best = own.get(judgement.best)
-    if judgement.outcome != COSTS or best is None or forbidden(best) or judgement.ranks_nothing:
-        return judgement.outcome
-    in_its_unit = judgement.protocol in _TRUTHS_UNIT
-    gaps = [judgement.cost if in_its_unit else abs(pick.value - best.value) for pick in picks]
-    hidden = all(gap <= half_width(pick, best) for pick, gap in zip(picks, gaps, strict=True))
-    return INDISTINGUISHABLE if hidden else COSTS
-
-
-def said_of(judgement: Judgement, outcome: str) -> str:
-    """A sentence of what came of a pick."""
-    if outcome == UNUSABLE:
-        return (
-            f"{as_subject(judgement.title)} cannot choose here: its estimate of {judgement.pick}, which it would pick, "
-            "must not be used."
-        )
-    if outcome == INDISTINGUISHABLE and judgement.outcome == COSTS:
-        picks = " or ".join([judgement.pick, *judgement.tied_with])
-        return (
-            f"{as_subject(judgement.title)} picks {picks}, a tie with the best, {judgement.best}: it costs "
-            f"{judgement.loss}, less than its own interval can show."
-        )
-    return judgement.sentence()
-
-
-def state(judgement: Judgement, outcome: str) -> str:
+def state(judgement: Judgement) -> str:
     """In a word or two: best, a tie, the cost, or not to be used."""
-    return f"{WORDS[COSTS]} {judgement.loss}" if outcome == COSTS else WORDS[outcome]
+    return f"{WORDS[COSTS]} {judgement.loss}" if judgement.shown == COSTS else WORDS[judgement.shown]
 
 
 def truths_of(comparison: Comparison, judgement: Judgement) -> list[Record]:
@@ -115,7 +74,7 @@ def of_comparison(comparison: Comparison) -> Finding | None:
     judged = [j for j in comparison.judgements if j.target == first.target]
     names: dict[str, list[str]] = {}
     for j in judged:
-        names.setdefault(outcome_of(j, comparison.records), []).append(j.title.removesuffix(f" of {j.target}"))
+        names.setdefault(j.shown, []).append(j.title.removesuffix(f" of {j.target}"))
     ranked = truths_of(comparison, first)
     right = names.get(BEST, []) + names.get(INDISTINGUISHABLE, [])
     found = f"Rely on {listed(right)} here" if right else "No method here finds it"
@@ -206,39 +165,24 @@ def of_study(study: Study) -> Finding | None:
     decision = f"{title} loses least" + (f", but {names} may do as well." if level else ": choose by it.")
     ends = f" (95 % interval {between(cost['low'], cost['high'])})" if known else ""
     lift = f"What it picks earns {percent(cost['mean'])} % less than the best, on average{ends}."
-    hits = sum(outcome in (BEST, INDISTINGUISHABLE) for _, outcome in judged[first["study"], first["title"]])
+    hits = sum(j["shown"] in (BEST, INDISTINGUISHABLE) for j in judged[first["study"], first["title"]])
     sure = f"In {hits} of {n} runs it picks the best or a tie. "
     sure += f"Do not use {listed(blind)}. " if blind else ""
     todo = "use it in worlds like these" if n >= CATALOGUES and not level else f"make {max(CATALOGUES, 2 * n)} runs"
     return Finding(decision, lift, f"{sure}Next: {todo}.", "good" if not level else "tie")
 
 
-def judged_of(study: Study) -> dict[tuple[str, str], list[tuple[Judgement, str]]]:
-    """By study and ranking: each catalogue's judgement, and what came of the pick."""
-    found: dict[tuple[str, str], list[tuple[Judgement, str]]] = {}
-    for result in study.results:
-        records = [_record(row) for row in result["records"]]
-        for judgement in map(_judgement, result["judgements"]):
-            own = found.setdefault((result["label"].rpartition("-")[0], judgement.title), [])
-            own.append((judgement, outcome_of(judgement, records)))
+def judged_of(study: Study) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """By study and ranking: the judgement of each catalogue, as in the results."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for judgement in study.judgements():
+        found.setdefault((judgement["study"], judgement["title"]), []).append(judgement)
     return found
 
 
-def mostly_unusable(judged: Sequence[tuple[Judgement, str]]) -> bool:
+def mostly_unusable(judged: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a protocol's pick must not be used in half of the catalogues or more."""
-    return sum(outcome == UNUSABLE for _, outcome in judged) >= len(judged) / 2
-
-
-def _record(row: dict[str, Any]) -> Record:
-    numbers = {name: math.nan if row[name] is None else row[name] for name in ("value", "low", "high")}
-    return Record(**{"seconds": 0.0, **row, **numbers})
-
-
-def _judgement(row: dict[str, Any]) -> Judgement:
-    fields = {field.name for field in dataclasses.fields(Judgement)}
-    numbers = {name: math.nan for name in ("kendall_tau", "tau_by_upper_bound") if row[name] is None}
-    tuples = {name: tuple(row.get(name, ())) for name in ("tied_with", "unranked")}
-    return Judgement(**{**{name: value for name, value in row.items() if name in fields}, **tuples, **numbers})
+    return sum(judgement["shown"] == UNUSABLE for judgement in judged) >= len(judged) / 2
 
 
 def percent(share: float) -> str:

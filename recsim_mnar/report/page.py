@@ -11,7 +11,7 @@ from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.report.charts import colours_of
 from recsim_mnar.report.figures import agents_of, figures_of, weight_figures
-from recsim_mnar.report.finding import of_comparison, outcome_of, said_of, state
+from recsim_mnar.report.finding import of_comparison, state
 from recsim_mnar.report.tables import grid
 from recsim_mnar.report.template import downloads_of, together, write_from
 from recsim_mnar.runs.files import write_json
@@ -86,7 +86,6 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
     clip = comparison.details.get("clip")
     rows_of_weights, popularity = (comparison.details.get(name, []) for name in ("weights", "popularity"))
     weights = [WeightDistribution.from_dict(row) for row in rows_of_weights]
-    judged = [(j, outcome_of(j, comparison.records)) for j in comparison.judgements]
     write_from(
         "page.html",
         path,
@@ -101,7 +100,7 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
         weights=weights,
         clip=clip,
         comparison=comparison,
-        judged=[(j, outcome, state(j, outcome), said_of(j, outcome)) for j, outcome in judged],
+        judged=[(j, state(j)) for j in comparison.judgements],
         again=comparison.again,
         short=grid(comparison),
         full=grid(comparison, full=True),

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import printable
-from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, Judgement
+from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, UNUSABLE
 from recsim_mnar.report.charts import PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
-from recsim_mnar.report.finding import UNUSABLE, judged_of, mostly_unusable, of_study
+from recsim_mnar.report.finding import judged_of, mostly_unusable, of_study
 from recsim_mnar.report.page import headed
 from recsim_mnar.report.template import downloads_of, write_from
 from recsim_mnar.runs.files import write_json
@@ -137,7 +137,7 @@ def figures_of(study: Study) -> list[Chart]:
         title = f"{name}: cost of the pick, in % of the best"
         charts.append(Chart(title, costs_chart(study, name, own), caption, folded=bool(charts)))
         parts = {
-            title: {_KIND[kind]: sum(outcome == kind for _, outcome in rows) / len(rows) for kind in _KIND}
+            title: {_KIND[kind]: sum(j["shown"] == kind for j in rows) / len(rows) for kind in _KIND}
             for title, rows in own.items()
         }
         caption = "Share of catalogues on which the pick is the best agent, a tie with it, not to be used, or worse."
@@ -145,12 +145,12 @@ def figures_of(study: Study) -> list[Chart]:
     return charts
 
 
-def costs_chart(study: Study, name: str, own: dict[str, list[tuple[Judgement, str]]]) -> str:
+def costs_chart(study: Study, name: str, own: dict[str, list[dict[str, Any]]]) -> str:
     """One row per ranking, that of the least mean cost first."""
     summary = {row["title"]: row["cost_share"] for row in study.summary() if row["study"] == name}
     rows = []
     for title, judged in own.items():
-        costs, mean = [j.cost_share for j, _ in judged if j.cost_share is not None], summary[title]
+        costs, mean = [j["cost_share"] for j in judged if j["cost_share"] is not None], summary[title]
         if mean["mean"] is None:
             continue
         low, high = (math.nan if mean[end] is None else mean[end] for end in ("low", "high"))

@@ -9,7 +9,6 @@ from typing import Any
 from recsim_mnar.errors import printable
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.report.finding import forbidden
 
 _MOST_INTERVALS = 6
 """Columns of a table on a screen that has room for intervals next to its values; the report has them always."""
@@ -53,7 +52,7 @@ def heading(comparison: Comparison, key: tuple[str, str]) -> str:
 
 def _best(cells: list[Record | None], loss: bool) -> float:
     """The best value of those that can be picked."""
-    values = [c.value for c in cells if c is not None and not (forbidden(c) or c.details.get("reference"))]
+    values = [c.value for c in cells if c is not None and not (c.forbidden or c.details.get("reference"))]
     return (min if loss else max)(values, default=float("nan"))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from recsim_mnar.protocols.records import BEST, INDISTINGUISHABLE, OUTCOMES, as_subject
+from recsim_mnar.protocols.records import BEST, INDISTINGUISHABLE, OUTCOMES, UNUSABLE, as_subject
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +49,12 @@ class Study:
     def judgements(self) -> list[dict[str, Any]]:
         """Every judgement with its study's name and catalogue."""
         return [
-            {"study": r["label"].rpartition("-")[0], "catalogue": r["catalogue"], **judgement}
+            {
+                "study": r["label"].rpartition("-")[0],
+                "catalogue": r["catalogue"],
+                "shown": judgement["outcome"],
+                **judgement,
+            }
             for r in self.results
             for judgement in r["judgements"]
         ]
@@ -78,6 +83,7 @@ def _summarised(key: tuple[str, ...], own: list[dict[str, Any]], level: float) -
         "title": own[0]["title"],
         "catalogues": len(own),
         **shares,
+        UNUSABLE: share([j["shown"] == UNUSABLE for j in own], level),
         "cost_share": mean([j["cost_share"] for j in own], level, least=0.0),
         "kendall_tau": mean([j["kendall_tau"] for j in own], level, least=-1.0, largest=1.0),
         "best_by_upper_bound": share([j["pick_by_upper_bound"] == j["best"] for j in own], level),
@@ -93,7 +99,9 @@ def _sentence(row: dict[str, Any]) -> str:
     close = f", a statistical tie in {alike}" if alike else ""
     cost = row["cost_share"]
     price = "" if cost["mean"] is None else f"; its choice costs {percent(cost)} of the {row['target']}"
-    return f"{subject} picks the best agent in {row[BEST]['count']} of {n} catalogues{close}{price}."
+    barred = row[UNUSABLE]["count"]
+    unusable = f" In {barred} of {n} its estimate must not be used." if barred else ""
+    return f"{subject} picks the best agent in {row[BEST]['count']} of {n} catalogues{close}{price}.{unusable}"
 
 
 def percent(row: Mapping[str, Any]) -> str:
