@@ -112,6 +112,8 @@ def estimate(
         json_output.sentence(sentence.text)
         shown = [r for r in records if r["leads"] or all_estimators or asked["estimators"] is not None]
         _show_records(shown, sentence.text, json_output)
+        if sentence.rests:
+            json_output.sentence(sentence.rests)
         json_output.say(*answer.lines)
         if out is not None:
             _write_page(out, source, asked, clip, answer)
@@ -130,12 +132,11 @@ def records_table(records: Sequence[dict[str, Any]]) -> Table:
     from recsim_mnar.estimators.off_policy.written import Amounts, cells, label
 
     several = len({record["estimator"] for record in records}) > 1
-    title = "Off-policy estimates" + ("" if several else f" by {printable(records[0]['estimator'])}")
-    title += f", {records[0]['n']:,} rows"
+    title = f"{records[0]['n']:,} rows" + ("" if several else f", estimated by {printable(records[0]['estimator'])}")
     table = Table(title=escape(title), title_justify="left")
     for name in ("policy", *(["estimator"] if several else [])):
         table.add_column(name, no_wrap=True)
-    for name in ("value", f"{records[0]['level'] * 100:g} % interval", "effective rows"):
+    for name in ("value", f"{records[0]['level'] * 100:g} % interval", *(["effective rows"] if several else [])):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     amounts = Amounts.of(records)
@@ -144,7 +145,7 @@ def records_table(records: Sequence[dict[str, Any]]) -> Table:
             escape(printable(label(record))),
             *([escape(printable(record["estimator"]))] if several else []),
             *cells(record, amounts),
-            f"{record['ess']:,.0f}",
+            *([f"{record['ess']:,.0f}"] if several else []),
             record["verdict_level"].replace("_", " "),
             style=_COLOURS[record["verdict_level"]],
         )

@@ -20,7 +20,7 @@ from recsim_mnar.estimators.off_policy.written import (
 )
 from recsim_mnar.estimators.verdict import ASSUMES, LEVELS
 
-STATES = "in the states that the log's policy met"
+RESTS = "This is about the states that the log's policy met, and "
 SAME = "the same policy"
 """In the method of a difference of two policies that do the same on every row."""
 EXPLORE = "log with exploration where the target acts"
@@ -44,6 +44,7 @@ class Sentence:
         sure: "trust", "caution" or "do_not_use".
         action: what to do next.
         text: all of it, for a person.
+        rests: what it rests on: assumptions that no log can show. Empty where nothing is estimated.
     """
 
     answer: str
@@ -56,6 +57,7 @@ class Sentence:
     sure: str
     action: str
     text: str
+    rests: str
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -115,11 +117,13 @@ def _sentence(
     record: Record, answer: str, text: str, sure: str, action: str, shares: tuple[float, ...] | None = None
 ) -> Sentence:
     """The sentence of a record; ``shares`` are the change and its interval over the baseline."""
-    assumes = "" if answer in ("same_policy", "no_reward", "not_covered", "do_not_use") else f" This {ASSUMES}."
+    assumed = answer not in ("same_policy", "no_reward", "not_covered", "do_not_use")
+    tolerance = unless(record) if answer != "cannot_tell" else ""
+    rests = f"{RESTS}{ASSUMES}.{tolerance}" if assumed else ""
     change, low, high = (None, None, None) if shares is None else (100.0 * share for share in shares)
-    text = f"{text}{assumes} Next: {action}."
+    text = f"{text} Next: {action}."
     level, baseline = _limits(record)["level"], record.get("baseline")
-    return Sentence(answer, target_of(record), baseline, change, low, high, level, sure, action, text)
+    return Sentence(answer, target_of(record), baseline, change, low, high, level, sure, action, text, rests)
 
 
 def _uncovered(record: Record, records: Sequence[Record]) -> list[Record]:
@@ -189,7 +193,7 @@ def _of_value(record: Record, records: Sequence[Record]) -> Sentence:
     amounts, sure, limits = Amounts.of(records), _sure(record), _limits(record)
     span = amounts.span(limits["low"], limits["high"])
     earns = "earns" if sure == "trust" else "is estimated to earn"
-    text = f"{_who(record)} {earns} {amounts.one(record['value'])} a decision ({_level(record)} {span}), {STATES}"
+    text = f"{_who(record)} {earns} {amounts.one(record['value'])} a decision ({_level(record)} {span})"
     text += "." if sure == "trust" else f", but: {_because(record, sure)}."
     action = _next(record, sure, "compare it with today's policy (--baseline today)")
     return _sentence(record, "value", text, sure, action)
@@ -212,12 +216,11 @@ def _of_difference(record: Record, records: Sequence[Record]) -> Sentence:
             else (-1.0, "worse", "less", f"keep {other}")
         )
         change, span = _sizes(record, sign, shares, amounts)
-        where = f"{STATES}{unless(record)}"
-        text = f"{who} earns {change} {more} than {other} ({_level(record)} {span} {more}), {where}."
+        text = f"{who} earns {change} {more} than {other} ({_level(record)} {span} {more})."
         if sure != "trust":
             answer = f"looks_{answer}"
             text = f"{who} {answer.replace('_', ' ')} than {other}, by {change} ({_level(record)} {span})"
-            text += f", {where}, but: {_because(record, sure)}."
+            text += f", but: {_because(record, sure)}."
         return _sentence(record, answer, text, sure, _next(record, sure, trusted), shares)
     ends = (max(-limits["low"], 0.0), max(limits["high"], 0.0))
     if shares is None:
@@ -225,7 +228,7 @@ def _of_difference(record: Record, records: Sequence[Record]) -> Sentence:
     else:
         less, more = (f"{per_cent(max(end, 0.0))} %" for end in (-shares[1], shares[2]))
     text = f"The log cannot show whether {who} earns more than {other}: from {less} less to {more} more "
-    text += f"({_level(record)}), {STATES}."
+    text += f"({_level(record)})."
     action = _next(record, sure, "log more rows (`recsim-mnar plan estimate` says how many)")
     return _sentence(record, "cannot_tell", text, sure, action, shares)
 

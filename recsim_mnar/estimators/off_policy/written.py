@@ -282,8 +282,8 @@ def with_tolerance(record: Record, by_rows: ByRows | None = None) -> Record:
 
 
 def unless(record: Mapping[str, Any]) -> str:
-    """How the sentence of a difference ends: for a person, with two digits of what is above 1."""
+    """Until when a difference holds: for a person, with two digits of what is above 1."""
     factor = record.get("best_of", record["diagnostics"]).get(TOLERANCE)
     if factor is None or factor <= 1.0:
         return ""
-    return f", unless propensities are off by more than {1.0 + float(f'{factor - 1.0:.2g}'):.6g} times"
+    return f" It holds unless propensities are off by more than {1.0 + float(f'{factor - 1.0:.2g}'):.6g} times."
