@@ -142,7 +142,7 @@ def unknown(what: str, name: str, known: Iterable[str], kind: str, *, methods: S
     known = list(known)
     meant = nearest(name, known)
     if meant.startswith("known") and len(known) > _MOST_LISTED:
-        meant = f"`recsim-mnar {what}s` lists the {len(known)} that there are"
+        meant = f"`recsim-mnar list {what}s` lists all {len(known)}"
     return f"unknown {what} {name!r}; {meant} ({article} {what} of your own: package.module:{kind})"
 
 

@@ -289,6 +289,13 @@ def say_which(role: str) -> str:
     return f"say which with {option_of(role)}{none}"
 
 
+_WITHOUT = {
+    "propensity": ". It is the probability with which the row's item was shown. If it was not logged, omit --baseline: "
+    "it is then estimated"
+}
+"""What to do without a column, by role."""
+
+
 def _missing(source: str, role: str, known: Sequence[str], taken: Sequence[tuple[str, str]]) -> str:
     if all(re.fullmatch(r"[-+0-9.,eE]*", name) for name in known):
         return f"{source} has no header line: put one with the columns' names first"
@@ -298,7 +305,8 @@ def _missing(source: str, role: str, known: Sequence[str], taken: Sequence[tuple
             return f"{source}: column {name!r} is taken as the {other}: name another one with {option_of(role)}"
     close = [name for name in free if role in name.lower()] or similar_columns(role, free)
     hint = f"did you mean {close[0]!r}? " if close else f"columns: {', '.join(known)}; "
-    return f"{source}: no column is recognised as the {role}; {hint}name it with {option_of(role)}"
+    without = _WITHOUT.get(role, "")
+    return f"{source}: no column is recognised as the {role}; {hint}name it with {option_of(role)}{without}"
 
 
 def similar_columns(role: str, known: Iterable[str]) -> list[str]:
