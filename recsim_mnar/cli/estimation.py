@@ -75,12 +75,17 @@ UNMET = 3
     NUMBER,
 )
 @option(
+    "--by", "A column of segments that was fixed before the recommendation, such as country: adds each one's estimates."
+)
+@option(
     "--refute",
     "Run further tests that can prove the log wrong, on all rows at once; their findings join the verdict.",
     bool,
 )
 @option(
-    "--require", "Exit with 3 where the verdict on a leading estimate is below it.", click.Choice(["trust", "caution"])
+    "--require",
+    "Exit with 3 where the verdict on a leading estimate, of a segment too, is below it.",
+    click.Choice(["trust", "caution"]),
 )
 @option("--all-estimators", "Show the estimates of all estimators, not of the leading one alone.", bool)
 @worker_options
@@ -112,15 +117,16 @@ def estimate(
         json_output.sentence(sentence.text)
         shown = [r for r in records if r["leads"] or all_estimators or asked["estimators"] is not None]
         _show_records(shown, sentence.text, json_output)
+        _show_segments(answer.segments, json_output)
         if sentence.rests:
             json_output.sentence(sentence.rests)
         json_output.say(*answer.lines)
         if out is not None:
             _write_page(out, source, asked, clip, answer)
             json_output.say(f"Report: {out / 'report.html'}")
-    json_output.write([{"sentence": sentence.to_dict(), **records[0]}, *records[1:]])
+    json_output.write([{"sentence": sentence.to_dict(), **records[0]}, *records[1:], *answer.segments])
     if require is not None:
-        _refuse_below(require, records)
+        _refuse_below(require, records + answer.segments)
 
 
 def records_table(records: Sequence[dict[str, Any]]) -> Table:
@@ -129,30 +135,35 @@ def records_table(records: Sequence[dict[str, Any]]) -> Table:
     from rich.table import Table
 
     from recsim_mnar.estimators.off_policy.scores import known_to_differ
+    from recsim_mnar.estimators.off_policy.segments import segment_label, segment_title
     from recsim_mnar.estimators.off_policy.written import Amounts, cells, label
 
+    first, by = records[0], records[0].get("by")
     several = len({record["estimator"] for record in records}) > 1
-    title = f"{records[0]['n']:,} rows" + ("" if several else f", estimated by {printable(records[0]['estimator'])}")
-    table = Table(title=escape(title), title_justify="left")
-    for name in ("policy", *(["estimator"] if several else [])):
-        table.add_column(name, no_wrap=True)
-    for name in ("value", f"{records[0]['level'] * 100:g} % interval", *(["effective rows"] if several else [])):
+    title = f"{first['n']:,} rows" + ("" if several else f", estimated by {printable(first['estimator'])}")
+    table = Table(title=escape(printable(segment_title(records) if by else title)), title_justify="left")
+    for name in (*([by] if by else []), "policy", *(["estimator"] if several else [])):
+        table.add_column(escape(printable(name)), no_wrap=not by)
+    sized = [(name, key) for name, key, is_shown in (("rows", "n", by), ("effective rows", "ess", several)) if is_shown]
+    for name in ("value", f"{first['level'] * 100:.4g} % interval", *(name for name, _ in sized)):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     amounts = Amounts.of(records)
     for record in records:
+        names = [segment_label(record)] if by else []
+        names += [label(record), *([record["estimator"]] if several else [])]
+        verdict = record["verdict_level"]
         table.add_row(
-            escape(printable(label(record))),
-            *([escape(printable(record["estimator"]))] if several else []),
+            *(escape(printable(name)) for name in names),
             *cells(record, amounts),
-            *([f"{record['ess']:,.0f}"] if several else []),
-            record["verdict_level"].replace("_", " "),
-            style=_COLOURS[record["verdict_level"]],
+            *(f"{record[key]:,.0f}" for _, key in sized),
+            verdict.replace("_", " "),
+            style=_COLOURS[verdict],
         )
     without = [r["estimator"] for r in records if r["estimator"] not in known_to_differ()]
     if without and any("baseline" in record for record in records):
-        names = escape(printable(", ".join(dict.fromkeys(without))))
-        table.caption = f"No difference from the baseline with {names}: it is known for {', '.join(known_to_differ())}."
+        those = escape(printable(", ".join(dict.fromkeys(without))))
+        table.caption = f"No difference from the baseline with {those}: it is known for {', '.join(known_to_differ())}."
         table.caption_justify = "left"
     return table
 
@@ -178,7 +189,7 @@ def _write_page(out: Path, log: Path, asked: dict[str, Any], clip: float | None,
     from recsim_mnar.report.estimate_page import Estimates, write_estimates
 
     assert answer.log is not None
-    found = Estimates(str(log), answer.records, answer.lines, WeighedLog.of(answer.log), clip)
+    found = Estimates(str(log), answer.records, answer.lines, WeighedLog.of(answer.log), clip, answer.segments)
     made_by = {name: str(value) if isinstance(value, Path) else value for name, value in asked.items() if value}
     write_estimates(out, found, {"command": "estimate", "log": str(log), **made_by})
 
@@ -195,16 +206,28 @@ def _show_records(records: list[dict[str, Any]], said: str, json_output: JsonOut
             json_output.sentence(reason.line)
 
 
+def _show_segments(records: list[dict[str, Any]], json_output: JsonOutput) -> None:
+    """Print the table of segments, what they come to, and each finding against them once."""
+    from recsim_mnar.estimators.off_policy.segments import segment_lines, segment_reasons
+
+    if records:
+        json_output.show(records_table(records))
+        for line in (*segment_lines(records), *segment_reasons(records)):
+            json_output.sentence(line)
+
+
 def _refuse_below(require: str, records: list[dict[str, Any]]) -> None:
     """Exit with status 3 if the verdict on a leading estimate, or on the best of several, is below the required one."""
+    from recsim_mnar.estimators.off_policy.segments import segment_label
     from recsim_mnar.estimators.off_policy.written import label
     from recsim_mnar.estimators.verdict import LEVELS
 
     below = False
-    for record in (record for record in records if record["leads"]):
+    for record in (record for record in records if record["leads"] or "by" in record):
         for verdict in (record.get("best_of", record), record):
             if LEVELS.index(verdict["verdict_level"]) > LEVELS.index(require):
-                line = f"--require {require}: {label(record)}, {record['estimator']}: {verdict['verdict']}"
+                where = f"{record['by']} {segment_label(record)}, " if "by" in record else ""
+                line = f"--require {require}: {where}{label(record)}, {record['estimator']}: {verdict['verdict']}"
                 click.echo(printable(line), err=True)
                 below = True
                 break
@@ -265,7 +288,7 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, *, keep_rows: bool)
         reward_limit=limit,
         keep_rows=keep_rows,
         **own,
-        **{name: options.pop(name) for name in ("baseline", "level", "q_logged", "q_target", "refute")},
+        **{name: options.pop(name) for name in ("baseline", "level", "q_logged", "q_target", "by", "refute")},
         stated=options,
     )
     file = TableFile.open(log)

@@ -38,6 +38,7 @@ class Reading:
         columns: column by role (reward, propensity, action, user, time, logger); None or left out: recognised.
         context: columns of what the logging policy saw.
         key: column by which rows of a second file are found.
+        by: column of segments.
         drop_missing: leave out rows that miss a value that is needed.
         deduplicate: keep the first of rows that are equal in every column that is read.
         today: the policy that may be the logging policy itself, its column that of the propensities; None: no policy's
@@ -50,6 +51,7 @@ class Reading:
     columns: Mapping[str, str | None] = field(default_factory=dict)
     context: Sequence[str] = ()
     key: str | None = None
+    by: str | None = None
     drop_missing: bool = False
     deduplicate: bool = False
     today: str | None = None
@@ -70,6 +72,7 @@ class BanditFile:
         action: ids of the logged actions, None where they are not needed or not there.
         logger: ids of the policies that logged the rows, None without such a column.
         key: ids by which rows of a second file are found.
+        segment: values of the column of segments, -1 for none.
         policies: (n,) probability of the logged action by policy, from the file's own columns.
         others: (n,) further columns of numbers, by name.
         context: by column, (n,) numbers or ids.
@@ -87,6 +90,7 @@ class BanditFile:
     action: Ids | None
     logger: Ids | None
     key: Ids | None
+    segment: Ids | None
     policies: dict[str, Floats]
     others: dict[str, Floats]
     context: dict[str, Floats | Ids]
@@ -108,7 +112,7 @@ class BanditFile:
                 return Ids(values.codes[keep], values.ids)
             return None if values is None else values[keep]
 
-        names = ("reward", "propensity", "user", "action", "logger", "key", "policies", "others", "context")
+        names = ("reward", "propensity", "user", "action", "logger", "key", "segment", "policies", "others", "context")
         return replace(self, **{name: part(getattr(self, name)) for name in (*names, "row_numbers")})
 
     def left_out(self) -> dict[str, int]:
@@ -197,8 +201,9 @@ class BanditLog:
         """
         reading = reading or Reading()
         file = path if isinstance(path, TableFile) else TableFile.open(path)
-        key = [] if reading.key is None else [reading.key]
-        for names, option in (((*policies, *others), ""), (reading.context, " (--context-columns)"), (key, " (--on)")):
+        key, by = ([] if name is None else [name] for name in (reading.key, reading.by))
+        given = ((*policies, *others), ""), (reading.context, " (--context-columns)"), (key, " (--on)"), (by, " (--by)")
+        for names, option in given:
             for name in names:
                 if name not in file.names:
                     raise UserError(f"{file.path} has no column {name!r}; {nearest(name, file.names)}{option}")
@@ -221,7 +226,8 @@ class BanditLog:
         own = [self.columns[role] for role in ("reward", "propensity") if role in self.columns]
         kinds = dict.fromkeys((*own, *(name for name in self.policies if name not in own), *self.others), "number")
         names = [self.columns[role] for role in ("user", "action", "logger") if role in self.columns]
-        for name in (*names, *self.reading.context, *([self.reading.key] if self.reading.key else [])):
+        further = [name for name in (self.reading.key, self.reading.by) if name]
+        for name in (*names, *self.reading.context, *further):
             kinds.setdefault(name, "id")
         for role, kind in (("time", "time"), ("event", "id")):
             if role in self.columns:
@@ -239,7 +245,7 @@ class BanditLog:
         """Whether something that is read can only be worked with as a whole."""
         reading, loggers = self.reading, "logger" in self.columns and not self.reading.exact
         copies = self.looks_for_copies and "user" not in self.columns
-        return bool(reading.key or reading.context or reading.deduplicate or loggers or copies)
+        return bool(reading.key or reading.by or reading.context or reading.deduplicate or loggers or copies)
 
     def read(self) -> BanditFile:
         """All decisions.
@@ -346,7 +352,7 @@ def read_bandit_file(
 def _exact(file: TableFile, reading: Reading) -> Columns:
     """The columns by the names of our own logs, or those given."""
     wanted: dict[str, str | None] = {"reward": "reward", "propensity": "propensity"}
-    also = ("user", "event", *(("action", "time") if reading.times else ()))
+    also = ["user", "event", *(["action"] if reading.times or reading.by else []), *(["time"] if reading.times else [])]
     wanted |= {role: role for role in also if role in file.names}
     wanted |= {role: name for role, name in reading.columns.items() if name is not None}
     return find_columns(file.path.name, file.names, named=wanted)
@@ -397,10 +403,13 @@ class _Pass:
             ids |= {} if quiet is not rows and quiet.faults.found else {"action": shown}
         if reading.key is not None:
             ids["key"] = rows.ids(reading.key)
+        if reading.by is not None:
+            ids["segment"] = rows.quiet().ids(reading.by)
         context = {name: _context(rows, name) for name in reading.context}
         found = BanditFile(
             rows.source, columns, reward, propensity, ids.get("user"), ids.get("action"), ids.get("logger"),
-            ids.get("key"), policies, others, context, rows.row_numbers, [], self.counts, reading.exact,
+            ids.get("key"), ids.get("segment"), policies, others, context, rows.row_numbers, [], self.counts,
+            reading.exact,
         )  # fmt: skip
         keep = self._kept(rows)
         return found if rows.missing is None else found.kept(keep)

@@ -31,6 +31,7 @@ from recsim_mnar.estimators.off_policy.records import (
     todays,
 )
 from recsim_mnar.estimators.off_policy.refuters import Shown, refuter_lines, with_findings, with_refuters
+from recsim_mnar.estimators.off_policy.segments import ADVICE, Segments
 from recsim_mnar.estimators.off_policy.stated import (
     Stated,
     bound_lines,
@@ -55,6 +56,8 @@ MANY_DROPPED = 0.05
 """Share of rows left out from which the verdict says so."""
 OWN = ("user", "step", "event", "propensity", "reward")
 """Columns by which a log of this package's is known."""
+_CHOSEN = ("action", "reward", "propensity")
+"""What no segment can be."""
 Gather = Callable[[BlockSource, BlockQuestion], Gathered | None]
 
 
@@ -84,6 +87,7 @@ class Question:
         stated: full_support, reward_min, ..., as :func:`recsim_mnar.estimators.estimate_value`.
         interval: as in :func:`recsim_mnar.estimators.estimate_value`; differences always use "auto".
         keep_rows: give the rows with the answer, all of which are read at once then.
+        by: column of segments, whose leading estimates are added: their intervals hold all at once at ``level``.
         refute: run the refuters, with the columns of actions, times and the first of the context that there are.
     """
 
@@ -100,6 +104,7 @@ class Question:
     unsupported: Sequence[str] = ()
     reward_limit: str | None = None
     stated: Mapping[str, Any] = field(default_factory=dict)
+    by: str | None = None
     refute: bool = False
     interval: str = "auto"
     keep_rows: bool = False
@@ -115,12 +120,14 @@ class Answer:
         propensities_known: whether the file has propensities.
         log: the rows that the estimates rest on, ``policies`` with those of the target file; None where they were read
             in blocks.
+        segments: records of segments, where they were asked for.
     """
 
     records: list[Record]
     lines: list[str]
     propensities_known: bool
     log: BanditFile | None
+    segments: list[Record] = field(default_factory=list)
 
 
 def estimate_file(
@@ -153,7 +160,9 @@ def estimate_file(
         baseline for a difference, whose policy reads "target - baseline"; JSON types only. With ``refute`` the leading
         value of each target has refuters, a list of findings. The best of several policies
         has best_of too: policies, level, low, high, verdict, verdict_level and findings at a level corrected for the
-        choice. :func:`recsim_mnar.estimators.off_policy.sentence.sentence_of` says what they come to.
+        choice. With ``by`` follow the records of segments, with by, segment (None for the rows without a value),
+        intervals, how many hold at once at level_of_all, and ``level``, that of each.
+        :func:`recsim_mnar.estimators.off_policy.sentence.sentence_of` says what they come to.
 
     Raises:
         UserError: for files and values that are no data; one line with column, row and mend.
@@ -161,7 +170,8 @@ def estimate_file(
     fields = {name: question.pop(name) for name in Question.__dataclass_fields__ if name in question}
     columns = {"reward": reward, "propensity": propensity, "user": cluster}
     asked = Question(targets, **fields, stated=question)
-    return estimate_log(path, asked, reading=Reading(columns, exact=True), gather=gather).records
+    found = estimate_log(path, asked, reading=Reading(columns, exact=True), gather=gather)
+    return found.records + found.segments
 
 
 def estimate_log(
@@ -217,7 +227,7 @@ class _Estimating:
         others = [*(name for name in given if name is not None), *self.lost.values()]
         by_action = question.fit_reward_model or (self.second is not None and self.second.by_action)
         needs = [*(["action"] if by_action else []), *(["propensity"] if "propensity" in self.names else [])]
-        reading = replace(reading, key=question.on, today=question.baseline, times=question.refute)
+        reading = replace(reading, key=question.on, by=question.by, today=question.baseline, times=question.refute)
         open_log = functools.partial(BanditLog.open, self.file, inside, reading=reading, others=others)
         self.log = open_log(needs=needs)
         if "propensity" not in self.log.columns and "action" not in self.log.columns:
@@ -238,6 +248,8 @@ class _Estimating:
         """Raise UserError for a column that is a policy's probability, or was logged, and something else, too."""
         asked, models = self.question, ("q_logged", "q_target")
         roles = [(role, name) for role, name in self.columns.names.items() if role != "propensity"]
+        if asked.by is not None and asked.by in (*self.names, *(self.columns.get(role) for role in _CHOSEN)):
+            raise UserError(f"--by {asked.by}: it depends on what was recommended. {ADVICE}")
         roles += [("unsupported mass", name) for name in asked.unsupported]
         roles += [(name, getattr(asked, name) or "") for name in ("q_logged", "q_target", "reward_limit")]
         for role, name in roles:
@@ -321,6 +333,7 @@ class _Estimating:
             # By either name today's policy is one array: so it is known for what it is.
             log.policies.update(dict.fromkeys(self.today, log.propensity))
         lines = [*log.lines, *found.lines]
+        segments = _segments(log, question.by, lines)
         if question.refute and log.propensity is None:
             raise UserError("--refute: refuters need propensities. Name their column with --propensity-column")
         own, stated = log.columns["reward"], self.stated
@@ -348,6 +361,8 @@ class _Estimating:
             made=self.made,
             largest={name: law.largest() for name, law in found.distributions.items()},
             reward_limit=limits,
+            segments=segments,
+            action=None if log.action is None else log.action.codes,
             **self.stated_options,
         )
         records = taken(records, self.bound)
@@ -355,7 +370,21 @@ class _Estimating:
             records = _with_findings(records, log, self.targets, lines)
         if question.refute:
             records = with_refuters(records, self.targets, columns, _shown(log, self.bound))
-        return Answer(records, lines + bound_lines(records) + refuter_lines(records), True, log)
+        whole = [record for record in records if "by" not in record]
+        return Answer(whole, lines + bound_lines(whole) + refuter_lines(whole), True, log, records[len(whole) :])
+
+
+def _segments(log: BanditFile, by: str | None, lines: list[str]) -> Segments | None:
+    """The segments of a log, where they are asked for."""
+    if by is None or log.segment is None:
+        return None
+    if log.propensity is None:
+        raise UserError("--by: segments need propensities. Name their column with --propensity-column")
+    if log.action is None:
+        lines.append(
+            f"--by {by}: no column holds the item shown, so only the targets' weights can say whether it is fixed"
+        )
+    return Segments.of(by, log.segment.codes, log.segment.ids)
 
 
 def _shown(log: BanditFile, bound: float | None) -> Shown:

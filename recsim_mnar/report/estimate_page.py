@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from recsim_mnar.estimators.off_policy.segments import segment_label, segment_lines, segment_reasons, segment_title
 from recsim_mnar.estimators.off_policy.sentence import Sentence, sentence_of
 from recsim_mnar.estimators.off_policy.weights import WeightDistribution, weight_distribution
 from recsim_mnar.estimators.off_policy.written import (
@@ -50,6 +51,7 @@ class Estimates:
         lines: what was read, taken and left out.
         log: the rows behind them.
         clip: of the clipped estimators, None for none.
+        segments: records of segments.
     """
 
     source: str
@@ -57,6 +59,7 @@ class Estimates:
     lines: Sequence[str]
     log: WeighedLog
     clip: float | None
+    segments: Sequence[Record] = field(default_factory=list)
 
     def label(self, policy: str) -> str:
         """How the page calls a policy."""
@@ -85,7 +88,8 @@ def _results(found: Estimates) -> dict[str, Any]:
             "mean_reward": found.log.mean_reward, "counts": found.log.counts}  # fmt: skip
     return {"schema": SCHEMA, "package": f"recsim-mnar {__version__}",
             "sentence": sentence_of(found.records).to_dict(), "read": read,
-            "weights": [row.to_dict() for row in weights_of(found)], "records": list(found.records)}  # fmt: skip
+            "weights": [row.to_dict() for row in weights_of(found)],
+            "records": [*found.records, *found.segments]}  # fmt: skip
 
 
 def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
@@ -101,9 +105,13 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
         path,
         made_by,
         _finding(found, leaders, sentence, amounts),
-        [*_value_chart(leaders, amounts, colours), *weight_figures(shown, found.clip, colours)],
+        [
+            *_value_chart(leaders, amounts, colours),
+            *_segment_charts(found.segments, amounts, colours),
+            *weight_figures(shown, found.clip, colours),
+        ],
         downloads=together(
-            downloads_of("estimates", (_row_of(record) for record in found.records)),
+            downloads_of("estimates", (_row_of(record) for record in (*found.records, *found.segments))),
             downloads_of("weights", (each.to_dict() for each in weights)),
         ),
         source=found.source,
@@ -121,6 +129,10 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
         weights=shown,
         clip=found.clip,
         level=found.records[0]["level"],
+        segments=found.segments,
+        segment_label=segment_label,
+        segment_title=segment_title(found.segments) if found.segments else "",
+        segment_lines=[*segment_lines(found.segments), *segment_reasons(found.segments)],
     )
 
 
@@ -149,19 +161,44 @@ def _value_chart(leaders: Sequence[Record], amounts: Amounts, colours: Mapping[s
     drawn = [r for r in differ or leaders if not lacks(r) and math.isfinite(r["high"])]
     if not drawn or (not differ and all(r["today"] for r in drawn)):
         return []
-    unit = (CHANGE if amounts.shares else Unit(1.0, "", True)) if differ else PER_CENT if amounts.shares else PLAIN
+    unit = _unit(amounts, bool(differ))
     base = drawn[0]["diagnostics"].get("value_baseline", 0.0) if differ and all(r["today"] for r in drawn) else 0.0
     scale, unit = (base, CHANGE) if base > 0.0 else (1.0, unit)
-    rows = [
-        Dot(target_of(r) if differ else label(r), r["value"] / scale, r["low"] / scale, r["high"] / scale,
-            colours.get(target_of(r), "ink"), r["verdict_level"] == "do_not_use", 0.0 if differ else None,
-            note=r["verdict_level"].replace("_", " "))
-        for r in sorted(drawn, key=lambda r: -r["value"])
-    ]  # fmt: skip
+    ordered = sorted(drawn, key=lambda r: -r["value"])
+    rows = [_dot(r, target_of(r) if differ else label(r), colours, scale) for r in ordered]
     other = baseline_of(drawn[0]) if differ else ""
     title = f"How much more each earns than {other}" if differ else "What each would earn per recommendation"
     level = f"Whiskers are {100 * drawn[0]['level']:g} % intervals; hollow points must not be used."
     return [Chart(title, dots(rows, unit), level, folded=False)]
+
+
+def _segment_charts(records: Sequence[Record], amounts: Amounts, colours: Mapping[str, str]) -> list[Chart]:
+    """One chart per difference, or per policy: a row per segment, whose intervals hold all at once."""
+    differ = [r for r in records if "baseline" in r]
+    drawn = [r for r in differ or records if not lacks(r) and math.isfinite(r["high"])]
+    charts = []
+    for policy in dict.fromkeys(r["policy"] for r in drawn):
+        of_it = [r for r in drawn if r["policy"] == policy]
+        rows = [_dot(r, segment_label(r), colours) for r in of_it]
+        what = (
+            "What {} earns per recommendation" if not differ else "How much more {} earns than " + baseline_of(of_it[0])
+        )
+        title = f"{what.format(target_of(of_it[0]) if differ else label(of_it[0]))}, by {of_it[0]['by']}"
+        points = ", in points of per cent" if differ and amounts.shares else ""
+        caption = f"{segment_title(records)}{points}. Hollow points must not be used."
+        charts.append(Chart(title, dots(rows, _unit(amounts, bool(differ))), caption))
+    return charts
+
+
+def _unit(amounts: Amounts, differ: bool) -> Unit:
+    return (CHANGE if amounts.shares else Unit(1.0, "", True)) if differ else PER_CENT if amounts.shares else PLAIN
+
+
+def _dot(record: Record, name: str, colours: Mapping[str, str], scale: float = 1.0) -> Dot:
+    value, low, high = (record[key] / scale for key in ("value", "low", "high"))
+    verdict, known = record["verdict_level"], 0.0 if "baseline" in record else None
+    colour = colours.get(target_of(record), "ink")
+    return Dot(name, value, low, high, colour, verdict == "do_not_use", known, note=verdict.replace("_", " "))
 
 
 def _finding(found: Estimates, leaders: Sequence[Record], sentence: Sentence, amounts: Amounts) -> Finding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,15 +12,25 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Estimate, difference, estimate_value
 from recsim_mnar.estimators.off_policy.scores import check_name, known_to_differ
+from recsim_mnar.estimators.off_policy.segments import Segments, Weights, users_of
 from recsim_mnar.estimators.off_policy.sentence import best_record, candidates, leading
-from recsim_mnar.estimators.off_policy.stated import level_of_best, with_adaptive_findings
-from recsim_mnar.estimators.off_policy.written import ByRows, Record, tolerated, weight_tolerance, with_tolerance
-from recsim_mnar.log.columns import LogColumns
+from recsim_mnar.estimators.off_policy.stated import Stated, level_of_best, with_adaptive_findings
+from recsim_mnar.estimators.off_policy.written import (
+    ByRows,
+    Record,
+    target_of,
+    tolerated,
+    weight_tolerance,
+    with_tolerance,
+)
+from recsim_mnar.estimators.verdict import Finding
+from recsim_mnar.log.columns import Ints, LogColumns
 
 Answering = Callable[..., Estimate | None]
 
 UNSUPPORTED = "_unsupported"
 """Behind a policy's name: the column of its mass where the logging probability is 0."""
+_CLICKS = {"reward_min": 0.0, "reward_max": 1.0}
 
 
 def estimate_columns(
@@ -36,6 +46,8 @@ def estimate_columns(
     missing: Mapping[str, Any] | None = None,
     made: Mapping[str, Any] | None = None,
     largest: Mapping[str, float] | None = None,
+    segments: Segments | None = None,
+    action: Ints | None = None,
     **stated: Any,
 ) -> list[Record]:
     """Estimate the value of each target policy from columns that were read and checked.
@@ -53,6 +65,8 @@ def estimate_columns(
         missing: by policy, its mass (n,) where the logging probability is 0.
         made: provenance of the log.
         largest: by policy, its largest probability of any action, where all of them are known.
+        segments: whose estimates are added.
+        action: (n,) numbers of the items shown, by which segments are checked.
         **stated: as :func:`recsim_mnar.own_log.estimating.estimate_file`, and the column ``reward_limit`` (n,).
 
     Returns:
@@ -61,42 +75,109 @@ def estimate_columns(
     Raises:
         UserError: as :func:`recsim_mnar.estimators.estimate_value`.
     """
-    common: dict[str, Any] = {"clip": clip, "cluster": log.cluster, **stated}
-    models, missing, made = models or {}, missing or {}, made or {}
     policies = targets if baseline is None or baseline in targets else [*targets, baseline]
     # The policy that logged the rows takes nothing that it cannot take.
     today = [name for name in policies if log.others[name] is log.propensity]
-    missing = {**{name: np.zeros(len(log.reward)) for name in today}, **missing}
-
-    def most(*names: str) -> float | None:
-        """The largest probability of any action, where it is known of all policies; that of today has no weights."""
-        found = [(largest or {}).get(name) for name in names if name not in today]
-        known = [each for each in found if each is not None]
-        return max(known) if known and len(known) == len(found) else None
-
-    def value(name: str, estimator: str, *, level: float) -> Estimate | None:
-        needs = check_name(estimator).needs
-        if needs and models and name not in models:
-            return None
-        given: Mapping[str, Any] = models.get(name, {}) if needs else {}
-        return estimate_value(
-            log.reward, log.propensity, log.others[name], estimator=estimator, interval=interval, level=level,
-            unsupported=missing.get(name), target_max=most(name), **given, **common,
-        )  # fmt: skip
-
-    def apart(name: str, estimator: str, *, level: float) -> Estimate:
-        assert baseline is not None
-        return difference(
-            log.reward, log.propensity, log.others[name], log.others[baseline], estimator=estimator, level=level,
-            unsupported=missing.get(name), baseline_unsupported=missing.get(baseline),
-            target_max=most(name, baseline), **common,
-        )  # fmt: skip
+    missing = {**{name: np.zeros(len(log.reward)) for name in today}, **(missing or {})}
+    rows = _Rows(log, baseline, today, models or {}, missing, largest or {}, {"clip": clip, **stated}, interval)
 
     def off_by(name: str, **ends: Any) -> float:
         return weight_tolerance(log.reward, log.propensity, log.others[name], **ends)
 
     compared = [] if baseline is None else [name for name in targets if name != baseline]
-    return records_of(Asked(policies, estimators, level, baseline, compared, set(today), made, off_by), value, apart)
+    asked = Asked(policies, estimators, level, baseline, compared, set(today), made or {}, off_by)
+    records = records_of(asked, rows.value, rows.apart)
+    return records if segments is None else records + rows.by_segment(segments, action, asked, records)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows to be asked for estimates, as :func:`estimate_columns`.
+
+    Attributes:
+        log: their columns.
+        baseline: the policy that others are compared with.
+        today: names of the policy that logged them.
+        models: reward models by policy.
+        missing: mass by policy.
+        largest: probability by policy.
+        common: what all estimates are given.
+        interval: of values.
+    """
+
+    log: LogColumns
+    baseline: str | None
+    today: Collection[str]
+    models: Mapping[str, Mapping[str, Any]]
+    missing: Mapping[str, Any]
+    largest: Mapping[str, float]
+    common: Mapping[str, Any]
+    interval: str
+
+    def most(self, *names: str) -> float | None:
+        """The largest probability of any action, where it is known of all policies; that of today has no weights."""
+        found = [self.largest.get(name) for name in names if name not in self.today]
+        known = [each for each in found if each is not None]
+        return max(known) if known and len(known) == len(found) else None
+
+    def value(self, name: str, estimator: str, *, level: float) -> Estimate | None:
+        """The estimate of a policy; None where it needs a reward model that only others have."""
+        log, needs = self.log, check_name(estimator).needs
+        if needs and self.models and name not in self.models:
+            return None
+        given: Mapping[str, Any] = self.models.get(name, {}) if needs else {}
+        return estimate_value(
+            log.reward, log.propensity, log.others[name], estimator=estimator, interval=self.interval, level=level,
+            unsupported=self.missing.get(name), target_max=self.most(name), cluster=log.cluster, **given, **self.common,
+        )  # fmt: skip
+
+    def apart(self, name: str, estimator: str, *, level: float) -> Estimate:
+        """The estimate of a policy's difference from the baseline."""
+        log, missing = self.log, self.missing
+        assert self.baseline is not None
+        return difference(
+            log.reward, log.propensity, log.others[name], log.others[self.baseline], estimator=estimator, level=level,
+            unsupported=missing.get(name), baseline_unsupported=missing.get(self.baseline),
+            target_max=self.most(name, self.baseline), cluster=log.cluster, **self.common,
+        )  # fmt: skip
+
+    def part(self, rows: Ints) -> _Rows:
+        """Some of the rows."""
+        log, numbers = self.log, np.asarray(self.log.numbers)[rows]
+        others = {name: values[rows] for name, values in log.others.items()}
+        columns = LogColumns(log.reward[rows], log.propensity[rows], users_of(log.cluster, rows), others, numbers)
+        models = {name: {key: values[rows] for key, values in own.items()} for name, own in self.models.items()}
+        common = {key: value[rows] if np.ndim(value) else value for key, value in self.common.items()}
+        clicks = common.get("reward_limit") is None and np.isin(log.reward, (0.0, 1.0)).all()
+        if clicks:  # what is known of the whole log, a segment without a click knows too
+            common |= {key: end for key, end in _CLICKS.items() if common.get(key) is None}
+        missing = {name: values[rows] for name, values in self.missing.items()}
+        return replace(self, log=columns, models=models, missing=missing, common=common)
+
+    def by_segment(
+        self, segments: Segments, action: Ints | None, asked: Asked, records: Sequence[Record]
+    ) -> list[Record]:
+        """The leading estimates of each segment, whose intervals hold all at once at the level that is asked for."""
+        log, leaders = self.log, [record for record in records if record["leads"]]
+        known = {key: self.common.get(key) for key in ("propensity_min", "weight_max", "full_support")}
+        stated = Stated(bool(known["full_support"]), None, None, known["weight_max"], known["propensity_min"])
+        targets = {name: log.others[name] for name in asked.policies if name not in self.today}
+        Weights(log.propensity, log.cluster, targets, self.missing, action, stated).refuse(segments)
+        number = len(segments.names) * len(leaders)
+        level, found = level_of_best(asked.level, number), []
+        for value, rows in segments:
+            part = self.part(rows)
+            more = {"leads": False, "by": segments.column, "segment": value}
+            more |= {"intervals": number, "level_of_all": asked.level}
+            for whole in leaders:
+                name = target_of(whole)
+                estimate = (part.apart if "baseline" in whole else part.value)(name, whole["estimator"], level=level)
+                assert estimate is not None
+                names = [each for each in (name, whole.get("baseline")) if each is not None]
+                estimate = with_adaptive_findings(estimate, asked.made, *names).with_findings(_off_everywhere(whole))
+                of_it = {"baseline": whole["baseline"]} if "baseline" in whole else {}
+                found.append(_record(whole["policy"], estimate, whole["today"]) | of_it | more)
+        return found
 
 
 @dataclass(frozen=True)
@@ -159,6 +240,12 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
         ends = {"policies": number, "level": at, "low": estimate.low, "high": estimate.high}
         best["best_of"] = ends | tolerated(best | ends, asked.off_by) | estimate.verdict.to_dict()
     return records
+
+
+def _off_everywhere(whole: Record) -> list[Finding]:
+    """What proves the propensities of the whole log wrong, and so those of each segment."""
+    found = [each for each in whole["findings"] if each["code"] == "propensities" and each["level"] != "trust"]
+    return [Finding(**{key: value for key, value in each.items() if key != "level"}) for each in found]
 
 
 def _answers(estimator: str, baseline: str | None) -> bool:

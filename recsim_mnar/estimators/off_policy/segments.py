@@ -1,0 +1,215 @@
+"""Segments of a log: the rows by a column's values, and whether the column was fixed before the recommendation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar.errors import UserError, printable
+from recsim_mnar.estimators.off_policy.moments import Moments
+from recsim_mnar.estimators.off_policy.sampling import mean_weight_limits
+from recsim_mnar.estimators.off_policy.stated import Stated
+from recsim_mnar.estimators.off_policy.written import Record, baseline_of, target_of
+from recsim_mnar.estimators.verdict import LEVELS
+from recsim_mnar.log.columns import Clusters, Floats, Ints
+
+MOST = 100
+"""Segments that are estimated at most."""
+FIXED = 0.99
+"""Level of the limits of all mean weights together that refuse a column: by chance, one fixed column in 200 at most."""
+NO_VALUE = "no value"
+ADVICE = "Name a column that was known before, such as country or device"
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Rows by the values of a column, those of most rows first and those without a value last.
+
+    Attributes:
+        column: its name.
+        names: the values; None for the rows without one.
+        rows: by segment, its rows in ascending order.
+    """
+
+    column: str
+    names: tuple[str | None, ...]
+    rows: tuple[Ints, ...]
+
+    @staticmethod
+    def of(column: str, codes: Ints, values: Any) -> Segments:
+        """Segments of rows.
+
+        Args:
+            column: its name.
+            codes: (n,) which of the values each row has; -1 for none.
+            values: all of them.
+
+        Raises:
+            UserError: more than :data:`MOST` segments.
+        """
+        used, sizes = np.unique(codes, return_counts=True)
+        if used.size > MOST:
+            raise UserError(
+                f"--by {column}: it has {used.size:,} values, and at most {MOST} segments can be estimated at once. "
+                "Write the rare ones as one value (other), or numbers as ranges; ids of users are no segments"
+            )
+        order, ends = np.argsort(codes, kind="stable"), np.cumsum(sizes)
+        found = {int(code): order[end - size : end] for code, size, end in zip(used, sizes, ends, strict=True)}
+        listed = sorted(found, key=lambda code: (code < 0, -found[code].size, code))
+        names = tuple(None if code < 0 else str(values[code]) for code in listed)
+        return Segments(column, names, tuple(found[code] for code in listed))
+
+    def __iter__(self) -> Iterator[tuple[str | None, Ints]]:
+        return iter(zip(self.names, self.rows, strict=True))
+
+
+def users_of(clusters: Clusters | None, rows: Ints) -> Clusters | None:
+    """The users of some rows."""
+    return None if clusters is None else Clusters.of(clusters.codes[rows], rows.size)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What says whether a column was fixed before the recommendation: E[w | segment] = 1 then, of any policy.
+
+    Where the log lacks support it is less, so that below 1 is a proof only where support and a bound of the weights are
+    stated.
+
+    Attributes:
+        propensity: (n,).
+        users: of the rows, or None.
+        targets: by policy, (n,) its probability of the logged action.
+        missing: by policy, (n,) its mass where the logging probability is 0.
+        action: (n,) numbers of the items shown, from 0; None where they are not known.
+        stated: what is known of the log.
+    """
+
+    propensity: Floats
+    users: Clusters | None
+    targets: Mapping[str, Floats]
+    missing: Mapping[str, Floats]
+    action: Ints | None
+    stated: Stated
+
+    def refuse(self, segments: Segments) -> None:
+        """Refuse a column that depends on what was recommended.
+
+        By each policy's weights; and, where the items shown are known, by those of a policy that shows the items a
+        segment has too many of: found on half of the users, and tested on the others. What the whole log's weights fail
+        is the propensities' fault and not the column's, so it is passed over: the verdicts say it.
+
+        Raises:
+            UserError: a mean weight is proved not to be 1; all segments, policies and items together at :data:`FIXED`.
+        """
+        level = 1.0 - (1.0 - FIXED) / (len(segments.names) * (len(self.targets) + 2))
+        everything = np.arange(self.propensity.size)
+        sound = [name for name in self.targets if not self._by_policy(name, everything, level)]
+        items = self.action is not None and not self._by_items(everything, level)
+        for value, rows in segments:
+            named = [f"the mean weight of {name} is {{:.3g}}" for name in sound]
+            found = [self._by_policy(name, rows, level) for name in sound]
+            if items:
+                named.append("the items shown there have a mean weight of {:.3g}")
+                found.append(self._by_items(rows, level))
+            for words, mean in zip(named, found, strict=True):
+                if mean is not None:
+                    where = f"{segments.column} is {value}" if value is not None else f"{segments.column} has no value"
+                    raise UserError(printable(
+                        f"--by {segments.column}: where {where} {words.format(mean)} and should be 1, so the column "
+                        f"depends on what was recommended (or the propensities there are wrong). {ADVICE}"
+                    ))  # fmt: skip
+
+    def _by_policy(self, name: str, rows: Ints, level: float) -> float | None:
+        missing = self.missing.get(name)
+        lost = 0.0 if missing is None else float(np.mean(missing[rows]))
+        return self._off(self.targets[name][rows], rows, level, lost, self.stated)
+
+    def _by_items(self, rows: Ints, level: float) -> float | None:
+        """The mean weight, proved to be above 1, of a policy made of half of the users, on the other half."""
+        assert self.action is not None
+        half = np.arange(rows.size) if self.users is None else self.users.dense()[0][rows]
+        for first in (0, 1):
+            law = _too_many(self.action[rows[half % 2 == first]], self.propensity[rows[half % 2 == first]])
+            others = rows[half % 2 != first]
+            if law.any() and others.size:
+                target = np.append(law, np.zeros(self.action.max() + 1 - law.size))[self.action[others]]
+                mean = self._off(target, others, level, 0.0, Stated())
+                if mean is not None:
+                    return mean
+        return None
+
+    def _off(self, target: Floats, rows: Ints, level: float, lost: float, stated: Stated) -> float | None:
+        """The mean weight on some rows, where it is proved to be none of a column that was fixed before."""
+        moments = Moments.of(np.zeros(rows.size), self.propensity[rows], target, cluster=users_of(self.users, rows))
+        low, high = mean_weight_limits(moments, stated, level)
+        below = stated.supports and stated.largest_weight is not None and high + lost < 1.0
+        return moments.sum("w") / rows.size if low + lost > 1.0 or below else None
+
+
+def _too_many(action: Ints, propensity: Floats) -> Floats:
+    """A law on the items whose mean of 1 / propensity is above 1, each by its excess over its variance; 0 if none."""
+    weight = 1.0 / propensity
+    mean, square = np.bincount(action, weight), np.bincount(action, weight**2)
+    law = np.maximum(mean - action.size, 0.0) / np.maximum(square, 1e-300)
+    return law / law.sum() if law.any() else law
+
+
+def segment_label(record: Record) -> str:
+    """Reader's name of a record's segment."""
+    return NO_VALUE if record["segment"] is None else str(record["segment"])
+
+
+def segment_title(records: Sequence[Record]) -> str:
+    """What holds of the intervals of some segments."""
+    first = records[0]
+    n, of_all = len({record["segment"] for record in records}), f"{100 * first['level_of_all']:g} %"
+    return f"By {first['by']}: {n} segments; all {first['intervals']} intervals hold at once with {of_all}"
+
+
+def segment_lines(records: Sequence[Record]) -> list[str]:
+    """What the records of segments come to, for a person: one line per difference, or one where there is none."""
+    if not records:
+        return []
+    first = records[0]
+    n, column = len({record["segment"] for record in records}), first["by"]
+    lines = []
+    for policy in dict.fromkeys(record["policy"] for record in records if "baseline" in record):
+        of_it = [record for record in records if record["policy"] == policy]
+        target, other = target_of(of_it[0]), baseline_of(of_it[0])
+        found: dict[str, list[str]] = {}
+        for record in of_it:
+            found.setdefault(_said(record), []).append(segment_label(record))
+        rest = len(found.pop("", ()))
+        words = [f"{target} {way} than {other} in {', '.join(which)}" for way, which in found.items()]
+        words += (
+            [f"in {rest} of {n} segments the log cannot show which of {target} and {other} is better"] if rest else []
+        )
+        lines.append(f"By {column}: {'; '.join(words)}.")
+    return lines or [f"By {column}: {n} segments; --baseline today adds each one's difference from today's policy."]
+
+
+def _said(record: Record) -> str:
+    """What the record of a difference says; "" where it says nothing."""
+    sure, low, high = record["verdict_level"], record["low"], record["high"]
+    if sure == "do_not_use" or low <= 0.0 <= high:
+        return ""
+    words = ("earns more", "earns less") if sure == "trust" else ("looks better", "looks worse")
+    return words[0] if low > 0.0 else words[1]
+
+
+def segment_reasons(records: Sequence[Record]) -> list[str]:
+    """The reasons to doubt segments, the gravest first: one line per reason, with the segments that it is about."""
+    found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for record in records:
+        for each in record["findings"]:
+            if each["level"] == record["verdict_level"] != "trust":
+                found.setdefault((each["level"], each["code"]), {}).setdefault(segment_label(record), each)
+    lines = []
+    for (level, _), of in sorted(found.items(), key=lambda item: -LEVELS.index(item[0][0])):
+        name, each = next(iter(of.items()))
+        example = "" if len(of) == 1 else f" (in {name})"
+        lines.append(f"{level.replace('_', ' ')} ({', '.join(of)}): {each['message']}{example}.")
+    return lines
