@@ -65,21 +65,17 @@ class LogBuilder:
             reward: of an item; of a slate ``after`` says which were bought.
         """
         user, step, time = int(before["user"]), int(before["step"]), float(before["time"])
-        items, place = np.unique(np.asarray(action), return_index=True)
-        stated = np.ravel(propensity)[place].tolist()
-        bought = set(events_of(after, "bought"))
-        of_slate = np.ndim(action) == 1 and np.size(action) > 1
-        for k, item in enumerate(items.tolist()):
-            earned = float(item in bought) if of_slate else reward
-            row = (user, step + k, time, schema.BANDIT, -1, item, stated[k], earned, np.nan, self.round or 0)
-            self._rows[user].append(row)
-        self._events(user, step + len(items), after)
+        for shown in _shown(action, propensity, reward, after):
+            self._rows[user].append((user, step, time, schema.BANDIT, -1, *shown, np.nan, self.round or 0))
+            step += 1
+        self._events(user, step, after)
 
     def _events(self, user: int, first_step: int, info: dict[str, Any]) -> None:
-        rows = self._rows[user]
-        views, times = events_of(info, "views"), events_of(info, "view_times")
-        unknown = (np.nan,) * len(views)
+        views = events_of(info, "views")
         self._rated |= "ratings" in info
+        if not views:
+            return
+        rows, times, unknown = self._rows[user], events_of(info, "view_times"), (np.nan,) * len(views)
         ratings = events_of(info, "ratings") or unknown
         probabilities = events_of(info, "observation_propensities") or unknown
         for k, (item, time, rating, p) in enumerate(zip(views, times, ratings, probabilities, strict=True)):
@@ -102,6 +98,18 @@ class LogBuilder:
         if self.round is not None:
             arrays[ROUND] = np.array(columns[-1], np.int64)
         return Log(arrays, provenance or {})
+
+
+def _shown(action: Any, propensity: Any, reward: float, after: dict[str, Any]) -> list[tuple[int, float, float]]:
+    """The item, propensity and reward of each item shown, by ascending item."""
+    if type(action) is int:  # almost always: this runs at every step
+        return [(action, propensity, reward)]
+    if np.size(action) == 1:
+        return [(np.asarray(action).item(), np.asarray(propensity).item(), reward)]
+    items, place = np.unique(np.asarray(action), return_index=True)
+    bought = set(events_of(after, "bought"))
+    stated = np.ravel(propensity)[place].tolist()
+    return [(item, p, float(item in bought)) for item, p in zip(items.tolist(), stated, strict=True)]
 
 
 def events_of(info: dict[str, Any], key: str) -> tuple[Any, ...]:

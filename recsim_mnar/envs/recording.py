@@ -63,57 +63,77 @@ def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
         seed: of the users.
     """
     ask_views(env)
-    lanes = env if isinstance(env, gym.vector.VectorEnv) else _OneLane(env)
-    _observation, infos = lanes.reset(seed=seed)
-    latest = [lane_info(infos, lane) for lane in range(lanes.num_envs)]
+    lanes = _Lanes(env, recorder.shape) if isinstance(env, gym.vector.VectorEnv) else _OneLane(env)
+    latest = lanes.reset(seed)
     for info in latest:
         recorder.arrive(info)
-    ended = np.zeros(lanes.num_envs, np.bool_)
     # A lane that meets a user beyond the last is shown item 0 until the others are done; it is not recorded.
     while True:
-        awake = [lane for lane in np.flatnonzero(~ended).tolist() if int(latest[lane]["user"]) < n_users]
+        ended = lanes.ended
+        awake = [lane for lane, info in enumerate(latest) if not ended[lane] and info["user"] < n_users]
         if not awake and max(recorder.builder.users) >= n_users - 1:
             return recorder.log()
-        awake.sort(key=lambda lane: int(latest[lane]["user"]))
-        actions = np.zeros((lanes.num_envs, *recorder.shape), np.int64)
+        if len(awake) > 1:
+            awake.sort(key=lambda lane: int(latest[lane]["user"]))
+        before = [latest[lane] for lane in awake]
+        after, rewards, over = lanes.step(awake, recorder.decide(before) if awake else None)
         if awake:
-            actions[awake] = recorder.decide([latest[lane] for lane in awake])
-        _observation, rewards, terminated, truncated, infos = lanes.step(actions)
-        after = [lane_info(infos, lane) for lane in range(lanes.num_envs)]
+            recorder.answer(before, [after[lane] for lane in awake], rewards, over)
+        for info, arrived in zip(after, ended, strict=True):
+            if arrived:
+                recorder.arrive(info)
+        latest = after
+
+
+_Stepped = tuple[list[dict[str, Any]], NDArray[np.float64], NDArray[np.bool_]]
+
+
+class _Lanes:
+    """A vector environment as a recorder steps it, with actions of this shape; ``ended`` are lanes to be reset next.
+
+    A step returns the ``info`` of each lane, and of those that decided the rewards and whether their users left.
+    """
+
+    def __init__(self, env: gym.vector.VectorEnv[Any, Any, Any], shape: tuple[int, ...]) -> None:
+        self._env, self._shape = env, shape
+        self.ended = [False] * env.num_envs
+
+    def reset(self, seed: int) -> list[dict[str, Any]]:
+        """``info`` of the first users."""
+        return self._infos(self._env.reset(seed=seed)[1])
+
+    def step(self, awake: list[int], chosen: NDArray[Any] | None) -> _Stepped:
+        """A step; lanes whose last one was the end meet their next users."""
+        actions = np.zeros((self._env.num_envs, *self._shape), np.int64)
+        if chosen is not None:
+            actions[awake] = chosen
+        _observation, rewards, terminated, truncated, infos = self._env.step(actions)
         over = terminated | truncated
-        if awake:
-            before, came = [latest[lane] for lane in awake], [after[lane] for lane in awake]
-            recorder.answer(before, came, np.asarray(rewards, np.float64)[awake], over[awake])
-        for lane in np.flatnonzero(ended).tolist():
-            recorder.arrive(after[lane])
-        latest, ended = after, over
+        self.ended = over.tolist()
+        return self._infos(infos), np.asarray(rewards, np.float64)[awake], over[awake]
+
+    def _infos(self, infos: dict[str, Any]) -> list[dict[str, Any]]:
+        return [lane_info(infos, lane) for lane in range(self._env.num_envs)]
 
 
 class _OneLane:
-    """A single environment, stepped as a vector environment of one lane in NEXT_STEP mode."""
-
-    num_envs = 1
+    """A single environment, stepped as :class:`_Lanes` are."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
-        self._env, self._ended = env, False
+        self._env, self.ended = env, [False]
 
-    def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
-        """The next user."""
-        observation, info = self._env.reset(seed=seed)
-        return observation, _of_one(info)
+    def reset(self, seed: int) -> list[dict[str, Any]]:
+        """``info`` of the first user."""
+        return [self._env.reset(seed=seed)[1]]
 
-    def step(self, actions: NDArray[np.int64]) -> tuple[Any, Any, NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+    def step(self, _awake: list[int], chosen: NDArray[Any] | None) -> _Stepped:
         """A step, or a reset where the last one was the end."""
-        if self._ended:
-            (observation, info), reward, terminated, truncated = self._env.reset(), 0.0, False, False
+        if chosen is None:
+            info, reward, self.ended = self._env.reset()[1], 0.0, [False]
         else:
-            observation, reward, terminated, truncated, info = self._env.step(actions[0])  # type: ignore[assignment]
-        self._ended = terminated or truncated
-        return observation, np.array([reward]), np.array([terminated]), np.array([truncated]), _of_one(info)
-
-
-def _of_one(info: dict[str, Any]) -> dict[str, Any]:
-    return {key: [value] for key, value in info.items()} | {f"_{key}": [True] for key in info}
+            _observation, earned, terminated, truncated, info = self._env.step(chosen[0])
+            reward, self.ended = float(earned), [bool(terminated or truncated)]
+        return [info], np.array([reward]), np.array(self.ended)
 
 
 class Recorder:
@@ -158,8 +178,9 @@ class Recorder:
     def decide(self, infos: list[dict[str, Any]]) -> NDArray[np.int32]:
         """(n,) actions for the waiting users, by ascending user."""
         self._admit()
-        self._users = np.array([int(info["user"]) for info in infos])
-        drawn = policy_uniforms(self.seed, self._users, [self._n_decisions[user] for user in self._users.tolist()])
+        users = [int(info["user"]) for info in infos]
+        self._users = np.array(users)
+        drawn = policy_uniforms(self.seed, self._users, [self._n_decisions[user] for user in users])
         self._actions, self._propensities = self._acting(self._users, drawn)
         return self._actions
 
@@ -172,7 +193,7 @@ class Recorder:
     ) -> None:
         """Record the outcomes of the actions and end the round."""
         users = self._users.tolist()
-        decided = zip(users, self._actions, self._propensities, rewards.tolist(), strict=True)
+        decided = zip(users, self._actions.tolist(), self._propensities.tolist(), rewards.tolist(), strict=True)
         for (user, action, propensity, reward), info, came in zip(decided, before, after, strict=True):
             self.builder.answer(info, came, action, propensity, reward)
             self._n_decisions[user] += 1

@@ -159,9 +159,9 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
 
     def _sized(self, info: dict[str, Any]) -> dict[str, Any]:
         """``info`` as it was asked for."""
-        if self.info == "none":
+        if self._info_kind == "none":
             return {}
-        if self.info == "counts":
+        if self._info_kind == "counts":
             return counted(info, self._event_keys)
         return info if self._info_size is None else fixed(info, self._event_keys, self._info_size)
 
