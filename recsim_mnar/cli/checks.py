@@ -67,19 +67,21 @@ def _check_line(check: Check, width: int) -> str:
 
 
 def _file(file: Path, options: dict[str, Any]) -> tuple[list[str], dict[str, Any], bool]:
+    from recsim_mnar.datasets.tool_logs import opened
     from recsim_mnar.own_log.doctor import Asked, examine_file
     from recsim_mnar.own_log.doctor.fitting import commands_for
     from recsim_mnar.own_log.doctor.problems import PROBLEM
+    from recsim_mnar.own_log.from_tools import command_for_tool_log, examine_tool_log
 
     if options["actions"] is not None and options["actions"] < 1:
         raise UserError(f"--actions must be at least 1, got {options['actions']}")
     targets = () if options["target"] is None else names_of(options["target"], "--target")
     columns = columns_of(options)
-    found = examine_file(
-        file, Asked(columns, tuple(targets), options["actions"], options["target_file"], options["on"])
-    )
-    fits = commands_for(found)
-    lines = [*_fact_lines(found), ""]
+    asked = Asked(columns, tuple(targets), options["actions"], options["target_file"], options["on"])
+    with opened(file, columns=columns, targets=targets) as tool:
+        found = examine_file(file, asked) if tool is None else examine_tool_log(tool, asked)
+    fits = commands_for(found) if tool is None else command_for_tool_log(found)
+    lines = [*([] if tool is None else [*tool.lines, ""]), *_fact_lines(found), ""]
     lines += [f"{_MARKS[problem.level]} {problem}" for problem in found.problems] or ["nothing wrong was found"]
     lines += ["", "what to type:" if any(fit.fits for fit in fits) else "no command fits yet"]
     for fit in fits:

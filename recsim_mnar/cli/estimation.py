@@ -49,6 +49,11 @@ UNMET = 3
 )
 @option("--on", "The column, of both files, by which its rows are found.")
 @option(
+    "--metrics",
+    "What users did, with user and time, for a table of assignments (GrowthBook, Eppo, Statsig).",
+    READ_PATH,
+)
+@option(
     "--estimators --estimator",
     "Names, with commas.  [default: ips,snips; clipped_ips with --clip; dr with --fit-reward-model]",
 )
@@ -97,11 +102,12 @@ def estimate(
     """Estimate what target policies would have earned on LOG: Parquet or CSV, one file or a folder of parts.
 
     In a file of your own the usual names of columns are recognised (clicks, user_id, pscore), and what was taken is
-    said last. See docs/your-own-log.md.
+    said last. See docs/your-own-log.md. Logs of Vowpal Wabbit (DSJSON), GrowthBook, Eppo, Statsig and the
+    Open Bandit Dataset are recognised and need no --target: see docs/tool-logs.md.
     """
     from recsim_mnar.estimators.off_policy.sentence import sentence_of
 
-    json_output.check(log, options["target_file"])
+    json_output.check(log, options["target_file"], options["metrics"])
     source = log / "log" if (log / "log").is_dir() else log
     who = {name: options.pop(name) for name in ("workers", "scheduler")}
     asked, clip = dict(options), _clip_of(options["clip"])
@@ -265,9 +271,12 @@ def _gathering(log: Path, workers: int | None, scheduler: str | None) -> Iterato
 
 def _answer(log: Path, options: dict[str, Any], gather: Any, *, keep_rows: bool) -> Answer:
     """The estimates of a log."""
+    from recsim_mnar.datasets.tool_logs import opened
     from recsim_mnar.own_log.estimating import Question, estimate_log, is_own_schema
+    from recsim_mnar.own_log.from_tools import estimate_tool_log
     from recsim_mnar.tables.table_file import TableFile
 
+    metrics = options.pop("metrics")
     context = options.pop("context_columns")
     reading = reading_of(options, context)
     cluster, limit = options.pop("cluster"), options.pop("reward_limit_column")
@@ -276,9 +285,6 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, *, keep_rows: bool)
         reading.columns["user"] = cluster
     target, unsupported = options.pop("target"), options.pop("unsupported")
     own = {name: options.pop(name) for name in ("target_file", "on", "fit_reward_model")}
-    if target is None and own["target_file"] is None:
-        TableFile.open(log)  # a missing file is named first
-        raise UserError("name the target policies' columns with --target, or give --target-file FILE --on KEY")
     clip = options.pop("clip")
     question = Question(
         [] if target is None else names_of(target, "--target"),
@@ -291,6 +297,15 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, *, keep_rows: bool)
         **{name: options.pop(name) for name in ("baseline", "level", "q_logged", "q_target", "by", "refute")},
         stated=options,
     )
+    with opened(
+        log, columns=reading.columns, fields=reading.context, targets=question.targets, metrics=metrics
+    ) as tool:
+        if tool is not None:
+            return estimate_tool_log(tool, question, reading, gather)
+    if metrics is not None:
+        raise UserError(f"--metrics: {log} is no table of assignments. Give the rewards as a column of it")
+    if target is None and own["target_file"] is None:
+        raise UserError("name the target policies' columns with --target, or give --target-file FILE --on KEY")
     file = TableFile.open(log)
     exact = not (recognised or any(own.values())) and is_own_schema(file)
     return estimate_log(file, question, reading=replace(reading, exact=exact), gather=gather)

@@ -1,0 +1,268 @@
+"""Vowpal Wabbit's decision-service log (DSJSON): one JSON object per line, a decision with its joined outcome.
+
+What the fields mean is read from VW's parser (``parse_example_json.cc``) and from the joiner that writes them
+(``log_converter.cc`` of VowpalWabbit/reinforcement_learning).
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar.datasets.logged_shares import Damage, LoggedShares
+from recsim_mnar.errors import UserError
+
+ENDINGS = (".dsjson", ".json", ".jsonl", ".ndjson")
+_OTHER_KINDS = {"_outcomes": "slots (CCB or slates)", "_label_ca": "continuous actions"}
+_MOST_BROKEN = 0.01
+_OFF = 1e-4
+
+
+def is_dsjson(path: Path) -> bool:
+    """Whether a file's name ends as that of DSJSON does, compressed or not."""
+    return path.is_file() and any(suffix.lower() in ENDINGS for suffix in path.suffixes[-2:])
+
+
+def read_dsjson(
+    path: Path, fields: Sequence[str] = ()
+) -> tuple[dict[str, Any], LoggedShares | None, list[str], list[Damage]]:
+    """Decisions of a file.
+
+    Args:
+        path: the file, as it is or compressed with gzip or bz2.
+        fields: of the shared context, with dots (``User.id``), each of which becomes a column.
+
+    Returns:
+        Columns by name, the probabilities of all actions, lines on what was taken, and what is wrong.
+
+    Raises:
+        UserError: no DSJSON, or a kind of it that is no choice of one action.
+    """
+    reader = _Reader(str(path), fields)
+    with _opened(path) as lines:
+        for number, line in enumerate(lines, 1):
+            if line.lstrip().startswith(b"{"):
+                reader.take(number, line)
+    return reader.finish()
+
+
+def _opened(path: Path) -> Any:
+    openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
+    return openers.get(path.suffix.lower(), open)(path, "rb")
+
+
+class _Reader:
+    """Lines read so far."""
+
+    def __init__(self, source: str, fields: Sequence[str]) -> None:
+        self.source, self.fields = source, fields
+        self.counts: Counter[str] = Counter()
+        self.rows: list[tuple[Any, ...]] = []
+        self.shares: list[tuple[Any, Any]] = []
+        self.seen: dict[str, str] = {}
+        self.numbers: dict[str, int] = {}
+
+    def take(self, number: int, line: bytes) -> None:
+        """Take a line."""
+        self.counts["lines"] += 1
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            self.counts["broken"] += 1
+            return
+        for key, kind in _OTHER_KINDS.items():
+            if key in event:
+                raise UserError(
+                    f"{self.source}: line {number} holds {kind}, not one action of several. Give a contextual bandit's"
+                )
+        if "_label_cost" not in event:
+            self.counts["dangling"] += "RewardValue" in event or "EventId" in event
+            return
+        if event.get("_skipLearn") is True:
+            self.counts["skipped"] += 1
+            return
+        if not self._is_new(number, event):
+            return
+        try:
+            self._decision(event)
+        except (KeyError, TypeError, ValueError, IndexError):
+            self.counts["broken"] += 1
+
+    def _is_new(self, number: int, event: dict[str, Any]) -> bool:
+        key = event.get("EventId")
+        if key is None:
+            return True
+        joined = json.dumps([event.get(name) for name in ("_label_cost", "_label_Action", "p")])
+        known = self.seen.setdefault(key, joined)
+        if self.numbers.setdefault(key, number) == number:
+            return True
+        self.counts["repeated" if known == joined else "joined_twice"] += 1
+        return False
+
+    def _decision(self, event: dict[str, Any]) -> None:
+        chosen, probability = int(event["_label_Action"]), _number(event.get("_label_probability"))
+        self.counts["index"] += event.get("_labelIndex", chosen - 1) != chosen - 1
+        cost = _number(event["_label_cost"])
+        self.counts["apprentice"] += abs(_number(event.get("_original_label_cost", cost)) - cost) > 1e-6
+        actions, p = event.get("a"), event.get("p") or event.get("_p")
+        pdrop = float(event.get("pdrop", 0.0))
+        if pdrop >= 1.0:
+            self.counts["dropped"] += 1
+            return
+        if actions and p:
+            place = actions.index(chosen)
+            self.counts["lengths"] += len(actions) != len(p)
+            known = float(p[place])
+            said = (known, known * (1.0 - pdrop))
+            if not math.isnan(probability) and min(abs(probability - each) for each in said) > _OFF:
+                self.counts["label"] += 1
+            else:
+                probability = known
+            self.shares.append((actions, p))
+        context = event.get("c") or {}
+        multi = context.get("_multi") or []
+        name = _name_of(multi[chosen - 1]) if 0 < chosen <= len(multi) else None
+        self.rows.append(
+            (
+                event.get("Timestamp"), event.get("EventId"), name or str(chosen), probability, 0.0 - cost, chosen,
+                len(actions or multi) or math.nan, pdrop, (event.get("VWState") or {}).get("m"),
+                *(_field(context, name) for name in self.fields),
+            )
+        )  # fmt: skip
+
+    def finish(self) -> tuple[dict[str, Any], LoggedShares | None, list[str], list[Damage]]:
+        """Columns of all decisions, and what was left out."""
+        counts = self.counts
+        if not self.rows:
+            raise UserError(
+                f"{self.source}: no line is a decision of DSJSON (_label_cost, _label_Action, a, p). Give such a log"
+            )
+        if counts["broken"] > _MOST_BROKEN * counts["lines"]:
+            raise UserError(
+                f"{self.source}: {counts['broken']:,} of {counts['lines']:,} lines are no DSJSON. Restore them"
+            )
+        if counts["apprentice"]:
+            raise UserError(
+                f"{self.source}: in {counts['apprentice']:,} lines _original_label_cost is another cost: the log is of "
+                "apprentice mode, in which the logged action was not shown. Give the lines of the time after it"
+            )
+        keep = self._thinned()
+        rows = [row for row, kept in zip(self.rows, keep, strict=True) if kept]
+        named = dict(zip(("time", "event_id", "action", "propensity", "reward", "_index", "n_actions", "pdrop",
+                          "version", *self.fields), zip(*rows, strict=True), strict=True))  # fmt: skip
+        index, number = (np.array(named[name], float) for name in ("_index", "n_actions"))
+        columns: dict[str, Any] = {name: list(values) for name, values in named.items()}
+        del columns["_index"], columns["pdrop"]
+        columns["first_action"] = (index == 1).astype(float)
+        columns["uniform"] = 1.0 / number
+        for name in ("time", "version"):
+            if any(value is None for value in columns[name]):
+                del columns[name]
+        return columns, self._shares(keep, rows, index), self._lines(len(rows)), self._damages()
+
+    def _thinned(self) -> list[bool]:
+        """Which decisions stay so that all were dropped with the largest of the log's probabilities of a drop.
+
+        A line with ``pdrop`` survived with 1 - pdrop. Where that differs, decisions that survived more easily are
+        drawn with (1 - largest pdrop) / (1 - pdrop), by a hash of their ids.
+        """
+        pdrops = [row[7] for row in self.rows]
+        most = max(pdrops)
+        self.counts["pdrop"] = int(most > 0.0)
+        if min(pdrops) == most:
+            return [True] * len(pdrops)
+        draws = (
+            int.from_bytes(hashlib.blake2b(f"pdrop {row[1]} {i}".encode(), digest_size=8).digest(), "little") / 2.0**64
+            for i, row in enumerate(self.rows)
+        )
+        keep = [u < (1.0 - most) / (1.0 - p) for u, p in zip(draws, pdrops, strict=True)]
+        self.counts["thinned"] = len(keep) - sum(keep)
+        return keep
+
+    def _shares(self, keep: list[bool], rows: list[tuple[Any, ...]], index: Any) -> LoggedShares | None:
+        if len(self.shares) < len(self.rows) or self.counts["lengths"]:
+            return None
+        both = [pair for pair, kept in zip(self.shares, keep, strict=True) if kept]
+        sizes = [len(actions) for actions, _ in both]
+        row = np.repeat(np.arange(len(both)), sizes)
+        arm = np.concatenate([np.asarray(actions, np.int64) for actions, _ in both])
+        p = np.concatenate([np.asarray(p, float) for _, p in both])
+        names = [str(number) for number in range(int(arm.max()) + 1)]
+        versions = [each[8] for each in rows]
+        known = dict.fromkeys(versions)
+        numbered = {version: i for i, version in enumerate(known)}
+        groups = {} if None in known else {"version": np.array([numbered[v] for v in versions])}
+        return LoggedShares(row, arm, p, arm == index[row], names, groups)
+
+    def _lines(self, kept: int) -> list[str]:
+        words = {
+            "broken": "lines cannot be read and are left out",
+            "skipped": "lines are marked _skipLearn, decisions that were not shown, and are left out",
+            "dangling": "lines are outcomes without a decision and are left out",
+            "dropped": "lines have pdrop 1 and are left out, as VW does",
+            "repeated": "lines repeat an earlier EventId and are left out",
+            "thinned": "decisions with a smaller pdrop are left out by chance, so that all had the largest",
+        }
+        lines = [f"{self.source}: DSJSON of Vowpal Wabbit, {kept:,} decisions; the reward is minus _label_cost"]
+        lines += [f"{self.counts[name]:,} {said}" for name, said in words.items() if self.counts[name]]
+        if self.counts["pdrop"] and not self.counts["thinned"]:
+            lines.append("pdrop is the same in every line: each decision counts alike")
+        return lines
+
+    def _damages(self) -> list[Damage]:
+        said = {
+            "label": ("_label_probability is not the p of the logged action", "log the p of the action that was shown"),
+            "index": ("_labelIndex is not _label_Action - 1", "log the place of the action that was shown"),
+            "lengths": ("p has not one probability per action of a", "log one probability per action"),
+            "joined_twice": ("an EventId comes back with another outcome", "join each decision once"),
+        }
+        n = max(len(self.rows), 1)
+        return [
+            Damage(f"dsjson_{name}", self.counts[name] / n, f"in {self.counts[name]:,} lines {what}", advice)
+            for name, (what, advice) in said.items()
+            if self.counts[name]
+        ]
+
+
+def _number(value: Any) -> float:
+    """A number, NaN where there is none; VW writes ``"NaN"``."""
+    return math.nan if value is None else float(value)
+
+
+def _name_of(action: Any) -> str | None:
+    """The id of an action's features: ``_tag``, or ``id``."""
+    if not isinstance(action, dict):
+        return None
+    inner = action.get("i")
+    name = action.get("_tag") or action.get("id") or (inner.get("id") if isinstance(inner, dict) else None)
+    return None if name is None else str(name)
+
+
+def _field(context: Any, path: str) -> Any:
+    """A value of the context by its names with dots; None where there is none."""
+    for name in path.removeprefix("c.").split("."):
+        if isinstance(context, list):
+            context = next((each for each in context if isinstance(each, dict) and name in each), None)
+        context = context.get(name) if isinstance(context, dict) else None
+    return context if isinstance(context, (str, int, float, bool)) else None
+
+
+def first_lines(path: Path, number: int = 50) -> Iterator[dict[str, Any]]:
+    """The first objects of a file of JSON lines; what cannot be read is passed over."""
+    with _opened(path) as lines:
+        for _, line in zip(range(number), lines, strict=False):
+            try:
+                event = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(event, dict):
+                yield event
