@@ -2,7 +2,8 @@
 
     python tools.py FOLDER [--format growthbook] [--seed 0] [--decisions 10000] [--damage swapped]
 
-writes ``growthbook.csv`` and ``growthbook-metrics.csv`` (or those of eppo or statsig), or ``vw.dsjson``, and
+writes ``growthbook.csv`` and ``growthbook-metrics.csv`` (or those of eppo or statsig), ``vw.dsjson`` or
+``open-bandit.csv``, and
 ``truth.json``: what each policy is worth that ``recsim-mnar estimate`` asks about without a target.
 
 A visitor has a country; a variation is clicked with the probability base[country, variation], in every week alike. The
@@ -20,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-FORMATS = ("growthbook", "vw", "eppo", "statsig")
+FORMATS = ("growthbook", "vw", "eppo", "statsig", "open-bandit")
 COUNTRIES = np.array([0.5, 0.3, 0.2])
 K, VERSIONS, FLOOR = 4, 6, 0.04
 LACKING = 0.3
@@ -242,7 +243,29 @@ def write_statsig(folder: Path, seed: int, n: int, damage: str | None) -> Log:
     return log
 
 
-WRITERS = {"growthbook": write_growthbook, "vw": write_vw, "eppo": write_eppo, "statsig": write_statsig}
+def write_open_bandit(folder: Path, seed: int, n: int, damage: str | None) -> Log:
+    """One recommendation per row, with the names of the Open Bandit Dataset."""
+    log = Log(seed, n, True)
+    _, shown = log.damaged(damage)
+    times = log.times()
+    rows = [
+        {
+            "timestamp": stamp(times[i]), "item_id": int(log.action[i]), "position": 1, "click": int(log.reward[i]),
+            "propensity_score": round(float(shown[i]), 8), "user_feature_0": f"C{log.country[i]}",
+        }
+        for i in range(n)
+    ]  # fmt: skip
+    write_rows(folder / "open-bandit.csv", rows)
+    return log
+
+
+WRITERS = {
+    "growthbook": write_growthbook,
+    "vw": write_vw,
+    "eppo": write_eppo,
+    "statsig": write_statsig,
+    "open-bandit": write_open_bandit,
+}
 
 
 def make(folder: Path, format_: str, seed: int = 0, n: int = 10_000, damage: str | None = None) -> Log:
@@ -255,8 +278,8 @@ def make(folder: Path, format_: str, seed: int = 0, n: int = 10_000, damage: str
 
 def log_of(folder: Path, format_: str) -> tuple[Path, Path | None]:
     """The file to ask about, and its metrics."""
-    if format_ == "vw":
-        return folder / "vw.dsjson", None
+    if format_ in ("vw", "open-bandit"):
+        return folder / {"vw": "vw.dsjson"}.get(format_, "open-bandit.csv"), None
     return folder / f"{format_}.csv", folder / f"{format_}-metrics.csv"
 
 

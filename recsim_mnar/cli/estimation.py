@@ -304,9 +304,9 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, *, keep_rows: bool)
             return estimate_tool_log(tool, question, reading, gather)
     if metrics is not None:
         raise UserError(f"--metrics: {log} is no table of assignments. Give the rewards as a column of it")
+    file = TableFile.open(log)
     if target is None and own["target_file"] is None:
         raise UserError("name the target policies' columns with --target, or give --target-file FILE --on KEY")
-    file = TableFile.open(log)
     exact = not (recognised or any(own.values())) and is_own_schema(file)
     return estimate_log(file, question, reading=replace(reading, exact=exact), gather=gather)
 

@@ -50,7 +50,7 @@ def columns_of(path, **options):
         return tool, pq.read_table(tool.file.parts.path).to_pydict()
 
 
-@pytest.mark.parametrize("format_", ["growthbook", "vw", "eppo", "statsig"])
+@pytest.mark.parametrize("format_", ["growthbook", "vw", "eppo", "statsig", "open-bandit"])
 def test_estimates_hold_the_truth(tools, tmp_path, format_):
     truth = tools.make(tmp_path, format_, seed=3, n=N).truth()
     path, metrics = tools.log_of(tmp_path, format_)
@@ -58,9 +58,9 @@ def test_estimates_hold_the_truth(tools, tmp_path, format_):
         assert tool.damages == []
         answer = estimate_tool_log(tool, Question(level=0.999), Reading())
     values = {r["policy"]: r for r in answer.records if r["leads"] and "baseline" not in r}
-    asked = {"first_action", "uniform"} if format_ == "vw" else {*(f"always_{k}" for k in range(4)), "uniform"}
-    assert asked < set(values)
-    for name in asked:
+    arms = {"vw": {"first_action"}, "open-bandit": set()}.get(format_, {f"always_{k}" for k in range(4)})
+    assert {*arms, "uniform", "propensity"} == set(values)
+    for name in {*arms, "uniform"}:
         assert values[name]["low"] <= truth[name] <= values[name]["high"]
         assert values[name]["verdict_level"] != "do_not_use"
 
