@@ -103,7 +103,7 @@ def estimate(
 
     In a file of your own the usual names of columns are recognised (clicks, user_id, pscore), and what was taken is
     said last. See docs/your-own-log.md. Logs of Vowpal Wabbit (DSJSON), GrowthBook, Eppo, Statsig and the
-    Open Bandit Dataset are recognised and need no --target: see docs/tool-logs.md.
+    Open Bandit Dataset are recognised and need no --target: see docs/questions/tool-logs.md.
     """
     from recsim_mnar.estimators.off_policy.sentence import sentence_of
 
