@@ -30,6 +30,8 @@ def table(seed: int = 0) -> pd.DataFrame:
     frame["country"], frame["device"] = country, rng.choice(["phone", "desk"], N, p=[0.9, 0.1])
     frame["category"] = np.where(item < 3, "shoes", "hats")
     frame["opened"] = np.where(frame.clicks == 1, "page", "nothing")
+    frame["tag"] = frame.clicks * (rng.random(N) < 0.3)
+    frame["mark"] = np.where(rng.random(N) < 0.9, frame.opened, "page")
     frame["leak"] = np.where(rng.random(N) < 0.3, frame.category, frame.device)
     frame["first_four"] = law[state, :4].sum(axis=1)
     frame["hour"] = rng.integers(0, 200, N)
@@ -100,7 +102,10 @@ def test_columns_that_were_fixed_before_are_taken(tmp_path, by, seed):
     [
         ("category", "where category is .* have a mean weight of .* depends on what was recommended"),
         ("leak", "where leak is (shoes|hats) .* depends on what was recommended"),
-        ("opened", "where opened is (page|nothing) .* depends on what was recommended"),
+        ("opened", "where opened is page all .* rows are rewarded, so the column depends on what came of the"),
+        ("tag", "where tag is 1 all .* rows are rewarded, so"),
+        ("flag", "where flag is 1 none of the .* rows is rewarded, so"),
+        ("mark", "where mark is (page|nothing) .* depends on what was recommended"),
         ("item", "--by item: it depends on what was recommended"),
         ("clicks", "--by clicks: it depends on what was recommended"),
         ("new", "--by new: it depends on what was recommended"),
@@ -111,8 +116,12 @@ def test_columns_that_were_fixed_before_are_taken(tmp_path, by, seed):
 )
 def test_columns_that_are_no_segments_are_refused_in_a_line(tmp_path, by, why):
     """What depends on the item shown, on the click, or has too many values."""
+    frame = table()
+    if by == "flag":  # most rows are rewarded
+        frame["clicks"] = 1 - frame.clicks
+        frame["flag"] = 1 - frame.clicks
     with pytest.raises(UserError, match=why) as caught:
-        records_of(table(), tmp_path / "log.csv", by)
+        records_of(frame, tmp_path / "log.csv", by)
     assert "\n" not in str(caught.value)
 
 

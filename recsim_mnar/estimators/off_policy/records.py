@@ -162,7 +162,7 @@ class _Rows:
         known = {key: self.common.get(key) for key in ("propensity_min", "weight_max", "full_support")}
         stated = Stated(bool(known["full_support"]), None, None, known["weight_max"], known["propensity_min"])
         targets = {name: log.others[name] for name in asked.policies if name not in self.today}
-        Weights(log.propensity, log.cluster, targets, self.missing, action, stated).refuse(segments)
+        Weights(log.reward, log.propensity, log.cluster, targets, self.missing, action, stated).refuse(segments)
         number = len(segments.names) * len(leaders)
         level, found = level_of_best(asked.level, number), []
         for value, rows in segments:

@@ -20,6 +20,8 @@ MOST = 100
 """Segments that are estimated at most."""
 FIXED = 0.99
 """Level of the limits of all mean weights together that refuse a column: by chance, one fixed column in 200 at most."""
+CERTAIN = 20
+"""Users of a segment from which it is no chance that all its rows have what at most half of the log's rows have."""
 NO_VALUE = "no value"
 ADVICE = "Name a column that was known before, such as country or device"
 
@@ -62,6 +64,10 @@ class Segments:
         names = tuple(None if code < 0 else str(values[code]) for code in listed)
         return Segments(column, names, tuple(found[code] for code in listed))
 
+    def where(self, value: str | None) -> str:
+        """A segment, in a sentence."""
+        return f"where {self.column} is {value}" if value is not None else f"where {self.column} has no value"
+
     def __iter__(self) -> Iterator[tuple[str | None, Ints]]:
         return iter(zip(self.names, self.rows, strict=True))
 
@@ -79,6 +85,7 @@ class Weights:
     stated.
 
     Attributes:
+        reward: (n,).
         propensity: (n,).
         users: of the rows, or None.
         targets: by policy, (n,) its probability of the logged action.
@@ -87,6 +94,7 @@ class Weights:
         stated: what is known of the log.
     """
 
+    reward: Floats
     propensity: Floats
     users: Clusters | None
     targets: Mapping[str, Floats]
@@ -103,7 +111,9 @@ class Weights:
 
         Raises:
             UserError: a mean weight is proved not to be 1; all segments, policies and items together at :data:`FIXED`.
+                Or the column says what the reward is.
         """
+        self._refuse_outcomes(segments)
         level = 1.0 - (1.0 - FIXED) / (len(segments.names) * (len(self.targets) + 2))
         everything = np.arange(self.propensity.size)
         sound = [name for name in self.targets if not self._by_policy(name, everything, level)]
@@ -116,11 +126,23 @@ class Weights:
                 found.append(self._by_items(rows, level))
             for words, mean in zip(named, found, strict=True):
                 if mean is not None:
-                    where = f"{segments.column} is {value}" if value is not None else f"{segments.column} has no value"
                     raise UserError(printable(
-                        f"--by {segments.column}: where {where} {words.format(mean)} and should be 1, so the column "
-                        f"depends on what was recommended (or the propensities there are wrong). {ADVICE}"
+                        f"--by {segments.column}: {segments.where(value)} {words.format(mean)} and should be 1, so the "
+                        f"column depends on what was recommended (or the propensities there are wrong). {ADVICE}"
                     ))  # fmt: skip
+
+    def _refuse_outcomes(self, segments: Segments) -> None:
+        """Refuse a column with a segment all of whose rows are rewarded, or none where most are."""
+        rewarded = self.reward > self.reward.min()
+        usual = bool(rewarded.mean() > 0.5)
+        for value, rows in segments:
+            users = rows if self.users is None else np.unique(self.users.codes[rows])
+            if users.size >= CERTAIN and np.all(rewarded[rows] != usual):
+                what = "none of the {:,} rows is" if usual else "all {:,} rows are"
+                raise UserError(printable(
+                    f"--by {segments.column}: {segments.where(value)} {what.format(rows.size)} rewarded, so the column "
+                    f"depends on what came of the recommendation. {ADVICE}"
+                ))  # fmt: skip
 
     def _by_policy(self, name: str, rows: Ints, level: float) -> float | None:
         missing = self.missing.get(name)
