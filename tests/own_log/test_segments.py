@@ -152,6 +152,15 @@ def test_a_segment_may_lack_support(tmp_path):
         assert ("support_missing" in codes) == (record["segment"] == "AT" and "new" in record["policy"])
 
 
+def test_a_few_users_who_always_click_are_a_segment(tmp_path):
+    """That all their rows are rewarded may be chance."""
+    frame = table()
+    robot = frame.user.value_counts().index[0]
+    frame.loc[frame.user == robot, ["clicks", "country"]] = [1, "robot"]
+    assert (frame.country == "robot").sum() > 20
+    assert "robot" in {record["segment"] for record in records_of(frame, tmp_path / "log.csv").segments}
+
+
 def test_wrong_propensities_are_not_the_columns_fault(tmp_path):
     """Where the whole log is off, each segment is said to be off, and the column is not refused."""
     frame = table()
