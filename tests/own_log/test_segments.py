@@ -207,6 +207,8 @@ def test_the_door_of_a_programs_own_names(tmp_path):
          "policy is better"),
         ([(0.1, 0.2), (-0.2, -0.1)], ["caution", "trust"],
          "new looks better than today's policy in a; new earns less than today's policy in b"),
+        ([(-0.1, 0.2), (0.1, 0.3)], ["trust", "do_not_use"],
+         "in all 2 segments the log cannot show which of new and today's policy is better"),
         ([(0.1, 0.2), (0.1, 0.3)], ["trust", "do_not_use"],
          "new earns more than today's policy in a; in 1 of 2 segments the log cannot show which of new and today's "
          "policy is better"),

@@ -206,9 +206,9 @@ def segment_lines(records: Sequence[Record]) -> list[str]:
             found.setdefault(_said(record), []).append(segment_label(record))
         rest = len(found.pop("", ()))
         words = [f"{target} {way} than {other} in {', '.join(which)}" for way, which in found.items()]
-        words += (
-            [f"in {rest} of {n} segments the log cannot show which of {target} and {other} is better"] if rest else []
-        )
+        if rest:
+            where = f"all {n}" if rest == n else f"{rest} of {n}"
+            words.append(f"in {where} segments the log cannot show which of {target} and {other} is better")
         lines.append(f"By {column}: {'; '.join(words)}.")
     return lines or [f"By {column}: {n} segments; --baseline today adds each one's difference from today's policy."]
 
