@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -254,15 +254,3 @@ def _field(context: Any, path: str) -> Any:
             context = next((each for each in context if isinstance(each, dict) and name in each), None)
         context = context.get(name) if isinstance(context, dict) else None
     return context if isinstance(context, (str, int, float, bool)) else None
-
-
-def first_lines(path: Path, number: int = 50) -> Iterator[dict[str, Any]]:
-    """The first objects of a file of JSON lines; what cannot be read is passed over."""
-    with _opened(path) as lines:
-        for _, line in zip(range(number), lines, strict=False):
-            try:
-                event = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(event, dict):
-                yield event

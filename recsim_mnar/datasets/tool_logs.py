@@ -14,6 +14,7 @@ import numpy as np
 from recsim_mnar.datasets.assignments import read_assignments, tool_of
 from recsim_mnar.datasets.dsjson import is_dsjson, read_dsjson
 from recsim_mnar.datasets.logged_shares import Damage, LoggedShares
+from recsim_mnar.errors import UserError
 from recsim_mnar.log.arrow import metadata_of
 from recsim_mnar.tables.files import write_table
 from recsim_mnar.tables.roles import plain_name
@@ -97,6 +98,7 @@ def _read(
     metrics: Path | None,
 ) -> tuple[dict[str, Any], LoggedShares | None, list[str], list[Damage]] | None:
     if is_dsjson(path):
+        _refuse_metrics(path, metrics)
         wanted = [*fields, *(name for name in columns.values() if name)]
         return read_dsjson(path, list(dict.fromkeys(wanted)))
     if path.is_dir() or any(columns.get(role) for role in ("propensity", "action")):
@@ -107,7 +109,15 @@ def _read(
     tool = tool_of(file.names)
     if tool is not None:
         return read_assignments(file, tool, columns, metrics)
-    return _open_bandit(file) if {plain_name(name) for name in file.names} >= _OPEN_BANDIT else None
+    if not {plain_name(name) for name in file.names} >= _OPEN_BANDIT:
+        return None
+    _refuse_metrics(path, metrics)
+    return _open_bandit(file)
+
+
+def _refuse_metrics(path: Path, metrics: Path | None) -> None:
+    if metrics is not None:
+        raise UserError(f"--metrics: {path} has its rewards already. Leave --metrics out")
 
 
 def _open_bandit(file: TableFile) -> tuple[dict[str, Any], None, list[str], list[Damage]]:

@@ -206,6 +206,14 @@ def test_estimate_asks_for_what_came_of_assignments(capsys, tools, tmp_path):
     assert "Give --metrics FILE" in err
 
 
+@pytest.mark.parametrize("format_", ["vw", "open-bandit"])
+def test_metrics_next_to_a_log_with_rewards_are_refused(tools, tmp_path, format_):
+    tools.make(tmp_path, format_, n=100)
+    path, _ = tools.log_of(tmp_path, format_)
+    with pytest.raises(UserError, match="has its rewards already"), opened(path, metrics=path):
+        pass
+
+
 def test_right_probabilities_of_a_bandit_that_learns_are_seldom_called_wrong():
     alarms = 0
     for seed in range(200):
