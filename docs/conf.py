@@ -40,6 +40,7 @@ extensions = [
     "tables",
     "formulas",
     "gallery",
+    "playground",
 ]
 # The second and third are what a build leaves here, which the next one would take for pages.
 exclude_patterns = ["_build", "jupyter_execute", ".jupyter_cache", "README.md", "extensions"]

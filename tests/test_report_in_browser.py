@@ -148,12 +148,17 @@ def faults(executable: str, pages: list[Path]) -> list[dict]:
 
 
 @pytest.fixture(scope="module")
-def gallery():
+def extensions():
     sys.path.insert(0, str(DOCS / "extensions"))
+    yield
+    sys.path.remove(str(DOCS / "extensions"))
+
+
+@pytest.fixture(scope="module")
+def gallery(extensions):
     import gallery
 
-    yield gallery
-    sys.path.remove(str(DOCS / "extensions"))
+    return gallery
 
 
 MOST_TERMS = 4
@@ -185,6 +190,15 @@ def test_every_page_of_the_gallery_is_fit_for_desk_telephone_dark_and_paper(tmp_
     assert faults(executable, gallery.pages(tmp_path)) == []
     gallery.variants(tmp_path)
     assert len(list(tmp_path.glob("*.html"))) == 4 * len(gallery.PAGES)
+
+
+@pytest.mark.slow
+def test_each_slider_of_the_playground_changes_what_it_says(tmp_path, extensions):
+    executable = browser()
+    import playground
+
+    playground.write(tmp_path / "playground.html")
+    assert faults(executable, [tmp_path / "playground.html"]) == []
 
 
 @pytest.mark.slow

@@ -22,6 +22,24 @@ function overlaps() {
   return faults.slice(0, 3);
 }
 
+// A slider that no key moves, or that changes nothing of what the page says.
+async function stuck(page) {
+  const faults = [];
+  for (const slider of await page.$$("input[type=range]")) {
+    const name = await slider.evaluate((one) => one.id);
+    const says = () => page.evaluate(() => document.querySelector("[aria-live]").textContent + document.querySelector("pre.command").textContent);
+    const seen = new Set();
+    await slider.focus();
+    await page.keyboard.press("Home");
+    for (let i = Number(await slider.evaluate((one) => one.max)); i >= 0; i--) {
+      seen.add(await says());
+      await page.keyboard.press("ArrowRight");
+    }
+    if (seen.size <= Number(await slider.evaluate((one) => one.max))) faults.push(`slider ${name} says ${seen.size} things`);
+  }
+  return faults;
+}
+
 async function look(browser, file, width, scheme) {
   const page = await browser.newPage();
   const faults = [];
@@ -31,6 +49,7 @@ async function look(browser, file, width, scheme) {
   await page.setViewport({ width, height: 900, isMobile: width < 600, hasTouch: width < 600 });
   await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
   await page.goto(`file://${file}`);
+  faults.push(...(await stuck(page)));
   const front = await page.evaluate(() => document.querySelector("header.front").getBoundingClientRect().bottom);
   if (front > 640) faults.push(`the three lines end ${front} px below the top`);
   await page.evaluate(() => document.querySelectorAll("details").forEach((one) => (one.open = true)));
