@@ -405,7 +405,7 @@ class CausE(_ResponseLearner):
 
 @dataclass(kw_only=True, eq=False)
 class CausEProd(CausE):
-    """As CausE, with one row a user in common: only the items have two (Bonner & Vasile 2018), by p^T - p^C.
+    """As CausE, with one row per user in common: only the items have two (Bonner & Vasile 2018), by p^T - p^C.
 
     Settings: see :class:`CausE`.
     """

@@ -55,7 +55,7 @@ def replay(
     json_output: JsonOutput,
     **options: Any,
 ) -> None:
-    """Add a column a policy to LOG: the probability with which it would have taken each logged action.
+    """Add a column per policy to LOG: the probability with which it would have taken each logged action.
 
     A file of your own needs the items that users viewed besides what was recommended to them: agents act on histories.
     """

@@ -57,7 +57,7 @@ class RecordLog(gym.Wrapper):
 class RecordVectorLog(gym.vector.VectorWrapper):
     """Records a vector environment's log while anything steps it, in each of the modes of automatic resets.
 
-    Before each step the agent sets ``propensities``, an entry a lane (of slates a row): that of a lane that is being
+    Before each step the agent sets ``propensities``, one per lane (of slates one row): that of a lane that is being
     reset may be any. All lanes must draw their users from one seed: users of several would share their numbers.
 
     Args:

@@ -77,7 +77,7 @@ def loss(metric: str, predictions: Any, *, k: int | None = None, ranking: Any = 
     """Delta of one metric for one matrix of predictions.
 
     ``mse``, ``mae`` and ``accuracy`` (1 where prediction and rating agree: larger is better) compare ratings; ``cg``
-    takes the predictions as a binary matrix of k recommendations a user, (I/k) Yhat Y; ``dcg`` and ``dcg@k`` give
+    takes the predictions as a binary matrix of k recommendations per user, (I/k) Yhat Y; ``dcg`` and ``dcg@k`` give
     I Y / log2(1 + rank), so that the mean over all entries is the mean over users of the DCG; ``prec@k``
     gives (I/k) Y 1[rank <= k], graded.
 

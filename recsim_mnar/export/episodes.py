@@ -101,7 +101,7 @@ def from_minari(dataset: Any, n_items: int) -> Decisions:
 
 
 def to_rllib(decisions: Decisions) -> pa.Table:
-    """A pyarrow Table with the columns of RLlib's offline schema, one row a decision.
+    """A pyarrow Table with the columns of RLlib's offline schema, one row per decision.
 
     ``eps_id`` is the user, ``t`` the number of the decision, ``obs`` and ``new_obs`` lists of c floats, and
     ``action_logp`` the logarithm of the propensity. ``step``, the position in the user's life, stands next to them.

@@ -30,7 +30,7 @@ class ScaledCounts(BaseFeaturesExtractor):
     Shares of a user's views, which say little about a user with few: long histories are no louder than short ones.
 
     Args:
-        observation_space: of counts, one number an item.
+        observation_space: of counts, one number per item.
         shrinkage: views by which a user counts as one more who viewed nothing.
     """
 

@@ -39,7 +39,7 @@ def column(values: Any, name: str, *, rows: int | None = None) -> Floats:
     if np.ndim(values) != 1:
         raise UserError(f"column {name!r} must be one-dimensional, got shape {np.shape(values)}")
     if rows is not None and array.size != rows:
-        raise UserError(f"column {name!r} has {array.size} rows and 'reward' has {rows}; give one value a row")
+        raise UserError(f"column {name!r} has {array.size} rows and 'reward' has {rows}; give one value per row")
     refuse_masked(values, name)
     return array
 

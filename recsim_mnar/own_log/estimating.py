@@ -71,7 +71,7 @@ class Question:
     """A question to a log.
 
     Attributes:
-        targets: columns of the log or of the target file; one name, or none, where that file has a column an action.
+        targets: columns of the log or of the target file; one name, or none, where that file has a column per action.
         baseline: likewise; "today", where no column has that name, for the policy that logged the rows.
         estimators: names.
         clip: weights of the clipped estimators are cut there; None for no clipping.

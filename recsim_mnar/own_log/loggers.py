@@ -33,7 +33,7 @@ def logger_findings(
         user: ids (n,), or None where rows are independent.
 
     Returns:
-        Findings for the verdict, and a line a logger.
+        Findings for the verdict, and one line per logger.
     """
     findings, lines = [], []
     for code, each in enumerate(logger.ids):
@@ -101,7 +101,7 @@ def as_numbers(context: Mapping[str, Floats | Ids], n: int) -> tuple[Floats | No
     """(n, d) numbers, None where there are none, and the columns that are left out.
 
     Numbers are taken to mean 0 and standard deviation 1, the mean in place of what is missing; texts of up to
-    :data:`LEVELS` values are one column a value.
+    :data:`LEVELS` values have one column per value.
     """
     columns: list[Floats] = []
     left = []

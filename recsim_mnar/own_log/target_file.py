@@ -1,4 +1,4 @@
-"""Targets from a second file: a column a policy, or a column a candidate action, found by a key."""
+"""Targets from a second file: a column per policy, or a column per candidate action, found by a key."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Distributions:
     """A policy's probabilities of every candidate action.
 
     Attributes:
-        table: (m, K) a row a key.
+        table: (m, K) one row per key.
         rows: (n,) row of the table of each decision.
         actions: (n,) number of the logged action, K and more for actions that are no candidates.
         candidates: (K,) ids.
@@ -63,7 +63,7 @@ class Targets:
 
     Attributes:
         policies: (n,) probability of the logged action by policy, NaN where the file has no row for a decision.
-        distributions: by policy, where the file has a column a candidate action.
+        distributions: by policy, where the file has a column per candidate action.
         lines: what was taken, for a person.
         absent: (n,) decisions without a row in the file.
     """
@@ -124,7 +124,7 @@ class TargetFile:
             )
         if len(wanted) > 1 and not there:
             raise UserError(
-                f"neither the log nor {path} has the columns {', '.join(wanted)}; a file with a column a candidate "
+                f"neither the log nor {path} has the columns {', '.join(wanted)}; a file with one column per candidate "
                 "action is one policy: give it one name with --target, or none"
             )
         if there:
@@ -135,7 +135,7 @@ class TargetFile:
         """Find the targets of a log's decisions.
 
         Args:
-            log: with ``key``, and with ``action`` where this file has a column a candidate action.
+            log: with ``key``, and with ``action`` where this file has a column per candidate action.
             drop_missing: rows of the file that miss a probability count as absent.
 
         Raises:

@@ -30,7 +30,7 @@ LANE_BYTES = 1 << 28
 result depends on it."""
 
 _STATE_BYTES = 1 << 26
-"""Bound on what a policy may keep of the users of one shard, at eight bytes an item."""
+"""Bound on what a policy may keep of the users of one shard, at eight bytes per item."""
 
 Columns = dict[str, NDArray[Any]]
 T = TypeVar("T")

@@ -79,7 +79,7 @@ class PurchasesParams(Params):
 
 
 PRESETS: dict[str, tuple[PurchasesParams, str]] = {
-    "personalised": (PurchasesParams(), "200 items, ten recommendations a period, more of what the user would buy"),
+    "personalised": (PurchasesParams(), "200 items, ten recommendations per period, more of what the user would buy"),
     "uniform": (PurchasesParams(deployment="uniform"), "the same, recommended at random"),
     "popularity": (PurchasesParams(deployment="popularity"), "the same, the same popular items for everybody"),
     "quick": (PurchasesParams(n_items=50, n_periods=4, slate_size=5), "50 items, 4 periods, slates of 5"),

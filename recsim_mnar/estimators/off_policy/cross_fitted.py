@@ -110,7 +110,7 @@ def cross_fitted_rewards(
         cluster: (n,) users; a user's rows are in one fold. None where rows are independent.
         folds: number of folds; every K-th user is in one.
         model: a scikit-learn regressor or classifier on context and action features; None for :class:`ActionMeans`.
-        action_features: (n_actions, f) for ``model``; None for one column an action.
+        action_features: (n_actions, f) for ``model``; None for one column per action.
 
     Returns:
         (n,) value of the logged action, (n,) mean under the target policy.

@@ -23,7 +23,7 @@ _STATED = ("full_support", "reward_min", "reward_max", "weight_max", "propensity
 _MEANING = {
     "q_logged": "a reward model's value of each row's logged action",
     "q_target": "the reward model's mean under the target policy, for each row",
-    "loggers": "each logger's probability of the logged action, a row a row and a column a logger",
+    "loggers": "each logger's probability of the logged action, one row per row of the log and one column per logger",
     "logger": "the number of each row's logger, a column of loggers",
 }
 

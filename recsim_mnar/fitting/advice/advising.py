@@ -177,7 +177,7 @@ def ab_test(models: Sequence[Model], totals: UserTotals) -> tuple[dict[str, Any]
     less, more = factor_range(totals.relative_error(relative=True), LEVEL)
     low, high = math.floor(min(needed) * less), math.ceil(min(max(needed) * more, 1e15))
     if high > TOO_WIDE * low:
-        return None, f"it may take {low:,} to {high:,} users an arm"
+        return None, f"it may take {low:,} to {high:,} users per arm"
     number = f"{sum(model['fits'] for model in models)} of {len(models)}"
     said = f"The range is that of the click models that fit ({number}) and of the log's own error."
     return {"users": max(needed), "low": low, "high": high, "tolerance": TOLERANCE, "why": said}, ""
@@ -260,7 +260,7 @@ class Advice:
         pick: the agent that the log decides for; None with another answer.
         tied: agents that the log does not know to be worse.
         cost: ``high``, the most that the pick costs, as a share of the best agent's value; None without a pick.
-        ab_test: users an arm that suffice under every model that fits, their range, and what it rests on; or None.
+        ab_test: users per arm that suffice under every model that fits, their range, and what it rests on; or None.
         exploration: what to log first; or None.
         why: why the log does not decide.
         agents: one row per agent: what the log covers, its value in the log's states and the limits.
@@ -305,7 +305,7 @@ class Advice:
         if self.ab_test is not None:
             users, low, high, tolerance = (self.ab_test[name] for name in ("users", "low", "high", "tolerance"))
             return (
-                f"The log does not decide. An A/B test does: {users:,} users an arm ({low:,} to {high:,}); what it "
+                f"The log does not decide. An A/B test does: {users:,} users per arm ({low:,} to {high:,}); what it "
                 f"picks costs at most {tolerance:.0%} with probability {self.facts['level']:g}."
             )
         return "This log cannot show which agent is best, nor how large an A/B test would have to be."

@@ -303,7 +303,7 @@ def _popular_items(m: Material) -> Columns | None:
 
 def _activity(m: Material) -> Columns | None:
     n = m.lives.views.per_user() if len(m.lives.views.owner) else m.lives.per_user()
-    return _histogram(np.arange(m.lives.n_users), n, m.lives.n_users, "views a user")
+    return _histogram(np.arange(m.lives.n_users), n, m.lives.n_users, "views per user")
 
 
 def _sessions(m: Material) -> Columns | None:
@@ -422,7 +422,7 @@ TABLE = (
     Row("popular items", "which items are popular: head and tail, what a popularity ranking shows",
         "share of views on the top 10 % of items", 0.05, False, _popular_items),
     Row("activity", "how much users do, and what rests on a user's history being long or short",
-        "mean views a user", 0.05, False, _activity),
+        "mean views per user", 0.05, False, _activity),
     Row("sessions", "how long users browse, or sit through recommendations, in one go",
         "mean events in a row", 0.05, True, _sessions),
     Row("time between events", "when things happen: anything in hours and days, not in events",
@@ -434,7 +434,7 @@ TABLE = (
     Row("drift", "how fast interests move: whether a user's last views predict more than old ones",
         "how much more the last views predict than old ones, share", 0.25, False, _drift),
     Row("clicks by place", "whether users tire of recommendations, or warm to them",
-        "clicks a recommendation", 0.10, True, _clicks_by_place),
+        "clicks per recommendation", 0.10, True, _clicks_by_place),
     Row("clicks by interest", "what makes users click: which recommender earns more",
         "how far clicked items differ, in standard deviations", 0.10, True, _clicks_by_interest),
     Row("leaving", "whether recommendations drive users away",

@@ -135,7 +135,7 @@ class ABPlan:
         low, high: between which that number is, at ``level``, by what the log leaves open.
         power: with which the lift is found at ``level``.
         half_width: of the interval of the difference.
-        rows: decisions an arm.
+        rows: decisions per arm.
         decisions_a_user: mean number.
         design_effect: how many times as large the variance is as that of as many independent decisions.
         least_lift: where a number of users was given: what they find at ``power``; ``least_share`` of the value.
@@ -338,7 +338,7 @@ def standard_error(totals: UserTotals, lift: float, users: int) -> float:
 
 
 def least_lift(totals: UserTotals, users: int, power: float, level: float) -> float:
-    """The smallest positive lift that so many users an arm find."""
+    """The smallest positive lift that so many users per arm find."""
     from scipy.optimize import brentq
 
     most = totals.value if totals.value > 0.0 else 1.0
@@ -387,7 +387,7 @@ def _notes(totals: UserTotals, users: int, entering: float | None) -> tuple[str,
         rewarded = int(np.count_nonzero(totals.rewards))
         found.append(f"only {rewarded} users of the log earn anything: the range says how little that is to plan from")
     if users < FEW_USERS:
-        found.append(f"the interval of an A/B test needs at least {FEW_USERS} users an arm, whatever the plan says")
+        found.append(f"the interval of an A/B test needs at least {FEW_USERS} users per arm, whatever the plan says")
     if entering is None:
         found.append(
             "no dates in the log: say how many users enter a day (--users-per-day), and the plan says how many days"

@@ -372,7 +372,7 @@ def leaders(values: Mapping[str, Floats], level: float, *, protocol: str = "", m
     not to be relied on there.
 
     Args:
-        values: (U,) a number a user, larger being better, by agent; users are the same and in the same order.
+        values: (U,) a number per user, larger being better, by agent; users are the same and in the same order.
         level: of the set.
         protocol: for the result.
         metric: for the result.

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Jitted dynamics of the sessions world: views, clicks, transitions, drift; for every interface.
 
-A user's state lies in arrays with one entry a lane. Each function below moves one lane and can stop between any two
+A user's state lies in arrays with one entry per lane. Each function below moves one lane and can stop between any two
 events when the row buffer is full: the state says where to go on. Those that Python calls are given plain tuples, and
 name their members again: numba takes three times as long over a named tuple.
 

@@ -23,7 +23,7 @@ click_offsets (P,) float64 in item order.
 Lanes = namedtuple(
     "Lanes", "seed user phase step n_organic n_decisions n_drifts time omega stale known shift weights sums"
 )
-"""One entry a lane. omega (n, L) float64; stale (n, L): omega when ``weights`` (n, entries) float32, exp(logit -
+"""One entry per lane. omega (n, L) float64; stale (n, L): omega when ``weights`` (n, entries) float32, exp(logit -
 shift), and ``sums`` (n, sums) float32 were made, where ``known`` is set. Without a stale sampler nothing is
 remembered."""
 

@@ -138,7 +138,7 @@ class SessionsWorld(DecisionWorld):
         return weights / weights.sum(axis=1, keepdims=True)
 
     def expected_events(self, click_probability: float) -> tuple[float, float]:
-        """Mean organic and bandit events a user, were every recommendation clicked with this probability.
+        """Mean organic and bandit events per user, were every recommendation clicked with this probability.
 
         An organic event is followed by a bandit one with probability b = p_organic_to_bandit; a bandit session goes on
         with s = (1 - c)(1 - p_bandit_to_organic - p_leave_bandit) and ends in leaving with (1 - c) p_leave_bandit
