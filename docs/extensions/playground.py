@@ -19,7 +19,6 @@ from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, S
 
 from recsim_mnar._version import __version__
 from recsim_mnar.report.charts import PER_CENT, Axis, Dot, axis_of, colours_of, dots
-from recsim_mnar.report.finding import between
 from recsim_mnar.report.template import Download, explained, words
 
 STORED = Path(__file__).resolve().parents[2] / "benchmarks" / "playground" / "results.json"
@@ -105,7 +104,7 @@ def cells(point: dict[str, Any], n: int) -> list[str]:
     made = []
     for own in point["protocols"].values():
         mean, low, high = own["cost"]
-        ends = "" if low is None else f" ({between(low, high)})"
+        ends = "" if low is None else f" ({_percent(low).removesuffix(' %')} to {_percent(high)})"
         made.append(f"{_right(own)} of {n}; {_percent(mean)}{ends}")
     return made
 
@@ -126,7 +125,7 @@ def write(path: Path) -> None:
     page = environment.get_template("playground.html").render(
         finding=SimpleNamespace(
             kind="tie",
-            decision=f"Which number picks the best of {len(results['agents'])} recommenders?",
+            decision="Which number picks the best recommender?",
             lift="Old log or A/B test: move a slider, and see how often each is right and what its errors cost.",
             next="",
         ),
