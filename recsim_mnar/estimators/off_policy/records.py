@@ -176,8 +176,19 @@ class _Rows:
                 names = [each for each in (name, whole.get("baseline")) if each is not None]
                 estimate = with_adaptive_findings(estimate, asked.made, *names).with_findings(_off_everywhere(whole))
                 of_it = {"baseline": whole["baseline"]} if "baseline" in whole else {}
-                found.append(_record(whole["policy"], estimate, whole["today"]) | of_it | more)
+                found.append(_record(whole["policy"], part._wide_enough(estimate), whole["today"]) | of_it | more)
         return found
+
+    def _wide_enough(self, estimate: Estimate) -> Estimate:
+        """The estimate; that of few users has what rewards allow for an interval: at such levels any other misses."""
+        if all(finding.code != "few_users" for finding in estimate.verdict.findings):
+            return estimate
+        facts, differs = estimate.diagnostics, "value_baseline" in estimate.diagnostics
+        known = self.common.get("reward_max") is not None or self.common.get("reward_limit") is not None
+        least, most = facts["reward_min"], facts["reward_max"] if known else np.inf
+        low, high = (least - most, most - least) if differs else (least, most)
+        low, high = min(low, estimate.value), max(high, estimate.value)
+        return replace(estimate, low=low, high=high, method="no interval: few users")
 
 
 @dataclass(frozen=True)
