@@ -175,11 +175,11 @@ def test_wrong_propensities_are_not_the_columns_fault(tmp_path):
     ("rows", "unit", "question", "ends"),
     [
         (1, 1, {}, [(0, 1), (0, 1), (-1, 1)]),
-        (90, 1, {}, [(0, 1), (0, 1), (-1, 1)]),
+        (29, 1, {}, [(0, 1), (0, 1), (-1, 1)]),
         (5, 7, {"stated": {"reward_max": 10.0}}, [(0, 10), (0, 10), (-10, 10)]),
         (5, 7, {}, [(0, np.inf), (0, np.inf), (-np.inf, np.inf)]),
     ],
-    ids=["one row", "90 rows", "a stated range", "no range"],
+    ids=["one row", "29 rows", "a stated range", "no range"],
 )
 def test_thin_segments_have_a_verdict_and_no_interval(tmp_path, rows, unit, question, ends):
     """Of few users: do not use, and of the interval only what rewards allow."""

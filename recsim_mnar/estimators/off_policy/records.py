@@ -12,7 +12,7 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Estimate, difference, estimate_value
 from recsim_mnar.estimators.off_policy.scores import check_name, known_to_differ
-from recsim_mnar.estimators.off_policy.segments import Segments, Weights, users_of
+from recsim_mnar.estimators.off_policy.segments import THIN, Segments, Weights, users_of
 from recsim_mnar.estimators.off_policy.sentence import best_record, candidates, leading
 from recsim_mnar.estimators.off_policy.stated import Stated, level_of_best, with_adaptive_findings
 from recsim_mnar.estimators.off_policy.written import (
@@ -181,7 +181,7 @@ class _Rows:
 
     def _wide_enough(self, estimate: Estimate) -> Estimate:
         """The estimate; that of few users has what rewards allow for an interval: at such levels any other misses."""
-        if all(finding.code != "few_users" for finding in estimate.verdict.findings):
+        if estimate.diagnostics["users"] >= THIN:
             return estimate
         facts, differs = estimate.diagnostics, "value_baseline" in estimate.diagnostics
         known = self.common.get("reward_max") is not None or self.common.get("reward_limit") is not None

@@ -22,6 +22,8 @@ FIXED = 0.99
 """Level of the limits of all mean weights together that refuse a column: by chance, one fixed column in 200 at most."""
 CERTAIN = 20
 """Users of a segment from which it is no chance that all its rows have what at most half of the log's rows have."""
+THIN = 30
+"""Users below which a segment has no interval: at the level that many intervals share, it would miss too often."""
 NO_VALUE = "no value"
 ADVICE = "Name a column that was known before, such as country or device"
 
