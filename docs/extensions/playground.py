@@ -26,6 +26,8 @@ COMMAND = "python benchmarks/playground/run.py"
 START = {"epsilon": 0.05, "users": 600, "n_flips": 50}
 """Where the sliders are at first."""
 ALL = axis_of(0.0, 1.0)
+UNBROKEN = "\N{NO-BREAK SPACE}%"
+"""A number and its per cent stay on one line."""
 
 
 def slider_rows(sliders: dict[str, list[Any]], n_items: int) -> list[dict[str, Any]]:
@@ -63,7 +65,7 @@ def sentence(point: dict[str, Any], n: int) -> str:
         f"{first[0].upper()}{first[1:]} picks the best recommender, or one as good, in {_right(own[first])} of {n} "
         f"worlds and loses {lost[first]} of the clicks on average; {', '.join(parts[:-1])} and {parts[-1]}."
     )
-    return text.replace(" %", "\N{NO-BREAK SPACE}%")
+    return text.replace(" %", UNBROKEN)
 
 
 def _right(own: dict[str, Any]) -> int:
@@ -99,14 +101,15 @@ def drawn(point: dict[str, Any], n: int, costs: Axis) -> dict[str, str]:
     }
 
 
-def cells(point: dict[str, Any], n: int) -> list[str]:
-    """A point's row of the table: per protocol how often it is right, and what its picks cost."""
-    made = []
+def cells(point: dict[str, Any], results: dict[str, Any]) -> list[str]:
+    """A point's row of the table: its setting, and per protocol how often it is right and what its picks cost."""
+    swapped = _whole(2 * point["n_flips"] / results["n_items"])
+    made = [_whole(point["epsilon"]), f"{point['users']:,}", swapped]
     for own in point["protocols"].values():
         mean, low, high = own["cost"]
         ends = "" if low is None else f" ({_percent(low).removesuffix(' %')} to {_percent(high)})"
-        made.append(f"{_right(own)} of {n}; {_percent(mean)}{ends}")
-    return made
+        made.append(f"{_right(own)} of {results['catalogues']}; {_percent(mean)}{ends}")
+    return [text.replace(" %", UNBROKEN) for text in made]
 
 
 def write(path: Path) -> None:
@@ -115,7 +118,6 @@ def write(path: Path) -> None:
     results = json.loads(text)
     n, points, sliders = results["catalogues"], results["points"], slider_rows(results["sliders"], results["n_items"])
     costs = axis_of(0.0, 1.05 * max(own["cost"][0] for point in points for own in point["protocols"].values()))
-    positions = {row["name"]: dict(zip(results["sliders"][row["name"]], row["words"], strict=True)) for row in sliders}
     shown = [drawn(point, n, costs) for point in points]
     here = Path(__file__).parent
     loader = ChoiceLoader([FileSystemLoader(here), PackageLoader("recsim_mnar.report", ".")])
@@ -140,8 +142,8 @@ def write(path: Path) -> None:
         results=results,
         shown=shown,
         start=next(one for one in shown if one["key"] == "-".join(f"{value:g}" for value in START.values())),
-        heads=["exploration", "log", "swapped", *points[0]["protocols"]],
-        rows=[[positions[name][point[name]] for name in START] + cells(point, n) for point in points],
+        heads=["exploration", "users in the log", "items swapped", *points[0]["protocols"]],
+        rows=[cells(point, results) for point in points],
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(explained(page, words()), encoding="utf-8")
