@@ -55,7 +55,9 @@ def test_the_page_says_of_each_setting_what_was_found(page):
             right, lost = re.search(SAID.format(re.escape(name)), shown["sentence"], re.IGNORECASE).groups()
             assert int(right) == own["best"] + own["tied"]
             assert float(lost) == pytest.approx(100 * own["cost"][0], abs=0.5 if own["cost"][0] > 0.0995 else 0.05)
-            assert 0 <= own["right"][1] <= own["right"][0] <= own["right"][2] <= 1
+            share, low, high = own["right"]
+            assert share == pytest.approx(int(right) / FOUND["catalogues"], rel=1e-3)
+            assert 0 <= low <= share + 1e-12 <= high + 2e-12 <= 1 + 3e-12
 
 
 def test_a_browser_without_scripts_shows_every_setting(page):
