@@ -74,7 +74,18 @@ def main() -> None:
         print(f"{name:14} found {sum(bool(r['said']) for r in own):3} of {len(own):3}{seen}")
     show("all", rows)
     if not given.quick:
-        (HERE / "damage.json").write_text(json.dumps({"decisions": n, "logs": rows}, indent=0) + "\n")
+        (HERE / "damage.json").write_text(json.dumps({"decisions": n, **counted(rows)}, indent=0) + "\n")
+
+
+def counted(rows: list[dict[str, object]]) -> dict[str, object]:
+    """How many were found of each format and damage, and what honest logs were suspected of."""
+    kinds = list(dict.fromkeys((r["format"], r["damage"]) for r in rows))
+    found = [
+        {"format": format_, "damage": damage, "found": sum(bool(r["said"]) for r in own), "logs": len(own)}
+        for format_, damage in kinds
+        for own in [[r for r in rows if (r["format"], r["damage"]) == (format_, damage)]]
+    ]
+    return {"found": found, "false_alarms": [r for r in rows if not r["damage"] and r["said"]]}
 
 
 def show(name: str, rows: list[dict[str, object]]) -> None:

@@ -149,6 +149,7 @@ def _ab_lines(found: ABPlan) -> list[str]:
     lines.append(
         f"users per arm for a lift of {asked}, at power {found.power:g} and level {found.level:g}: {found.users:,} "
         f"(the log leaves open {found.low:,} to {found.high:,})"
+        + ("" if found.log_days is None else f", each watched for {found.log_days:,} days, as in the log")
     )
     if found.least_lift is None:
         lines.append(f"{found.rows:,} decisions per arm; the difference's interval is +-{found.half_width:.3g}")
@@ -168,9 +169,10 @@ def _days_lines(found: ABPlan) -> list[str]:
     else:
         ends = [f"{end:,.0f}" if end is not None else "never" for end in (found.days_low, found.days_high)]
         left = f" (the log leaves open {ends[0]} to {ends[1]})" if found.days_low != found.days_high else ""
+        all_ = "" if found.least_lift is not None or found.log_days is None else " if everybody who comes takes part"
         lines.append(
-            f"days: {found.days:,.0f}{left}, in which {found.users_by_then:,.0f} different users come to both arms "
-            f"together, {found.users_per_day:,.0f} on a mean day"
+            f"days: {found.days:,.0f}{left}{all_}, in which {found.users_by_then:,.0f} different users come to both "
+            f"arms together, {found.users_per_day:,.0f} on a mean day"
         )
         if found.days > _LONG:
             lines.append("that is more than a year: plan for a larger --lift")

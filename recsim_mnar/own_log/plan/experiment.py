@@ -141,8 +141,9 @@ class ABPlan:
         least_lift: where a number of users was given: what they find at ``power``; ``least_share`` of the value.
         users_per_day: who enter the test a day, both arms together, as given; else the different users of a mean day of
             the log. None where it is not known.
-        days: until the test finds the lift (until both arms are full where users are given); None if that is not
-            known, or if it never does.
+        log_days: days of the log, as long as ``users`` are watched; None without dates.
+        days: until the test finds the lift if everybody who comes takes part; where users are given, until they have
+            come and have been watched for as long as those of the log. None if that is not known, or if it never does.
         days_low, days_high: between which that number is, by what the log leaves open; None as ``days``.
         users_by_then: different users who come in these days, both arms together.
         by_days: for some numbers of days: days, users (as ``users_by_then``), half_width of the interval, and least
@@ -172,6 +173,7 @@ class ABPlan:
     least_lift: float | None
     least_share: float | None
     users_per_day: float | None
+    log_days: int | None
     days: float | None
     days_low: float | None
     days_high: float | None
@@ -270,9 +272,16 @@ def plan_ab(
         **dates,
         off_policy=None if target is None else _off_policy_rows(pilot, target, baseline, error),
         log_users=totals.users,
-        notes=_notes(totals, math.ceil(needed), dates["users_per_day"]),
+        notes=(*_too_few(given, needed), *_notes(totals, math.ceil(needed), dates["users_per_day"])),
         reading=pilot.lines,
     )
+
+
+def _too_few(given: int | None, needed: float) -> tuple[str, ...]:
+    """A remark where the users given do not find the lift."""
+    if given is None or given >= math.ceil(needed):
+        return ()
+    return (f"the {given:,} users per arm do not find this lift: it takes {math.ceil(needed):,}",)
 
 
 _SHOWN_DAYS = (7, 14, 28, 56, 112)
@@ -294,32 +303,34 @@ def _dates(
         factors: see ``arm``.
         entering: users who enter a day, as given.
     """
+    span = None if pilot.days is None else int(pilot.days.max()) + 1
     found: dict[str, Any] = {
-        "users_per_day": entering, "days": None, "days_low": None, "days_high": None, "users_by_then": None,
-        "by_days": (), "levels_off": None, "floor": None,
+        "users_per_day": entering, "log_days": span, "days": None, "days_low": None, "days_high": None,
+        "users_by_then": None, "by_days": (), "levels_off": None, "floor": None,
     }  # fmt: skip
     if entering is not None:
         ends = {} if factors is None else {"days_low": factors[0], "days_high": factors[2]}
         until = 2.0 * arm / entering
         return {**found, "days": until, "users_by_then": 2.0 * arm, **{name: until * f for name, f in ends.items()}}
-    if pilot.days is None or pilot.clusters is None:
+    if span is None or pilot.days is None or pilot.clusters is None:
         return found
     log = Returning.of(pilot.days, pilot.clusters, pilot.reward - totals.value)
     after = totals.variance_under(lift / totals.value if totals.value else 0.0) / totals.variance
     errors, z = log.error(1.0, after), two_sided(level)
-    enough = log.present >= 2.0 * arm
+    enough = (log.present >= 2.0 * arm) & (np.arange(log.present.size) + 1 >= span)
     wanted = (
         [enough] if factors is None else [errors * math.sqrt(f) * (z + quantile(power)) <= abs(lift) for f in factors]
     )
     days = [first_day(each) for each in wanted]
     users = log.present
+    full = 2.0 * arm if factors is None else None
     table = ({"days": T, "users": float(users[T - 1]), "half_width": float(z * errors[T - 1]),
               "least_lift": float((z + quantile(power)) * errors[T - 1])} for T in _SHOWN_DAYS)  # fmt: skip
     floor = log.floor(1.0, after)
     middle = days[len(days) // 2]
     return {
-        "users_per_day": float(users[0]), "days": middle, "days_low": days[0], "days_high": days[-1],
-        "users_by_then": None if middle is None else float(users[middle - 1]), "by_days": tuple(table),
+        "users_per_day": float(users[0]), "log_days": span, "days": middle, "days_low": days[0], "days_high": days[-1],
+        "users_by_then": None if middle is None else full or float(users[middle - 1]), "by_days": tuple(table),
         "levels_off": levels_off(errors, floor), "floor": (z + quantile(power)) * floor,
     }  # fmt: skip
 
