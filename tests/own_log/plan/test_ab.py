@@ -216,7 +216,7 @@ def test_a_small_log_says_so():
 def test_users_given_are_watched_as_long_as_those_of_the_log():
     """Arms of 200 are full on the first day or two, but the least lift is that of twenty days."""
     log = shop(users=3000)
-    log["time"] = np.datetime64("2026-03-01") + np.random.default_rng(1).integers(0, 20, len(log["user"]))
+    log["time"] = np.datetime64("2026-03-01T00") + np.random.default_rng(1).integers(0, 20 * 24, len(log["user"]))
     plan = plan_ab(log, "20%", users=200)
     assert (plan.log_days, plan.days, plan.users_by_then) == (20, 20, 400)
     assert plan.notes[0] == f"the 200 users per arm do not find this lift: it takes {plan.users:,}"
