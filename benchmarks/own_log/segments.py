@@ -132,7 +132,6 @@ def covered(setting: Setting, number: int) -> dict[str, Any]:
     ]
     wrong = [r for r in claims if (r["low"] > 0) != (true["new - old"][int(r["segment"])] > 0)]
     counts = {"intervals": own, "missed": missed, "claims": claims, "wrong_claims": wrong}
-    counts["thin"] = [record for record in every if record not in own]
     sizes = {name: len(which) for name, which in counts.items()}
     return {"refused": False, "covered": not missed, **sizes}
 
@@ -212,12 +211,11 @@ def table(results: dict[str, Any]) -> str:
         "all intervals hold",
         "intervals that miss",
         "signs claimed, wrong",
-        "least",
     )
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     lines += [
         f"| {name} | {r['logs']} | {r['refused']} | {r['coverage']:.3f} | {r['missed']} of {r['intervals']:,} | "
-        f"{r['claims']:,}, {r['wrong_claims']} | {r['thin']:,} |"
+        f"{r['claims']:,}, {r['wrong_claims']} |"
         for name, r in results["coverage"].items()
     ]
     sizes = list(results["refusal"])
