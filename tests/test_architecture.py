@@ -444,7 +444,7 @@ LINES = {
     "policies": 1_680,
     "log": 1_590,
     "tables": 1_790,  # 230 for what a file would unpack to, before it is; 40 for names and per cent as shops write them
-    "envs": 1_555,  # lines rendered, info by kind, specs: what RL libraries ask for; one lane recorded at its own cost
+    "envs": 1_560,  # lines rendered, info by kind, specs: what RL libraries ask for; one lane recorded at its own cost
     "report": 1_510,  # a first screen on each of eight pages, words explained, charts drawn here and not by matplotlib
     "simulation": 1_270,
     "testing": 1_380,  # rules for learners, and for a dozen breaches that were let pass

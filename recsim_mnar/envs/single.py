@@ -70,7 +70,8 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         self.world = world = lived
         self._observer = observer(world, 1, observation)
         self.observation_space = self._observer.space
-        self.info, self._info_size = checked_info(info, info_size)
+        kind, self._info_size = checked_info(info, info_size)
+        self.info = kind
         self._line, self._user, self._step = "", -1, 0
         self.action_space = gym.spaces.Discrete(world.n_items)
         self._queue = UserQueue(world, 1)
@@ -93,7 +94,9 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
     @info.setter
     def info(self, kind: str) -> None:
         self._info_kind = kind
-        self._brief = kind == "counts" and self.render_mode is None  # one question per step, not two
+        # Events of a step in which nothing happens, which most are; None where more is to be done than to say so.
+        plain = {"counts": {"n_views": 0, "n_skipped": 0}, "views": {"views": (), "view_times": ()}}.get(kind)
+        self._quiet: Any = plain if self.render_mode is None and self._info_size is None else None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Advance to the next user who reaches a decision."""
@@ -115,10 +118,10 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             self._ahead -= 1
             self._step += 1
             self._time += 1.0
-            if self._brief:
-                now = {"user": self._user, "step": self._step, "time": self._time, "n_views": 0, "n_skipped": 0}
-            else:
+            if self._quiet is None:
                 now = self._uneventful(chosen)
+            else:
+                now = {"user": self._user, "step": self._step, "time": self._time, **self._quiet}
             return self._observer.alone(), 0.0, False, False, now
         self._action[0] = chosen
         transition = self._queue.take(self._lane, self._action)

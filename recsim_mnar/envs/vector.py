@@ -219,7 +219,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             if self.info == "views":
                 self._set(infos, "skipped", lane, tuple(info))
             elif self.info == "counts":
-                self._set(infos, "n_skipped", lane, len(info))
+                self._counts(infos, "n_skipped")[lane] = len(info)
 
     def _see(self, which: NDArray[np.int64], transition: Transition, infos: dict[str, Any]) -> None:
         """Update the observations of lanes after their actions, and record organic events."""
@@ -256,7 +256,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         """
         if self.info != "views":
             if self.info == "counts":
-                self._entry(infos, f"n_{next(iter(events))}")[which] = edges[1:] - edges[:-1]
+                self._counts(infos, f"n_{next(iter(events))}")[which] = edges[1:] - edges[:-1]
             return
         some = np.arange(len(which)) if empty else np.flatnonzero(edges[1:] > edges[:-1])
         if len(some) == 0:
@@ -276,7 +276,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         lanes = self._queue.lanes
         now = {"user": lanes.user.copy(), "step": lanes.step - self._ahead, "time": lanes.time - self._ahead}
         if self.info == "counts":
-            now |= {key: self._entry(infos, key) for key in ("n_views", "n_skipped", *self._more_counts)}
+            now |= {key: self._counts(infos, key) for key in ("n_views", "n_skipped", *self._more_counts)}
         for key, values in now.items():
             if mask is not self._all:
                 values[~mask] = 0
@@ -312,8 +312,13 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
 
     def _entry(self, infos: dict[str, Any], key: str) -> Array:
         """The array of infos of this name, and its mask, made where it is not there yet."""
-        if key not in infos:  # an empty array of objects holds None
-            counted = key.startswith("n_")
-            infos[key] = np.zeros(self.num_envs, np.int64) if counted else np.empty(self.num_envs, object)
+        if key not in infos:
+            infos[key] = np.empty(self.num_envs, object)  # holds None
             infos[f"_{key}"] = np.zeros(self.num_envs, np.bool_)
+        return infos[key]
+
+    def _counts(self, infos: dict[str, Any], key: str) -> Array:
+        """The numbers of this name, made where they are not there yet; :meth:`_note_state` sets their mask."""
+        if key not in infos:
+            infos[key] = np.zeros(self.num_envs, np.int64)
         return infos[key]
