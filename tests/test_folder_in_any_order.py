@@ -236,7 +236,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert len(faults) == len(self.spoilt)
 
 
-@pytest.mark.parametrize("examples", [60, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [60, pytest.param(1000, marks=pytest.mark.slow)])
 def test_in_any_order(examples, monkeypatch):
     monkeypatch.setattr(folders, "_APART", 0.0)
     monkeypatch.setattr(os, "fsync", lambda file: None)  # processes are killed here, the power stays
