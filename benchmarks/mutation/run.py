@@ -4,8 +4,8 @@
     python benchmarks/mutation/run.py table     # the table from what was found
     python benchmarks/mutation/run.py --quick   # some mutants, nothing kept
 
-All mutants of the verdict rules and 400 drawn from the rest of the estimators. One pytest process collects the tests and
-runs none of them: every test and every mutant has a fork of its own, so nothing leaks. Kernels run in the interpreter
+All mutants of the verdict rules and 400 drawn from the rest of the estimators. One pytest process collects the tests
+and runs none of them: every test and every mutant has a fork of its own, so nothing leaks. Kernels run in the interpreter
 (NUMBA_DISABLE_JIT=1): compiling each mutant of a kernel anew would take days.
 """
 
@@ -134,7 +134,7 @@ def turned(copied: Any) -> ast.AST:
 
 
 def walk(node: ast.AST, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], ast.AST]]:
-    """Nodes that may be mutated, with the way to each: no words, annotations, decorators, defaults, or errors raised."""
+    """Nodes that may be mutated, with the way to each; no words, annotations, decorators, defaults, errors raised."""
     for field, value in ast.iter_fields(node):
         if field in {"annotation", "returns", "decorator_list", "args"} and not isinstance(node, ast.Call):
             continue
@@ -171,7 +171,11 @@ def owner_of(tree: ast.AST, place: tuple[Any, ...]) -> tuple[str | None, str]:
             return ".".join([*names, node.name]), "function"
         if isinstance(node, ast.ClassDef):
             names.append(node.name)
-        elif isinstance(node, ast.Assign) and not names and all(isinstance(t, ast.Name | ast.Tuple) for t in node.targets):
+        elif (
+            isinstance(node, ast.Assign)
+            and not names
+            and all(isinstance(t, ast.Name | ast.Tuple) for t in node.targets)
+        ):
             return ast.unparse(node.targets[0]), "constant"
     return None, ""
 
@@ -239,7 +243,9 @@ def chosen() -> list[dict[str, Any]]:
     files = sorted(path for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
     rest = [m for path in files if str(path.relative_to(SOURCE)) not in RULES for m in mutants_of(path)]
     drawn = random.Random(SEED).sample(rest, DRAWN)
-    return [m for name in RULES for m in mutants_of(SOURCE / name)] + sorted(drawn, key=lambda m: (m["file"], m["line"]))
+    return [m for name in RULES for m in mutants_of(SOURCE / name)] + sorted(
+        drawn, key=lambda m: (m["file"], m["line"])
+    )
 
 
 # --------------------------------------------------------------------------------------------------------------- tests
@@ -267,7 +273,10 @@ class Conductor:
             print(f"{len(todo)} mutants, {limit:g} s each", flush=True)
             for at in range(0, len(todo), 40):
                 part = todo[at : at + 40]
-                jobs = [(key_of(m), lambda m=m: self.judge(m, items, covered, limit), 3.0 * limit + 30.0) for m in part]
+                jobs = [
+                    (key_of(m), lambda m=m, limit=limit: self.judge(m, items, covered, limit), 3.0 * limit + 30.0)
+                    for m in part
+                ]
                 for key, answer in self.forks(jobs).items():
                     if answer is not None and "error" in answer:
                         raise SystemExit(f"{key}: {answer['error']}")
@@ -280,9 +289,13 @@ class Conductor:
     def coverage(self, items: dict[str, Any]) -> dict[str, Any]:
         """Lines of the estimators that each test runs, and its seconds; tests that fail or are long are left out."""
         jobs = [(name, lambda item=item: traced(item), LONG) for name, item in items.items()]
-        return {name: answer for name, answer in self.forks(jobs).items() if answer is not None and answer.get("passed")}
+        return {
+            name: answer for name, answer in self.forks(jobs).items() if answer is not None and answer.get("passed")
+        }
 
-    def judge(self, mutant: dict[str, Any], items: dict[str, Any], covered: dict[str, Any], limit: float) -> dict[str, Any]:
+    def judge(
+        self, mutant: dict[str, Any], items: dict[str, Any], covered: dict[str, Any], limit: float
+    ) -> dict[str, Any]:
         """Run the tests that run the mutant's lines, fastest first, until one fails or the seconds are over."""
         put_in(mutant)
         tests = covering(mutant, covered)
@@ -372,7 +385,7 @@ def traced(item: Any) -> dict[str, Any]:
 
 
 def covering(mutant: dict[str, Any], covered: dict[str, Any]) -> list[str]:
-    """Tests that run the mutant's function, those of its line first, fastest first; for a constant, those of its file."""
+    """Tests that run the mutant's function, those of its line first, fastest first; of its file for a constant."""
     file = mutant["file"]
     near = [name for name, about in covered.items() if file in about["lines"]]
     if mutant["kind"] != "constant":
@@ -406,7 +419,9 @@ def dead(found: dict[str, Any], mutant: dict[str, Any]) -> bool:
 
 def package_of(mutant: dict[str, Any]) -> str:
     """Where a mutant is counted: each of the verdict rules by itself, the rest by folder."""
-    return mutant["file"] if mutant["file"] in RULES else str(Path("estimators") / mutant["file"]).rpartition("/")[0] + "/"
+    return (
+        mutant["file"] if mutant["file"] in RULES else str(Path("estimators") / mutant["file"]).rpartition("/")[0] + "/"
+    )
 
 
 def table(work: Path) -> None:
@@ -449,9 +464,21 @@ def main() -> None:
     given = parser.parse_args()
     if given.what == "all":
         os.chdir(ROOT)
-        tests = ["tests/estimators/test_verdict_rules.py", "tests/estimators/test_verdict.py"] if given.quick else [*TESTS]
+        tests = (
+            ["tests/estimators/test_verdict_rules.py", "tests/estimators/test_verdict.py"] if given.quick else [*TESTS]
+        )
         conductor = Conductor(given.work, given.workers, 20 if given.quick else None)
-        options = ["-q", "-m", "not slow and not verify", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        options = [
+            "-q",
+            "-m",
+            "not slow and not verify",
+            "-p",
+            "no:randomly",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+        ]
         status = pytest.main([*options, *tests], plugins=[conductor])
         if status not in (0, 5):
             raise SystemExit(int(status))

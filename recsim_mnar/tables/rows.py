@@ -19,6 +19,8 @@ MISSING_WORDS = (
 )
 """What stands for a missing value in a text file."""
 MISSING_IN_WORDS = "empty, NA, N/A, NaN, null, none and - count as missing"
+YES_WORDS, NO_WORDS = ("true", "yes", "y", "ja", "oui", "si", "sí"), ("false", "no", "n", "nein", "non")
+"""What stands for 1 and for 0 where numbers are wanted, in any case."""
 _POINTS = r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?(\s*%)?$"
 _COMMAS = r"^[-+]?([0-9]+,?[0-9]*|,[0-9]+)([eE][-+]?[0-9]+)?(\s*%)?$"
 _SPECIAL = r"^[-+]?(?i:inf|infinity)$"
@@ -153,7 +155,7 @@ class Rows:
         return values
 
     def numbers(self, name: str, *, finite: bool = True) -> NDArray[np.float64]:
-        """A column (n,) of numbers; true and false are 1 and 0; NaN where there is a fault.
+        """A column (n,) of numbers; true and yes are 1, false and no are 0; NaN where there is a fault.
 
         Args:
             name: of the column.
@@ -351,7 +353,8 @@ def text_numbers(column: Any, decimal: str = ".") -> tuple[NDArray[np.float64], 
     text = pc.utf8_trim_whitespace(column)
     missing = pc.or_(pc.is_null(text), pc.fill_null(pc.is_in(text, pa.array(MISSING_WORDS, text.type)), False))
     lower = pc.utf8_lower(text)
-    text = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", text))
+    yes, no = (pc.is_in(lower, pa.array(words, text.type)) for words in (YES_WORDS, NO_WORDS))
+    text = pc.if_else(yes, "1", pc.if_else(no, "0", text))
     fits = {mark: pc.match_substring_regex(text, rule) for mark, rule in ((".", _POINTS), (",", _COMMAS))}
     other = "," if decimal == "." else "."
     if pc.sum(fits[other]).as_py() not in (None, 0) and pc.sum(fits[other]).as_py() > pc.sum(fits[decimal]).as_py():

@@ -244,9 +244,9 @@ def test_ids_that_are_no_text(tmp_path):
 
 
 def test_rows_keep_their_numbers_when_others_are_left_out(tmp_path):
-    rows = read(write(tmp_path, "n,k\n1,0\n2,1\nx,0\ny,1\n"), n="number").kept(np.array([False, True, True, True]))
+    rows = read(write(tmp_path, "n,k\n1,0\n2,1\nx,0\nz,1\n"), n="number").kept(np.array([False, True, True, True]))
     rows.numbers("n")
-    with pytest.raises(UserError, match=r"in 2 rows \(3: x, 4: y\)"):
+    with pytest.raises(UserError, match=r"in 2 rows \(3: x, 4: z\)"):
         rows.faults.refuse()
 
 
@@ -276,6 +276,13 @@ def test_quotes_within_a_text_are_only_signs(tmp_path):
 
 def test_true_and_false_are_numbers(tmp_path):
     assert read(write(tmp_path, "a,b\ntrue,1\nFalse,2\n"), a="number").numbers("a").tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(("yes", "no"), [("yes", "no"), ("Y", "N"), ("ja", "Nein"), ("oui", "non"), ("sí", "no")])
+def test_yes_and_no_are_numbers(tmp_path, yes, no):
+    rows = read(write(tmp_path, f"a,b\n{yes},1\n{no},2\n1,3\nmaybe,4\n"), a="number")
+    assert rows.numbers("a")[:3].tolist() == [1.0, 0.0, 1.0]
+    assert [(fault.code, fault.values) for fault in rows.faults.found] == [("not_a_number", ("maybe",))]
 
 
 def test_parquet_of_odd_kinds(tmp_path):
