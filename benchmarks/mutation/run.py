@@ -5,8 +5,8 @@
     python benchmarks/mutation/run.py --quick   # some mutants, nothing kept
 
 All mutants of the verdict rules and 400 drawn from the rest of the estimators. One pytest process collects the tests
-and runs none of them: every test and every mutant has a fork of its own, so nothing leaks. Kernels run in the interpreter
-(NUMBA_DISABLE_JIT=1): compiling each mutant of a kernel anew would take days.
+and runs none of them: every test and every mutant has a fork of its own, so nothing leaks. Kernels run in the
+interpreter (NUMBA_DISABLE_JIT=1): compiling each mutant of a kernel anew would take days.
 """
 
 from __future__ import annotations

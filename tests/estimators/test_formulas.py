@@ -1,0 +1,160 @@
+"""Parts of estimates against their formulas, written out on numbers that one can follow."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from recsim_mnar.estimators.intervals import limits
+from recsim_mnar.estimators.off_policy.cross_fitted import ActionMeans
+from recsim_mnar.estimators.off_policy.from_moments import diagnostics, hill
+from recsim_mnar.estimators.off_policy.moments import Moments
+from recsim_mnar.estimators.off_policy.sampling import of_letters
+from recsim_mnar.estimators.off_policy.stated import known_bound
+from recsim_mnar.estimators.propensities import popularity
+from recsim_mnar.estimators.verdict import Finding, Verdict, scaled
+from recsim_mnar.log.columns import Clusters
+from recsim_mnar.log.ratings import Ratings
+
+
+@pytest.mark.parametrize(("freedom", "degrees"), [(None, 4), (2.5, 2.5)])
+def test_few_users_widen_a_variance(freedom, degrees):
+    expected = 5 / 4 * (stats.t.ppf(0.95, degrees) / stats.norm.ppf(0.95)) ** 2
+    assert limits.small_sample_factor(5, 0.9, freedom) == pytest.approx(expected, rel=1e-9)
+    assert limits.small_sample_factor(1, 0.9) == math.inf
+    assert math.isfinite(limits.small_sample_factor(2, 0.9))
+
+
+def test_degrees_of_freedom_fall_with_the_kurtosis():
+    # 100 users, one of whom is ten times as far: kurtosis 100 * 10099 / 199^2.
+    second, fourth = 99 + 100.0, 99 + 10_000.0
+    excess = 100 * (fourth / second**2 - 1 / 50)
+    assert limits.degrees_of_freedom(100, 50, second, fourth) == pytest.approx(1.5 * 100 / excess)
+    assert limits.degrees_of_freedom(100, 50, 0.0, 0.0) == limits.degrees_of_freedom(100, 0, second, fourth) == 99
+    assert limits.degrees_of_freedom(100, 1, second, fourth) == 99  # no more excess than rare rewards give
+
+
+@pytest.mark.parametrize("n", [2, 7])
+def test_a_mean_has_students_interval(n):
+    x = np.random.default_rng(n).normal(size=n)
+    value, low, high = limits.student_mean_interval(x, 0.9)
+    expected = stats.t.interval(0.9, n - 1, x.mean(), stats.sem(x))
+    assert (value, low, high) == pytest.approx((x.mean(), *expected), rel=1e-9)
+
+
+def test_a_mean_between_0_and_1_has_clopper_and_pearsons_interval():
+    y = np.array([0.0, 0.25, 0.5, 1.0, 0.5])
+    se2, v = y.var(ddof=1) / 5, y.mean()
+    trials = v * (1 - v) / se2 * (stats.norm.ppf(0.975) / stats.t.ppf(0.975, 4)) ** 2
+    hits = v * trials
+    expected = stats.beta.ppf(0.025, hits, trials - hits + 1), stats.beta.ppf(0.975, hits + 1, trials - hits)
+    assert limits.user_mean_interval(y, 0.95)[1:] == pytest.approx(expected, rel=1e-9)
+    # All alike: every user is one trial.
+    assert limits.user_mean_interval(np.ones(8), 0.95) == pytest.approx((1.0, 0.025 ** (1 / 8), 1.0), rel=1e-9)
+    assert limits.user_mean_interval(np.zeros(8), 0.95) == pytest.approx((0.0, 0.0, 1 - 0.025 ** (1 / 8)), rel=1e-9)
+
+
+def test_a_ratio_of_one_user_or_none_has_no_ends():
+    assert limits.ratio_interval([2.0, 9.0], [4.0, 0.0], 0.95) == (0.5, -math.inf, math.inf)
+    value, *ends = limits.ratio_interval([1.0], [0.0], 0.95)
+    assert math.isnan(value)
+    assert ends == [-math.inf, math.inf]
+
+
+def test_skewness_is_that_of_the_deviations():
+    apart = np.array([-3.0, 1.0, 1.0, 1.0])
+    spread = limits.Deviations.of(apart).spread(2.0, 0.1, 0.4, 0.95)
+    assert spread.third == pytest.approx(float(np.sum(apart**3)) / 12.0 / 2.0)
+    assert (spread.up, spread.down) == pytest.approx((0.05, 0.2))
+    assert limits.Deviations.of(np.array([1.0, -1.0])).spread(2.0, 0.1, 0.4, 0.95).third == 0.0
+    assert limits.Deviations.of(np.zeros(3)).spread(2.0, 0.1, 0.4, 0.95).third == 0.0
+    tiny = limits.Deviations.of(0.01 * apart).spread(2.0, 0.0, 0.0, 0.95)
+    assert tiny.third == pytest.approx(0.01 * spread.third)
+
+
+def users_log(n=600, users=90):
+    rng = np.random.default_rng(3)
+    propensity, target = rng.uniform(0.1, 0.6, n), rng.uniform(0.0, 0.8, n)
+    reward, user = (rng.random(n) < 0.3).astype(float), np.sort(rng.integers(0, users, n))
+    return reward, propensity, target, user
+
+
+def test_powers_of_deviations_are_those_of_user_sums():
+    reward, propensity, target, user = users_log()
+    weight, value = target / propensity, 0.37
+    moments = Moments.of(reward, propensity, target, cluster=Clusters.of(user, len(user)))
+    apart = np.bincount(user, weight * reward - value * weight)
+    apart = apart[np.unique(user)]
+    found = of_letters(moments, "x", "w", value)
+    expected = [float(np.sum(apart**k)) for k in (2, 3, 4)]
+    assert [found.second, found.third, found.fourth] == pytest.approx(expected, rel=1e-8)
+
+
+def test_facts_of_weights_are_their_formulas():
+    reward, propensity, target, user = users_log()
+    weight = target / propensity
+    moments = Moments.of(reward, propensity, target, cluster=Clusters.of(user, len(user)))
+    facts = diagnostics(moments)
+    by_user = np.bincount(user, weight)
+    assert facts["effective_users"] == pytest.approx(weight.sum() ** 2 / np.sum(by_user**2), rel=1e-9)
+    earned = np.bincount(user, weight * reward)
+    assert facts["effective_rewards"] == pytest.approx(earned.sum() ** 2 / np.sum(earned**2), rel=1e-9)
+    assert facts["max_weight_share"] == pytest.approx(weight.max() / weight.sum(), rel=1e-9)
+    assert facts["mean_reward"] == pytest.approx(reward.mean(), rel=1e-9)
+
+
+def test_hills_index_is_one_over_the_mean_logarithm():
+    top = np.array([8.0, 4.0, 2.0])
+    assert hill(top) == pytest.approx(1.0 / ((math.log(4) + math.log(2)) / 2))
+    assert hill(np.full(3, 2.0)) is None
+    assert hill(np.array([1.0, 0.5, 0.0])) is None
+
+
+def test_rewards_of_actions_are_their_shrunk_means_and_a_slope():
+    rng = np.random.default_rng(4)
+    context, action = rng.normal(2.0, 1.0, (80, 2)), rng.integers(0, 3, 80)
+    reward = 0.2 * action + context @ [0.5, -1.0] + rng.normal(size=80)
+    model = ActionMeans(4)
+    model.fit(context, action, reward)
+    for a in range(4):
+        mine = reward[action == a]
+        assert model.means[a] == pytest.approx(
+            (mine.sum() + model.strength * reward.mean()) / (mine.size + model.strength)
+        )
+    centred = context - context.mean(axis=0)
+    left = np.vstack([centred, math.sqrt(model.ridge) * np.eye(2)])
+    slope = np.linalg.lstsq(left, np.append(reward - model.means[action], [0.0, 0.0]), rcond=None)[0]
+    expected = model.means[None, :] + (centred @ slope)[:, None]
+    assert model.all_actions(context) == pytest.approx(expected, rel=1e-8)
+
+
+def test_popularity_is_the_smoothed_share():
+    ratings = Ratings(np.array([0, 1, 2]), np.array([0, 0, 1]), np.array([1.0, 2.0, 3.0]), 4, 3)
+    assert popularity(ratings, laplace=0.5)[2].tolist() == pytest.approx([2.5 / 5, 1.5 / 5, 0.5 / 5])
+
+
+@pytest.mark.parametrize(("least", "found"), [(1.0, 1.0), (0.2, 0.2), (0.0, None), (1.2, None), (1, None)])
+def test_a_bound_of_the_provenance_is_a_probability(least, found):
+    provenance = {"policy": {}, "propensity_min": least}
+    assert known_bound(provenance, {}, "propensity") == found
+    assert known_bound(provenance, {"weight_max": 3.0}, "propensity") is None
+    assert known_bound(provenance, {}, "other") is None
+
+
+def test_severity_is_straight_between_its_limits():
+    assert [scaled(x, 2.0, 4.0) for x in (1.0, 2.0, 3.0, 4.0)] == [0.5, 1.0, 1.5, 2.0]
+    assert scaled(0.0, 2.0, 4.0) == scaled(-1.0, 2.0, 4.0) == 0.0
+    # The smaller, the worse: in the inverse.
+    assert [scaled(x, 100.0, 50.0) for x in (200.0, 100.0, 50.0)] == pytest.approx([0.5, 1.0, 2.0])
+    assert scaled(75.0, 100.0, 50.0) == pytest.approx(1.0 + (1 / 75 - 1 / 100) / (1 / 50 - 1 / 100))
+    assert scaled(0.0, 100.0, 30.0) == 1000.0
+    assert scaled(2.0, 2.0, 2.0 + 1e-9) == 1.0
+
+
+def test_the_severity_of_a_verdict_is_its_gravest_findings():
+    findings = [Finding("a", severity, 0.0, "a", "b") for severity in (0.5, 1.5, 1.0)]
+    assert Verdict.of(findings).severity == 1.5
+    assert Verdict().severity == 0.0
