@@ -443,7 +443,7 @@ LINES = {
     "cli": 2_640,  # 13 for a seed that is none in a log's metadata; 16 for segments
     "policies": 1_680,
     "log": 1_590,
-    "tables": 1_790,  # 230 for what a file would unpack to, before it is; 40 for names and per cent as shops write them
+    "tables": 1_800,  # 230 for what a file would unpack to, before it is; 50 for names, per cent, money, yes and no
     "envs": 1_560,  # lines rendered, info by kind, specs: what RL libraries ask for; one lane recorded at its own cost
     "report": 1_510,  # a first screen on each of eight pages, words explained, charts drawn here and not by matplotlib
     "simulation": 1_270,

@@ -21,6 +21,8 @@ MISSING_WORDS = (
 MISSING_IN_WORDS = "empty, NA, N/A, NaN, null, none and - count as missing"
 YES_WORDS, NO_WORDS = ("true", "yes", "y", "ja", "oui", "si", "sí"), ("false", "no", "n", "nein", "non")
 """What stands for 1 and for 0 where numbers are wanted, in any case."""
+_MONEY = r"^([-+]?)\s*[$€£¥]\s*|\s*[$€£¥]$"
+"""A currency sign before or behind a number says nothing about its size."""
 _POINTS = r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?(\s*%)?$"
 _COMMAS = r"^[-+]?([0-9]+,?[0-9]*|,[0-9]+)([eE][-+]?[0-9]+)?(\s*%)?$"
 _SPECIAL = r"^[-+]?(?i:inf|infinity)$"
@@ -352,6 +354,7 @@ def text_numbers(column: Any, decimal: str = ".") -> tuple[NDArray[np.float64], 
 
     text = pc.utf8_trim_whitespace(column)
     missing = pc.or_(pc.is_null(text), pc.fill_null(pc.is_in(text, pa.array(MISSING_WORDS, text.type)), False))
+    text = pc.replace_substring_regex(text, _MONEY, r"\1")
     lower = pc.utf8_lower(text)
     yes, no = (pc.is_in(lower, pa.array(words, text.type)) for words in (YES_WORDS, NO_WORDS))
     text = pc.if_else(yes, "1", pc.if_else(no, "0", text))

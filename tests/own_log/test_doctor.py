@@ -202,12 +202,12 @@ def test_7_interactions_with_repeats_and_two_times(tmp_path, capsys):
 
 def test_8_values_that_are_no_numbers_and_no_dates(tmp_path):
     data = base()
-    data["clicks"][4], data["clicks"][5] = "yes", "no"
+    data["clicks"][4], data["clicks"][5] = "perhaps", "never"
     data["pscore"][6] = "inf"
     data["served_at"][0] = "yesterday"
     found, facts = facts_of(write(tmp_path / "f.csv", data))
     counted = {(problem.code, problem.columns): problem.message for problem in found.problems}
-    assert "2 rows (5: yes, 6: no)" in counted["not_a_number", ("clicks",)]
+    assert "2 rows (5: perhaps, 6: never)" in counted["not_a_number", ("clicks",)]
     assert "row 7" in counted["not_finite", ("pscore",)]
     assert "row 1: yesterday" in counted["not_a_date", ("served_at",)]
     assert facts["missing"] == {}
