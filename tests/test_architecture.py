@@ -438,12 +438,12 @@ LINES = {
     "agents": 5_060,
     "worlds": 4_670,
     "protocols": 4_160,
-    "own_log": 3_440,  # 80 for users who come back: a test's days, and where its interval levels off; 25 for segments
+    "own_log": 3_480,  # 80 for users who come back: a test's days, where its interval levels off; 25 segments; 30 guesses
     "fitting": 2_810,
-    "cli": 2_640,  # 13 for a seed that is none in a log's metadata; 16 for segments
+    "cli": 2_650,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
     "policies": 1_680,
     "log": 1_590,
-    "tables": 1_800,  # 230 for what a file would unpack to, before it is; 50 for names, per cent, money, yes and no
+    "tables": 1_810,  # 230 for what a file would unpack to, before it is; 50 for names, per cent, money, yes and no
     "envs": 1_560,  # lines rendered, info by kind, specs: what RL libraries ask for; one lane recorded at its own cost
     "report": 1_510,  # a first screen on each of eight pages, words explained, charts drawn here and not by matplotlib
     "simulation": 1_270,

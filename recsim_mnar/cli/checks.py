@@ -85,7 +85,9 @@ def _file(file: Path, options: dict[str, Any]) -> tuple[list[str], dict[str, Any
     lines += [f"{_MARKS[problem.level]} {problem}" for problem in found.problems] or ["nothing wrong was found"]
     lines += ["", "what to type:" if any(fit.fits for fit in fits) else "no command fits yet"]
     for fit in fits:
-        lines += [f"  {fit.line}", f"      {fit.says}"] if fit.fits else [f"  not {fit.command}: {fit.says}"]
+        says = f"  not {fit.command}: {fit.says}"
+        lines += [f"  {fit.line}", f"      {fit.says}"] if fit.fits else [says]
+        lines += [f"      perhaps: {fit.line}"] if fit.line and not fit.fits else []
     ill = any(problem.level == PROBLEM for problem in found.problems)
     return lines, {**found.to_dict(), "commands": [fit.to_dict() for fit in fits]}, ill
 

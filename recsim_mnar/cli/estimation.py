@@ -27,7 +27,9 @@ from recsim_mnar.errors import UserError, printable
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from recsim_mnar.own_log.bandit_file import Reading
     from recsim_mnar.own_log.estimating import Answer
+    from recsim_mnar.tables.table_file import TableFile
 
 LEAST_ROWS = 2
 """Rows that an estimate needs."""
@@ -306,9 +308,26 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, *, keep_rows: bool)
         raise UserError(f"--metrics: {log} is no table of assignments. Give the rewards as a column of it")
     file = TableFile.open(log)
     if target is None and own["target_file"] is None:
-        raise UserError("name the target policies' columns with --target, or give --target-file FILE --on KEY")
+        raise UserError(_without_targets(file, reading))
     exact = not (recognised or any(own.values())) and is_own_schema(file)
     return estimate_log(file, question, reading=replace(reading, exact=exact), gather=gather)
+
+
+def _without_targets(file: TableFile, reading: Reading) -> str:
+    """What to say where no target is named: that, and what else the line lacks."""
+    from recsim_mnar.own_log.bandit_file import BanditLog
+    from recsim_mnar.tables.roles import new_policies
+
+    likely, lacks = new_policies(file.names), ""
+    try:
+        BanditLog.open(file, reading=reading)
+    except UserError as error:
+        lacks = f". {error}"
+    names = f" (by their names {','.join(likely)})" if likely else ""
+    return (
+        f"name the target policies' columns with --target{names}, or give --target-file FILE --on KEY{lacks}. "
+        f"`recsim-mnar doctor {file.path}` prints the line to type"
+    )
 
 
 def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -> list[str]:

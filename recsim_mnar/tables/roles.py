@@ -205,6 +205,7 @@ def find_columns(
             names[role], how[role] = named_column(source, role, given, known), NAMED
             _refuse_twice(source, names)
     unclear: dict[str, tuple[str, ...]] = {}
+    wrong: list[str] = []  # said of all roles at once
     for role in (*needed, *optional):
         if role in names or (role in without and role not in needed):
             continue
@@ -215,11 +216,15 @@ def find_columns(
         if len(found) == 1 and not perhaps:
             names[role], how[role] = found[0], OWN_SCHEMA if own else RECOGNISED
         elif found and role in needed:
-            raise UserError(f"{source}: {_which(role, found)}")
+            wrong.append(f"{source}: {_which(role, found)}")
         elif found:
             unclear[role] = tuple(found)
         elif role in needed:
-            raise UserError(_missing(source, role, known, [*names.items(), *(("target", name) for name in leave)]))
+            wrong.append(_missing(source, role, known, [*names.items(), *(("target", name) for name in leave)]))
+    if wrong:
+        again = f"columns: {', '.join(known)}; "
+        more = [line.removeprefix(f"{source}: ").replace(again, "") for line in wrong[1:] if line != wrong[0]]
+        raise UserError("; ".join([wrong[0], *more]))
     order = sorted(names, key=lambda role: _ORDER.index(role) if role in _ORDER else len(_ORDER))
     return Columns({role: names[role] for role in order}, {role: how[role] for role in order}, unclear, without)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from recsim_mnar.cli import main
 from recsim_mnar.datasets.interactions import read_interactions
 from recsim_mnar.errors import UserError
-from recsim_mnar.own_log.bandit_file import Reading, read_bandit_file
+from recsim_mnar.own_log.bandit_file import BanditLog, Reading, read_bandit_file
 from recsim_mnar.own_log.doctor import Asked, examine_file
 from recsim_mnar.own_log.doctor.fitting import commands_for
 from recsim_mnar.own_log.estimating import Question, estimate_log
@@ -122,3 +123,33 @@ def test_pooled_events_are_counted_and_chosen(tmp_path):
     for wanted, says in ((["views"], "did you mean 'view'"), (["buy"], "no row of column 'event' is 'buy'")):
         with pytest.raises(UserError, match=says):
             read_interactions(path, events=wanted)
+
+
+def messy(path, reward="bought", propensity="shown_prob", other="revenue"):
+    lines = [f"customer,{reward},{other},{propensity},new_prob"]
+    lines += [f"c{row // 4},{('yes', 'no', 'no')[row % 3]},{row % 7},{0.2 + 0.2 * (row % 3)},0.3" for row in range(60)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_doctor_guesses_the_line_where_the_reward_is_not_clear(tmp_path):
+    for name, other in (("bought", "revenue"), ("took_it", "sum")):  # two usual names, and none
+        found = examine_file(messy(tmp_path / "log.csv", name, other=other))
+        (fit,) = [fit for fit in commands_for(found) if fit.command == "estimate"]
+        assert not fit.fits
+        assert fit.line.endswith(f"--target new_prob --baseline today --reward-column {name}")
+
+
+def test_all_that_a_line_lacks_is_said_at_once(tmp_path, capsys):
+    path = messy(tmp_path / "log.csv")
+    with pytest.raises(SystemExit, match="2"):
+        main(["estimate", str(path)])
+    said = capsys.readouterr().err
+    assert "--target (by their names new_prob)" in said
+    assert "could be column 'bought' or 'revenue'" in said
+    strange = messy(tmp_path / "other.csv", "took_it", "w", "sum")
+    with pytest.raises(UserError) as refused:
+        BanditLog.open(strange, ["new_prob"], needs=["propensity"])
+    assert "no column is recognised as the reward" in str(refused.value)
+    assert "no column is recognised as the propensity" in str(refused.value)
+    assert str(refused.value).count("columns: ") == 1

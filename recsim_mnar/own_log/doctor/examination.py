@@ -191,6 +191,8 @@ def _columns(file: TableFile, source: str, asked: Asked) -> tuple[str, Columns]:
     if "propensity" not in {*columns.names, *columns.unclear, *columns.without} and item is None:
         shares = _perhaps_propensities(file, {*columns.names.values(), *left, *_targets(file.names, columns)})
         columns = replace(columns, unclear=columns.unclear | ({"propensity": shares} if shares else {}))
+    if "reward" not in columns.names:
+        columns = replace(columns, unclear=columns.unclear | _perhaps_rewards(file, columns))
     rated = plain_name(columns.get("reward") or "") in _RATINGS
     logged = "propensity" in columns or "propensity" in columns.unclear
     if logged or asked.targets or asked.target_file is not None or ("reward" in columns and not rated and item is None):
@@ -251,6 +253,21 @@ def _are_shares(column: Any, *, zero: bool = True) -> bool:
 def _perhaps_propensities(file: TableFile, used: Collection[str]) -> tuple[str, ...]:
     """Unused columns whose first values are all in (0, 1]: the probability of what was shown, for all one knows."""
     return tuple(name for name, values in file.head().items() if name not in used and _are_shares(values, zero=False))
+
+
+def _perhaps_rewards(file: TableFile, columns: Columns) -> dict[str, tuple[str, ...]]:
+    """Columns that the reward could be, those of zeros and ones first; without usual names these alone."""
+    import pyarrow as pa
+
+    said, yes_or_no = columns.unclear.get("reward", ()), []
+    for name, values in file.head().items():
+        known, _, bad = text_numbers(pa.array([str(each) for each in values], pa.string()))
+        if name not in columns.names.values() and not bad.any() and set(known[~np.isnan(known)]) == {0.0, 1.0}:
+            yes_or_no.append(name)
+    if not said and "propensity" not in columns:
+        return {}
+    found = [name for name in said if name in yes_or_no] + [name for name in said if name not in yes_or_no]
+    return {"reward": tuple(found or yes_or_no)} if found or yes_or_no else {}
 
 
 class _Patient:

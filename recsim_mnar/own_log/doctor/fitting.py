@@ -10,7 +10,7 @@ from typing import Any
 from recsim_mnar.datasets.interactions import events_in_words
 from recsim_mnar.own_log.doctor.examination import BANDIT, INTERACTIONS, Examination
 from recsim_mnar.own_log.doctor.problems import PROBLEM
-from recsim_mnar.tables.roles import NAMED, NONE
+from recsim_mnar.tables.roles import NAMED, NONE, in_words
 
 _UNREADABLE = (
     *("propensity_above_1", "propensity_not_positive", "outside", "not_a_number", "not_finite", "not_a_date"),
@@ -27,7 +27,7 @@ class Fit:
     Attributes:
         command: its name.
         fits: whether the line works on the file as it is.
-        line: to type; empty where none works.
+        line: to type; a guess where ``fits`` is false, empty where there is none.
         says: what it gives, or what is lacking.
     """
 
@@ -79,6 +79,8 @@ def _flags(found: Examination) -> list[str]:
 
 def _refused(found: Examination) -> str:
     """Why rewards and propensities cannot be read as they are; empty where they can."""
+    if "reward" in found.columns.unclear:
+        return f"the reward could be column {in_words(found.columns.unclear['reward'])}: say which with --reward-column"
     if "reward" not in found.columns:
         return "needs a column of rewards (--reward-column) and one of propensities or actions"
     if found.kind != BANDIT:
@@ -90,10 +92,28 @@ def _refused(found: Examination) -> str:
     return ""
 
 
+def _guessed(found: Examination) -> str:
+    """The line with the likeliest column of each role that is not clear; empty where a role has none."""
+    unclear = [role for role in ("reward", "propensity", "user") if role in found.columns.unclear]
+    named: dict[str, str] = {}
+    for role in unclear:
+        free = [name for name in found.columns.unclear[role] if name not in (*named.values(), *found.targets)]
+        named |= {role: free[0]} if free else {}
+    there = {*found.columns.names, *named}
+    shares = [name for each in found.problems if each.code == "maybe_target" for name in each.columns]
+    targets = found.targets or [name for name in shares if name not in named.values()]
+    if not named or not {"reward", "propensity"} <= there or found.facts["target_file"] is not None:
+        return ""
+    words = ["estimate", found.source, "--target", ",".join(targets) or "propensity", *_flags(found)]
+    words += ["--baseline", "today"] if targets else []
+    options = [part for role, name in named.items() for part in (f"--{role}-column", name)]
+    return f"{_line(found, words, _LOGGED)} {shlex.join(options)}"
+
+
 def _estimate(found: Examination) -> Fit:
     why = _refused(found)
     if why:
-        return Fit("estimate", False, "", why)
+        return Fit("estimate", False, _guessed(found), why)
     if "propensity" not in found.columns and "action" not in found.columns:
         lacking = "needs a column of propensities (--propensity-column) or of actions (--action-column)"
         return Fit("estimate", False, "", lacking)
