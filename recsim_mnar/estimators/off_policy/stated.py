@@ -80,11 +80,11 @@ class Stated:
         return None if not bounds else min(bounds) if min(bounds) <= LARGEST_WEIGHT else math.inf
 
     @property
-    def bounds(self) -> list[str]:
-        """In words, the bounds that rows may contradict."""
+    def bounds(self) -> dict[str, float]:
+        """The bounds that rows may contradict, by their words."""
         given = {"least propensity": self.propensity_min, "largest weight": self.weight_max}
         given["largest target probability"] = self.target_max
-        return [words for words, value in given.items() if value is not None]
+        return {words: float(value) for words, value in given.items() if value is not None}
 
     def denied(self, target: Floats, propensity: Floats) -> int:
         """How many rows contradict ``propensity_min``, ``weight_max`` or ``target_max``.

@@ -190,8 +190,10 @@ def _support(facts: dict[str, Any]) -> Iterator[Finding]:
         message, severity = f"the log never shows {100 * support.known:.2g} % of the target's mass", support.known
         yield Finding("support_gap", scaled(severity, OFF_BY, 2.0 * OFF_BY), support.known, message, explore)
     if facts.get("denied"):
-        what = " or the ".join(facts.get("bounds_stated") or ("bound",))
-        message = f"{facts['denied']:,} rows contradict the {what} that is stated"
+        bounds, least = facts.get("bounds_stated") or {"bound": math.nan}, facts.get("propensity_min")
+        said = " or the ".join(f"{what} that is stated, {value:.4g}" for what, value in bounds.items())
+        message = f"{facts['denied']:,} rows contradict the {said}"
+        message += f" (the least in the log is {least:.4g})" if "least propensity" in bounds and least else ""
         action = "check the propensities, or state the true bound"
         yield Finding("bound_denied", GRAVE, float(facts["denied"]), message, action)
     if support.excess > 0.0:
