@@ -149,6 +149,7 @@ class Judgement:
             correlations are its own.
         shown: what is said of the pick: unusable where its estimate must not be used, a tie where its cost is within
             the noise of the truth or of the protocol itself, else ``outcome``.
+        unusable: the agents ranked and not picked whose estimates must not be used: the choice was not among all.
     """
 
     protocol: str
@@ -170,6 +171,7 @@ class Judgement:
     tau_by_upper_bound: float
     unranked: tuple[str, ...] = ()
     shown: str = ""
+    unusable: tuple[str, ...] = ()
 
     @property
     def ranks_nothing(self) -> bool:
@@ -184,11 +186,18 @@ class Judgement:
     def sentence(self) -> str:
         """For a person."""
         if not self.unranked:
-            return self._outcome()
+            return self._outcome() + self._of_others()
         blind = set(self.unranked) & {self.pick, *self.tied_with}
         them = "it" if len(self.unranked) == 1 else "them"
         lacks = f"The log lacks too much of {', '.join(self.unranked)} to rank {them}"
-        return f"{self._outcome()} {lacks}{', so the pick is blind' if blind else ''}."
+        return f"{self._outcome()} {lacks}{', so the pick is blind' if blind else ''}.{self._of_others()}"
+
+    def _of_others(self) -> str:
+        """That the choice was not among all agents; empty where it was, or where none is said to be made."""
+        if not self.unusable or self.shown == UNUSABLE or self.ranks_nothing:
+            return ""
+        several = "estimates of these others" if len(self.unusable) > 1 else "estimate of this other one"
+        return f" Its {several} must not be used: {', '.join(self.unusable)}."
 
     def _outcome(self) -> str:
         """What comes of the pick."""
@@ -290,6 +299,7 @@ def _judged(ranking: Ranking, ranked: list[Record], true: Mapping[str, Record], 
         tau_by_upper_bound=rank_correlation(bounds, truth),
         unranked=tuple(r.agent for r in ranked if r.covers),
         shown=_shown(outcome, [own[agent] for agent in picks], own.get(best), cost, alike=len(picks) == len(ranked)),
+        unusable=tuple(r.agent for r in ranked if r.forbidden and not r.covers and r.agent not in picks),
     )
 
 

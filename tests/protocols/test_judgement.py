@@ -61,6 +61,24 @@ def test_the_three_outcomes(pick, width, outcome, words):
     assert words in found.sentence()
 
 
+@pytest.mark.parametrize(
+    ("forbidden", "words"),
+    [
+        ("b", "nothing lost. Its estimate of this other one must not be used: b."),
+        ("bc", "nothing lost. Its estimates of these others must not be used: b, c."),
+        ("", "nothing lost."),
+        ("abc", "cannot choose here: its estimate of a, which it would pick, must not be used."),
+    ],
+)
+def test_a_choice_that_was_not_among_all_says_so(forbidden, words):
+    records = [record("truth", agent, value) for agent, value in TRUTH.items()]
+    for agent, value in TRUTH.items():
+        records.append(record("p", agent, value, verdict_level="do_not_use" if agent in forbidden else "trust"))
+    (found,) = judge(records, [Ranking("p", "ctr", "the protocol", GAIN)])
+    assert found.sentence().endswith(words)
+    assert found.unusable == tuple(agent for agent in forbidden if agent != "a")
+
+
 def test_the_paired_difference_decides_where_there_is_one():
     ranked = {"a": 0.0, "b": 1.0, "c": 0.5}
     # Their own intervals overlap by far, but users are shared and the difference is known well.
