@@ -438,7 +438,7 @@ LINES = {
     "agents": 5_060,
     "worlds": 4_670,
     "protocols": 4_160,
-    "own_log": 3_480,  # 80 for users who come back: a test's days, where its interval levels off; 25 segments; 30 guesses
+    "own_log": 3_480,  # 80 for users who come back: a test's days, where intervals level off; 25 segments; 30 guesses
     "fitting": 2_810,
     "cli": 2_650,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
     "policies": 1_680,

@@ -203,7 +203,7 @@ def wrong() -> Commands:
     }
     for name, (column, value) in places.items():
         table.assign(**{column: table[column].where(table["row"] != 7, value)}).to_csv(f"{name}.csv", index=False)
-    table.assign(reward=table["reward"].astype(str).where(table["row"] != 7, "yes")).to_csv("word.csv", index=False)
+    table.assign(reward=table["reward"].astype(str).where(table["row"] != 7, "perhaps")).to_csv("word.csv", index=False)
     table.mask(table["row"] == 7).to_csv("hole.csv", index=False)
     table[:0].to_csv("none.csv", index=False)
     Path("empty.csv").write_text("")
