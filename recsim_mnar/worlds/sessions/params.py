@@ -96,7 +96,8 @@ class SessionsParams(Params):
         must(self, "not be negative", "sigma_omega_initial", "sigma_omega", "sigma_mu_organic", "clock_sd")
         if not 0 <= self.n_flips <= self.n_items // 2:
             raise UserError(
-                f"n_flips must be in 0..n_items/2 = {self.n_items // 2}, got {self.n_flips}: each flip uses two items"
+                f"n_flips must be in 0..n_items/2 = {self.n_items // 2}, got {self.n_flips}: each flip uses two items. "
+                f"Set it too: n_flips={min(self.n_flips, self.n_items // 2)}"
             )
         for state, out in (("organic", "p_organic_to_bandit"), ("bandit", "p_bandit_to_organic")):
             leave = f"p_leave_{state}"
