@@ -14,7 +14,7 @@ from recsim_mnar.policies import registry
 from recsim_mnar.policies.mixture import MixturePolicy
 from recsim_mnar.policies.softening import EpsilonMixture
 from recsim_mnar.protocols.off_policy import off_policy
-from recsim_mnar.replays.probabilities import least_propensity, probability_range
+from recsim_mnar.replays.probabilities import largest_ratio, least_propensity, probability_range, rounds_of, walk
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.worlds import make_world
 from twins.commands import run
@@ -101,6 +101,41 @@ def test_a_comparison_bounds_the_weights_where_it_knows_the_policy(made, estimat
     always = {"random": policies["random"]}
     (record, *_) = off_policy(other, always, estimators=estimators, logging=logging)
     assert "bound_denied" in {each["code"] for each in record.details["findings"]}
+
+
+@pytest.mark.parametrize("which", range(9))
+def test_no_weight_is_above_the_ratio_that_is_known_of_two_kinds(made, which):
+    """Probability by probability, in every state of some users; what is within a softened policy bounds it best."""
+    world, _, policies = made
+    logging = kinds(policies)[which][0]
+    log = simulate(world, logging, 40, 4)
+    for policy in [each for each, _ in kinds(policies)]:
+        bound = largest_ratio(policy, logging)
+        if bound is None:
+            continue
+        acting, worst = [policy.fresh(), logging.fresh()], 0.0
+        for decisions in walk(log, acting, rounds_of(log, one_by_one=False)):
+            target, logged = (each.probabilities(np.unique(log["user"][decisions])) for each in acting)
+            assert np.all(logged[target > 0.0] > 0.0)
+            worst = max(worst, float(np.max(target[target > 0.0] / logged[target > 0.0])))
+        assert worst <= bound * (1.0 + 1e-9)
+    users = policies["user-popularity"]
+    assert largest_ratio(users, EpsilonMixture(users, 0.2)) == 1.0 / 0.8
+    assert largest_ratio(users, MixturePolicy([EpsilonMixture(users, 0.5), policies["random"]], [0.4, 0.6])) == 5.0
+    assert largest_ratio(users, users) == 1.0
+    assert largest_ratio(policies["item-knn"], users) is None
+
+
+def test_a_softened_logging_policy_says_all_of_the_one_within(made):
+    """Its weights are at most 1 / (1 - epsilon), so that clipping hides nothing of it."""
+    world, _, policies = made
+    logging = EpsilonMixture(policies["user-popularity"], 0.2)
+    log = simulate(world, logging, 1500, 5)
+    target = {"users": policies["user-popularity"]}
+    (record,) = off_policy(log, target, estimators=["clipped_ips"], logging=logging)
+    assert record.details["clip_part"] == 0.0
+    assert record.details["weight_max"] == 1.25
+    assert record.details["verdict"] == "trust"
 
 
 def test_replay_writes_it_and_estimate_takes_it(capsys, tmp_path):

@@ -30,6 +30,7 @@ from recsim_mnar.replays.probabilities import (
     Columns,
     blocks_of,
     check_replayable,
+    largest_ratio,
     learns_online,
     least_propensity,
     probability_range,
@@ -84,7 +85,8 @@ def off_policy(
     records, weights = [], []
     for name, policy in policies.items():
         began = time.perf_counter()
-        stated = replace(stated, target_max=probability_range(policy)[1])
+        most = probability_range(policy)[1]
+        stated = replace(stated, target_max=most, weight_max=largest_ratio(policy, known))
         if replayed is None:
             seen = _seen(log, policy, known, estimators, clip, stated, executor)
         else:
@@ -233,6 +235,7 @@ class _Decisions:
             unsupported=self.lost,
             propensity_min=self.stated.propensity_min,
             target_max=self.stated.target_max,
+            weight_max=self.stated.weight_max,
         )
         return estimate, _by_row(self.reward, self.propensity, self.target, clip)
 

@@ -404,6 +404,27 @@ def least_propensity(policy: Policy) -> float | None:
     return probability_range(policy)[0] or None
 
 
+def largest_ratio(policy: Policy, logging: Policy | None) -> float | None:
+    """A bound on target / propensity in any state, by what kinds of policies the two are; None where there is none.
+
+    A policy softened by epsilon takes what the policy within takes with at least 1 - epsilon times its probability, and
+    a mixture with at least the part's weight.
+    """
+    if logging is None or not logging.replayable:
+        return None
+    if same_law(policy, logging):
+        return 1.0
+    least, most = least_propensity(logging), probability_range(policy)[1]
+    bounds = [] if least is None else [most / least]
+    if isinstance(logging, EpsilonMixture):
+        parts = [(1.0 - logging.epsilon, logging.inner)]
+    else:
+        parts = list(zip(logging.weights, logging.policies, strict=True)) if isinstance(logging, MixturePolicy) else []
+    within = ((weight, largest_ratio(policy, part)) for weight, part in parts if weight > 0.0)
+    bounds += [ratio / weight for weight, ratio in within if ratio is not None]
+    return min(bounds, default=None)
+
+
 # ----------------------------------------------------------------------------------- learners from all users, by rounds
 
 
