@@ -22,6 +22,8 @@ from recsim_mnar.policies import (
     registry,
 )
 from recsim_mnar.policies.door import able, has_fixed_distribution, is_softened, rewrapped, unwrapped
+from recsim_mnar.protocols.comparison import compare
+from recsim_mnar.protocols.decisions import Settings
 from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.replays.truth import value_on_log
@@ -31,6 +33,7 @@ from recsim_mnar.worlds import make_world
 from twins.policies import Uniform
 
 N_ITEMS = 8
+SIZES = Settings(train_users=40, test_users=40, arm_users=40, truth_users=60, folds=2)
 
 
 class Bare:
@@ -278,11 +281,32 @@ def test_a_plain_learner_is_judged_like_a_derived_one(world):
     assert as_learner(Derived()).name == "fits"
 
 
+def test_a_policy_stands_among_learners_as_it_is(world):
+    """It is not fitted: one that is, and a learner that hands it out, are judged alike."""
+    log = simulate(world, Bare(), 60, 5)
+    handing = types.SimpleNamespace(name="mine", fit=lambda log, *, n_items, seed: Bare())
+    whole, handed = (leave_one_out(log, {"mine": one}, n_items=N_ITEMS, folds=2) for one in (Bare(), handing))
+    assert [r.value for r in whole] == [r.value for r in handed]
+    found = compare(
+        world, {"mine": Bare(), "random": registry.learner("random")}, settings=SIZES, protocols=["ab_test"]
+    )
+    assert {r.agent for r in found.records} == {"mine", "random"}
+    with pytest.raises(UserError, match=r"agent 'mine': its n_items is \d, the log's world has 7 items"):
+        compare(
+            make_world("sessions", n_items=7), {"mine": Bare(), "random": registry.learner("random")}, settings=SIZES
+        )
+
+
+def test_a_name_is_no_policy(world):
+    with pytest.raises(UserError, match=r"'svd' is a name, a policy is wanted: fit it, recsim_mnar.agent\('svd'\).fit"):
+        simulate(world, "svd", 5)
+
+
 def test_what_is_no_learner_is_refused(world):
     log = simulate(world, Bare(), 20, 5)
     for wrong, message in (
         (Fits, "is the class Fits"),
-        (Bare(), r"has no method fit\(log, \*, n_items, seed\): it is a policy already"),
+        (types.SimpleNamespace(), r"has no method fit\(log, \*, n_items, seed\), and is no policy either"),
         (types.SimpleNamespace(fit=lambda log: log), r"define fit\(self, log, n_items=..., seed=...\)"),
     ):
         with pytest.raises(UserError, match=f"agent 'mine'.*{message}"):

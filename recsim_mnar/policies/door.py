@@ -53,6 +53,11 @@ def as_policy(policy: Any, *, who: str | None = None) -> Policy:
             raise UserError(f"{who} must have an attribute n_items, the number of items")
         return policy if misfit("learn", policy.learn, Policy.learn) is None else AdaptedPolicy(policy, who)
     _refuse_class(policy, who)
+    if isinstance(policy, str):
+        raise UserError(
+            f"{policy!r} is a name, a policy is wanted: fit it, "
+            f"recsim_mnar.agent({policy!r}).fit(log, n_items=world.n_items)"
+        )
     if not callable(getattr(policy, "act", None)):
         hint = ": it is a learner, fit it first" if role_of(policy) == "agent" else ""
         raise UserError(f"{who} has no method act(users, uniforms){hint}")
@@ -63,21 +68,54 @@ def as_learner(learner: Any, *, name: str | None = None) -> Learner:
     """A full learner from a user's object; a full one is returned as it is.
 
     Args:
-        learner: a :class:`Learner`, or an object with ``fit``.
+        learner: a :class:`Learner`, an object with ``fit``, or a policy, which is taken as it is.
         name: what errors call it; its own name by default.
 
     Raises:
-        UserError: it is a class, lacks ``fit``, or its ``fit`` takes other arguments.
+        UserError: it is a class, lacks ``fit`` and ``act``, or its ``fit`` takes other arguments.
     """
     if isinstance(learner, Learner):
         return learner
     who = f"agent {name or name_of(learner)!r}"
     _refuse_class(learner, who)
     if not callable(getattr(learner, "fit", None)):
-        hint = ": it is a policy already, not a learner" if role_of(learner) == "policy" else ""
-        raise UserError(f"{who} has no method fit(log, *, n_items, seed){hint}")
+        if role_of(learner) == "policy":
+            return ReadyLearner(learner, name)
+        raise UserError(f"{who} has no method fit(log, *, n_items, seed), and is no policy either")
     fitting("fit", learner.fit, who, Learner.fit)
     return AdaptedLearner(learner)
+
+
+class ReadyLearner(Learner):
+    """Hands out policies that need no training: new ones of a class, or copies of one without the users it has met.
+
+    Args:
+        given: a policy, or a class of policies made by ``Class(n_items=...)``.
+        name: of the agent; its own by default.
+        parameters: of the class.
+    """
+
+    ignores_own_views = True
+
+    def __init__(self, given: Any, name: str | None = None, parameters: Mapping[str, Any] | None = None) -> None:
+        own = getattr(given, "name", given.__name__) if inspect.isclass(given) else name_of(given)
+        self.given, self.parameters, self.name = given, dict(parameters or {}), name or own
+
+    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
+        """See :meth:`recsim_mnar.policies.Learner.fit`; the log is not read.
+
+        Raises:
+            UserError: the policy is for another number of items.
+        """
+        if inspect.isclass(self.given):
+            return cast(Policy, cast(Any, self.given)(n_items=n_items, **self.parameters))
+        policy = as_policy(self.given)
+        if policy.n_items != n_items:
+            raise UserError(
+                f"agent {self.name!r}: its n_items is {policy.n_items}, the log's world has {n_items} items: make it "
+                "for this world"
+            )
+        return policy.fresh()
 
 
 def fitted(learner: Learner, log: Log, *, n_items: int, seed: int) -> Policy:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.kernels.checks import text_of
 from recsim_mnar.plugins import announced, imported, unknown, value_of
-from recsim_mnar.policies.answers import name_of
 from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import (
     LearnerWrapper,
+    ReadyLearner,
     as_learner,
     as_policy,
     binds,
@@ -84,11 +84,11 @@ def _made(spec: str, found: Any, parameters: dict[str, Any]) -> Learner:
     if not inspect.isclass(found):
         if parameters:
             raise UserError(f"agent {spec!r} is an object already: {next(iter(parameters))} has no effect")
-        return as_learner(found, name=spec) if _fits(found) else _Untrained(found, {})
+        return as_learner(found, name=spec) if _fits(found) else ReadyLearner(found)
     _check_parameters(spec, found, parameters)
     _check_methods(spec, found)
     if not _fits(found):
-        return _Untrained(found, parameters)
+        return ReadyLearner(found, parameters=parameters)
     try:
         return as_learner(found(**parameters), name=spec)
     except TypeError as error:
@@ -106,30 +106,6 @@ def _of_agent(spec: str, agent: Any, error: UserError) -> str:
     for name in own:
         text = text.removeprefix(f"{name}: ") if isinstance(name, str) and name else text
     return f"agent {spec!r}: {text}"
-
-
-class _Untrained(Learner):
-    """Hands out policies that need no training: new ones of a class, or copies of one without the users it has met."""
-
-    ignores_own_views = True
-
-    def __init__(self, given: Any, parameters: dict[str, Any]) -> None:
-        self.given, self.parameters, self.name = given, parameters, name_of(given)
-        if inspect.isclass(given):
-            self.name = getattr(given, "name", given.__name__)
-
-    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; the log is not read.
-
-        Raises:
-            UserError: the policy is for another number of items.
-        """
-        if inspect.isclass(self.given):
-            return cast(Policy, cast(Any, self.given)(n_items=n_items, **self.parameters))
-        policy = as_policy(self.given)
-        if policy.n_items != n_items:
-            raise UserError(f"its n_items is {policy.n_items}, the log's world has {n_items} items")
-        return policy.fresh()
 
 
 class _Named(LearnerWrapper):

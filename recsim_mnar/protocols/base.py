@@ -54,6 +54,7 @@ class Trial:
         test_seed: with which the test log was made.
         logging_policy: under which it was collected; None where that is not known.
         policies: fitted, by name.
+        references: names of agents that are shown and cannot be picked.
         online: fitted policies that learn from all users while they act, by name; they are not among ``policies``.
         exposures: the purchases world's.
         data: what only one world's comparison knows.
@@ -74,6 +75,7 @@ class Trial:
     test_seed: int = 0
     logging_policy: Policy | None = None
     policies: dict[str, Policy] = field(default_factory=dict)
+    references: Sequence[str] = ()
     online: dict[str, Policy] = field(default_factory=dict)
     exposures: Exposures | None = None
     data: Any = None
@@ -237,6 +239,7 @@ class Experiment(abc.ABC):
         preset: of the world, where none is named; None for the world's own default.
         aliases: further names of settings, as flags have them.
         agents: compared unless named.
+        own_references: names of references that know the truth, which the comparison makes itself.
         protocols: run unless named.
         own_protocols: names of protocols that only this kind of world has: where they are defined.
         provides: of :data:`recsim_mnar.protocols.base.NEEDS`.
@@ -251,6 +254,7 @@ class Experiment(abc.ABC):
     preset: ClassVar[str | None] = None
     aliases: ClassVar[Mapping[str, str]] = {}
     agents: ClassVar[Sequence[str]] = ()
+    own_references: ClassVar[frozenset[str]] = frozenset()
     protocols: ClassVar[Sequence[str]] = ()
     own_protocols: ClassVar[Mapping[str, str]] = {}
     provides: ClassVar[frozenset[str]] = frozenset()

@@ -148,7 +148,8 @@ def compare(
         protocols: names, ``package.module:Class``, or protocols; the world's own list where None. The truth always
             runs.
         settings: sizes and options, of the comparison's ``settings_type``; its defaults where None.
-        references: agents that are shown next to the others and cannot be picked.
+        references: agents that are shown next to the others and cannot be picked; ``oracle``, which knows the users'
+            states, is made here where users decide one by one.
         tie: share of the best true value that counts as nothing.
         seed: of everything but the catalogue.
         executor: to spread the work over; no number depends on it.
@@ -170,6 +171,7 @@ def compare(
     trial = Trial(
         world, learners, settings, check_seed(seed), executor, report, n_items=world.n_items, level=settings.level
     )
+    trial.references = references
     experiment.prepare(trial)
     judged = [r for one in chosen if trial.learners for r in _judged_by(one, trial)]
     records = [*judged, *experiment.truth(trial), *experiment.online(trial)]
@@ -377,12 +379,16 @@ class Setup:
         names = [*(experiment.agents if self.agents is None else self.agents), *self.references]
         if len(set(names)) < len(names):
             raise UserError(f"agent {next(n for n in names if names.count(n) > 1)} is named twice")
-        specs = {name: experiment.spec_of(name, settings) for name in names}
+        own = experiment.own_references & set(self.references)
+        if experiment.own_references & set(self.agents or ()):
+            name = min(experiment.own_references & set(self.agents or ()))
+            raise UserError(f"{name} knows the truth and cannot be picked: name it with --references")
+        specs = {name: experiment.spec_of(name, settings) for name in names if name not in own}
         made = {name: registry.learner(spec) for name, spec in specs.items()}
         for spec in experiment.further_agents(settings):
             registry.learner(spec)
         check_agents(experiment, world, made)
-        check_comparable(len(made) - len(self.references), world.n_items)
+        check_comparable(len(names) - len(self.references), world.n_items)
         return Resolved(self, preset, world, settings, specs)
 
 

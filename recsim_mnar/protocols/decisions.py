@@ -17,6 +17,7 @@ from recsim_mnar.protocols.records import Record, Target
 from recsim_mnar.protocols.truth import truth
 from recsim_mnar.simulation.executor import checked_users
 from recsim_mnar.simulation.items import simulate
+from recsim_mnar.simulation.oracle import ORACLE, Oracle
 from recsim_mnar.worlds.params import Params
 
 
@@ -73,6 +74,7 @@ class DecisionExperiment(Experiment):
     presets: ClassVar = {"quick": {"train_users": 500, "test_users": 500, "arm_users": 500, "truth_users": 4000}}
     preset = "jeunen2019"
     agents = ("random", "popularity", "user-popularity", "svd", "item-knn", "user-knn")
+    own_references = frozenset({ORACLE})
     protocols = ("loocv", "off_policy", "ab_test")
     provides = frozenset({"train_log", "test_log", "propensities", "users"})
 
@@ -121,13 +123,15 @@ class DecisionExperiment(Experiment):
 
     def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
         """See :meth:`Experiment.notes`."""
+        found = [trial.world.paper_note] if trial.world.paper_note else []
         if not trial.online:
-            return []
+            return found
         sizes = trial.settings
         return [
+            *found,
             f"{', '.join(trial.online)}: learns from all users while it acts, so it has arms of its own: "
             f"{sizes.online_runs:,} runs of {sizes.arm_users:,} users, {sizes.online_lanes} at a time, the interval "
-            "over runs. It is not ranked with agents that do not learn."
+            "over runs. It is not ranked with agents that do not learn.",
         ]
 
     def truth(self, trial: Trial) -> list[Record]:
@@ -136,7 +140,9 @@ class DecisionExperiment(Experiment):
             return []
         n_users = trial.settings.truth_users
         trial.report(f"truth, {n_users:,} users")
-        return truth(trial.world, trial.policies, n_users, trial.seed, level=trial.level, executor=trial.executor)
+        known = {ORACLE: Oracle(trial.world)} if ORACLE in trial.references else {}
+        judged = {**trial.policies, **known}
+        return truth(trial.world, judged, n_users, trial.seed, level=trial.level, executor=trial.executor)
 
     def pictures(self, records: Sequence[Record]) -> list[Picture]:
         """See :meth:`Experiment.pictures`."""

@@ -35,6 +35,7 @@ from recsim_mnar.protocols.records import Record, ratio_influence, with_half_wid
 from recsim_mnar.rng import derive_seed, policy_uniforms
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, executor_size, run_in_order, user_shards
 from recsim_mnar.simulation.items import acts_in_python, users_at_once
+from recsim_mnar.simulation.oracle import Oracle
 from recsim_mnar.worlds.base import DecisionWorld, World
 from recsim_mnar.worlds.lanes import Occasions, Prospects
 
@@ -191,6 +192,8 @@ class _Choices:
         """Expected reward of what is shown in each lane, and the mean over what might be shown; (n,) each."""
         users = self._lanes.user[which]
         drawn = policy_uniforms(self._seed, users, self._lanes.n_decisions[which])
+        if isinstance(self._policy, Oracle):
+            self._policy.see(users, self._lanes.state[which])
         actions, propensities = self._acting(users, drawn)
         shown = self._lanes.reward_means(which, actions)
         expected = shown.copy()

@@ -21,6 +21,7 @@ from recsim_mnar.policies.slates import SlatePolicy, as_slate_policy
 from recsim_mnar.progress import counted
 from recsim_mnar.rng import check_seed, policy_uniforms
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, checked_users, run_in_order, together, user_shards
+from recsim_mnar.simulation.oracle import Oracle
 from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, Transition, World
 from recsim_mnar.worlds.checks import as_world, decision_world
 from recsim_mnar.worlds.lanes import Lanes
@@ -325,6 +326,8 @@ def _decided(
 ) -> Transition:
     """What comes of the policy's next decision for each lane that waits, or of a run of them."""
     users, decisions = lanes.user[waiting], lanes.n_decisions[waiting]
+    if isinstance(acting.policy, Oracle):
+        acting.policy.see(users, lanes.state[waiting])
     if runs is None:
         return lanes.take(waiting, *acting(users, policy_uniforms(seed, users, decisions)))
     of_run = np.repeat(np.arange(len(runs)), runs)

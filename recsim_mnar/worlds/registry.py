@@ -227,7 +227,9 @@ def comparison_of(kind: type[World]) -> Any:
     return imported("comparison", kind.compared_by or (named[0] if named else _of_class(COMPARED_BY, kind)))
 
 
-def make_world(name: str, preset: str | None = None, settings: Sequence[str] | Mapping[str, Any] = ()) -> World:
+def make_world(
+    name: str, preset: str | None = None, settings: Sequence[str] | Mapping[str, Any] = (), **params: Any
+) -> World:
     """A world from its name, a preset's name (its default where None) and settings.
 
     Args:
@@ -235,6 +237,7 @@ def make_world(name: str, preset: str | None = None, settings: Sequence[str] | M
             the third of its ensemble).
         preset: its name; the world's default where None.
         settings: parameters that differ: ``name=value`` texts, as the command line has them, or keywords and values.
+        **params: parameters that differ, as ``gym.make`` takes them: ``make_world("sessions", n_items=10)``.
 
     Raises:
         UserError: an unknown name, with the nearest known one, a setting that breaks a rule, or a class that is no
@@ -244,16 +247,19 @@ def make_world(name: str, preset: str | None = None, settings: Sequence[str] | M
     if not isinstance(settings, Mapping):
         for setting in of_type(settings, "settings", (list, tuple), "a dict, or a list of name=value"):
             text_of(setting, "a setting")
+    if params and settings:
+        raise UserError("give a world's parameters as keywords or as settings, not both")
+    changes: Sequence[str] | Mapping[str, Any] = params or settings
     entry = entry_of(name)
     kind: Any = entry.world_class()
-    params = _params_of_file(name, kind, preset) if is_world_file(name) else _params_of_preset(entry, kind, preset)
-    if settings and not params.to_dict():
-        first = next(iter(settings))
+    usual = _params_of_file(name, kind, preset) if is_world_file(name) else _params_of_preset(entry, kind, preset)
+    if changes and not usual.to_dict():
+        first = next(iter(changes))
         raise UserError(
             f"the {entry.name} world takes no parameters, {first!r} is none of them: give the class params_class, a "
             "dataclass derived from recsim_mnar.worlds.params.Params"
         )
-    changed = params.with_keywords(settings) if isinstance(settings, Mapping) else params.with_settings(settings)
+    changed = usual.with_keywords(changes) if isinstance(changes, Mapping) else usual.with_settings(changes)
     try:
         made = kind(changed) if kind.params_class is not World.params_class else kind()
     except TypeError as error:

@@ -146,3 +146,12 @@ PRESETS: dict[str, tuple[SessionsParams, str]] = {
         "the 2019 study made small: 200 items and a tenth of the users, a few seconds",
     ),
 }
+
+PAPER_NOTES = {
+    "jeunen2019": "Jeunen et al. 2019, on one catalogue, print HR@1 .0827 user-knn, .0755 item-knn, .0731 svd, .0712 "
+    "user-popularity, and A/B CTR .0190 item-knn, .0187 user-knn, .0183 svd, .0169 user-popularity, .0099 popularity "
+    "and random. There item-knn counts a viewed item as its own neighbour (here: item-knn+include_self=true), "
+    "popularity was never trained, and leave-one-out is fitted once, on other users. The paper's methods, figure by "
+    "figure: python benchmarks/jeunen2019/run.py --catalogues 2, and benchmarks/jeunen2019/results.md.",
+}
+"""What a reader of a preset's paper should know of a comparison in it."""

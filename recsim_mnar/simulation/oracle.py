@@ -1,0 +1,68 @@
+"""The myopic oracle: a reference that knows the users' states, and shows what earns most at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.policies.base import Floats, Ints, Policy
+from recsim_mnar.worlds.base import World
+from recsim_mnar.worlds.checks import decision_world
+
+ORACLE = "oracle"
+
+
+class Oracle(Policy):
+    """Shows each user the item of the largest expected reward in the user's hidden state.
+
+    No policy that sees observations alone earns more at the next decision. Over a whole life it is the best there is
+    where what is shown changes nothing later. It acts in a simulation only: a log does not hold states.
+
+    Args:
+        world: whose users it is shown to.
+
+    Raises:
+        UserError: the world does not say its expected rewards, or its users do not decide one by one.
+    """
+
+    name = ORACLE
+    batches_decisions = True  # within a run of decisions the state is the same
+    replayable = False
+
+    def __init__(self, world: World) -> None:
+        self.world = decision_world(world, "an oracle")
+        if not self.world.knows_rewards:
+            raise UserError(f"the {world.name} world does not say its expected rewards, which an oracle shows by")
+        self.n_items = world.n_items
+        self._best: dict[int, int] = {}
+
+    def see(self, users: Ints, state: NDArray[np.float64]) -> None:
+        """The hidden states (n, .) in which users (n,) are at their next decisions."""
+        best = np.argmax(self.world.reward_means(state), axis=1)
+        self._best.update(zip(users.tolist(), best.tolist(), strict=True))
+
+    def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
+        """See :meth:`Policy.act`."""
+        return np.array([self._best[user] for user in users.tolist()], np.int64), np.ones(len(users))
+
+    def forget(self, users: Ints) -> None:
+        """See :meth:`Policy.forget`."""
+        for user in users.tolist():
+            self._best.pop(user, None)
+
+    def probabilities(self, users: Ints) -> Floats:
+        """See :meth:`Policy.probabilities`."""
+        out = np.zeros((len(users), self.n_items))
+        out[np.arange(len(users)), self.act(users, np.zeros(len(users)))[0]] = 1.0
+        return out
+
+    def fresh(self) -> Oracle:
+        """See :meth:`Policy.fresh`."""
+        return type(self)(self.world)
+
+    def describe(self) -> dict[str, Any]:
+        """See :meth:`Policy.describe`."""
+        return {"name": self.name, "world": self.world.describe()}
