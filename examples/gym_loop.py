@@ -9,6 +9,7 @@ from recsim_mnar.policies import registry
 from recsim_mnar.rng import policy_uniforms
 
 SEED, USERS = 3, 200
+# RecordLog asks for info["views"], the items viewed since the last decision, from which a log can be made.
 env = RecordLog(gym.make("recsim_mnar/Sessions-v0", n_items=20))
 policy = registry.learner("user-popularity+epsilon=0.5").fit(Log({}), n_items=20, seed=0)
 

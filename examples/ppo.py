@@ -14,6 +14,7 @@ from recsim_mnar import Log, make_world, replay, simulate
 from recsim_mnar.policies import registry
 
 try:
+    import torch
     from stable_baselines3 import PPO
 
     from recsim_mnar.integrations.stable_baselines3 import PPO_SETTINGS, VecEnvAdapter, policy_of
@@ -29,11 +30,12 @@ lanes = gym.make_vec(
     autoreset_mode="SameStep",
     n_items=ITEMS,
 )
+torch.set_num_threads(1)  # small networks: more threads cost more than they save
 # Shares of views as observation, and no discounted future rewards: a recommendation hardly changes what comes later.
 model = PPO("MlpPolicy", VecEnvAdapter(lanes), **PPO_SETTINGS, seed=0, device="cpu")
 model.learn(STEPS)
 
-world = make_world("sessions", None, [f"n_items={ITEMS}"])
+world = make_world("sessions", n_items=ITEMS)
 learned, random = policy_of(model), registry.learner("random").fit(Log({}), n_items=ITEMS, seed=0)
 for policy in (learned, random):
     log = simulate(world, policy, n_users=500, seed=9)

@@ -49,7 +49,7 @@ _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 @option("--world", "A world's name, or package.module:Class.  [default: sessions]")
 @option("--preset", "A preset of the world; the comparison's own unless named (sessions: jeunen2019).")
 @option("--agents", "Names or package.module:Class, with commas; the world's list unless named.")
-@option("--references", "Further agents, which are shown and cannot be picked.")
+@option("--references", "Further agents, which are shown and cannot be picked; oracle knows the users' states.")
 @option(
     "--protocols",
     "Names or package.module:Class, with commas; options follow a name, as in loocv+fit_on=train (`recsim-mnar "
@@ -58,7 +58,7 @@ _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 @option("--set params", "A parameter of the world; may be repeated.", multiple=True, metavar="NAME=VALUE")
 @option(
     "--option options",
-    "An option of this world's comparison (`recsim-mnar protocols` lists them); may be repeated.",
+    "An option of this world's comparison (`recsim-mnar list protocols` shows them); may be repeated.",
     multiple=True,
     metavar="NAME=VALUE",
 )

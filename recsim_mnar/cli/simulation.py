@@ -21,7 +21,7 @@ REPORT = "report.html"
 
 
 @click.command(short_help="Simulate users under a policy and write the log.")
-@option("--world", "A world's name, or package.module:Class.", required=True)
+@option("--world", "A world's name, or package.module:Class.", default="sessions")
 @world_options
 @option(
     "--policy",

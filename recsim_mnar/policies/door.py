@@ -254,7 +254,7 @@ def check_needs(name: str, learner: Any, holds: Iterable[str] | None, where: str
     if missing:
         raise UserError(
             f"agent {name!r} learns from {HOLDINGS[missing[0]]}, which {where} does not hold; "
-            "`recsim-mnar agents` says which worlds an agent is for"
+            "`recsim-mnar list agents` says which worlds an agent is for"
         )
 
 
