@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 @click.command(short_help="Say whether a log can decide which agent is best.")
 @click.argument("log", type=READ_PATH)
 @option(
-    "--agents", "To choose among: names (`recsim-mnar list agents`) or package.module:Class, with commas.", required=True
+    "--agents",
+    "To choose among: names (`recsim-mnar list agents`) or package.module:Class, with commas.",
+    required=True,
 )
 @option("--logging", "The policy that made LOG; else what a simulated LOG says of itself.")
 @option("--out", "A new folder; under ./runs unless named.", click.Path(path_type=Path))

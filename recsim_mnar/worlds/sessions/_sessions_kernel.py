@@ -19,6 +19,16 @@ import numpy as np
 
 from recsim_mnar.kernels._rng_kernel import block, exp64, normal, unit53
 from recsim_mnar.kernels.jit import inlined, inner, kernel, spliced
+from recsim_mnar.worlds.sessions._changes_kernel import (
+    arrive_changed,
+    out_of,
+    period_of,
+    pulled,
+    satisfied,
+    tired,
+    view_in_period,
+    viewed,
+)
 from recsim_mnar.worlds.sessions._softmax_kernel import Lanes, Tables
 from recsim_mnar.worlds.sessions._views_kernel import forget_views, sample_view
 
@@ -71,23 +81,25 @@ def click_probability(click_factors, click_offsets, omega, n_factors, action, lo
 
 
 @inlined
+def _drawn_state(uniform, other_below, gone_below, other, same):
+    """The state of a uniform, by cumulative thresholds."""
+    if uniform < other_below:
+        return other
+    if uniform < gone_below:
+        return GONE
+    return same
+
+
+@inlined
 def after_view(dynamics, uniform):
     """State that follows a view."""
-    if uniform < dynamics.organic_to_bandit:
-        return AWAITING
-    if uniform < dynamics.organic_out:
-        return GONE
-    return ORGANIC
+    return _drawn_state(uniform, dynamics.organic_to_bandit, dynamics.organic_out, AWAITING, ORGANIC)
 
 
 @inlined
 def after_answer(dynamics, uniform):
     """State that follows a recommendation which is not clicked; a click leads to browsing whatever was drawn."""
-    if uniform < dynamics.bandit_to_organic:
-        return ORGANIC
-    if uniform < dynamics.bandit_out:
-        return GONE
-    return AWAITING
+    return _drawn_state(uniform, dynamics.bandit_to_organic, dynamics.bandit_out, ORGANIC, AWAITING)
 
 
 @inner
@@ -167,7 +179,7 @@ def _drift(seed, user, number, scale, n_factors, omega):
 
 
 @spliced
-def arrive(dynamics, unseen, lanes, lane):
+def arrive(dynamics, unseen, changes, lanes, lane):
     """The user seated in a lane arrives: organic, with the first interests."""
     lanes.phase[lane] = ORGANIC
     lanes.step[lane] = 0
@@ -180,6 +192,8 @@ def arrive(dynamics, unseen, lanes, lane):
         lanes.omega[lane, k] = 0.0
     if unseen is not None:
         forget_views(unseen, lane)
+    if changes is not None:
+        lanes.time[lane] = arrive_changed(changes, lanes.seed[lane], np.uint64(lanes.user[lane]), lane)
     # The number is read where it stands: a literal 0 would be a type of its own, and compiled again.
     number = lanes.n_drifts[lane]
     scale = dynamics.sigma_initial
@@ -187,18 +201,33 @@ def arrive(dynamics, unseen, lanes, lane):
 
 
 @spliced
-def _browse(dynamics, tables, boxes, tiers, unseen, lanes, lane, rows, r, scratch):
+def _next_view(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, uniform, scratch):
+    """The item that the lane's user views now."""
+    if changes is not None:
+        period = period_of(changes, lanes.time[lane])
+        if period >= 0:
+            return view_in_period(changes, lanes.omega[lane], period, uniform)
+    return sample_view(dynamics.stale_limit, tables, boxes, tiers, unseen, lanes, lane, uniform, scratch)
+
+
+@spliced
+def _browse(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, rows, r, scratch):
     """Organic events until the next decision or the end, or until the rows are full; returns the rows used so far."""
     capacity = rows.user.size
     seed = lanes.seed[lane]
     user = np.uint64(lanes.user[lane])
     while lanes.phase[lane] == ORGANIC and r < capacity:
         a, b, c, d = block(seed, S_ORGANIC, user, np.uint64(lanes.n_organic[lane]))
-        item = sample_view(dynamics.stale_limit, tables, boxes, tiers, unseen, lanes, lane, unit53(c, d), scratch)
+        item = _next_view(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, unit53(c, d), scratch)
         write_view(rows, r, lanes.user[lane], lanes.step[lane], lanes.time[lane], item, dynamics.keep_truth)
         r += 1
         lanes.n_organic[lane] += 1
-        state = after_view(dynamics, unit53(a, b))
+        if changes is not None:
+            viewed(changes, lane, lanes.step[lane], item)
+            out = out_of(changes, lane, dynamics.organic_to_bandit, dynamics.organic_out)
+            state = _drawn_state(unit53(a, b), dynamics.organic_to_bandit, out, AWAITING, ORGANIC)
+        else:
+            state = after_view(dynamics, unit53(a, b))
         if unseen is not None and lanes.n_organic[lane] == unseen.weights.size:  # nothing is left to view
             state = GONE
         move(dynamics, lanes, lane, state)
@@ -206,13 +235,35 @@ def _browse(dynamics, tables, boxes, tiers, unseen, lanes, lane, rows, r, scratc
     return r
 
 
+@inner
+def _changed_probability(dynamics, tables, changes, lanes, lane, action):
+    """Click probability of what is shown, in a world where that matters later; the showing is noted."""
+    omega = lanes.omega[lane]
+    period = period_of(changes, lanes.time[lane])
+    x = tables.click_offsets[action]
+    for k in range(dynamics.n_factors):
+        x += tables.click_factors[action, k] * omega[k]
+    if period >= 0:
+        x += changes.shift[period, action]
+    probability = 0.0
+    if x > -np.inf:
+        probability = _logistic(x) if dynamics.logistic_clicks else click_curve(x)
+    satisfied(changes, lane, omega, action)
+    return probability * tired(changes, lane, lanes.step[lane], action)
+
+
 @spliced
-def _respond(dynamics, tables, lanes, lane, rows, r, action, propensity):
+def _respond(dynamics, tables, changes, lanes, lane, rows, r, action, propensity):
     """The user's answer to a recommendation: click or not, then the next state. Writes row r."""
     a, b, c, d = block(lanes.seed[lane], S_RESPONSE, np.uint64(lanes.user[lane]), np.uint64(lanes.n_decisions[lane]))
     uniform = unit53(a, b)
     clicked = False
-    if uniform < dynamics.never_clicks or dynamics.keep_truth:
+    if changes is not None:
+        probability = _changed_probability(dynamics, tables, changes, lanes, lane, np.int64(action))
+        clicked = uniform < probability
+        if dynamics.keep_truth:
+            rows.click_probability[r] = probability
+    elif uniform < dynamics.never_clicks or dynamics.keep_truth:
         probability = click_probability(
             tables.click_factors,
             tables.click_offsets,
@@ -227,7 +278,13 @@ def _respond(dynamics, tables, lanes, lane, rows, r, action, propensity):
     reward = 1.0 if clicked else 0.0
     write_answer(rows, r, lanes.user[lane], lanes.step[lane], lanes.time[lane], action, propensity, reward)
     lanes.n_decisions[lane] += 1
-    state = after_answer(dynamics, unit53(c, d))
+    if changes is not None:
+        out = out_of(changes, lane, dynamics.bandit_to_organic, dynamics.bandit_out)
+        state = _drawn_state(unit53(c, d), dynamics.bandit_to_organic, out, ORGANIC, AWAITING)
+        if clicked:
+            pulled(changes, lanes.omega[lane], np.int64(action))
+    else:
+        state = after_answer(dynamics, unit53(c, d))
     move(dynamics, lanes, lane, state)
     # A click brings the user back to browsing whatever was drawn; the drift followed the state that was drawn.
     lanes.phase[lane] = ORGANIC if clicked else state
@@ -310,7 +367,22 @@ def skip_uneventful(lanes, which, most, bandit_out, never_clicks, out):
 
 @kernel
 def advance(
-    dynamics, tables, boxes, tiers, unseen, lanes, which, first, edges, actions, propensities, rows, r, starts, scratch
+    dynamics,
+    tables,
+    boxes,
+    tiers,
+    unseen,
+    lanes,
+    changes,
+    which,
+    first,
+    edges,
+    actions,
+    propensities,
+    rows,
+    r,
+    starts,
+    scratch,
 ):
     """Lane by lane: begin, or answer the actions where one is awaited; then browse to the next decision or the end.
 
@@ -328,7 +400,7 @@ def advance(
     for j in range(first, which.size):
         lane = which[j]
         if lanes.phase[lane] == ARRIVING:
-            arrive(dynamics, unseen, lanes, lane)
+            arrive(dynamics, unseen, changes, lanes, lane)
         if lanes.phase[lane] == AWAITING:
             if r + edges[j + 1] - edges[j] > capacity:
                 return j, r
@@ -340,21 +412,21 @@ def advance(
                 r += last - begin
                 begin = last
             for i in range(begin, last + 1):
-                _respond(dynamics, tables, lanes, lane, rows, r, actions[i], propensities[i])
+                _respond(dynamics, tables, changes, lanes, lane, rows, r, actions[i], propensities[i])
                 r += 1
         elif lanes.step[lane] == 0:
             starts[j] = r
-        r = _browse(dynamics, tables, boxes, tiers, unseen, lanes, lane, rows, r, scratch)
+        r = _browse(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, rows, r, scratch)
         if lanes.phase[lane] == ORGANIC:
             return j, r
     return which.size, r
 
 
 @kernel
-def click_probabilities(click_factors, click_offsets, omega, logistic, out):
+def click_probabilities(click_factors, click_offsets, omega, logistic, shift, out):
     """out[i, a] = click probability of item a for interests omega[i].
 
-    Factors (K, P), offsets (P,), omega (n, K), out (n, P).
+    Factors (K, P), offsets (P,), omega (n, K), shift (n, P) of the offsets or None, out (n, P).
     Term by term the sum of :func:`click_probability`, hence the same bits; the items run in the inner loops, which
     vectorise.
     """
@@ -368,12 +440,18 @@ def click_probabilities(click_factors, click_offsets, omega, logistic, out):
             factors = click_factors[k]
             for a in range(n_items):
                 row[a] += factors[a] * w
+        if shift is not None:
+            for a in range(n_items):
+                row[a] += shift[i, a]
         if logistic:
             for a in range(n_items):
                 row[a] = _logistic(row[a])
         else:
             for a in range(n_items):
                 row[a] = click_curve(row[a])
+        if shift is not None:
+            for a in range(n_items):
+                row[a] = 0.0 if shift[i, a] == -np.inf else row[a]
 
 
 Waiting = namedtuple("Waiting", "uniform variance")
@@ -460,7 +538,7 @@ def advance_to_occasion(
             lanes.phase[lane] = GONE
             continue
         if arrives:
-            arrive(dynamics, unseen, lanes, lane)
+            arrive(dynamics, unseen, None, lanes, lane)
             waiting.variance[lane] = dynamics.sigma_initial**2
         else:
             lanes.n_decisions[lane] += 1

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from recsim_mnar.log import schema
 from recsim_mnar.worlds.lanes import Lanes, Occasions, Prospects, Transition, cumulative_of
 from recsim_mnar.worlds.sessions.catalogue import Catalogue
+from recsim_mnar.worlds.sessions.changes import changes_of, held, state_of
 from recsim_mnar.worlds.sessions.params import LOGISTIC, SessionsParams
 from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, aligned
 
@@ -78,13 +79,14 @@ class SessionsLanes(Lanes):
         catalogue: Catalogue,
         sampler: ViewSampler,
         tables: ViewTables,
+        shift: NDArray[np.float64],
         n_lanes: int,
         *,
         keep_truth: bool,
     ) -> None:
         from recsim_mnar.worlds.sessions import _sessions_kernel, _softmax_kernel, _views_kernel
 
-        self._made_of: tuple[Any, ...] = (params, catalogue, sampler, tables, n_lanes, keep_truth)
+        self._made_of: tuple[Any, ...] = (params, catalogue, sampler, tables, shift, n_lanes, keep_truth)
         self._kernel = _sessions_kernel
         self._keep_truth = keep_truth
         self.n_factors = params.n_factors
@@ -100,6 +102,7 @@ class SessionsLanes(Lanes):
             self.tiers = _views_kernel.Tiers(*(known[name] for name in _views_kernel.Tiers._fields))
         remembered, n_sums = _remembered(sampler, tables)
         self.unseen = _unseen(n_lanes, len(catalogue.item_offsets)) if params.no_repeats else None
+        self._changes = changes_of(params, catalogue, shift, n_lanes)
         self._arrays = _arrays(n_lanes, tables.factors.shape[0], remembered, n_sums)
         # Plain tuples cross into a kernel at a third of what named ones cost, and get their names back inside.
         variants = (self.boxes, self.tiers, self.unseen)
@@ -124,12 +127,14 @@ class SessionsLanes(Lanes):
 
     def _held(self) -> tuple[NDArray[Any], ...]:
         """All that lasts of the lanes' users."""
-        return tuple(self._arrays) if self.unseen is None else (*self._arrays, self.unseen.seen)
+        unseen = () if self.unseen is None else (self.unseen.seen,)
+        return (*self._arrays, *unseen, *held(self._changes))
 
     @property
     def state(self) -> NDArray[np.float64]:
-        """See :attr:`Lanes.state`: here the interests omega, (n, K)."""
-        return self._arrays.omega[:, : self.n_factors]
+        """See :attr:`Lanes.state`: the interests omega, (n, K), and what changes make of them (:func:`state_of`)."""
+        omega = self._arrays.omega[:, : self.n_factors]
+        return omega if self._changes is None else state_of(self._changes, omega, self.step, self.time)
 
     def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
         """See :meth:`Lanes.begin`."""
@@ -160,7 +165,7 @@ class SessionsLanes(Lanes):
     def runs(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
         """See :meth:`Lanes.runs`: the draws that answer a recommendation are addressed, so they can be foreseen."""
         out = np.ones(len(which), np.int64)
-        if not self.dynamics.drift_in_bandit:
+        if not self.dynamics.drift_in_bandit and self._changes is None:
             self._kernel.find_runs(self._plain[-1], which, _FORESEEN, *self._quiet, out)
         return out
 
@@ -182,7 +187,7 @@ class SessionsLanes(Lanes):
         # Foresight saves time and needs a kernel of its own: a few steps are done before it could be compiled.
         if self._foresights < _UNFORESEEN:
             self._foresights += 1
-        elif self.dynamics.unit_clock and not self.dynamics.drift_in_bandit:
+        elif self.dynamics.unit_clock and not self.dynamics.drift_in_bandit and self._changes is None:
             self._kernel.skip_uneventful(self._plain[-1], which, _FORESEEN, *self._quiet, out)
         return out
 
@@ -239,8 +244,9 @@ class SessionsLanes(Lanes):
             self._move = self._kernel.advance
         while True:
             done, used = self._move(
-                *self._plain, which, done, edges, actions, propensities, tuple(self._rows), used, starts, self.scratch
-            )
+                *self._plain, self._changes, which, done, edges, actions, propensities, tuple(self._rows), used, starts,
+                self.scratch,
+            )  # fmt: skip
             if done == len(which):
                 break
             self._rows = grown(self._rows, 2 * len(self._rows.user), used)

@@ -59,6 +59,18 @@ class SessionsParams(Params):
         clock_sd: of the normal clock.
         no_repeats: a user views no item twice, and leaves when none is left; recommendations may repeat. Views are
             drawn from a softmax of the items that are left.
+        fatigue: strength, in log probability, with which what was shown or viewed lately is clicked less; 0: not at all.
+            This and the next switches: docs/worlds/sessions.md.
+        fatigue_spread: share of it that repeats add for all items.
+        fatigue_of_views: what a view counts, where a recommendation counts 1.
+        fatigue_memory: factor by which what was shown fades from one event to the next.
+        retention: strength with which bad recommendations make users leave sooner and good ones later; 0: not at all.
+        retention_memory: factor by which the satisfaction with earlier recommendations fades at each one.
+        influence: share of the way that a click moves a user's interests to the item's factors; 0: none.
+        calendar: time over which users arrive and popularity moves, in units of the clock; 0: there is none.
+        arriving: share of the items that arrive during the calendar.
+        ageing: loss of an item's offset over an age of the whole calendar.
+        trend: standard deviation over the whole calendar of the random walk of an item's offset.
         click_link: ``recogym``, whose click probabilities are between .45 and 2.93 %, or ``logistic``, any.
         catalogue_file: instead of a drawn catalogue, an ``.npz`` file with ``item_factors``, ``item_offsets``,
             ``click_factors`` and ``click_offsets`` (a fitted world's, or ``catalogue.npz`` of ``simulate --truth``);
@@ -83,6 +95,17 @@ class SessionsParams(Params):
     clock_mean: float = 0.0
     clock_sd: float = 1.0
     no_repeats: bool = False
+    fatigue: float = 0.0
+    fatigue_spread: float = 0.0
+    fatigue_of_views: float = 0.0
+    fatigue_memory: float = 0.9
+    retention: float = 0.0
+    retention_memory: float = 0.9
+    influence: float = 0.0
+    calendar: float = 0.0
+    arriving: float = 0.0
+    ageing: float = 0.0
+    trend: float = 0.0
     click_link: str = "recogym"
     catalogue_file: str = ""
     catalogue_member: int = 0
@@ -107,9 +130,28 @@ class SessionsParams(Params):
                 raise UserError(f"{out} + {leave} leave {stay:.3g} for staying: their sum must be at most 1")
         if self.p_leave_organic == 0 and (self.p_organic_to_bandit == 0 or self.p_leave_bandit == 0):
             raise UserError("p_leave_organic = 0: users would never leave; set p_leave_organic above 0")
+        must(
+            self, "not be negative", "fatigue", "fatigue_spread", "fatigue_of_views", "retention", "calendar", "ageing"
+        )
+        must(self, "not be negative", "trend")
+        must(self, "be in [0, 1)", "retention_memory", "arriving")
+        must(self, "be in [0, 1]", "influence")
+        if not 0 < self.fatigue_memory < 1:
+            raise UserError(f"fatigue_memory must be between 0 and 1, got {self.fatigue_memory:g}")
+        if self.calendar == 0 and (self.arriving or self.ageing or self.trend):
+            raise UserError(
+                "arriving, ageing and trend need a calendar: set calendar to its length, e.g. calendar=1000"
+            )
+        if self.calendar > 0 and self.no_repeats:
+            raise UserError("no_repeats and a calendar exclude each other: set one of them")
         one_of(self, clock=("unit", "normal"), click_link=CLICK_LINKS)
         must(self, "be at least 0", "catalogue_member")
         check_seed(self.catalogue_seed, "catalogue_seed")
+
+    @property
+    def changes(self) -> bool:
+        """Whether what is shown, or when, matters later."""
+        return self.fatigue > 0 or self.retention > 0 or self.influence > 0 or self.calendar > 0
 
     @classmethod
     def from_recogym(cls, args: Mapping[str, Any]) -> SessionsParams:

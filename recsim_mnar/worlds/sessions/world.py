@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds.base import DecisionWorld, sha256_of
 from recsim_mnar.worlds.sessions.catalogue import Catalogue, make_catalogue, read_catalogue
+from recsim_mnar.worlds.sessions.changes import PERIODS, shifts
 from recsim_mnar.worlds.sessions.lanes import SessionsLanes, SessionsOccasions
 from recsim_mnar.worlds.sessions.params import LOGISTIC, PAPER_NOTES, PRESETS, SessionsParams
 from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, view_sampler, view_tables
@@ -79,6 +80,10 @@ class SessionsWorld(DecisionWorld):
         return view_sampler(self.n_items, self.params.n_factors, spread)
 
     @functools.cached_property
+    def _shift(self) -> NDArray[np.float64]:
+        return shifts(self.params, self.n_items)
+
+    @functools.cached_property
     def _tables(self) -> ViewTables:
         return view_tables(self.catalogue, self._sampler)
 
@@ -106,8 +111,15 @@ class SessionsWorld(DecisionWorld):
 
     # ------------------------------------------------------------------------------------------------------ the truth
 
-    def click_probabilities(self, omega: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Click probability of every item for users with interests ``omega`` (n, K); returns (n, P)."""
+    def click_probabilities(
+        self, omega: NDArray[np.float64], shift: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
+        """Click probability of every item for users with interests ``omega`` (n, K); returns (n, P).
+
+        Args:
+            omega: interests.
+            shift: (n, P), added to the offsets; -inf for an item that is not there.
+        """
         from recsim_mnar.worlds.sessions import _sessions_kernel
 
         omega = np.ascontiguousarray(omega, dtype=np.float64)
@@ -115,20 +127,29 @@ class SessionsWorld(DecisionWorld):
         catalogue = self.catalogue
         logistic = self.params.click_link == LOGISTIC
         _sessions_kernel.click_probabilities(
-            self._click_factors_by_factor, catalogue.click_offsets, omega, logistic, out
+            self._click_factors_by_factor, catalogue.click_offsets, omega, logistic, shift, out
         )
         return out
 
     def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :meth:`DecisionWorld.reward_means`: the click probabilities."""
-        return self.click_probabilities(state)
+        """See :meth:`DecisionWorld.reward_means`: the click probabilities, in the states that the lanes have."""
+        p = self.params
+        if not p.changes:
+            return self.click_probabilities(state)
+        omega, left, time = state[:, : p.n_factors], state[:, p.n_factors : -1], state[:, -1]
+        if p.calendar > 0.0:
+            period = np.minimum(time / (p.calendar / PERIODS), PERIODS - 1).astype(np.int64)
+            means = self.click_probabilities(omega, self._shift[period])
+        else:
+            means = self.click_probabilities(omega)
+        return means * left if p.fatigue > 0.0 else means
 
     def reward_means_of(self, state: NDArray[np.float64], actions: NDArray[np.int32]) -> NDArray[np.float64]:
         """See :meth:`DecisionWorld.reward_means_of`."""
         from recsim_mnar.worlds.sessions import _sessions_kernel
 
         derived = type(self).reward_means is not SessionsWorld.reward_means
-        if derived or self.params.click_link == LOGISTIC:
+        if derived or self.params.changes or self.params.click_link == LOGISTIC:
             return super().reward_means_of(state, actions)
         out = np.empty(len(actions))
         factors, offsets = self.catalogue.click_factors, self.catalogue.click_offsets
@@ -164,12 +185,15 @@ class SessionsWorld(DecisionWorld):
 
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> SessionsLanes:
         """Places for ``n_lanes`` users; ``keep_truth`` adds the column ``click_probability`` to what they return."""
-        return SessionsLanes(self.params, self.catalogue, self._sampler, self._tables, n_lanes, keep_truth=keep_truth)
+        parts = (self.params, self.catalogue, self._sampler, self._tables, self._shift)
+        return SessionsLanes(*parts, n_lanes, keep_truth=keep_truth)
 
     def open_occasions(self, n_lanes: int, *, views: bool) -> SessionsOccasions | None:
         """See :meth:`DecisionWorld.open_occasions`; a world that derives from this one may live otherwise."""
-        # With the logistic link every decision may be clicked; without repeats views hang on each other.
-        if type(self) is not SessionsWorld or self.params.no_repeats or self.params.click_link == LOGISTIC:
+        # With the logistic link every decision may be clicked; without repeats views hang on each other, and where what
+        # is shown matters later, decisions do.
+        p = self.params
+        if type(self) is not SessionsWorld or p.no_repeats or p.click_link == LOGISTIC or p.changes:
             return None
         return SessionsOccasions(self.open_lanes(n_lanes), self.params, self.catalogue, views=views)
 
@@ -184,5 +208,7 @@ class SessionsWorld(DecisionWorld):
     ) -> dict[str, NDArray[Any]]:
         """See :meth:`DecisionWorld.trajectories`; the kernel lives whole lives by itself."""
         organic, bandit = self.expected_events(0.01)
-        lanes = SessionsLanes(self.params, self.catalogue, self._sampler, self._tables, 1, keep_truth=keep_truth)
+        if self.params.changes:
+            return super().trajectories(seed, first_user, n_users, distribution, keep_truth=keep_truth)
+        lanes = SessionsWorld.open_lanes(self, 1, keep_truth=keep_truth)
         return lanes.trajectories(seed, first_user, n_users, distribution, events_a_user=organic + bandit)

@@ -1,0 +1,148 @@
+# mypy: ignore-errors
+"""Jitted parts of a sessions world in which what is shown matters later: fatigue, retention, influence, a calendar.
+
+They are handed to the dynamics as ``changes``, which is None in a world without any; then nothing here is compiled.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import numpy as np
+
+from recsim_mnar.kernels._rng_kernel import block, exp64, unit53
+from recsim_mnar.kernels.jit import inlined, inner
+
+Changes = namedtuple(
+    "Changes",
+    "fatigue spread of_views shrinking retention keeping influence calendar width shift factors offsets "
+    "recency noted weariness wearied satisfaction weights",
+)
+"""Scalars: ``shrinking`` is minus the logarithm of the fatigue's memory, ``keeping`` the satisfaction's memory,
+``width`` the length of a period of the calendar. shift (periods, P), -inf before an item arrives, without rows where
+there is no calendar; factors (P, K) and offsets (P,) of views, in item order. Of each lane's user: recency (n, P) as of
+step noted (n, P), weariness (n,) as of step wearied (n,), satisfaction (n,). weights (P,), written to in passing."""
+
+S_CALENDAR = np.uint64(16)
+
+ALWAYS = np.int64(-1)
+"""The period of a world without a calendar."""
+
+
+@inner
+def arrive_changed(changes, seed, user, lane):
+    """The lane's user has been shown nothing yet; returns the time of arrival."""
+    recency = changes.recency[lane]
+    noted = changes.noted[lane]
+    for p in range(recency.size):
+        recency[p] = 0.0
+        noted[p] = 0
+    changes.weariness[lane] = 0.0
+    changes.wearied[lane] = 0
+    changes.satisfaction[lane] = 0.0
+    if changes.calendar == 0.0:
+        return 0.0
+    a, b, _c, _d = block(seed, S_CALENDAR, user, np.uint64(0))
+    return changes.calendar * unit53(a, b)
+
+
+@inlined
+def period_of(changes, time):
+    """The period of the calendar at a time."""
+    if changes.calendar == 0.0:
+        return ALWAYS
+    return min(np.int64(time / changes.width), np.int64(changes.shift.shape[0] - 1))
+
+
+@inner
+def recency_of(changes, lane, step, item):
+    """How lately an item was shown or viewed, at a step."""
+    return changes.recency[lane, item] * exp64(-changes.shrinking * np.float64(step - changes.noted[lane, item]))
+
+
+@inner
+def weariness_of(changes, lane, step):
+    """How worn out by repeats the lane's user is, at a step."""
+    return changes.weariness[lane] * exp64(-changes.shrinking * np.float64(step - changes.wearied[lane]))
+
+
+@inner
+def tired(changes, lane, step, item):
+    """What fatigue leaves of an item's click probability, and notes that it is shown."""
+    if changes.fatigue == 0.0:
+        return 1.0
+    recency = recency_of(changes, lane, step, item)
+    weariness = weariness_of(changes, lane, step)
+    changes.weariness[lane] = weariness + recency
+    changes.wearied[lane] = step
+    changes.recency[lane, item] = recency + 1.0
+    changes.noted[lane, item] = step
+    return exp64(-changes.fatigue * (recency + changes.spread * weariness))
+
+
+@inner
+def viewed(changes, lane, step, item):
+    """Notes a view."""
+    if changes.fatigue != 0.0 and changes.of_views != 0.0:
+        changes.recency[lane, item] = recency_of(changes, lane, step, item) + changes.of_views
+        changes.noted[lane, item] = step
+
+
+@inner
+def satisfied(changes, lane, omega, item):
+    """The user is shown an item: satisfaction follows how well it suits the taste in views."""
+    if changes.retention == 0.0:
+        return
+    inside = 0.0
+    square = 0.0
+    for k in range(changes.factors.shape[1]):
+        inside += changes.factors[item, k] * omega[k]
+        square += omega[k] * omega[k]
+    suits = 0.0
+    if square > 0.0:
+        suits = 1.0 - 2.0 / (1.0 + exp64(2.0 * inside / np.sqrt(square)))
+    changes.satisfaction[lane] = changes.keeping * changes.satisfaction[lane] + (1.0 - changes.keeping) * suits
+
+
+@inlined
+def out_of(changes, lane, other, out):
+    """The cumulative threshold below which a user leaves: ``out`` with leaving scaled by satisfaction."""
+    if changes.retention == 0.0:
+        return out
+    return min(other + (out - other) * exp64(-changes.retention * changes.satisfaction[lane]), 1.0)
+
+
+@inner
+def pulled(changes, omega, item):
+    """A click pulls the interests towards the item."""
+    if changes.influence != 0.0:
+        for k in range(changes.factors.shape[1]):
+            omega[k] = (1.0 - changes.influence) * omega[k] + changes.influence * changes.factors[item, k]
+
+
+@inner
+def view_in_period(changes, omega, period, uniform):
+    """The item viewed: softmax(factors omega + offsets + shift) of those that have arrived."""
+    weights = changes.weights
+    shift = changes.shift[period]
+    top = -np.inf
+    for p in range(weights.size):
+        logit = changes.offsets[p] + shift[p]
+        for k in range(changes.factors.shape[1]):
+            logit += changes.factors[p, k] * omega[k]
+        weights[p] = logit
+        top = max(top, logit)
+    total = 0.0
+    for p in range(weights.size):
+        weights[p] = 0.0 if shift[p] == -np.inf else exp64(weights[p] - top)
+        total += weights[p]
+    target = uniform * total
+    chosen = np.int64(0)
+    reached = 0.0
+    for p in range(weights.size):
+        if weights[p] > 0.0:
+            chosen = p
+            reached += weights[p]
+            if target < reached:
+                break
+    return chosen

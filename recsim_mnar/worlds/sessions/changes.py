@@ -1,0 +1,84 @@
+"""What a sessions world keeps where what is shown, or when, matters later: see docs/worlds/sessions.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.kernels.elementary import exp, log
+from recsim_mnar.rng import Stream, normals_of, uniforms
+from recsim_mnar.worlds.sessions.catalogue import Catalogue
+from recsim_mnar.worlds.sessions.params import SessionsParams
+
+Floats = NDArray[np.float64]
+
+PERIODS = 64
+"""Of a calendar: shifts of popularity are constant in each."""
+
+
+def shifts(params: SessionsParams, n_items: int) -> Floats:
+    """(PERIODS, P) shift of each item's offsets in each period, -inf before it arrives; no rows without a calendar."""
+    if params.calendar == 0.0:
+        return np.zeros((0, n_items))
+    items, seed = np.arange(n_items), params.catalogue_seed
+    drawn = uniforms(seed, Stream.CALENDAR, items, 0)
+    later = drawn < params.arriving
+    later[np.argmax(drawn)] = False
+    share = params.arriving if params.arriving > 0.0 else 1.0
+    arrival = params.calendar * np.where(later, drawn / share, -(drawn - params.arriving) / (1.0 - params.arriving))
+    middle = (np.arange(PERIODS) + 0.5) * (params.calendar / PERIODS)
+    age = middle[:, None] - arrival
+    walk = np.zeros((PERIODS, n_items))
+    for period in range(1, PERIODS):
+        step = normals_of(seed, Stream.CALENDAR, items, period)
+        walk[period] = walk[period - 1] + params.trend / np.sqrt(PERIODS) * step
+    return np.where(age >= 0.0, walk - params.ageing * age / params.calendar, -np.inf)
+
+
+def changes_of(params: SessionsParams, catalogue: Catalogue, shift: Floats, n_lanes: int) -> Any:
+    """What the kernels read and keep; None in a world without changes."""
+    if not params.changes:
+        return None
+    from recsim_mnar.worlds.sessions import _changes_kernel
+
+    n_items = len(catalogue.item_offsets)
+    n_recent = n_items if params.fatigue > 0.0 else 0
+    return _changes_kernel.Changes(
+        fatigue=params.fatigue,
+        spread=params.fatigue_spread,
+        of_views=params.fatigue_of_views,
+        shrinking=float(-log([params.fatigue_memory])[0]),
+        retention=params.retention,
+        keeping=params.retention_memory,
+        influence=params.influence,
+        calendar=params.calendar,
+        width=params.calendar / PERIODS,
+        shift=shift,
+        factors=np.ascontiguousarray(catalogue.item_factors, np.float64),
+        offsets=np.ascontiguousarray(catalogue.item_offsets, np.float64),
+        recency=np.zeros((n_lanes, n_recent)),
+        noted=np.zeros((n_lanes, n_recent), np.int64),
+        weariness=np.zeros(n_lanes),
+        wearied=np.zeros(n_lanes, np.int64),
+        satisfaction=np.zeros(n_lanes),
+        weights=np.empty(n_items if params.calendar > 0.0 else 0),
+    )
+
+
+def held(changes: Any) -> tuple[NDArray[Any], ...]:
+    """What lasts of the lanes' users."""
+    return () if changes is None else changes[-6:-1]
+
+
+def state_of(changes: Any, omega: Floats, step: NDArray[np.int64], time: Floats) -> Floats:
+    """The users' whole states at their next events: interests (K), what fatigue leaves of each item (P), time (1).
+
+    Only what the expected reward depends on; satisfaction decides who leaves, not who clicks.
+    """
+    since = (step[:, None] - changes.noted).astype(np.float64)
+    worn = changes.weariness * exp((-changes.shrinking * (step - changes.wearied)).ravel())
+    recency = changes.recency * exp((-changes.shrinking * since).ravel()).reshape(since.shape)
+    left = exp((-changes.fatigue * (recency + changes.spread * worn[:, None])).ravel()).reshape(recency.shape)
+    return np.concatenate([omega, left, time[:, None]], axis=1)
