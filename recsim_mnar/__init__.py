@@ -31,6 +31,8 @@ if _TYPE_CHECKING:
     from recsim_mnar.fitting.validation import Validation as Validation
     from recsim_mnar.fitting.validation import validate_world as _validate_world
     from recsim_mnar.log import Log as Log
+    from recsim_mnar.own_log.gate import FileAnswer as FileAnswer
+    from recsim_mnar.own_log.gate import answer_file as _answer_file
     from recsim_mnar.own_log.plan import ABPlan as ABPlan
     from recsim_mnar.own_log.plan import EstimatePlan as EstimatePlan
     from recsim_mnar.own_log.plan import LoggingPlan as LoggingPlan
@@ -67,6 +69,7 @@ if _TYPE_CHECKING:
     calibrate = _calibrate_world
     check = _check_named
     estimate = _estimate_value
+    estimate_file = _answer_file
     validate = _validate_world
     read_log = Log.read
 
@@ -80,6 +83,7 @@ _NAMES = {
     "fitting.calibration": "FittedWorld calibrate=calibrate_world",
     "fitting.validation": "Validation validate=validate_world",
     "log": "Log read_log=Log.read",
+    "own_log.gate": "FileAnswer estimate_file=answer_file",
     "own_log.plan": "ABPlan EstimatePlan LoggingPlan plan_ab plan_estimate plan_logging",
     "policies": "FeaturePolicy Learner Policy SampledPolicy",
     "policies.registry": "agent=learner",
