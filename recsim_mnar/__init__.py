@@ -19,6 +19,7 @@ from recsim_mnar._version import __version__ as __version__  # noqa: E402  (like
 
 if _TYPE_CHECKING:
     from recsim_mnar.datasets.interactions import Interactions as Interactions
+    from recsim_mnar.errors import MachineError as MachineError
     from recsim_mnar.errors import UserError as UserError
     from recsim_mnar.estimators import Estimate as Estimate
     from recsim_mnar.estimators import difference as difference
@@ -77,7 +78,7 @@ if _TYPE_CHECKING:
 # imported when it is first asked for: `import recsim_mnar` stays light. Type checkers read the block above.
 _NAMES = {
     "datasets.interactions": "Interactions",
-    "errors": "UserError",
+    "errors": "MachineError UserError",
     "estimators": "Estimate difference estimate=estimate_value",
     "fitting.advice": "Advice Question advise=advise_on",
     "fitting.calibration": "FittedWorld calibrate=calibrate_world",

@@ -449,7 +449,7 @@ LINES = {
     "report": 1_510,  # a first screen on each of eight pages, words explained, charts drawn here and not by matplotlib
     "simulation": 1_270,
     "testing": 1_380,  # rules for learners, and for a dozen breaches that were let pass
-    "the root": 1_070,  # errors of the machine are told from mistakes; silent, late and lost workers of a cluster are named
+    "the root": 1_070,  # the machine's errors are no mistakes; silent, late and lost workers of a cluster are named
     "kernels": 920,
     "runs": 890,
     "models": 710,

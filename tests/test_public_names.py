@@ -20,8 +20,8 @@ TOP = {
         plan_ab plan_estimate plan_logging read_log replay resumable run_study simulate simulate_online validate
         value_on_log""",
     "nouns": """ABPlan Advice Comparison DecisionWorld Estimate EstimatePlan ExposureWorld FeaturePolicy FileAnswer
-        FittedWorld Interactions Learner Log LoggingPlan OnlineRun PlatformWorld Policy Protocol Question Record
-        SampledPolicy Study UserError Validation World""",
+        FittedWorld Interactions Learner Log LoggingPlan MachineError OnlineRun PlatformWorld Policy Protocol Question
+        Record SampledPolicy Study UserError Validation World""",
 }
 VERBS, NOUNS = TOP["verbs"].split(), TOP["nouns"].split()
 PACKAGES = {

@@ -33,6 +33,9 @@ REQUIREMENTS = ("trust", "caution", BETTER)
 """What can be required of an answer."""
 LEAST_ROWS = 2
 """Rows that an estimate needs."""
+_NO_BASELINE = (
+    f"--require {BETTER} needs --baseline: better than what? --baseline today is the policy that logged the rows"
+)
 _ROLES = ("reward", "propensity", "action", "user", "time", "logger")
 _READING = ("context", "drop_missing", "deduplicate")
 _OWN = ("targets", "stated", "keep_rows", "needs", "interval")
@@ -185,7 +188,7 @@ def answer_question(
     records = found.records + found.segments
     _refuse_empty(path, found.records)
     if require == BETTER and not any("baseline" in record for record in records):
-        raise _no_baseline(question.baseline)
+        raise UserError(_NO_BASELINE)
     reasons = () if require is None else tuple(unmet(require, records))
     sentence, warnings = sentence_of(found.records), tuple(_warnings(require, found.records))
     return FileAnswer(sentence, records, require, reasons, warnings, files, found)
@@ -201,19 +204,10 @@ def _of_table(file: TableFile, question: Question, reading: Reading, require: st
     if not question.targets and question.target_file is None:
         raise UserError(_without_targets(file, reading))
     if require == BETTER and question.baseline is None:
-        raise _no_baseline(None)
+        raise UserError(_NO_BASELINE)
     if require is not None and (question.fit_reward_model or not reading.context):
         question = replace(question, needs=("propensity",))  # a column that got lost is no doubtful estimate
     return question, any((question.target_file, question.on, question.fit_reward_model))
-
-
-def _no_baseline(given: str | None) -> UserError:
-    if given is not None:
-        known = "no estimator that was named knows a difference from the baseline: leave --estimators away"
-        return UserError(f"--require {BETTER}: {known}")
-    return UserError(
-        f"--require {BETTER} needs --baseline: better than what? --baseline today is the policy that logged"
-    )
 
 
 def _without_targets(file: TableFile, reading: Reading) -> str:
