@@ -19,6 +19,7 @@ from recsim_mnar._version import __version__ as __version__  # noqa: E402  (like
 
 if _TYPE_CHECKING:
     from recsim_mnar.datasets.interactions import Interactions as Interactions
+    from recsim_mnar.errors import MachineError as MachineError
     from recsim_mnar.errors import UserError as UserError
     from recsim_mnar.estimators import Estimate as Estimate
     from recsim_mnar.estimators import difference as difference
@@ -31,6 +32,8 @@ if _TYPE_CHECKING:
     from recsim_mnar.fitting.validation import Validation as Validation
     from recsim_mnar.fitting.validation import validate_world as _validate_world
     from recsim_mnar.log import Log as Log
+    from recsim_mnar.own_log.gate import FileAnswer as FileAnswer
+    from recsim_mnar.own_log.gate import answer_file as _answer_file
     from recsim_mnar.own_log.plan import ABPlan as ABPlan
     from recsim_mnar.own_log.plan import EstimatePlan as EstimatePlan
     from recsim_mnar.own_log.plan import LoggingPlan as LoggingPlan
@@ -67,6 +70,7 @@ if _TYPE_CHECKING:
     calibrate = _calibrate_world
     check = _check_named
     estimate = _estimate_value
+    estimate_file = _answer_file
     validate = _validate_world
     read_log = Log.read
 
@@ -74,12 +78,13 @@ if _TYPE_CHECKING:
 # imported when it is first asked for: `import recsim_mnar` stays light. Type checkers read the block above.
 _NAMES = {
     "datasets.interactions": "Interactions",
-    "errors": "UserError",
+    "errors": "MachineError UserError",
     "estimators": "Estimate difference estimate=estimate_value",
     "fitting.advice": "Advice Question advise=advise_on",
     "fitting.calibration": "FittedWorld calibrate=calibrate_world",
     "fitting.validation": "Validation validate=validate_world",
     "log": "Log read_log=Log.read",
+    "own_log.gate": "FileAnswer estimate_file=answer_file",
     "own_log.plan": "ABPlan EstimatePlan LoggingPlan plan_ab plan_estimate plan_logging",
     "policies": "FeaturePolicy Learner Policy SampledPolicy",
     "policies.registry": "agent=learner",

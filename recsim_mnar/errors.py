@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 
@@ -11,6 +12,31 @@ class UserError(ValueError):
 
     The command line prints the message and exits with status 2.
     """
+
+
+class MachineError(UserError):
+    """What the machine lacks or refuses: memory, room on a disk, permission to write.
+
+    The same command may succeed later, or on another machine; the command line exits with status 4.
+    """
+
+
+_OF_THE_MACHINE = {
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EFBIG, errno.EIO, errno.ENOMEM, errno.EMFILE,
+    errno.ENFILE, errno.EAGAIN, *([errno.EDQUOT] if hasattr(errno, "EDQUOT") else []),
+}  # fmt: skip
+
+
+def is_of_the_machine(error: BaseException) -> bool:
+    """Whether an error is about the machine (memory, disk, permissions), not about what the user gave."""
+    if isinstance(error, OSError):
+        return error.errno in _OF_THE_MACHINE
+    return isinstance(error, (MachineError, MemoryError))
+
+
+def not_written(error: OSError, message: str) -> UserError:
+    """The error to raise for a place that cannot be written, with this message."""
+    return (MachineError if is_of_the_machine(error) else UserError)(message)
 
 
 def described(error: BaseException) -> str:

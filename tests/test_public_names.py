@@ -16,12 +16,12 @@ import pytest
 import recsim_mnar
 
 TOP = {
-    "verbs": """advise agent calibrate check compare compare_interactions difference estimate make_world plan_ab
-        plan_estimate plan_logging read_log replay resumable run_study simulate simulate_online validate
+    "verbs": """advise agent calibrate check compare compare_interactions difference estimate estimate_file make_world
+        plan_ab plan_estimate plan_logging read_log replay resumable run_study simulate simulate_online validate
         value_on_log""",
-    "nouns": """ABPlan Advice Comparison DecisionWorld Estimate EstimatePlan ExposureWorld FeaturePolicy FittedWorld
-        Interactions Learner Log LoggingPlan OnlineRun PlatformWorld Policy Protocol Question Record SampledPolicy Study
-        UserError Validation World""",
+    "nouns": """ABPlan Advice Comparison DecisionWorld Estimate EstimatePlan ExposureWorld FeaturePolicy FileAnswer
+        FittedWorld Interactions Learner Log LoggingPlan MachineError OnlineRun PlatformWorld Policy Protocol Question
+        Record SampledPolicy Study UserError Validation World""",
 }
 VERBS, NOUNS = TOP["verbs"].split(), TOP["nouns"].split()
 PACKAGES = {

@@ -452,7 +452,7 @@ def test_a_seed_that_is_none_in_a_log_makes_no_policy(place, seed):
         ("estimate g.csv --target t --json found.json >&- 2>&-", 0, ""),
         ("estimate g.csv --target t --json found.json <&- >&- 2>&-", 0, ""),
         ("estimate nosuch.csv --target t >&-", 2, "error: nosuch.csv does not exist"),
-        ("estimate g.csv --target t >/dev/full", 2, "error: standard output: No space left on device"),
+        ("estimate g.csv --target t >/dev/full", 4, "error: standard output: No space left on device"),
         ("estimate nosuch.csv --target t 2>/dev/full", 2, ""),
     ],
 )
@@ -468,5 +468,5 @@ def test_streams_that_are_closed_or_full(place, tmp_path, shell, status, said):
 def test_too_little_memory_for_the_libraries_is_a_line(place, megabytes):
     words = f"ulimit -v {megabytes}000; exec {shlex.quote(sys.executable)} -m recsim_mnar estimate g.csv --target t"
     ended = subprocess.run(["/bin/sh", "-c", words], cwd=place, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout) == (2, "")
+    assert (ended.returncode, ended.stdout) == (4, "")
     assert re.fullmatch(r"error: this process may have .* raise the limit\n", ended.stderr)

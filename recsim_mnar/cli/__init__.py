@@ -26,11 +26,13 @@ from recsim_mnar.cli.output import quiet_option
 from recsim_mnar.cli.plan import plan
 from recsim_mnar.cli.replaying import replay
 from recsim_mnar.cli.simulation import simulate
-from recsim_mnar.errors import UserError, described, printable
+from recsim_mnar.errors import MachineError, UserError, described, is_of_the_machine, printable
 from recsim_mnar.kernels.memory import LEAST_ADDRESSES, address_limit
 from recsim_mnar.plugins import look_in
 from recsim_mnar.simulation.own_code import TRACEBACK, of_own_code
 
+MISTAKE, OF_THE_MACHINE = 2, 4
+"""Exit statuses if the user can mend it, and if memory, a disk or a permission is lacking."""
 CLOSED_PIPE = 141
 """Exit status if the reader of our output has gone, as shells report it."""
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -56,7 +58,9 @@ class _InSections(click.Group):
 @click.group(
     cls=_InSections,
     context_settings=_CONTEXT,
-    epilog="RECSIM_MNAR_TRACEBACK=1 prints the traceback of an error too. docs/commands.md: completion in your shell.",
+    epilog="Exit status: 0 done; 1 a crash: report it; 2 your mistake; 3 --require not met, or check or doctor found "
+    "something; 4 memory, disk or permission: try again; 130 interrupted; 141 closed pipe. RECSIM_MNAR_TRACEBACK=1 "
+    "prints the traceback of an error too. docs/commands.md: completion in your shell.",
 )
 @click.version_option(package_name="recsim-mnar", prog_name="recsim-mnar")
 def cli() -> None:
@@ -67,7 +71,7 @@ def cli() -> None:
     """
     limit = address_limit()
     if limit < LEAST_ADDRESSES:  # below it libraries abort, and no line could be said
-        raise UserError(
+        raise MachineError(
             f"this process may have {limit / 1e6:,.0f} MB of addresses (ulimit -v), and libraries take "
             f"{LEAST_ADDRESSES / 1e6:,.0f}: raise the limit"
         )
@@ -95,7 +99,7 @@ for command in (
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; a user's mistake is one line on standard error and exit status 2."""
+    """Run the command line; what goes wrong is one line on standard error and exit status 2 or 4."""
     given = sys.argv[1:] if arguments is None else arguments
     with contextlib.suppress(OSError):  # the current folder was removed
         look_in(os.getcwd())  # where a user's own ``module:Class`` is
@@ -112,12 +116,13 @@ def main(arguments: list[str] | None = None) -> None:
             _leave_closed_pipe()
         own = of_own_code(left)
         if own is not None:
-            _fail(own)
+            _fail(own, MISTAKE)
         raise
     except Exception as error:
         message = _in_one_line(error)
         if message is not None:
-            _fail(message)
+            lacking = isinstance(error, BrokenExecutor) or is_of_the_machine(error)
+            _fail(message, OF_THE_MACHINE if lacking else MISTAKE)
         if interrupts:
             # An extension module that is interrupted half-way may raise something else in the interrupt's place.
             _leave_interrupted()
@@ -183,7 +188,7 @@ def _in_one_line(error: Exception) -> str | None:
     if isinstance(error, BrokenExecutor):
         return "a worker process was ended from outside, for want of memory perhaps: name fewer --workers"
     if isinstance(error, MemoryError):
-        return f"not enough memory: ask for fewer users or items ({described(error)})"
+        return f"not enough memory: free some and try again, or give the command less at once ({described(error)})"
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
         # Whatever we write to bears its name, but for the streams.
         return f"{error.filename or 'standard output'}: {error.strerror or error}"
@@ -201,9 +206,9 @@ def _usage(error: click.ClickException) -> str:
     return f"{text.removesuffix('.')} ({where})" if bare and where else text
 
 
-def _fail(message: str) -> None:
+def _fail(message: str, status: int) -> None:
     if os.environ.get(TRACEBACK):
         traceback.print_exc()
     with contextlib.suppress(OSError):  # of a full disk
         print(f"error: {printable(message)}", file=sys.stderr, flush=True)
-    sys.exit(2)
+    sys.exit(status)

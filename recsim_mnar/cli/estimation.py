@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,24 +14,22 @@ from recsim_mnar.cli.options import (
     NEW_PATH,
     NUMBER,
     READ_PATH,
+    STANDARD_INPUT,
+    as_a_file,
     names_of,
     option,
     own_log_options,
     reading_of,
 )
-from recsim_mnar.cli.output import JsonOutput, json_option, progress
+from recsim_mnar.cli.output import JsonOutput, json_option, progress, warn
 from recsim_mnar.cli.workers import RunRecord, executor, refuse_both, worker_options
 from recsim_mnar.errors import UserError, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from recsim_mnar.own_log.bandit_file import Reading
-    from recsim_mnar.own_log.estimating import Answer
-    from recsim_mnar.tables.table_file import TableFile
+    from recsim_mnar.own_log.gate import FileAnswer
 
-LEAST_ROWS = 2
-"""Rows that an estimate needs."""
 _COLOURS = {"trust": "green", "caution": "yellow", "do_not_use": "red"}
 UNMET = 3
 """Exit status where --require is not met."""
@@ -91,50 +88,78 @@ UNMET = 3
 )
 @option(
     "--require",
-    "Exit with 3 where the verdict on a leading estimate, of a segment too, is below it.",
-    click.Choice(["trust", "caution"]),
+    "Exit with 3 where the verdict on a leading estimate, of a segment too, is below it; better: where a difference "
+    "from --baseline is not trusted, or its interval is not above 0 (docs/gate.md).",
+    click.Choice(["trust", "caution", "better"]),
 )
 @option("--all-estimators", "Show the estimates of all estimators, not of the leading one alone.", bool)
 @worker_options
 @json_option("the estimates")
 @option("--out", "A new folder for report.html and results.json.", NEW_PATH)
+@option("--overwrite", "Replace what an earlier `estimate --out` wrote into that folder, and nothing else.", bool)
 def estimate(
-    log: Path, require: str | None, all_estimators: bool, json_output: JsonOutput, out: Path | None, **options: Any
+    log: Path,
+    require: str | None,
+    all_estimators: bool,
+    json_output: JsonOutput,
+    out: Path | None,
+    overwrite: bool,
+    **options: Any,
 ) -> None:
     """Estimate what target policies would have earned on LOG: Parquet or CSV, one file or a folder of parts.
+
+    With - for LOG it reads CSV from standard input.
 
     In a file of your own the usual names of columns are recognised (clicks, user_id, pscore), and what was taken is
     said last. See docs/your-own-log.md. Logs of Vowpal Wabbit (DSJSON), GrowthBook, Eppo, Statsig and the
     Open Bandit Dataset are recognised and need no --target: see docs/questions/tool-logs.md.
     """
-    from recsim_mnar.estimators.off_policy.sentence import sentence_of
-
     json_output.check(log, options["target_file"], options["metrics"])
-    source = log / "log" if (log / "log").is_dir() else log
     who = {name: options.pop(name) for name in ("workers", "scheduler")}
     asked, clip = dict(options), _clip_of(options["clip"])
-    with contextlib.nullcontext() if out is None else _claimed_outside(out, log):
-        try:
-            with _gathering(source, **who) as gather:
-                answer = _answer(source, options, gather, keep_rows=out is not None)
-                records = answer.records
-        except UserError as error:
-            raise UserError(f"{log}: {error}" if str(error).startswith("column ") else str(error)) from error
-        _refuse_empty(log, records)
-        sentence = sentence_of(records)
-        json_output.sentence(sentence.text)
-        shown = [r for r in records if r["leads"] or all_estimators or asked["estimators"] is not None]
-        _show_records(shown, sentence.text, json_output)
-        _show_segments(answer.segments, json_output)
-        if sentence.rests:
-            json_output.sentence(sentence.rests)
-        json_output.say(*answer.lines)
-        if out is not None:
-            _write_page(out, source, asked, clip, answer)
-            json_output.say(f"Report: {out / 'report.html'}")
-    json_output.write([{"sentence": sentence.to_dict(), **records[0]}, *records[1:], *answer.segments])
-    if require is not None:
-        _refuse_below(require, records + answer.segments)
+    if overwrite and out is None:
+        raise UserError("--overwrite needs --out: the folder whose results are replaced")
+    with as_a_file(log) as file:
+        name = log if file == log else STANDARD_INPUT
+        source = file / "log" if (file / "log").is_dir() else file
+        with contextlib.nullcontext() if out is None else _claimed_outside(out, log, overwrite=overwrite):
+            try:
+                with _gathering(source, **who) as gather:
+                    found = _answer(source, options, gather, require, keep_rows=out is not None)
+                    found = found if file == log else found.called({str(file): STANDARD_INPUT})
+            except UserError as error:
+                if not str(error).startswith("column "):
+                    raise
+                raise UserError(f"{name}: {error}") from error
+            if out is not None:
+                _write_page(out, source if file == log else name, asked, clip, found)
+        # A reader of what is printed may go at any moment: what was asked for is on disk before.
+        content = None if json_output.path is None else found.to_json()
+    if not json_output.printed:
+        json_output.write(content)
+    _show(found, json_output, every=all_estimators or asked["estimators"] is not None)
+    if out is not None:
+        json_output.say(f"Report: {out / 'report.html'}")
+    if found.met and require != "better" and any("baseline" in record for record in found.records):
+        json_output.sentence(f"--require {require} is met. Trusted does not mean better: --require better", remark=True)
+    if json_output.printed:
+        json_output.write(content)
+    for line in found.warnings:
+        warn(line)
+    if found.reasons:
+        click.echo("\n".join(printable(line) for line in found.reasons), err=True)
+        raise SystemExit(UNMET)
+
+
+def _show(found: FileAnswer, json_output: JsonOutput, *, every: bool) -> None:
+    """Print an answer: its sentence, tables, doubts, and what was read."""
+    answer, sentence = found.found, found.sentence
+    json_output.sentence(sentence.text)
+    _show_records([r for r in answer.records if r["leads"] or every], sentence.text, json_output)
+    _show_segments(answer.segments, json_output)
+    if sentence.rests:
+        json_output.sentence(sentence.rests)
+    json_output.say(*answer.lines)
 
 
 def records_table(records: Sequence[dict[str, Any]]) -> Table:
@@ -177,29 +202,38 @@ def records_table(records: Sequence[dict[str, Any]]) -> Table:
 
 
 @contextlib.contextmanager
-def _claimed_outside(out: Path, log: Path) -> Iterator[None]:
+def _claimed_outside(out: Path, log: Path, *, overwrite: bool) -> Iterator[None]:
     """Create the report folder before the work that fills it.
 
     Raises:
-        UserError: it exists and holds something, cannot be made, or is in the log.
+        UserError: it exists and holds something (with ``overwrite``: that this command did not write), cannot be made,
+            or is in the log.
     """
-    from recsim_mnar.runs.folder import RunFolder
+    from recsim_mnar.runs.folder import RunFolder, holds_only
 
     if log.is_dir() and (out.resolve() == log.resolve() or log.resolve() in out.resolve().parents):
         raise UserError(f"--out {out} would be in the log: name another folder")
-    with RunFolder.fill(out, what="--out"):
+    ours = holds_only(out, ("report.html", "results.json"))
+    if ours and not overwrite:
+        raise UserError(
+            f"--out {out} exists and is not empty: name another folder, or replace the results with --overwrite"
+        )
+    with RunFolder.fill(out, what="--out", keep_others=ours):
         yield
 
 
-def _write_page(out: Path, log: Path, asked: dict[str, Any], clip: float | None, answer: Answer) -> None:
+def _write_page(out: Path, log: Path | str, asked: dict[str, Any], clip: float | None, found: FileAnswer) -> None:
     """Write ``report.html`` and ``results.json`` into an existing folder."""
     from recsim_mnar.own_log.bandit_file import WeighedLog
     from recsim_mnar.report.estimate_page import Estimates, write_estimates
 
+    answer = found.found
     assert answer.log is not None
-    found = Estimates(str(log), answer.records, answer.lines, WeighedLog.of(answer.log), clip, answer.segments)
+    shown = Estimates(
+        str(log), answer.records, answer.lines, WeighedLog.of(answer.log), clip, answer.segments, found.stamp
+    )
     made_by = {name: str(value) if isinstance(value, Path) else value for name, value in asked.items() if value}
-    write_estimates(out, found, {"command": "estimate", "log": str(log), **made_by})
+    write_estimates(out, shown, {"command": "estimate", "log": str(log), **made_by})
 
 
 def _show_records(records: list[dict[str, Any]], said: str, json_output: JsonOutput) -> None:
@@ -224,38 +258,6 @@ def _show_segments(records: list[dict[str, Any]], json_output: JsonOutput) -> No
             json_output.sentence(line)
 
 
-def _refuse_below(require: str, records: list[dict[str, Any]]) -> None:
-    """Exit with status 3 if the verdict on a leading estimate, or on the best of several, is below the required one."""
-    from recsim_mnar.estimators.off_policy.segments import segment_label
-    from recsim_mnar.estimators.off_policy.written import label
-    from recsim_mnar.estimators.verdict import LEVELS
-
-    below = False
-    for record in (record for record in records if record["leads"] or "by" in record):
-        for verdict in (record.get("best_of", record), record):
-            if LEVELS.index(verdict["verdict_level"]) > LEVELS.index(require):
-                where = f"{record['by']} {segment_label(record)}, " if "by" in record else ""
-                line = f"--require {require}: {where}{label(record)}, {record['estimator']}: {verdict['verdict']}"
-                click.echo(printable(line), err=True)
-                below = True
-                break
-    if below:
-        raise SystemExit(UNMET)
-
-
-def _refuse_empty(log: Path, records: list[dict[str, Any]]) -> None:
-    """Raise UserError if the log cannot say anything about any target."""
-    targets = [record for record in records if "baseline" not in record]
-    if targets and targets[0]["n"] < LEAST_ROWS:
-        raise UserError(f"{log} has one row that counts: an interval needs two or more; give a longer log")
-    if targets and all(any(f["code"] == "no_support" for f in record["findings"]) for record in targets):
-        names = ", ".join(dict.fromkeys(record["policy"] for record in targets))
-        raise UserError(
-            f"{log}: {names}: the probability is 0 in every row, so the log says nothing: give the probability of the "
-            "logged action, or log with exploration"
-        )
-
-
 @contextlib.contextmanager
 def _gathering(log: Path, workers: int | None, scheduler: str | None) -> Iterator[Any]:
     """Executor that reads the parts of a log in parallel if workers are named; else None."""
@@ -271,63 +273,27 @@ def _gathering(log: Path, workers: int | None, scheduler: str | None) -> Iterato
         yield None if found is None else functools.partial(gather_parts, executor=found, run_in_order=run_in_order)
 
 
-def _answer(log: Path, options: dict[str, Any], gather: Any, *, keep_rows: bool) -> Answer:
+def _answer(log: Path, options: dict[str, Any], gather: Any, require: str | None, *, keep_rows: bool) -> FileAnswer:
     """The estimates of a log."""
-    from recsim_mnar.datasets.tool_logs import opened
-    from recsim_mnar.own_log.estimating import Question, estimate_log, is_own_schema
-    from recsim_mnar.own_log.from_tools import estimate_tool_log
-    from recsim_mnar.tables.table_file import TableFile
+    from recsim_mnar.own_log.estimating import Question
+    from recsim_mnar.own_log.gate import answer_question
 
-    metrics = options.pop("metrics")
-    context = options.pop("context_columns")
-    reading = reading_of(options, context)
-    cluster, limit = options.pop("cluster"), options.pop("reward_limit_column")
-    recognised = any(reading.columns.values()) or context or reading.drop_missing or reading.deduplicate
-    if cluster is not None:
-        reading.columns["user"] = cluster
+    metrics, cluster, clip = (options.pop(name) for name in ("metrics", "cluster", "clip"))
+    reading = reading_of(options, options.pop("context_columns"))
     target, unsupported = options.pop("target"), options.pop("unsupported")
     own = {name: options.pop(name) for name in ("target_file", "on", "fit_reward_model")}
-    clip = options.pop("clip")
     question = Question(
         [] if target is None else names_of(target, "--target"),
         estimators=_estimators_of(options.pop("estimators"), clip, own["fit_reward_model"]),
         clip=_clip_of(clip),
         unsupported=[] if unsupported is None else names_of(unsupported, "--unsupported"),
-        reward_limit=limit,
+        reward_limit=options.pop("reward_limit_column"),
         keep_rows=keep_rows,
         **own,
         **{name: options.pop(name) for name in ("baseline", "level", "q_logged", "q_target", "by", "refute")},
         stated=options,
     )
-    with opened(
-        log, columns=reading.columns, fields=reading.context, targets=question.targets, metrics=metrics
-    ) as tool:
-        if tool is not None:
-            return estimate_tool_log(tool, question, reading, gather)
-    if metrics is not None:
-        raise UserError(f"--metrics: {log} is no table of assignments. Give the rewards as a column of it")
-    file = TableFile.open(log)
-    if target is None and own["target_file"] is None:
-        raise UserError(_without_targets(file, reading))
-    exact = not (recognised or any(own.values())) and is_own_schema(file)
-    return estimate_log(file, question, reading=replace(reading, exact=exact), gather=gather)
-
-
-def _without_targets(file: TableFile, reading: Reading) -> str:
-    """What to say where no target is named: that, and what else the line lacks."""
-    from recsim_mnar.own_log.bandit_file import BanditLog
-    from recsim_mnar.tables.roles import new_policies
-
-    likely, lacks = new_policies(file.names), ""
-    try:
-        BanditLog.open(file, reading=reading)
-    except UserError as error:
-        lacks = f". {error}"
-    names = f" (by their names {','.join(likely)})" if likely else ""
-    return (
-        f"name the target policies' columns with --target{names}, or give --target-file FILE --on KEY{lacks}. "
-        f"`recsim-mnar doctor {file.path}` prints the line to type"
-    )
+    return answer_question(log, question, reading, cluster=cluster, metrics=metrics, require=require, gather=gather)
 
 
 def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -> list[str]:
@@ -337,9 +303,10 @@ def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -
         UserError: a clipped estimator without ``--clip``.
     """
     from recsim_mnar.estimators.off_policy.scores import check_name
+    from recsim_mnar.own_log.gate import default_estimators
 
     if text is None:
-        return ["ips", "snips", *(["clipped_ips"] if _clip_of(clip) else []), *(["dr"] if fit_reward_model else [])]
+        return default_estimators(_clip_of(clip), fit_reward_model)
     names = names_of(text, "--estimators")
     for name in names:
         if clip is None and check_name(name).clips:

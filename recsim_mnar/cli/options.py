@@ -6,6 +6,8 @@ import contextlib
 import functools
 import math
 import os
+import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 
 import click
 
-from recsim_mnar.errors import UserError
+from recsim_mnar.errors import MachineError, UserError, not_written
 
 MOST_A_PROCESSOR = 8
 """Workers for each processor; more would only wait for each other."""
@@ -60,14 +62,15 @@ def checked_file(path: Path, flag: str) -> None:
         raise UserError(f"{flag} {path} is a folder: name a file")
     above = next(folder for folder in path.absolute().parents if folder.exists())
     if not (above.is_dir() and os.access(above, os.W_OK)):
-        raise UserError(f"{flag} {path}: {above} is not a folder that can be written; name another file")
+        kind = MachineError if above.is_dir() else UserError
+        raise kind(f"{flag} {path}: {above} is not a folder that can be written; name another file")
     try:
         os.lstat(above / path.name)
         tempfile.TemporaryFile(dir=above).close()
     except FileNotFoundError:
         pass
     except OSError as error:
-        raise UserError(f"{flag} {path} cannot be written: {error.strerror}; name another file") from None
+        raise not_written(error, f"{flag} {path} cannot be written: {error.strerror}; name another file") from None
 
 
 def new_file(path: Path, flag: str) -> None:
@@ -102,7 +105,8 @@ def writing(path: Path, flag: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"{flag} {path} cannot be written: {error.strerror or error}; name another file") from error
+        said = f"{flag} {path} cannot be written: {error.strerror or error}; name another file"
+        raise not_written(error, said) from error
 
 
 class WholeNumber(click.ParamType):
@@ -234,6 +238,30 @@ class ReadPath(click.Path):
 
 
 READ_PATH = ReadPath()
+STANDARD_INPUT = "standard input"
+_AS_STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+
+
+@contextlib.contextmanager
+def as_a_file(path: Path) -> Iterator[Path]:
+    """The path, or a copy of standard input where that is meant: tables are read more than once.
+
+    Raises:
+        UserError: standard input is a terminal, or closed; or an error about the copy, which then names the input.
+    """
+    if str(path) not in _AS_STANDARD_INPUT:
+        yield path
+        return
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UserError(f"{path}: nothing is piped in: pipe a CSV table into the command, or name a file")
+    with tempfile.TemporaryDirectory(prefix="recsim-mnar-") as folder:
+        copy = Path(folder) / "standard-input.csv"
+        with copy.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        try:
+            yield copy
+        except UserError as error:
+            raise type(error)(str(error).replace(str(copy), STANDARD_INPUT)) from error
 
 
 def check_there(path: Path) -> None:

@@ -296,7 +296,8 @@ class JsonOutput:
         return str(self.path) == "-"
 
     @property
-    def _printed(self) -> bool:
+    def printed(self) -> bool:
+        """True if standard output holds the JSON."""
         return self.alone or str(self.path) in _STANDARD_OUTPUT
 
     def check(self, *inputs: Path | None) -> None:
@@ -308,7 +309,7 @@ class JsonOutput:
         Raises:
             UserError: it cannot be written, its folder is not there, or it would replace what is read.
         """
-        if self.path is None or self._printed:
+        if self.path is None or self.printed:
             return
         if not self.path.absolute().parent.is_dir():
             raise UserError(f"--json {self.path}: {self.path.parent} is not a folder. Create it, or name another")
@@ -347,9 +348,9 @@ class JsonOutput:
 
         if self.path is None:
             return
-        if self._printed or self._is_device:
+        if self.printed or self._is_device:
             text = json.dumps(plain(content), indent=1, allow_nan=False)
-            if self._printed:
+            if self.printed:
                 click.echo(text)
                 sys.stdout.flush()
                 return

@@ -87,6 +87,7 @@ class Question:
         stated: full_support, reward_min, ..., as :func:`recsim_mnar.estimators.estimate_value`.
         interval: as in :func:`recsim_mnar.estimators.estimate_value`; differences always use "auto".
         keep_rows: give the rows with the answer, all of which are read at once then.
+        needs: roles that the log must have a column for, besides the reward: "propensity", so that none are estimated.
         by: column of segments, whose leading estimates are added: their intervals hold all at once at ``level``.
         refute: run the refuters, with the columns of actions, times and the first of the context that there are.
     """
@@ -108,6 +109,7 @@ class Question:
     refute: bool = False
     interval: str = "auto"
     keep_rows: bool = False
+    needs: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,8 @@ class _Estimating:
         given = (question.q_logged, question.q_target, question.reward_limit)
         others = [*(name for name in given if name is not None), *self.lost.values()]
         by_action = question.fit_reward_model or (self.second is not None and self.second.by_action)
-        needs = [*(["action"] if by_action else []), *(["propensity"] if "propensity" in self.names else [])]
+        takes_today = "propensity" in self.names or "propensity" in question.needs
+        needs = [*(["action"] if by_action else []), *(["propensity"] if takes_today else [])]
         reading = replace(reading, key=question.on, by=question.by, today=question.baseline, times=question.refute)
         open_log = functools.partial(BanditLog.open, self.file, inside, reading=reading, others=others)
         self.log = open_log(needs=needs)

@@ -52,6 +52,7 @@ class Estimates:
         log: the rows behind them.
         clip: of the clipped estimators, None for none.
         segments: records of segments.
+        stamp: what ``results.json`` begins with, such as which files it was made from.
     """
 
     source: str
@@ -60,6 +61,7 @@ class Estimates:
     log: WeighedLog
     clip: float | None
     segments: Sequence[Record] = field(default_factory=list)
+    stamp: Mapping[str, Any] = field(default_factory=dict)
 
     def label(self, policy: str) -> str:
         """How the page calls a policy."""
@@ -87,7 +89,7 @@ def _results(found: Estimates) -> dict[str, Any]:
     read = {"source": found.source, "rows": found.log.rows, "users": found.log.users, "lines": list(found.lines),
             "mean_reward": found.log.mean_reward, "counts": found.log.counts}  # fmt: skip
     return {"schema": SCHEMA, "package": f"recsim-mnar {__version__}",
-            "sentence": sentence_of(found.records).to_dict(), "read": read,
+            "sentence": sentence_of(found.records).to_dict(), **found.stamp, "read": read,
             "weights": [row.to_dict() for row in weights_of(found)],
             "records": [*found.records, *found.segments]}  # fmt: skip
 

@@ -15,11 +15,11 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.errors import UserError
+from recsim_mnar.errors import UserError, not_written
 from recsim_mnar.runs.files import (
     check_utf8,
     is_temporary,
@@ -445,14 +445,16 @@ def _locked(folder: Path, what: str, goes_on: bool) -> Iterator[Lock]:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise UserError(f"{what} {folder} cannot be made: {error.strerror}; name another folder") from None
+                said = f"{what} {folder} cannot be made: {error.strerror}; name another folder"
+                raise not_written(error, said) from None
             try:
                 lock = Lock.of(folder, what)
                 break
             except FileNotFoundError:  # its owner failed at this moment and removed it
                 continue
             except OSError as error:
-                raise UserError(f"{what} {folder} cannot be written: {error.strerror}; name another folder") from None
+                said = f"{what} {folder} cannot be written: {error.strerror}; name another folder"
+                raise not_written(error, said) from None
         try:
             sweep(folder)
             yield lock
@@ -468,6 +470,17 @@ def _locked(folder: Path, what: str, goes_on: bool) -> Iterator[Lock]:
 def strangers_in(folder: Path) -> list[Path]:
     """What a folder holds but for locks, journals and temporary files."""
     return [path for path in folder.iterdir() if path.name not in _OURS and not is_temporary(path)]
+
+
+def holds_only(folder: Path, names: Collection[str]) -> bool:
+    """Whether a folder holds files of these names and nothing else, each as a run of ours has written it."""
+    there = {path.name for path in strangers_in(folder)} if folder.is_dir() else set()
+    try:
+        receipts = (Index.read(folder) or Journal(folder).read()).receipts
+    except UserError:
+        return False
+    files = there - {INDEX}
+    return bool(files) and files <= set(names) & receipts.keys() and all(receipts[name].fits(folder) for name in files)
 
 
 def refuse_occupied(folder: Path, what: str = "folder") -> None:

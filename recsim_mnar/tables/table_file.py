@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.errors import UserError
+from recsim_mnar.errors import MachineError, UserError
 from recsim_mnar.kernels.memory import free_memory, in_words
 from recsim_mnar.tables.arrow import names_in, objects_of, read_blocks, unpacked_bytes
 from recsim_mnar.tables.faults import Faults
@@ -171,7 +171,7 @@ def _check_room(path: Path, size: int) -> None:
     """Raise UserError where the rows read so far fill the memory that is left."""
     free = free_memory()
     if _COPIES * size > free + size:
-        raise UserError(
+        raise MachineError(
             f"{path}: all of its rows are needed at once, {in_words(size)} as they are read and "
             f"{in_words(_COPIES * size)} to work with them; this machine has {in_words(free)} left. Give fewer rows or "
             "columns"

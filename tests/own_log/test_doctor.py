@@ -141,7 +141,7 @@ def test_4_a_few_impossible_propensities(tmp_path):
     by_code = {problem.code: problem for problem in found.problems}
     above, low = by_code["propensity_above_1"], by_code["propensity_not_positive"]
     assert "row 8: 13.9" in above.message
-    assert "percent in these rows?" in above.advice
+    assert "these are no probabilities" in above.advice  # percent only where most values are above 1
     assert "3 rows (9: 0, 10: -0.1, 11: 0)" in low.message
     assert fits(found) == set()
 

@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recsim_mnar.cli.estimation import _refuse_below
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import estimate_value
 from recsim_mnar.estimators.off_policy.cross_fitted import cross_fitted_rewards, estimate_without_propensities
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.estimating import Question, estimate_file, estimate_log, is_own_schema
+from recsim_mnar.own_log.gate import unmet
 from recsim_mnar.tables.table_file import TableFile
 from twins.commands import run
 
@@ -471,17 +471,15 @@ def test_several_policies_are_held_to_a_corrected_level(capsys, tmp_path):
     assert (wide["low"], wide["high"]) == (best["best_of"]["low"], best["best_of"]["high"])
 
 
-def test_require_judges_what_leads(capsys, tmp_path):
+def test_require_judges_what_leads():
     """A clip that is proved to be biased is no reason to refuse an estimate without one; a best of several may be."""
     fine = {"policy": "new", "estimator": "ips", "leads": True, "verdict_level": "trust", "verdict": "trust"}
+    fine |= {"diagnostics": {}}
     worse = {"verdict_level": "caution", "verdict": "caution: wide"}
-    _refuse_below("trust", [fine, fine | worse | {"leads": False}])
+    assert unmet("trust", [fine, fine | worse | {"leads": False}]) == []
     for records in ([fine | worse], [fine | {"best_of": worse}]):
-        with pytest.raises(SystemExit) as ended:
-            _refuse_below("trust", records)
-        assert ended.value.code == 3
-        assert "--require trust: new, ips: caution: wide" in capsys.readouterr().err
-        _refuse_below("caution", records)
+        assert unmet("trust", records) == ["--require trust: new, ips: caution: wide"]
+        assert unmet("caution", records) == []
 
 
 @pytest.mark.parametrize(("name", "said"), [("session_id", True), ("cookie", True), ("customer_id", False)])

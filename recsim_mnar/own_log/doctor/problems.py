@@ -133,8 +133,6 @@ def impossible(values: Floats, facts: dict[str, Any], name: str, numbers: NDArra
         message = f"column {name!r} is above 1 in {_rows(values, bad, numbers)}"
         if facts["percent"]:
             advice = "these look like percent: divide the column by 100"
-        elif np.all(values[bad] <= _PERCENT):
-            advice = "percent in these rows? write probabilities everywhere"
         else:
             advice = "these are no probabilities; if they are densities, give the probability of the action shown"
         found.append(Problem("propensity_above_1", PROBLEM, message, advice, (name,)))

@@ -1,0 +1,290 @@
+"""A question to a log file of any kind, its answer, and whether the answer meets what a pipeline requires."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from recsim_mnar.datasets.tool_logs import opened
+from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.estimators.off_policy.segments import segment_label
+from recsim_mnar.estimators.off_policy.sentence import Sentence, sentence_of
+from recsim_mnar.estimators.off_policy.stated import Stated
+from recsim_mnar.estimators.off_policy.written import Amounts, Record, label
+from recsim_mnar.estimators.verdict import LEVELS
+from recsim_mnar.own_log.bandit_file import BanditLog, Reading
+from recsim_mnar.own_log.estimating import Answer, Gather, Question, estimate_log, is_own_schema
+from recsim_mnar.own_log.from_tools import estimate_tool_log
+from recsim_mnar.protocols.records import plain
+from recsim_mnar.runs.files import path_of
+from recsim_mnar.runs.receipts import file_digest
+from recsim_mnar.tables.roles import new_policies
+from recsim_mnar.tables.table_file import TableFile
+
+SCHEMA = 1
+"""Of the JSON of an estimate; a change that programs notice raises it."""
+BETTER = "better"
+REQUIREMENTS = ("trust", "caution", BETTER)
+"""What can be required of an answer."""
+LEAST_ROWS = 2
+"""Rows that an estimate needs."""
+_NO_BASELINE = (
+    f"--require {BETTER} needs --baseline: better than what? --baseline today is the policy that logged the rows"
+)
+_ROLES = ("reward", "propensity", "action", "user", "time", "logger")
+_READING = ("context", "drop_missing", "deduplicate")
+_OWN = ("targets", "stated", "keep_rows", "needs", "interval")
+"""Fields of a question that nobody gives by name."""
+
+
+@dataclass(frozen=True)
+class FileAnswer:
+    """What a log file says of target policies, and whether that meets what was required.
+
+    Attributes:
+        sentence: the first sentence, as data (``sentence.text`` is for people).
+        records: one per policy and estimator, one per difference from the baseline, then those of segments.
+        require: what was required; None for nothing.
+        reasons: why that is not met, one line per estimate; empty where it is met, or nothing was required.
+        warnings: what the requirement cannot mean.
+        files: the log, and the other files that were read, by the name that people know them by.
+        found: the estimates with the lines of what was read.
+    """
+
+    sentence: Sentence
+    records: list[Record]
+    require: str | None
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+    files: Mapping[str, Path]
+    found: Answer = field(repr=False)
+
+    @property
+    def answer(self) -> str:
+        """The answer in one word: "better", "worse", "cannot_tell", ...; see docs/json.md."""
+        return self.sentence.answer
+
+    @property
+    def met(self) -> bool | None:
+        """Whether what was required is met; None where nothing was."""
+        return None if self.require is None else not self.reasons
+
+    @cached_property
+    def stamp(self) -> dict[str, Any]:
+        """What tells one answer from another: schema, the files it was made from, what was required, whether it is met.
+
+        Files are read once more for their digests, when this is first asked for.
+        """
+        asked = {} if self.require is None else {"required": self.require, "met": self.met}
+        return {"schema": SCHEMA, "input": [_identity(*each) for each in self.files.items()], **asked}
+
+    def called(self, names: Mapping[str, str]) -> FileAnswer:
+        """The same answer, with other names for files."""
+        lines = self.found.lines
+        for path, name in names.items():
+            lines = [line.replace(path, name) for line in lines]
+        files = {names.get(name, name): path for name, path in self.files.items()}
+        return replace(self, files=files, found=replace(self.found, lines=lines))
+
+    def to_json(self) -> list[Record]:
+        """The list that ``estimate --json`` writes."""
+        stamp = dict(self.stamp)
+        begin = {"sentence": self.sentence.to_dict(), "input": stamp.pop("input")}
+        first, *others = [{**stamp, **record} for record in self.records]
+        return [plain(each) for each in ({**begin, **first}, *others)]
+
+
+def answer_file(
+    path: str | os.PathLike[str],
+    targets: str | Sequence[str] = (),
+    *,
+    baseline: str | None = None,
+    require: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    cluster: str | None = None,
+    metrics: str | os.PathLike[str] | None = None,
+    **stated: Any,
+) -> FileAnswer:
+    """Estimate from a log file what target policies would have earned: ``recsim-mnar estimate`` as a function.
+
+    Args:
+        path: CSV, Parquet or Arrow, or a folder of such parts; the logs of tools that the command reads.
+        targets: columns, each a policy's probability of the logged action.
+        baseline: such a column, or "today" for the policy that logged.
+        require: "trust", "caution" or "better"; see :attr:`FileAnswer.met`.
+        columns: by role (reward, propensity, action, user, time, logger) the column; recognised where left out.
+        cluster: column that groups dependent rows; None for the users.
+        metrics: a second file for tables of assignments.
+        **stated: what is known of the log: propensity_min, weight_max, full_support, reward_min, reward_max;
+            estimators, clip, level, target_file, on, fit_reward_model, q_logged, q_target, unsupported, reward_limit,
+            by and refute, as the options of these names; context, drop_missing and deduplicate for how it is read.
+
+    Raises:
+        UserError: for a file, a column, a value or an argument that is wrong, in one line.
+    """
+    asked = [each.name for each in fields(Question) if each.name not in _OWN]
+    facts = [each.name for each in fields(Stated)]
+    for name in stated:
+        if name not in (*asked, *facts, *_READING):
+            raise UserError(f"estimate_file() has no argument {name!r}: {nearest(name, [*asked, *facts, *_READING])}")
+    for role in columns or {}:
+        if role not in _ROLES:
+            raise UserError(f"columns: there is no role {role!r}: {nearest(role, _ROLES)}")
+    stated.setdefault("estimators", default_estimators(stated.get("clip"), bool(stated.get("fit_reward_model"))))
+    question = Question(
+        [targets] if isinstance(targets, str) else list(targets),
+        baseline,
+        stated={name: stated[name] for name in facts if name in stated},
+        **{name: stated[name] for name in asked if name in stated},
+    )
+    reading = Reading(dict(columns or {}), **{name: stated[name] for name in _READING if name in stated})
+    found = answer_question(path_of(path), question, reading, cluster=cluster, metrics=metrics, require=require)
+    assert found.stamp  # of the files as they were read
+    return found
+
+
+def answer_question(
+    path: Path,
+    question: Question,
+    reading: Reading,
+    *,
+    cluster: str | None = None,
+    metrics: str | os.PathLike[str] | None = None,
+    require: str | None = None,
+    gather: Gather | None = None,
+) -> FileAnswer:
+    """Answer a question to a log file of any kind, and hold the answer against what is required.
+
+    Raises:
+        UserError: as :func:`answer_file`.
+    """
+    if require not in (None, *REQUIREMENTS):
+        raise UserError(f"there is no requirement {require!r}: {nearest(str(require), REQUIREMENTS)}")
+    recognised = bool(any(reading.columns.values()) or any(getattr(reading, name) for name in _READING))
+    if cluster is not None:
+        reading = replace(reading, columns={**reading.columns, "user": cluster})
+    files = {str(each): Path(each) for each in (path, question.target_file, metrics) if each is not None}
+    with opened(
+        path,
+        columns=reading.columns,
+        fields=reading.context,
+        targets=question.targets,
+        metrics=None if metrics is None else Path(metrics),
+    ) as tool:
+        if tool is None:
+            if metrics is not None:
+                raise UserError(f"--metrics: {path} is no table of assignments. Give the rewards as a column of it")
+            file = TableFile.open(path)
+            question, own = _of_table(file, question, reading, require)
+            exact = not (recognised or own) and is_own_schema(file)
+            found = estimate_log(file, question, reading=replace(reading, exact=exact), gather=gather)
+        else:
+            found = estimate_tool_log(tool, question, reading, gather)
+    records = found.records + found.segments
+    _refuse_empty(path, found.records)
+    if require == BETTER and not any("baseline" in record for record in records):
+        raise UserError(_NO_BASELINE)
+    reasons = () if require is None else tuple(unmet(require, records))
+    sentence, warnings = sentence_of(found.records), tuple(_warnings(require, found.records))
+    return FileAnswer(sentence, records, require, reasons, warnings, files, found)
+
+
+def default_estimators(clip: float | None, fit_reward_model: bool) -> list[str]:
+    """Estimators where none are named: those without clipping bias, and those that other options are for."""
+    return ["ips", "snips", *(["clipped_ips"] if clip else []), *(["dr"] if fit_reward_model else [])]
+
+
+def _of_table(file: TableFile, question: Question, reading: Reading, require: str | None) -> tuple[Question, bool]:
+    """The question, refused where it lacks what is required; and whether more than the file's own columns is asked."""
+    if not question.targets and question.target_file is None:
+        raise UserError(_without_targets(file, reading))
+    if require == BETTER and question.baseline is None:
+        raise UserError(_NO_BASELINE)
+    if require is not None and (question.fit_reward_model or not reading.context):
+        question = replace(question, needs=("propensity",))  # a column that got lost is no doubtful estimate
+    return question, any((question.target_file, question.on, question.fit_reward_model))
+
+
+def _without_targets(file: TableFile, reading: Reading) -> str:
+    """What to say where no target is named: that, and what else the line lacks."""
+    likely, lacks = new_policies(file.names), ""
+    try:
+        BanditLog.open(file, reading=reading)
+    except UserError as error:
+        lacks = f". {error}"
+    names = f" (by their names {','.join(likely)})" if likely else ""
+    return (
+        f"name the target policies' columns with --target{names}, or give --target-file FILE --on KEY{lacks}. "
+        f"`recsim-mnar doctor {file.path}` prints the line to type"
+    )
+
+
+def _refuse_empty(log: Path, records: Sequence[Record]) -> None:
+    """Raise UserError if the log cannot say anything about any target."""
+    targets = [record for record in records if "baseline" not in record]
+    if targets and targets[0]["n"] < LEAST_ROWS:
+        raise UserError(f"{log} has one row that counts: an interval needs two or more; give a longer log")
+    if targets and all(any(f["code"] == "no_support" for f in record["findings"]) for record in targets):
+        names = ", ".join(dict.fromkeys(record["policy"] for record in targets))
+        raise UserError(
+            f"{log}: {names}: the probability is 0 in every row, so the log says nothing: give the probability of the "
+            "logged action, or log with exploration"
+        )
+
+
+# ------------------------------------------------------------------------------------------------------- requirements
+
+
+def unmet(require: str, records: Sequence[Record]) -> list[str]:
+    """Why a requirement is not met: a line per leading estimate, of a segment too, that misses it.
+
+    Of the best of several policies the verdict and the interval corrected for the choice count, too. "better" is about
+    differences alone: each must be trusted, and its interval above 0.
+    """
+    judged = [record for record in records if record["leads"] or "by" in record]
+    if require == BETTER:
+        judged = [record for record in judged if "baseline" in record]
+    amounts, lines = Amounts.of(records), []
+    for record in judged:
+        why = next(
+            filter(None, (_misses(require, each, amounts) for each in (record.get("best_of", record), record))), ""
+        )
+        if why:
+            where = f"{record['by']} {segment_label(record)}, " if "by" in record else ""
+            lines.append(f"--require {require}: {where}{label(record)}, {record['estimator']}: {why}")
+    return lines
+
+
+def _misses(require: str, judged: Mapping[str, Any], amounts: Amounts) -> str:
+    """Why one verdict with its interval misses a requirement; empty where it meets it."""
+    least = "trust" if require == BETTER else require
+    if LEVELS.index(judged["verdict_level"]) > LEVELS.index(least):
+        return str(judged["verdict"])
+    if require == BETTER and not judged["low"] > 0.0:
+        span = amounts.span(judged["low"], judged["high"], " points")
+        return f"the {100.0 * judged['level']:.4g} % interval of the difference, {span}, is not above 0"
+    return ""
+
+
+def _warnings(require: str | None, records: Sequence[Record]) -> list[str]:
+    """What a requirement cannot mean: the policy that logged is known from its own log."""
+    own = [record["policy"] for record in records if record["leads"] and record["today"]]
+    if require is None or not own or any("baseline" in record for record in records):
+        return []
+    return [f"--require {require}: {own[0]} is the policy that logged, so this says nothing of a new one"]
+
+
+def _identity(name: str, path: Path) -> dict[str, Any]:
+    """Name, size and digest of a file; of a folder the digest of what ``sha256sum *`` prints in it."""
+    if path.is_file():
+        return {"path": name, "bytes": path.stat().st_size, "sha256": file_digest(path)}
+    folder = path / "log" if (path / "log").is_dir() else path
+    files = sorted(each for each in folder.iterdir() if each.is_file() and each.name[0] != ".")
+    listed = "".join(f"{file_digest(each)}  {each.name}\n" for each in files)
+    size = sum(each.stat().st_size for each in files)
+    return {"path": name, "bytes": size, "sha256": hashlib.sha256(listed.encode()).hexdigest()}

@@ -1,0 +1,304 @@
+"""The gate of a pipeline: what is required, exit statuses, what is written when, and the same from Python."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from recsim_mnar import MachineError, UserError, estimate_file
+from recsim_mnar.cli.options import checked_file, writing
+from recsim_mnar.errors import is_of_the_machine
+from recsim_mnar.runs.folder import holds_only
+from twins.commands import run
+
+N, FLOOR = 20_000, 0.1
+STATED = ("--propensity-min", FLOOR)
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    """A log of two items with a better policy, a worse one and today's own; users differ in nothing."""
+    rng = np.random.default_rng(3)
+    shown = rng.integers(0, 2, N)
+    frame = pd.DataFrame({"user_id": np.arange(N) // 10, "item": shown, "propensity": 0.5})
+    frame["click"] = (rng.random(N) < np.where(shown == 1, 0.3, 0.1)).astype(int)
+    frame["new"] = np.where(shown == 1, 0.9, 0.1)
+    frame["worse"] = np.where(shown == 1, 0.1, 0.9)
+    frame["same"] = 0.5
+    path = tmp_path_factory.mktemp("gate") / "log.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def test_trusted_is_not_better(shop, capsys):
+    asked = ("estimate", shop, "--target", "worse", "--baseline", "today", *STATED)
+    status, out, err = run(capsys, *asked, "--require", "trust")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[-1] == "--require trust is met. Trusted does not mean better: --require better"
+    status, _, err = run(capsys, *asked, "--require", "better")
+    assert status == 3
+    said = r"worse - today's policy, ips: the 95 % interval of the difference, .* points, is not above 0"
+    assert re.fullmatch(f"--require better: {said}\n", err)
+    better = ("estimate", shop, "--target", "new", "--baseline", "today", *STATED, "--require", "better")
+    status, out, err = run(capsys, *better)
+    assert (status, err) == (0, "")
+    assert "does not mean" not in out
+
+
+def test_every_target_must_be_better(shop, capsys):
+    asked = ("estimate", shop, "--target", "new,worse,same", "--baseline", "today", *STATED, "--require", "better")
+    status, _, err = run(capsys, *asked)
+    assert status == 3
+    assert [line.split(",")[0] for line in err.splitlines()] == [
+        f"--require better: {name} - today's policy" for name in ("worse", "same")
+    ]
+
+
+def test_better_must_be_trusted(shop, capsys):
+    status, _, err = run(capsys, "estimate", shop, "--target", "new", "--baseline", "today", "--require", "better")
+    assert status == 3
+    assert err.startswith("--require better: new - today's policy, ips: caution: ")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ((), "--require better needs --baseline: better than what?"),
+        (("--baseline", "today", "--estimators", "dm", "--q-target", "same"), "no difference from the baseline"),
+    ],
+)
+def test_better_needs_a_difference(shop, capsys, more, said):
+    status, _, err = run(capsys, "estimate", shop, "--target", "new", "--require", "better", *more)
+    assert status == 2
+    assert said in err
+
+
+def test_todays_own_policy_is_no_news(shop, capsys):
+    _, _, err = run(capsys, "estimate", shop, "--target", "propensity", *STATED, "--require", "trust")
+    assert "is the policy that logged, so this says nothing of a new one" in err
+
+
+def test_a_lost_propensity_column_is_a_mistake(shop, capsys, tmp_path):
+    log = tmp_path / "lost.csv"
+    pd.read_csv(shop).drop(columns="propensity").assign(segment=1).to_csv(log, index=False)
+    asked = ("estimate", log, "--target", "new", "--require", "caution")
+    status, _, err = run(capsys, *asked)
+    assert status == 2
+    assert "no column is recognised as the propensity" in err
+    assert "omit --baseline and --require" in err
+    assert run(capsys, *asked, "--context-columns", "segment")[0] in (0, 3)  # asked for
+    assert run(capsys, *asked[:4])[0] == 0
+
+
+# --------------------------------------------------------------------------------------------------------- statuses
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT, errno.ENOMEM])
+def test_the_machine_is_not_the_user(number, tmp_path):
+    with pytest.raises(MachineError, match="cannot be written"), writing(tmp_path / "a", "--json"):
+        raise OSError(number, os.strerror(number))
+
+
+def test_what_the_user_named_wrongly_is_a_mistake(tmp_path):
+    with pytest.raises(UserError, match="is a folder") as caught:
+        checked_file(tmp_path, "--json")
+    assert not is_of_the_machine(caught.value)
+    assert not is_of_the_machine(FileNotFoundError(errno.ENOENT, "no"))
+    assert is_of_the_machine(MemoryError())
+
+
+def test_memory_and_disk_are_status_4(shop, capsys, monkeypatch):
+    from recsim_mnar.own_log import gate
+
+    status, _, err = run(capsys, "estimate", shop, "--target", "new", "--json", "/dev/full")
+    assert (status, err) == (
+        4,
+        "error: --json /dev/full cannot be written: No space left on device; name another file\n",
+    )
+
+    def fail(*args, **more):
+        raise MemoryError("3 GB")
+
+    monkeypatch.setattr(gate, "estimate_log", fail)
+    status, _, err = run(capsys, "estimate", shop, "--target", "new")
+    assert status == 4
+    assert err.startswith("error: not enough memory: free some and try again")
+
+
+def test_help_lists_the_statuses(capsys):
+    text = " ".join(run(capsys, "--help")[1].split())
+    for status in ("0 done", "1 a crash", "2 your mistake", "3 --require", "4 memory", "130 inter", "141 closed"):
+        assert status in text
+
+
+# ------------------------------------------------------------------------------------------------- what is written when
+
+
+def command(*arguments, **more):
+    words = [sys.executable, "-m", "recsim_mnar", *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, check=False, **more)
+
+
+def test_files_are_there_before_a_line_is_printed(shop, tmp_path):
+    """The reader has gone: status 141, and both are written."""
+    words = f"{sys.executable} -m recsim_mnar estimate {shop} --target new --json a.json --out page"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", f"{words} | true"], cwd=tmp_path, check=False)
+    assert done.returncode == 141
+    assert json.loads((tmp_path / "a.json").read_text())
+    assert holds_only(tmp_path / "page", ("report.html", "results.json"))
+
+
+def test_a_second_run_may_replace_its_own_folder(shop, capsys, tmp_path):
+    out = tmp_path / "page"
+    asked = ("estimate", shop, "--target", "new", "--out", out)
+    assert run(capsys, *asked)[0] == 0
+    before = (out / "results.json").read_bytes()
+    status, _, err = run(capsys, *asked)
+    assert status == 2
+    assert "or replace the results with --overwrite" in err
+    assert run(capsys, *asked, *STATED, "--overwrite")[0] == 0
+    assert (out / "results.json").read_bytes() != before
+    assert holds_only(out, ("report.html", "results.json"))
+
+    before = (out / "results.json").read_bytes()
+    assert run(capsys, "estimate", shop, "--target", "nope", "--out", out, "--overwrite")[0] == 2
+    assert (out / "results.json").read_bytes() == before  # a run that fails takes nothing away
+
+    (out / "mine.txt").write_text("mine")
+    assert run(capsys, *asked, "--overwrite")[0] == 2
+    (out / "mine.txt").unlink()
+    (out / "report.html").write_text("changed")
+    assert run(capsys, *asked, "--overwrite")[0] == 2
+    assert (out / "report.html").read_text() == "changed"
+    assert run(capsys, *asked[:4], "--overwrite")[0] == 2  # of nothing
+
+
+def test_standard_input_is_read(shop, tmp_path):
+    asked = ("--target", "new", "--json", "a.json", "--out", "page")
+    done = command("estimate", "-", *asked, input=shop.read_bytes(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert b"standard input: 20,000 rows" in done.stdout
+    (read,) = json.loads((tmp_path / "a.json").read_text())[0]["input"]
+    assert read["path"] == "standard input"
+    assert read["sha256"] == hashlib.sha256(shop.read_bytes()).hexdigest()
+    assert "recsim-mnar-" not in (tmp_path / "page" / "results.json").read_text()
+    done = command("estimate", "/dev/stdin", "--target", "nope", input=shop.read_bytes())
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"error: standard input has no column 'nope'")
+    assert command("estimate", "-", "--target", "new", input=b"").returncode == 2
+
+
+# ---------------------------------------------------------------------------------------------------------- from Python
+
+
+def test_python_says_what_the_command_writes(shop, capsys, tmp_path):
+    found = estimate_file(shop, "worse", baseline="today", require="better", propensity_min=FLOOR)
+    path = tmp_path / "a.json"
+    asked = (
+        "estimate",
+        shop,
+        "--target",
+        "worse",
+        "--baseline",
+        "today",
+        "--require",
+        "better",
+        *STATED,
+        "--json",
+        path,
+    )
+    status, _, err = run(capsys, *asked)
+    assert status == 3
+    assert json.loads(path.read_text()) == json.loads(json.dumps(found.to_json()))
+    assert (found.met, found.answer) == (False, "worse")
+    assert "\n".join(found.reasons) == err.strip()
+    assert estimate_file(shop, ["new"]).met is None
+    assert estimate_file(shop, ["new"], baseline="today", require="better", propensity_min=FLOOR).met is True
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"propensity_mim": 0.1}, "no argument 'propensity_mim': did you mean 'propensity_min'?"),
+        ({"columns": {"rewrd": "click"}}, "no role 'rewrd': did you mean 'reward'?"),
+        ({"require": "trusted"}, "no requirement 'trusted': did you mean 'trust'?"),
+    ],
+)
+def test_a_wrong_name_is_said_with_the_nearest(shop, more, said):
+    with pytest.raises(UserError, match=re.escape(said)):
+        estimate_file(shop, "new", **more)
+
+
+def test_a_folder_is_known_by_the_digests_of_its_files(shop, tmp_path):
+    """As `sha256sum * | sha256sum` prints it."""
+    (tmp_path / "parts").mkdir()
+    head, *rows = shop.read_bytes().splitlines(keepends=True)
+    parts = {"b.csv": head + b"".join(rows[:9000]), "a.csv": head + b"".join(rows[9000:])}
+    for name, content in parts.items():
+        (tmp_path / "parts" / name).write_bytes(content)
+    listed = "".join(f"{hashlib.sha256(parts[name]).hexdigest()}  {name}\n" for name in sorted(parts))
+    (read,) = estimate_file(tmp_path / "parts", "new").to_json()[0]["input"]
+    assert read["sha256"] == hashlib.sha256(listed.encode()).hexdigest()
+    assert read["bytes"] == sum(map(len, parts.values()))
+
+
+# ------------------------------------------------------------------------------------------------------ docs/json.md
+
+
+def described(heading: str) -> set[str]:
+    """The keys in the first column of the table below a heading of docs/json.md."""
+    page = Path("docs/json.md").read_text()
+    section = re.split(r"\n#+ ", page.partition(f" {heading}\n")[2])[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    return {key for row in rows for key in re.findall(r"`(\w+)`", row.split("|")[1])}
+
+
+def keys(*things: dict) -> set[str]:
+    return {key for thing in things for key in thing}
+
+
+def test_json_md_describes_every_key_and_no_other(shop, tmp_path, capsys):
+    log, out = tmp_path / "log.csv", tmp_path / "page"
+    frame = pd.read_csv(shop)
+    half = np.where(frame.item == 1, 0.0, 1.0)
+    frame.assign(device=np.where(frame.user_id % 2, "phone", "desk"), price=1.0, half=half).to_csv(log, index=False)
+    asked = ("estimate", log, "--target", "new,worse", "--baseline", "today", "--by", "device", "--refute")
+    asked += (*STATED, "--require", "better", "--reward-min", 0, "--reward-limit-column", "price", "--out", out)
+    run(capsys, *asked, "--json", tmp_path / "a.json")
+    records = json.loads((tmp_path / "a.json").read_text())
+    results = json.loads((out / "results.json").read_text())
+    assert keys(*records) == described("An estimate")
+    assert keys(records[0]["sentence"]) == described("The sentence")
+    assert keys(*records[0]["input"]) == described("The input")
+    assert keys(*(found for r in records for found in r["findings"] + r.get("refuters", []))) == described("A finding")
+    (best,) = [record["best_of"] for record in records if "best_of" in record]
+    assert keys(best) == described("The best of several")
+    more = {"propensity_min_taken", "value_identified", "identified_low", "identified_high"}  # of other logs
+    assert described("Diagnostics") - more <= keys(*(record["diagnostics"] for record in records))
+    besides = {"schema", "sentence", "input", "required", "met", "records"}
+    assert keys(results) == described("results.json of estimate") | besides
+    page = Path("docs/json.md").read_text()
+    assert all(f"`{key}`" in page for key in keys(results["read"], *results["weights"]))
+    assert results["input"] == records[0]["input"]
+    plain = [{key: r[key] for key in r if key not in besides - {"records"}} for r in records]
+    assert plain == results["records"]
+
+
+def test_the_page_of_the_gate_has_a_script_of_whole_columns():
+    """Its bash block names every role, and the statuses that the command has."""
+    page = Path("docs/gate.md").read_text()
+    script = re.search(r"^```bash\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL).group(1)
+    assert "set -euo pipefail" in script
+    for role in ("reward", "propensity", "user", "action", "time"):
+        assert f"--{role}-column" in script
+    assert re.findall(r"^\| (\d+) \|", page, flags=re.MULTILINE) == ["0", "1", "2", "3", "4", "130", "141"]
