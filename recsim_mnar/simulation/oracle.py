@@ -1,4 +1,4 @@
-"""The myopic oracle: a reference that knows the users' states, and shows what earns most at once."""
+"""References that know the users' states: the oracle, which shows what earns most at once, and one that plans."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ class Oracle(Policy):
 
     Args:
         world: whose users it is shown to.
+        plans: show what is worth most with what it changes later (:meth:`DecisionWorld.planned_values`) instead.
 
     Raises:
         UserError: the world does not say its expected rewards, or its users do not decide one by one.
     """
 
-    name = ORACLE
     batches_decisions = True  # within a run of decisions the state is the same
     replayable = False
 
-    def __init__(self, world: World) -> None:
-        self.world = decision_world(world, "an oracle")
+    def __init__(self, world: World, *, plans: bool = False) -> None:
+        self.world, self.plans = decision_world(world, "an oracle"), plans
         if not self.world.knows_rewards:
             raise UserError(f"the {world.name} world does not say its expected rewards, which an oracle shows by")
-        self.n_items = world.n_items
+        self.name, self.n_items = "planning-oracle" if plans else ORACLE, world.n_items
         self._best: dict[int, int] = {}
 
     def see(self, users: Ints, state: NDArray[np.float64]) -> None:
         """The hidden states (n, .) in which users (n,) are at their next decisions."""
-        best = np.argmax(self.world.reward_means(state), axis=1)
-        self._best.update(zip(users.tolist(), best.tolist(), strict=True))
+        values = self.world.planned_values(state) if self.plans else self.world.reward_means(state)
+        self._best.update(zip(users.tolist(), np.argmax(values, axis=1).tolist(), strict=True))
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """See :meth:`Policy.act`."""
@@ -61,7 +61,7 @@ class Oracle(Policy):
 
     def fresh(self) -> Oracle:
         """See :meth:`Policy.fresh`."""
-        return type(self)(self.world)
+        return type(self)(self.world, plans=self.plans)
 
     def describe(self) -> dict[str, Any]:
         """See :meth:`Policy.describe`."""

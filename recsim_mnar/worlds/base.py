@@ -138,6 +138,13 @@ class DecisionWorld(LaneWorld):
             "lanes"
         )
 
+    def planned_values(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(n, n_items) what each item is worth in these states, with what it changes later; an index, not a truth.
+
+        The expected rewards unless defined: right where what is shown changes nothing later.
+        """
+        return self.reward_means(state)
+
     def reward_means_of(self, state: NDArray[np.float64], actions: NDArray[np.int32]) -> NDArray[np.float64]:
         """Truth: (n,) expected reward of item ``actions[j]`` for a user in ``state[j]``; (n, .) and (n,)."""
         means: NDArray[np.float64] = self.reward_means(state)[np.arange(len(actions)), actions]

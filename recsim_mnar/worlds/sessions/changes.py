@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,13 +72,32 @@ def held(changes: Any) -> tuple[NDArray[Any], ...]:
     return () if changes is None else changes[-6:-1]
 
 
-def state_of(changes: Any, omega: Floats, step: NDArray[np.int64], time: Floats) -> Floats:
-    """The users' whole states at their next events: interests (K), what fatigue leaves of each item (P), time (1).
+class State(NamedTuple):
+    """Users' states at their next events, by parts, as :func:`parts_of` takes them apart.
 
-    Only what the expected reward depends on; satisfaction decides who leaves, not who clicks.
+    Attributes:
+        omega: (n, K) interests.
+        recency: (n, P) how lately each item was shown or viewed; (n, 0) without fatigue.
+        weariness: (n,) how worn out by repeats a user is.
+        satisfaction: (n,) with earlier recommendations.
+        time: (n,) of the calendar.
     """
+
+    omega: Floats
+    recency: Floats
+    weariness: Floats
+    satisfaction: Floats
+    time: Floats
+
+
+def state_of(changes: Any, omega: Floats, step: NDArray[np.int64], time: Floats) -> Floats:
+    """The parts of :class:`State` side by side: (n, K + P + 3), without fatigue (n, K + 3)."""
     since = (step[:, None] - changes.noted).astype(np.float64)
-    worn = changes.weariness * exp((-changes.shrinking * (step - changes.wearied)).ravel())
+    worn = changes.weariness * exp(-changes.shrinking * (step - changes.wearied).astype(np.float64))
     recency = changes.recency * exp((-changes.shrinking * since).ravel()).reshape(since.shape)
-    left = exp((-changes.fatigue * (recency + changes.spread * worn[:, None])).ravel()).reshape(recency.shape)
-    return np.concatenate([omega, left, time[:, None]], axis=1)
+    return np.concatenate([omega, recency, worn[:, None], changes.satisfaction[:, None], time[:, None]], axis=1)
+
+
+def parts_of(state: Floats, n_factors: int) -> State:
+    """A state taken apart."""
+    return State(state[:, :n_factors], state[:, n_factors:-3], *state[:, -3:].T)

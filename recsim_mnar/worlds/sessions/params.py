@@ -59,7 +59,7 @@ class SessionsParams(Params):
         clock_sd: of the normal clock.
         no_repeats: a user views no item twice, and leaves when none is left; recommendations may repeat. Views are
             drawn from a softmax of the items that are left.
-        fatigue: strength, in log probability, with which what was shown or viewed lately is clicked less; 0: not at all.
+        fatigue: strength, in log probability, with which what was shown or viewed lately is clicked less; 0: none.
             This and the next switches: docs/worlds/sessions.md.
         fatigue_spread: share of it that repeats add for all items.
         fatigue_of_views: what a view counts, where a recommendation counts 1.

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.elementary import exp
 from recsim_mnar.worlds.base import DecisionWorld, sha256_of
 from recsim_mnar.worlds.sessions.catalogue import Catalogue, make_catalogue, read_catalogue
-from recsim_mnar.worlds.sessions.changes import PERIODS, shifts
+from recsim_mnar.worlds.sessions.changes import PERIODS, parts_of, shifts
 from recsim_mnar.worlds.sessions.lanes import SessionsLanes, SessionsOccasions
 from recsim_mnar.worlds.sessions.params import LOGISTIC, PAPER_NOTES, PRESETS, SessionsParams
 from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, view_sampler, view_tables
@@ -136,13 +137,36 @@ class SessionsWorld(DecisionWorld):
         p = self.params
         if not p.changes:
             return self.click_probabilities(state)
-        omega, left, time = state[:, : p.n_factors], state[:, p.n_factors : -1], state[:, -1]
+        now = parts_of(np.asarray(state, np.float64), p.n_factors)
+        shift = None
         if p.calendar > 0.0:
-            period = np.minimum(time / (p.calendar / PERIODS), PERIODS - 1).astype(np.int64)
-            means = self.click_probabilities(omega, self._shift[period])
-        else:
-            means = self.click_probabilities(omega)
-        return means * left if p.fatigue > 0.0 else means
+            shift = self._shift[np.minimum(now.time / (p.calendar / PERIODS), PERIODS - 1).astype(np.int64)]
+        means = self.click_probabilities(now.omega, shift)
+        if p.fatigue > 0.0:
+            worn = -p.fatigue * (now.recency + p.fatigue_spread * now.weariness[:, None])
+            means *= exp(worn.ravel()).reshape(worn.shape)
+        return means
+
+    def planned_values(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See :meth:`DecisionWorld.planned_values`: an index of each item, by what it costs or earns later.
+
+        Fatigue: what a showing earns, less what it takes from the next showings of the item (the derivative of m
+        exp(-fatigue m)), and less what weariness takes from all later ones while it lasts. Retention: what satisfaction
+        earns later is taken to be the best click probability times the strength.
+        """
+        p = self.params
+        means = self.reward_means(state)
+        if not p.changes:
+            return means
+        now, best = parts_of(np.asarray(state, np.float64), p.n_factors), means.max(axis=1, keepdims=True)
+        values = means
+        if p.fatigue > 0.0:
+            later = p.fatigue * p.fatigue_spread / (1.0 - p.fatigue_memory)
+            values = means * (1.0 - p.fatigue * now.recency) - best * later * now.recency
+        if p.retention > 0.0:
+            length = np.maximum(np.sqrt((now.omega**2).sum(axis=1, keepdims=True)), 0.5)
+            values = values + best * p.retention * np.tanh(now.omega @ self.catalogue.item_factors.T / length)
+        return values
 
     def reward_means_of(self, state: NDArray[np.float64], actions: NDArray[np.int32]) -> NDArray[np.float64]:
         """See :meth:`DecisionWorld.reward_means_of`."""
