@@ -1,0 +1,205 @@
+"""evaluate(agent, task): what an agent earns per user on a frozen task, and its score between random and reference."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import math
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar._version import __version__
+from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import one_of, whole_number
+from recsim_mnar.log import schema
+from recsim_mnar.log.table import Log
+from recsim_mnar.policies.answers import name_of
+from recsim_mnar.policies.base import Policy
+from recsim_mnar.policies.door import ReadyLearner, as_learner, fitted, unwrapped
+from recsim_mnar.policies.registry import learner
+from recsim_mnar.rng import check_seed, derive_seed
+from recsim_mnar.simulation.items import Columns, map_shards
+from recsim_mnar.tasks.task import Known, Task, task
+from recsim_mnar.worlds.base import DecisionWorld
+
+Floats = NDArray[np.float64]
+
+USERS = ("public", "quoted")
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an agent earns on a task.
+
+    Attributes:
+        task: its name.
+        agent: its name.
+        value: expected rewards per user within the horizon, with the ends of its interval.
+        score: 0 as random, 1 as the reference, with the ends of its interval, in which the errors of both are.
+        decisions: recommendations per user within the horizon.
+        users: over whom it was measured.
+        which: "public", whom all may try on, or "quoted", whose seed follows from what the agent does.
+        seed: of the users.
+        behaviour: sha256 of what the agent did with the public users.
+        level: of the intervals.
+    """
+
+    task: str
+    agent: str
+    value: float
+    value_low: float
+    value_high: float
+    score: float
+    score_low: float
+    score_high: float
+    decisions: float
+    users: int
+    which: str
+    seed: int
+    behaviour: str
+    level: float = LEVEL
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON types, with the task's digest and the package's version."""
+        return {"package": __version__, "task_digest": task(self.task).digest, **dataclasses.asdict(self)}
+
+    def __repr__(self) -> str:
+        rewards = task(self.task).make_world().reward_name
+        return (
+            f"{self.agent} on {self.task}: score {self.score:.3f} ({100 * self.level:g} % interval {self.score_low:.3f} "
+            f"to {self.score_high:.3f}); 0 is random, 1 is {task(self.task).reference}.\n"
+            f"{rewards}s per user {self.value:.4g} ({self.value_low:.4g} to {self.value_high:.4g}) in "
+            f"{self.decisions:.3g} recommendations; {self.users:,} {self.which} users."
+        )
+
+
+def evaluate(
+    agent: Any,
+    on: str | Task,
+    *,
+    users: str = "public",
+    n_users: int | None = None,
+    executor: Executor | None = None,
+) -> Evaluation:
+    """What an agent earns on a task: expected rewards per user within the horizon, and its score.
+
+    The expected reward of what is shown stands for the reward, which has the same mean and more luck. A score is
+    (value - random) / (reference - random). On the public users the two values are those frozen with the task, and
+    their errors are in the score's interval; on quoted users both run on the same users, and the interval is of pairs.
+
+    Args:
+        agent: a policy; a learner, fitted on the task's log; or an agent's name.
+        on: the task, or its name (:func:`tasks` lists them).
+        users: "public", for development, or "quoted": users whose seed follows from what the agent did with the public
+            ones, so that nobody can have tried on them. A score in a paper is of these.
+        n_users: how many; the task's number where None.
+        executor: to spread users over; no number depends on it.
+
+    Raises:
+        UserError: an unknown task, no agent, or one that learns from all users while it acts.
+    """
+    chosen = on if isinstance(on, Task) else task(on)
+    one_of(users, "users", USERS)
+    n = chosen.users if n_users is None else whole_number(n_users, "n_users", 2)
+    world = chosen.make_world()
+    policy = _policy_of(agent, chosen, world)
+    run = functools.partial(_earned, world, horizon=chosen.horizon, executor=executor)
+    earned, decisions, behaviour = run(policy, n, chosen.seed)
+    seed = chosen.seed
+    if users == "quoted":
+        seed = derive_seed(chosen.seed, f"task/{chosen.digest}/{behaviour}")
+        earned, decisions, _ = run(policy, n, seed)
+        lowest, highest = (run(each, n, seed)[0] for each in (chosen.random_policy(), chosen.reference_policy()))
+        score, error = _paired_score(earned, lowest, highest)
+    else:
+        score, error = _frozen_score(_mean(earned), chosen)
+    value, reach = _mean(earned), _quantile(n)
+    return Evaluation(
+        chosen.name,
+        policy.name,
+        value.value,
+        value.value - reach * value.error,
+        value.value + reach * value.error,
+        score,
+        score - reach * error,
+        score + reach * error,
+        float(decisions.mean()),
+        n,
+        users,
+        check_seed(seed),
+        behaviour,
+    )
+
+
+def _policy_of(agent: Any, chosen: Task, world: DecisionWorld) -> Policy:
+    """The policy that is judged; a learner is fitted on the task's log, and a name is looked up."""
+    found = learner(agent) if isinstance(agent, str) else as_learner(agent, name=name_of(agent))
+    log = Log({}) if isinstance(unwrapped(found), ReadyLearner) else chosen.log()
+    return fitted(found, log, n_items=world.n_items, seed=derive_seed(chosen.seed, "task/fit"))
+
+
+def measured(chosen: Task, policy: Policy, n_users: int, seed: int, executor: Executor | None = None) -> Known:
+    """The value of a policy over some users of a task's world: what is frozen."""
+    return _mean(_earned(chosen.make_world(), policy, n_users, seed, horizon=chosen.horizon, executor=executor)[0])
+
+
+def _earned(
+    world: DecisionWorld, policy: Policy, n_users: int, seed: int, *, horizon: int, executor: Executor | None
+) -> tuple[Floats, Floats, str]:
+    """(n_users,) expected rewards and decisions within the horizon, and a digest of what the policy did."""
+    if world.truth_column is None:
+        raise UserError(f"the {world.name} world does not say expected rewards: a task needs them")
+    reduce = functools.partial(_within, world.truth_column, horizon)
+    earned, decisions, digest = np.zeros(n_users), np.zeros(n_users), hashlib.sha256()
+    for user, rewards, counts, done in map_shards(reduce, world, policy, n_users, seed, executor=executor, keep=True):
+        earned[user], decisions[user] = rewards, counts
+        digest.update(done)
+    return earned, decisions, digest.hexdigest()
+
+
+def _within(truth: str, horizon: int, columns: Columns) -> tuple[NDArray[np.int64], Floats, Floats, bytes]:
+    """A shard's users who came to a decision: ids, expected rewards and decisions within the horizon; and a digest."""
+    shown = columns["event"] == schema.BANDIT
+    user, expected = columns["user"][shown], columns[truth][shown]
+    begins = np.flatnonzero(np.diff(user, prepend=-1))
+    sizes = np.diff(np.append(begins, len(user)))
+    counts = (np.arange(len(user)) - np.repeat(begins, sizes)) < horizon
+    place = np.repeat(np.arange(len(begins)), sizes)
+    rewards = np.bincount(place[counts], expected[counts], minlength=len(begins))
+    decisions = np.bincount(place[counts], minlength=len(begins)).astype(np.float64)
+    done = hashlib.sha256(columns["action"][shown].astype("<i4").tobytes())
+    done.update(columns["propensity"][shown].astype("<f8").tobytes())
+    return user[begins], rewards, decisions, done.digest()
+
+
+def _mean(earned: Floats) -> Known:
+    return Known(float(earned.mean()), float(earned.std(ddof=1)) / math.sqrt(len(earned)))
+
+
+def _quantile(n: int) -> float:
+    """Student's, of an interval over n users."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(n - 1, 0.5 + LEVEL / 2))
+
+
+def _frozen_score(value: Known, chosen: Task) -> tuple[float, float]:
+    """The score and its error; value, random and reference were measured on users of their own."""
+    room = chosen.best.value - chosen.random.value
+    score = (value.value - chosen.random.value) / room
+    parts = (value.error, (score - 1.0) * chosen.random.error, score * chosen.best.error)
+    return score, math.hypot(*parts) / room
+
+
+def _paired_score(earned: Floats, lowest: Floats, highest: Floats) -> tuple[float, float]:
+    """The score and its error; the three ran on the same users."""
+    room = float((highest - lowest).mean())
+    score = float((earned - lowest).mean()) / room
+    influence = (earned - lowest - score * (highest - lowest)) / room
+    return score, float(influence.std(ddof=1)) / math.sqrt(len(earned))
