@@ -232,7 +232,7 @@ def test_a_study_has_one_meaning_of_best_and_tie_and_says_the_size_of_its_ab_tes
     assert sentence.endswith("of the CTR. In 1 of 5 its estimate must not be used.")
     finding = of_study(study)
     assert finding.decision == "The A/B test chose best: its picks cost 0.82 % of clicks on average."
-    assert finding.lift.startswith("In 2 of 5 catalogues it picks the best recommender or a tie with it")
+    assert finding.lift.startswith("In 2 of 5 simulated worlds it picks the best recommender or a tie with it")
     costs, outcomes = study_figures(study)
     assert re.findall(r'part (\w+)" style="flex:([\d.]+)', outcomes.body) == [
         ("good", "0.2000"), ("tie", "0.2000"), ("bad", "0.6000")

@@ -210,7 +210,7 @@ def _dot(record: Record, name: str, colours: Mapping[str, str], scale: float = 1
     value, low, high = (record[key] / scale for key in ("value", "low", "high"))
     verdict = record["verdict_level"]
     colour = colours.get(target_of(record), "ink")
-    return Dot(name, value, low, high, colour, verdict == "do_not_use", note=verdict.replace("_", " "))
+    return Dot(name, value, low, high, colour, verdict == "do_not_use", note=f"verdict: {verdict.replace('_', ' ')}")
 
 
 def _finding(found: Estimates, leaders: Sequence[Record], sentence: Sentence, amounts: Amounts) -> Finding:

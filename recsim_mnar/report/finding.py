@@ -37,6 +37,7 @@ WORDS = {BEST: "Best", INDISTINGUISHABLE: "A tie", COSTS: "Costs", UNUSABLE: "Do
 """How a page calls what came of a pick; in words, so that nothing depends on colour."""
 LUCK, TOO_CLOSE = "Best, by luck", "Too close for it"
 """Of a pick that is the best or nearly so, though the data that the method has could not show it."""
+_HALF = 16
 MOST_NAMES = 3
 """In a sentence of the first screen."""
 
@@ -59,6 +60,11 @@ class Finding:
 
 
 # ------------------------------------------------------------------------------------------------------- comparisons
+
+
+def brief(name: str) -> str:
+    """A name as the first screen has room for it."""
+    return name if len(name) <= 2 * _HALF else f"{name[:_HALF]}\N{HORIZONTAL ELLIPSIS}{name[-_HALF:]}"
 
 
 def state(judgement: Judgement) -> str:
@@ -86,9 +92,9 @@ def of_comparison(comparison: Comparison) -> Finding | None:
     for j in judged:
         names.setdefault(_kind(j), []).append(j.title.removesuffix(f" of {j.target}"))
     ranked = truths_of(comparison, first)
-    found = next((words.format(listed(names[kind], MOST_NAMES), "s" * (len(names[kind]) == 1), ranked[1].agent)
+    found = next((words.format(listed(names[kind], MOST_NAMES), "s" * (len(names[kind]) == 1), brief(ranked[1].agent))
                   for kind, words in _FOUND.items() if kind in names and len(ranked) > 1), _FOUND[COSTS])  # fmt: skip
-    decision = f"{first.best} is the best of {len(ranked)} recommenders. {as_subject(found)}"
+    decision = f"{brief(first.best)} is the best of {len(ranked)} recommenders. {as_subject(found)}"
     warn = f"Do not use {listed(names[UNUSABLE], MOST_NAMES)} here. " if UNUSABLE in names else ""
     lift, sure = _lead(ranked, first.target)
     larger = "" if BEST in names else _larger(comparison)
@@ -123,10 +129,10 @@ def _lead(ranked: Sequence[Record], target: str) -> tuple[str, str]:
     sure = "The simulator is sure of that" if gap > width else "The simulator itself cannot tell which is better"
     sure = f"{sure}{', as it knows the truth exactly' if width == 0.0 else ''}. "
     if not second.value > 0.0:
-        return f"In truth it is {gap:.3g} ahead of the next, {second.agent}.", sure
+        return f"In truth it is {gap:.3g} ahead of the next, {brief(second.agent)}.", sure
     ends = (gap - width) / second.value, (gap + width) / second.value
     ahead = "gets {} % more clicks than" if target in _CLICKS else "is {} % ahead of"
-    lead = f"In truth it {ahead.format(two_digits(gap / second.value))} the next, {second.agent}"
+    lead = f"In truth it {ahead.format(two_digits(gap / second.value))} the next, {brief(second.agent)}"
     return lead + (f" ({100 * best.level:g} % interval {between(*ends)})." if width else "."), sure
 
 
@@ -137,7 +143,7 @@ def _larger(comparison: Comparison) -> str:
     if not next_one or needed[next_one] <= users:
         return ""
     best = truths_of(comparison, comparison.judgements[0])[0].agent
-    size = f"An A/B test needs {rounded(needed[next_one]):,} users per arm to tell {best} from {next_one}"
+    size = f"An A/B test needs {rounded(needed[next_one]):,} users per arm to tell {brief(best)} from {brief(next_one)}"
     return f"{size}; this one has {users:,}. "
 
 
@@ -236,11 +242,15 @@ def of_study(study: Study) -> Finding | None:
     lost = f"{two_digits(cost['mean'])} % of {_CLICKS.get(first['target'], 'the ' + first['target'])}"
     decision = f"{as_subject(first['title'])} chose best: its picks cost {lost} on average."
     hits = first[BEST]["count"] + first[INDISTINGUISHABLE]["count"]
-    ends = f" (95 % interval of the cost {between(cost['low'], cost['high'])})" if known else ""
-    lift = f"In {hits} of {n} catalogues it picks the best recommender or a tie with it{ends}."
-    sure = f"{as_subject(listed([sized(r) for r in level], MOST_NAMES))} may choose as well. " if level else ""
+    ends = f" That cost's 95 % interval: {between(cost['low'], cost['high'])}." if known else ""
+    lift = f"In {hits} of {n} simulated worlds it picks the best recommender or a tie with it.{ends}"
+    sure = (
+        f"{as_subject(listed([sized(r) for r in level], MOST_NAMES))} may be as good: {n} worlds cannot tell. "
+        if level
+        else ""
+    )
     sure += f"Do not use {listed(blind, MOST_NAMES)}. " if blind else ""
-    more = f"run {max(CATALOGUES, 2 * n)} catalogues instead of {n} to see which it is"
+    more = f"run {max(CATALOGUES, 2 * n)} worlds (--catalogues {max(CATALOGUES, 2 * n)})"
     todo = f"choose by {first['title']} in worlds like these" if n >= CATALOGUES and not level else more
     return Finding(decision, lift, f"{sure}Next: {todo}.", "good" if not level else "tie")
 
