@@ -367,7 +367,7 @@ def test_a_package_outside_stands_beside_what_is_built_in(tmp_path, world):
     command = [sys.executable, "-m", "recsim_mnar", "compare", "--world", world, *of_world, *sizes, *names]
     command += ["--catalogues", "3", "--workers", "2", "--out", "out"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path, env={**os.environ})
-    assert "outside:Alphabet picks the best agent in" in done.stdout
+    assert "outside:Alphabet picks the best recommender in" in done.stdout
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())["summary"]
     (own,) = [row for row in summary if row["protocol"] == "outside:Alphabet"]
     assert own["catalogues"] == 3

@@ -232,9 +232,8 @@ def weight_figures(
         + (f", up to the clip, {clip:g}." if clip is not None else ".")
     )
     largest = max(drawn, key=lambda each: each.largest)
-    caption += (
-        f" The bar farthest right holds the largest weight, {largest.largest:.3g}: rows in which the log shows what "
-    )
-    caption += f"it hardly ever shows, and {largest.policy} often would."
+    if largest.largest > 1.0:
+        caption += f" Farthest right is the largest weight, {largest.largest:.3g}: what the log hardly ever shows, and "
+        caption += f"{largest.policy} more often would."
     line = None if clip is None else (clip, f"clip {clip:g}")
     return [Chart("How the weights are distributed", histograms(shown, line), caption)]

@@ -138,7 +138,7 @@ def figures_of(study: Study) -> list[Chart]:
         own = [row for row in summary if row["study"] == name]
         before = f"{name}: " if len(worlds) > 1 else ""
         caption = (
-            "Each small dot is one simulated world: how much less the pick truly earns than the best recommender. Hollow: "
+            "Each small dot is one simulated world: how much less the pick truly earns than the best one. Hollow: "
             "the pick's estimate must not be used there. The large dot is the mean, the line its 95 % interval."
         )
         title = f"{before}What each method's picks cost, in % of the best"
