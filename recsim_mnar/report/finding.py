@@ -242,7 +242,7 @@ def of_study(study: Study) -> Finding | None:
     lost = f"{two_digits(cost['mean'])} % of {_CLICKS.get(first['target'], 'the ' + first['target'])}"
     decision = f"{as_subject(first['title'])} chose best: its picks cost {lost} on average."
     hits = first[BEST]["count"] + first[INDISTINGUISHABLE]["count"]
-    ends = f" That cost's 95 % interval: {between(cost['low'], cost['high'])}." if known else ""
+    ends = f" The 95 % interval of that cost is {between(cost['low'], cost['high'])}." if known else ""
     lift = f"In {hits} of {n} simulated worlds it picks the best recommender or a tie with it.{ends}"
     sure = (
         f"{as_subject(listed([sized(r) for r in level], MOST_NAMES))} may be as good: {n} worlds cannot tell. "
@@ -250,7 +250,7 @@ def of_study(study: Study) -> Finding | None:
         else ""
     )
     sure += f"Do not use {listed(blind, MOST_NAMES)}. " if blind else ""
-    more = f"run {max(CATALOGUES, 2 * n)} worlds (--catalogues {max(CATALOGUES, 2 * n)})"
+    more = f"run {max(CATALOGUES, 2 * n)} worlds"
     todo = f"choose by {first['title']} in worlds like these" if n >= CATALOGUES and not level else more
     return Finding(decision, lift, f"{sure}Next: {todo}.", "good" if not level else "tie")
 
