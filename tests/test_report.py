@@ -6,6 +6,7 @@ import base64
 import csv
 import io
 import json
+import math
 import re
 import shlex
 from pathlib import Path
@@ -18,10 +19,13 @@ from recsim_mnar.protocols.leave_one_out.protocol import LeaveOneOut
 from recsim_mnar.protocols.records import Ranking, Record, Target, judge
 from recsim_mnar.report.charts import PER_CENT, PLAIN, Dot, axis_of, colours_of, dots, log_axis, room_for
 from recsim_mnar.report.figures import figures_of
-from recsim_mnar.report.finding import of_comparison, state
+from recsim_mnar.report.finding import of_comparison, of_study, state
 from recsim_mnar.report.page import write_page
+from recsim_mnar.report.study_page import _write_page as write_study_page
+from recsim_mnar.report.study_page import figures_of as study_figures
 from recsim_mnar.report.tables import grid
-from recsim_mnar.report.template import MOST_BYTES, anchor, downloads_of, explained, together, words
+from recsim_mnar.report.template import MOST_BYTES, anchor, downloads_of, explained, together, unbroken, words
+from recsim_mnar.studies.result import Study
 
 ROOT = Path(__file__).resolve().parents[1]
 UPLIFT = [("uplift", "uplift@10"), ("uplift", "uplift_snips@10"), ("uplift", "uplift_ips@10"), ("ab_test", "uplift@10"),
@@ -132,7 +136,7 @@ TRUTH = {"one": 0.10, "two": 0.09, "three": 0.05}
     [
         ({"one": 0.2, "two": 0.1}, {}, "Best"),
         ({"one": 0.1, "two": 0.2}, {}, "Costs 10.0%"),
-        ({"one": 0.1, "two": 0.2}, {"half": 0.009}, "A tie"),  # what it costs, .01, is within its own noise
+        ({"one": 0.1, "two": 0.2}, {"half": 0.009}, "Too close for it"),  # what it costs, .01, is within its own noise
         ({"one": 0.1, "two": 0.2}, {"half": 0.007}, "Costs 10.0%"),
         ({"one": 0.2, "two": 0.1}, {"verdict_level": "do_not_use"}, "Do not use"),
         ({"one": 0.2, "two": 0.1}, {"covers": "covers 3 %"}, "Do not use"),
@@ -150,13 +154,15 @@ def test_what_the_page_forbids_is_never_best_and_a_cost_within_the_noise_is_a_ti
     assert ("nothing lost" in judgement.sentence()) == (expected == "Best")
     found = of_comparison(Comparison(records, [judgement]))
     assert ("Do not use the A/B test" in found.next) == (expected == "Do not use")
-    assert ("Rely on the A/B test" in found.decision) == (expected in ("Best", "A tie"))
+    assert ("Rely on the A/B test" in found.decision) == (expected == "Best")
 
 
-def test_the_best_of_a_column_is_one_that_may_be_used():
+def test_a_column_whose_first_must_not_be_used_has_no_best_one():
     estimates = {"one": ("trust", 0.1), "two": ("do_not_use", 0.3), "three": ("caution", 0.2)}
     records = [record("off_policy", a, "ips", v, verdict_level=level) for a, (level, v) in estimates.items()]
-    assert grid(Comparison(records)).best == [0.2]
+    (best,) = grid(Comparison(records)).best
+    assert math.isnan(best)  # the column's first must not be used, so that it picks nobody
+    assert grid(Comparison(records[::2])).best == [0.2]
 
 
 def test_as_many_agents_as_there_are_colours_differ():
@@ -166,8 +172,16 @@ def test_as_many_agents_as_there_are_colours_differ():
 @pytest.mark.parametrize(
     ("half", "lift", "sure"),
     [
-        (0.001, "It is 11 % ahead of the next, two (95 % interval 9.5 to 13 %).", "Their order is certain."),
-        (0.05, "It is 11 % ahead of the next, two (95 % interval \N{MINUS SIGN}67 to +90 %).", "two may be as good."),
+        (
+            0.001,
+            "In truth it gets 11 % more clicks than the next, two (95 % interval 9.5 to 13 %).",
+            "is sure of that.",
+        ),
+        (
+            0.05,
+            "In truth it gets 11 % more clicks than the next, two (95 % interval \N{MINUS SIGN}67 to +90 %).",
+            "itself cannot tell which is better.",
+        ),
     ],
 )
 def test_the_first_screen_says_what_to_do_by_how_much_and_how_sure(half, lift, sure):
@@ -175,6 +189,88 @@ def test_the_first_screen_says_what_to_do_by_how_much_and_how_sure(half, lift, s
     assert found.decision == "one is the best of 3 recommenders. Rely on the A/B test here."
     assert found.lift == lift
     assert sure in found.next
+
+
+def test_a_best_pick_that_the_data_could_not_show_is_luck_and_the_page_says_how_many_users_it_takes():
+    """The gap is .01, and the test's interval of the difference as wide: it would see it in half of all tests."""
+    records = [record("ab_test", a, "ctr", v, 0.0071, users=100) for a, v in {"one": 0.2, "two": 0.1}.items()]
+    records += [record("truth", a, "ctr", v) for a, v in TRUTH.items()]
+    found = Comparison(records, judge(records, [Ranking("ab_test", "ctr", "the A/B test", CTR)]))
+    (judgement,) = found.judgements
+    assert (judgement.close, state(judgement)) == (("two",), "Best, by luck")
+    assert judgement.sentence().endswith("nothing lost. Luck helped: its data are too few to tell one from two.")
+    finding = of_comparison(found)
+    assert finding.decision.endswith("The A/B test picks it, but only by luck, as two is so close.")
+    needed = 100 * 2 * (0.0071 * 2.801585 / 1.959964 / 0.01) ** 2
+    assert needed > 200
+    (size,) = re.findall(r"needs (\d+) users per arm to tell one from two; this one has 100", finding.next)
+    assert int(size) == math.ceil(needed / 10) * 10
+    assert f"{size} users" in figures_of(found)[1].body
+
+
+def judgement_of_run(outcome, shown, cost):
+    return {"protocol": "ab_test", "metric": "ctr", "target": "CTR", "title": "the A/B test", "outcome": outcome,
+            "shown": shown, "cost_share": cost, "kendall_tau": 1.0, "pick_by_upper_bound": "a", "best": "a",
+            "tau_by_upper_bound": 1.0, "pick": "a"}  # fmt: skip
+
+
+def test_a_study_has_one_meaning_of_best_and_tie_and_says_the_size_of_its_ab_test(tmp_path):
+    """What a test of one run is too small to see is a cost all the same, and so is one whose estimate is barred."""
+    runs = [("best", "best", 0.0), ("indistinguishable", "indistinguishable", 0.001), ("costs", "unusable", 0.02)]
+    runs += [("costs", "indistinguishable", 0.01)] * 2
+    own = record("ab_test", "a", "ctr", 0.1, users=500).to_dict()
+    study = Study({}, [{"label": f"w-{i:03}", "catalogue": i, "seed": i, "judgements": [judgement_of_run(*run)],
+                        "records": [own]} for i, run in enumerate(runs)])  # fmt: skip
+    (row,) = study.summary()
+    assert [row[name]["count"] for name in ("best", "indistinguishable", "costs", "unusable")] == [1, 1, 3, 1]
+    assert row["users_per_arm"] == 500
+    (sentence,) = study.sentences()
+    assert sentence.startswith(
+        "The A/B test (500 users per arm) picks the best recommender in 1 of 5 catalogues, a tie with it in 1, a worse "
+        "one in 3. On average its picks cost 0.82% ["
+    )
+    assert sentence.endswith("of the CTR. In 1 of 5 its estimate must not be used.")
+    finding = of_study(study)
+    assert finding.decision == "The A/B test chose best: its picks cost 0.82 % of clicks on average."
+    assert finding.lift.startswith("In 2 of 5 simulated worlds it picks the best recommender or a tie with it")
+    costs, outcomes = study_figures(study)
+    assert re.findall(r'part (\w+)" style="flex:([\d.]+)', outcomes.body) == [
+        ("good", "0.2000"), ("tie", "0.2000"), ("bad", "0.6000")
+    ]  # fmt: skip
+    assert costs.body.count('class="cloud"') == 4
+    assert costs.body.count('class="cloud hollow"') == 1
+    assert "500 users per arm; must not be used in 1 of 5" in costs.body
+    write_study_page(tmp_path / "page.html", study)
+    cells = dict(re.findall(r'data-head="([^"]*)"><span>([^<]*?) ?<', (tmp_path / "page.html").read_text()))
+    assert [cells[head] for head in ("picks the best", "tied", "picks a worse one")] == ["20%", "20%", "60%"]
+
+
+def test_dots_at_one_place_do_not_hide_each_other_and_what_is_far_off_is_an_arrow():
+    body = dots([Dot("a", 0.1, cloud=[(0.1, False)] * 4), Dot("far", -5.0, -5.1, -4.9)], PLAIN, axis_of(0.0, 0.2))
+    first, second = body.split('<div class="row ')[1:]
+    assert len(set(re.findall(r'class="cloud" cy="(-?\d+)"', first))) == 4
+    assert "circle" not in second
+    assert second.count('class="arrow"') == 1
+
+
+def test_a_known_recommender_has_one_colour_on_all_pages():
+    assert colours_of(["mine", "svd", "random"]) == {"mine": "a1", "svd": "a0", "random": "a8"}
+    assert colours_of(["random", "user-knn"])["random"] == "a8"
+
+
+def test_no_line_ends_within_a_number():
+    assert unbroken("95 % of [.1, .25], [3%, 56%] and a, b") == (
+        "95\N{NO-BREAK SPACE}% of [.1,\N{NO-BREAK SPACE}.25], [3%,\N{NO-BREAK SPACE}56%] and a, b"
+    )
+
+
+def test_a_recommenders_name_is_explained_where_a_table_has_it_and_not_in_other_text():
+    known = {"random": "any item", "log": "a table"}
+    text = "<main><p>random, at random</p>{}<dl>\n</dl></main>"
+    assert "<a" not in explained(text.format(""), known)
+    found = explained(text.format('<th scope="row">random</th>'), known)
+    assert re.findall(r">([^<]*)</a>", found) == ["random"]
+    assert "at random" in found
 
 
 def test_without_truth_there_is_no_finding_and_no_chart_of_it():
@@ -186,7 +282,7 @@ def test_without_truth_there_is_no_finding_and_no_chart_of_it():
 def test_the_charts_of_a_judged_comparison():
     charts = figures_of(comparison(TRUTH, TRUTH))
     assert [chart.title for chart in charts] == [
-        "Which method picks whom, and how far behind one that is",
+        "How many fewer clicks than one",
         "How many users an A/B test needs",
     ]
     assert [chart.folded for chart in charts] == [False, True]

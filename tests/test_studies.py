@@ -63,6 +63,7 @@ def test_the_summary_counts_the_judgements(study):
         assert len(own) == row["catalogues"] == 3
         for outcome in ("best", "indistinguishable", "costs"):
             assert row[outcome]["count"] == sum(j["outcome"] == outcome for j in own)
+        assert sum(row[outcome]["count"] for outcome in ("best", "indistinguishable", "costs")) == len(own)
         assert row["cost_share"]["mean"] == pytest.approx(np.mean([j["cost_share"] for j in own]))
         assert sum(row["picks"].values()) == 3
     assert any("of 3 catalogues" in sentence for sentence in study.sentences())
@@ -366,7 +367,7 @@ def test_a_package_outside_stands_beside_what_is_built_in(tmp_path, world):
     command = [sys.executable, "-m", "recsim_mnar", "compare", "--world", world, *of_world, *sizes, *names]
     command += ["--catalogues", "3", "--workers", "2", "--out", "out"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path, env={**os.environ})
-    assert "outside:Alphabet picks the best agent in" in done.stdout
+    assert "outside:Alphabet picks the best recommender in" in done.stdout
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())["summary"]
     (own,) = [row for row in summary if row["protocol"] == "outside:Alphabet"]
     assert own["catalogues"] == 3
@@ -394,6 +395,6 @@ def test_a_study_needs_no_truth_share_where_the_best_is_zero():
     found = Study({}, [{"label": "w-000", "catalogue": 0, "judgements": [judgement], "records": []}])
     (row,) = found.summary()
     assert row["cost_share"]["mean"] is None
-    assert found.sentences() == ["P picks the best agent in 0 of 1 catalogues."]
+    assert found.sentences() == ["P picks the best recommender in 0 of 1 catalogues, a worse one in 1."]
     judgement["shown"] = "unusable"
-    assert found.sentences()[0].endswith(" catalogues. In 1 of 1 its estimate must not be used.")
+    assert found.sentences()[0].endswith(" in 1. In 1 of 1 its estimate must not be used.")

@@ -81,7 +81,7 @@ COMMANDS = {
             "clipped IPS",
             r"picks\s+the\s+best",
             r"\btied\b",
-            "costs",
+            "picks a worse one",
             r"Kendall's\s+tau",
             SHARE,
         ],

@@ -26,7 +26,7 @@ from recsim_mnar.log.columns import LogColumns
 from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.own_log.in_numbers import LogNumbers
 from recsim_mnar.protocols.comparison import Comparison, experiment_of
-from recsim_mnar.protocols.interactions.comparison import _PICTURES, _TITLES
+from recsim_mnar.protocols.interactions.comparison import _PICTURES, TITLES
 from recsim_mnar.protocols.records import Judgement, Record
 from recsim_mnar.report.charts import PER_CENT, Dot, grid, labels, marks, room_for
 from recsim_mnar.report.estimate_page import Estimates, write_estimates
@@ -40,7 +40,7 @@ from recsim_mnar.worlds import make_world
 
 STORED = Path(__file__).resolve().parents[1] / "gallery.json"
 PAGES = {
-    "compare": "Which protocol is right?",
+    "compare": "Which method is right?",
     "study": "A study over catalogues",
     "interactions": "Your own interactions",
     "estimate": "What other policies would have earned",
@@ -114,7 +114,7 @@ def _interactions(stored: dict[str, Any]) -> Comparison:
     ndcg = [key for key in keys if key[1].startswith("ndcg")]
     return Comparison(
         records, columns=[*ndcg, *(key for key in keys if key not in ndcg)], pictures=_PICTURES,
-        headings={key: f"{_TITLES.get(key[0], key[0])}: {key[1].upper()}" for key in keys},
+        headings={key: f"{TITLES.get(key[0], key[0])}: {key[1].upper()}" for key in keys},
         title="Which agent suits these users?", conclusion=stored["conclusion"],
     )  # fmt: skip
 
@@ -253,7 +253,7 @@ def store(runs: Path) -> None:
     ]
     of["study"] = [
         {"label": r["label"], "catalogue": r["catalogue"], "seed": r["seed"], "judgements": r["judgements"],
-         "records": [_kept(row, ("verdict_level", "covers")) for row in r["records"] if _shown(row)]}
+         "records": [_kept(row, ("verdict_level", "covers", "users")) for row in r["records"] if _shown(row)]}
         for r in results if "judgements" in r
     ]  # fmt: skip
     STORED.write_text(json.dumps(_rounded(of), separators=(",", ":"), ensure_ascii=False) + "\n")

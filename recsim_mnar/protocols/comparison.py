@@ -66,7 +66,7 @@ class Comparison:
     headings: dict[tuple[str, str], str] = field(default_factory=dict)
     losses: frozenset[str] = frozenset()
     pictures: list[Picture] = field(default_factory=list)
-    title: str = "Which protocol is right?"
+    title: str = "Simulation: which method would have picked the right recommender?"
     lead: str = ""
     conclusion: list[str] = field(default_factory=list)
     facts: list[tuple[str, str]] = field(default_factory=list)

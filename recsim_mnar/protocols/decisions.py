@@ -152,8 +152,9 @@ class DecisionExperiment(Experiment):
             HIT_RATES,
             Picture(
                 "Clipped IPS next to the A/B test",
-                f"{rate.capitalize()} of each agent, the truly best first. Whiskers are the table's intervals, cut "
-                "with an arrow where they run out; hollow points must not be used. The upright tick is the truth.",
+                f"{rate.capitalize()} of each recommender, the truly best first. The lines are intervals, cut with "
+                "an arrow where they run out; a hollow dot must not be used. The upright line is the truth. No dot: "
+                "the log shows too little of what it recommends.",
                 rate,
                 (("off_policy", "clipped_ips"), ("ab_test", metric), ("truth", metric)),
             ),
@@ -169,7 +170,7 @@ def _set_learners_apart(trial: Trial) -> None:
 
 HIT_RATES = Picture(
     "Leave-one-out",
-    "Share of held-out views that an agent ranks first.",
+    "Share of hidden views that a recommender ranks first. The lines are intervals.",
     "HR@1, leave-one-out",
     (("loocv", "hr@1"),),
     bars=True,

@@ -102,6 +102,9 @@ UNUSABLE = "unusable"
 _TRUTHS_UNIT = ("off_policy", "ab_test", "naive", "ips", "snips", "ips_estimated", "snips_estimated")
 """Protocols whose values estimate the truth itself."""
 
+POWER = 0.8
+"""Share of A/B tests in which a difference is to be seen."""
+
 HALF_WIDTHS = "paired_half_widths"
 """In a truth record's details: by other agent, half the width of the interval of their paired true difference."""
 
@@ -150,6 +153,8 @@ class Judgement:
         shown: what is said of the pick: unusable where its estimate must not be used, a tie where its cost is within
             the noise of the truth or of the protocol itself, else ``outcome``.
         unusable: the agents ranked and not picked whose estimates must not be used: the choice was not among all.
+        close: the agents that the protocol cannot tell from its one pick with the data that it has: a pick that is the
+            best all the same owes something to luck.
     """
 
     protocol: str
@@ -172,6 +177,17 @@ class Judgement:
     unranked: tuple[str, ...] = ()
     shown: str = ""
     unusable: tuple[str, ...] = ()
+    close: tuple[str, ...] = ()
+
+    @property
+    def by_luck(self) -> bool:
+        """Whether the pick is the best, and the protocol could not have known it."""
+        return self.shown == BEST and bool(self.close)
+
+    @property
+    def too_close(self) -> bool:
+        """Whether the pick is a worse one, by less than the protocol can see with the data that it has."""
+        return self.shown == INDISTINGUISHABLE and self.outcome == COSTS
 
     @property
     def ranks_nothing(self) -> bool:
@@ -211,10 +227,12 @@ class Judgement:
         if self.shown == UNUSABLE:
             return f"{subject} cannot choose here: its estimate of {picks}, which it would pick, must not be used."
         if self.outcome == BEST:
-            return f"{subject} picks {picks}, which is the best: nothing lost."
-        if self.shown == INDISTINGUISHABLE and self.outcome == COSTS:
-            lost = f"it costs {self.loss}, less than its own interval can show"
-            return f"{subject} picks {picks}, a tie with the best, {self.best}: {lost}."
+            found = f"{subject} picks {picks}, which is the best: nothing lost."
+            luck = f" Luck helped: its data are too few to tell {self.pick} from "
+            return found + (f"{luck}{listed(self.close)}." if self.by_luck else "")
+        if self.too_close:
+            lost = f"that costs {price}{blind}, less than it can see with the data that it has"
+            return f"{subject} picks {picks} and not the best, {self.best}: {lost}."
         if self.outcome == INDISTINGUISHABLE:
             return f"{subject} picks {picks}, a statistical tie with the best, {self.best}: {price}{blind}."
         return f"{subject} picks {picks}; {self.best} is the best, so the choice costs {price}{blind}."
@@ -300,7 +318,41 @@ def _judged(ranking: Ranking, ranked: list[Record], true: Mapping[str, Record], 
         unranked=tuple(r.agent for r in ranked if r.covers),
         shown=_shown(outcome, [own[agent] for agent in picks], own.get(best), cost, alike=len(picks) == len(ranked)),
         unusable=tuple(r.agent for r in ranked if r.forbidden and not r.covers and r.agent not in picks),
+        close=() if others else tuple(r.agent for r in ranked if _close(own[first], r, truth)),
     )
+
+
+def _close(pick: Record, other: Record, truth: Mapping[str, float]) -> bool:
+    """Whether a protocol cannot tell another agent from its pick.
+
+    One that estimates what the truth is of can where it would see their true difference in :data:`POWER` of all runs;
+    any other one where the difference that it found is beyond its interval.
+    """
+    if pick.agent == other.agent or pick.forbidden or other.forbidden or pick.details.get("paired"):
+        return False
+    width = half_width(pick, other)
+    if pick.protocol in _TRUTHS_UNIT:
+        return abs(truth[pick.agent] - truth[other.agent]) < width * seen(pick.level)
+    return abs(pick.value - other.value) <= width
+
+
+def seen(level: float) -> float:
+    """The difference that is seen in :data:`POWER` of all runs, in half widths of its interval of this level."""
+    from scipy.special import ndtri
+
+    return 1.0 + float(ndtri(POWER) / ndtri(0.5 + level / 2))
+
+
+def listed(names: Sequence[str], most: int = 0) -> str:
+    """Names in a sentence.
+
+    Args:
+        names: at least one.
+        most: how many are named, the rest being counted; 0 for all.
+    """
+    if most and len(names) > most:
+        names = [*names[: most - 1], f"{len(names) - most + 1} more"]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _shown(outcome: str, picks: Sequence[Record], best: Record | None, cost: float, *, alike: bool) -> str:

@@ -12,11 +12,22 @@ from recsim_mnar.errors import visible
 
 COLOURS = 9
 """Agents' colours that a page has, as classes ``a0`` and on; see ``style.css``."""
+OWN_COLOURS = {
+    "svd": "a0",
+    "user-knn": "a1",
+    "item-knn": "a2",
+    "user-popularity": "a3",
+    "popularity": "a4",
+    "random": "a8",
+}
+"""Of recommenders that most comparisons show."""
 INK = "ink"
 """The class of what is known, and of what is no agent's."""
 _LONGEST = 32
 _STEPS = (1.0, 2.0, 5.0, 10.0)
 _TICKS = 4
+_APART = 2.5
+"""Per cent of the width between dots that do not hide each other, also on a narrow screen."""
 _CURVES = 170
 """Height of a chart of lines, in pixels."""
 
@@ -39,8 +50,15 @@ class Chart:
 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:
-    """One class per name, the same wherever the page shows it; there are :data:`COLOURS`, then they begin again."""
-    return {name: f"a{place % COLOURS}" for place, name in enumerate(dict.fromkeys(names))}
+    """One class per name, the same wherever a page shows it, and of :data:`OWN_COLOURS` on all pages.
+
+    There are :data:`COLOURS`; then they begin again.
+    """
+    names = dict.fromkeys(names)
+    own = {name: OWN_COLOURS[name] for name in names if name in OWN_COLOURS}
+    free = [f"a{place}" for place in range(COLOURS) if f"a{place}" not in own.values()]
+    others = {name: free[place % len(free)] for place, name in enumerate(name for name in names if name not in own)}
+    return {name: own.get(name) or others[name] for name in names}
 
 
 def short(name: str) -> str:
@@ -143,7 +161,7 @@ class Dot:
         colour: a class.
         hollow: whether it is not to be used.
         known: a number that is marked across the row; None for none.
-        cloud: further values, small and pale.
+        cloud: further values, small, and whether each is hollow.
         words: in the place of the value's text.
         note: that follows the name.
     """
@@ -155,13 +173,13 @@ class Dot:
     colour: str = INK
     hollow: bool = False
     known: float | None = None
-    cloud: Sequence[float] = ()
+    cloud: Sequence[tuple[float, bool]] = ()
     words: str = ""
     note: str = ""
 
     def numbers(self) -> list[float]:
         """That the chart must have room for."""
-        found = [self.value, *self.cloud, *(() if self.known is None else (self.known,))]
+        found = [self.value, *(value for value, _ in self.cloud), *(() if self.known is None else (self.known,))]
         return [number for number in found if math.isfinite(number)]
 
 
@@ -192,11 +210,15 @@ def dots(rows: Sequence[Dot], unit: Unit, axis: Axis | None = None) -> str:
 
 def _row(row: Dot, number: str, axis: Axis) -> str:
     track = f'<svg class="track" aria-hidden="true">{grid(axis)}{marks(row, axis)}</svg>'
-    note = f" <small>{escape(visible(row.note))}</small>" if row.note else ""
     return (
-        f'<div class="row {row.colour}"><span class="name">{escape(short(row.name))}{note}</span>'
+        f'<div class="row {row.colour}{" clouded" if row.cloud else ""}">{_name(row.name, row.note)}'
         f'<span class="value">{escape(visible(row.words or number))}</span>{track}</div>'
     )
+
+
+def _name(name: str, note: str) -> str:
+    more = f" <small>{escape(visible(note))}</small>" if note else ""
+    return f'<span class="name">{escape(short(name))}{more}</span>'
 
 
 def grid(axis: Axis) -> str:
@@ -210,14 +232,30 @@ def grid(axis: Axis) -> str:
 
 def marks(row: Dot, axis: Axis) -> str:
     """A row's dot, interval and further marks, without the lines of the grid."""
-    made = [f'<circle class="cloud" cx="{axis.place(each):.2f}%" cy="50%" r="4"/>' for each in row.cloud]
+    made = _cloud(row, axis)
     if row.known is not None and math.isfinite(row.known):
         made.append(_at(axis.place(row.known), '<line class="known" y1="-9" y2="9"/>'))
-    if math.isfinite(row.value):
+    if math.isfinite(row.value) and not axis.low <= row.value <= axis.high:
+        out, tip = (axis.low, 8) if row.value < axis.low else (axis.high, -8)
+        made.append(_at(axis.place(out), f'<path class="arrow" d="M{tip},-5 L0,0 L{tip},5 M0,0 H{3 * tip}"/>'))
+    elif math.isfinite(row.value):
         made.append(_whisker(row, axis))
         hollow = " hollow" if row.hollow else ""
         made.append(f'<circle class="dot{hollow}" cx="{axis.place(row.value):.2f}%" cy="50%" r="5"/>')
     return "".join(made)
+
+
+def _cloud(row: Dot, axis: Axis) -> list[str]:
+    """A row's further values below and above its own dot, those that would hide each other farther away."""
+    made, taken = [], list[tuple[float, int]]()
+    for value, hollow in sorted(row.cloud):
+        place = axis.place(value)
+        near = {level for at, level in taken if place - at < _APART}
+        level = next(level for level in range(len(taken) + 1) if level not in near)
+        taken.append((place, level))
+        y = (10 + 6 * (level // 2 % 3)) * (-1 if level % 2 else 1)
+        made.append(_at(place, f'<circle class="cloud{" hollow" if hollow else ""}" cy="{y}" r="3"/>'))
+    return made
 
 
 def _at(place: float, mark: str) -> str:
@@ -279,12 +317,15 @@ def panels(shown: Sequence[Panel]) -> str:
     return f'<div class="panels">{"".join(made)}</div>'
 
 
-def shares(rows: Mapping[str, Mapping[str, float]], kinds: Mapping[str, str]) -> str:
+def shares(
+    rows: Mapping[str, Mapping[str, float]], kinds: Mapping[str, str], notes: Mapping[str, str] | None = None
+) -> str:
     """One bar per name, divided into kinds, each with its share written in it.
 
     Args:
         rows: by name, by kind its share.
         kinds: by kind the class of its colour, in order.
+        notes: by name what follows it.
     """
     made = []
     for name, parts in rows.items():
@@ -293,9 +334,7 @@ def shares(rows: Mapping[str, Mapping[str, float]], kinds: Mapping[str, str]) ->
             for kind, colour in kinds.items()
             if parts.get(kind)
         )
-        made.append(
-            f'<div class="row"><span class="name">{escape(short(name))}</span><span class="bar">{bars}</span></div>'
-        )
+        made.append(f'<div class="row">{_name(name, (notes or {}).get(name, ""))}<span class="bar">{bars}</span></div>')
     return f'<div class="dots shares">{"".join(made)}</div>'
 
 

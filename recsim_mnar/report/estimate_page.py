@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from recsim_mnar.estimators.off_policy.segments import segment_label, segment_li
 from recsim_mnar.estimators.off_policy.sentence import Sentence, sentence_of
 from recsim_mnar.estimators.off_policy.weights import WeightDistribution, weight_distribution
 from recsim_mnar.estimators.off_policy.written import (
+    TOLERANCE,
     Amounts,
     Record,
     baseline_of,
@@ -24,7 +26,7 @@ from recsim_mnar.estimators.off_policy.written import (
 )
 from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.protocols.records import plain
-from recsim_mnar.report.charts import CHANGE, PER_CENT, PLAIN, Chart, Dot, Unit, colours_of, dots
+from recsim_mnar.report.charts import CHANGE, PER_CENT, PLAIN, Chart, Dot, Unit, colours_of, dots, room_for
 from recsim_mnar.report.figures import weight_figures
 from recsim_mnar.report.finding import Finding, of_estimates
 from recsim_mnar.report.page import SCHEMA
@@ -108,7 +110,7 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
         made_by,
         _finding(found, leaders, sentence, amounts),
         [
-            *_value_chart(leaders, amounts, colours),
+            *_value_chart(found, leaders, amounts, colours),
             *_segment_charts(found.segments, amounts, colours),
             *weight_figures(shown, found.clip, colours),
         ],
@@ -117,6 +119,7 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
             downloads_of("weights", (each.to_dict() for each in weights)),
         ),
         source=found.source,
+        rows=found.log.rows,
         sentence=sentence,
         partly=partly_covered(leaders, sentence.text),
         reasons=said,
@@ -157,7 +160,9 @@ def weights_of(found: Estimates) -> list[WeightDistribution]:
     return [weight_distribution(name, weight, found.clip) for name, weight in found.log.weights.items()]
 
 
-def _value_chart(leaders: Sequence[Record], amounts: Amounts, colours: Mapping[str, str]) -> list[Chart]:
+def _value_chart(
+    found: Estimates, leaders: Sequence[Record], amounts: Amounts, colours: Mapping[str, str]
+) -> list[Chart]:
     """Differences from the baseline, or values, of the leading estimator; hollow where they must not be used."""
     differ = [r for r in leaders if "baseline" in r]
     drawn = [r for r in differ or leaders if not lacks(r) and math.isfinite(r["high"])]
@@ -169,9 +174,16 @@ def _value_chart(leaders: Sequence[Record], amounts: Amounts, colours: Mapping[s
     ordered = sorted(drawn, key=lambda r: -r["value"])
     rows = [_dot(r, target_of(r) if differ else label(r), colours, scale) for r in ordered]
     other = baseline_of(drawn[0]) if differ else ""
-    title = f"How much more each earns than {other}" if differ else "What each would earn per recommendation"
-    level = f"Whiskers are {100 * drawn[0]['level']:g} % intervals; hollow points must not be used."
-    return [Chart(title, dots(rows, unit), level, folded=False)]
+    what = f"more {_outcome(found)} each gets" if amounts.shares else "more each earns"
+    title = f"How many {what}" if amounts.shares else f"How much {what}"
+    title = f"{title} than {other}" if differ else "What each would earn per recommendation"
+    level = f"The lines are {100 * drawn[0]['level']:g} % intervals.{_hollow(rows)}"
+    axis = room_for([*rows, Dot("", 0.0)]) if differ else None  # so that it shows how far from no difference they are
+    return [Chart(title, dots(rows, unit, axis), level, folded=False)]
+
+
+def _hollow(rows: Sequence[Dot]) -> str:
+    return " A hollow dot must not be used." if any(row.hollow for row in rows) else ""
 
 
 def _segment_charts(records: Sequence[Record], amounts: Amounts, colours: Mapping[str, str]) -> list[Chart]:
@@ -187,7 +199,7 @@ def _segment_charts(records: Sequence[Record], amounts: Amounts, colours: Mappin
         )
         title = f"{what.format(target_of(of_it[0]) if differ else label(of_it[0]))}, by {of_it[0]['by']}"
         points = ", in points of per cent" if differ and amounts.shares else ""
-        caption = f"{segment_title(records)}{points}. Hollow points must not be used."
+        caption = f"{segment_title(records)}{points}.{_hollow(rows)}"
         charts.append(Chart(title, dots(rows, _unit(amounts, bool(differ))), caption))
     return charts
 
@@ -198,9 +210,9 @@ def _unit(amounts: Amounts, differ: bool) -> Unit:
 
 def _dot(record: Record, name: str, colours: Mapping[str, str], scale: float = 1.0) -> Dot:
     value, low, high = (record[key] / scale for key in ("value", "low", "high"))
-    verdict, known = record["verdict_level"], 0.0 if "baseline" in record else None
+    verdict = record["verdict_level"]
     colour = colours.get(target_of(record), "ink")
-    return Dot(name, value, low, high, colour, verdict == "do_not_use", known, note=verdict.replace("_", " "))
+    return Dot(name, value, low, high, colour, verdict == "do_not_use", note=f"verdict: {verdict.replace('_', ' ')}")
 
 
 def _finding(found: Estimates, leaders: Sequence[Record], sentence: Sentence, amounts: Amounts) -> Finding:
@@ -211,4 +223,17 @@ def _finding(found: Estimates, leaders: Sequence[Record], sentence: Sentence, am
     ) if own is not None and usable else ""  # fmt: skip
     of_it = [reason for reason in reasons(leaders) if reason.level == sentence.sure]
     doubt = next((reason.message for reason in of_it if any(sentence.policy in name for name in reason.of)), "")
-    return of_estimates(sentence, value, doubt.partition(": ")[0])
+    of_pair = next((r for r in leaders if target_of(r) == sentence.policy and "baseline" in r), None)
+    values: dict[str, Any] = {} if of_pair is None else of_pair["diagnostics"]
+    facts: dict[str, Any] = values if of_pair is None else of_pair.get("best_of") or values
+    rates = ""
+    if amounts.shares and "value_baseline" in values:
+        ends = " \u2192 ".join(amounts.one(values[name]) for name in ("value_baseline", "value_target"))
+        rates = f" {_outcome(found)}: {ends} of recommendations"
+    return of_estimates(sentence, value, doubt.partition(": ")[0], rates, facts.get(TOLERANCE))
+
+
+def _outcome(found: Estimates) -> str:
+    """What rewards of 0 and 1 count, by the name of their column."""
+    named = re.search(r"reward: ([^;]+)", " ".join(found.lines))
+    return "clicks" if named and "click" in named[1].lower() else "successes"

@@ -10,7 +10,7 @@ from typing import Any
 from recsim_mnar.estimators.off_policy.weights import WeightDistribution
 from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison
-from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, UNUSABLE, Judgement, Record, half_width
+from recsim_mnar.protocols.records import POWER, UNUSABLE, Judgement, Record, half_width, listed
 from recsim_mnar.report.charts import (
     CHANGE,
     PER_CENT,
@@ -25,22 +25,17 @@ from recsim_mnar.report.charts import (
     histograms,
     log_axis,
     panels,
+    room_for,
 )
-from recsim_mnar.report.finding import WORDS, listed, truths_of
+from recsim_mnar.report.finding import MOST_NAMES, rounded, state, truths_of, users_needed
 from recsim_mnar.report.tables import has_interval, heading
 
 MOST_ROWS = 24
 """Of a chart that names each of them."""
 _NO_SHARES = ("ndcg", "dcg", "mrr", "uplift", "cp", "mse", "mae", "rmse")
 """Metrics that are no shares, so that per cent would mislead."""
-PICKS = {
-    BEST: "picked by {}",
-    INDISTINGUISHABLE: "picked by {} (a tie)",
-    COSTS: "picked by {}",
-    UNUSABLE: "{} would pick it, but must not be used",
-}
-"""What stands next to the name of an agent that protocols pick."""
-_POWER = 0.8
+_FAR = 15.0
+"""Times as far behind the best as the next one is: what is farther is cut off with an arrow."""
 Colours = Mapping[str, str]
 
 
@@ -86,21 +81,26 @@ def _picks(comparison: Comparison, colours: Colours) -> Chart | None:
         rows.append(
             Dot(record.agent, away, *ends, colours[record.agent], words=words, note=_picked(comparison, first, record))
         )
+    behind = sorted(abs(row.value) for row in rows if row.value)
+    near = [row for row in rows if not behind or abs(row.value) <= max(_FAR * behind[0], behind[:2][-1])]
     caption = (
-        f"True {first.target} compared with {best.agent}; whiskers are {100 * best.level:g} % intervals of the "
-        "difference. Next to each name: the methods that would pick it, and what comes of it."
+        f"True {first.target} compared with {best.agent}; the lines are {100 * best.level:g} % intervals of the "
+        "difference. Below a name: the methods that pick it."
     )
-    title = f"Which method picks whom, and how far behind {best.agent} that is"
-    return Chart(title, dots(rows, CHANGE if best.value else PLAIN), caption)
+    caption += " An arrow: too far behind for this axis." if len(near) < len(rows) else ""
+    what = "fewer clicks than" if first.target == "CTR" else "far behind"
+    title = f"How {'many ' * (first.target == 'CTR')}{what} {best.agent}"
+    return Chart(title, dots(rows, CHANGE if best.value else PLAIN, room_for(near)), caption)
 
 
 def _picked(comparison: Comparison, first: Judgement, record: Record) -> str:
     """Protocols that pick the agent, each kind of outcome with its word."""
-    by_outcome: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     for j in comparison.judgements:
         if j.target == first.target and record.agent in (j.pick, *j.tied_with):
-            by_outcome.setdefault(j.shown, []).append(j.title.removesuffix(f" of {j.target}"))
-    return "; ".join(PICKS[outcome].format(listed(names)) for outcome, names in by_outcome.items())
+            words = "{} would pick it, but must not be used" if j.shown == UNUSABLE else "picked by {}"
+            found.setdefault(words, []).append(j.title.removesuffix(f" of {j.target}"))
+    return "; ".join(words.format(listed(names, MOST_NAMES)) for words, names in found.items())
 
 
 def _picture(comparison: Comparison, picture: Picture, colours: Colours) -> Chart | None:
@@ -114,13 +114,17 @@ def _picture(comparison: Comparison, picture: Picture, colours: Colours) -> Char
         return None
     known = {r.agent: r.value for (protocol, _), records in chosen.items() if protocol == "truth" for r in records}
     place = {name: i for i, name in enumerate(colours)}
+
+    def order(record: Record) -> float:
+        return place[record.agent] if known else -record.value
+
     shown = [
         Panel(
             heading(comparison, key),
             _says(comparison, key),
             [
                 _dot(r, colours, None if key[0] == "truth" else known.get(r.agent))
-                for r in sorted(records, key=lambda r: place[r.agent])[:MOST_ROWS]
+                for r in sorted(records, key=order)[:MOST_ROWS]
             ],
             unit_of(key, comparison),
         )
@@ -141,7 +145,7 @@ def _says(comparison: Comparison, key: tuple[str, str]) -> str:
     judged = next((j for j in comparison.judgements if (j.protocol, j.metric) == key), None)
     if judged is None:
         return ""
-    return f"Picks {judged.pick}: {WORDS[judged.shown].lower()}."
+    return f"Picks {judged.pick}: {state(judged)[:1].lower()}{state(judged)[1:]}."
 
 
 def unit_of(key: tuple[str, str], comparison: Comparison) -> Unit:
@@ -154,42 +158,20 @@ def unit_of(key: tuple[str, str], comparison: Comparison) -> Unit:
 
 def _power(comparison: Comparison, colours: Colours) -> Chart | None:
     """Users per arm with which an A/B test tells the best from those that come nearest."""
-    from scipy.special import ndtri
-
-    truth = {r.agent: r for r in truths_of(comparison, comparison.judgements[0])}
-    best = next(iter(truth), "")
-    metric = truth[best].metric if best else ""
-    tested = {r.agent: r for r in comparison.records if (r.protocol, r.metric) == ("ab_test", metric)}
-    tested = {agent: r for agent, r in tested.items() if r.details.get("users") and agent in truth}
-    if best not in tested or tested[best].details.get("paired"):
-        return None
-    level = tested[best].level
-    quantile = float(ndtri(0.5 + level / 2))
-    variance = {a: r.details["users"] * ((r.high - r.low) / 2 / quantile) ** 2 for a, r in tested.items()}
-    gaps = {a: abs(truth[best].value - truth[a].value) for a in tested if a != best}
-    gaps = {a: gap for a, gap in gaps.items() if gap > 0.0}
-    factor = (quantile + float(ndtri(_POWER))) ** 2
-    needed = {a: factor * (variance[best] + variance[a]) / gap**2 for a, gap in gaps.items()}
-    rows = [
-        Dot(a, n, colour=colours[a], known=tested[best].details["users"], words=f"{_round(n):,} users")
-        for a, n in sorted(needed.items(), key=lambda item: -item[1])[:MOST_ROWS]
-        if n > 0.0
-    ]
+    needed, users = users_needed(comparison)
+    ordered = sorted(needed.items(), key=lambda item: -item[1])[:MOST_ROWS]
+    rows = [Dot(a, n, colour=colours[a], known=users, words=f"{rounded(n):,} users") for a, n in ordered if n > 0.0]
     if not rows:
         return None
-    sizes = [*(row.value for row in rows), tested[best].details["users"]]
+    best = truths_of(comparison, comparison.judgements[0])[0]
+    sizes = [*(row.value for row in rows), users]
     axis = log_axis(10.0 ** math.floor(math.log10(min(sizes))), 10.0 ** math.ceil(math.log10(max(sizes)) + 1e-9))
     caption = (
-        f"Users per arm with which an A/B test sees, in {_POWER:.0%} of all tests, that {best} is the better one, "
-        f"two-sided at {100 * (1 - level):.2g} %. The tick is the size of this test, {sizes[-1]:,} users."
+        f"Users per arm with which an A/B test sees, in {POWER:.0%} of all tests, that {best.agent} is better than "
+        f"the one named (two-sided at {100 * (1 - best.level):.2g} %). The upright line is the size of this test, "
+        f"{users:,} users: what is right of it, this test cannot see. The axis is logarithmic."
     )
     return Chart("How many users an A/B test needs", dots(rows, PLAIN, axis), caption)
-
-
-def _round(n: float) -> int:
-    """To two digits."""
-    size = 10 ** max(0, math.floor(math.log10(max(n, 1.0))) - 1)
-    return math.ceil(n / size) * size
 
 
 def popularity_figure(
@@ -216,8 +198,8 @@ def popularity_figure(
         for name, row in shown
     ]
     caption = (
-        f"Of what each agent recommends in the {where}, the share that falls on the {top:,} most viewed of "
-        f"{n_items:,} items. The tick: users' own views."
+        f"Of what each recommender shows in the {where}, the share that falls on the {top:,} most viewed of "
+        f"{n_items:,} items. The upright line: users' own views."
     )
     if len(first) > len(shown):
         caption += f" {len(first) - len(shown)} more are in the data of this page."
@@ -244,9 +226,14 @@ def weight_figures(
         for each in drawn
     ]  # fmt: skip
     caption = (
-        "How many rows have which weight, target / propensity; rows of weight 0 are not drawn. A row counts for as "
-        "many decisions of the policy as its weight says"
+        "Along: the weight of a row, the policy's probability of what was shown over the recorded one; the axis is "
+        "logarithmic. Up: how many rows have it, logarithmic too; rows of weight 0 are not drawn. A row counts for "
+        "as many recommendations of the policy as its weight says"
         + (f", up to the clip, {clip:g}." if clip is not None else ".")
     )
+    largest = max(drawn, key=lambda each: each.largest)
+    if largest.largest > 1.0:
+        caption += f" Farthest right is the largest weight, {largest.largest:.3g}: what the log hardly ever shows, and "
+        caption += f"{largest.policy} more often would."
     line = None if clip is None else (clip, f"clip {clip:g}")
     return [Chart("How the weights are distributed", histograms(shown, line), caption)]

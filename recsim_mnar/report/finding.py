@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.estimators.off_policy.sentence import Sentence
 from recsim_mnar.estimators.off_policy.written import per_cent
+from recsim_mnar.estimators.verdict import LEAST_USERS
 from recsim_mnar.protocols.comparison import CATALOGUES, Comparison
+from recsim_mnar.protocols.interactions.comparison import TITLES
 from recsim_mnar.protocols.records import (
     BEST,
     COSTS,
@@ -19,7 +22,10 @@ from recsim_mnar.protocols.records import (
     Record,
     as_subject,
     half_width,
+    listed,
+    seen,
 )
+from recsim_mnar.studies.result import sized, two_digits
 
 if TYPE_CHECKING:
     from recsim_mnar.fitting.advice import Advice
@@ -29,6 +35,9 @@ if TYPE_CHECKING:
 
 WORDS = {BEST: "Best", INDISTINGUISHABLE: "A tie", COSTS: "Costs", UNUSABLE: "Do not use"}
 """How a page calls what came of a pick; in words, so that nothing depends on colour."""
+LUCK, TOO_CLOSE = "Best, by luck", "Too close for it"
+"""Of a pick that is the best or nearly so, though the data that the method has could not show it."""
+_HALF = 16
 MOST_NAMES = 3
 """In a sentence of the first screen."""
 
@@ -53,8 +62,15 @@ class Finding:
 # ------------------------------------------------------------------------------------------------------- comparisons
 
 
+def brief(name: str) -> str:
+    """A name as the first screen has room for it."""
+    return name if len(name) <= 2 * _HALF else f"{name[:_HALF]}\N{HORIZONTAL ELLIPSIS}{name[-_HALF:]}"
+
+
 def state(judgement: Judgement) -> str:
-    """In a word or two: best, a tie, the cost, or not to be used."""
+    """In a word or two: best, best by luck, a tie, too close for it, the cost, or not to be used."""
+    if judgement.by_luck or judgement.too_close:
+        return LUCK if judgement.by_luck else TOO_CLOSE
     return f"{WORDS[COSTS]} {judgement.loss}" if judgement.shown == COSTS else WORDS[judgement.shown]
 
 
@@ -74,32 +90,87 @@ def of_comparison(comparison: Comparison) -> Finding | None:
     judged = [j for j in comparison.judgements if j.target == first.target]
     names: dict[str, list[str]] = {}
     for j in judged:
-        names.setdefault(j.shown, []).append(j.title.removesuffix(f" of {j.target}"))
+        names.setdefault(_kind(j), []).append(j.title.removesuffix(f" of {j.target}"))
     ranked = truths_of(comparison, first)
-    right = names.get(BEST, []) + names.get(INDISTINGUISHABLE, [])
-    found = f"Rely on {listed(right)} here" if right else "No method here finds it"
-    decision = f"{first.best} is the best of {len(ranked)} recommenders. {found}."
-    warn = f" Do not use {listed(names[UNUSABLE])} here." if UNUSABLE in names else ""
-    lift, sure = _lead(ranked)
-    more = f"Next: see whether it holds in {CATALOGUES} more worlds like this." if comparison.again else ""
-    return Finding(decision, lift, f"{sure}{warn} {more}".strip(), "good" if BEST in names else "tie")
+    found = next((words.format(listed(names[kind], MOST_NAMES), "s" * (len(names[kind]) == 1), brief(ranked[1].agent))
+                  for kind, words in _FOUND.items() if kind in names and len(ranked) > 1), _FOUND[COSTS])  # fmt: skip
+    decision = f"{brief(first.best)} is the best of {len(ranked)} recommenders. {as_subject(found)}"
+    warn = f"Do not use {listed(names[UNUSABLE], MOST_NAMES)} here. " if UNUSABLE in names else ""
+    lift, sure = _lead(ranked, first.target)
+    larger = "" if BEST in names else _larger(comparison)
+    more = (
+        f"Next: see how it is in {CATALOGUES} more worlds like this; it may be otherwise there."
+        if comparison.again
+        else ""
+    )
+    return Finding(decision, lift, f"{sure}{larger}{warn}{more}".strip(), "good" if BEST in names else "tie")
 
 
-def _lead(ranked: Sequence[Record]) -> tuple[str, str]:
-    """How far the first of some records is before the second, and how sure that is."""
+_FOUND = {
+    BEST: "Rely on {0} here.",
+    LUCK: "{0} pick{1} it, but only by luck, as {2} is so close.",
+    INDISTINGUISHABLE: "{0} pick{1} one that is as good.",
+    TOO_CLOSE: "{0} cannot tell it from those that come close.",
+    COSTS: "No method here finds it.",
+}
+"""What is said of the methods that did best: their names, the ending of the verb, and the next best recommender."""
+
+
+def _kind(judgement: Judgement) -> str:
+    return LUCK if judgement.by_luck else TOO_CLOSE if judgement.too_close else judgement.shown
+
+
+def _lead(ranked: Sequence[Record], target: str) -> tuple[str, str]:
+    """How far the first of some records is before the second, and how sure the simulator is of that."""
     if len(ranked) < 2:
         return "There is nothing to compare it with.", ""
     best, second = ranked[:2]
     gap, width = abs(best.value - second.value), half_width(best, second)
+    sure = "The simulator is sure of that" if gap > width else "The simulator itself cannot tell which is better"
+    sure = f"{sure}{', as it knows the truth exactly' if width == 0.0 else ''}. "
     if not second.value > 0.0:
-        lead = f"It is {gap:.3g} ahead of the next, {second.agent}"
-        return f"{lead}.", "Their order is certain." if gap > width else "Not certain: either may be the better one."
+        return f"In truth it is {gap:.3g} ahead of the next, {brief(second.agent)}.", sure
     ends = (gap - width) / second.value, (gap + width) / second.value
-    lead = f"It is {percent(gap / second.value)} % ahead of the next, {second.agent}"
-    lead += f" ({100 * best.level:g} % interval {between(*ends)})." if width else "."
-    if width == 0.0:
-        return lead, "Certain: the truth is known exactly."
-    return lead, "Their order is certain." if gap > width else f"Not certain: {second.agent} may be as good."
+    ahead = "gets {} % more clicks than" if target in _CLICKS else "is {} % ahead of"
+    lead = f"In truth it {ahead.format(two_digits(gap / second.value))} the next, {brief(second.agent)}"
+    return lead + (f" ({100 * best.level:g} % interval {between(*ends)})." if width else "."), sure
+
+
+def _larger(comparison: Comparison) -> str:
+    """How large an A/B test would have to be for the two best ones; nothing where this one is, or there is none."""
+    needed, users = users_needed(comparison)
+    next_one = next(iter(needed), "")
+    if not next_one or needed[next_one] <= users:
+        return ""
+    best = truths_of(comparison, comparison.judgements[0])[0].agent
+    size = f"An A/B test needs {rounded(needed[next_one]):,} users per arm to tell {brief(best)} from {brief(next_one)}"
+    return f"{size}; this one has {users:,}. "
+
+
+def users_needed(comparison: Comparison) -> tuple[dict[str, float], int]:
+    """Users per arm with which an A/B test tells the best from each other agent, the nearest first, and those it has.
+
+    As many as see the true difference in :data:`~recsim_mnar.protocols.records.POWER` of all tests. Nothing where there
+    is no A/B test whose arms are independent.
+    """
+    ranked = truths_of(comparison, comparison.judgements[0])
+    key = ("ab_test", ranked[0].metric) if ranked else ("", "")
+    tested = {r.agent: r for r in comparison.records if (r.protocol, r.metric) == key and r.details.get("users")}
+    arm = tested.get(ranked[0].agent) if ranked else None
+    if arm is None or arm.details.get("paired"):
+        return {}, 0
+    found = {}
+    for one in ranked[1:]:
+        gap = abs(ranked[0].value - one.value)
+        if one.agent in tested and gap > 0.0:
+            found[one.agent] = arm.details["users"] * (half_width(arm, tested[one.agent]) * seen(arm.level) / gap) ** 2
+    return found, int(arm.details["users"])
+
+
+def rounded(n: float) -> int:
+    """A number of users, to two digits."""
+    size = 10 ** max(0, math.floor(math.log10(max(n, 1.0))) - 1)
+    return int(math.ceil(n / size) * size)
 
 
 def signed(share: float) -> str:
@@ -111,35 +182,43 @@ def signed(share: float) -> str:
 
 def between(low: float, high: float) -> str:
     """An interval of shares as per cent, with signs where one of its ends is below 0."""
-    write = signed if low < 0 else percent
+    write = signed if low < 0 else two_digits
     return f"{write(low)} to {write(high)} %"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names in a sentence, of many the first ones."""
-    if len(names) > MOST_NAMES:
-        names = [*names[: MOST_NAMES - 1], f"{len(names) - MOST_NAMES + 1} more"]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _of_interactions(comparison: Comparison) -> Finding | None:
     lines = comparison.conclusion
     if len(lines) < 2:
         return Finding(lines[0], "", "") if lines else None
-    keys = [key for key in comparison.columns if key[1].startswith("ndcg")] or comparison.columns
-    own = [r for r in comparison.records if (r.protocol, r.metric) == keys[-1] and math.isfinite(r.value)]
-    ranked = sorted(own, key=lambda r: -r.value)
-    lift = ""
-    if len(ranked) > 1 and ranked[1].value > 0:
-        gap, width = ranked[0].value - ranked[1].value, half_width(*ranked[:2])
-        ends = between(*((gap + side * width) / ranked[1].value for side in (-1, 1)))
-        lift = (
-            f"{ranked[0].agent} is {percent(gap / ranked[1].value)} % ahead of {ranked[1].agent} in foreseeing what "
-            f"users do next ({100 * ranked[0].level:g} % interval {ends})."
-        )
+    keys = [key for key in comparison.columns if key[1].startswith("ndcg")] or comparison.columns[:1]
+    leads = [text for text in (_ahead(comparison, key) for key in keys) if text]
     alone = "is best" in lines[-2] or "beats all others" in lines[-2]
-    sure = "Sure of what users do unasked only." if alone else "Not sure: more users would narrow it."
-    return Finding(lines[-2], lift, f"{sure} Next: test it on users in an A/B test.", "good" if alone else "tie")
+    wide = {r.agent: r.value for r in comparison.records if r.metric.startswith("coverage")}
+    finalists = [] if alone else [name for name in wide if re.search(rf"(^|\s){re.escape(name)}(\s|\.|$)", lines[-2])]
+    spread = ", ".join(f"{name} {100 * wide[name]:.3g} %" for name in finalists)
+    sure = f"Of all items their lists show: {spread}. " if spread else ""
+    todo = (
+        "test it on users in an A/B test"
+        if alone
+        else "test these on users in an A/B test, or take the one that shows "
+    )
+    todo += "" if alone else "more items"
+    sure = "This is about what users do unasked. " if alone else sure
+    return Finding(lines[-2], " ".join(leads), f"{sure}Next: {todo}.", "good" if alone else "tie")
+
+
+def _ahead(comparison: Comparison, key: tuple[str, str]) -> str:
+    """How far the first of a test without a truth is ahead of the second."""
+    own = [r for r in comparison.records if (r.protocol, r.metric) == key and math.isfinite(r.value)]
+    first, second = sorted(own, key=lambda r: -r.value)[:2] if len(own) > 1 else (None, None)
+    if first is None or second is None or not second.value > 0.0:
+        return ""
+    gap, width = first.value - second.value, half_width(first, second)
+    few = f"on {first.n:,} users only, a hint"
+    ends = between(*((gap + side * width) / second.value for side in (-1, 1))) if math.isfinite(width) else "not known"
+    lead = f"{as_subject(TITLES.get(key[0], key[0]))}: {first.agent} is {two_digits(gap / second.value)} % ahead of "
+    interval = f"{100 * first.level:g} % interval {ends}"
+    return f"{lead}{second.agent} ({few if first.n < LEAST_USERS else interval})."
 
 
 # ----------------------------------------------------------------------------------------------------------- studies
@@ -160,16 +239,24 @@ def of_study(study: Study) -> Finding | None:
     first, cost, n = rows[0], rows[0]["cost_share"], rows[0]["catalogues"]
     known = cost["high"] is not None
     level = [r for r in rows[1:] if not known or r["cost_share"]["low"] <= cost["high"]]
-    title = as_subject(first["title"])
-    names = listed([r["title"] for r in level]) if level else ""
-    decision = f"{title} loses least" + (f", but {names} may do as well." if level else ": choose by it.")
-    ends = f" (95 % interval {between(cost['low'], cost['high'])})" if known else ""
-    lift = f"What it picks earns {percent(cost['mean'])} % less than the best, on average{ends}."
-    hits = sum(j["shown"] in (BEST, INDISTINGUISHABLE) for j in judged[first["study"], first["title"]])
-    sure = f"In {hits} of {n} runs it picks the best or a tie. "
-    sure += f"Do not use {listed(blind)}. " if blind else ""
-    todo = "use it in worlds like these" if n >= CATALOGUES and not level else f"make {max(CATALOGUES, 2 * n)} runs"
+    lost = f"{two_digits(cost['mean'])} % of {_CLICKS.get(first['target'], 'the ' + first['target'])}"
+    decision = f"{as_subject(first['title'])} chose best: its picks cost {lost} on average."
+    hits = first[BEST]["count"] + first[INDISTINGUISHABLE]["count"]
+    ends = f" The 95 % interval of that cost is {between(cost['low'], cost['high'])}." if known else ""
+    lift = f"In {hits} of {n} simulated worlds it picks the best recommender or a tie with it.{ends}"
+    sure = (
+        f"{as_subject(listed([sized(r) for r in level], MOST_NAMES))} may be as good: {n} worlds cannot tell. "
+        if level
+        else ""
+    )
+    sure += f"Do not use {listed(blind, MOST_NAMES)}. " if blind else ""
+    more = f"run {max(CATALOGUES, 2 * n)} worlds"
+    todo = f"choose by {first['title']} in worlds like these" if n >= CATALOGUES and not level else more
     return Finding(decision, lift, f"{sure}Next: {todo}.", "good" if not level else "tie")
+
+
+_CLICKS = {"CTR": "clicks"}
+"""What a share of a target is a share of, in plain words."""
 
 
 def judged_of(study: Study) -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -183,12 +270,6 @@ def judged_of(study: Study) -> dict[tuple[str, str], list[dict[str, Any]]]:
 def mostly_unusable(judged: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a protocol's pick must not be used in half of the catalogues or more."""
     return sum(judgement["shown"] == UNUSABLE for judgement in judged) >= len(judged) / 2
-
-
-def percent(share: float) -> str:
-    """A share as per cent, two digits of it."""
-    shown = 100 * share
-    return f"{shown:.0f}" if abs(shown) >= 10 else f"{shown:.2g}" if abs(shown) >= 0.1 else f"{shown:.1g}"
 
 
 # --------------------------------------------------------------------------------------------------------- estimates
@@ -206,22 +287,27 @@ _ANSWERS: Mapping[str, tuple[str, str]] = {
     "no_reward": ("This log says nothing: it holds no reward.", "bad"),
     "do_not_use": ("Do not decide on {who} by this log.", "bad"),
 }
-_SURE = {"trust": "No check speaks against it", "caution": "Caution: {doubt}", "do_not_use": "Not usable: {doubt}"}
+_SURE = {"trust": "All reliability checks passed", "caution": "Caution: {doubt}", "do_not_use": "Not usable: {doubt}"}
 
 
-def of_estimates(sentence: Sentence, value: str, doubt: str) -> Finding:
+def of_estimates(
+    sentence: Sentence, value: str, doubt: str, rates: str = "", tolerance: float | None = None
+) -> Finding:
     """Of the answer that the log gives.
 
     Args:
         sentence: the answer.
         value: what the policy earns, with its interval, where it is compared with nothing.
         doubt: the gravest one, or nothing.
+        rates: both policies' values, as they follow the change.
+        tolerance: factor by which all propensities may be off before the answer may not hold; None for none known.
     """
     other = "today's policy" if sentence.baseline in (None, "propensity") else sentence.baseline
     words, kind = _ANSWERS[sentence.answer]
     if sentence.change_percent is not None and sentence.low_percent is not None and sentence.high_percent is not None:
-        low, high = (signed(end / 100.0) for end in (sentence.low_percent, sentence.high_percent))
-        lift = f"{signed(sentence.change_percent / 100.0)} % against {other} "
+        low, high = (digits(end) for end in (sentence.low_percent, sentence.high_percent))
+        rates = rates or f" against {other}"
+        lift = f"{digits(sentence.change_percent)} %{rates} "
         lift += f"({100 * sentence.level:.3g} % interval {low} to {high} %)."
     else:
         lift = value or "By how much, this log does not say."
@@ -229,7 +315,18 @@ def of_estimates(sentence: Sentence, value: str, doubt: str) -> Finding:
         kind = "tie"
     sure = _SURE[sentence.sure].format(doubt=doubt or "see below")
     decision = words.format(who=sentence.policy, other=other)
-    return Finding(decision, lift, f"{sure}. Next: {sentence.action}.", kind)
+    if tolerance is not None and sentence.sure == "trust":
+        off = f"{100.0 * (tolerance - 1.0):.2g}"
+        sure += f", but if the recorded display probabilities are off by more than {off} %, the difference may vanish"
+    action = (
+        f"{sentence.action} (recsim-mnar plan ab says how many users)" if "A/B" in sentence.action else sentence.action
+    )
+    return Finding(decision, lift, f"{sure}. Next: {action}.", kind)
+
+
+def digits(per_cent: float) -> str:
+    """A change in per cent, with its sign and three digits, as the terminal has it."""
+    return f"{per_cent:+#.3g}".rstrip(".").replace("-", "\N{MINUS SIGN}")
 
 
 # ----------------------------------------------------------------------------------- advice, worlds that were fitted
@@ -240,11 +337,11 @@ def of_advice(found: Advice) -> Finding:
     pairs = [p for p in found.pairs if found.pick in (p["first"], p["second"])] if found.pick else found.pairs
     values = {row["agent"]: row["value"] for row in found.agents}
     nearest = min(pairs, key=lambda p: abs(p["difference"]), default=None)
-    lift = "By how much agents differ, this log does not say."
+    lift = "By how much recommenders differ, this log does not say."
     if nearest is not None:
         lift = _difference(nearest, values)
     if found.pick is not None:
-        tied = f" {listed(found.tied)} may be as good." if found.tied else ""
+        tied = f" {listed(found.tied, MOST_NAMES)} may be as good." if found.tied else ""
         return Finding(f"Take {found.pick}: the log decides.{tied}", lift, "Sure. Next: test it on users.", "good")
     if found.ab_test is not None:
         users = f"{found.ab_test['users']:,} users per arm"

@@ -53,8 +53,10 @@ def _coverage(found: Advice, colours: Mapping[str, str]) -> Chart:
         for r in sorted(found.agents, key=lambda r: -r["covered"])
     ]
     body = dots(rows, PER_CENT, axis_of(0.0, 1.0))
-    caption = "Share of the agent's recommendations that the log shows. What it does not show, nothing here knows."
-    return Chart("What the log shows of each agent", body, caption)
+    caption = (
+        "Share of the recommender's recommendations that the log shows. What it does not show, nothing here knows."
+    )
+    return Chart("What the log shows of each recommender", body, caption)
 
 
 def _differences(found: Advice) -> Chart:
@@ -66,10 +68,10 @@ def _differences(found: Advice) -> Chart:
             hollow=not p["decided"], known=0.0, words="" if p["decided"] else "open")
         for p in sorted(found.pairs, key=lambda p: -abs(p["difference"]))
     ]  # fmt: skip
-    of = "the best agent's value" if shares else "reward per recommendation"
+    of = "the best recommender's value" if shares else "reward per recommendation"
     caption = (
         f"Difference of each pair, in {of}. Whiskers hold for all pairs together at 95 %, with what the log does not "
-        "show at its least and at its most; hollow ones leave open which agent is better."
+        "show at its least and at its most; hollow ones leave open which recommender is better."
     )
     return Chart("What the log says of each pair", dots(rows, unit), caption, folded=False)
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import printable
 from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, UNUSABLE
 from recsim_mnar.report.charts import PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
-from recsim_mnar.report.finding import judged_of, mostly_unusable, of_study
+from recsim_mnar.report.finding import judged_of, of_study
 from recsim_mnar.report.page import headed
 from recsim_mnar.report.template import downloads_of, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
-from recsim_mnar.studies.result import Study, percent
+from recsim_mnar.studies.result import Study, percent, sized
 
-KINDS = {"picks the best": "good", "a tie": "tie", "not to be used": "unusable", "picks a worse one": "bad"}
-"""What may come of a protocol's pick, and the class of its colour."""
-_KIND = dict(zip((BEST, INDISTINGUISHABLE, UNUSABLE, COSTS), KINDS, strict=True))
+KINDS = {"picks the best": "good", "a tie": "tie", "picks a worse one": "bad"}
+"""What may come of a method's pick, and the class of its colour."""
+_KIND = dict(zip((BEST, INDISTINGUISHABLE, COSTS), KINDS, strict=True))
 
 
 def write_study(folder: Path, study: Study, seconds: float) -> None:
@@ -41,6 +41,8 @@ def write_study(folder: Path, study: Study, seconds: float) -> None:
 
 
 def _write_page(path: Path, study: Study) -> None:
+    several = {head: len({COLUMNS[head](row) for row in study.summary()}) > 1 for head in ("study", "catalogues")}
+    heads = [head for head in COLUMNS if several.get(head, True)]
     write_from(
         "study.html",
         path,
@@ -48,21 +50,23 @@ def _write_page(path: Path, study: Study) -> None:
         of_study(study),
         figures_of(study),
         downloads=downloads_of("judgements", study.judgements()),
-        heads=[*COLUMNS],
-        rows=[cells_of(row) for row in study.summary()],
+        heads=heads,
+        rows=[[COLUMNS[head](row) for head in heads] for row in study.summary()],
         sentences=study.sentences(),
+        catalogues=max((row["catalogues"] for row in study.summary()), default=0),
         agents=agents_table(study),
     )
 
 
 COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "study": lambda row: str(row["study"]),
-    "ranking": lambda row: str(row["title"]),
+    "method": lambda row: sized(row),
     "catalogues": lambda row: str(row["catalogues"]),
     "picks the best": lambda row: _share(row[BEST]),
     "tied": lambda row: _share(row[INDISTINGUISHABLE]),
-    "costs": lambda row: _share(row[COSTS]),
+    "picks a worse one": lambda row: _share(row[COSTS]),
     "mean cost, share of the best": lambda row: _cost(row["cost_share"]),
+    "must not be used": lambda row: _share(row[UNUSABLE]),
     "Kendall's tau": lambda row: _mean(row["kendall_tau"]),
     "best by upper bound": lambda row: _share(row["best_by_upper_bound"]),
     "its tau": lambda row: _mean(row["tau_by_upper_bound"]),
@@ -97,7 +101,7 @@ def study_table(study: Study) -> Any:
 
     table = Table(title="over catalogues [95% interval]", title_justify="left")
     for head in COLUMNS:
-        table.add_column(head, justify="left" if head in ("study", "ranking") else "right")
+        table.add_column(head, justify="left" if head in ("study", "method") else "right")
     for row in study.summary():
         table.add_row(*(escape(printable(cell)) for cell in cells_of(row)))
     return table
@@ -113,6 +117,7 @@ def agents_table(study: Study) -> list[dict[str, Any]]:
     found = []
     for name, agents in tables.items():
         heads = list(dict.fromkeys(head for own in agents.values() for head in own))
+        heads = sorted(heads, key=lambda head: not head.startswith("truth"))
         rows = [
             (agent, [f"{sum(own[h]) / len(own[h]):.5f}" if h in own else "-" for h in heads])
             for agent, own in agents.items()
@@ -125,34 +130,45 @@ def agents_table(study: Study) -> list[dict[str, Any]]:
 
 
 def figures_of(study: Study) -> list[Chart]:
-    """Two charts per world of the study: what each protocol's pick costs, and how often it is the best."""
+    """Two charts per world of the study: what each method's pick costs, and how often it is the best."""
     charts: list[Chart] = []
-    judged = judged_of(study)
-    for name in dict.fromkeys(j["study"] for j in study.judgements()):
-        own = {title: rows for (of, title), rows in judged.items() if of == name}
+    judged, summary = judged_of(study), study.summary()
+    worlds = list(dict.fromkeys(row["study"] for row in summary))
+    for name in worlds:
+        own = [row for row in summary if row["study"] == name]
+        before = f"{name}: " if len(worlds) > 1 else ""
         caption = (
-            "Each pale dot is one catalogue: how much less the pick truly earns than the best agent. The dark dot is "
-            "the mean, its whisker the 95 % interval; hollow: its estimates must not be used."
+            "Each small dot is one simulated world: how much less the pick truly earns than the best one. Hollow: "
+            "the pick's estimate must not be used there. The large dot is the mean, the line its 95 % interval."
         )
-        title = f"{name}: cost of the pick, in % of the best"
-        charts.append(Chart(title, costs_chart(study, name, own), caption, folded=bool(charts)))
-        parts = {
-            title: {_KIND[kind]: sum(j["shown"] == kind for j in rows) / len(rows) for kind in _KIND}
-            for title, rows in own.items()
-        }
-        caption = "Share of catalogues on which the pick is the best agent, a tie with it, not to be used, or worse."
-        charts.append(Chart(f"{name}: outcome of each protocol's pick", shares(parts, KINDS), caption))
+        title = f"{before}What each method's picks cost, in % of the best"
+        charts.append(Chart(title, costs_chart(own, judged), caption, folded=bool(charts)))
+        parts = {row["title"]: {_KIND[kind]: row[kind]["share"] for kind in _KIND} for row in own}
+        caption = (
+            "Share of catalogues on which the pick is the best recommender, a tie with it (the simulator itself cannot "
+            "tell which of the two is better), or a worse one."
+        )
+        notes = {row["title"]: _note(row) for row in own}
+        charts.append(Chart(f"{before}How often each method is right", shares(parts, KINDS, notes), caption))
     return charts
 
 
-def costs_chart(study: Study, name: str, own: dict[str, list[dict[str, Any]]]) -> str:
+def _note(row: dict[str, Any]) -> str:
+    """What follows a method's name: the size of an A/B test, how often its estimate must not be used."""
+    said = [] if row["users_per_arm"] is None else [f"{row['users_per_arm']:,} users per arm"]
+    barred = row[UNUSABLE]["count"]
+    return "; ".join([*said, *([f"must not be used in {barred} of {row['catalogues']}"] if barred else [])])
+
+
+def costs_chart(own: list[dict[str, Any]], judged: Mapping[tuple[str, str], list[dict[str, Any]]]) -> str:
     """One row per ranking, that of the least mean cost first."""
-    summary = {row["title"]: row["cost_share"] for row in study.summary() if row["study"] == name}
     rows = []
-    for title, judged in own.items():
-        costs, mean = [j["cost_share"] for j in judged if j["cost_share"] is not None], summary[title]
+    for row in own:
+        each = [j for j in judged[row["study"], row["title"]] if j["cost_share"] is not None]
+        mean = row["cost_share"]
         if mean["mean"] is None:
             continue
         low, high = (math.nan if mean[end] is None else mean[end] for end in ("low", "high"))
-        rows.append(Dot(title, mean["mean"], low, high, cloud=costs, hollow=mostly_unusable(judged)))
+        cloud = [(j["cost_share"], j["shown"] == UNUSABLE) for j in each]
+        rows.append(Dot(row["title"], mean["mean"], low, high, cloud=cloud, note=_note(row)))
     return dots(sorted(rows, key=lambda row: row.value), PER_CENT, axis_of(0.0, room_for(rows).high))

@@ -21,7 +21,8 @@ class Grid:
     Attributes:
         heads: titles of the columns after the agent's.
         rows: agent and its records, one per column, None where there is none.
-        best: in each column the best value of those that can be picked (references cannot); NaN where none is better.
+        best: in each column the best value of those that can be picked (references cannot); NaN where none is better,
+            or where the best one must not be used, so that the column picks nobody.
     """
 
     heads: list[str]
@@ -52,8 +53,10 @@ def heading(comparison: Comparison, key: tuple[str, str]) -> str:
 
 def _best(cells: list[Record | None], loss: bool) -> float:
     """The best value of those that can be picked."""
-    values = [c.value for c in cells if c is not None and not (c.forbidden or c.details.get("reference"))]
-    return (min if loss else max)(values, default=float("nan"))
+    known = [c for c in cells if c is not None and math.isfinite(c.value)]
+    known = [c for c in known if not (c.covers or c.details.get("reference"))]
+    first = (min if loss else max)(known, key=lambda c: c.value, default=None)
+    return math.nan if first is None or first.forbidden else first.value
 
 
 def has_interval(record: Record) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import visible
-from recsim_mnar.report.charts import Chart
+from recsim_mnar.report.charts import OWN_COLOURS, Chart
 from recsim_mnar.report.finding import Finding
 from recsim_mnar.report.tables import has_interval, number
 from recsim_mnar.runs.files import replacing
@@ -120,9 +120,15 @@ def write_from(
         downloads=downloads,
         **values,
     )
-    page = explained(page, words())
+    page = unbroken(explained(page, words()))
     with replacing(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
+
+
+def unbroken(page: str) -> str:
+    """The page, with numbers that no line's end divides from their sign of per cent, nor intervals in brackets."""
+    page = re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", page)
+    return re.sub(r"(\[-?[\d.,]+%?), (?=-?[\d.,]+%?\])", "\\1,\N{NO-BREAK SPACE}", page)
 
 
 def _shown(value: Any) -> Any:
@@ -150,9 +156,12 @@ def words() -> dict[str, str]:
 def explained(page: str, known: Mapping[str, str]) -> str:
     """The page, each term with its meaning as a tooltip and a link to the glossary, once in each of its parts.
 
-    Of the glossary what the page does not use is left out.
+    A recommender's name, which may be a word as any other, is one only where a table has it. Of the glossary what the
+    page does not use is left out.
     """
-    term = re.compile(rf"(?i)(?<![\w-])({'|'.join(map(re.escape, sorted(known, key=len, reverse=True)))})(?![\w-])")
+    named = [name for name in known if name not in OWN_COLOURS or f">{name}</th>" in page]
+    longest = "|".join(map(re.escape, sorted(named, key=len, reverse=True)))
+    term = re.compile(rf"(?i)(?<![\w/.-])(?<!at )({longest})(?![\w@-]|\.\w)")
     lower = {name.lower(): name for name in known}
     made, said, used, closed = [], set[str](), set[str](), list[str]()
 

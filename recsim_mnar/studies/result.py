@@ -7,10 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from recsim_mnar.protocols.records import BEST, INDISTINGUISHABLE, OUTCOMES, UNUSABLE, as_subject
+from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, OUTCOMES, UNUSABLE, as_subject
 
 if TYPE_CHECKING:
     import pandas as pd
+
+AB_TEST = "ab_test"
+_OTHERS = {INDISTINGUISHABLE: "a tie with it", COSTS: "a worse one"}
 
 
 @dataclass(frozen=True)
@@ -62,14 +65,26 @@ class Study:
     def summary(self, level: float = 0.95) -> list[dict[str, Any]]:
         """How every ranking did over catalogues: one row per study, protocol and metric.
 
+        A pick is ``best``, ``indistinguishable`` from it (a tie: the loss is within what the simulator itself knows of
+        the truth) or ``costs``: exactly one of the three, whether or not its estimate may be used. How often it may not
+        is ``unusable``.
+
         Args:
             level: of the intervals over catalogues: Wilson's of shares; those of means respect that a cost is at least
                 0 and Kendall's tau within [-1, 1].
         """
         groups: dict[tuple[str, str, str, str], list[dict[str, Any]]] = {}
+        users = {
+            row["study"].rpartition("-")[0]: row["details"].get("users")
+            for row in self.rows()
+            if row["protocol"] == AB_TEST
+        }
         for j in self.judgements():
             groups.setdefault((j["study"], j["protocol"], j["metric"], j["target"]), []).append(j)
-        return [_summarised(key, own, level) for key, own in groups.items()]
+        return [
+            _summarised(key, own, level) | {"users_per_arm": users.get(key[0]) if key[1] == AB_TEST else None}
+            for key, own in groups.items()
+        ]
 
     def sentences(self) -> list[str]:
         """The summary for a person."""
@@ -94,21 +109,31 @@ def _summarised(key: tuple[str, ...], own: list[dict[str, Any]], level: float) -
 
 def _sentence(row: dict[str, Any]) -> str:
     n = row["catalogues"]
-    subject = as_subject(row["title"])
-    alike = row[INDISTINGUISHABLE]["count"]
-    close = f", a statistical tie in {alike}" if alike else ""
+    more = [f"{words} in {row[outcome]['count']}" for outcome, words in _OTHERS.items() if row[outcome]["count"]]
     cost = row["cost_share"]
-    price = "" if cost["mean"] is None else f"; its choice costs {percent(cost)} of the {row['target']}"
+    price = "" if cost["mean"] is None else f" On average its picks cost {percent(cost)} of the {row['target']}."
     barred = row[UNUSABLE]["count"]
     unusable = f" In {barred} of {n} its estimate must not be used." if barred else ""
-    return f"{subject} picks the best agent in {row[BEST]['count']} of {n} catalogues{close}{price}.{unusable}"
+    hits = f"picks the best recommender in {row[BEST]['count']} of {n} catalogues"
+    return f"{as_subject(sized(row))} {', '.join([hits, *more])}.{price}{unusable}"
+
+
+def sized(row: Mapping[str, Any]) -> str:
+    """The title of a row of the summary; an A/B test's with its size."""
+    users = row["users_per_arm"]
+    return str(row["title"]) if users is None else f"{row['title']} ({users:,} users per arm)"
 
 
 def percent(row: Mapping[str, Any]) -> str:
     """A mean share with its interval."""
-    if row["low"] is None:
-        return f"{row['mean']:.1%}"
-    return f"{row['mean']:.1%} [{row['low']:.1%}, {row['high']:.1%}]"
+    value, *ends = (f"{two_digits(row[name])}%" for name in ("mean", "low", "high") if row[name] is not None)
+    return f"{value} [{', '.join(ends)}]" if ends else value
+
+
+def two_digits(share: float) -> str:
+    """A share as per cent, two digits of it."""
+    shown = 100 * share
+    return f"{shown:.0f}" if abs(shown) >= 10 else f"{shown:.2g}" if abs(shown) >= 0.1 else f"{shown:.1g}"
 
 
 def share(hits: Sequence[bool], level: float = 0.95) -> dict[str, Any]:

@@ -108,6 +108,16 @@ def test_the_difference_to_todays_policy_is_that_of_the_truth(tmp_path):
     page = unlinked(out / "report.html")
     assert re.search(r"better earns [\d.]+ % more than today&#39;s policy", page)
     assert "better - today&#39;s policy" in page
+    front = re.search(r"(?s)<header.*?</header>", page)[0]
+    change, today, better = re.search(
+        r"\+([\d.]+) % clicks: ([\d.]+) % \u2192 ([\d.]+) % of recommendations", front
+    ).groups()
+    assert f"better earns {change} % more" in page  # one rounding of it everywhere
+    assert [float(today), float(better)] == pytest.approx(
+        [100 * by[key, "ips"]["value"] for key in ("propensity", "better")], rel=0.005
+    )
+    off = by["better - propensity", "ips"]["diagnostics"]["propensity_tolerance"] - 1.0
+    assert f"checks passed, but if the recorded display probabilities are off by more than {100 * off:.2g} %" in front
     assert "better - propensity" not in re.sub(r"(?s)<pre>.*</pre>", "", page)
 
 

@@ -183,7 +183,7 @@ def test_few_users_rule_nobody_out():
     found = leaders({"good": values, "bad": values - 0.5}, 0.95, protocol="loocv", metric="ndcg@10")
     assert found.names == ("good", "bad")
     said = conclusion([found], 0.95, 2)
-    assert "99 users: too few" in said[0]
+    assert "99 users, and it takes 100" in said[0]
 
 
 def test_a_much_worse_agent_is_ruled_out_and_an_equal_one_is_not():
@@ -254,7 +254,7 @@ def test_candidates_follow_repeats(tmp_path):
     [
         (("a",), ("a",), "Both tests agree: a is best."),
         (("a",), ("b",), "contradict"),
-        (("a", "b"), ("b", "a"), "a or b: both tests leave them open"),
+        (("a", "b"), ("b", "a"), "Too close to call: a or b."),
     ],
 )
 def test_both_protocols_together(one, other, said):

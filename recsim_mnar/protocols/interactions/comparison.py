@@ -34,7 +34,7 @@ from recsim_mnar.protocols.interactions.top_lists import (
 )
 from recsim_mnar.protocols.leave_one_out.protocol import CANDIDATES, fold_ranks
 from recsim_mnar.protocols.leave_one_out.ranks import top_items
-from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.records import Record, listed, with_half_widths
 from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.simulation.executor import run_in_order
 
@@ -106,17 +106,17 @@ _FEW_REPEATS = 0.05
 
 _PICTURES = [
     Picture(
-        "How well agents foresee what users did",
-        f"NDCG@{K} by both protocols. In leave-one-out agents may learn from what came later; in the split by time "
-        "they may not, but it knows one period only.",
+        "How well recommenders foresee what users did",
+        f"NDCG@{K} by both tests: 1 is a perfect list. The lines are intervals of each one alone. Who may be the best "
+        "is judged by differences for the same users, which are known better: lines may overlap, and yet one be worse.",
         f"NDCG@{K}",
         ((LOOCV, _RANKING), (BY_TIME, _RANKING)),
     ),
     HIT_RATES,
     Picture(
         "What is recommended",
-        f"Of the lists of {K}: coverage is the share of the items known that stand in at least one list, "
-        "popularity the mean share of users who have met what is listed.",
+        f"Of the lists of {K}: coverage@{K} is the share of the items that stand in at least one list, popularity@{K} "
+        "the mean share of users who have met what is listed.",
         "share",
         ((LISTS, f"coverage@{K}"), (LISTS, f"popularity@{K}")),
     ),
@@ -184,8 +184,8 @@ def compare_interactions(
     return Comparison(
         run.records,
         title="Which recommender foresees what your users do?",
-        lead="Each agent judged on your own interactions. There is no truth to hold the protocols against, so the "
-        "conclusion names every agent that may be the best as far as this many users can show.",
+        lead="Each recommender was asked for items that your users did choose but that were hidden from it. Nobody "
+        "knows which one is truly best: the page names all that may be, as far as this many users can show.",
         conclusion=conclusion(run.ranked, level, len(learners)),
         notes=[*_notes(data, facts, unseen, details.get("split_by_time")), *([why_not] if why_not else [])],
         facts=described_facts(facts),
@@ -298,7 +298,10 @@ class _Run:
         self.records.append(Record.of(_WORLD, *key, interval, level=self.level, n=n, seconds=seconds, details=details))
 
     def rank(self, protocol: str, values: Mapping[str, Floats]) -> None:
-        """Keep who may be the best by one protocol."""
+        """Keep who may be the best by one protocol, and with its records how well differences are known."""
+        ranked = [r for r in self.records if (r.protocol, r.metric) == (protocol, _RANKING)]
+        others = [r for r in self.records if r not in ranked]
+        self.records[:] = [*others, *with_half_widths(ranked, values, self.level)]
         self.ranked.append(leaders(values, self.level, protocol=protocol, metric=_RANKING))
 
 
@@ -331,14 +334,14 @@ def _notes(data: Interactions, facts: dict[str, Any], unseen: bool, split: dict[
         notes.append(
             f"The split by time holds out what came from {shown_time(split['moment'])} on: {split['rows_after']:,} "
             f"rows. {lost[0]:,} of them are of users without earlier rows, who are not judged, and {lost[1]:,} of "
-            f"items that no agent had met. {split['users_judged']:,} users are judged."
+            f"items that no recommender had met. {split['users_judged']:,} users are judged."
         )
     return notes
 
 
 # ------------------------------------------------------------------ what comes of it, without a truth
 
-_TITLES = {"loocv": "leave-one-out", "by_time": "the split by time"}
+TITLES = {"loocv": "leave-one-out", "by_time": "the split by time"}
 
 
 @dataclass(frozen=True)
@@ -404,33 +407,35 @@ def conclusion(ranked: Sequence[Leaders], level: float, n_agents: int) -> list[s
     if len(ranked) == 2:
         sentences.append(_together(*ranked))
     sentences.append(
-        "All this says how well agents foresee what users did by themselves, not what users would do if it were shown "
-        "to them: an A/B test of the candidates would, or estimates from a log with propensities."
+        "All this says how well recommenders foresee what users did by themselves, not what users would do if it were "
+        "shown to them: an A/B test of the best ones would, or estimates from a log with propensities."
     )
     return sentences
 
 
 def _alone(one: Leaders, level: float, n_agents: int) -> str:
-    title = _TITLES.get(one.protocol, one.protocol)
+    title = TITLES.get(one.protocol, one.protocol)
     begins = f"{title[0].upper()}{title[1:]} ({one.metric.upper()}) puts {one.names[0]} first"
     others = one.names[1:]
     if not others:
         return f"{begins}, and it beats all others at {100 * level:g} % confidence."
     if one.n_users < LEAST_USERS:
-        return f"{begins}, but rests on {one.n_users:,} users: too few to rule any agent out."
+        return (
+            f"{begins}, but rests on {one.n_users:,} users, and it takes {LEAST_USERS:,} for a test of who is worse: "
+            "take it as a hint."
+        )
     if len(others) == n_agents - 1:
-        return f"{begins}, but beats no other agent at {100 * level:g} % confidence: more users are needed."
-    verb = "it is" if len(others) == 1 else "one of these is"
-    return f"{begins}; at {100 * level:g} % confidence {verb} not ruled out as the best: {', '.join(others)}."
+        return f"{begins}, but beats no other one at {100 * level:g} % confidence: more users are needed."
+    return f"{begins}; {listed(others)} may be equally good (at {100 * level:g} % confidence); the others are worse."
 
 
 def _together(one: Leaders, other: Leaders) -> str:
     shared = [name for name in one.names if name in other.names]
     if not shared:
         return (
-            f"The two contradict each other: no agent may be the best by both. They ask different questions; what a "
-            f"recommender deployed at the split would have faced is what the split by time asks ({other.names[0]})."
+            "The two tests contradict each other: nobody may be the best by both. The split by time asks what a "
+            f"recommender deployed on that day would have faced; it puts {other.names[0]} first."
         )
     if len(shared) == 1:
         return f"Both tests agree: {shared[0]} is best."
-    return f"{' or '.join(shared)}: both tests leave them open, so choose by another aim, such as coverage."
+    return f"Too close to call: {' or '.join(shared)}."
