@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from recsim_mnar.cli.options import (
     NEW_PATH,
     NUMBER,
     READ_PATH,
+    SHARE,
     names_of,
     option,
     own_log_options,
@@ -27,6 +29,7 @@ from recsim_mnar.errors import UserError, printable
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from recsim_mnar.estimators.off_policy.sentence import Sentence
     from recsim_mnar.own_log.bandit_file import Reading
     from recsim_mnar.own_log.estimating import Answer
     from recsim_mnar.tables.table_file import TableFile
@@ -78,12 +81,14 @@ UNMET = 3
 @option("--weight-max", "No weight target / propensity can be larger.", NUMBER)
 @option(
     "--propensity-min",
-    "No action has a smaller propensity: epsilon / number of items, where an epsilon-greedy policy logged.",
-    NUMBER,
+    "The smallest probability with which today's system shows any item: epsilon / number of items, where it is "
+    "epsilon-greedy. 2% is 0.02.",
+    SHARE,
 )
 @option(
     "--by", "A column of segments that was fixed before the recommendation, such as country: adds each one's estimates."
 )
+@option("--fold-case", "Take values of --by that differ only in capitals (DE, de) as one.", bool)
 @option(
     "--refute",
     "Run further tests that can prove the log wrong, on all rows at once; their findings join the verdict.",
@@ -123,32 +128,54 @@ def estimate(
         _refuse_empty(log, records)
         sentence = sentence_of(records)
         json_output.sentence(sentence.text)
+        test = "" if sentence.answer != "better" else _ab_line(log, asked, sentence)
+        if test:
+            json_output.sentence(f"  {test}")
         shown = [r for r in records if r["leads"] or all_estimators or asked["estimators"] is not None]
         _show_records(shown, sentence.text, json_output)
-        _show_segments(answer.segments, json_output)
+        _show_segments(answer.segments, records, json_output)
         if sentence.rests:
             json_output.sentence(sentence.rests)
         json_output.say(*answer.lines)
         if out is not None:
             _write_page(out, source, asked, clip, answer)
             json_output.say(f"Report: {out / 'report.html'}")
-    json_output.write([{"sentence": sentence.to_dict(), **records[0]}, *records[1:], *answer.segments])
+    said = {**sentence.to_dict(), "command": test or None}
+    json_output.write([{"sentence": said, **records[0]}, *records[1:], *answer.segments])
     if require is not None:
         _refuse_below(require, records + answer.segments)
 
 
+def _ab_line(log: Path, asked: dict[str, Any], sentence: Sentence) -> str:
+    """The line that plans an A/B test for the lift of an answer; "" where no lift is known, or no user."""
+    if sentence.change_percent is None or sentence.baseline is None:
+        return ""
+    words = ["recsim-mnar", "plan", "ab", str(log), "--lift", f"{sentence.change_percent:.3g}%"]
+    if asked["target_file"] is None:
+        words += ["--target", sentence.policy, "--baseline", asked["baseline"] or sentence.baseline]
+    for name in ("reward", "propensity", "user", "time"):
+        column = asked[f"{name}_column"] or (asked["cluster"] if name == "user" else None)
+        words += [] if column is None else [f"--{name}-column", column]
+    words += [f"--{name.replace('_', '-')}" for name in ("drop_missing", "deduplicate") if asked[name]]
+    share = asked["drop_invalid"]
+    return shlex.join([*words, *([] if share is None else ["--drop-invalid", f"{share:g}"])])
+
+
 def records_table(records: Sequence[dict[str, Any]]) -> Table:
-    """The records as a table, one line per record."""
+    """The records as a table, one line per record; the estimator is said where it is not the usual one."""
     from rich.markup import escape
     from rich.table import Table
 
     from recsim_mnar.estimators.off_policy.scores import known_to_differ
     from recsim_mnar.estimators.off_policy.segments import segment_label, segment_title
     from recsim_mnar.estimators.off_policy.written import Amounts, cells, label
+    from recsim_mnar.tables.faults import in_rows
 
     first, by = records[0], records[0].get("by")
     several = len({record["estimator"] for record in records}) > 1
-    title = f"{first['n']:,} rows" + ("" if several else f", estimated by {printable(first['estimator'])}")
+    title = in_rows(first["n"]) + (
+        "" if several or first["estimator"] == "ips" else f", estimated by {printable(first['estimator'])}"
+    )
     table = Table(title=escape(printable(segment_title(records) if by else title)), title_justify="left")
     for name in (*([by] if by else []), "policy", *(["estimator"] if several else [])):
         table.add_column(escape(printable(name)), no_wrap=not by)
@@ -214,13 +241,15 @@ def _show_records(records: list[dict[str, Any]], said: str, json_output: JsonOut
             json_output.sentence(reason.line)
 
 
-def _show_segments(records: list[dict[str, Any]], json_output: JsonOutput) -> None:
+def _show_segments(records: list[dict[str, Any]], whole: list[dict[str, Any]], json_output: JsonOutput) -> None:
     """Print the table of segments, what they come to, and each finding against them once."""
-    from recsim_mnar.estimators.off_policy.segments import segment_lines, segment_reasons
+    from recsim_mnar.estimators.off_policy.segments import loose_segments, segment_lines, segment_reasons
+    from recsim_mnar.estimators.off_policy.stated import LOOSE
 
     if records:
         json_output.show(records_table(records))
-        for line in (*segment_lines(records), *segment_reasons(records)):
+        known = any(each["code"] == LOOSE for record in whole if record["leads"] for each in record["findings"])
+        for line in (*segment_lines(records), *([] if known else loose_segments(records)), *segment_reasons(records)):
             json_output.sentence(line)
 
 
@@ -280,9 +309,10 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, *, keep_rows: bool)
 
     metrics = options.pop("metrics")
     context = options.pop("context_columns")
-    reading = reading_of(options, context)
+    reading = replace(reading_of(options, context), fold_case=options.pop("fold_case"))
     cluster, limit = options.pop("cluster"), options.pop("reward_limit_column")
     recognised = any(reading.columns.values()) or context or reading.drop_missing or reading.deduplicate
+    recognised = recognised or reading.drop_invalid is not None
     if cluster is not None:
         reading.columns["user"] = cluster
     target, unsupported = options.pop("target"), options.pop("unsupported")
