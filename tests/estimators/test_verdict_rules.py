@@ -198,8 +198,8 @@ LARGEST = ["reward_max"]
         ({"support": UNSTATED, "range": 2.0}, "ips", "support_unstated", "never shows, as far as this log can "
          "tell up to 2 % of the time, which could hide up to 0.04 of value", "--propensity-min P (epsilon-greedy"),
         ({"support": UNSTATED}, "ips", "support_unstated", "any value", ""),
-        ({"support": RARE, "range": 2.0}, "ips", "weights_unbounded", "2 % of its decisions: this could hide up to "
-         "0.04", "state the smallest probability"),
+        ({"support": RARE, "range": 2.0}, "ips", "weights_unbounded", "up to 2 % of the time, which could hide up "
+         "to 0.04", "state the smallest probability"),
         ({"support": replace(FULL, known=0.3)}, "ips", "support_gap", "never shows 30 %", "log with exploration"),
         ({"support": FULL, "denied": 3}, "ips", "bound_denied", "3 rows contradict the bound that", "check"),
         ({"support": FULL, "denied": 3, "bounds_stated": {"one": 1.0, "two": 2.5}}, "ips", "bound_denied",

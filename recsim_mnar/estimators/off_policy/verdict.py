@@ -186,8 +186,8 @@ def _support(facts: dict[str, Any]) -> Iterator[Finding]:
     elif support.unbounded and support.hidden > 0.0 and not facts.get("same"):
         # Full support bounds no weight: actions rarer than those logged may carry some of the target's mass.
         half, effect = _half(facts), support.hidden * facts.get("range", math.inf)
-        message = "today's system may show items more rarely than this log does, which the new policy shows in "
-        message += f"{100 * support.hidden:.2g} % of its decisions: this could hide {_amount(facts, support.hidden)}"
+        message = "today's system may show items so rarely that this log has none of them, and the new policy these up "
+        message += f"to {100 * support.hidden:.2g} % of the time, which could hide {_amount(facts, support.hidden)}"
         severity = scaled(effect / half, ROOM, math.inf) if half > 0.0 else CAUTION
         yield Finding("weights_unbounded", severity, support.hidden, message, _state_the_least(facts))
     if support.known and not support.proved:
