@@ -12,7 +12,7 @@ import pytest
 from recsim_mnar.datasets import read_interactions
 from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.bandit_file import Reading
-from recsim_mnar.own_log.doctor import Asked, examine_file
+from recsim_mnar.own_log.doctor import examine_file
 from recsim_mnar.own_log.doctor.fitting import commands_for
 from recsim_mnar.own_log.estimating import Question, estimate_file, estimate_log
 from recsim_mnar.tables.roles import find_columns
@@ -301,6 +301,10 @@ def test_from_python_too(file):
     assert sum("segments" in record for record in records) == 1
 
 
-def test_a_second_target_file_says_what_it_lacks(file):
-    found = examine_file(file, Asked(targets=("new_model_prob",)))
-    assert found.targets == ("new_model_prob",)
+@pytest.mark.parametrize(("number", "said"), [(1, "1 row repeats an earlier row"), (2, "2 rows repeat an earlier row")])
+def test_one_is_no_plural(tmp_path, number, said):
+    frame = table()
+    file = write(pd.concat([frame, frame[:number]]), tmp_path / "log.csv")
+    answer = estimate_log(file, Question(["new_model_prob"], estimators=["ips"]))
+    assert any(line.startswith(said) for line in answer.lines)
+    assert any(each["message"] == said for each in answer.records[0]["findings"])
