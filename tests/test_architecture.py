@@ -434,17 +434,20 @@ def test_without_a_place_for_a_cache_everything_still_works():
 # Lines of code that a room may hold, without blank lines, comments and docstrings: what it held when it was last made
 # smaller, and 5 % more. A change that needs more says why next to the number.
 LINES = {
-    "estimators": 5_690,
+    "estimators": 5_770,  # 80 for segments that lose by name, and for a stated bound that widens an interval
     "agents": 5_060,
-    "worlds": 4_670,
+    "worlds": 4_860,  # 190 for fatigue, retention, influence and a calendar
     "protocols": 4_160,
     # 190 for the gate: what is required of an answer, estimate as a function of Python, what it was made from.
-    "own_log": 3_680,  # 80 for users who come back: a test's days, where intervals level off; 25 segments; 30 guesses
+    # 110 for rows that cannot be read, spellings, lines by segment
+    "own_log": 3_790,  # 80 for users who come back: a test's days, where intervals level off; 25 segments; 30 guesses
     "fitting": 2_810,
-    "cli": 2_650,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
+    # 70 for the plan in one sentence, the line that plans a test, per cent
+    "cli": 2_730,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
     "policies": 1_680,
     "log": 1_590,
-    "tables": 1_810,  # 230 for what a file would unpack to, before it is; 50 for names, per cent, money, yes and no
+    # 20 for endings of names, spellings and rows that cannot be read
+    "tables": 1_830,  # 230 for what a file would unpack to, before it is; 50 for names, per cent, money, yes and no
     "envs": 1_560,  # lines rendered, info by kind, specs: what RL libraries ask for; one lane recorded at its own cost
     "report": 1_640,  # a first screen on each of 8 pages, words explained, charts drawn here; 120 for luck, axes cut
     "simulation": 1_270,

@@ -90,11 +90,11 @@ COMMANDS = {
     "replay": (("replay", "sim", "--policy", "random", "--out", "{out}.csv"), ["rows with random over 20 items"]),
     "estimate": (
         ("estimate", "rep.parquet", "--target", "svd,popularity", "--baseline", "today"),
-        ["svd", "popularity", r"today's\s+policy", "by ips", "95 % interval", NUMBER, LEVEL],
+        ["svd", "popularity", r"today's\s+policy", "95 % interval", NUMBER, LEVEL],
     ),
     "doctor": (
         ("doctor", "rep.parquet", "--target", "svd"),
-        ["rewards", "propensities", "mean weight", "what to type", "recsim-mnar estimate"],
+        ["rewards", "propensities", "mean", "what to type", "recsim-mnar estimate"],
     ),
     "plan ab": (("plan", "ab", "sim", "--lift", "5%"), ["users per arm", "the log leaves open"]),
     "plan estimate": (("plan", "estimate", "rep.parquet", "--target", "svd"), ["svd by ips", r"\+-", LEVEL]),

@@ -20,6 +20,8 @@ ILL = 3
 """Exit status where there is a problem, or a rule is broken."""
 _MARKS = {"ok": " ", "note": "-", "problem": "!"}
 _MOST_NAMES = 12
+_KINDS = {"bandit log": "what was shown, and what came of it"}
+"""Kinds of files in plain words."""
 
 
 @click.command(short_help="Describe a file, list its problems, name the next command.")
@@ -95,13 +97,14 @@ def _file(file: Path, options: dict[str, Any]) -> tuple[list[str], dict[str, Any
 def _fact_lines(found: Examination) -> Iterator[str]:
     """Print the facts, one per line."""
     from recsim_mnar.datasets.interactions import events_in_words
+    from recsim_mnar.tables.faults import in_rows
 
     facts = found.facts
     for name, text in (
-        ("file", f"{found.source}: {found.kind}" + (f", {', '.join(found.written)}" if found.written else "")),
+        ("file", ", ".join([f"{found.source}: {_KINDS.get(found.kind, found.kind)}", *found.written])),
         ("columns", found.columns.line() or "none recognised"),
-        ("targets", ", ".join(found.targets)),
-        *(("target file", line) for line in (facts["target_file"] or {}).get("lines", ())),
+        ("new policies", ", ".join(found.targets)),
+        *(("their file", line) for line in (facts["target_file"] or {}).get("lines", ())),
         ("events", events_in_words(facts["events"] or {})),
         ("not used", _names(found.others)),
         ("receipts", facts["receipts"] or ""),
@@ -114,12 +117,12 @@ def _fact_lines(found: Examination) -> Iterator[str]:
         ("rewards", _range(facts["reward"])),
         ("propensities", _propensities(facts["propensity"])),
         ("missing", ", ".join(f"{name} {count:,}" for name, count in facts["missing"].items()) or "none"),
-        ("duplicates", f"{facts['duplicates']:,} rows equal to an earlier one"),
+        ("duplicates", f"{in_rows(facts['duplicates'])} equal to an earlier one"),
         (
             "repeats",
-            "" if facts["repeats"] is None else f"{facts['repeats']:,} rows whose user has met the same before",
+            "" if facts["repeats"] is None else f"{in_rows(facts['repeats'])} whose user has met the same before",
         ),
-        *(("mean weight", each["line"]) for each in facts["mean_weight"]),
+        *(("mean", each["line"]) for each in facts["mean_weight"]),
     ):
         if text:
             yield f"{name:<13} {text}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ OPTION_FLAGS = (
 """Flags that name an option of one world's comparison, as ``--option name=value`` does."""
 
 _COLUMNS = ("user_column", "item_column", "time_column")
-_OF_INTERACTIONS = (*_COLUMNS, "events", "test_share", "candidates")
+_OF_INTERACTIONS = (*_COLUMNS, "events", "drop_missing", "test_share", "candidates")
 _WHO = ("workers", "scheduler")
 _OWN_DATA = (
     *("interactions", "agents", "protocols", "folds", "level", "seed", "out"),
@@ -88,6 +88,7 @@ _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 @option("--item-column", "Column of items in --interactions; recognised unless named.")
 @option("--time-column", "Column of times in --interactions; recognised unless named.")
 @option("--events", "Which events of --interactions count, as view,purchase; all of them unless named.")
+@option("--drop-missing", "Leave out rows of --interactions without a user, item or time, and count them.", bool)
 @option(
     "--test-share",
     "Share of the rows of --interactions, the latest, that the split by time holds out.  [default: 0.2]",
@@ -264,6 +265,7 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
     from recsim_mnar.policies import registry
     from recsim_mnar.protocols.comparison import check_comparable
     from recsim_mnar.protocols.interactions import compare_interactions
+    from recsim_mnar.tables.faults import in_rows
 
     protocols = _named(options["protocols"], "--protocols")
     share = options["test_share"]
@@ -275,7 +277,7 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
     learners = {name: registry.learner(name) for name in agents}
     read = open_interactions(options["interactions"], *(options[name] for name in _COLUMNS))
     report(f"read {options['interactions']}")
-    data = read(events)
+    data = read(events, options["drop_missing"])
     check_comparable(len(learners), data.n_items)
     defaults = {"folds": 10, "level": 0.95, "test_share": 0.2, "candidates": "auto"}
     given: dict[str, Any] = defaults | {name: options[name] for name in defaults if options[name] is not None}
@@ -283,6 +285,9 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
         comparison = compare_interactions(
             data, learners, protocols=protocols, seed=options["seed"], executor=found, report=report, **given
         )
+    if data.left_out:
+        left = f"{in_rows(data.left_out)} of the file left out: values are missing."
+        comparison = replace(comparison, notes=[left, *comparison.notes])
     asked = {"interactions": str(options["interactions"]), "items": data.n_items, "seed": options["seed"]}
     return comparison, {**asked, **given}
 

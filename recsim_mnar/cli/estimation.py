@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ from recsim_mnar.cli.options import (
     NEW_PATH,
     NUMBER,
     READ_PATH,
+    SHARE,
     STANDARD_INPUT,
     as_a_file,
     names_of,
@@ -28,6 +31,7 @@ from recsim_mnar.errors import UserError, printable
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from recsim_mnar.estimators.off_policy.sentence import Sentence
     from recsim_mnar.own_log.gate import FileAnswer
 
 _COLOURS = {"trust": "green", "caution": "yellow", "do_not_use": "red"}
@@ -75,12 +79,14 @@ UNMET = 3
 @option("--weight-max", "No weight target / propensity can be larger.", NUMBER)
 @option(
     "--propensity-min",
-    "No action has a smaller propensity: epsilon / number of items, where an epsilon-greedy policy logged.",
-    NUMBER,
+    "The smallest probability with which today's system shows any item: epsilon / number of items, where it is "
+    "epsilon-greedy. 2% is 0.02.",
+    SHARE,
 )
 @option(
     "--by", "A column of segments that was fixed before the recommendation, such as country: adds each one's estimates."
 )
+@option("--fold-case", "Take values of --by that differ only in capitals (DE, de) as one.", bool)
 @option(
     "--refute",
     "Run further tests that can prove the log wrong, on all rows at once; their findings join the verdict.",
@@ -134,10 +140,13 @@ def estimate(
             if out is not None:
                 _write_page(out, source if file == log else name, asked, clip, found)
         # A reader of what is printed may go at any moment: what was asked for is on disk before.
+        line = _ab_line(log, asked, found.sentence)
         content = None if json_output.path is None else found.to_json()
+        if content is not None:
+            content[0]["sentence"]["command"] = line or None
     if not json_output.printed:
         json_output.write(content)
-    _show(found, json_output, every=all_estimators or asked["estimators"] is not None)
+    _show(found, line, json_output, every=all_estimators or asked["estimators"] is not None)
     if out is not None:
         json_output.say(f"Report: {out / 'report.html'}")
     if found.met and require != "better" and any("baseline" in record for record in found.records):
@@ -151,29 +160,49 @@ def estimate(
         raise SystemExit(UNMET)
 
 
-def _show(found: FileAnswer, json_output: JsonOutput, *, every: bool) -> None:
-    """Print an answer: its sentence, tables, doubts, and what was read."""
+def _show(found: FileAnswer, line: str, json_output: JsonOutput, *, every: bool) -> None:
+    """Print an answer: its sentence, the line that plans a test, tables, doubts, and what was read."""
     answer, sentence = found.found, found.sentence
     json_output.sentence(sentence.text)
+    if line:
+        json_output.sentence(f"  {line}")
     _show_records([r for r in answer.records if r["leads"] or every], sentence.text, json_output)
-    _show_segments(answer.segments, json_output)
+    _show_segments(answer.segments, answer.records, json_output)
     if sentence.rests:
         json_output.sentence(sentence.rests)
     json_output.say(*answer.lines)
 
 
+def _ab_line(log: Path, asked: dict[str, Any], sentence: Sentence) -> str:
+    """The line that plans an A/B test for the lift of an answer; "" where no lift is known, or no user."""
+    if sentence.answer != "better" or sentence.change_percent is None or sentence.baseline is None:
+        return ""
+    words = ["recsim-mnar", "plan", "ab", str(log), "--lift", f"{sentence.change_percent:.3g}%"]
+    if asked["target_file"] is None:
+        words += ["--target", sentence.policy, "--baseline", asked["baseline"] or sentence.baseline]
+    for name in ("reward", "propensity", "user", "time"):
+        column = asked[f"{name}_column"] or (asked["cluster"] if name == "user" else None)
+        words += [] if column is None else [f"--{name}-column", column]
+    words += [f"--{name.replace('_', '-')}" for name in ("drop_missing", "deduplicate") if asked[name]]
+    share = asked["drop_invalid"]
+    return shlex.join([*words, *([] if share is None else ["--drop-invalid", f"{share:g}"])])
+
+
 def records_table(records: Sequence[dict[str, Any]]) -> Table:
-    """The records as a table, one line per record."""
+    """The records as a table, one line per record; the estimator is said where it is not the usual one."""
     from rich.markup import escape
     from rich.table import Table
 
     from recsim_mnar.estimators.off_policy.scores import known_to_differ
     from recsim_mnar.estimators.off_policy.segments import segment_label, segment_title
     from recsim_mnar.estimators.off_policy.written import Amounts, cells, label
+    from recsim_mnar.tables.faults import in_rows
 
     first, by = records[0], records[0].get("by")
     several = len({record["estimator"] for record in records}) > 1
-    title = f"{first['n']:,} rows" + ("" if several else f", estimated by {printable(first['estimator'])}")
+    title = in_rows(first["n"]) + (
+        "" if several or first["estimator"] == "ips" else f", estimated by {printable(first['estimator'])}"
+    )
     table = Table(title=escape(printable(segment_title(records) if by else title)), title_justify="left")
     for name in (*([by] if by else []), "policy", *(["estimator"] if several else [])):
         table.add_column(escape(printable(name)), no_wrap=not by)
@@ -248,13 +277,15 @@ def _show_records(records: list[dict[str, Any]], said: str, json_output: JsonOut
             json_output.sentence(reason.line)
 
 
-def _show_segments(records: list[dict[str, Any]], json_output: JsonOutput) -> None:
+def _show_segments(records: list[dict[str, Any]], whole: list[dict[str, Any]], json_output: JsonOutput) -> None:
     """Print the table of segments, what they come to, and each finding against them once."""
-    from recsim_mnar.estimators.off_policy.segments import segment_lines, segment_reasons
+    from recsim_mnar.estimators.off_policy.segments import loose_segments, segment_lines, segment_reasons
+    from recsim_mnar.estimators.off_policy.stated import LOOSE
 
     if records:
         json_output.show(records_table(records))
-        for line in (*segment_lines(records), *segment_reasons(records)):
+        known = any(each["code"] == LOOSE for record in whole if record["leads"] for each in record["findings"])
+        for line in (*segment_lines(records), *([] if known else loose_segments(records)), *segment_reasons(records)):
             json_output.sentence(line)
 
 
@@ -280,6 +311,7 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, require: str | None
 
     metrics, cluster, clip = (options.pop(name) for name in ("metrics", "cluster", "clip"))
     reading = reading_of(options, options.pop("context_columns"))
+    reading = replace(reading, fold_case=options.pop("fold_case"))
     target, unsupported = options.pop("target"), options.pop("unsupported")
     own = {name: options.pop(name) for name in ("target_file", "on", "fit_reward_model")}
     question = Question(

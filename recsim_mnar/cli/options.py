@@ -192,6 +192,19 @@ class Number(click.ParamType):
 NUMBER = Number()
 
 
+class Share(Number):
+    """A number that may be written in per cent, as in a file: ``2%`` is 0.02."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """See :meth:`click.ParamType.convert`."""
+        text = str(value).strip()
+        number = super().convert(text.removesuffix("%").strip() if text.endswith("%") else value, param, ctx)
+        return number / 100.0 if text.endswith("%") else number
+
+
+SHARE = Share()
+
+
 class NewPath(click.Path):
     """A path to be written; one that no file system accepts is refused before any work.
 
@@ -314,8 +327,14 @@ def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
     A command gets them as ``columns``-shaped keyword arguments; :func:`reading_of` takes them out.
     """
     missing = option("--drop-missing", "Leave out rows with missing values, and count them.", bool)
+    invalid = option(
+        "--drop-invalid",
+        "Leave out rows with values that cannot be read, and count them; refused above 5 % of the rows, or the share "
+        "that is named.",
+        SHARE, is_flag=False, flag_value="0.05",
+    )  # fmt: skip
     equal = option("--deduplicate", "Keep the first of rows that are equal in every column read.", bool)
-    return all_of(column_options(*roles), missing, *([equal] if copies else []))
+    return all_of(column_options(*roles), missing, *([invalid, equal] if copies else []))
 
 
 def reading_of(options: dict[str, Any], context: str | None = None) -> Any:
@@ -326,5 +345,6 @@ def reading_of(options: dict[str, Any], context: str | None = None) -> Any:
         columns=columns_of(options),
         context=() if context is None else names_of(context, "--context-columns"),
         drop_missing=options.pop("drop_missing"),
+        drop_invalid=options.pop("drop_invalid", None),
         deduplicate=options.pop("deduplicate", False),
     )

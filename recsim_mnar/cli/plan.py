@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from recsim_mnar.cli.options import (
     NEW_PATH,
     NUMBER,
     READ_PATH,
+    SHARE,
     WHOLE,
     checked_file,
     names_of,
@@ -100,7 +102,7 @@ def plan_the_logging(log: Path, targets: str, out: Path | None, json_output: Jso
 @option("--reward-min", "Least reward possible.", NUMBER)
 @option("--reward-max", "Largest reward possible.", NUMBER)
 @option("--weight-max", "No weight target / propensity can be larger.", NUMBER)
-@option("--propensity-min", "No action has a smaller propensity.", NUMBER)
+@option("--propensity-min", "The smallest probability with which today's system shows any item.", SHARE)
 @own_log_options("reward", "propensity", "user")
 @json_option("the plan")
 def estimate(log: Path, target: str, json_output: JsonOutput, **options: Any) -> None:
@@ -125,8 +127,8 @@ _LONG = 366.0
 
 
 def _show(json_output: JsonOutput, content: Any, remarks: Sequence[str], lines: list[str]) -> None:
-    json_output.say(*remarks)
     json_output.answer(*lines)
+    json_output.say(*remarks)
     json_output.write(content)
 
 
@@ -135,45 +137,74 @@ def _percent(share: float) -> str:
 
 
 def _ab_lines(found: ABPlan) -> list[str]:
-    lines = [
-        f"log: {found.log_users:,} users, {found.decisions_a_user:.3g} decisions each, mean reward {found.value:.4g}; "
-        f"decisions of a user depend: {found.design_effect:.3g} times the variance of independent ones",
-    ]
+    """What to do first, in one sentence; then what it rests on."""
     asked = f"{found.lift:+.3g} ({'+' if found.lift_share > 0 else ''}{_percent(found.lift_share)})"
-    if found.least_lift is not None:
-        share = "" if found.least_share is None else f" ({_percent(found.least_share)})"
-        lines.append(
-            f"least lift of the users given, at power {found.power:g}: {found.least_lift:.3g}{share}; the difference's "
-            f"interval is +-{found.half_width:.3g}"
-        )
-    lines.append(
-        f"users per arm for a lift of {asked}, at power {found.power:g} and level {found.level:g}: {found.users:,} "
-        f"(the log leaves open {found.low:,} to {found.high:,})"
-        + ("" if found.log_days is None else f", each watched for {found.log_days:,} days, as in the log")
+    rests = f"power {found.power:g}, level {found.level:g}"
+    basis = (
+        f"the log: {found.log_users:,} users, {found.decisions_a_user:.3g} decisions each, mean reward "
+        f"{found.value:.4g}; decisions of a user depend: {found.design_effect:.3g} times the variance of independent "
+        "ones"
     )
-    if found.least_lift is None:
-        lines.append(f"{found.rows:,} decisions per arm; the difference's interval is +-{found.half_width:.3g}")
-    lines += _days_lines(found)
+    lines = [_ab_answer(found), f"to find a lift of {asked}, at {rests}", *_days_lines(found), basis]
+    if found.least_lift is not None:
+        lines[1] = f"at {rests}; a lift of {asked} needs {found.users:,} users per arm"
     if found.off_policy is not None:
         lines.append(f"a log like this one gives the same precision from {found.off_policy:,} rows")
     return [*lines, *(f"note: {note}" for note in found.notes)]
 
 
+def _ab_answer(found: ABPlan) -> str:
+    """The first line: how long, with how many users and decisions."""
+    each = f"{found.rows:,} decisions per arm"
+    if found.least_lift is not None:
+        share = "" if found.least_share is None else f" ({_percent(found.least_share)})"
+        arm = round(found.rows / found.decisions_a_user)
+        so_long = "" if found.days is None else f"; they have come after {_days(found.days)}"
+        return (
+            f"{arm:,} users per arm ({each}) find a lift of {found.least_lift:.3g}{share} or more, the interval being "
+            f"+-{found.half_width:.3g}{so_long}."
+        )
+    if found.users_per_day is None:
+        return (
+            f"Take {found.users:,} users per arm ({each}; the log leaves open {found.low:,} to {found.high:,} users), "
+            "each for as long as the log's."
+        )
+    if found.days is None:
+        return "No number of days finds this lift: the same users come back. Plan for a larger --lift."
+    assert found.users_by_then is not None
+    if not found.by_days and found.log_days is not None:
+        whole = math.ceil((math.ceil(found.days) + found.log_days) / 7.0)
+        return (
+            f"Let users enter for {_days(found.days)} ({found.users:,} per arm), and watch each for "
+            f"{_days(found.log_days)} ({each}); in whole weeks, to the last one's end: {_days(7.0 * whole)}."
+        )
+    if not found.by_days:
+        return f"Let users enter for {_days(found.days)} ({found.users:,} per arm, each as long as the log's; {each})."
+    users = f"{found.users_by_then / 2.0:,.0f} users and {found.rows_by_then:,} decisions per arm"
+    return f"Run {_days(found.days)} ({users}); in whole weeks: {_days(7.0 * math.ceil(found.days / 7.0))}."
+
+
+def _days(number: float) -> str:
+    """Days, a part of one as a whole one."""
+    days = math.ceil(number - 1e-9)
+    return f"{days:,} day{'s' * (days != 1)}"
+
+
 def _days_lines(found: ABPlan) -> list[str]:
-    """When an A/B test is over, and what more days would find."""
+    """What the days of an A/B test rest on, and what more of them would find."""
     if found.users_per_day is None:
         return []
     lines = []
-    if found.days is None:
-        lines.append("days: no number of them finds this lift: the same users come back. Plan for a larger --lift")
-    else:
-        ends = [f"{end:,.0f}" if end is not None else "never" for end in (found.days_low, found.days_high)]
-        left = f" (the log leaves open {ends[0]} to {ends[1]})" if found.days_low != found.days_high else ""
-        all_ = "" if found.least_lift is not None or found.log_days is None else " if everybody who comes takes part"
-        lines.append(
-            f"days: {found.days:,.0f}{left}{all_}, in which {found.users_by_then:,.0f} different users come to both "
-            f"arms together, {found.users_per_day:,.0f} on a mean day"
-        )
+    if found.days is not None:
+        ends = [f"{math.ceil(end):,}" if end is not None else "never" for end in (found.days_low, found.days_high)]
+        if ends[0] != ends[1]:
+            lines.append(f"the log leaves open {ends[0]} to {ends[1]} days")
+        if found.by_days:
+            lines.append(
+                f"everybody who comes takes part, {found.users_per_day:,.0f} users on a mean day, and many come back"
+            )
+        else:
+            lines.append(f"{found.users_per_day:,.0f} new users enter a day")
         if found.days > _LONG:
             lines.append("that is more than a year: plan for a larger --lift")
     lines += [
@@ -214,7 +245,9 @@ def _logging_lines(found: LoggingPlan) -> list[str]:
 
 
 def _estimate_lines(found: EstimatePlan) -> list[str]:
-    unit = f"{found.rows:,} rows" + (f" of {found.users:,} users" if found.users != found.rows else "")
+    from recsim_mnar.tables.faults import in_rows
+
+    unit = in_rows(found.rows) + (f" of {found.users:,} users" if found.users != found.rows else "")
     lines = [
         f"{found.target} by {found.estimator}: {found.value:.4g} +-{found.half_width:.3g} from {unit}",
         f"  verdict today: {_words(found.verdict)}",

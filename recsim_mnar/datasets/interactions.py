@@ -16,8 +16,9 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.table import Log
+from recsim_mnar.tables.faults import MISSING
 from recsim_mnar.tables.roles import Columns, find_columns
-from recsim_mnar.tables.rows import Rows
+from recsim_mnar.tables.rows import DROP, Ids, Rows
 from recsim_mnar.tables.table_file import TableFile
 
 
@@ -31,12 +32,14 @@ class Interactions:
         user_ids: (n_users,) the file's id of each user, integers or text, ascending.
         item_ids: (n_items,) the file's id of each item, likewise.
         events: rows by the word of the file's column of events, of those that count; empty without such a column.
+        left_out: rows without a user, item or time, where these are left out.
     """
 
     log: Log
     user_ids: NDArray[Any]
     item_ids: NDArray[Any]
     events: Mapping[str, int] = field(default_factory=dict)
+    left_out: int = 0
 
     @property
     def n_users(self) -> int:
@@ -66,6 +69,7 @@ def read_interactions(
     item_column: str | None = None,
     time_column: str | None = None,
     events: Sequence[str] | None = None,
+    drop_missing: bool = False,
 ) -> Interactions:
     """Read interactions from a file.
 
@@ -76,6 +80,7 @@ def read_interactions(
         item_column: likewise, of items.
         time_column: likewise, of times: numbers, or dates. Without any such column the file's order counts.
         events: words of the file's column of events ("view", "purchase") whose rows count; None for all of them.
+        drop_missing: leave out rows without a user, item or time.
 
     Returns:
         The rows as organic events, other columns left aside.
@@ -84,13 +89,15 @@ def read_interactions(
         UserError: no such file, nothing in it, not readable, a column is missing or several could be meant; or with all
             faults of values, each counted.
     """
-    return open_interactions(path, user_column, item_column, time_column)(events)
+    return open_interactions(path, user_column, item_column, time_column)(events, drop_missing)
 
 
 def open_interactions(
     path: str | os.PathLike[str], user_column: str | None, item_column: str | None, time_column: str | None
-) -> Callable[[Sequence[str] | None], Interactions]:
-    """Look at a file, and at which of its columns are what; what is returned reads it, of these events.
+) -> Callable[[Sequence[str] | None, bool], Interactions]:
+    """Look at a file, and at which of its columns are what; what is returned reads it.
+
+    That takes the events and ``drop_missing`` of :func:`read_interactions`.
 
     Raises:
         UserError: as :func:`read_interactions`, of what is known before a row is read.
@@ -102,15 +109,22 @@ def open_interactions(
     return partial(_read, Path(path).name, file, columns)
 
 
-def _read(file_name: str, file: TableFile, columns: Columns, events: Sequence[str] | None) -> Interactions:
+def _read(
+    file_name: str, file: TableFile, columns: Columns, events: Sequence[str] | None, drop_missing: bool
+) -> Interactions:
     kinds = {"user": "id", "item": "id", "time": "time", "event": "id"}
     rows = file.read({columns[role]: kind for role, kind in kinds.items() if role in columns})
     rows, pooled = _of_events(rows, columns.get("event"), events)
     users, items = rows.ids(columns["user"]), rows.ids(columns["item"])
     time = rows.times(columns["time"]) if "time" in columns else None
-    rows.faults.refuse()
-    if events is not None:
-        users, items = users.used(), items.used()
+    whole = np.ones(len(rows), np.bool_) if rows.missing is None or not drop_missing else ~rows.missing
+    rows.faults.forgive([MISSING] if drop_missing else [])
+    rows.faults.refuse(DROP)
+    if not whole.any():
+        raise UserError(f"{rows.source}: no row is left")
+    if events is not None or not whole.all():
+        users, items = (Ids(each.codes[whole], each.ids).used() for each in (users, items))
+        time = None if time is None else time[whole]
     user, item = users.codes, items.codes
     order = np.argsort(user, kind="stable") if time is None else np.lexsort((time, user))
     user, item = user[order], item[order]
@@ -130,7 +144,7 @@ def _read(file_name: str, file: TableFile, columns: Columns, events: Sequence[st
             **({"events": pooled} if pooled else {}),
         },
     )
-    return Interactions(log, users.ids, items.ids, pooled)
+    return Interactions(log, users.ids, items.ids, pooled, int(np.sum(~whole)))
 
 
 def _of_events(rows: Rows, name: str | None, wanted: Sequence[str] | None) -> tuple[Rows, dict[str, int]]:

@@ -17,7 +17,7 @@ from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.tables.events import Events, others_in_words
-from recsim_mnar.tables.faults import MISSING
+from recsim_mnar.tables.faults import MISSING, in_rows
 from recsim_mnar.tables.roles import Columns, find_columns
 from recsim_mnar.tables.rows import Ids, Rows
 from recsim_mnar.tables.table_file import TableFile
@@ -118,7 +118,7 @@ def _events(file: TableFile, reading: Reading, *, first: bool) -> _Events:
     columns.refuse_unclear(source, "propensity", "reward", "item", "action", "event")
     kinds = {"user": "id", "item": "id", "action": "id", "event": "id", "time": "time"}
     rows = file.read({name: kinds.get(role, "number") for role, name in columns.names.items()})
-    lines = [f"{source}: {len(rows):,} rows", f"taken: {columns.line()}"]
+    lines = [f"{source}: {in_rows(len(rows))}", f"taken: {columns.line()}"]
     bandit, known = _kinds(rows, columns, lines)
     if not known.all():
         rows, bandit = rows.kept(known), bandit[known]
@@ -167,7 +167,7 @@ def _values(rows: Rows, columns: Columns, bandit: NDArray[np.bool_], reading: Re
     missing = rows.missing
     if reading.drop_missing and missing is not None:
         rows.faults.forgive([MISSING])
-        lines.append(f"{int(missing.sum()):,} rows have missing values and are left out")
+        lines.append(f"{in_rows(int(missing.sum()))} left out: values are missing")
     rows.faults.refuse("--drop-missing leaves out the rows with missing values")
     keep = np.ones(len(rows), np.bool_) if missing is None else ~missing
     lines.append(f"{int((~bandit & keep).sum()):,} views and {int((bandit & keep).sum()):,} recommendations")

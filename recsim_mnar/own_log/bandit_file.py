@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections import Counter
@@ -17,17 +18,18 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.off_policy.gathering import Block
 from recsim_mnar.log.columns import Clusters, Floats, LogColumns
 from recsim_mnar.tables.events import Events, others_in_words, without_recommendations
-from recsim_mnar.tables.faults import MISSING, Faults, percent_lines
+from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, percent_lines
 from recsim_mnar.tables.numbering import Numbering
 from recsim_mnar.tables.parts import Parts
 from recsim_mnar.tables.roles import Columns, find_columns, similar_columns
-from recsim_mnar.tables.rows import MISSING_IN_WORDS, Ids, Rows, n_repeats, repeats, text_numbers
+from recsim_mnar.tables.rows import DROP, Ids, Rows, n_repeats, repeats, text_numbers
 from recsim_mnar.tables.table_file import TableFile
 from recsim_mnar.tables.text import AgainError
 
 _WORD, _LACKS, _PERCENT = "word:", "lacks:", "percent:"
 """Before counts of unknown words of events, and of missing values and of values in per cent by column."""
-DROP = f"--drop-missing leaves out the rows with missing values ({MISSING_IN_WORDS})"
+FEW_INVALID = 0.05
+"""Share of rows with values that cannot be read up to which they are left out without the user naming a larger one."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Reading:
         key: column by which rows of a second file are found.
         by: column of segments.
         drop_missing: leave out rows that miss a value that is needed.
+        drop_invalid: leave out rows with a value that cannot be read, up to this share of all; None: refuse them.
+        fold_case: take values of ``by`` that differ only in capitals as one.
         deduplicate: keep the first of rows that are equal in every column that is read.
         today: the policy that may be the logging policy itself, its column that of the propensities; None: no policy's
             column is taken for it.
@@ -53,6 +57,8 @@ class Reading:
     key: str | None = None
     by: str | None = None
     drop_missing: bool = False
+    drop_invalid: float | None = None
+    fold_case: bool = False
     deduplicate: bool = False
     today: str | None = None
     times: bool = False
@@ -78,7 +84,8 @@ class BanditFile:
         context: by column, (n,) numbers or ids.
         row_numbers: (n,) rows in the file, from 1 below the header.
         lines: what was taken and what was left out, for a person.
-        counts: rows, organic_rows, duplicates, dropped_duplicates, dropped_missing, kept, those that are not 0.
+        counts: rows, organic_rows, duplicates, dropped_duplicates, dropped_missing, dropped_invalid, kept, those that
+            are not 0.
         exact: as it was read, see :class:`Reading`.
     """
 
@@ -162,6 +169,7 @@ class BanditLog:
         today: further names of the policy that logged the rows.
         alone: whether this is one part of a log, whose ids have no meaning in the others unless they are numbers.
         counts: of the last pass; with them the words of events that are unknown, and what is missing by column.
+        unread: of the last pass, what could not be read in the rows that were left out for it.
     """
 
     file: TableFile
@@ -177,6 +185,7 @@ class BanditLog:
     actions: Numbering = field(default_factory=Numbering)
     _no_events: bool | None = None
     some_without_action: bool = False
+    unread: Sequence[str] = ()
 
     @staticmethod
     def open(
@@ -203,6 +212,8 @@ class BanditLog:
         file = path if isinstance(path, TableFile) else TableFile.open(path)
         key, by = ([] if name is None else [name] for name in (reading.key, reading.by))
         given = ((*policies, *others), ""), (reading.context, " (--context-columns)"), (key, " (--on)"), (by, " (--by)")
+        if by and by[0] not in file.names and {part.strip() for part in by[0].split(",")} <= set(file.names):
+            raise UserError(f"--by {by[0]}: one column at a time. Run it once per column")
         for names, option in given:
             for name in names:
                 if name not in file.names:
@@ -303,17 +314,24 @@ class BanditLog:
         counts = self.counts
         dropped, number, said = counts["dropped_missing"], counts["duplicates"], []
         if number and not self.reading.exact:
-            what = f"{number:,} rows repeat an earlier row in {', '.join(self.compared)}"
+            what = f"{in_rows(number)} repeat{'s' * (number == 1)} an earlier row in {', '.join(self.compared)}"
             said = [f"{what}: left out" if self.reading.deduplicate else f"{what}: kept; --deduplicate leaves them out"]
         if dropped:
             each = ", ".join(f"{name} {counts[_LACKS + name]:,}" for name in _behind(_LACKS, counts))
-            said.append(f"{dropped:,} rows have missing values and are left out ({each})")
+            have = "rows have missing values and are" if dropped > 1 else "row has missing values and is"
+            said.append(f"{dropped:,} {have} left out ({each})")
+        if counts["dropped_invalid"]:
+            one = counts["dropped_invalid"] == 1
+            have = (
+                "row has a value that cannot be read and is" if one else "rows have values that cannot be read and are"
+            )
+            said.append(f"{counts['dropped_invalid']:,} {have} left out: {'; '.join(self.unread)}")
         return said if self.reading.exact else [*self._introduction(), *said]
 
     def _introduction(self) -> list[str]:
         counts, name = self.counts, self.columns.get("event")
         written = self.file.how_written()
-        rows = f"{counts['rows']:,} row{'s' * (counts['rows'] != 1)}"
+        rows = in_rows(counts["rows"])
         lines = [f"{self.file.path}: {rows}" + (f" ({', '.join(written)})" if written else "")]
         lines += [f"taken: {self.columns.line()}", *self.columns.lines()[1:]]
         lines += percent_lines({name: counts[_PERCENT + name] for name in _behind(_PERCENT, counts)})
@@ -332,7 +350,7 @@ class BanditLog:
             lines.append(f"column {name} holds {', '.join(words[:3])}: all rows count as recommendations")
         elif name is not None:
             viewed = counts["organic_rows"]
-            lines += [f"{viewed:,} rows are views ({name})"] if viewed else []
+            lines += [f"{in_rows(viewed)} {'are views' if viewed > 1 else 'is a view'} ({name})"] if viewed else []
             lines += others_in_words(counts["other_rows"], words)
         return lines
 
@@ -383,7 +401,10 @@ class _Pass:
 
     def __init__(self, log: BanditLog) -> None:
         self.log, self.faults = log, Faults(str(log.file.path))
-        self.counts = log.counts = Counter()
+        self.counts: Counter[str] = Counter()
+        log.counts, log.unread = self.counts, ()
+        dropped = (MISSING,) if log.reading.drop_missing else ()
+        self.forgiven = (*dropped, *(() if log.reading.drop_invalid is None else INVALID))
 
     def decisions(self, rows: Rows) -> BanditFile:
         """The decisions of all rows; those that miss a value are left out."""
@@ -412,7 +433,7 @@ class _Pass:
             reading.exact,
         )  # fmt: skip
         keep = self._kept(rows)
-        return found if rows.missing is None else found.kept(keep)
+        return found if keep.all() else found.kept(keep)
 
     def block(self, rows: Rows) -> Block | None:
         """The decisions of a block; None from the first fault on."""
@@ -429,10 +450,10 @@ class _Pass:
             digest = rows.digests(log.compared)
         action = self._actions(rows)
         keep = self._kept(rows)
-        if any(fault.code != MISSING or not log.reading.drop_missing for fault in self.faults.found):
+        if any(fault.code not in self.forgiven for fault in self.faults.found):
             return None
         block = Block(numbers, user, rows.row_numbers, action, digest)
-        return block if rows.missing is None else block[keep]
+        return block if keep.all() else block[keep]
 
     def _actions(self, rows: Rows) -> NDArray[np.int64] | None:
         log = self.log
@@ -459,9 +480,12 @@ class _Pass:
         return reward, propensity, {name: known[name] for name in self.log.policies}
 
     def _kept(self, rows: Rows) -> NDArray[np.bool_]:
-        """(n,) which rows miss nothing; the others are counted."""
-        keep = np.ones(len(rows), np.bool_) if rows.missing is None else ~rows.missing
-        self.counts["dropped_missing"] += int(np.count_nonzero(~keep))
+        """(n,) which rows miss nothing, and have nothing that cannot be read; the others are counted."""
+        keep = np.ones(len(rows), np.bool_)
+        for why, bad in (("dropped_missing", rows.missing), ("dropped_invalid", rows.invalid)):
+            if bad is not None:
+                self.counts[why] += int(np.count_nonzero(bad & keep))
+                keep &= ~bad
         self.counts["kept"] += int(np.count_nonzero(keep))
         return keep
 
@@ -509,16 +533,31 @@ class _Pass:
         name = log.columns.get("event")
         if name is not None and not log._no_events and not counts["shown_rows"]:
             raise UserError(f"{source} holds no bandit rows: {without_recommendations(_behind(_WORD, counts), name)}")
-        away = self.faults.forgive([MISSING]) if log.reading.drop_missing else []
+        away = self.faults.forgive(self.forgiven)
+        log.unread = [str(fault).removesuffix(f": {fault.advice}") for fault in away if fault.code != MISSING]
+        away = [fault for fault in away if fault.code == MISSING]
         if self.faults.found and log.looks_for_copies and "duplicates" not in counts:
             counts["duplicates"] = log.count_copies()
         again = counts["duplicates"] - counts["dropped_duplicates"]
         besides = f"; besides, {again:,} rows repeat an earlier row (--deduplicate)" if again else ""
         self.faults.refuse(DROP + besides)
+        self._refuse_many_invalid()
         if not counts["kept"]:
             raise UserError(f"{source}: no row is left")
         counts.update({_LACKS + fault.column: fault.count for fault in away})
         counts.update({_PERCENT + name: number for name, number in self.faults.percents.items() if number})
+
+    def _refuse_many_invalid(self) -> None:
+        """Refuse where more rows have values that cannot be read than may be left out unasked."""
+        limit, number = self.log.reading.drop_invalid, self.counts["dropped_invalid"]
+        total = number + self.counts["dropped_missing"] + self.counts["kept"]
+        if limit is not None and number > limit * total:
+            share = 100.0 * number / total
+            raise UserError(
+                f"{self.faults.source}: {in_rows(number)} of {total:,} ({share:.2g} %) cannot be read, more than "
+                f"{100 * limit:g} %: {'; '.join(self.log.unread)}. If they may be left out all the same, "
+                f"--drop-invalid {math.ceil(share) / 100:g}"
+            )
 
 
 def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:

@@ -31,7 +31,7 @@ from recsim_mnar.estimators.off_policy.records import (
     todays,
 )
 from recsim_mnar.estimators.off_policy.refuters import Shown, refuter_lines, with_findings, with_refuters
-from recsim_mnar.estimators.off_policy.segments import ADVICE, Segments
+from recsim_mnar.estimators.off_policy.segments import ADVICE, Segments, segment_summary
 from recsim_mnar.estimators.off_policy.stated import (
     Stated,
     bound_lines,
@@ -49,7 +49,8 @@ from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, BanditLog, Reading
 from recsim_mnar.own_log.loggers import MANY, as_numbers, labels, logger_findings
 from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
-from recsim_mnar.tables.rows import Ids
+from recsim_mnar.tables.faults import in_rows
+from recsim_mnar.tables.rows import Ids, spelled_alike
 from recsim_mnar.tables.table_file import TableFile
 
 MANY_DROPPED = 0.05
@@ -162,7 +163,8 @@ def estimate_file(
         baseline for a difference, whose policy reads "target - baseline"; JSON types only. With ``refute`` the leading
         value of each target has refuters, a list of findings. The best of several policies
         has best_of too: policies, level, low, high, verdict, verdict_level and findings at a level corrected for the
-        choice. With ``by`` follow the records of segments, with by, segment (None for the rows without a value),
+        choice. With ``by`` the leading differences have segments: by, worse, better, cannot_tell and do_not_use, names
+        of segments. With ``by`` follow the records of segments, with by, segment (None for the rows without a value),
         intervals, how many hold at once at level_of_all, and ``level``, that of each.
         :func:`recsim_mnar.estimators.off_policy.sentence.sentence_of` says what they come to.
 
@@ -300,7 +302,9 @@ class _Estimating:
             self.columns["reward"], self.columns["propensity"], self.names, question.baseline, compared, self.clip,
             self.lost, self.stated, "user" in self.columns, question.reward_limit, self.today,
         )  # fmt: skip
-        found = None if self.gather is None else self.gather(self.log, asked)
+        # Whether rows that cannot be read are few is a question to all parts together.
+        alone = self.gather is None or self.log.reading.drop_invalid is not None
+        found = None if self.gather is None or alone else self.gather(self.log, asked)
         found = found or gather_blocks(self.log, asked)
         self.log.counts["duplicates"] = found.copies
         counts, lines = self.log.counts.copy(), self.log.lines
@@ -336,7 +340,7 @@ class _Estimating:
             # By either name today's policy is one array: so it is known for what it is.
             log.policies.update(dict.fromkeys(self.today, log.propensity))
         lines = [*log.lines, *found.lines]
-        segments = _segments(log, question.by, lines)
+        segments = _segments(log, question.by, lines, fold=self.log.reading.fold_case)
         if question.refute and log.propensity is None:
             raise UserError("--refute: refuters need propensities. Name their column with --propensity-column")
         own, stated = log.columns["reward"], self.stated
@@ -374,20 +378,30 @@ class _Estimating:
         if question.refute:
             records = with_refuters(records, self.targets, columns, _shown(log, self.bound))
         whole = [record for record in records if "by" not in record]
-        return Answer(whole, lines + bound_lines(whole) + refuter_lines(whole), True, log, records[len(whole) :])
+        parts = records[len(whole) :]
+        whole = [record | segment_summary(record, parts) for record in whole]
+        return Answer(whole, lines + bound_lines(whole) + refuter_lines(whole), True, log, parts)
 
 
-def _segments(log: BanditFile, by: str | None, lines: list[str]) -> Segments | None:
-    """The segments of a log, where they are asked for."""
+def _segments(log: BanditFile, by: str | None, lines: list[str], *, fold: bool) -> Segments | None:
+    """The segments of a log, where they are asked for; with ``fold`` words that differ only in capitals are one."""
     if by is None or log.segment is None:
         return None
     if log.propensity is None:
         raise UserError("--by: segments need propensities. Name their column with --propensity-column")
     if log.action is None:
-        lines.append(
-            f"--by {by}: no column holds the item shown, so only the targets' weights can say whether it is fixed"
-        )
-    return Segments.of(by, log.segment.codes, log.segment.ids)
+        item = log.columns.get("action")
+        why = "no column holds the item shown" if item is None else f"the item shown ({item}) is missing in some rows"
+        lines.append(f"--by {by}: {why}, so only the targets' weights can say whether it is fixed")
+    codes, counts = log.segment.codes, np.bincount(log.segment.codes[log.segment.codes >= 0])
+    place = {str(word): code for code, word in enumerate(log.segment.ids)}
+    alike = [[word for word in group if counts[place[word]]] for group in spelled_alike(log.segment.ids)]
+    for group in (sorted(words, key=lambda word: -counts[place[word]]) for words in alike if len(words) > 1):
+        said = "taken as one" if fold else "taken as different; --fold-case takes them as one"
+        lines.append(f"{by} has {' and '.join(group)}, which differ only in capitals: {said}")
+        if fold:
+            codes = np.where(np.isin(codes, [place[word] for word in group]), place[group[0]], codes)
+    return Segments.of(by, codes, log.segment.ids)
 
 
 def _shown(log: BanditFile, bound: float | None) -> Shown:
@@ -415,7 +429,8 @@ def _joined(log: BanditFile, found: Targets, question: Question, drop_missing: b
     log.policies.update(found.policies)
     if number:
         keep = ~found.absent
-        found.lines.append(f"{number:,} rows have no targets in {question.target_file} and are left out")
+        have = "rows have no targets in {} and are" if number > 1 else "row has no targets in {} and is"
+        found.lines.append(f"{number:,} {have.format(question.target_file)} left out")
         log.counts["dropped_without_target"] = number
         log.counts["kept"] = int(keep.sum())
         laws = {
@@ -540,15 +555,17 @@ def _propensities_by_item(log: BanditFile) -> list[Finding]:
 def _of_the_rows(counts: Counter[str]) -> list[Finding]:
     """What rows that were left out, or that repeat others, say against a log."""
     found = []
-    left = counts["dropped_missing"] + counts["dropped_without_target"]
-    if left:
-        share = left / (left + counts["kept"])
-        message = f"{100 * share:.2g} % of the rows were left out because values are missing"
-        action = "find out whether they are missing at random, or log them"
+    left, unread = counts["dropped_missing"] + counts["dropped_without_target"], counts["dropped_invalid"]
+    if left + unread:
+        share = (left + unread) / (left + unread + counts["kept"])
+        why = ["are missing"] * bool(left) + ["cannot be read"] * bool(unread)
+        message = f"{100 * share:.2g} % of the rows were left out because values {' or '.join(why)}"
+        action = f"find out whether they {' or '.join(why)} at random, or log them"
         found.append(Finding("rows_dropped", scaled(share, MANY_DROPPED, np.inf), share, message, action))
     again = counts["duplicates"] - counts["dropped_duplicates"]
     if again:
-        share, message = again / counts["kept"], f"{again:,} rows repeat an earlier row"
+        share, repeat = again / counts["kept"], "repeat" if again > 1 else "repeats"
+        message = f"{in_rows(again)} {repeat} an earlier row"
         severity, action = scaled(share, MANY_DROPPED, np.inf), "leave them out (deduplicate)"
         found.append(Finding("rows_repeated", severity, share, message, action))
     return found

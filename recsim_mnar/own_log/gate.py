@@ -37,7 +37,7 @@ _NO_BASELINE = (
     f"--require {BETTER} needs --baseline: better than what? --baseline today is the policy that logged the rows"
 )
 _ROLES = ("reward", "propensity", "action", "user", "time", "logger")
-_READING = ("context", "drop_missing", "deduplicate")
+_READING = ("context", "drop_missing", "deduplicate", "drop_invalid", "fold_case")
 _OWN = ("targets", "stated", "keep_rows", "needs", "interval")
 """Fields of a question that nobody gives by name."""
 
@@ -122,7 +122,8 @@ def answer_file(
         metrics: a second file for tables of assignments.
         **stated: what is known of the log: propensity_min, weight_max, full_support, reward_min, reward_max;
             estimators, clip, level, target_file, on, fit_reward_model, q_logged, q_target, unsupported, reward_limit,
-            by and refute, as the options of these names; context, drop_missing and deduplicate for how it is read.
+            by and refute, as the options of these names; for how it is read context, drop_missing, deduplicate,
+            drop_invalid and fold_case.
 
     Raises:
         UserError: for a file, a column, a value or an argument that is wrong, in one line.
@@ -165,7 +166,8 @@ def answer_question(
     """
     if require not in (None, *REQUIREMENTS):
         raise UserError(f"there is no requirement {require!r}: {nearest(str(require), REQUIREMENTS)}")
-    recognised = bool(any(reading.columns.values()) or any(getattr(reading, name) for name in _READING))
+    recognised = bool(any(reading.columns.values()) or reading.context or reading.drop_missing or reading.deduplicate)
+    recognised = recognised or reading.drop_invalid is not None
     if cluster is not None:
         reading = replace(reading, columns={**reading.columns, "user": cluster})
     files = {str(each): Path(each) for each in (path, question.target_file, metrics) if each is not None}

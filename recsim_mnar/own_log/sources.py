@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,7 +63,7 @@ def _own(source: Path) -> ReadLog:
 
 
 def _interactions(source: Path, columns: dict[str, str]) -> ReadLog:
-    named = {f"{role}_column": columns.get(role) for role in ("user", "item", "time")}
+    named: dict[str, Any] = {f"{role}_column": columns.get(role) for role in ("user", "item", "time")}
     data = read_interactions(source, **named)
     taken = "; ".join(f"{role}: {name}" for role, name in data.log.provenance["columns"].items() if name)
     line = f"{source}: {len(data.log):,} interactions of {data.n_users:,} users and {data.n_items:,} items"

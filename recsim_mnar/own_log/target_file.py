@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.own_log.bandit_file import DROP, BanditFile
-from recsim_mnar.tables.faults import MISSING, Faults, percent_lines
+from recsim_mnar.tables.faults import MISSING, Faults, in_rows, percent_lines
 from recsim_mnar.tables.rows import Ids, Rows, repeats
 from recsim_mnar.tables.table_file import TableFile
 
@@ -178,12 +178,12 @@ class TargetFile:
         key = {} if self.key is None else {self.key: "id"}
         rows = self.file.read({**key, **dict.fromkeys(others, "number")})
         written = self.file.how_written()
-        lines = [f"{self.file.path}: {len(rows):,} rows" + (f" ({', '.join(written)})" if written else "")]
+        lines = [f"{self.file.path}: {in_rows(len(rows))}" + (f" ({', '.join(written)})" if written else "")]
         if self.key is None:
             return rows, Ids(np.arange(len(rows)), np.arange(len(rows))), lines
         again = repeats(rows.digests([self.key, *others]))
         if again.any():
-            lines.append(f"{int(again.sum()):,} rows of {self.file.path.name} repeat an earlier row: left out")
+            lines.append(f"{in_rows(int(again.sum()))} of {self.file.path.name} left out: equal to an earlier one")
             rows = rows.kept(~again)
         keys = rows.ids(self.key)
         known = keys.codes >= 0

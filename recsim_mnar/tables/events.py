@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.tables.faults import in_rows
+
 VIEWS = ("organic", "view", "views", "viewed", "pageview", "page_view", "item_view", "detail", "0", "false")
 """What a view may be called, in lower case."""
 SHOWN = (
@@ -63,7 +65,8 @@ def _word(value: Any) -> str:
 def others_in_words(number: int, words: list[str]) -> list[str]:
     """A line about rows that are neither, if there are any."""
     listed = f" ({', '.join(words[:5])})" if words else ""
-    return [f"{number:,} rows are neither views nor recommendations{listed}: left out"] if number else []
+    are = "is" if number == 1 else "are"
+    return [f"{in_rows(number)} {are} neither views nor recommendations{listed}: left out"] if number else []
 
 
 def without_recommendations(words: list[str], column: str) -> str:

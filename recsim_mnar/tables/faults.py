@@ -14,6 +14,8 @@ from recsim_mnar.errors import UserError
 
 MISSING = "missing"
 """Code of values that are not there; rows that have such faults alone may be dropped."""
+INVALID = ("not_a_number", "not_finite", "outside", "not_a_date")
+"""Codes of values that cannot be what their column holds; rows that have these may be dropped, if they are few."""
 SHOWN = 3
 """Rows named of each fault."""
 
@@ -125,7 +127,13 @@ class Faults:
 
 def percent_lines(percents: Mapping[str, int]) -> list[str]:
     """A line per column with values that were written in per cent."""
-    return [f"{name}: {number:,} values with % are divided by 100" for name, number in percents.items() if number]
+    have = {False: "values with % are", True: "value with % is"}
+    return [f"{name}: {number:,} {have[number == 1]} divided by 100" for name, number in percents.items() if number]
+
+
+def in_rows(number: int) -> str:
+    """``1 row``, ``2 rows``."""
+    return f"{number:,} row{'s' * (number != 1)}"
 
 
 def shown_value(value: Any) -> str:

@@ -15,7 +15,7 @@ NAMED, RECOGNISED, OWN_SCHEMA = "named", "recognised", "own schema"
 _ITEMS = (
     "item",
     "itemid iid movieid productid product parentasin articleid article newsid trackid songid "
-    "artistid bookid isbn businessid gameid videoid sku offerid bannerid adid creativeid "
+    "artistid bookid isbn businessid gameid videoid sku skuid productcode itemcode offerid bannerid adid creativeid "
     "documentid docid contentid",
     "itemidx itemindex asin",
 )
@@ -55,7 +55,7 @@ USUAL_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
         "time": (
             "time",
-            "timestamp ts datetime eventtime unixreviewtime createdat occurredat servedat shownat",
+            "timestamp ts datetime eventtime unixreviewtime createdat created occurredat servedat shownat",
             "date day",
             "t",
         ),
@@ -74,6 +74,9 @@ USUAL_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
 
 In lower case without anything but letters and digits. The first tier is the name in our own logs.
 """
+
+_ENDINGS = {"item": ("sku",), "action": ("sku",), "time": ("at", "ts", "timestamp", "datetime")}
+"""Last words of longer names by which a column is recognised where none has a usual name of the first two tiers."""
 
 _PROBABILITY, _OF_SHOWING, _OF_NEW_POLICIES = (
     frozenset(words.split())
@@ -241,11 +244,19 @@ def named_column(source: str, role: str, given: str, known: Sequence[str]) -> st
     raise UserError(f"{source} has no column {given!r}; {nearest(given, known)} ({option_of(role)})")
 
 
+def _ends_so(role: str, name: str) -> bool:
+    """Whether a name of several words ends as those of a role do: ``viewed_at``, ``item_sku``."""
+    words = _WORD.findall(_RECBOLE_TYPE.sub("", name))
+    return len(words) > 1 and words[-1].lower() in _ENDINGS.get(role, ())
+
+
 def _recognised(role: str, known: Iterable[str]) -> tuple[list[str], bool]:
     """Columns of the best tier that has any, and whether it is the name of our own logs."""
     plain = [(plain_name(name), name) for name in known]
     for rank, tier in enumerate(USUAL_NAMES[role]):
         found = [name for short, name in plain if short in tier]
+        if not found and rank == 1:
+            found = [name for _, name in plain if _ends_so(role, name)]
         if found:
             return found, rank == 0 and found == [tier[0]]
     return [name for _, name in plain if role == "propensity" and _of_what_was_shown(name)], False

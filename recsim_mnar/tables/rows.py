@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.tables.arrow import floats_of, is_text
-from recsim_mnar.tables.faults import MISSING, Faults, shown_value
+from recsim_mnar.tables.faults import INVALID, MISSING, Faults, shown_value
 
 MISSING_WORDS = (
     *("", "-", "na", "NA", "n/a", "N/A", "N/a", "#N/A", "nan", "NaN", "NAN", "Nan"),
@@ -19,6 +19,7 @@ MISSING_WORDS = (
 )
 """What stands for a missing value in a text file."""
 MISSING_IN_WORDS = "empty, NA, N/A, NaN, null, none and - count as missing"
+DROP = f"--drop-missing leaves out the rows with missing values ({MISSING_IN_WORDS})"
 YES_WORDS, NO_WORDS = ("true", "yes", "y", "ja", "oui", "si", "sí"), ("false", "no", "n", "nein", "non")
 """What stands for 1 and for 0 where numbers are wanted, in any case."""
 _MONEY = r"^([-+]?)\s*[$€£¥]\s*|\s*[$€£¥]$"
@@ -71,6 +72,7 @@ class Rows:
         picked: the table's rows that count, ascending, from 0; None for all.
         faults: gathered by the methods below; nothing is raised for a value before ``faults.refuse()``.
         missing: (n,) which of the rows miss a value, None while none does.
+        invalid: (n,) which of them have a value that cannot be read (:data:`INVALID`), likewise.
     """
 
     source: str
@@ -80,6 +82,7 @@ class Rows:
     picked: NDArray[np.int64] | None = None
     faults: Faults = field(default_factory=lambda: Faults(""))
     missing: NDArray[np.bool_] | None = None
+    invalid: NDArray[np.bool_] | None = None
     _mask: Any = None
 
     def __post_init__(self) -> None:
@@ -96,11 +99,11 @@ class Rows:
         picked = np.flatnonzero(keep) if self.picked is None else self.picked[keep]
         mask = np.zeros(self.table.num_rows, np.bool_)
         mask[picked] = True
-        return replace(self, picked=picked, missing=None, _mask=pa.array(mask))
+        return replace(self, picked=picked, missing=None, invalid=None, _mask=pa.array(mask))
 
     def quiet(self) -> Rows:
         """The same rows, whose faults from here on count for nothing."""
-        return replace(self, faults=Faults(self.source), missing=None)
+        return replace(self, faults=Faults(self.source), missing=None, invalid=None)
 
     def column(self, name: str) -> Any:
         """A pyarrow column (n,)."""
@@ -140,6 +143,8 @@ class Rows:
             self.faults.add(code, column, bad, what, values=values, advice=advice, numbers=self.row_numbers)
             if code == MISSING:
                 self.lack(bad)
+            elif code in INVALID:
+                self.invalid = bad.copy() if self.invalid is None else self.invalid | bad
 
     def lack(self, missing: NDArray[np.bool_]) -> None:
         """Mark rows (n,) that miss a value."""
@@ -318,6 +323,14 @@ def numbered(column: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
         rank = np.append(rank[place.fill_null(len(ids)).to_numpy()], -1)
     used = encoded.indices.cast(pa.int64()).fill_null(len(rank) - 1).to_numpy()
     return rank[used], ids.take(pa.array(order)).to_numpy(zero_copy_only=False)
+
+
+def spelled_alike(ids: NDArray[Any]) -> list[list[str]]:
+    """Groups of text ids that differ only in capitals, such as DE and de."""
+    groups: dict[str, list[str]] = {}
+    for text in ids if ids.dtype.kind == "O" else ():
+        groups.setdefault(str(text).casefold(), []).append(str(text))
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def padded(ids: NDArray[Any]) -> dict[str, str]:

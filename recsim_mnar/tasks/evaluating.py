@@ -70,11 +70,11 @@ class Evaluation:
         return {"package": __version__, "task_digest": task(self.task).digest, **dataclasses.asdict(self)}
 
     def __repr__(self) -> str:
-        rewards = task(self.task).make_world().reward_name
+        known, percent = task(self.task), f"{100 * self.level:g} %"
         return (
-            f"{self.agent} on {self.task}: score {self.score:.3f} ({100 * self.level:g} % interval {self.score_low:.3f} "
-            f"to {self.score_high:.3f}); 0 is random, 1 is {task(self.task).reference}.\n"
-            f"{rewards}s per user {self.value:.4g} ({self.value_low:.4g} to {self.value_high:.4g}) in "
+            f"{self.agent} on {self.task}: score {self.score:.3f} ({percent} interval {self.score_low:.3f} "
+            f"to {self.score_high:.3f}); 0 is random, 1 is {known.reference}.\n"
+            f"{known.make_world().reward_name}s per user {self.value:.4g} ({self.value_low:.4g} to {self.value_high:.4g}) in "
             f"{self.decisions:.3g} recommendations; {self.users:,} {self.which} users."
         )
 
@@ -175,7 +175,7 @@ def _within(truth: str, horizon: int, columns: Columns) -> tuple[NDArray[np.int6
     decisions = np.bincount(place[counts], minlength=len(begins)).astype(np.float64)
     done = hashlib.sha256(columns["action"][shown].astype("<i4").tobytes())
     done.update(columns["propensity"][shown].astype("<f8").tobytes())
-    return user[begins], rewards, decisions, done.digest()
+    return np.asarray(user[begins], np.int64), rewards, decisions, done.digest()
 
 
 def _mean(earned: Floats) -> Known:

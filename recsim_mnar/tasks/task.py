@@ -108,6 +108,7 @@ def task(name: str) -> Task:
     if not isinstance(name, str) or name not in tasks():
         raise UserError(f"unknown task {name!r}; {nearest(str(name), tasks())}")
     content = resources.files(__package__).joinpath(FOLDER, f"{name}.toml").read_bytes()
-    held = tomllib.loads(content.decode())
+    held: dict[str, Any] = tomllib.loads(content.decode())
     known = {which: Known(**held.pop(which)) for which in ("random", "best")}
-    return Task(name=name, digest=hashlib.sha256(content).hexdigest(), **held, **known)
+    digest = hashlib.sha256(content).hexdigest()
+    return Task(name=name, digest=digest, random=known["random"], best=known["best"], **held)

@@ -88,7 +88,8 @@ def test_what_it_says(records, answer, percent, words):
     assert said.action in said.text
     assert json.loads(json.dumps(said.to_dict())) == said.to_dict()
     rests = (
-        "This is about the states that the log's policy met, and assumes that the policy was fixed without this log."
+        "This is about the situations that today's system led to, and assumes that the policy was fixed without this "
+        "log."
     )
     assert said.rests == ("" if answer in ("do_not_use", "no_reward", "same_policy", "not_covered") else rests)
 

@@ -412,7 +412,7 @@ def test_a_least_propensity_states_support_is_offered_and_can_be_denied():
     best = rng.random(n) < 0.9
     columns = log_of(n, np.where(best, 0.9, 0.01), np.where(best, 0.5, 0.05), reward=clicks(rng, n, 0.1))
     offered = estimate_value(**columns, full_support=True)
-    assert "the least in the log is 0.01" in offered.verdict
+    assert "the smallest in this log is 0.01" in offered.verdict
     assert offered.diagnostics["least_propensity_rows"] == np.count_nonzero(~best)
     stated = estimate_value(**columns, propensity_min=0.01)
     assert not {"support_unstated", "weights_unbounded", "bound_denied"} & codes(stated)

@@ -195,11 +195,11 @@ LARGEST = ["reward_max"]
         ({"support": replace(PROVED, known=0.05)}, "ips", "support_missing", "20 % of the target's mass more than", ""),
         ({"support": replace(PROVED, stated=True, contradicted=True)}, "ips", "support_missing", "though its",
          "check the propensities and what was stated"),
-        ({"support": UNSTATED, "range": 2.0}, "ips", "support_unstated", "for 2 % of the target's mass that it never "
-         "shows, which could hide up to 0.04 of value", "--propensity-min P; epsilon"),
+        ({"support": UNSTATED, "range": 2.0}, "ips", "support_unstated", "never shows, as far as this log can "
+         "tell up to 2 % of the time, which could hide up to 0.04 of value", "--propensity-min P (epsilon-greedy"),
         ({"support": UNSTATED}, "ips", "support_unstated", "any value", ""),
-        ({"support": RARE, "range": 2.0}, "ips", "weights_unbounded", "may carry 2 % of the target's mass, which could "
-         "hide up to 0.04", "state the least"),
+        ({"support": RARE, "range": 2.0}, "ips", "weights_unbounded", "up to 2 % of the time, which could hide up "
+         "to 0.04", "state the smallest probability"),
         ({"support": replace(FULL, known=0.3)}, "ips", "support_gap", "never shows 30 %", "log with exploration"),
         ({"support": FULL, "denied": 3}, "ips", "bound_denied", "3 rows contradict the bound that", "check"),
         ({"support": FULL, "denied": 3, "bounds_stated": {"one": 1.0, "two": 2.5}}, "ips", "bound_denied",
@@ -239,7 +239,9 @@ def test_words_and_remedy(facts, estimator, code, message, action):
 def test_a_least_propensity_is_offered_where_it_recurs(rows, n, least, offered):
     for support, code in ((UNSTATED, "support_unstated"), (RARE, "weights_unbounded")):
         more = {"support": support, "n": n, "propensity_min": least, "least_propensity_rows": rows}
-        assert ("the least in the log is 0.05, in" in found(more)[code].action) == offered
+        action = found(more)[code].action
+        assert ("the smallest in this log is 0.05, in" in action) == offered
+        assert ("the smallest in this log is" in action) == (least is not None)
 
 
 def test_what_does_not_apply_is_not_said():

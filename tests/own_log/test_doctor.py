@@ -173,7 +173,10 @@ def test_6_weights_whose_mean_cannot_be_1(tmp_path, capsys):
     assert [each["holds"] for each in facts["mean_weight"]] == [False, False]
     assert facts["mean_weight"][1]["mean"] == pytest.approx(2.0, abs=0.25)
     assert "mean_weight" in codes(found, "problem")
-    assert "too small" in next(str(p) for p in found.problems if p.code == "mean_weight")
+    assert "either 'pscore' or 'target_new' is not the probability of the item shown" in next(
+        str(p) for p in found.problems if p.code == "mean_weight"
+    )
+    assert not fits(found) & {"estimate", "plan estimate", "plan logging"}
 
 
 def test_7_interactions_with_repeats_and_two_times(tmp_path, capsys):

@@ -126,11 +126,10 @@ def test_what_is_doubtful_stands_there_with_what_to_do(tmp_path):
     assert run("estimate", file, "--target", "better", "--out", tmp_path / "page") == 0
     page = unlinked(tmp_path / "page" / "report.html")
     results = json.loads((tmp_path / "page" / "results.json").read_text())
-    assert "support is not stated" in page
-    assert "state the least propensity (--propensity-min P; epsilon / number of actions" in page
-    assert "the least in the log is 0.2, in 613 rows: if that is a rule, state it" in page
+    assert "tate the smallest probability with which today" in page
+    assert "the smallest in this log is 0.2, in 613 rows" in page
     # The first screen, the sentence, and what speaks against it, once for all estimators.
-    assert page.count("support is not stated") == 3
+    assert page.count("may show items that today") == 3
     assert "taken: reward: clicks; propensity: pscore; user: shopper_id" in page
     assert results["read"]["counts"]["rows"] == 3000
     assert "--baseline today" in page

@@ -61,9 +61,8 @@ def test_segments_are_what_a_groupby_gives(tmp_path, estimator):
     order = [record["segment"] for record in answer.segments[::3]]
     assert order == [*sums.drop("-").sort_values("n", ascending=False).index, None]
     assert len(answer.segments) == 3 * len(sums)
-    assert (
-        answer.records == records_of(frame, tmp_path / "log.csv", by=None, estimators=[estimator], refute=False).records
-    )
+    alone = records_of(frame, tmp_path / "log.csv", by=None, estimators=[estimator], refute=False).records
+    assert [{key: each[key] for key in each if key != "segments"} for each in answer.records] == alone
 
 
 @pytest.mark.parametrize("known", [{"full_support": True, "propensity_min": FLOOR}, {}], ids=["stated", "a column"])
@@ -215,19 +214,16 @@ def test_the_door_of_a_programs_own_names(tmp_path):
     ("ends", "verdicts", "line"),
     [
         ([(0.1, 0.2), (-0.1, 0.1)], ["trust"] * 2,
-         "new earns more than today's policy in a; in 1 of 2 segments the log cannot show which of new and today's "
-         "policy is better"),
+         "new earns more than today's policy in a; cannot tell: b"),
         ([(0.1, 0.2), (-0.2, -0.1)], ["caution", "trust"],
-         "new looks better than today's policy in a; new earns less than today's policy in b"),
-        ([(-0.1, 0.2), (0.1, 0.3)], ["trust", "do_not_use"],
-         "in all 2 segments the log cannot show which of new and today's policy is better"),
+         "new earns less than today's policy in b; new looks better than today's policy in a"),
+        ([(-0.1, 0.2), (0.1, 0.3)], ["trust", "do_not_use"], "cannot tell: all 2 segments"),
         ([(0.1, 0.2), (0.1, 0.3)], ["trust", "do_not_use"],
-         "new earns more than today's policy in a; in 1 of 2 segments the log cannot show which of new and today's "
-         "policy is better"),
+         "new earns more than today's policy in a; cannot tell: b"),
     ],
 )  # fmt: skip
 def test_no_segment_is_picked_silently(ends, verdicts, line):
-    """Every segment is counted in the line."""
+    """Every segment is named in the line, those that lose first."""
     records = [
         {"policy": "new - p", "baseline": "p", "today": True, "by": "country", "segment": name, "low": low,
          "high": high, "verdict_level": verdict}

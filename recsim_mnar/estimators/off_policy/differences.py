@@ -33,7 +33,7 @@ from recsim_mnar.estimators.off_policy.sampling import (
     unit,
 )
 from recsim_mnar.estimators.off_policy.stated import Stated
-from recsim_mnar.estimators.off_policy.verdict import judge
+from recsim_mnar.estimators.off_policy.verdict import judge, loosening
 from recsim_mnar.estimators.verdict import Estimate, Finding, Verdict
 from recsim_mnar.log.columns import Clusters, Floats
 
@@ -187,6 +187,11 @@ def estimate_difference(pair: PairMoments, estimator: str, *, level: float, stat
         expected = functools.partial(limits.expected_half, estimator)
         judged.update(expected_half=expected(), expected_half_at=expected)
         sampling = whole = limits.of_ratios() if ratio else limits.of_means(clipped=False)
+        if stated.largest_weight is not None and math.isinf(ours.clip):
+            seen = max(m.weight_max for m in both)
+            tighter = _Limits(pair, stated.bounded_by(seen), level, bounds.one_reward(ours))
+            less = tighter.of_ratios() if ratio else tighter.of_means(clipped=False)
+            judged |= loosening(stated, seen, whole.within(-most, most), less.within(-most, most))
         if math.isfinite(ours.clip):
             judged["unclipped_half"] = (whole.high - whole.low) / 2.0
             judged["value_outside"] = max(whole.low - value, value - whole.high, 0.0)

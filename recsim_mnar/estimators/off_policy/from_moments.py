@@ -28,7 +28,7 @@ from recsim_mnar.estimators.off_policy.sampling import (
     support_of,
 )
 from recsim_mnar.estimators.off_policy.stated import Stated
-from recsim_mnar.estimators.off_policy.verdict import judge
+from recsim_mnar.estimators.off_policy.verdict import judge, loosening
 from recsim_mnar.estimators.verdict import Estimate
 from recsim_mnar.log.columns import Floats
 
@@ -78,15 +78,22 @@ def estimate_from_moments(
         expected_half, moments, stated, estimator, expected_variance(moments, estimator), level
     )
     extras = spread_facts(moments, stated) | {"expected_half": expected(), "expected_half_at": expected}
+    most = 0.0, bounds.reach
     reason = "one user" if moments.users < 2 else "no support" if moments.supported == 0 else ""
     if reason:
         sampling = whole = Interval(0.0, bounds.reach, f"no interval: {reason}")
     elif ratio:
         sampling = whole = ratio_limits(moments, stated, level)
         extras["ratio"] = True
+        if stated.largest_weight is not None:
+            tighter = ratio_limits(moments, stated.bounded_by(moments.weight_max), level)
+            extras |= loosening(stated, moments.weight_max, whole.within(*most), tighter.within(*most))
     else:
         one = bounds.one_reward(moments)
         sampling = whole = mean_limits(moments, stated, one, level, clipped=clipped)
+        if stated.largest_weight is not None and not clipped:
+            tighter = mean_limits(moments, stated.bounded_by(moments.weight_max), one, level, clipped=False)
+            extras |= loosening(stated, moments.weight_max, whole.within(*most), tighter.within(*most))
         if clipped:
             unclipped = mean_limits(moments, stated, one, level, clipped=False)
             whole, facts = intersected(sampling, clip_part(moments, stated, level, bounds), unclipped, value)

@@ -11,7 +11,7 @@ import numpy as np
 from recsim_mnar.errors import UserError, printable
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.sampling import mean_weight_limits
-from recsim_mnar.estimators.off_policy.stated import Stated
+from recsim_mnar.estimators.off_policy.stated import LOOSE, Stated
 from recsim_mnar.estimators.off_policy.written import Record, baseline_of, target_of
 from recsim_mnar.estimators.verdict import LEVELS
 from recsim_mnar.log.columns import Clusters, Floats, Ints
@@ -203,16 +203,39 @@ def segment_lines(records: Sequence[Record]) -> list[str]:
     for policy in dict.fromkeys(record["policy"] for record in records if "baseline" in record):
         of_it = [record for record in records if record["policy"] == policy]
         target, other = target_of(of_it[0]), baseline_of(of_it[0])
-        found: dict[str, list[str]] = {}
+        found: dict[str, list[str]] = {way: [] for way in ("earns less", "looks worse")}
         for record in of_it:
             found.setdefault(_said(record), []).append(segment_label(record))
-        rest = len(found.pop("", ()))
-        words = [f"{target} {way} than {other} in {', '.join(which)}" for way, which in found.items()]
+        rest = found.pop("", [])
+        words = [f"{target} {way} than {other} in {', '.join(which)}" for way, which in found.items() if which]
         if rest:
-            where = f"all {n}" if rest == n else f"{rest} of {n}"
-            words.append(f"in {where} segments the log cannot show which of {target} and {other} is better")
+            words.append(f"cannot tell: {', '.join(rest) if len(rest) < n else f'all {n} segments'}")
         lines.append(f"By {column}: {'; '.join(words)}.")
     return lines or [f"By {column}: {n} segments; --baseline today adds each one's difference from today's policy."]
+
+
+def loose_segments(records: Sequence[Record]) -> list[str]:
+    """A line on the segments whose intervals a stated bound widens, where there are any."""
+    loose = {segment_label(r): each for r in records for each in r["findings"] if each["code"] == LOOSE}
+    each = next(iter(loose.values()), None)
+    return [f"{', '.join(loose)}: {each['message']}. {each['action'].capitalize()}."] if each is not None else []
+
+
+def segment_summary(whole: Record, records: Sequence[Record]) -> dict[str, Any]:
+    """By the key ``segments`` of a leading difference the names of the segments in which it is what; else nothing.
+
+    Args:
+        whole: the record of all rows.
+        records: those of the segments.
+    """
+    of_it = [r for r in records if r["policy"] == whole["policy"]]
+    if not (of_it and whole["leads"] and "baseline" in whole):
+        return {}
+    found: dict[str, Any] = {"by": of_it[0]["by"], "worse": [], "better": [], "cannot_tell": [], "do_not_use": []}
+    for record in of_it:
+        way = {"": "cannot_tell", "earns less": "worse", "looks worse": "worse"}.get(_said(record), "better")
+        found["do_not_use" if record["verdict_level"] == "do_not_use" else way].append(segment_label(record))
+    return {"segments": found}
 
 
 def _said(record: Record) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from recsim_mnar.estimators.off_policy.stated import LOOSE
 from recsim_mnar.estimators.off_policy.written import (
     Amounts,
     Record,
@@ -20,7 +21,7 @@ from recsim_mnar.estimators.off_policy.written import (
 )
 from recsim_mnar.estimators.verdict import ASSUMES, LEVELS
 
-RESTS = "This is about the states that the log's policy met, and "
+RESTS = "This is about the situations that today's system led to, and "
 SAME = "the same policy"
 """In the method of a difference of two policies that do the same on every row."""
 EXPLORE = "log with exploration where the target acts"
@@ -45,6 +46,8 @@ class Sentence:
         action: what to do next.
         text: all of it, for a person.
         rests: what it rests on: assumptions that no log can show. Empty where nothing is estimated.
+        segments: of an answer by segments: the column (``by``), and the segments in which the policy is ``worse``,
+            ``better``, in which the log ``cannot_tell``, and those whose estimates must not be used (``do_not_use``).
     """
 
     answer: str
@@ -58,6 +61,7 @@ class Sentence:
     action: str
     text: str
     rests: str
+    segments: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -121,9 +125,17 @@ def _sentence(
     tolerance = unless(record) if answer != "cannot_tell" else ""
     rests = f"{RESTS}{ASSUMES}.{tolerance}" if assumed else ""
     change, low, high = (None, None, None) if shares is None else (100.0 * share for share in shares)
+    segments = record.get("segments")
+    if segments is not None and segments["worse"]:
+        than = f" than {baseline_of(record)}"
+        text += f" By {segments['by']} it is worse{than} in {', '.join(segments['worse'])}."
+    loose = next((each for each in record["findings"] if each["code"] == LOOSE), None)
+    if loose is not None and assumed:
+        said = f"{loose['message']}. {loose['action'][:1].upper()}{loose['action'][1:]}"
+        action = said if answer == "cannot_tell" else f"{action}. {said[:1].upper()}{said[1:]}"
     text = f"{text} Next: {action}."
     level, baseline = _limits(record)["level"], record.get("baseline")
-    return Sentence(answer, target_of(record), baseline, change, low, high, level, sure, action, text, rests)
+    return Sentence(answer, target_of(record), baseline, change, low, high, level, sure, action, text, rests, segments)
 
 
 def _uncovered(record: Record, records: Sequence[Record]) -> list[Record]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,10 @@ class Stated:
         if self.propensity_min is not None:
             bounds.append(float(self.target_max or 1.0) / float(self.propensity_min))
         return None if not bounds else min(bounds) if min(bounds) <= LARGEST_WEIGHT else math.inf
+
+    def bounded_by(self, weight: float) -> Stated:
+        """The same facts, had this largest weight been stated, and the support that is."""
+        return replace(self, full_support=self.supports, weight_max=weight, propensity_min=None, target_max=None)
 
     @property
     def bounds(self) -> dict[str, float]:
@@ -193,6 +197,9 @@ def missing_column(values: Any, target: Floats, numbers: RowNumbers = None) -> F
     return array
 
 
+LOOSE = "bound_loose"
+"""Code of the finding that a stated bound allows weights so heavy, beyond any in the log, that it widens the interval.
+"""
 FITTED_ON = "fitted_on"
 """Key of a replayed log's provenance: ``policies`` that were fitted, on the log of ``digest``, which shares ``shared``
 of the log's ``users``; ``half`` of the users that are judged, where they were split."""
@@ -325,9 +332,18 @@ def known_bound(provenance: Mapping[str, Any], stated: Mapping[str, Any], propen
 
 
 def taken(records: Sequence[dict[str, Any]], least: float | None) -> list[dict[str, Any]]:
-    """Records whose diagnostics say that this least propensity was taken from the provenance, where one was."""
-    said = {} if least is None else {"propensity_min_taken": least}
-    return [record | {"diagnostics": record["diagnostics"] | said} for record in records]
+    """Records whose diagnostics say that this least propensity was taken from the provenance, where one was.
+
+    That is no statement that the user could make tighter.
+    """
+    if least is None:
+        return list(records)
+    return [
+        record
+        | {"diagnostics": record["diagnostics"] | {"propensity_min_taken": least}}
+        | {"findings": [each for each in record["findings"] if each["code"] != LOOSE]}
+        for record in records
+    ]
 
 
 def bound_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from recsim_mnar.estimators.intervals.limits import Interval
 from recsim_mnar.estimators.off_policy.scores import ESTIMATORS
+from recsim_mnar.estimators.off_policy.stated import LOOSE, Stated
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, HOPELESS, Finding, Verdict, few_users, scaled
 
 WIDE, USELESS = 0.5, 1.0
@@ -29,7 +31,10 @@ UNSEEN_EVENTS = -math.log(0.025)
 NARROWER = 0.9
 """What another clip must make of an interval's width to be worth the advice."""
 UNSEEN = "log with exploration where the target acts, or give weight_max where you know it"
-LEAST_PROPENSITY = "--propensity-min P; epsilon / number of actions under an epsilon-greedy policy"
+ROUNDED = 0.98
+"""Of the least propensity of the log what is stated of it with two digits, and not more loosely."""
+WIDENS = 1.2
+"""Times the width under the heaviest weight of the log from which a stated bound is said to widen an interval."""
 OFF_BY = 0.3
 """A mean weight that is proved to be this far from 1 or further makes an estimate useless."""
 
@@ -51,6 +56,9 @@ def judge(facts: dict[str, Any], estimator: str = "") -> Verdict:
     else:
         findings += _width(facts, estimator, unit)
     findings += _support(facts)
+    loose = _loose(facts)
+    if loose is not None:
+        findings.append(Finding(LOOSE, 0.0, facts[LOOSE]["times"], *loose))
     if estimator != "dm":
         findings += _weights(facts, estimator)
     findings += _range(facts)
@@ -172,20 +180,16 @@ def _support(facts: dict[str, Any]) -> Iterator[Finding]:
             action = "check the propensities and what was stated, or give weight_max where a heavier weight is possible"
         yield Finding("support_missing", GRAVE if denied or gap >= OFF_BY else CAUTION, gap, message, action)
     elif not support.stated:
-        message = f"support is not stated: the log leaves room for {100 * support.hidden:.2g} % of the target's mass"
-        message += f" that it never shows, which could hide {_amount(facts, support.hidden)}"
-        action = f"state the least propensity ({LEAST_PROPENSITY}), or the missing mass (unsupported)"
-        yield Finding("support_unstated", CAUTION, support.hidden, message, action + _offered(facts))
+        message = "the new policy may show items that today's system never shows, as far as this log can tell up to "
+        message += f"{100 * support.hidden:.2g} % of the time, which could hide {_amount(facts, support.hidden)}"
+        yield Finding("support_unstated", CAUTION, support.hidden, message, _state_the_least(facts))
     elif support.unbounded and support.hidden > 0.0 and not facts.get("same"):
         # Full support bounds no weight: actions rarer than those logged may carry some of the target's mass.
         half, effect = _half(facts), support.hidden * facts.get("range", math.inf)
-        message = "support is stated, but no least propensity: actions rarer than those logged may carry "
-        message += (
-            f"{100 * support.hidden:.2g} % of the target's mass, which could hide {_amount(facts, support.hidden)}"
-        )
-        action = f"state the least propensity ({LEAST_PROPENSITY})"
+        message = "today's system may show items so rarely that this log has none of them, and the new policy these up "
+        message += f"to {100 * support.hidden:.2g} % of the time, which could hide {_amount(facts, support.hidden)}"
         severity = scaled(effect / half, ROOM, math.inf) if half > 0.0 else CAUTION
-        yield Finding("weights_unbounded", severity, support.hidden, message, action + _offered(facts))
+        yield Finding("weights_unbounded", severity, support.hidden, message, _state_the_least(facts))
     if support.known and not support.proved:
         message, severity = f"the log never shows {100 * support.known:.2g} % of the target's mass", support.known
         yield Finding("support_gap", scaled(severity, OFF_BY, 2.0 * OFF_BY), support.known, message, explore)
@@ -198,7 +202,7 @@ def _support(facts: dict[str, Any]) -> Iterator[Finding]:
         yield Finding("bound_denied", GRAVE, float(facts["denied"]), message, action)
     if support.excess > 0.0:
         message = f"the mean weight is {mean:.3g} and should be {1.0 - (support.known or 0.0):.3g}"
-        action = "check the propensities: they are not those that chose the actions"
+        action = "either the logged probabilities or the new policy's column are not of the item shown: check both"
         yield Finding("propensities", GRAVE if support.excess >= OFF_BY else CAUTION, mean, message, action)
 
 
@@ -208,12 +212,45 @@ def _amount(facts: dict[str, Any], hidden: float) -> str:
     return f"up to {effect:.3g} of value" if math.isfinite(effect) else "any value"
 
 
-def _offered(facts: dict[str, Any]) -> str:
-    """The least propensity of the log, where it recurs in many rows; whether it is a rule, only the user knows."""
+def _state_the_least(facts: dict[str, Any]) -> str:
+    """What to state against unseen items, and the least propensity of the log: if it is a bound, the user knows."""
     rows, least = facts.get("least_propensity_rows", 0), facts.get("propensity_min")
-    if least is None or rows < max(100, facts["n"] / 1000):
-        return ""
-    return f"; the least in the log is {least:.4g}, in {rows:,} rows: if that is a rule, state it"
+    seen = "" if least is None else f"; the smallest in this log is {least:.4g}"
+    seen += f", in {rows:,} rows" if seen and rows >= max(100, facts["n"] / 1000) else ""
+    return (
+        "state the smallest probability with which today's system shows any item: --propensity-min P (epsilon-greedy: "
+        f"epsilon / number of items; softmax: its floor, if it has one{seen})"
+    )
+
+
+def loosening(stated: Stated, seen: float, wide: Interval, narrow: Interval) -> dict[str, Any]:
+    """By the key :data:`LOOSE` what a stated bound does, where it widens an interval; else nothing.
+
+    Args:
+        stated: with a bound of weights.
+        seen: the largest weight of the log.
+        wide: the interval.
+        narrow: what that would be if no weight were above ``seen``.
+    """
+    width, narrower = wide.high - wide.low, narrow.high - narrow.low
+    allows = stated.largest_weight
+    if allows is None or allows <= seen or not width > WIDENS * narrower > 0.0:
+        return {}
+    by_share = stated.propensity_min is not None and (stated.weight_max is None or allows < stated.weight_max)
+    of = {"value": stated.propensity_min if by_share else stated.weight_max, "by_share": by_share}
+    return {LOOSE: {**of, "allows": allows, "seen": seen, "times": width / narrower}}
+
+
+def _loose(facts: dict[str, Any]) -> tuple[str, str] | None:
+    """Message and action of a bound that widens the interval."""
+    found = facts.get(LOOSE)
+    if found is None:
+        return None
+    message = f"the stated {found['value']:.4g} allows weights up to {found['allows']:.3g}, the largest in this log is "
+    message += f"{found['seen']:.3g}: that widens the interval {found['times']:.2g} times"
+    if found["by_share"] and found["value"] < ROUNDED * facts.get("propensity_min", math.inf):
+        return message, "if the smallest probability is larger, state it (--propensity-min)"
+    return message, "if no weight (new / logged probability) can be that large, state the largest (--weight-max)"
 
 
 def _weights(facts: dict[str, Any], estimator: str) -> Iterator[Finding]:

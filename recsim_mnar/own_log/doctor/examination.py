@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.log.columns import Floats
-from recsim_mnar.own_log.bandit_file import DROP, BanditLog, Reading
+from recsim_mnar.own_log.bandit_file import BanditLog, Reading
 from recsim_mnar.own_log.doctor.problems import (
     NOTE,
     PROBLEM,
@@ -28,8 +28,9 @@ from recsim_mnar.own_log.doctor.problems import (
 from recsim_mnar.own_log.estimating import OWN
 from recsim_mnar.own_log.target_file import TargetFile
 from recsim_mnar.runs.receipts import SIDECAR
+from recsim_mnar.tables.arrow import is_text
 from recsim_mnar.tables.events import Events
-from recsim_mnar.tables.faults import MISSING, percent_lines
+from recsim_mnar.tables.faults import MISSING, in_rows, percent_lines
 from recsim_mnar.tables.roles import (
     USUAL_NAMES,
     Columns,
@@ -39,7 +40,7 @@ from recsim_mnar.tables.roles import (
     plain_name,
     say_which,
 )
-from recsim_mnar.tables.rows import MISSING_IN_WORDS, Ids, Rows, repeats, text_numbers
+from recsim_mnar.tables.rows import DROP, Ids, Rows, repeats, spelled_alike, text_numbers
 from recsim_mnar.tables.table_file import TableFile
 from recsim_mnar.tables.verifying import verify
 
@@ -50,6 +51,8 @@ _ROLES = ("user", "action", "reward", "propensity", "time", "logger", "event", "
 _RATINGS = USUAL_NAMES["reward"][-1]
 _LOOKED_AT = 1000
 """Values of a column with no named role."""
+_MOST_SEGMENTS = 30
+"""Words of a column that estimates are offered by."""
 _ROW_NUMBERS = ("", "unnamed0", "rownumber", "rownum")
 
 
@@ -83,6 +86,7 @@ class Examination:
         written: what is unusual in how a text file is written.
         columns: which column is what.
         others: the other columns.
+        segments: those of them that estimates can be split by: words, of which there are few.
         targets: columns of target policies.
         facts: counts and ranges, JSON types; what does not apply is None.
         problems: what is wrong, or worth knowing.
@@ -94,6 +98,7 @@ class Examination:
     written: list[str]
     columns: Columns
     others: list[str]
+    segments: list[str]
     targets: tuple[str, ...]
     facts: dict[str, Any]
     problems: list[Problem]
@@ -108,7 +113,7 @@ class Examination:
         return {
             "source": self.source, "kind": self.kind, "log_of_ours": self.ours, "written": self.written,
             "columns": columns, "unclear": {role: list(names) for role, names in self.columns.unclear.items()},
-            "other_columns": self.others, "targets": list(self.targets), **self.facts,
+            "other_columns": self.others, "segments": self.segments, "targets": list(self.targets), **self.facts,
             "problems": [problem.to_dict() for problem in self.problems],
         }  # fmt: skip
 
@@ -155,7 +160,9 @@ def _of_target_file(file: TableFile, asked: Asked, found: Examination) -> dict[s
         return facts
     number = int(targets.absent.sum())
     if number:
-        message = f"{number:,} of {len(log):,} rows have no targets in {asked.target_file}"
+        message = (
+            f"{number:,} of {in_rows(len(log))} {'have' if number > 1 else 'has'} no targets in {asked.target_file}"
+        )
         found.problems.append(Problem("without_target", PROBLEM, message, "--drop-missing leaves them out"))
     weights = [] if log.propensity is None else [
         mean_weight(log.propensity, values, None if log.user is None else log.user.codes, policy=name)
@@ -308,10 +315,30 @@ class _Patient:
         others = [n for n in self.file.names if n not in {*self.columns.names.values(), *self.targets}]
         if not own and self.kind == BANDIT and "propensity" in self.columns and not self.targets:
             self.problems += self._maybe_targets(others)
+        segments = self._segments([] if own or self.kind != BANDIT else others)
         return Examination(
-            str(self.file.path), self.kind, own, self.file.how_written(), self.columns, others, self.targets, facts,
-            self.problems,
+            str(self.file.path), self.kind, own, self.file.how_written(), self.columns, others, segments, self.targets,
+            facts, self.problems,
         )  # fmt: skip
+
+    def _segments(self, others: Sequence[str]) -> list[str]:
+        """Unused columns of a few words each; words that differ only in capitals are a remark."""
+        found = []
+        for name in others:
+            if not len(self.rows) or not is_text(self.rows.column(name).type):
+                continue
+            values = self.rows.quiet().ids(name)
+            if not (values.ids.dtype.kind == "O" and 2 <= values.number <= _MOST_SEGMENTS):
+                continue
+            found.append(name)
+            counts = dict(zip(values.ids, np.bincount(values.codes[values.codes >= 0]).tolist(), strict=True))
+            for group in spelled_alike(values.ids):
+                *rare, usual = sorted(group, key=lambda word: (counts[word], word))
+                share = sum(counts[word] for word in rare) / len(self.rows)
+                message = f"{name} has {usual} and {', '.join(rare)} ({', '.join(rare)}: {100 * share:.2g} % of rows)"
+                advice = "is that the same? Then write it alike, or add --fold-case to --by"
+                self.problems.append(Problem("spelled_alike", NOTE, message, advice, (name,)))
+        return found
 
     def _numbers(self, role: str) -> Floats | None:
         name = self.columns.get(role)
@@ -480,8 +507,7 @@ class _Patient:
         needed = {name: number for name, number in found.items() if name in used}
         if needed:
             listed = ", ".join(f"{name} {number:,}" for name, number in needed.items())
-            advice = DROP if self.kind == BANDIT else f"fill them in, or leave these rows out ({MISSING_IN_WORDS})"
-            self.problems.append(Problem("missing", PROBLEM, f"values are missing: {listed}", advice))
+            self.problems.append(Problem("missing", PROBLEM, f"values are missing: {listed}", DROP))
         return found
 
     def _unclear(self) -> list[Problem]:

@@ -43,7 +43,8 @@ class Fit:
 
 def commands_for(found: Examination) -> list[Fit]:
     """Every command that reads a file, those that fit first."""
-    fits = [_estimate(found), *_plans(found), _compare(found), _replay(found)]
+    estimate = _estimate(found)
+    fits = [estimate, *_by_segments(found, estimate), *_plans(found), _compare(found), _replay(found)]
     return sorted(fits, key=lambda fit: not fit.fits)
 
 
@@ -114,6 +115,13 @@ def _estimate(found: Examination) -> Fit:
     why = _refused(found)
     if why:
         return Fit("estimate", False, _guessed(found), why)
+    wrong = _not_of_the_item(found)
+    if wrong:
+        says = (
+            f"{found.columns['propensity']} and {', '.join(wrong)} cannot both be right: either the logged "
+            "probabilities or the new policy's column are not of the item shown. Correct that first"
+        )
+        return Fit("estimate", False, "", says)
     if "propensity" not in found.columns and "action" not in found.columns:
         lacking = "needs a column of propensities (--propensity-column) or of actions (--action-column)"
         return Fit("estimate", False, "", lacking)
@@ -133,10 +141,36 @@ def _estimate(found: Examination) -> Fit:
     )
     if found.targets and "propensity" in found.columns:
         words += ["--baseline", "today"]
-        says = "what these policies would have earned, and their difference to today's policy"
+        says = "what these policies would have earned, and their difference from today's policy" + _least(found)
     elif found.targets:
         says = "what these policies would have earned, under estimated propensities"
     return Fit("estimate", True, _line(found, words, _LOGGED), says)
+
+
+def _least(found: Examination) -> str:
+    """The question for the least propensity; what the log happens to show is no bound, so it is not filled in."""
+    least = (found.facts["propensity"] or {}).get("least")
+    seen = "" if least is None else f" (the smallest in this log is {least:.4g}: is it?)"
+    return (
+        ". What is the smallest probability with which today's system shows any item? Add it as --propensity-min P"
+        f"{seen}"
+    )
+
+
+def _not_of_the_item(found: Examination) -> list[str]:
+    """Columns of new policies whose mean weight is proved to be above 1."""
+    weights = [each for each in found.facts["mean_weight"] if each["policy"] and each["actions"] is None]
+    return [each["policy"] for each in weights if each["low"] is not None and each["low"] > 1.0]
+
+
+def _by_segments(found: Examination, estimate: Fit) -> list[Fit]:
+    """The estimates by a column of few words, where there are some."""
+    if not (estimate.fits and found.segments and found.targets and "propensity" in found.columns):
+        return []
+    first, *others = found.segments
+    line = f"{estimate.line} {shlex.join(['--by', first])}"
+    says = f"the same by {first}, if that was fixed before anything was shown"
+    return [Fit("estimate --by", True, line, says + (f"; likewise by {', '.join(others)}" if others else ""))]
 
 
 def _with_targets(found: Examination, second: dict[str, Any]) -> Fit:
@@ -161,6 +195,8 @@ def _plans(found: Examination) -> list[Fit]:
         ab = "" if "user" in found.columns else "needs a column of users (--user-column)"
         lacking = "needs columns of propensities and of target policies (--target)"
         estimate = logging = "" if found.targets and "propensity" in found.columns else lacking
+        if _not_of_the_item(found):
+            estimate = logging = _FIX
     targets, flags = ",".join(found.targets), _flags(found)
     wanted = (
         ("plan ab", ab, ["--lift", "5%"], "how many users an A/B test needs to find a lift of 5 %"),
@@ -190,9 +226,10 @@ def _compare(found: Examination) -> Fit:
         )  # fmt: skip
     line = _line(found, ["compare", "--interactions", found.source], ("user", "item", "time"))
     names = list(found.columns.names.values())
-    missing = [name for name in names if found.facts["missing"].get(name)]
-    if missing or _blocked(found, names):
+    if _blocked(found, names):
         return Fit("compare --interactions", False, line, _FIX)
+    missing = any(found.facts["missing"].get(found.columns.get(role) or "") for role in ("user", "item", "time"))
+    line += " --drop-missing" * missing
     rows = found.facts["rows_of_a_user"]
     if rows is None or rows["most"] < 2:
         return Fit("compare --interactions", False, line, "needs users with two rows or more")
@@ -202,11 +239,13 @@ def _compare(found: Examination) -> Fit:
     source = shlex.quote(str(found.source))
     several = found.facts["events"] or {}
     pooled = f"; {events_in_words(several)} rows are pooled: --events chooses" if len(several) > 1 else ""
-    says = (
-        f"which recommender foresees what users do, by {by}; a simulator like it: recsim-mnar calibrate {source} --out "
-        f"world.toml; how to choose agents in worlds like it: recsim-mnar advise {source} --agents "
-        f"popularity,item-knn,svd{pooled}"
-    )
+    says = f"which recommender foresees what users do, by {by}"
+    if not missing:
+        says += (
+            f"; a simulator like it: recsim-mnar calibrate {source} --out world.toml; how to choose agents in worlds "
+            f"like it: recsim-mnar advise {source} --agents popularity,item-knn,svd"
+        )
+    says += pooled
     return Fit("compare --interactions", True, line, says)
 
 

@@ -90,8 +90,8 @@ class MeanWeight:
         """For a person: what was checked, and the numbers."""
         numbers = f"{self.mean:.3g} ({self.low:.3g} to {self.high:.3g} at {100 * STRICT:g} %), should be 1"
         if self.actions is None:
-            return f"of {self.policy}: {numbers}"
-        return f"of a policy that takes the {self.actions:,} actions shown equally often: {numbers}"
+            return f"of {self.policy} / logged probability: {numbers}"
+        return f"of equal shares of the {self.actions:,} items shown / logged probability: {numbers}"
 
 
 def propensity_facts(values: Floats) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def weight_problem(found: MeanWeight, column: str) -> Problem | None:
         return None
     low = found.mean < 1.0
     if found.actions is None:
-        advice = f"{column!r} is too small, or {found.policy!r} is no probability of the logged action"
+        advice = f"either {column!r} or {found.policy!r} is not the probability of the item shown"
         if low:
             advice = f"the target takes actions that were never shown, or {column!r} is too large"
     else:
@@ -199,4 +199,4 @@ def weight_problem(found: MeanWeight, column: str) -> Problem | None:
     if low and found.low <= 1.0 / _PERCENT <= found.high:
         advice = f"{column!r} looks like percent: divide it by 100"
     level = PROBLEM if found.actions is None else NOTE
-    return Problem("mean_weight", level, f"the mean weight {found.line()}", advice, (column,))
+    return Problem("mean_weight", level, f"the mean {found.line()}", advice, (column,))

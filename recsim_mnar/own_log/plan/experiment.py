@@ -14,7 +14,15 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import level_of, number_in, whole_number
 from recsim_mnar.log.columns import Clusters, Floats, user_sums
 from recsim_mnar.own_log.bandit_file import Reading
-from recsim_mnar.own_log.plan.pilot import FEW_USERS, Amount, Pilot, factor_range, quantile, two_sided
+from recsim_mnar.own_log.plan.pilot import (
+    FEW_USERS,
+    Amount,
+    Pilot,
+    factor_range,
+    names_of_columns,
+    quantile,
+    two_sided,
+)
 from recsim_mnar.own_log.plan.returning import Returning, first_day, levels_off
 
 
@@ -146,6 +154,7 @@ class ABPlan:
             come and have been watched for as long as those of the log. None if that is not known, or if it never does.
         days_low, days_high: between which that number is, by what the log leaves open; None as ``days``.
         users_by_then: different users who come in these days, both arms together.
+        rows_by_then: decisions per arm in these days.
         by_days: for some numbers of days: days, users (as ``users_by_then``), half_width of the interval, and least
             lift (found at ``power``); empty without dates.
         levels_off: days from which on more of them narrow the interval by less than a tenth; None where it keeps
@@ -178,6 +187,7 @@ class ABPlan:
     days_low: float | None
     days_high: float | None
     users_by_then: float | None
+    rows_by_then: int | None
     by_days: tuple[dict[str, float], ...]
     levels_off: int | None
     floor: float | None
@@ -215,7 +225,7 @@ def plan_ab(
             users come and come back.
         target: column of a policy's probability of the logged action: adds how many rows of a log like this one give
             an interval of the same width for its difference from ``baseline``.
-        baseline: such a column; None for the logging policy itself.
+        baseline: such a column; None or "today" for the logging policy itself.
         columns: column by role (reward, propensity, user, time), those left out are recognised; or a whole ``Reading``.
 
     Raises:
@@ -229,9 +239,10 @@ def plan_ab(
     if lift is None and users is None:
         raise UserError("give a lift to detect (5%), or the users available per arm")
     given = None if users is None else whole_number(users, "users", least=2)
-    policies = [name for name in (target, baseline) if name is not None]
     if baseline is not None and target is None:
         raise UserError("baseline has no effect without a target: name both, or neither")
+    baseline = None if baseline == "today" and baseline not in names_of_columns(log) else baseline
+    policies = [name for name in (target, baseline) if name is not None]
     pilot = Pilot.of(log, policies, propensity=target is not None, columns=columns)
     if pilot.clusters is None:
         raise UserError(f"{pilot.name} has no users, which an A/B test needs: name their column with --user-column")
@@ -306,12 +317,13 @@ def _dates(
     span = None if pilot.days is None else int(pilot.days.max()) + 1
     found: dict[str, Any] = {
         "users_per_day": entering, "log_days": span, "days": None, "days_low": None, "days_high": None,
-        "users_by_then": None, "by_days": (), "levels_off": None, "floor": None,
+        "users_by_then": None, "rows_by_then": None, "by_days": (), "levels_off": None, "floor": None,
     }  # fmt: skip
     if entering is not None:
         ends = {} if factors is None else {"days_low": factors[0], "days_high": factors[2]}
         until = 2.0 * arm / entering
-        return {**found, "days": until, "users_by_then": 2.0 * arm, **{name: until * f for name, f in ends.items()}}
+        reached = {"days": until, "users_by_then": 2.0 * arm, "rows_by_then": round(arm * totals.length)}
+        return {**found, **reached, **{name: until * f for name, f in ends.items()}}
     if span is None or pilot.days is None or pilot.clusters is None:
         return found
     log = Returning.of(pilot.days, pilot.clusters, pilot.reward - totals.value)
@@ -330,7 +342,9 @@ def _dates(
     middle = days[len(days) // 2]
     return {
         "users_per_day": float(users[0]), "log_days": span, "days": middle, "days_low": days[0], "days_high": days[-1],
-        "users_by_then": None if middle is None else full or float(users[middle - 1]), "by_days": tuple(table),
+        "users_by_then": None if middle is None else full or float(users[middle - 1]),
+        "rows_by_then": None if middle is None else round(arm * totals.length if full else middle * log.decisions / 2),
+        "by_days": tuple(table),
         "levels_off": levels_off(errors, floor), "floor": (z + quantile(power)) * floor,
     }  # fmt: skip
 
@@ -401,6 +415,7 @@ def _notes(totals: UserTotals, users: int, entering: float | None) -> tuple[str,
         found.append(f"the interval of an A/B test needs at least {FEW_USERS} users per arm, whatever the plan says")
     if entering is None:
         found.append(
-            "no dates in the log: say how many users enter a day (--users-per-day), and the plan says how many days"
+            "no column of dates is recognised: name it (--time-column), or say how many users enter a day "
+            "(--users-per-day); then the plan says how many days"
         )
     return tuple(found)

@@ -167,6 +167,14 @@ class Pilot:
         raise UserError(f"a log is a file, a Log or columns by name, got {type(log).__name__}")
 
 
+def names_of_columns(log: Any) -> list[str]:
+    """The columns of what :meth:`Pilot.of` reads."""
+    if isinstance(log, (str, os.PathLike)):
+        path = Path(log)
+        return list(TableFile.open(path / "log" if (path / "log").is_dir() else path).names)
+    return list(log.columns) if isinstance(log, Log) else [str(name) for name in log]
+
+
 @dataclass(frozen=True)
 class _Asked:
     """Requirements of a plan on a log."""

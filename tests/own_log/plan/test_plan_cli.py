@@ -37,11 +37,13 @@ def shop(tmp_path):
 def test_ab_of_a_shop(shop, capsys):
     status, out, _ = run(capsys, "plan", "ab", shop, "--lift", "10%", "--target", "left", "--baseline", "today")
     assert status == 0
-    plan = plan_ab(made(1500, 1), "10%")
-    assert f"{plan.users:,} (the log leaves open {plan.low:,} to {plan.high:,})" in out
+    plan = plan_ab(shop, "10%")
+    users, weeks = plan.users_by_then / 2, 7 * -(-plan.days // 7)
+    first = f"Run {plan.days:,} days ({users:,.0f} users and {plan.rows_by_then:,} decisions per arm); in whole weeks: "
+    assert out.startswith(f"{first}{weeks} days.")
+    assert "watched" not in out
     assert "user: visitor" in out
-    assert "days:" in out
-    assert "different users come to both arms together" in out
+    assert "everybody who comes takes part" in out
     assert "after 28 days: " in out
     assert "the same precision from" in out
 

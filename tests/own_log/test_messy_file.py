@@ -1,0 +1,310 @@
+"""A file as a stranger brings it: what doctor, estimate and plan say of it in the first minutes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from recsim_mnar.datasets import read_interactions
+from recsim_mnar.errors import UserError
+from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.doctor import examine_file
+from recsim_mnar.own_log.doctor.fitting import commands_for
+from recsim_mnar.own_log.estimating import Question, estimate_file, estimate_log
+from recsim_mnar.tables.roles import find_columns
+from twins.commands import run
+
+N, ITEMS = 12_000, 5
+ASKED = ("--target", "new_model_prob", "--baseline", "today")
+
+
+def table(seed: int = 0) -> pd.DataFrame:
+    """Two weeks; on desktops the new policy shows what earns less, on mobiles what earns more, on tablets the same."""
+    rng = np.random.default_rng(seed)
+    base = np.linspace(0.05, 0.6, ITEMS)
+    device = rng.choice(3, N, p=[0.5, 0.35, 0.15])
+    old = np.full(ITEMS, 0.15)
+    old[2] = 0.4
+    law = np.stack([old + 0.1 * np.array([-1, 0, 0, 0, 1]), old - 0.1 * np.array([-1, 0, 0, 0, 1]), old])
+    item = (rng.random((N, 1)) > old.cumsum()[:-1]).sum(axis=1)
+    user = rng.integers(0, 4000, N)
+    frame = pd.DataFrame({"customer": [f"C{each:04d}" for each in user]})
+    frame["viewed_at"] = pd.Timestamp("2024-05-01") + pd.to_timedelta(np.sort(rng.integers(0, 14 * 86_400, N)), "s")
+    frame["item_sku"] = [f"SKU-{each}" for each in item]
+    frame["shown_prob"] = old[item]
+    frame["clicked"] = (rng.random(N) < base[item]).astype(int)
+    frame["new_model_prob"] = law[device, item]
+    frame["device"] = np.array(["Mobile", "Desktop", "Tablet"])[device]
+    frame["country"] = np.where(user % 3 == 0, "FR", np.where(rng.random(N) < 0.1, "de", "DE"))
+    return frame
+
+
+def write(frame: pd.DataFrame, path):
+    """Semicolons and per cent with a decimal comma."""
+    out = frame.copy()
+    for name in ("shown_prob", "new_model_prob"):
+        words = [f"{100 * each:.4f} %".replace(".", ",") if pd.notna(each) else "NA" for each in out[name]]
+        out[name] = words
+    out.to_csv(path, index=False, sep=";")
+    return path
+
+
+@pytest.fixture
+def file(tmp_path):
+    return write(table(), tmp_path / "log.csv")
+
+
+def fits(found) -> dict[str, str]:
+    return {fit.command: fit.line for fit in commands_for(found) if fit.fits}
+
+
+@pytest.mark.parametrize(
+    ("role", "name"),
+    [("item", "item_sku"), ("item", "productSku"), ("action", "sku"), ("time", "viewed_at"), ("time", "created"),
+     ("time", "requestedAt"), ("time", "event_timestamp")],
+)  # fmt: skip
+def test_names_that_end_as_those_of_a_role_do(role, name):
+    assert find_columns("f", ["x", name], optional=[role]).get(role) == name
+
+
+@pytest.mark.parametrize("name", ["flat", "format", "skus_left", "at", "cat"])
+def test_other_endings_are_none(name):
+    assert find_columns("f", ["x", name], optional=["item", "time"]).names == {}
+
+
+def test_a_usual_name_goes_before_an_ending():
+    assert find_columns("f", ["viewed_at", "timestamp"], optional=["time"])["time"] == "timestamp"
+    assert find_columns("f", ["viewed_at", "sent_at"], optional=["time"]).unclear == {"time": ("viewed_at", "sent_at")}
+
+
+def test_doctor_says_what_is_spelled_in_two_ways_and_asks_for_the_bound(file, capsys):
+    found = examine_file(file)
+    taken = found.columns.names
+    assert (taken["action"], taken["time"], found.segments) == ("item_sku", "viewed_at", ["device", "country"])
+    (alike,) = [each for each in found.problems if each.code == "spelled_alike"]
+    assert alike.level == "note"
+    assert alike.columns == ("country",)
+    assert str(alike).startswith("country has DE and de (de: ")
+    lines = fits(found)
+    assert lines["estimate --by"] == f"{lines['estimate']} --by device"
+    assert "--propensity-min" not in lines["estimate"]
+    (says,) = [fit.says for fit in commands_for(found) if fit.command == "estimate"]
+    assert "What is the smallest probability with which today's system shows any item?" in says
+    assert "(the smallest in this log is 0.15: is it?)" in says
+    said = run(capsys, "doctor", file)[1]
+    for line in lines.values():
+        assert line in said
+
+
+@pytest.mark.parametrize("fold", [False, True])
+def test_words_that_differ_in_capitals_are_folded_only_where_asked(file, capsys, fold):
+    flag = ("--fold-case",) if fold else ()
+    out = run(capsys, "estimate", file, *ASKED, "--by", "country", *flag, "--json", file.with_name("a.json"))
+    (line,) = [line for line in "".join(out[1:]).splitlines() if "differ only in capitals" in line]
+    assert line.startswith("country has DE and de, which differ only in capitals: taken as ")
+    found = json.loads(file.with_name("a.json").read_text())
+    names = {each["segment"] for each in found if "by" in each}
+    assert names == ({"DE", "FR"} if fold else {"DE", "de", "FR"})
+
+
+def test_the_first_line_names_the_segments_that_lose(file, capsys):
+    folder = file.with_name("page")
+    status, out, _ = run(capsys, "estimate", file, *ASKED, "--by", "device", "--propensity-min", "15%", "--out", folder)
+    assert status == 0
+    assert "By device it is worse than today's policy in Desktop." in out.splitlines()[0]
+    assert "By device: new_model_prob earns less than today's policy in Desktop; new_model_prob earns more" in out
+    assert "cannot tell: Tablet." in out
+    segments = json.loads((folder / "results.json").read_text())["sentence"]["segments"]
+    assert segments == {
+        "by": "device", "worse": ["Desktop"], "better": ["Mobile"], "cannot_tell": ["Tablet"], "do_not_use": []
+    }  # fmt: skip
+
+
+def test_one_column_of_segments_at_a_time(file):
+    with pytest.raises(UserError, match=r"--by country,device: one column at a time. Run it once per column"):
+        estimate_log(file, Question(["new_model_prob"], by="country,device"))
+
+
+@pytest.mark.parametrize(
+    ("stated", "said", "advice"),
+    [
+        ({"propensity_min": 0.01}, "the stated 0.01 allows weights up to 100, the largest in this log is 1.67",
+         "(--propensity-min)"),
+        ({"propensity_min": 0.149}, None, None),
+        ({"weight_max": 60.0, "full_support": True}, "the stated 60 allows weights up to 60", "(--weight-max)"),
+        ({"weight_max": 1.7, "full_support": True}, None, None),
+        ({}, None, None),
+    ],
+)  # fmt: skip
+def test_a_loose_bound_is_named_where_it_widens_the_interval(file, stated, said, advice):
+    """By the interval under the largest weight of the log, of which it is more than 1.2 times the width."""
+    question = Question(["new_model_prob"], "today", ["ips"], stated=stated)
+    value, _, apart = estimate_log(file, question).records
+    bound = {"weight_max": value["diagnostics"]["max_weight"], "full_support": True}
+    for record in (value, apart):
+        loose = [each for each in record["findings"] if each["code"] == "bound_loose"]
+        tight = next(
+            each for each in estimate_log(file, Question(["new_model_prob"], "today", ["ips"], stated=bound)).records
+            if each["policy"] == record["policy"]
+        )  # fmt: skip
+        times = (record["high"] - record["low"]) / (tight["high"] - tight["low"])
+        assert bool(loose) == (bool(stated) and times > 1.2)
+        assert [each["number"] for each in loose] == pytest.approx([times] * len(loose))
+    assert bool(loose) == (said is not None)
+    if said is not None:
+        assert said in loose[0]["message"]
+        assert advice in loose[0]["action"]
+        assert loose[0]["level"] == "trust"
+
+
+def test_the_loose_bound_stands_in_the_next_step(file, capsys):
+    first = run(capsys, "estimate", file, *ASKED, "--propensity-min", "0.01")[1].splitlines()[0]
+    assert (
+        "The stated 0.01 allows weights up to 100, the largest in this log is 1.67: that widens the interval" in first
+    )
+    assert first.endswith("If the smallest probability is larger, state it (--propensity-min).")
+
+
+def test_the_next_step_is_a_line_that_runs(tmp_path, capsys):
+    frame = table()
+    frame["new_model_prob"] = np.where(
+        frame.item_sku == "SKU-4", 0.3, np.where(frame.item_sku == "SKU-0", 0.0, frame.shown_prob)
+    )
+    file = write(frame.rename(columns={"clicked": "bookings"}), tmp_path / "my log.csv")
+    named = ("--reward-column", "bookings", "--propensity-min", ".15", "--deduplicate")
+    out = run(capsys, "estimate", file, *ASKED, *named, "--json", tmp_path / "a.json")[1].splitlines()
+    assert out[0].count("Next: try it in an A/B test") == 1
+    words = shlex.split(out[1])
+    assert words[:4] == ["recsim-mnar", "plan", "ab", str(file)]
+    assert words[words.index("--baseline") + 1] == "today"
+    sentence = json.loads((tmp_path / "a.json").read_text())[0]["sentence"]
+    assert sentence["command"] == out[1].strip()
+    status, said, _ = run(capsys, *words[1:])
+    assert status == 0
+    assert said.startswith("Run ")
+    assert "in whole weeks: " in said.splitlines()[0]
+
+
+def test_the_plan_says_once_how_long_users_are_watched(file, capsys):
+    """By dates everybody who comes takes part; users who enter anew are watched as long as the log is."""
+    by_dates = run(capsys, "plan", "ab", file, "--lift", "10%")[1]
+    assert by_dates.startswith("Run ")
+    assert "watch" not in by_dates
+    entering = run(capsys, "plan", "ab", file, "--lift", "10%", "--users-per-day", "500")[1]
+    assert entering.startswith("Let users enter for ")
+    assert "and watch each for 14 days" in entering.splitlines()[0]
+    alone = run(capsys, "plan", "ab", file, "--lift", "10%", "--time-column", "none")[1]
+    assert alone.startswith("Take ")
+
+
+@pytest.mark.parametrize("how", ["top", "shuffled"])
+def test_a_column_that_is_not_of_the_item_shown(tmp_path, how):
+    """Both suspects are named, and doctor offers no line for it."""
+    frame = table()
+    rng = np.random.default_rng(1)
+    law = 0.9 * rng.dirichlet(np.full(ITEMS, 0.3), N) + 0.02
+    shown = (rng.random((N, 1)) > law.cumsum(1)[:, :-1]).sum(1)
+    frame["shown_prob"] = law[np.arange(N), shown]
+    frame["item_sku"] = [f"SKU-{each}" for each in shown]
+    frame["new_model_prob"] = law.max(1) if how == "top" else rng.permutation(frame.shown_prob.to_numpy())
+    file = write(frame, tmp_path / "log.csv")
+    (record,) = estimate_log(file, Question(["new_model_prob"], estimators=["ips"])).records
+    (wrong,) = [each for each in record["findings"] if each["code"] == "propensities"]
+    assert "either the logged probabilities or the new policy's column are not of the item shown" in wrong["action"]
+    found = examine_file(file)
+    assert set(fits(found)) == {"plan ab"}
+    (says,) = [fit.says for fit in commands_for(found) if fit.command == "estimate"]
+    assert says.startswith("shown_prob and new_model_prob cannot both be right")
+
+
+@pytest.mark.parametrize(("text", "status"), [("15%", 0), ("15 %", 0), ("0.15", 0), ("a%", 2), ("15%%", 2)])
+def test_a_probability_may_be_written_in_per_cent(file, capsys, text, status):
+    found = file.with_name("a.json")
+    assert run(capsys, "estimate", file, *ASKED, "--propensity-min", text, "--json", found)[0] == status
+    if status == 0:
+        records = json.loads(found.read_text())
+        assert not any(each["code"] == "bound_denied" for record in records for each in record["findings"])
+
+
+def test_interactions_with_empty_items(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"customer": rng.integers(0, 60, 900), "product": rng.integers(0, 20, 900).astype(object)})
+    frame["viewed_at"] = pd.Timestamp("2024-05-01") + pd.to_timedelta(np.arange(900), "h")
+    frame.loc[:153, "product"] = None
+    file = tmp_path / "met.csv"
+    frame.to_csv(file, index=False)
+    line = fits(examine_file(file))["compare --interactions"]
+    assert line.endswith(" --drop-missing")
+    with pytest.raises(UserError, match=r"column 'product' is missing in 154 rows .*--drop-missing leaves out"):
+        read_interactions(file)
+    read = read_interactions(file, drop_missing=True)
+    assert (len(read.log), read.left_out, read.timed) == (746, 154, True)
+    assert read.n_users == frame[154:].customer.nunique()
+    more = ("--agents", "random,popularity", "--folds", "1", "--out", tmp_path / "out")
+    status, out, _ = run(capsys, *shlex.split(line)[1:], *more)
+    assert status == 0
+    assert "154 rows of the file left out: values are missing." in out
+
+
+def spoiled(path, number: int):
+    frame = table()
+    for name in ("shown_prob", "clicked", "new_model_prob"):
+        frame[name] = frame[name].astype(object)
+    frame.loc[: number - 1, "shown_prob"] = "perhaps"
+    frame.loc[3, "clicked"] = "inf"
+    frame.loc[20, "new_model_prob"] = 1.5
+    frame.loc[30, "customer"] = None
+    frame.to_csv(path, index=False)
+    return frame, path
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_rows_that_cannot_be_read_are_left_out_and_counted(tmp_path, at_once):
+    """In blocks and at once: as if they were not there."""
+    frame, file = spoiled(tmp_path / "log.csv", 10)
+    question = Question(["new_model_prob"], "today", keep_rows=at_once)
+    with pytest.raises(UserError, match=r"faults: .*is not a number in 10 rows"):
+        estimate_log(file, question, reading=Reading(drop_missing=True))
+    answer = estimate_log(file, question, reading=Reading(drop_missing=True, drop_invalid=0.05))
+    frame.drop(index=[*range(10), 20, 30]).to_csv(tmp_path / "good.csv", index=False)
+    good = estimate_log(tmp_path / "good.csv", question)
+    assert [r["value"] for r in answer.records] == pytest.approx([r["value"] for r in good.records])
+    assert answer.records[0]["n"] == N - 12
+    (line,) = [line for line in answer.lines if "cannot be read" in line]
+    assert line.startswith("11 rows have values that cannot be read and are left out: ")
+    assert "column 'shown_prob' is not a number in 10 rows (1: perhaps, 2: perhaps, 3: perhaps, ...)" in line
+    assert "column 'new_model_prob' is outside [0, 1] in row 21: 1.5" in line
+    assert "1 row has missing values and is left out (customer 1)" in answer.lines
+    (finding,) = [each for each in answer.records[0]["findings"] if each["code"] == "rows_dropped"]
+    assert finding["number"] == pytest.approx(12 / N)
+
+
+def test_many_rows_that_cannot_be_read_need_a_number(tmp_path, capsys):
+    _, file = spoiled(tmp_path / "log.csv", 700)
+    asked = ("estimate", file, *ASKED, "--drop-missing", "--drop-invalid")
+    status, _, error = run(capsys, *asked)
+    assert status == 2
+    assert "699 rows of 12,000 (5.8 %) cannot be read, more than 5 %" in error
+    assert "--drop-invalid 0.06" in error
+    assert run(capsys, *asked, "0.06")[0] == 0
+    assert run(capsys, *asked, "6%")[0] == 0
+
+
+def test_from_python_too(file):
+    records = estimate_file(
+        file, ["new_model_prob"], reward="clicked", propensity="shown_prob", baseline="shown_prob", by="device"
+    )
+    assert sum("segments" in record for record in records) == 1
+
+
+@pytest.mark.parametrize(("number", "said"), [(1, "1 row repeats an earlier row"), (2, "2 rows repeat an earlier row")])
+def test_one_is_no_plural(tmp_path, number, said):
+    frame = table()
+    file = write(pd.concat([frame, frame[:number]]), tmp_path / "log.csv")
+    answer = estimate_log(file, Question(["new_model_prob"], estimators=["ips"]))
+    assert any(line.startswith(said) for line in answer.lines)
+    assert any(each["message"] == said for each in answer.records[0]["findings"])
