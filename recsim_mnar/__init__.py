@@ -58,6 +58,11 @@ if _TYPE_CHECKING:
     from recsim_mnar.simulation.online import simulate_online as simulate_online
     from recsim_mnar.studies import Study as Study
     from recsim_mnar.studies import run_study as run_study
+    from recsim_mnar.tasks import Evaluation as Evaluation
+    from recsim_mnar.tasks import Task as Task
+    from recsim_mnar.tasks import evaluate as evaluate
+    from recsim_mnar.tasks import task as task
+    from recsim_mnar.tasks import tasks as _tasks
     from recsim_mnar.testing.kinds import check_named as _check_named
     from recsim_mnar.worlds import DecisionWorld as DecisionWorld
     from recsim_mnar.worlds import ExposureWorld as ExposureWorld
@@ -70,6 +75,7 @@ if _TYPE_CHECKING:
     calibrate = _calibrate_world
     check = _check_named
     estimate = _estimate_value
+    task_names = _tasks
     estimate_file = _answer_file
     validate = _validate_world
     read_log = Log.read
@@ -98,6 +104,7 @@ _NAMES = {
     "simulation": "simulate",
     "simulation.online": "OnlineRun simulate_online",
     "studies": "Study run_study",
+    "tasks": "Evaluation Task evaluate task task_names=tasks",
     "testing.kinds": "check=check_named",
     "worlds": "DecisionWorld ExposureWorld PlatformWorld World make_world",
 }
@@ -134,4 +141,14 @@ for _world in ("sessions", "campaigns", "ratings", "purchases", "world"):
         id=f"recsim_mnar/{_world.capitalize()}-v0",
         entry_point=f"recsim_mnar.envs:{_world}_env",
         vector_entry_point=f"recsim_mnar.envs:{_world}_vector_env",
+    )
+
+for _file in sorted(_Path(__file__).with_name("tasks").joinpath("frozen").glob("*.toml")):
+    # sessions-10-v1.toml is recsim_mnar/Sessions10-v1.
+    *_words, _version = _file.stem.split("-")
+    _gymnasium.register(
+        id=f"recsim_mnar/{''.join(_words).capitalize()}-{_version}",
+        entry_point="recsim_mnar.tasks.task:task_env",
+        vector_entry_point="recsim_mnar.tasks.task:task_vector_env",
+        kwargs={"name": _file.stem},
     )

@@ -20,6 +20,7 @@ import click
 from recsim_mnar.cli.checks import check, doctor, verify, warm
 from recsim_mnar.cli.comparison import compare, study
 from recsim_mnar.cli.estimation import estimate
+from recsim_mnar.cli.evaluation import evaluate
 from recsim_mnar.cli.fitting import advise, calibrate, validate
 from recsim_mnar.cli.listing import aliases, describe, list_command
 from recsim_mnar.cli.output import quiet_option
@@ -40,7 +41,7 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 SECTIONS = {
     "A log of your own": ("doctor", "estimate", "plan", "advise", "calibrate", "validate"),
-    "Simulated worlds": ("compare", "study", "simulate", "replay"),
+    "Simulated worlds": ("compare", "study", "evaluate", "simulate", "replay"),
     "Look up and check": ("list", "describe", "check", "verify", "warm"),
 }
 """Commands by the heading under which help shows them."""
@@ -80,6 +81,7 @@ def cli() -> None:
 for command in (
     compare,
     study,
+    evaluate,
     simulate,
     replay,
     estimate,

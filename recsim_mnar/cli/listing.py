@@ -66,6 +66,12 @@ def _presets() -> tuple[Rows, Any]:
     return rows, [{"world": name.split()[0], "name": name.split()[1], "summary": text} for name, text in rows]
 
 
+def _tasks() -> tuple[Rows, Any]:
+    from recsim_mnar.tasks import task, tasks
+
+    return _summaries([(name, task(name).summary) for name in tasks()])
+
+
 def _summaries(rows: Rows) -> tuple[Rows, Any]:
     return rows, [{"name": name, "summary": text} for name, text in rows]
 
@@ -86,10 +92,11 @@ _LISTS: dict[str, tuple[Callable[[], tuple[Rows, Any]], str]] = {
         _protocols, "List the protocols, and the options of each world's comparison; `describe protocol NAME` has more."
     ),
     "presets": (_presets, "List the presets of every world; `describe preset NAME` has their parameters."),
+    "tasks": (_tasks, "List the frozen tasks; `describe task NAME` has all that is frozen."),
 }  # fmt: skip
 
 
-@click.command("list", short_help="List worlds, agents, estimators, protocols or presets.")
+@click.command("list", short_help="List worlds, agents, estimators, protocols, presets or tasks.")
 @click.argument("kind", type=click.Choice([*_LISTS]), required=False)
 @json_option("the list")
 def list_command(kind: str | None, json_output: JsonOutput) -> None:
@@ -123,7 +130,7 @@ def _alias(kind: str) -> click.Command:
     return click.Command(kind, callback=run, params=keep, help=_LISTS[kind][1], hidden=True)
 
 
-aliases = [_alias(kind) for kind in _LISTS]
+aliases = [_alias(kind) for kind in _LISTS if kind != "tasks"]
 
 
 @click.command(short_help="Describe one agent, world, estimator, ...")
@@ -133,7 +140,7 @@ aliases = [_alias(kind) for kind in _LISTS]
 def describe(kind: str, name: str | None, json_output: JsonOutput) -> None:
     """Describe NAME: its parameters with defaults and meanings, its worlds, and where it comes from.
 
-    KIND is agent, world, preset, estimator or protocol, and is needed only where a name is of several kinds.
+    KIND is agent, world, preset, estimator, protocol or task, and is needed only where a name is of several kinds.
     `recsim-mnar list` shows the names; your own package.module:Class is described too.
     """
     json_output.check()
@@ -379,10 +386,30 @@ def _protocol(name: str) -> Found:
     )
 
 
+def _task(name: str) -> Found:
+    from recsim_mnar.tasks import task
+
+    found = task(name)
+    facts: Found = {
+        "world": found.world,
+        "horizon": f"{found.horizon:,} recommendations per user",
+        "users": f"{found.users:,}, seed {found.seed}",
+        "a learner's log": f"{found.log_users:,} users under {found.logging}",
+        "score 0": f"random: {found.random.value:g} per user (standard error {found.random.error:g})",
+        "score 1": f"{found.reference}: {found.best.value:g} per user (standard error {found.best.error:g})",
+        "sha256": found.digest,
+        "used as": f"recsim-mnar evaluate AGENT --task {name}",
+    }
+    rows = _parameters(type(found.make_world().params))
+    frozen = [{**row, "default": found.params[row["name"]]} for row in rows]
+    return _found("task", name, [f"{found.summary[0].upper()}{found.summary[1:]}."], facts, parameters=frozen)
+
+
 _DESCRIBED: dict[str, Callable[[str], Found]] = {
     "agent": _agent,
     "world": _world,
     "preset": _preset,
     "estimator": _estimator,
     "protocol": _protocol,
+    "task": _task,
 }

@@ -74,8 +74,8 @@ class Evaluation:
         return (
             f"{self.agent} on {self.task}: score {self.score:.3f} ({percent} interval {self.score_low:.3f} "
             f"to {self.score_high:.3f}); 0 is random, 1 is {known.reference}.\n"
-            f"{known.make_world().reward_name}s per user {self.value:.4g} ({self.value_low:.4g} to {self.value_high:.4g}) in "
-            f"{self.decisions:.3g} recommendations; {self.users:,} {self.which} users."
+            f"{known.make_world().reward_name}s per user {self.value:.4g} ({self.value_low:.4g} to "
+            f"{self.value_high:.4g}) in {self.decisions:.3g} recommendations; {self.users:,} {self.which} users."
         )
 
 
@@ -171,7 +171,7 @@ def _within(truth: str, horizon: int, columns: Columns) -> tuple[NDArray[np.int6
     sizes = np.diff(np.append(begins, len(user)))
     counts = (np.arange(len(user)) - np.repeat(begins, sizes)) < horizon
     place = np.repeat(np.arange(len(begins)), sizes)
-    rewards = np.bincount(place[counts], expected[counts], minlength=len(begins))
+    rewards = np.bincount(place[counts], expected[counts], minlength=len(begins)).astype(np.float64)
     decisions = np.bincount(place[counts], minlength=len(begins)).astype(np.float64)
     done = hashlib.sha256(columns["action"][shown].astype("<i4").tobytes())
     done.update(columns["propensity"][shown].astype("<f8").tobytes())

@@ -112,3 +112,32 @@ def task(name: str) -> Task:
     known = {which: Known(**held.pop(which)) for which in ("random", "best")}
     digest = hashlib.sha256(content).hexdigest()
     return Task(name=name, digest=digest, random=known["random"], best=known["best"], **held)
+
+
+def task_env(name: str, **params: Any) -> Any:
+    """The single environment of a task, of which an episode ends with the horizon.
+
+    Args:
+        name: of the task.
+        **params: keywords of :class:`recsim_mnar.envs.WorldEnv`.
+    """
+    from gymnasium.wrappers import TimeLimit
+
+    from recsim_mnar.envs import WorldEnv
+
+    chosen = task(name)
+    return TimeLimit(WorldEnv(chosen.make_world(), **params), chosen.horizon)
+
+
+def task_vector_env(num_envs: int = 1, *, name: str, **options: Any) -> Any:
+    """The vector environment of a task.
+
+    Args:
+        num_envs: number of lanes.
+        name: of the task.
+        **options: keywords of :class:`recsim_mnar.envs.WorldVectorEnv`.
+    """
+    from recsim_mnar.envs import WorldVectorEnv
+
+    chosen = task(name)
+    return WorldVectorEnv(chosen.make_world(), num_envs, **{"max_episode_steps": chosen.horizon, **options})

@@ -1,0 +1,69 @@
+"""``recsim-mnar evaluate``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from recsim_mnar.cli.options import READ_PATH, USERS, option
+from recsim_mnar.cli.output import JsonOutput, json_option, progress
+from recsim_mnar.cli.workers import RunRecord, executor, refuse_both, worker_options
+from recsim_mnar.errors import UserError, why_unreadable
+
+
+@click.command(short_help="Score an agent on a frozen task.")
+@click.argument("agent")
+@option("--task", "The task's name; `recsim-mnar list tasks` shows them.", required=True)
+@option("--quoted", "On users that nobody can have tried on: their seed follows from what the agent does.", bool)
+@option("--users", "How many users, for a quick look; the task's number unless named.", USERS)
+@option("--verify", "A file that --json wrote: evaluate again, and say whether it holds.", READ_PATH)
+@worker_options
+@json_option("the evaluation, which --verify checks")
+def evaluate(json_output: JsonOutput, **options: Any) -> None:
+    """Score AGENT on a frozen task: 0 is the uniform policy, 1 the reference, which knows the users' states.
+
+    AGENT is a name (`recsim-mnar list agents`) or package.module:Class; a learner is fitted on the task's log. The score
+    that a paper quotes is that of --quoted. See docs/tasks.md.
+    """
+    from recsim_mnar.tasks import evaluate as evaluated
+    from recsim_mnar.tasks import task
+
+    workers, scheduler, verified = (options[name] for name in ("workers", "scheduler", "verify"))
+    json_output.check(verified)
+    refuse_both(workers, scheduler)
+    chosen = task(options["task"])
+    given = None if verified is None else _read(verified, options["task"])
+    users = "quoted" if options["quoted"] else "public"
+    n_users = options["users"]
+    if given is not None:
+        users, n_users = given["which"], given["users"]
+    with executor(workers, scheduler, RunRecord("evaluate"), folder=Path(), named=[options["agent"]]) as found, progress():
+        result = evaluated(options["agent"], chosen, users=users, n_users=n_users, executor=found)
+    json_output.sentence(str(result))
+    if users == "public":
+        json_output.sentence("A paper quotes the score of --quoted: nobody can have tried on its users.", remark=True)
+    content = result.to_dict()
+    json_output.write(content)
+    if given is not None:
+        other = sorted(name for name in content if given.get(name) != content[name])
+        if other:
+            raise UserError(f"{verified} does not hold: {', '.join(other)} differ: it is of another agent, task or version")
+        json_output.say(f"{verified} holds.")
+
+
+def _read(path: Path, name: str) -> dict[str, Any]:
+    """An evaluation that was written before.
+
+    Raises:
+        UserError: it is none, or of another task.
+    """
+    try:
+        found: Any = json.loads(path.read_text())
+        if found["task"] == name and {"which", "users", "score"} <= found.keys():
+            return dict(found)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path} is no evaluation that --json wrote: {why_unreadable(error)}") from None
+    raise UserError(f"{path} is of the task {found['task']}: name it with --task")
