@@ -38,6 +38,7 @@ class Stream(enum.IntEnum):
     PURCHASE = 13  # both potential outcomes of an item in a period: index = period * n_items + item
     EXPOSURE = 14  # which items a deployed recommender shows: index as PURCHASE
     SAMPLE = 15  # draws of a policy that can only draw: index = the user's events so far
+    CALENDAR = 16  # users' arrival in calendar time; items' arrival (index 0) and popularity steps: user field = item
 
 
 def is_seed(seed: Any) -> bool:
