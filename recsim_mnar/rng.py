@@ -38,9 +38,8 @@ class Stream(enum.IntEnum):
     PURCHASE = 13  # both potential outcomes of an item in a period: index = period * n_items + item
     EXPOSURE = 14  # which items a deployed recommender shows: index as PURCHASE
     SAMPLE = 15  # draws of a policy that can only draw: index = the user's events so far
-    CALENDAR = (
-        16  # users' arrival in calendar time; items' arrival (index 0) and steps of their popularity: user = item
-    )
+    CALENDAR = 16  # an item's arrival (index 0) and the steps of its popularity: user field = item
+    ARRIVAL = 17  # a user's arrival in calendar time
 
 
 def is_seed(seed: Any) -> bool:

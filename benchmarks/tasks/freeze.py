@@ -33,7 +33,12 @@ def definition(name: str, given: dict) -> Task:
     world = make_world(given["world"], None, given.get("params", {}))
     facts = {key: given[key] for key in ("summary", "world", "horizon", "reference")}
     nothing = Known(0.0, 0.0)
-    more = {"users": 4_000, "seed": SEED, "logging": given.get("logging", "user-popularity+epsilon=0.2"), "log_users": 2_000}
+    more = {
+        "users": 4_000,
+        "seed": SEED,
+        "logging": given.get("logging", "user-popularity+epsilon=0.2"),
+        "log_users": 2_000,
+    }
     return Task(name, params=world.params.to_dict(), **facts, **more, random=nothing, best=nothing, digest="")
 
 
@@ -54,7 +59,10 @@ def main() -> None:
             for which, policy in (("random", task.random_policy()), ("best", task.reference_policy())):
                 known = measured(task, policy, USERS, seed, executor)
                 found[which] = {"value": float(f"{known.value:.6g}"), "error": float(f"{known.error:.3g}")}
-            facts = {key: getattr(task, key) for key in ("summary", "world", "horizon", "users", "seed", "logging", "log_users", "reference")}
+            facts = {
+                key: getattr(task, key)
+                for key in ("summary", "world", "horizon", "users", "seed", "logging", "log_users", "reference")
+            }
             path.write_text(tomli_w.dumps({**facts, **found, "params": dict(task.params)}))
             print(name, found, flush=True)
 

@@ -40,7 +40,10 @@ def evaluate(json_output: JsonOutput, **options: Any) -> None:
     n_users = options["users"]
     if given is not None:
         users, n_users = given["which"], given["users"]
-    with executor(workers, scheduler, RunRecord("evaluate"), folder=Path(), named=[options["agent"]]) as found, progress():
+    with (
+        executor(workers, scheduler, RunRecord("evaluate"), folder=Path(), named=[options["agent"]]) as found,
+        progress(),
+    ):
         result = evaluated(options["agent"], chosen, users=users, n_users=n_users, executor=found)
     json_output.sentence(str(result))
     if users == "public":
@@ -50,7 +53,9 @@ def evaluate(json_output: JsonOutput, **options: Any) -> None:
     if given is not None:
         other = sorted(name for name in content if given.get(name) != content[name])
         if other:
-            raise UserError(f"{verified} does not hold: {', '.join(other)} differ: it is of another agent, task or version")
+            raise UserError(
+                f"{verified} does not hold: {', '.join(other)} differ: it is of another agent, task or version"
+            )
         json_output.say(f"{verified} holds.")
 
 

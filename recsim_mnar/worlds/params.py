@@ -106,6 +106,7 @@ class Params:
 _RULES: dict[str, Callable[[Any], bool]] = {
     "be at least 0": lambda value: value >= 0,
     "be at least 1": lambda value: value >= 1,
+    "be at most 10": lambda value: value <= 10,
     "be at most 10,000,000": lambda value: value <= 10_000_000,
     "be below 2**31": lambda value: value < 2**31,
     "be above 0": lambda value: value > 0,

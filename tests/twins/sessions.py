@@ -4,6 +4,7 @@ Written from the model and the addresses of its draws alone, without sight of th
 with the package are the addressed random words (`recsim_mnar.rng.blocks`).
 """
 
+import functools
 import math
 from collections import Counter
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from scipy.special import expit, ndtri, softmax
 from recsim_mnar.rng import Stream, blocks
 
 ORGANIC, BANDIT, GONE = "organic", "bandit", "gone"
+PERIODS = 64  # of a calendar
 NAN = float("nan")
 
 
@@ -93,6 +95,40 @@ def catalogue(params):
     return Catalogue(gamma, mu, beta, mu_b)
 
 
+# --- calendar --------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def arrivals(n_items, seed, calendar, arriving):
+    """When each item arrives: negative, by its age at time 0, if it is there from the beginning."""
+    a = [u53(*words(seed, Stream.CALENDAR, i, 0)[:2]) for i in range(n_items)]
+    times = [calendar * x / arriving if x < arriving else -calendar * (x - arriving) / (1 - arriving) for x in a]
+    last = a.index(max(a))
+    times[last] = min(times[last], 0.0)  # there from the beginning, new at time 0 if it would have arrived later
+    return times
+
+
+@functools.cache
+def walk(seed, trend, item):
+    """Where the random walk of an item's offset is in each period."""
+    at = [0.0]
+    for k in range(1, PERIODS):
+        at.append(at[-1] + trend / 8 * normal(words(seed, Stream.CALENDAR, item, k)[0]))
+    return at
+
+
+def shifts(params, time):
+    """What is added to each item's offsets at a time: -inf for items that have not arrived."""
+    P, T, seed = params.n_items, params.calendar, params.catalogue_seed
+    period = min(math.floor(time / T * PERIODS), PERIODS - 1)
+    middle = (period + 0.5) * T / PERIODS
+    shift = np.full(P, -np.inf)
+    for i, arrival in enumerate(arrivals(P, seed, T, params.arriving)):
+        if arrival <= middle:
+            shift[i] = walk(seed, params.trend, i)[period] - params.ageing * (middle - arrival) / T
+    return shift
+
+
 # --- a user's life ---------------------------------------------------------------------------------------------------
 
 
@@ -101,15 +137,25 @@ def ff(x):
     return expit(5 * expit(2 * expit(0.3 * x) - 2) - 6)
 
 
-def next_state(params, state, r):
-    """The state drawn after an event, with uniform ``r``; a click's return to organic is not its concern."""
+def next_state(params, state, r, leaving=1.0):
+    """The state drawn after an event, with uniform ``r``; a click's return to organic is not its concern.
+
+    Probabilities of leaving are multiplied by ``leaving``. Since r is below 1, they need no upper limit.
+    """
     if state == ORGANIC:
         if r < params.p_organic_to_bandit:
             return BANDIT
-        return GONE if r < params.p_organic_to_bandit + params.p_leave_organic else ORGANIC
+        return GONE if r < params.p_organic_to_bandit + leaving * params.p_leave_organic else ORGANIC
     if r < params.p_bandit_to_organic:
         return ORGANIC
-    return GONE if r < params.p_bandit_to_organic + params.p_leave_bandit else BANDIT
+    return GONE if r < params.p_bandit_to_organic + leaving * params.p_leave_bandit else BANDIT
+
+
+def satisfaction(z, memory, gamma, omega):
+    """What satisfaction ``z`` becomes when an item with organic factors ``gamma`` is recommended."""
+    norm = math.sqrt(sum(omega**2))
+    liking = sum(gamma * omega) / norm if norm > 0 else 0.0
+    return memory * z + (1 - memory) * math.tanh(liking)
 
 
 def time_step(params, seed, user, step):
@@ -135,15 +181,15 @@ def uneventful(params, seed, user, first, most):
     return most
 
 
-def view(catalogue, omega, r, seen=()):
+def view(catalogue, omega, r, seen=(), shift=0.0):
     """The first item whose cumulative view probability exceeds ``r``, those ``seen`` left out."""
-    logits = catalogue.gamma @ omega + catalogue.mu
+    logits = catalogue.gamma @ omega + catalogue.mu + shift
     logits[list(seen)] = -np.inf
     cumulative = np.cumsum(softmax(logits))
     for item, total in enumerate(cumulative):
         if total > r:
             return item
-    return len(cumulative) - 1  # the sum may round to just below 1
+    return int(np.flatnonzero(logits > -np.inf)[-1])  # the sum may round to just below 1
 
 
 def life(params, catalogue, seed, user, act):
@@ -151,37 +197,60 @@ def life(params, catalogue, seed, user, act):
 
     ``act(history_items, uniform) -> (action, propensity)`` sees the items the user has viewed so far, in order.
     """
-    K = params.n_factors
+    P, K = params.n_items, params.n_factors
     omega = params.sigma_omega_initial * normal_vector(seed, Stream.USER, user, 0, K)
     drifts = 0
     state, time, step = ORGANIC, 0.0, 0
+    if params.calendar:
+        time = params.calendar * u53(*words(seed, Stream.ARRIVAL, user, 0)[:2])
+    recency, weariness, z = np.zeros(P), 0.0, 0.0
     history, decisions, rows = [], 0, []
     while state != GONE:
         clicked = False
+        shift = shifts(params, time) if params.calendar else np.zeros(P)
         if state == ORGANIC:
             w = words(seed, Stream.ORGANIC, user, len(history))
-            drawn = next_state(params, ORGANIC, u53(w[0], w[1]))
-            item = view(catalogue, omega, u53(w[2], w[3]), history if params.no_repeats else ())
+            leaving = math.exp(-params.retention * z) if params.retention else 1.0
+            drawn = next_state(params, ORGANIC, u53(w[0], w[1]), leaving)
+            item = view(catalogue, omega, u53(w[2], w[3]), history if params.no_repeats else (), shift)
             history.append(item)
             if params.no_repeats and len(history) == params.n_items:
                 drawn = GONE
             rows.append(Row(user, step, time, ORGANIC, item, -1, NAN, NAN, NAN, omega.copy()))
+            if params.fatigue:
+                recency[item] += params.fatigue_of_views
         else:
             w = words(seed, Stream.POLICY, user, decisions)
             action, propensity = act(history, u53(w[0], w[1]))
             link = expit if params.click_link == "logistic" else ff
-            p_click = float(link(catalogue.beta[action] @ omega + catalogue.mu_b[action]))
+            p_click = 0.0
+            if shift[action] > -np.inf:
+                p_click = float(link(catalogue.beta[action] @ omega + catalogue.mu_b[action] + shift[action]))
+            if params.fatigue:
+                tired = recency[action] + params.fatigue_spread * weariness
+                p_click *= math.exp(-params.fatigue * tired)
+                weariness += recency[action]
+                recency[action] += 1
+            leaving = 1.0
+            if params.retention:
+                z = satisfaction(z, params.retention_memory, catalogue.gamma[action], omega)
+                leaving = math.exp(-params.retention * z)
             w = words(seed, Stream.RESPONSE, user, decisions)
             clicked = u53(w[0], w[1]) < p_click
-            drawn = next_state(params, BANDIT, u53(w[2], w[3]))
+            drawn = next_state(params, BANDIT, u53(w[2], w[3]), leaving)
             decisions += 1
             rows.append(Row(user, step, time, BANDIT, -1, action, propensity, float(clicked), p_click, omega.copy()))
+        if clicked and params.influence:
+            omega = (1 - params.influence) * omega + params.influence * catalogue.gamma[action]
         dt = time_step(params, seed, user, step)
         time += dt
         step += 1
         if drawn == ORGANIC or params.drift_in_bandit:
             drifts += 1
             omega = omega + params.sigma_omega * dt * normal_vector(seed, Stream.USER, user, drifts, K)
+        if params.fatigue:
+            recency *= params.fatigue_memory
+            weariness *= params.fatigue_memory
         state = ORGANIC if clicked else drawn
     return rows
 

@@ -23,6 +23,28 @@ CASES = {
     # What is left weighs next to nothing against what was seen: float32 would lose it.
     "no repeats, far apart": SessionsParams(n_items=40, no_repeats=True, sigma_mu_organic=40.0, p_leave_organic=0.002),
     "logistic": SessionsParams(n_items=12, click_link="logistic", clock="normal", no_repeats=True, n_flips=6),
+    "fatigue": SessionsParams(n_items=9, fatigue=0.7, fatigue_spread=0.3, fatigue_of_views=0.4, fatigue_memory=0.85),
+    "retention": SessionsParams(n_items=14, n_flips=7, retention=1.5, retention_memory=0.7, clock="normal"),
+    "influence": SessionsParams(n_items=12, n_factors=7, influence=0.4, click_link="logistic", sigma_omega=0.2),
+    "calendar": SessionsParams(n_items=25, calendar=300.0, arriving=0.6, ageing=3.0, trend=2.0, n_flips=9),
+    "calendar, all arrive": SessionsParams(n_items=8, calendar=150.0, arriving=0.999, trend=1.0, clock="normal"),
+    "all of them": SessionsParams(
+        n_items=16,
+        n_flips=4,
+        drift_in_bandit=True,
+        fatigue=0.4,
+        fatigue_spread=0.2,
+        fatigue_of_views=1.0,
+        retention=0.8,
+        influence=0.2,
+        calendar=500.0,
+        arriving=0.3,
+        ageing=1.0,
+        trend=1.0,
+        clock="normal",
+        clock_mean=1.0,
+    ),
+    "fatigue, no repeats": SessionsParams(n_items=30, fatigue=1.0, no_repeats=True, retention=0.5),
     "leaving": SessionsParams(n_items=7, n_factors=3, p_leave_organic=0.1, p_leave_bandit=0.002, n_flips=2),
 }
 
@@ -67,7 +89,7 @@ def test_decisions_passed_over_are_those_of_the_twin_and_of_take(case):
     for _ in range(sessions_lanes._UNFORESEEN):  # the first calls foresee nothing, for which no kernel is needed
         assert not ahead.skip_uneventful(which).any()
     passed = ahead.skip_uneventful(which)
-    foreseen = params.clock == "unit" and not params.drift_in_bandit
+    foreseen = params.clock == "unit" and not params.drift_in_bandit and not params.changes
     assert passed.tolist() == [
         twin.uneventful(params, 11, user, 0, sessions_lanes._FORESEEN) if foreseen else 0 for user in which
     ]

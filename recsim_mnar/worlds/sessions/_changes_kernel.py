@@ -23,7 +23,7 @@ Changes = namedtuple(
 there is no calendar; factors (P, K) and offsets (P,) of views, in item order. Of each lane's user: recency (n, P) as of
 step noted (n, P), weariness (n,) as of step wearied (n,), satisfaction (n,). weights (P,), written to in passing."""
 
-S_CALENDAR = np.uint64(16)
+S_ARRIVAL = np.uint64(17)
 
 ALWAYS = np.int64(-1)
 """The period of a world without a calendar."""
@@ -42,7 +42,7 @@ def arrive_changed(changes, seed, user, lane):
     changes.satisfaction[lane] = 0.0
     if changes.calendar == 0.0:
         return 0.0
-    a, b, _c, _d = block(seed, S_CALENDAR, user, np.uint64(0))
+    a, b, _c, _d = block(seed, S_ARRIVAL, user, np.uint64(0))
     return changes.calendar * unit53(a, b)
 
 

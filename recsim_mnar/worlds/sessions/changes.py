@@ -27,7 +27,9 @@ def shifts(params: SessionsParams, n_items: int) -> Floats:
     later = drawn < params.arriving
     later[np.argmax(drawn)] = False
     share = params.arriving if params.arriving > 0.0 else 1.0
-    arrival = params.calendar * np.where(later, drawn / share, -(drawn - params.arriving) / (1.0 - params.arriving))
+    arrival = params.calendar * np.where(
+        later, drawn / share, np.minimum(params.arriving - drawn, 0.0) / (1.0 - params.arriving)
+    )
     middle = (np.arange(PERIODS) + 0.5) * (params.calendar / PERIODS)
     age = middle[:, None] - arrival
     walk = np.zeros((PERIODS, n_items))

@@ -136,6 +136,7 @@ class SessionsParams(Params):
         must(self, "not be negative", "trend")
         must(self, "be in [0, 1)", "retention_memory", "arriving")
         must(self, "be in [0, 1]", "influence")
+        must(self, "be at most 10", "retention")
         if not 0 < self.fatigue_memory < 1:
             raise UserError(f"fatigue_memory must be between 0 and 1, got {self.fatigue_memory:g}")
         if self.calendar == 0 and (self.arriving or self.ageing or self.trend):

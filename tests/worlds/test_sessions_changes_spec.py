@@ -1,0 +1,407 @@
+"""What the four switches of the sessions world mean, by cases that a reader can work out by hand.
+
+The plain twin alone is tested here: no kernel, and no world of the package.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from recsim_mnar import rng
+from recsim_mnar.rng import Stream
+from twins import sessions as twin
+from twins.sessions import BANDIT, ORGANIC
+
+SEED = 4
+OFF = {
+    "fatigue": 0.0,
+    "fatigue_spread": 0.7,
+    "fatigue_of_views": 0.4,
+    "fatigue_memory": 0.6,
+    "retention": 0.0,
+    "retention_memory": 0.3,
+    "influence": 0.0,
+    "calendar": 0.0,
+    "arriving": 0.5,
+    "ageing": 2.0,
+    "trend": 1.5,
+}
+ALL_ON = {"fatigue": 0.5, "retention": 1.0, "influence": 0.2, "calendar": 50.0}
+
+
+def settings(**changes):
+    """Three items in two dimensions, interests that stand still, every switch off."""
+    plain = {
+        "n_items": 3,
+        "n_factors": 2,
+        "n_flips": 0,
+        "catalogue_seed": 9,
+        "sigma_mu_organic": 0.0,
+        "sigma_omega_initial": 1.0,
+        "sigma_omega": 0.0,
+        "normalize_beta": False,
+        "click_link": "ff",
+        "clock": "unit",
+        "drift_in_bandit": False,
+        "no_repeats": False,
+        "p_organic_to_bandit": 0.3,
+        "p_leave_organic": 0.1,
+        "p_bandit_to_organic": 0.2,
+        "p_leave_bandit": 0.1,
+    }
+    return SimpleNamespace(**plain | OFF | changes)
+
+
+def lives(params, act, users, catalogue=None):
+    catalogue = catalogue or twin.catalogue(params)
+    return [twin.life(params, catalogue, SEED, user, act) for user in users]
+
+
+def always(item):
+    return lambda history, uniform: (item, 1.0)
+
+
+def in_turn(*items):
+    """Recommend these items one after another, for a single life."""
+    left = iter(items * 1000)
+    return lambda history, uniform: (next(left), 1.0)
+
+
+def kinds(life):
+    return [row.event for row in life]
+
+
+def same(a, b):
+    assert len(a) == len(b)
+    for one, other in zip(a, b, strict=True):
+        for left, right in zip(one, other, strict=True):
+            np.testing.assert_array_equal(left, right)
+
+
+def uniform(stream, user, index):
+    return float(rng.uniforms(SEED, stream, [user], [index])[0])
+
+
+def move_uniform(stream, user, number):
+    """The uniform of the next state after a view (the first of its block) or a recommendation (the second)."""
+    w = [int(x) for x in rng.blocks(SEED, stream, [user], [number])[0]]
+    high, low = w[:2] if stream == Stream.ORGANIC else w[2:]
+    return ((high << 32 | low) >> 11) * 2.0**-53
+
+
+# --- all of them -----------------------------------------------------------------------------------------------------
+
+
+def test_a_switch_at_0_ignores_its_other_parameters():
+    others = dict.fromkeys(OFF, 0.0)
+    for user in range(30):
+        act = twin.uniform_policy(3)
+        (one,), (two,) = lives(settings(), act, [user]), lives(settings(**others), act, [user])
+        same(one, two)
+        assert one[0].time == 0.0
+
+
+@pytest.mark.parametrize("switch", ALL_ON)
+def test_each_switch_changes_something(switch):
+    changed = settings(**{switch: ALL_ON[switch]})
+    act = twin.uniform_policy(3)
+    rows = [
+        [(*row[:9], *row.omega) for life in lives(p, act, range(60)) for row in life] for p in (settings(), changed)
+    ]
+    assert str(rows[0]) != str(rows[1])
+
+
+# --- fatigue ---------------------------------------------------------------------------------------------------------
+
+
+def clicks_of(life):
+    return [row.click_probability for row in life if row.event == BANDIT]
+
+
+def test_three_showings_of_one_item_in_a_row():
+    """m is 0, then d, then d (1 + d); M is 0, 0, then d times the m of the second showing."""
+    phi, s = 0.5, 0.7  # d is 0.6
+    seen = 0
+    for life in lives(settings(fatigue=phi, fatigue_of_views=0.0, p_leave_organic=0.0), always(1), range(60)):
+        first = kinds(life).index(BANDIT)
+        if kinds(life)[first : first + 3] != [BANDIT] * 3:
+            continue
+        seen += 1
+        p, once, twice = clicks_of(life)[:3]
+        assert once == pytest.approx(p * math.exp(-phi * 0.6), rel=1e-12)
+        assert twice == pytest.approx(p * math.exp(-phi * (0.6 * 1.6 + s * 0.36)), rel=1e-12)
+        assert p == pytest.approx(twin.ff(twin.catalogue(settings()).gamma[1] @ life[0].omega), rel=1e-12)
+    assert seen > 10
+
+
+def test_other_items_wear_out_only_by_repeats_and_only_by_spread():
+    """Shown 0, 1: nothing is repeated, and M stays 0. Shown 0, 0, 1: M was d after two, and shrinks once more."""
+    for spread in (0.0, 0.7):
+        params = settings(fatigue=0.5, fatigue_of_views=0.0, fatigue_spread=spread, p_leave_organic=0.0)
+        plain = settings(p_leave_organic=0.0)
+        seen = 0
+        for user in range(60):
+            for items, tired in (((0, 1), 0.0), ((0, 0, 1), spread * 0.6 * 0.6)):
+                (life,), (rested,) = lives(params, in_turn(*items), [user]), lives(plain, in_turn(*items), [user])
+                first, n = kinds(life).index(BANDIT), len(items)
+                if kinds(life)[first : first + n] == kinds(rested)[first : first + n] == [BANDIT] * n:
+                    seen += 1
+                    ratio = clicks_of(life)[n - 1] / clicks_of(rested)[n - 1]
+                    assert ratio == pytest.approx(math.exp(-0.5 * tired), rel=1e-12)
+        assert seen > 30
+
+
+def test_views_count_as_events_and_add_to_recency_alone():
+    """n views of another item between two showings: m shrinks n + 1 times. A view of the item itself adds 0.4."""
+    d, phi = 0.6, 0.5
+    seen = set()
+    for user in range(150):
+        params = settings(fatigue=phi, fatigue_spread=1.0, p_bandit_to_organic=0.6)
+        (life,) = lives(params, always(2), [user])
+        shown = [k for k, row in enumerate(life) if row.event == BANDIT]
+        if len(shown) < 2:
+            continue
+        # By powers of d: what each earlier event adds to m at the second showing, and M of the first showing.
+        own_views = [k for k, row in enumerate(life[: shown[1]]) if row.item == 2]
+        m_first = sum(0.4 * d ** (shown[0] - k) for k in own_views if k < shown[0])
+        m = sum(0.4 * d ** (shown[1] - k) for k in own_views) + d ** (shown[1] - shown[0])
+        M = m_first * d ** (shown[1] - shown[0])
+        p = float(twin.ff(twin.catalogue(params).gamma[2] @ life[0].omega))
+        assert clicks_of(life)[0] == pytest.approx(p * math.exp(-phi * m_first), rel=1e-12)
+        assert clicks_of(life)[1] == pytest.approx(p * math.exp(-phi * (m + M)), rel=1e-12)
+        seen.add((shown[1] - shown[0] > 1, m_first > 0))
+    assert len(seen) == 4
+
+
+def test_without_memory_nothing_wears_out_and_with_all_of_it_nothing_is_forgotten():
+    for memory, tired in ((0.0, [0, 0, 0]), (1.0, [0, 1, 2])):
+        params = settings(fatigue=0.5, fatigue_memory=memory, fatigue_spread=0.0, fatigue_of_views=0.0)
+        longest = max((clicks_of(life) for life in lives(params, always(0), range(40))), key=len)
+        assert len(longest) > 3
+        ratios = np.array(longest[:3]) / longest[0]
+        np.testing.assert_allclose(ratios, np.exp(-0.5 * np.array(tired)), rtol=1e-12)
+
+
+# --- retention -------------------------------------------------------------------------------------------------------
+
+
+def test_satisfaction_after_two_recommendations():
+    """Interests (3, 4) are 5 long: items (1, 2) and (-1, 0) have 11/5 and -3/5."""
+    omega = np.array([3.0, 4.0])
+    once = twin.satisfaction(0.0, 0.25, np.array([1.0, 2.0]), omega)
+    assert once == pytest.approx(0.75 * math.tanh(2.2))
+    twice = twin.satisfaction(once, 0.25, np.array([-1.0, 0.0]), omega)
+    assert twice == pytest.approx(0.25 * 0.75 * math.tanh(2.2) - 0.75 * math.tanh(0.6))
+    assert twin.satisfaction(0.8, 0.25, np.array([1.0, 2.0]), np.zeros(2)) == pytest.approx(0.2)
+
+
+# In one dimension an item's liking is its factor, or minus it, by the sign of the interests.
+LINE = twin.Catalogue(np.array([[1.5], [-1.5]]), np.zeros(2), np.array([[1.5], [-1.5]]), np.zeros(2))
+
+
+@pytest.mark.parametrize("item", [0, 1])
+def test_who_leaves_after_recommendations_and_after_views(item):
+    """Every move is what its uniform says, with z worked out by hand: tanh(1.5) (1 - .3^n) after n recommendations."""
+    params = settings(n_items=2, n_factors=1, retention=1.2)
+    otherwise = {BANDIT: 0, ORGANIC: 0}
+    for user, life in enumerate(lives(params, always(item), range(400), LINE)):
+        sign = math.copysign(1.0, life[0].omega[0]) * (1 if item == 0 else -1)
+        shown = views = 0
+        for k, row in enumerate(life):
+            if row.event == BANDIT:
+                u, first, leave = move_uniform(Stream.RESPONSE, user, shown), 0.2, 0.1
+                shown += 1
+            else:
+                u, first, leave = move_uniform(Stream.ORGANIC, user, views), 0.3, 0.1
+                views += 1
+            z = sign * math.tanh(1.5) * (1 - 0.3**shown)
+            leaves = first <= u < first + leave * math.exp(-1.2 * z) and row.reward != 1
+            assert (k == len(life) - 1) == leaves
+            if row.reward != 1:
+                otherwise[row.event] += leaves != (first <= u < first + leave)
+    assert min(otherwise.values()) > 5
+
+
+def test_leaving_takes_all_the_room_at_most():
+    """Far from satisfied, users leave whenever they do not go to the first state; that one keeps its probability."""
+    params = settings(n_items=2, n_factors=1, retention=60.0)
+    ends = []
+    for user in range(300):
+        if twin.normal_vector(SEED, Stream.USER, user, 0, 1)[0] > 0:
+            continue  # would like the item and hardly ever leave
+        life = twin.life(params, LINE, SEED, user, always(0))
+        if BANDIT in kinds(life):
+            first = life[kinds(life).index(BANDIT)]
+            if first.reward == 0:
+                ends.append(life[-1].step == first.step)
+                assert ends[-1] == (move_uniform(Stream.RESPONSE, user, 0) >= 0.2)
+    assert 0.7 < np.mean(ends) < 0.9
+
+
+def test_satisfaction_has_the_interests_at_the_recommendation():
+    """A click with influence 1 makes the interests those of the item, yet z is of the interests before."""
+    clicked = twin.Catalogue(LINE.gamma, LINE.mu, np.zeros((2, 1)), np.full(2, 40.0))
+    params = settings(n_items=2, n_factors=1, retention=1.2, influence=1.0, click_link="logistic")
+    differs = 0
+    for user, life in enumerate(lives(params, always(0), range(300), clicked)):
+        k = kinds(life).index(BANDIT) if BANDIT in kinds(life) else None
+        if k is None or life[0].omega[0] > 0:
+            continue
+        assert life[k].reward == 1.0
+        assert life[k + 1].event == ORGANIC  # whatever was drawn
+        assert life[k + 1].omega[0] == 1.5
+        u = move_uniform(Stream.ORGANIC, user, k)
+        z = -0.7 * math.tanh(1.5)
+        assert (k + 1 == len(life) - 1) == (0.3 <= u < 0.3 + 0.1 * math.exp(-1.2 * z))
+        differs += (0.3 <= u < 0.3 + 0.1 * math.exp(-1.2 * z)) != (0.3 <= u < 0.3 + 0.1 * math.exp(1.2 * z))
+    assert differs > 5
+
+
+# --- influence -------------------------------------------------------------------------------------------------------
+
+
+def test_a_click_pulls_interests_a_quarter_of_the_way_before_they_drift():
+    """Without drift the next interests are 3/4 of the old and 1/4 of the item; with it, the same drift is added."""
+    catalogue = twin.Catalogue(*twin.catalogue(settings())[:2], np.zeros((3, 2)), np.zeros(3))  # half are clicked
+    counts = {"pulled": 0, "drifted": 0, "not": 0}
+    for sigma in (0.0, 0.5):
+        pulling = settings(influence=0.25, click_link="logistic", sigma_omega=sigma)
+        for user in range(100):
+            life = twin.life(pulling, catalogue, SEED, user, always(1))
+            drifts = decisions = 0
+            for row, following in itertools.pairwise(life):
+                stream, first, leave = (
+                    (Stream.ORGANIC, 0.3, 0.1) if row.event == ORGANIC else (Stream.RESPONSE, 0.2, 0.1)
+                )
+                u = move_uniform(stream, user, decisions if row.event == BANDIT else row.step - decisions)
+                decisions += row.event == BANDIT
+                expected = row.omega
+                if row.reward == 1:
+                    expected = 0.75 * row.omega + 0.25 * catalogue.gamma[1]
+                    counts["pulled"] += 1
+                else:
+                    counts["not"] += 1
+                if u >= first + leave if row.event == ORGANIC else u < first:  # browsing was drawn
+                    drifts += 1
+                    expected = expected + sigma * twin.normal_vector(SEED, Stream.USER, user, drifts, 2)
+                    counts["drifted"] += row.reward == 1
+                np.testing.assert_allclose(following.omega, expected, rtol=1e-12)
+    assert min(counts.values()) > 20
+
+
+def test_influence_of_1_makes_interests_those_of_the_item():
+    catalogue = twin.Catalogue(*twin.catalogue(settings())[:2], np.zeros((3, 2)), np.zeros(3))
+    for life in lives(settings(influence=1.0, click_link="logistic"), always(2), range(30), catalogue):
+        clicked = [row.step for row in life if row.reward == 1]
+        if clicked:
+            assert all((row.omega == catalogue.gamma[2]).all() for row in life[clicked[0] + 1 :])
+
+
+# --- calendar --------------------------------------------------------------------------------------------------------
+
+
+def item_uniforms(params):
+    n = params.n_items
+    return rng.uniforms(params.catalogue_seed, Stream.CALENDAR, np.arange(n), np.zeros(n, int))
+
+
+def test_users_arrive_evenly_and_the_clock_goes_on_from_there():
+    everyone = lives(settings(calendar=50.0), twin.uniform_policy(3), range(200))
+    for user, life in enumerate(everyone):
+        assert life[0].time == 50.0 * uniform(Stream.CALENDAR, user, 0)
+        np.testing.assert_allclose([row.time for row in life], life[0].time + np.arange(len(life)))
+    at = [life[0].time for life in everyone]
+    assert 0 <= min(at) < 2
+    assert 48 < max(at) < 50
+    assert abs(np.mean(at) - 25) < 4 * 50 / math.sqrt(12 * 200)
+
+
+def test_ages_by_hand():
+    """With T = 64 a period is 1 long. Nothing walks; ageing 64 makes a shift minus the age at its middle."""
+    params = settings(n_items=40, calendar=64.0, arriving=0.5, ageing=64.0, trend=0.0)
+    a = item_uniforms(params)
+    assert a.max() > 0.5
+    for time, middle in ((0.0, 0.5), (0.99, 0.5), (1.0, 1.5), (40.3, 40.5), (63.0, 63.5), (64.0, 63.5), (900.0, 63.5)):
+        shift = twin.shifts(params, time)
+        for i in range(40):
+            if a[i] < 0.5:
+                age = middle - 128 * a[i]
+                expected = -age if age >= 0 else -np.inf
+            else:
+                expected = -(middle + 128 * (a[i] - 0.5))
+            assert shift[i] == pytest.approx(expected)
+    assert np.isinf(twin.shifts(params, 0.0)).sum() == ((a < 0.5) & (128 * a > 0.5)).sum() > 10
+    assert np.isfinite(twin.shifts(params, 63.6)).sum() >= 39
+
+
+def test_one_item_is_always_there():
+    params = settings(n_items=8, calendar=64.0, arriving=1.0, ageing=64.0, trend=0.0)
+    a = item_uniforms(params)
+    shift = twin.shifts(params, 0.0)
+    assert shift[a.argmax()] == -0.5  # new at time 0
+    assert np.isinf(np.delete(shift, a.argmax())).tolist() == (64 * np.delete(a, a.argmax()) > 0.5).tolist()
+    params.arriving = 0.0
+    np.testing.assert_allclose(twin.shifts(params, 0.0), -(0.5 + 64 * a))
+
+
+def test_popularity_walks_by_an_eighth_of_the_trend_per_period():
+    params = settings(calendar=128.0, arriving=0.0, ageing=0.0, trend=1.6)
+    np.testing.assert_array_equal(twin.shifts(params, 1.9), np.zeros(3))
+    total = np.zeros(3)
+    for k in range(1, 64):
+        total += 0.2 * rng.normals_at(9, Stream.CALENDAR, 3, k)
+        np.testing.assert_allclose(twin.shifts(params, 2.0 * k + 1), total, rtol=1e-9)
+    np.testing.assert_allclose(twin.shifts(params, 500.0), total, rtol=1e-9)
+    params.n_items = 300  # sqrt(63)/8 is .992
+    assert 1.4 < twin.shifts(params, 500.0).std() < 1.8
+
+
+def test_shifts_are_in_views_and_clicks():
+    """Interests of 0 leave the offsets alone: who views what follows from one uniform, and clicks from one number."""
+    params = settings(n_items=6, calendar=30.0, sigma_omega_initial=0.0, arriving=0.6, p_leave_bandit=0.02)
+    catalogue = twin.catalogue(params)._replace(mu=np.linspace(-1, 1, 6), mu_b=np.linspace(2, 0, 6))
+    missing = late = 0
+    for user, life in enumerate(lives(params, twin.uniform_policy(6), range(150), catalogue)):
+        views = 0
+        for row in life:
+            shift = twin.shifts(params, row.time)
+            late += row.time > 30
+            if row.event == BANDIT:
+                if np.isinf(shift[row.action]):
+                    missing += 1
+                    assert row.click_probability == row.reward == 0
+                else:
+                    expected = twin.ff(catalogue.mu_b[row.action] + shift[row.action])
+                    assert row.click_probability == pytest.approx(expected, rel=1e-12)
+                continue
+            w = [int(x) for x in rng.blocks(SEED, Stream.ORGANIC, [user], [views])[0]]
+            views += 1
+            weights = np.exp(catalogue.mu + shift)
+            assert weights[row.item] > 0
+            u = ((w[2] << 32 | w[3]) >> 11) * 2.0**-53
+            assert row.item == np.searchsorted(np.cumsum(weights) / weights.sum(), u, side="right")
+    assert missing > 20
+    assert late > 20
+
+
+def test_an_item_recommended_before_it_arrives_counts_as_recommended():
+    """It is not clicked, yet fatigue remembers it as shown."""
+    params = settings(n_items=6, calendar=1e6, arriving=0.9, fatigue=0.5, fatigue_of_views=0.0, ageing=0.0, trend=0.0)
+    absent = int(np.flatnonzero(np.isinf(twin.shifts(params, 0.25e6)))[0])
+    here = int(item_uniforms(params).argmax())
+    seen = 0
+    for user in range(600):
+        (life,) = lives(params, in_turn(absent, absent, here), [user])
+        shown = [row for row in life if row.event == BANDIT]
+        if len(shown) < 3 or shown[2].time > 0.25e6 or shown[2].step != shown[0].step + 2:
+            continue
+        seen += 1
+        assert shown[0].click_probability == shown[1].click_probability == 0
+        p = twin.ff(twin.catalogue(params).gamma[here] @ life[0].omega)
+        assert shown[2].click_probability == pytest.approx(p * math.exp(-0.5 * 0.7 * 0.36), rel=1e-12)
+    assert seen > 5
