@@ -443,17 +443,17 @@ LINES = {
     # 110 for rows that cannot be read, spellings, lines by segment
     "own_log": 3_790,  # 80 for users who come back: a test's days, where intervals level off; 25 segments; 30 guesses
     "fitting": 2_810,
-    # 70 for the plan in one sentence, the line that plans a test, per cent
-    "cli": 2_730,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
+    # 70 for the plan in one sentence, the line that plans a test, per cent; 70 for tasks
+    "cli": 2_800,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
     "policies": 1_680,
     "log": 1_590,
     # 20 for endings of names, spellings and rows that cannot be read
     "tables": 1_830,  # 230 for what a file would unpack to, before it is; 50 for names, per cent, money, yes and no
     "envs": 1_560,  # lines rendered, info by kind, specs: what RL libraries ask for; one lane recorded at its own cost
     "report": 1_640,  # a first screen on each of 8 pages, words explained, charts drawn here; 120 for luck, axes cut
-    "simulation": 1_270,
+    "simulation": 1_340,  # 70 for references that know users' states, and a planner that does not
     "testing": 1_380,  # rules for learners, and for a dozen breaches that were let pass
-    "the root": 1_070,  # the machine's errors are no mistakes; silent, late and lost workers of a cluster are named
+    "the root": 1_090,  # 20 for tasks; the machine's errors are no mistakes; silent, late and lost workers of a cluster are named
     "kernels": 920,
     "runs": 890,
     "models": 710,

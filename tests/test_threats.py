@@ -251,6 +251,7 @@ WRITERS = {
     "simulation/executor.py": {"path.write_bytes()"},  # in a folder of mkdtemp's
     "cli/output.py": {"open(os.open(self.path, os.O_WRONLY))", "os.open(self.path)"},  # a device, not truncated
     "cli/__init__.py": {"os.open(os.devnull)"},
+    "cli/options.py": {"copy.open()"},  # standard input, into a folder of tempfile's
 }
 """Calls that write by another name than that of a temporary file, which cannot have been prepared."""
 

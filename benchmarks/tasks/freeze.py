@@ -14,16 +14,17 @@ from pathlib import Path
 
 import tomli_w
 
-from recsim_mnar.simulation.pools import pool
 from recsim_mnar.rng import derive_seed
+from recsim_mnar.simulation.pools import pool
 from recsim_mnar.tasks.evaluating import measured
 from recsim_mnar.tasks.task import Known, Task
 from recsim_mnar.worlds import make_world
 
 HERE = Path(__file__).parent
 FROZEN = HERE.parents[1] / "recsim_mnar" / "tasks" / "frozen"
-USERS = 20_000
+USERS = 40_000
 """Over whom random and reference are measured; none of them is among the public ones."""
+FACTS = ("summary", "world", "horizon", "users", "seed", "logging", "log_users", "reference")
 SEED = 1_000
 """Of the public users."""
 

@@ -142,8 +142,6 @@ def estimate(
         # A reader of what is printed may go at any moment: what was asked for is on disk before.
         line = _ab_line(log, asked, found.sentence)
         content = None if json_output.path is None else found.to_json()
-        if content is not None:
-            content[0]["sentence"]["command"] = line or None
     if not json_output.printed:
         json_output.write(content)
     _show(found, line, json_output, every=all_estimators or asked["estimators"] is not None)

@@ -25,8 +25,8 @@ from recsim_mnar.errors import UserError, why_unreadable
 def evaluate(json_output: JsonOutput, **options: Any) -> None:
     """Score AGENT on a frozen task: 0 is the uniform policy, 1 the reference, which knows the users' states.
 
-    AGENT is a name (`recsim-mnar list agents`) or package.module:Class; a learner is fitted on the task's log. The score
-    that a paper quotes is that of --quoted. See docs/tasks.md.
+    AGENT is a name (`recsim-mnar list agents`) or package.module:Class; a learner is fitted on the task's log. A paper
+    quotes the score of --quoted. See docs/tasks.md.
     """
     from recsim_mnar.tasks import evaluate as evaluated
     from recsim_mnar.tasks import task
@@ -45,7 +45,8 @@ def evaluate(json_output: JsonOutput, **options: Any) -> None:
         progress(),
     ):
         result = evaluated(options["agent"], chosen, users=users, n_users=n_users, executor=found)
-    json_output.sentence(str(result))
+    for line in str(result).splitlines():
+        json_output.sentence(line)
     if users == "public":
         json_output.sentence("A paper quotes the score of --quoted: nobody can have tried on its users.", remark=True)
     content = result.to_dict()

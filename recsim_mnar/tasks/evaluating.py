@@ -71,10 +71,11 @@ class Evaluation:
 
     def __repr__(self) -> str:
         known, percent = task(self.task), f"{100 * self.level:g} %"
+        reward = known.make_world().reward_name.removesuffix("s")
         return (
             f"{self.agent} on {self.task}: score {self.score:.3f} ({percent} interval {self.score_low:.3f} "
             f"to {self.score_high:.3f}); 0 is random, 1 is {known.reference}.\n"
-            f"{known.make_world().reward_name}s per user {self.value:.4g} ({self.value_low:.4g} to "
+            f"{reward}s per user {self.value:.4g} ({self.value_low:.4g} to "
             f"{self.value_high:.4g}) in {self.decisions:.3g} recommendations; {self.users:,} {self.which} users."
         )
 
@@ -89,9 +90,11 @@ def evaluate(
 ) -> Evaluation:
     """What an agent earns on a task: expected rewards per user within the horizon, and its score.
 
-    The expected reward of what is shown stands for the reward, which has the same mean and more luck. A score is
-    (value - random) / (reference - random). On the public users the two values are those frozen with the task, and
-    their errors are in the score's interval; on quoted users both run on the same users, and the interval is of pairs.
+    The expected reward of what is shown stands for the reward, which has the same mean and more luck. The uniform
+    policy runs on the same users: what it earns beyond its frozen value is the luck of these users, which regression
+    takes off the value. A score is (value - random) / (reference - random). On the public users the reference's value
+    is the one frozen with the task, and the errors of both are in the interval; on quoted users it runs, too, and the
+    interval is of pairs.
 
     Args:
         agent: a policy; a learner, fitted on the task's log; or an agent's name.
@@ -115,11 +118,13 @@ def evaluate(
     if users == "quoted":
         seed = derive_seed(chosen.seed, f"task/{chosen.digest}/{behaviour}")
         earned, decisions, _ = run(policy, n, seed)
-        lowest, highest = (run(each, n, seed)[0] for each in (chosen.random_policy(), chosen.reference_policy()))
-        score, error = _paired_score(earned, lowest, highest)
+    lowest = run(chosen.random_policy(), n, seed)[0]
+    value, slope = _without_luck(earned, lowest, chosen.random)
+    if users == "quoted":
+        score, error = _paired_score(earned, lowest, run(chosen.reference_policy(), n, seed)[0])
     else:
-        score, error = _frozen_score(_mean(earned), chosen)
-    value, reach = _mean(earned), _quantile(n)
+        score, error = _frozen_score(value, slope, chosen)
+    value, reach = Known(value.value, math.hypot(value.error, slope * chosen.random.error)), _quantile(n)
     return Evaluation(
         chosen.name,
         policy.name,
@@ -189,11 +194,20 @@ def _quantile(n: int) -> float:
     return float(stdtrit(n - 1, 0.5 + LEVEL / 2))
 
 
-def _frozen_score(value: Known, chosen: Task) -> tuple[float, float]:
-    """The score and its error; value, random and reference were measured on users of their own."""
+def _without_luck(earned: Floats, lowest: Floats, random: Known) -> tuple[Known, float]:
+    """The value less what the users' luck explains, its error on these users, and the slope of the regression."""
+    apart = lowest - lowest.mean()
+    square = float(apart @ apart)
+    slope = float(apart @ earned) / square if square > 0.0 else 0.0
+    value = float(earned.mean()) - slope * (float(lowest.mean()) - random.value)
+    return Known(value, _mean(earned - slope * lowest).error), slope
+
+
+def _frozen_score(value: Known, slope: float, chosen: Task) -> tuple[float, float]:
+    """The score and its error; the value leans on the frozen one of random by the slope of its regression."""
     room = chosen.best.value - chosen.random.value
     score = (value.value - chosen.random.value) / room
-    parts = (value.error, (score - 1.0) * chosen.random.error, score * chosen.best.error)
+    parts = (value.error, (slope + score - 1.0) * chosen.random.error, score * chosen.best.error)
     return score, math.hypot(*parts) / room
 
 

@@ -313,7 +313,7 @@ def item_uniforms(params):
 def test_users_arrive_evenly_and_the_clock_goes_on_from_there():
     everyone = lives(settings(calendar=50.0), twin.uniform_policy(3), range(200))
     for user, life in enumerate(everyone):
-        assert life[0].time == 50.0 * uniform(Stream.CALENDAR, user, 0)
+        assert life[0].time == 50.0 * uniform(Stream.ARRIVAL, user, 0)
         np.testing.assert_allclose([row.time for row in life], life[0].time + np.arange(len(life)))
     at = [life[0].time for life in everyone]
     assert 0 <= min(at) < 2

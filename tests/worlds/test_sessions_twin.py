@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -104,6 +106,67 @@ def test_decisions_passed_over_are_those_of_the_twin_and_of_take(case):
     after = [lanes.take(which, np.zeros(len(which), np.int32), np.ones(len(which))) for lanes in (ahead, behind)]
     for name, column in after[0].columns.items():
         np.testing.assert_array_equal(column, after[1].columns[name])
+
+
+@pytest.mark.parametrize("case", [name for name, params in CASES.items() if params.changes])
+def test_what_lanes_say_of_expected_rewards_is_what_is_drawn_from(case):
+    """In the state before each decision; a copy of the lanes goes on with the same bytes."""
+    params, n = CASES[case], 60
+    world = SessionsWorld(params)
+    lanes = world.open_lanes(n, keep_truth=True)
+    which = np.arange(n)
+    transition = lanes.begin(which, np.full(n, 7, np.uint64), which.copy())
+    for number in range(12):
+        which = which[transition.alive]
+        means = world.reward_means(lanes.state[which])
+        assert np.all((means >= 0.0) & (means <= 1.0))
+        actions = ((which + number // 2) % params.n_items).astype(np.int32)
+        again = pickle.loads(pickle.dumps(lanes))
+        transition = lanes.take(which, actions, np.ones(len(which)))
+        shown = transition.columns["click_probability"][transition.starts[:-1]]
+        np.testing.assert_allclose(shown, means[np.arange(len(which)), actions], rtol=1e-13)
+        np.testing.assert_array_equal(shown, again.take(which, actions, np.ones(len(which))).columns[
+            "click_probability"][transition.starts[:-1]])  # fmt: skip
+
+
+@pytest.mark.verify
+def test_clicks_come_as_often_as_is_said():
+    """Chi-square by tenths of the click probability, with all switches on."""
+    from scipy import stats
+
+    params = CASES["all of them"]
+    columns = simulate_shard(SessionsWorld(params), Uniform(params.n_items), 3, 0, 4000, keep_truth=True)
+    shown = columns["event"] == 1
+    expected, clicked = columns["click_probability"][shown], columns["reward"][shown]
+    tenth = np.argsort(np.argsort(expected, kind="stable"), kind="stable") * 10 // len(expected)
+    mean, variance = (np.bincount(tenth, each) for each in (expected, expected * (1.0 - expected)))
+    statistic = ((np.bincount(tenth, clicked) - mean) ** 2 / variance).sum()
+    assert stats.chi2.sf(statistic, 10) > 1e-3
+
+
+@pytest.mark.verify
+def test_users_leave_as_often_as_their_satisfaction_says():
+    """Chi-square by satisfaction, which is followed here from the twin's rows, of all decisions without a click."""
+    from scipy import stats
+
+    params = CASES["retention"]
+    catalogue = twin.catalogue(params)
+    act = twin.uniform_policy(params.n_items)
+    expected, left = [], []
+    for user in range(400):
+        rows, satisfaction = twin.life(params, catalogue, 3, user, act), 0.0
+        for number, row in enumerate(rows):
+            if row.event != "bandit":
+                continue
+            suits = np.tanh(catalogue.gamma[row.action] @ row.omega / np.linalg.norm(row.omega))
+            satisfaction = params.retention_memory * satisfaction + (1.0 - params.retention_memory) * suits
+            if not row.reward:
+                expected.append(params.p_leave_bandit * np.exp(-params.retention * satisfaction))
+                left.append(number == len(rows) - 1)
+    expected, left = np.array(expected), np.array(left, float)
+    fifth = np.argsort(np.argsort(expected, kind="stable"), kind="stable") * 5 // len(expected)
+    mean, variance = (np.bincount(fifth, each) for each in (expected, expected * (1.0 - expected)))
+    assert stats.chi2.sf(((np.bincount(fifth, left) - mean) ** 2 / variance).sum(), 5) > 1e-3
 
 
 def test_a_moment_of_some_lanes():
