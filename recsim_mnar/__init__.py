@@ -152,7 +152,7 @@ for _file in sorted(_Path(__file__).with_name("tasks").joinpath("frozen").glob("
     *_words, _version = _file.stem.split("-")
     _gymnasium.register(
         id=f"recsim_mnar/{''.join(_words).capitalize()}-{_version}",
-        entry_point="recsim_mnar.tasks.task:task_env",
-        vector_entry_point="recsim_mnar.tasks.task:task_vector_env",
+        entry_point="recsim_mnar.tasks.definition:task_env",
+        vector_entry_point="recsim_mnar.tasks.definition:task_vector_env",
         kwargs={"name": _file.stem},
     )

@@ -24,7 +24,7 @@ from recsim_mnar.policies.door import ReadyLearner, as_learner, fitted, unwrappe
 from recsim_mnar.policies.registry import learner
 from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.simulation.items import Columns, map_shards
-from recsim_mnar.tasks.task import Known, Task, task
+from recsim_mnar.tasks.definition import Known, Task, task
 from recsim_mnar.worlds.base import DecisionWorld
 
 Floats = NDArray[np.float64]
