@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from recsim_mnar.cli.options import READ_PATH, USERS, option
+from recsim_mnar.cli.options import READ_PATH, USERS, names_of, option
 from recsim_mnar.cli.output import JsonOutput, json_option, progress
 from recsim_mnar.cli.workers import RunRecord, executor, refuse_both, worker_options
 from recsim_mnar.errors import UserError, why_unreadable
@@ -17,6 +18,7 @@ from recsim_mnar.errors import UserError, why_unreadable
 @click.command(short_help="Score an agent on a frozen task.")
 @click.argument("agent")
 @option("--task", "The task's name; `recsim-mnar list tasks` shows them.", required=True)
+@option("--against", "Other agents, with commas: how far AGENT is ahead of each on the same users.")
 @option("--quoted", "On users that nobody can have tried on: their seed follows from what the agent does.", bool)
 @option("--users", "How many users, for a quick look; the task's number unless named.", USERS)
 @option("--verify", "A file that --json wrote: evaluate again, and say whether it holds.", READ_PATH)
@@ -33,6 +35,9 @@ def evaluate(json_output: JsonOutput, **options: Any) -> None:
 
     workers, scheduler, verified = (options[name] for name in ("workers", "scheduler", "verify"))
     json_output.check(verified)
+    if options["against"] and options["quoted"]:
+        raise UserError("--against is of the public users, whom all agents share: omit --quoted")
+    others = names_of(options["against"], "--against") if options["against"] else []
     refuse_both(workers, scheduler)
     chosen = task(options["task"])
     given = None if verified is None else _read(verified, options["task"])
@@ -44,9 +49,17 @@ def evaluate(json_output: JsonOutput, **options: Any) -> None:
         executor(workers, scheduler, RunRecord("evaluate"), folder=Path(), named=[options["agent"]]) as found,
         progress(),
     ):
-        result = evaluated(options["agent"], chosen, users=users, n_users=n_users, executor=found)
+        run = functools.partial(evaluated, on=chosen, users=users, n_users=n_users, executor=found)
+        result, rivals = run(options["agent"]), [run(other) for other in others]
     for line in str(result).splitlines():
         json_output.sentence(line)
+    for rival in rivals:
+        lead = result.ahead_of(rival)
+        verb = "beats" if lead.low > 0 else "loses to" if lead.high < 0 else "ties with"
+        json_output.sentence(
+            f"{result.agent} {verb} {rival.agent}: score {lead.score:+.3f} ({lead.low:+.3f} to {lead.high:+.3f}, "
+            "user by user)."
+        )
     if users == "public":
         json_output.sentence("A paper quotes the score of --quoted: nobody can have tried on its users.", remark=True)
     content = result.to_dict()

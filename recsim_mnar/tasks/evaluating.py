@@ -7,8 +7,8 @@ import functools
 import hashlib
 import math
 from concurrent.futures import Executor
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,14 @@ USERS = ("public", "quoted")
 LEVEL = 0.95
 
 
+class Lead(NamedTuple):
+    """How far one agent's score is ahead of another's on the same users, and the ends of its interval."""
+
+    score: float
+    low: float
+    high: float
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """What an agent earns on a task.
@@ -48,6 +56,7 @@ class Evaluation:
         seed: of the users.
         behaviour: sha256 of what the agent did with the public users.
         level: of the intervals.
+        earned: (users,) what each user's recommendations earned within the horizon.
     """
 
     task: str
@@ -64,10 +73,26 @@ class Evaluation:
     seed: int
     behaviour: str
     level: float = LEVEL
+    earned: Floats = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
+
+    def ahead_of(self, other: Evaluation) -> Lead:
+        """How far the score is ahead of another agent's: the interval is of pairs, user by user.
+
+        Raises:
+            UserError: the two are of other tasks or users.
+        """
+        if (self.task, self.seed, self.users) != (other.task, other.seed, other.users):
+            raise UserError(
+                "a lead is of one task and the same users: evaluate both on the public users, as many of them"
+            )
+        known, apart = task(self.task), self.earned - other.earned
+        lead, reach = _mean(apart / (known.best.value - known.random.value)), _quantile(self.users)
+        return Lead(lead.value, lead.value - reach * lead.error, lead.value + reach * lead.error)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON types, with the task's digest and the package's version."""
-        return {"package": __version__, "task_digest": task(self.task).digest, **dataclasses.asdict(self)}
+        own = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "earned"}
+        return {"package": __version__, "task_digest": task(self.task).digest, **own}
 
     def __repr__(self) -> str:
         known, percent = task(self.task), f"{100 * self.level:g} %"
@@ -139,6 +164,7 @@ def evaluate(
         users,
         check_seed(seed),
         behaviour,
+        earned=earned,
     )
 
 

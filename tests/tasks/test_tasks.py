@@ -136,6 +136,25 @@ def test_quoted_users_follow_from_what_the_agent_does():
     assert len({other.seed, first.seed, chosen.seed}) == 3
 
 
+def test_a_lead_is_of_pairs(capsys):
+    chosen = task("flipped-100-v1")
+    one, other = (evaluate(name, chosen, n_users=400) for name in ("user-popularity-greedy", "popularity"))
+    apart = (one.earned - other.earned) / (chosen.best.value - chosen.random.value)
+    lead = one.ahead_of(other)
+    assert lead.score == pytest.approx(apart.mean())
+    assert lead.high - lead.low == pytest.approx(2 * 1.9659 * apart.std(ddof=1) / 20, rel=1e-4)
+    assert lead.low > 0.0
+    assert other.ahead_of(one).score == -lead.score
+    with pytest.raises(UserError, match="of one task and the same users"):
+        one.ahead_of(evaluate("popularity", chosen, n_users=300))
+    asked = ["evaluate", "user-popularity-greedy", "--task", "flipped-100-v1", "--users", 400]
+    status, out, err = run(capsys, *asked, "--against", "popularity,user-popularity-greedy+epsilon=0.0")
+    assert status == 0, err
+    assert f"beats popularity: score {lead.score:+.3f} ({lead.low:+.3f} to {lead.high:+.3f}" in out
+    assert "ties with user-popularity-greedy+epsilon=0.0: score +0.000" in out
+    assert run(capsys, *asked, "--against", "popularity", "--quoted")[0] == 2
+
+
 def test_no_number_depends_on_workers():
     chosen = task("cold-100-v1")
     with pool(2) as executor:

@@ -245,6 +245,11 @@ def _there(column: Any) -> NDArray[np.bool_]:
     return np.asarray(column.is_valid().to_numpy()).astype(np.bool_)
 
 
+_ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "True", "False", "true", "false"}
+_NARROW = 0.5
+"""Width of the limits of a mean weight from which a column of 0 and 1 is taken for a policy: others miss 1 by more."""
+
+
 def _are_shares(column: Any, *, zero: bool = True) -> bool:
     """Whether the first values are numbers in [0, 1], of more than two sizes; or in (0, 1], and not all of them 1."""
     import pyarrow as pa
@@ -490,10 +495,30 @@ class _Patient:
             if name and _are_shares(self.rows.column(name).slice(0, _LOOKED_AT).drop_null().to_pylist())
         ]
         if not found:
-            return []
+            return self._sure_targets([name for name in others if name])
         one = len(found) == 1
         message = f"column {found[0]!r} holds shares" if one else f"columns {', '.join(map(repr, found))} hold shares"
         advice = f"if they are policies' probabilities of the logged action, add --target {','.join(found)}"
+        return [Problem("maybe_target", NOTE, message, advice, tuple(found))]
+
+    def _sure_targets(self, others: Sequence[str]) -> list[Problem]:
+        """Unnamed columns of 0 and 1 whose mean weight is 1, as of a policy that is sure of its choice."""
+        propensity, found = self._numbers("propensity"), []
+        if propensity is None or self.mixed or not np.all((propensity > 0.0) & (propensity <= 1.0)):
+            return []
+        for name in others:
+            column = self.rows.column(name)
+            first = set(map(str, column.slice(0, _LOOKED_AT).drop_null().to_pylist()))
+            if column.null_count or len(column) != len(propensity) or not first <= _ZERO_OR_ONE or len(first) < 2:
+                continue
+            values, _, bad = text_numbers(column.cast("string"))
+            weight = None if bad.any() else mean_weight(propensity, values, self.user, policy=name)
+            if weight is not None and weight.holds and weight.high - weight.low < _NARROW:
+                found.append(name)
+        if not found:
+            return []
+        message = f"{in_words(found)}: 1 or 0, and divided by the logged probability 1 on average"
+        advice = f"as of a new policy that shows the item or does not: if it is one, add --target {','.join(found)}"
         return [Problem("maybe_target", NOTE, message, advice, tuple(found))]
 
     def _missing(self) -> dict[str, int]:

@@ -101,14 +101,18 @@ def _guessed(found: Examination) -> str:
         free = [name for name in found.columns.unclear[role] if name not in (*named.values(), *found.targets)]
         named |= {role: free[0]} if free else {}
     there = {*found.columns.names, *named}
-    shares = [name for each in found.problems if each.code == "maybe_target" for name in each.columns]
-    targets = found.targets or [name for name in shares if name not in named.values()]
+    targets = found.targets or [name for name in _perhaps_targets(found) if name not in named.values()]
     if not named or not {"reward", "propensity"} <= there or found.facts["target_file"] is not None:
         return ""
     words = ["estimate", found.source, "--target", ",".join(targets) or "propensity", *_flags(found)]
     words += ["--baseline", "today"] if targets else []
     options = [part for role, name in named.items() for part in (f"--{role}-column", name)]
     return f"{_line(found, words, _LOGGED)} {shlex.join(options)}"
+
+
+def _perhaps_targets(found: Examination) -> list[str]:
+    """Columns that look like a new policy's probabilities and are not named so."""
+    return [name for each in found.problems if each.code == "maybe_target" for name in each.columns]
 
 
 def _estimate(found: Examination) -> Fit:
@@ -134,12 +138,18 @@ def _estimate(found: Examination) -> Fit:
             "--target-file FILE --on KEY; there is no column of propensities, so they would be estimated"
         )
         return Fit("estimate", False, "", lacking)
-    words = ["estimate", found.source, "--target", ",".join(found.targets) or "propensity", *_flags(found)]
+    perhaps = () if found.targets else _perhaps_targets(found)
+    targets = ",".join(found.targets or perhaps) or "propensity"
+    words = ["estimate", found.source, "--target", targets, *_flags(found)]
     says = (
         "what today's policy earned, with an interval; for another policy name its column of probabilities of the "
         "logged action in place of propensity, or give --target-file FILE --on KEY"
     )
-    if found.targets and "propensity" in found.columns:
+    if perhaps:
+        words += ["--baseline", "today"]
+        says = f"if {' and '.join(perhaps)} is a new policy's probability of showing the same item: what it would have "
+        says += "earned, and the difference from today's policy" + _least(found)
+    elif found.targets and "propensity" in found.columns:
         words += ["--baseline", "today"]
         says = "what these policies would have earned, and their difference from today's policy" + _least(found)
     elif found.targets:
