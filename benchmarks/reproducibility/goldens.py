@@ -115,7 +115,11 @@ def estimates(quick: bool) -> Iterator[tuple[str, str]]:
         if status:
             yield name, refusal(status, complaint)
             continue
-        numbers, texts = golden_files.leaves(json.loads(Path("found.json").read_text()))
+        found = json.loads(Path("found.json").read_text())
+        for record in found:  # what says of which file a record is, is no estimate
+            for key in ("input", "schema"):
+                record.pop(key, None)
+        numbers, texts = golden_files.leaves(found)
         yield name, f"numbers={sha(numbers)} texts={sha(texts)} printed={sha([printed])}"
 
 
