@@ -440,8 +440,8 @@ LINES = {
     "worlds": 4_860,  # 190 for fatigue, retention, influence and a calendar
     "protocols": 4_160,
     # 190 for the gate: what is required of an answer, estimate as a function of Python, what it was made from.
-    # 110 for rows that cannot be read, spellings, lines by segment
-    "own_log": 3_790,  # 80 for users who come back: a test's days, where intervals level off; 25 segments; 30 guesses
+    # 110 for rows that cannot be read, spellings, lines by segment; 30 for policies found by their mean weight
+    "own_log": 3_830,  # 80 for users who come back: a test's days, where intervals level off; 25 segments; 30 guesses
     "fitting": 2_810,
     # 70 for the plan in one sentence, the line that plans a test, per cent; 70 for tasks
     "cli": 2_820,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks

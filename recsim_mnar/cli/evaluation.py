@@ -27,8 +27,8 @@ from recsim_mnar.errors import UserError, why_unreadable
 def evaluate(json_output: JsonOutput, **options: Any) -> None:
     """Score AGENT on a frozen task: 0 is the uniform policy, 1 the reference, which knows the users' states.
 
-    AGENT is a name (`recsim-mnar list agents`) or package.module:Class; a learner is fitted on the task's log. A paper
-    quotes the score of --quoted. See docs/tasks.md.
+    AGENT is a name (`recsim-mnar list agents`; or oracle and planner, which know the world) or package.module:Class; a
+    learner is fitted on the task's log. A paper quotes the score of --quoted. See docs/tasks.md.
     """
     from recsim_mnar.tasks import evaluate as evaluated
     from recsim_mnar.tasks import task

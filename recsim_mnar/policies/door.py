@@ -64,6 +64,9 @@ def as_policy(policy: Any, *, who: str | None = None) -> Policy:
     return AdaptedPolicy(policy, who)
 
 
+_OF_FUNCTIONS = ": recsim_mnar.FeaturePolicy(n_items, scores=f) makes a policy of a function of observations"
+
+
 def as_learner(learner: Any, *, name: str | None = None) -> Learner:
     """A full learner from a user's object; a full one is returned as it is.
 
@@ -81,7 +84,7 @@ def as_learner(learner: Any, *, name: str | None = None) -> Learner:
     if not callable(getattr(learner, "fit", None)):
         if role_of(learner) == "policy":
             return ReadyLearner(learner, name)
-        raise UserError(f"{who} has no method fit(log, *, n_items, seed), and is no policy either")
+        raise UserError(f"{who} has no method fit(log, *, n_items, seed), and is no policy either{_OF_FUNCTIONS}")
     fitting("fit", learner.fit, who, Learner.fit)
     return AdaptedLearner(learner)
 

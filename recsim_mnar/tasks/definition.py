@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -126,6 +127,7 @@ def task_env(name: str, **params: Any) -> Any:
     from recsim_mnar.envs import WorldEnv
 
     chosen = task(name)
+    _refuse_parameters(chosen, WorldEnv, params)
     return TimeLimit(WorldEnv(chosen.make_world(), **params), chosen.horizon)
 
 
@@ -140,4 +142,16 @@ def task_vector_env(num_envs: int = 1, *, name: str, **options: Any) -> Any:
     from recsim_mnar.envs import WorldVectorEnv
 
     chosen = task(name)
+    _refuse_parameters(chosen, WorldVectorEnv, options)
     return WorldVectorEnv(chosen.make_world(), num_envs, **{"max_episode_steps": chosen.horizon, **options})
+
+
+def _refuse_parameters(chosen: Task, kind: type[Any], given: Mapping[str, Any]) -> None:
+    """Raise UserError for what is no keyword of an environment: a task's parameters are frozen."""
+    known = [name for name in inspect.signature(kind).parameters if name not in ("world", "num_envs")]
+    for name in given:
+        if name in chosen.params:
+            world = f"recsim_mnar/{chosen.world.capitalize()}-v0"
+            raise UserError(f"{name} is frozen in the task {chosen.name}: for other parameters make {world!r}")
+        if name not in known:
+            raise UserError(f"unknown keyword {name!r}; {nearest(name, known)}")

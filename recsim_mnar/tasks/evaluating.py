@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import math
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -24,11 +25,20 @@ from recsim_mnar.policies.door import ReadyLearner, as_learner, fitted, unwrappe
 from recsim_mnar.policies.registry import learner
 from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.simulation.items import Columns, map_shards
+from recsim_mnar.simulation.oracle import Oracle
+from recsim_mnar.simulation.planner import Planner
 from recsim_mnar.tasks.definition import Known, Task, task
 from recsim_mnar.worlds.base import DecisionWorld
 
 Floats = NDArray[np.float64]
 
+REFERENCES: Mapping[str, Callable[[DecisionWorld], Policy]] = {
+    "oracle": Oracle,
+    "planning-oracle": functools.partial(Oracle, plans=True),
+    "planner": Planner,
+    "myopic": functools.partial(Planner, myopic=True),
+}
+"""Names of policies that know the world, and of some that know its users' states."""
 USERS = ("public", "quoted")
 LEVEL = 0.95
 
@@ -39,6 +49,10 @@ class Lead(NamedTuple):
     score: float
     low: float
     high: float
+
+    def __str__(self) -> str:
+        where = "ahead" if self.low > 0.0 else "behind" if self.high < 0.0 else "tied"
+        return f"{where}, {self.score:+.3f} ({self.low:+.3f} to {self.high:+.3f})"
 
 
 @dataclass(frozen=True)
@@ -122,7 +136,7 @@ def evaluate(
     interval is of pairs.
 
     Args:
-        agent: a policy; a learner, fitted on the task's log; or an agent's name.
+        agent: a policy; a learner, fitted on the task's log; or an agent's name, or one of :data:`REFERENCES`.
         on: the task, or its name (:func:`tasks` lists them).
         users: "public", for development, or "quoted": users whose seed follows from what the agent did with the public
             ones, so that nobody can have tried on them. A score in a paper is of these.
@@ -170,6 +184,8 @@ def evaluate(
 
 def _policy_of(agent: Any, chosen: Task, world: DecisionWorld) -> Policy:
     """The policy that is judged; a learner is fitted on the task's log, and a name is looked up."""
+    if isinstance(agent, str) and agent in REFERENCES:
+        return REFERENCES[agent](world)
     found = learner(agent) if isinstance(agent, str) else as_learner(agent, name=name_of(agent))
     log = Log({}) if isinstance(unwrapped(found), ReadyLearner) else chosen.log()
     return fitted(found, log, n_items=world.n_items, seed=derive_seed(chosen.seed, "task/fit"))

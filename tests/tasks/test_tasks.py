@@ -189,11 +189,35 @@ def test_an_episode_ends_with_the_horizon():
         assert cut == (number == chosen.horizon)
 
 
+def test_references_have_names():
+    """A planner of views alone gets most of what the oracle does; ahead, behind and tied are said."""
+    chosen = task("flipped-100-v1")
+    planner, oracle, again = (evaluate(name, chosen, n_users=300) for name in ("planner", "oracle", "oracle"))
+    assert 0.9 < planner.score < oracle.score
+    assert str(oracle.ahead_of(planner)).startswith("ahead, +0.0")
+    assert str(planner.ahead_of(oracle)).startswith("behind, -0.0")
+    assert str(oracle.ahead_of(again)) == "tied, +0.000 (+0.000 to +0.000)"
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_a_tasks_parameters_are_frozen(vector):
+    make = gym.make_vec if vector else gym.make
+    more = {"num_envs": 2, "vectorization_mode": "vector_entry_point"} if vector else {}
+    with pytest.raises(UserError, match=r"n_items is frozen in the task flipped-100-v1.*recsim_mnar/Sessions-v0"):
+        make("recsim_mnar/Flipped100-v1", **more, n_items=20)
+    with pytest.raises(UserError, match="unknown keyword 'observatoin'; did you mean 'observation'"):
+        make("recsim_mnar/Flipped100-v1", **more, observatoin="last")
+    made = make("recsim_mnar/Flipped100-v1", **more, observation="last=5")
+    assert made.observation_space.shape == ((2, 5) if vector else (5,))
+
+
 def test_what_cannot_be_evaluated_is_said(capsys, tmp_path):
     with pytest.raises(UserError, match=r"unknown task 'fatigue-50-v2'.*fatigue-50-v1"):
         evaluate("random", "fatigue-50-v2")
     with pytest.raises(UserError, match="its n_items is 7, the log's world has 10 items"):
         evaluate(registry.uniform_policy(7), "sessions-10-v1")
+    with pytest.raises(UserError, match="FeaturePolicy"):
+        evaluate(lambda counts: counts, "sessions-10-v1")
     with pytest.raises(UserError, match="users must be"):
         evaluate("random", "sessions-10-v1", users="hidden")
     with pytest.raises(UserError, match="learns from all users"):
