@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="the small preset: a check that the study runs")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--study", type=Path, default=None, help="catalogues' records; runs/jeunen2019 unless named")
-    parser.add_argument("--out", type=Path, default=None, help="results; next to this file, with --quick in --study")
+    parser.add_argument("--out", type=Path, default=None, help="results; next to this file, of fewer catalogues than it has in --study")
     options = parser.parse_args()
     if options.catalogues is not None and options.catalogues < 2:
         parser.error("--catalogues must be 2 at least: the ranges are over catalogues")
@@ -28,9 +28,11 @@ def main() -> None:
     (world,) = given["worlds"]
     if options.quick:
         world["preset"] = "quick"
-    given["seeds"] = seeds_from(options.catalogues or read["catalogues"], read["first_seed"])
+    catalogues = options.catalogues or read["catalogues"]
+    given["seeds"] = seeds_from(catalogues, read["first_seed"])
+    whole = not options.quick and catalogues >= read["catalogues"]
     folder = options.study or Path("runs/jeunen2019-quick" if options.quick else "runs/jeunen2019")
-    out = options.out or (folder if options.quick else HERE)
+    out = options.out or (HERE if whole else folder)
     with processes(options.workers) as executor:
         study = run_study(
             **given,
@@ -41,6 +43,7 @@ def main() -> None:
         )
     keep("catalogues", analyse(study, read), out, quick=options.quick)
     print((out / "results.md").read_text())
+    print(f"This page: {out / 'results.md'}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Files of the repository that are pages of the site: included as they are, with their links made to fit.
 
 Where a page says ``% bring: ../benchmarks/README.md`` (relative to the page) that file stands, without its title if the
-page has one. In every page a
+page has one; a line ``[Read it here](...)`` before it is for who reads the page outside of the site. In every page a
 link to a brought file becomes a link to its page, a link to any other file a download, and one to a folder its name.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-_BRING = re.compile(r"^% bring: (\S+)$", re.MULTILINE)
+_BRING = re.compile(r"^(?:\[Read it here\]\([^)]*\)\n+)?% bring: (\S+)$", re.MULTILINE)
 _LINK = re.compile(r"(!?)\[([^\]\n]*)\]\((?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?\)")
 
 _STUDY = re.compile(r"(?<!\[)`benchmarks/(\w+)/?`(?!\])")
