@@ -19,7 +19,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="the small preset: a check that the study runs")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--study", type=Path, default=None, help="catalogues' records; runs/jeunen2019 unless named")
-    parser.add_argument("--out", type=Path, default=None, help="results; next to this file, of fewer catalogues than it has in --study")
+    parser.add_argument(
+        "--out", type=Path, default=None, help="results; next to this file, of fewer catalogues than it has in --study"
+    )
     options = parser.parse_args()
     if options.catalogues is not None and options.catalogues < 2:
         parser.error("--catalogues must be 2 at least: the ranges are over catalogues")
