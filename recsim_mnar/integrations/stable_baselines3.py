@@ -196,7 +196,8 @@ def policy_of(
     Args:
         model: an algorithm of Stable-Baselines3.
         features: what it observed of users: ``counts`` is what the environments show unless asked otherwise. None:
-            ``counts``, or ``last`` where that is the model's space.
+            ``counts``, or ``last`` where that is the model's space. Give ``shown`` and its ``decay`` to a model trained
+            on ``observation="shown=0.9"``.
         decay: see :class:`recsim_mnar.policies.FeaturePolicy`.
         last: likewise; where features is None that of the model.
         user_features: for a model trained on ``observation="features"``: a function of users (n,) that gives those,

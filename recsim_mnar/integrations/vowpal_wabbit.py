@@ -51,7 +51,7 @@ class VowpalWabbit(FeaturePolicy):
     ) -> None:
         if "--cb_explore" in arguments:
             raise UserError("give the arguments without --cb_explore: its number is n_items")
-        self.arguments, self.learns = arguments, learns
+        self.arguments, self.learns, self._trains = arguments, learns, learns != "nothing"
         self.batches_decisions = learns == "nothing"
         super().__init__(n_items, features, distribution=self._predicted, **{"name": "vowpal-wabbit", **settings})
         self._learned = 0
@@ -68,12 +68,14 @@ class VowpalWabbit(FeaturePolicy):
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
         """See :meth:`recsim_mnar.policies.Policy.learn`."""
-        for row, action, reward, propensity in zip(
-            self.features(users), actions.tolist(), rewards.tolist(), propensities.tolist(), strict=True
-        ):
-            self.workspace.learn(f"{action + 1}:{0.0 - reward!r}:{propensity!r} | {_features(row)}")
-        self._learned += len(users)
-        self.forget_answers()
+        if self._trains:
+            for row, action, reward, propensity in zip(
+                self.features(users), actions.tolist(), rewards.tolist(), propensities.tolist(), strict=True
+            ):
+                self.workspace.learn(f"{action + 1}:{0.0 - reward!r}:{propensity!r} | {_features(row)}")
+            self._learned += len(users)
+            self.forget_answers()
+        super().learn(users, actions, rewards, propensities)
 
     def fresh(self) -> Policy:
         """See :meth:`recsim_mnar.policies.Policy.fresh`: with a workspace of its own that knows what this one does."""
