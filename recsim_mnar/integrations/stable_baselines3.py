@@ -255,9 +255,18 @@ def _compare(observed: Any, policy: FeaturePolicy) -> None:
     shown = known if kind == "users" else policy.rule.space(policy.n_items)
     if observed != shown:
         raise UserError(
-            f"the model observes {observed}, the policy would show it {shown} ({kind}). Give the features=, decay=, "
-            "last= or user_features= of its environment, or a transform; of ratings and dictionaries nothing is kept"
+            f"the model observes {_in_a_line(observed)}, the policy would show it {_in_a_line(shown)} ({kind}). Give the "
+            "features=, decay=, last= or user_features= of its environment, or a transform; of ratings and dictionaries "
+            "nothing is kept"
         )
+
+
+def _in_a_line(space: Any) -> str:
+    """A space in words; of bounds that differ the first and the last."""
+    if not isinstance(space, gym.spaces.Box) or (np.ptp(space.low) == 0 and np.ptp(space.high) == 0):
+        return str(space)
+    low, high = (f"{bounds.flat[0]:g} .. {bounds.flat[-1]:g}" for bounds in (space.low, space.high))
+    return f"Box({low}, {high}, {space.shape}, {space.dtype})"
 
 
 def _probabilities(model: Any, observed: Any) -> Any:

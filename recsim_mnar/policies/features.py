@@ -100,7 +100,8 @@ class FeaturePolicy(StatefulPolicy):
         self._counts_shown = self.rule.counts_shown and user_features is None
         if self._counts_shown:
             self.batches_decisions = False
-            self.learns = "own user" if learning_of(self) == "nothing" else self.learns
+            if learning_of(self) == "nothing":
+                self.learns = "own user"
         self._start()
 
     def distribution(self, x: Matrix) -> Any:
