@@ -186,7 +186,7 @@ def test_vowpal_wabbit_and_back(log, tmp_path, kind):
     assert label == ":".join(map(repr, first))
     assert tag == f"'{made.user[0]}_{made.step[0]}"
     assert len(features) == np.count_nonzero(made.context[0])
-    same(from_vw(tmp_path / "log.vw", P, width=P), made, but=("final",))
+    same(from_vw(tmp_path / "log.vw", P, width=made.context.shape[1]), made, but=("final",))
 
 
 def test_vowpal_wabbit_lines_of_others_come_in():

@@ -254,10 +254,10 @@ def _compare(observed: Any, policy: FeaturePolicy) -> None:
     known = gym.spaces.Box(-largest, largest, (policy.width,), np.float32)
     shown = known if kind == "users" else policy.rule.space(policy.n_items)
     if observed != shown:
+        model, ours = _in_a_line(observed), _in_a_line(shown)
         raise UserError(
-            f"the model observes {_in_a_line(observed)}, the policy would show it {_in_a_line(shown)} ({kind}). Give the "
-            "features=, decay=, last= or user_features= of its environment, or a transform; of ratings and dictionaries "
-            "nothing is kept"
+            f"the model observes {model}, the policy would show it {ours} ({kind}). Give the features=, decay=, "
+            "last= or user_features= of its environment, or a transform; of ratings and dictionaries nothing is kept"
         )
 
 

@@ -30,7 +30,8 @@ class VowpalWabbit(FeaturePolicy):
             begins with a model.
         n_items: number of items.
         features: of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
-        learns: ``nothing``: a trained model that only acts.
+        learns: ``nothing``: a trained model that only acts (with ``features="shown"`` it then learns from its ``own
+            user`` what was shown).
         **settings: of :class:`recsim_mnar.policies.FeaturePolicy`.
 
     Raises:
@@ -51,7 +52,7 @@ class VowpalWabbit(FeaturePolicy):
     ) -> None:
         if "--cb_explore" in arguments:
             raise UserError("give the arguments without --cb_explore: its number is n_items")
-        self.arguments, self.learns, self._trains = arguments, learns, learns != "nothing"
+        self.arguments, self.learns = arguments, learns
         self.batches_decisions = learns == "nothing"
         super().__init__(n_items, features, distribution=self._predicted, **{"name": "vowpal-wabbit", **settings})
         self._learned = 0
@@ -68,7 +69,7 @@ class VowpalWabbit(FeaturePolicy):
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
         """See :meth:`recsim_mnar.policies.Policy.learn`."""
-        if self._trains:
+        if self.learns == "all users":
             for row, action, reward, propensity in zip(
                 self.features(users), actions.tolist(), rewards.tolist(), propensities.tolist(), strict=True
             ):

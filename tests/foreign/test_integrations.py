@@ -420,14 +420,17 @@ def online(world, policy):
     return run
 
 
-@pytest.mark.parametrize("kind", ["UCB1", "LinUCB", "LinGreedy", "EpsilonGreedy"])
-def test_mabwiser(world, kind):
+@pytest.mark.parametrize(
+    ("kind", "features"),
+    [*((kind, "counts") for kind in ("UCB1", "LinUCB", "LinGreedy", "EpsilonGreedy")), ("LinUCB", "shown")],
+)
+def test_mabwiser(world, kind, features):
     mabwiser = pytest.importorskip("mabwiser.mab")
     from recsim_mnar.integrations.mabwiser import MabPolicy
 
     settings = {"alpha": 1} if "UCB" in kind else {"epsilon": 0}
     rule = getattr(mabwiser.LearningPolicy, kind)(**settings)
-    policy = MabPolicy(mabwiser.MAB(list(range(P)), rule))
+    policy = MabPolicy(mabwiser.MAB(list(range(P)), rule), features)
     run = online(world, EpsilonMixture(policy, 0.2))
     assert run.policy.inner.mab is not policy.mab
     learned = run.policy.inner.mab
@@ -487,5 +490,13 @@ def test_vowpal_wabbit(world, log):
     still = run.policy.fresh()
     still.learns, still.batches_decisions = "nothing", True
     holds(world, still)
+    shown = VowpalWabbit("--epsilon 0.2", P, "shown")
+    asked = online(world, shown).policy
+    assert asked._learned > 0
+    only_acts = VowpalWabbit("--epsilon 0.2", P, "shown", learns="nothing")
+    only_acts.workspace = asked.workspace
+    assert only_acts.learns == "own user"
+    holds(world, only_acts)
+    assert only_acts._learned == 0
     with pytest.raises(UserError, match="without --cb_explore"):
         VowpalWabbit("--cb_explore 3", P)
