@@ -220,6 +220,22 @@ def test_it_is_refused_where_it_has_no_meaning():
         ContextRule("shown").of(by_hand().select(by_hand()["user"] == 9), 2)
 
 
+def test_it_holds_what_the_sessions_world_calls_recency():
+    """Where the decay is fatigue_memory: the truth moves with the observation alone while interests stay."""
+    tiring = {"fatigue": 0.7, "fatigue_spread": 0.0, "fatigue_memory": 0.8, "fatigue_of_views": 0.5}
+    env = world_env(SessionsWorld(SessionsParams(n_items=P, sigma_omega=0.0, **tiring)), observation="shown=0.8")
+    env.action_space.seed(1)
+    observed, _ = env.reset(seed=SEED)
+    rested, ended, steps = [], False, 0
+    while not ended:
+        recency = 0.8 * (observed[P : 2 * P] + 0.5 * observed[:P])
+        rested.append(env.reward_means() * np.exp(0.7 * recency))
+        observed, _, ended, _, _ = env.step(env.action_space.sample())
+        steps += 1
+    np.testing.assert_allclose(rested, np.tile(rested[0], (steps, 1)), rtol=1e-5)
+    assert steps > 20
+
+
 def test_users_who_tire_are_served_better_by_who_knows_what_was_shown():
     """Log click rate of an item, less a penalty for showing it again: with the penalty and without it."""
     task = "fatigue-50-v1"

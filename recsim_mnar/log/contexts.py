@@ -31,7 +31,8 @@ class ContextRule:
     this order, all 0 when the user arrives. Each event of the user, a view or a recommendation, first multiplies every
     number by ``decay``. Then a view of i adds 1 to v[i], and a recommendation of a that earns y adds 1 to s[a] and y to
     r[a]. Events come in the order of the log; at a decision the context holds those before it. All of it is float32:
-    ``decay`` and y are rounded to float32 first, then each product and each sum.
+    ``decay`` and y are rounded to float32 first, then each product and each sum. In a log of slates every row is a
+    recommendation, so contexts within a slate hold the answers to its earlier rows: use another kind there.
 
     Attributes:
         kind: ``counts``: how often each item was viewed, (n_items,), as the environments observe. ``decayed``: the
