@@ -67,7 +67,7 @@ def same(one, other, *, but=()):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
 
 
-@pytest.mark.parametrize("kind", ["counts", "decayed", "last"])
+@pytest.mark.parametrize("kind", ["counts", "decayed", "last", "shown"])
 def test_contexts_are_those_of_a_plain_twin(log, kind):
     given = decisions(log, P, context=kind, decay=0.7, last=3)
     rows, ends = histories.contexts(log, P, kind, decay=0.7, last=3)
@@ -77,11 +77,11 @@ def test_contexts_are_those_of_a_plain_twin(log, kind):
     assert given.context.dtype == np.float32
 
 
-@pytest.mark.parametrize("observation", ["counts", "decayed=0.8", "last=4"])
+@pytest.mark.parametrize("observation", ["counts", "decayed=0.8", "last=4", "shown=0.8"])
 def test_contexts_are_what_the_environment_observes(world, log, observation):
     """The same users live again in an environment, shown the logged items."""
     kind, _, number = observation.partition("=")
-    settings = {"decay": float(number)} if kind == "decayed" else {"last": int(number)} if kind == "last" else {}
+    settings = {"last": int(number)} if kind == "last" else {"decay": float(number or 1)}
     given = decisions(log, P, context=kind, **settings)
     env = gym.make("recsim_mnar/World-v0", world=world, observation=observation)
     first = True
@@ -176,7 +176,7 @@ def test_d3rlpy_holds_everything_but_propensities(made):
     assert arrays["terminals"].sum() == len(made.episodes())
 
 
-@pytest.mark.parametrize("kind", ["counts", "decayed"])
+@pytest.mark.parametrize("kind", ["counts", "decayed", "shown"])
 def test_vowpal_wabbit_and_back(log, tmp_path, kind):
     made = decisions(log, P, context=kind)
     lines = to_vw(made, tmp_path / "log.vw")
@@ -186,7 +186,7 @@ def test_vowpal_wabbit_and_back(log, tmp_path, kind):
     assert label == ":".join(map(repr, first))
     assert tag == f"'{made.user[0]}_{made.step[0]}"
     assert len(features) == np.count_nonzero(made.context[0])
-    same(from_vw(tmp_path / "log.vw", P, width=P), made, but=("final",))
+    same(from_vw(tmp_path / "log.vw", P, width=made.context.shape[1]), made, but=("final",))
 
 
 def test_vowpal_wabbit_lines_of_others_come_in():

@@ -54,6 +54,16 @@ class TestScoresOfAFunction(PolicyContract):
         return FeaturePolicy(P, "decayed", decay=0.8, scores=linear, rows=4)
 
 
+class TestOfWhatWasShown(PolicyContract):
+    def make_policy(self):
+        return FeaturePolicy(P, "shown", decay=0.8, scores=linear, rows=4)
+
+
+class TestSoftenedOfWhatWasShown(PolicyContract):
+    def make_policy(self):
+        return SoftmaxPolicy(FeaturePolicy(P, "shown", scores=linear, rows=8), 0.7)
+
+
 class TestSoftened(PolicyContract):
     def make_policy(self):
         return SoftmaxPolicy(FeaturePolicy(P, scores=linear, rows=8), 0.7)
@@ -64,7 +74,7 @@ def world():
     return SessionsWorld(SessionsParams(n_items=P, p_leave_bandit=0.1))
 
 
-@pytest.mark.parametrize("features", ["counts", "decayed", "last"])
+@pytest.mark.parametrize("features", ["counts", "decayed", "last", "shown"])
 def test_it_sees_what_is_exported(world, features):
     """The matrix that a model is trained on is the one that it is shown when it acts."""
     log = simulate(world, registry.learner("random").fit(None, n_items=P, seed=0), n_users=80, seed=1)

@@ -1,4 +1,4 @@
-"""What an agent observes of the users in its lanes: counts, decayed counts, the last items, or features."""
+"""What an agent observes of the users in its lanes: counts, the last items, what was shown, or features."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.kernels.checks import number_in, whole_number
 from recsim_mnar.log.contexts import COUNT_LIMIT, ContextRule
-from recsim_mnar.worlds.base import LaneWorld
+from recsim_mnar.worlds.base import ExposureWorld, LaneWorld
 
 Array = NDArray[Any]
 
@@ -21,7 +21,7 @@ RATING_LIMIT = 5.0
 """Upper bound of a rating."""
 _LARGEST = float(np.finfo(np.float32).max)
 DECAY, LENGTH = 0.9, 10
-"""Of ``decayed`` and ``last`` where no number is given."""
+"""Of ``decayed`` and ``shown``, and of ``last``, where no number is given."""
 
 
 class Observer(abc.ABC):
@@ -29,9 +29,11 @@ class Observer(abc.ABC):
 
     Attributes:
         space: of one lane's observation.
+        counts_shown: whether every recommendation changes it; :meth:`answered` is then called with each of them.
     """
 
     space: gym.Space[Any]
+    counts_shown: bool = False
 
     def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
         """Begin new users in these lanes, with their features if the world has any."""
@@ -39,9 +41,9 @@ class Observer(abc.ABC):
     def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
         """Organic events in their order, (m,) each; their ratings where the world has them, None for views."""
 
-    def answered(self, lanes: NDArray[np.int64], items: Array, ratings: Array) -> None:
-        """Add ratings revealed by answers to recommendations, at most one per lane."""
-        self.see(lanes, items, ratings)
+    def answered(self, lanes: NDArray[np.int64], items: Array, rewards: Array) -> None:
+        """Add answers to recommendations, at most one per lane: ratings that they revealed."""
+        self.see(lanes, items, rewards)
 
     @abc.abstractmethod
     def all(self) -> Any:
@@ -54,6 +56,10 @@ class Observer(abc.ABC):
     def alone(self) -> Any:
         """Observation of the only lane, at every step of a single environment."""
         return self.one(0)
+
+    def alone_shown(self, item: int) -> Any:
+        """Observation of the only lane after a recommendation that earned nothing."""
+        return self.alone()
 
     def alone_sees(self, items: Sequence[int], values: Sequence[float] | None) -> None:
         """:meth:`see` for the only lane there is, from what ``info`` holds."""
@@ -88,6 +94,10 @@ class _OfArray(Observer):
 
     def alone(self) -> Array:
         """See :meth:`Observer.alone`."""
+        return self._flat.copy()
+
+    def alone_shown(self, item: int) -> Array:
+        """See :meth:`Observer.alone_shown`."""
         return self._flat.copy()
 
 
@@ -187,6 +197,48 @@ class Last(_OfArray):
             row[0] = item + 1
 
 
+class Shown(_OfArray):
+    """What was viewed, shown and earned: ``shown`` of :class:`recsim_mnar.log.contexts.ContextRule`.
+
+    Args:
+        world: where users live.
+        n_lanes: how many.
+        decay: in (0, 1).
+
+    Raises:
+        UserError: a world of ratings or of slates.
+    """
+
+    counts_shown = True
+
+    def __init__(self, world: LaneWorld, n_lanes: int, decay: float) -> None:
+        if world.rates or isinstance(world, ExposureWorld):
+            has = "ratings" if world.rates else "slates"
+            raise UserError(f"observation='shown': the {world.name} world has {has}; take counts, decayed or last")
+        self._rule = ContextRule("shown", decay)
+        self.space = self._rule.space(world.n_items)
+        self.keep(self._rule.empty(n_lanes, world.n_items))
+        self._row, self._item, self._nothing = np.zeros(1, np.int64), np.zeros(1, np.int32), np.zeros(1, np.float32)
+
+    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+        """See :meth:`Observer.begin`."""
+        self.array[lanes] = 0
+
+    def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
+        """See :meth:`Observer.see`."""
+        self._rule.observe(self.array, lanes, items)
+
+    def answered(self, lanes: NDArray[np.int64], items: Array, rewards: Array) -> None:
+        """See :meth:`Observer.answered`; here those that earned nothing too."""
+        self._rule.show(self.array, lanes, items, rewards)
+
+    def alone_shown(self, item: int) -> Array:
+        """See :meth:`Observer.alone_shown`."""
+        self._item[0] = item
+        self._rule.show(self.array, self._row, self._item, self._nothing)
+        return self._flat.copy()
+
+
 class ByName(Observer):
     """A dictionary: ``counts``, and where the world has them ``user`` and ``item_features``, the features of both.
 
@@ -231,7 +283,7 @@ class ByName(Observer):
         return dict(sorted(found.items()))
 
 
-KINDS = ("counts", "decayed", "last", "features", "dict")
+KINDS = ("counts", "decayed", "last", "shown", "features", "dict")
 
 
 def observer(world: LaneWorld, n_lanes: int, kind: str | None = None) -> Observer:
@@ -240,21 +292,22 @@ def observer(world: LaneWorld, n_lanes: int, kind: str | None = None) -> Observe
     Args:
         world: where they live.
         n_lanes: how many at once.
-        kind: of :data:`KINDS`, ``decayed=0.95`` or ``last=20`` with a number of its own; None for the user's features
-            where the world has any, else counts.
+        kind: of :data:`KINDS`, ``decayed=0.95``, ``shown=0.95`` or ``last=20`` with a number of its own; None for the
+            user's features where the world has any, else counts.
 
     Raises:
-        UserError: an unknown kind, a number that cannot be, or features that the world has not.
+        UserError: an unknown kind, a number that cannot be, or a kind that does not fit the world.
     """
     sort, _, text = (kind or ("features" if world.n_user_features else "counts")).partition("=")
     if sort not in KINDS:
         raise UserError(f"observation={kind!r}: {nearest(sort, KINDS)}")
-    if text and sort not in ("decayed", "last"):
+    if text and sort not in ("decayed", "shown", "last"):
         raise UserError(f"observation={kind!r}: {sort} takes no number")
     if sort == "features" and not world.n_user_features:
         raise UserError(f"observation='features': users of the {world.name} world have none")
-    if sort == "decayed":
-        return Decayed(world, n_lanes, number_in(_number(kind, text, DECAY), "observation's decay", 0, 1, ends="()"))
+    if sort in ("decayed", "shown"):
+        decay = number_in(_number(kind, text, DECAY), "observation's decay", 0, 1, ends="()")
+        return (Decayed if sort == "decayed" else Shown)(world, n_lanes, decay)
     if sort == "last":
         return Last(world, n_lanes, whole_number(_number(kind, text, LENGTH), "observation's length", 1))
     plain: dict[str, type[Any]] = {"counts": Counts, "features": Features, "dict": ByName}

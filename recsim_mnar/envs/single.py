@@ -40,9 +40,10 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
     Args:
         world: where users live.
         observation: ``counts`` of views (or the ratings), ``decayed`` counts (``decayed=0.95``: what a share keeps at
-            each later event), the ``last`` items (``last=20``; the latest first, item + 1, 0 for none), ``features`` of
-            the user, or a ``dict`` of ``counts`` and, where the world has features, ``user`` and ``item_features``.
-            None: features where the world has any, else counts.
+            each later event), the ``last`` items (``last=20``; the latest first, item + 1, 0 for none), decayed counts
+            of what was viewed and what was ``shown``, with its rewards (``shown=0.95``), ``features`` of the user, or a
+            ``dict`` of ``counts`` and, where the world has features, ``user`` and ``item_features``. None: features
+            where the world has any, else counts.
         info: ``counts`` (default), as above. ``views``: instead of numbers the events themselves, of which a log is
             made: tuples ``views`` and ``view_times``, in the ratings world ``ratings`` and
             ``observation_propensities`` next to them, and ``skipped`` where users left without a decision. ``none``:
@@ -122,11 +123,12 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
                 now = self._uneventful(chosen)
             else:
                 now = {"user": self._user, "step": self._step, "time": self._time, **self._quiet}
-            return self._observer.alone(), 0.0, False, False, now
+            return self._observer.alone_shown(chosen), 0.0, False, False, now
         self._action[0] = chosen
         transition = self._queue.take(self._lane, self._action)
         reward, alive = rewards_of(transition).item(), transition.alive.item()
-        if self.world.rates and reward > 0:  # the answer reveals a rating; 0 says nothing new of it
+        # In a world of ratings the answer reveals one; 0 says nothing new of it.
+        if self._observer.counts_shown or (self.world.rates and reward > 0):
             self._observer.answered(self._lane, self._action, np.array([reward]))
         info = self._queue.info(transition, 0)
         return self._seen(info), reward, not alive, False, self._info(info, waiting=alive, answered=(chosen, reward))

@@ -125,6 +125,10 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             transition = self._queue.take(due, chosen[due].astype(np.int32))
             rewards[due] = self._earned(transition)
             terminated[due] = ~transition.alive
+        if self._observer.counts_shown:
+            shown = np.flatnonzero(~self._ended)
+            self._observer.answered(shown, chosen[shown], rewards[shown])
+        if len(due):
             self._see(due, transition, infos)
         if self.max_episode_steps is not None:
             self._elapsed += 1

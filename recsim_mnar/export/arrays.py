@@ -30,14 +30,14 @@ class Decisions:
 
     Attributes:
         n_items: actions are 0 .. n_items - 1.
-        context: (d, c) float32, of what the user had viewed before.
+        context: (d, c) float32, of the user's events before.
         action: (d,) what was recommended.
         reward: (d,) what it earned.
         propensity: (d,) probability with which it was chosen.
         user: (d,) to whom, a user's decisions one after another.
         step: (d,) position in that user's life.
         last: (d,) whether it is that user's last decision.
-        final: (u, c) float32, of what each user had viewed at the end, for the users who have decisions.
+        final: (u, c) float32, of each user's events until the end, for the users who have decisions.
     """
 
     n_items: int
@@ -60,7 +60,7 @@ class Decisions:
         return [slice(int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
 
     def next_context(self) -> NDArray[np.float32]:
-        """(d, c) view counts of the user at the next decision, or at the end."""
+        """(d, c) contexts of the user at the next decision, or at the end."""
         out = np.empty_like(self.context)
         out[:-1] = self.context[1:]
         out[self.last] = self.final
@@ -98,8 +98,8 @@ def decisions(log: Log, n_items: int, *, context: Context = "counts", decay: flo
     Args:
         log: ordered by (user, step).
         n_items: items and actions are 0 .. n_items - 1.
-        context: ``counts``, ``decayed`` or ``last``: see :class:`recsim_mnar.log.contexts.ContextRule`.
-        decay: in [0, 1], for ``decayed``.
+        context: ``counts``, ``decayed``, ``last`` or ``shown``: see :class:`recsim_mnar.log.contexts.ContextRule`.
+        decay: in [0, 1], for ``decayed`` and ``shown``.
         last: how many items, for ``last``.
 
     Raises:

@@ -66,6 +66,7 @@ class MabPolicy(FeaturePolicy):
         contexts = self.features(users) if self.mab.is_contextual else None
         self.mab.partial_fit(np.asarray(actions), np.asarray(rewards), contexts)
         self.forget_answers()
+        super().learn(users, actions, rewards, propensities)
 
     def fresh(self) -> Policy:
         """See :meth:`recsim_mnar.policies.Policy.fresh`: with a separate bandit in its present state."""
@@ -127,6 +128,7 @@ class _Sampler:
         """See :meth:`recsim_mnar.policies.Policy.learn`."""
         contexts = self._users.features(users) if self.mab.is_contextual else None
         self.mab.partial_fit(np.asarray(actions), np.asarray(rewards), contexts)
+        self._users.learn(users, actions, rewards, propensities)
 
     def describe(self) -> dict[str, Any]:
         """See :meth:`recsim_mnar.policies.Policy.describe`."""

@@ -196,7 +196,8 @@ def policy_of(
     Args:
         model: an algorithm of Stable-Baselines3.
         features: what it observed of users: ``counts`` is what the environments show unless asked otherwise. None:
-            ``counts``, or ``last`` where that is the model's space.
+            ``counts``, or ``last`` where that is the model's space. Give ``shown`` and its ``decay`` to a model trained
+            on ``observation="shown=0.9"``.
         decay: see :class:`recsim_mnar.policies.FeaturePolicy`.
         last: likewise; where features is None that of the model.
         user_features: for a model trained on ``observation="features"``: a function of users (n,) that gives those,
@@ -253,10 +254,19 @@ def _compare(observed: Any, policy: FeaturePolicy) -> None:
     known = gym.spaces.Box(-largest, largest, (policy.width,), np.float32)
     shown = known if kind == "users" else policy.rule.space(policy.n_items)
     if observed != shown:
+        model, ours = _in_a_line(observed), _in_a_line(shown)
         raise UserError(
-            f"the model observes {observed}, the policy would show it {shown} ({kind}). Give the features=, decay=, "
+            f"the model observes {model}, the policy would show it {ours} ({kind}). Give the features=, decay=, "
             "last= or user_features= of its environment, or a transform; of ratings and dictionaries nothing is kept"
         )
+
+
+def _in_a_line(space: Any) -> str:
+    """A space in words; of bounds that differ the first and the last."""
+    if not isinstance(space, gym.spaces.Box) or (np.ptp(space.low) == 0 and np.ptp(space.high) == 0):
+        return str(space)
+    low, high = (f"{bounds.flat[0]:g} .. {bounds.flat[-1]:g}" for bounds in (space.low, space.high))
+    return f"Box({low}, {high}, {space.shape}, {space.dtype})"
 
 
 def _probabilities(model: Any, observed: Any) -> Any:

@@ -30,7 +30,8 @@ class VowpalWabbit(FeaturePolicy):
             begins with a model.
         n_items: number of items.
         features: of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
-        learns: ``nothing``: a trained model that only acts.
+        learns: ``nothing``: a trained model that only acts (with ``features="shown"`` it then learns from its ``own
+            user`` what was shown).
         **settings: of :class:`recsim_mnar.policies.FeaturePolicy`.
 
     Raises:
@@ -68,12 +69,14 @@ class VowpalWabbit(FeaturePolicy):
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
         """See :meth:`recsim_mnar.policies.Policy.learn`."""
-        for row, action, reward, propensity in zip(
-            self.features(users), actions.tolist(), rewards.tolist(), propensities.tolist(), strict=True
-        ):
-            self.workspace.learn(f"{action + 1}:{0.0 - reward!r}:{propensity!r} | {_features(row)}")
-        self._learned += len(users)
-        self.forget_answers()
+        if self.learns == "all users":
+            for row, action, reward, propensity in zip(
+                self.features(users), actions.tolist(), rewards.tolist(), propensities.tolist(), strict=True
+            ):
+                self.workspace.learn(f"{action + 1}:{0.0 - reward!r}:{propensity!r} | {_features(row)}")
+            self._learned += len(users)
+            self.forget_answers()
+        super().learn(users, actions, rewards, propensities)
 
     def fresh(self) -> Policy:
         """See :meth:`recsim_mnar.policies.Policy.fresh`: with a workspace of its own that knows what this one does."""

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Jitted core of contexts: what a user has viewed so far, as numbers."""
+"""Jitted core of contexts: what a user has viewed and was shown so far, as numbers."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ def see(state, item, decay, keeps):
     state[item] += 1.0
 
 
+@inlined
+def show(state, action, reward, decay):
+    """One more recommendation; ``state`` (3 n_items,) float32: of views, recommendations, and rewards."""
+    n_items = state.size // 3
+    see(state, n_items + action, decay, False)
+    state[2 * n_items + action] += reward
+
+
 @kernel
 def see_all(states, rows, items, decay, keeps):
     """Views in their order: of the user in row ``rows[j]`` of ``states`` (r, c) float32; decay float32."""
@@ -35,11 +43,19 @@ def see_all(states, rows, items, decay, keeps):
 
 
 @kernel
-def contexts(begins, bandit, items, decay, keeps, state, out, final):
+def show_all(states, rows, actions, rewards, decay):
+    """Recommendations in their order: as :func:`see_all`, with what they earned (n,); all numbers float32."""
+    for j in range(rows.size):
+        show(states[rows[j]], actions[j], rewards[j], decay)
+
+
+@kernel
+def contexts(begins, bandit, items, rewards, decay, keeps, shows, state, out, final):
     """Contexts of all decisions of a log, and of each user after the last row.
 
-    begins, bandit (n,) flags of rows in the order of the log, items (n,) int32; out (d, c) for the d decisions; final
-    (u, c) for the u users; state (c,) is scratch; all float32.
+    begins, bandit (n,) flags of rows in the order of the log, items (n,) int32, what was viewed or shown; rewards (n,)
+    where recommendations count (``shows``); out (d, c) for the d decisions; final (u, c) for the u users; state (c,) is
+    scratch; all float32.
     """
     decision = 0
     user = -1
@@ -53,6 +69,8 @@ def contexts(begins, bandit, items, decay, keeps, state, out, final):
         if bandit[i]:
             copied(state, out[decision])
             decision += 1
+            if shows:
+                show(state, items[i], rewards[i], decay)
         else:
             see(state, items[i], decay, keeps)
     if user >= 0:

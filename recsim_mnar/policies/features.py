@@ -12,7 +12,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.log.contexts import Context, ContextRule
 from recsim_mnar.policies.answers import checked_distribution, checked_scores
-from recsim_mnar.policies.base import Floats, Ints, Policy, best_of
+from recsim_mnar.policies.base import Floats, Ints, Learns, Policy, best_of
+from recsim_mnar.policies.door import learning_of
 from recsim_mnar.policies.slots import Entry, StatefulPolicy
 
 Matrix = NDArray[np.float32]
@@ -21,7 +22,7 @@ _CELLS = 1 << 22
 
 
 class FeaturePolicy(StatefulPolicy):
-    """A policy of features: how each user's views become a row of numbers is kept here, what follows from it is yours.
+    """A policy of features: how each user's events become a row of numbers is kept here, what follows from it is yours.
 
     Hand in a function, ``FeaturePolicy(50, distribution=model.predict_proba)``, or derive a class and define one of
 
@@ -31,16 +32,19 @@ class FeaturePolicy(StatefulPolicy):
         ``distribution(x)``: (n, n_items), rows that sum to 1, drawn from.
 
     ``x`` is (n, width) float32, as :func:`recsim_mnar.export.decisions` gives it of a log, and as the environments
-    observe it with ``counts``. A row's answer must depend on that row alone. It is kept until the user views something,
-    so a user's propensities agree with each other whatever a library's rounding; the same user in a batch of another
-    shape may still get other last bits (1e-6 or less), unless ``rows`` fixes the shape.
+    observe it with ``counts``. A row's answer must depend on that row alone. It is kept until the row changes, so a
+    user's propensities agree with each other whatever a library's rounding; the same user in a batch of another shape
+    may still get other last bits (1e-6 or less), unless ``rows`` fixes the shape.
+
+    With ``shown`` the row changes with every recommendation too, by :meth:`learn`: the policy then ``learns`` from its
+    ``own user``. A derived class with a ``learn`` of its own must call this one as well.
 
     Args:
         n_items: number of items.
-        features: ``counts``, ``decayed`` or ``last``: see :class:`recsim_mnar.log.contexts.ContextRule`.
+        features: ``counts``, ``decayed``, ``last`` or ``shown``: see :class:`recsim_mnar.log.contexts.ContextRule`.
         scores: of a matrix of features, where no class defines it.
         distribution: likewise; give one of the two.
-        decay: in [0, 1], for ``decayed``.
+        decay: in [0, 1], for ``decayed`` and ``shown``.
         last: how many items, for ``last``.
         user_features: instead of views, what is known of users from the start: a function of their numbers (n,) that
             gives (n, width), as ``lambda users: world.features_of(seed, users)`` does for users of one seed.
@@ -53,6 +57,7 @@ class FeaturePolicy(StatefulPolicy):
     """
 
     batches_decisions = True
+    learns: Learns | None = "nothing"
     written: ClassVar[Any] = None
     """The ``scores(x)`` of a derived class; the ``scores`` that others call takes users."""
 
@@ -92,6 +97,11 @@ class FeaturePolicy(StatefulPolicy):
             raise UserError(f"policy {self.name!r}: define one of scores(x) and distribution(x), got {len(given)}")
         self._given_scores, self._given_distribution = scores, distribution
         self._scored = scores is not None or own_scores is not None
+        self._counts_shown = self.rule.counts_shown and user_features is None
+        if self._counts_shown:
+            self.batches_decisions = False
+            if learning_of(self) == "nothing":
+                self.learns = "own user"
         self._start()
 
     def distribution(self, x: Matrix) -> Any:
@@ -128,22 +138,34 @@ class FeaturePolicy(StatefulPolicy):
 
     def observe(self, users: Ints, items: Ints) -> None:
         """See :meth:`Policy.observe`."""
-        items = np.asarray(items)
-        if len(items) and (items.min() < 0 or items.max() >= self.n_items):
-            bad = int(items[(items < 0) | (items >= self.n_items)][0])
-            raise UserError(f"policy {self.name!r}: item {bad} is out of range, it knows items 0..{self.n_items - 1}")
-        slots = self._slots.find(users)
+        slots = self._found(users, items)
         if self._of_users is not None:
             return
         self.rule.observe(self._x, slots, items)
         self._known[slots] = False
 
+    def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
+        """See :meth:`Policy.learn`: recommendations enter the features of ``shown``; nothing else is learned."""
+        if self._counts_shown:
+            slots = self._found(users, actions)
+            self.rule.show(self._x, slots, actions, rewards)
+            self._known[slots] = False
+
+    def _found(self, users: Ints, items: Any) -> NDArray[np.int64]:
+        """Slots of users, to whom these items are about to be counted."""
+        items = np.asarray(items)
+        if len(items) and (items.min() < 0 or items.max() >= self.n_items):
+            bad = int(items[(items < 0) | (items >= self.n_items)][0])
+            raise UserError(f"policy {self.name!r}: item {bad} is out of range, it knows items 0..{self.n_items - 1}")
+        return self._slots.find(users)
+
     def describe(self) -> dict[str, Any]:
         """See :meth:`Policy.describe`."""
         if self._of_users is not None:
             return {"name": self.name, "features": "users"}
-        settings: dict[str, dict[str, Any]] = {"decayed": {"decay": self.rule.decay}, "last": {"last": self.rule.last}}
-        return {"name": self.name, "features": self.rule.kind, **settings.get(self.rule.kind, {})}
+        number = {"decayed": "decay", "shown": "decay", "last": "last"}.get(self.rule.kind)
+        settings = {} if number is None else {number: getattr(self.rule, number)}
+        return {"name": self.name, "features": self.rule.kind, **settings}
 
     # ----------------------------------------------------------------------------------------------------- what it does
 

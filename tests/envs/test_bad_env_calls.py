@@ -79,6 +79,7 @@ NO_OBSERVATIONS = [
     ({"observation": "last=0"}, "whole number of at least 1"),
     ({"observation": "last=x"}, "'x' is not a valid number"),
     ({"observation": "decayed=1"}, r"must be in \(0, 1\)"),
+    ({"observation": "shown=1"}, r"must be in \(0, 1\)"),
     ({"observation": "features"}, "have none"),
     ({"info_size": 0}, "info_size must be a whole number of at least 1"),
     ({"info": "view"}, "info='view': did you mean 'views'"),

@@ -14,6 +14,7 @@ from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 
 KINDS = ["counts", "decayed", "decayed=0.5", "last", "last=3", "dict"]
+SHOWN = [(name, kind) for name in ("sessions", "features") for kind in ("shown", "shown=0.5")]  # no ratings, no slates
 WORLDS = {
     "sessions": lambda: SessionsWorld(SessionsParams(n_items=8, p_leave_bandit=0.1, p_leave_organic=0.1)),
     "ratings": lambda: make_world("ratings", "quick", ["n_items=8", "n_decisions=5"]),
@@ -36,10 +37,16 @@ ASKED = [*({"observation": kind} for kind in KINDS), {"info": "views"}, {"info":
     ("world", "asked", "lanes", "steps"),
     [
         *((make, asked, 3, 40) for make in WORLDS.values() for asked in ASKED),
+        *((WORLDS[name], {"observation": kind}, 3, 40) for name, kind in SHOWN),
         *((make, {}, 4, 80) for make in OTHERS.values()),
         (lambda: SessionsWorld(SessionsParams(n_items=12, p_leave_bandit=0.1)), {}, 5, 150),
     ],
-    ids=[*(f"{name}-{asked}" for name in WORLDS for asked in ASKED), *OTHERS, "long"],
+    ids=[
+        *(f"{name}-{asked}" for name in WORLDS for asked in ASKED),
+        *("-".join(ask) for ask in SHOWN),
+        *OTHERS,
+        "long",
+    ],
 )
 def test_conventions_hold_and_lanes_are_single_environments(world, asked, lanes, steps):
     check_env(gym.make("recsim_mnar/World-v0", world=world(), **asked).unwrapped)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
-from test_conventions import KINDS, WORLDS
+from test_conventions import KINDS, SHOWN, WORLDS
 
 from recsim_mnar.envs import campaigns_vector_env, world_env, world_vector_env
 from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from twins import histories
 from twins.policies import Uniform
 
 
@@ -59,6 +60,29 @@ def test_the_single_environment_against_a_plain_twin(name, kind):
             events.append((int(action), reward))
         if ended:
             (observation, info), events = env.reset(), []
+
+
+@pytest.mark.parametrize(("name", "kind"), SHOWN)
+def test_what_was_shown_against_a_plain_twin(name, kind):
+    world = WORLDS[name]()
+    env = world_env(world, observation=kind, info="views")
+    env.action_space.seed(1)
+    decay, earned = float(kind.partition("=")[2] or 0.9), 0.0
+    observation, info = env.reset(seed=3)
+    events = []
+    for _ in range(400):
+        events += [(item, None) for item in info["views"]]
+        assert observation in env.observation_space
+        np.testing.assert_array_equal(observation, histories.shown(events, world.n_items, decay))
+        action = env.action_space.sample()
+        observation, reward, ended, _cut, info = env.step(action)
+        events.append((int(action), reward))
+        earned += reward
+        if ended:
+            events += [(item, None) for item in info["views"]]
+            np.testing.assert_array_equal(observation, histories.shown(events, world.n_items, decay))
+            (observation, info), events = env.reset(), []
+    assert earned > 0
 
 
 def test_info_of_a_fixed_size_says_how_much_there_was():

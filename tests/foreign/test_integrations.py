@@ -195,6 +195,7 @@ def test_sb3_model_as_policy(world, kind):
 MAKES = {  # of each observation, with ten items: what makes the environment, and what policy_of needs to be given
     "last": ({"observation": "last=10"}, {}),
     "decayed": ({"observation": "decayed=0.8"}, {"features": "decayed", "decay": 0.8}),
+    "shown": ({"observation": "shown=0.8"}, {"features": "shown", "decay": 0.8}),
     "features": ({"world": "features", "n_items": P}, {"user_features": lambda users: USERS.features_of(3, users)}),
     "ratings": ({"world": "ratings", "n_items": P}, None),
     "decayed ratings": ({"world": "ratings", "n_items": P, "observation": "decayed=0.8"}, None),
@@ -212,10 +213,12 @@ def test_sb3_model_is_shown_what_it_was_trained_on_or_refused(world, name):
     env = gym.make("recsim_mnar/World-v0", **(makes if "world" in makes else {"world": "sessions", **ENV, **makes}))
     kind = "MultiInputPolicy" if name == "dict" else "MlpPolicy"
     model = sb3.A2C(kind, env, **settings).learn(8)
-    for others in ({}, {"features": "counts"}, {"features": "decayed", "decay": 0.9}, {"features": "last", "last": 9}):
+    decays = [{"features": features, "decay": 0.9} for features in ("decayed", "shown")]
+    for others in ({}, {"features": "counts"}, *decays, {"features": "last", "last": 9}):
         if name != "last" or others:
-            with pytest.raises(UserError, match=r"the model observes .*, the policy would show it"):
+            with pytest.raises(UserError, match=r"the model observes .*, the policy would show it") as caught:
                 policy_of(model, **others)
+            assert "\n" not in str(caught.value) or name == "dict"
     if gives is None:
         return
     policy, lived = policy_of(model, **gives), USERS if name == "features" else world
@@ -226,8 +229,16 @@ def test_sb3_model_is_shown_what_it_was_trained_on_or_refused(world, name):
     if name != "features":
         views = lived_views(env, 3)
         policy.observe(np.repeat(user, len(views)), np.array(views))
-    theirs = model.policy.get_distribution(model.policy.obs_to_tensor(observation)[0]).distribution.probs
-    np.testing.assert_allclose(policy.probabilities(user), theirs.detach().numpy(), atol=1e-6)
+    for action in range(P):
+        theirs = model.policy.get_distribution(model.policy.obs_to_tensor(observation)[0]).distribution.probs
+        np.testing.assert_allclose(policy.probabilities(user), theirs.detach().numpy(), atol=1e-6)
+        if name == "features":
+            return
+        observation, reward, ended, _cut, info = env.step(action)
+        policy.learn(user, np.array([action]), np.array([reward]), np.ones(1))
+        policy.observe(np.repeat(user, len(info["views"])), np.array(info["views"], np.int64))
+        if ended:
+            return
 
 
 def lived_views(env, seed):
@@ -409,14 +420,17 @@ def online(world, policy):
     return run
 
 
-@pytest.mark.parametrize("kind", ["UCB1", "LinUCB", "LinGreedy", "EpsilonGreedy"])
-def test_mabwiser(world, kind):
+@pytest.mark.parametrize(
+    ("kind", "features"),
+    [*((kind, "counts") for kind in ("UCB1", "LinUCB", "LinGreedy", "EpsilonGreedy")), ("LinUCB", "shown")],
+)
+def test_mabwiser(world, kind, features):
     mabwiser = pytest.importorskip("mabwiser.mab")
     from recsim_mnar.integrations.mabwiser import MabPolicy
 
     settings = {"alpha": 1} if "UCB" in kind else {"epsilon": 0}
     rule = getattr(mabwiser.LearningPolicy, kind)(**settings)
-    policy = MabPolicy(mabwiser.MAB(list(range(P)), rule))
+    policy = MabPolicy(mabwiser.MAB(list(range(P)), rule), features)
     run = online(world, EpsilonMixture(policy, 0.2))
     assert run.policy.inner.mab is not policy.mab
     learned = run.policy.inner.mab
@@ -476,5 +490,13 @@ def test_vowpal_wabbit(world, log):
     still = run.policy.fresh()
     still.learns, still.batches_decisions = "nothing", True
     holds(world, still)
+    shown = VowpalWabbit("--epsilon 0.2", P, "shown")
+    asked = online(world, shown).policy
+    assert asked._learned > 0
+    only_acts = VowpalWabbit("--epsilon 0.2", P, "shown", learns="nothing")
+    only_acts.workspace = asked.workspace
+    assert only_acts.learns == "own user"
+    holds(world, only_acts)
+    assert only_acts._learned == 0
     with pytest.raises(UserError, match="without --cb_explore"):
         VowpalWabbit("--cb_explore 3", P)
