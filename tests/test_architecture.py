@@ -451,7 +451,8 @@ LINES = {
     "tables": 1_830,  # 230 for what a file would unpack to, before it is; 50 for names, per cent, money, yes and no
     # 30 for what was shown
     "envs": 1_590,  # lines rendered, info by kind, specs: what RL libraries ask for; one lane recorded at its own cost
-    "report": 1_640,  # a first screen on each of 8 pages, words explained, charts drawn here; 120 for luck, axes cut
+    # 150 for what each method could not tell, notes and ends of intervals in charts, and what a warning covers
+    "report": 1_790,  # a first screen on each of 8 pages, words explained, charts drawn here; 120 for luck, axes cut
     "simulation": 1_340,  # 70 for references that know users' states, and a planner that does not
     "testing": 1_380,  # rules for learners, and for a dozen breaches that were let pass
     # 20 for tasks

@@ -153,8 +153,8 @@ def test_what_the_page_forbids_is_never_best_and_a_cost_within_the_noise_is_a_ti
     assert state(judgement) == expected
     assert ("nothing lost" in judgement.sentence()) == (expected == "Best")
     found = of_comparison(Comparison(records, [judgement]))
-    assert ("Do not use the A/B test" in found.next) == (expected == "Do not use")
-    assert ("Rely on the A/B test" in found.decision) == (expected == "Best")
+    assert ("The A/B test is unreliable here." in found.lift) == (expected == "Do not use")
+    assert found.decision.startswith("The A/B test found the best") == (expected == "Best")
 
 
 def test_a_column_whose_first_must_not_be_used_has_no_best_one():
@@ -174,19 +174,19 @@ def test_as_many_agents_as_there_are_colours_differ():
     [
         (
             0.001,
-            "In truth it gets 11 % more clicks than the next, two (95 % interval 9.5 to 13 %).",
-            "is sure of that.",
+            "The best, one, gets 11 % more clicks than the next, two (95 % interval 9.5 to 13 %).",
+            "is sure that one is first.",
         ),
         (
             0.05,
-            "In truth it gets 11 % more clicks than the next, two (95 % interval \N{MINUS SIGN}67 to +90 %).",
+            "The best, one, gets 11 % more clicks than the next, two (95 % interval \N{MINUS SIGN}67 to +90 %).",
             "itself cannot tell which is better.",
         ),
     ],
 )
 def test_the_first_screen_says_what_to_do_by_how_much_and_how_sure(half, lift, sure):
     found = of_comparison(comparison(TRUTH, TRUTH, half))
-    assert found.decision == "one is the best of 3 recommenders. Rely on the A/B test here."
+    assert found.decision == "The A/B test found the best of three recommenders here."
     assert found.lift == lift
     assert sure in found.next
 
@@ -200,10 +200,12 @@ def test_a_best_pick_that_the_data_could_not_show_is_luck_and_the_page_says_how_
     assert (judgement.close, state(judgement)) == (("two",), "Best, by luck")
     assert judgement.sentence().endswith("nothing lost. Luck helped: its data are too few to tell one from two.")
     finding = of_comparison(found)
-    assert finding.decision.endswith("The A/B test picks it, but only by luck, as two is so close.")
+    assert finding.decision == "No method could reliably find the best of three recommenders here."
+    assert finding.lift.startswith("The A/B test picked it by luck: the best, one, gets 11 % more clicks than")
+    assert finding.next.startswith("The A/B test could not tell one from two. ")
     needed = 100 * 2 * (0.0071 * 2.801585 / 1.959964 / 0.01) ** 2
     assert needed > 200
-    (size,) = re.findall(r"needs (\d+) users per arm to tell one from two; this one has 100", finding.next)
+    (size,) = re.findall(r"need (\d+) users per variant to tell one from two; this one had 100", finding.next)
     assert int(size) == math.ceil(needed / 10) * 10
     assert f"{size} users" in figures_of(found)[1].body
 
@@ -226,23 +228,58 @@ def test_a_study_has_one_meaning_of_best_and_tie_and_says_the_size_of_its_ab_tes
     assert row["users_per_arm"] == 500
     (sentence,) = study.sentences()
     assert sentence.startswith(
-        "The A/B test (500 users per arm) picks the best recommender in 1 of 5 catalogues, a tie with it in 1, a worse "
-        "one in 3. On average its picks cost 0.82% ["
+        "The A/B test (500 users per variant) picks the best recommender in 1 of 5 catalogues, a tie with it in 1, a "
+        "worse one in 3. On average its picks cost 0.82% ["
     )
     assert sentence.endswith("of the CTR. In 1 of 5 its estimate must not be used.")
     finding = of_study(study)
-    assert finding.decision == "The A/B test chose best: its picks cost 0.82 % of clicks on average."
-    assert finding.lift.startswith("In 2 of 5 simulated worlds it picks the best recommender or a tie with it")
+    assert finding.decision == "The A/B test chose best."
+    assert finding.lift.startswith("The A/B test's picks get 0.82 % fewer clicks than the best would (95 % interval ")
+    assert "found the best, or a tie with it (too close even for the simulator to tell), in 2 of 5" in finding.next
+    assert "had only 500 users per variant; larger ones find the best more often" in finding.next
     costs, outcomes = study_figures(study)
     assert re.findall(r'part (\w+)" style="flex:([\d.]+)', outcomes.body) == [
         ("good", "0.2000"), ("tie", "0.2000"), ("bad", "0.6000")
     ]  # fmt: skip
     assert costs.body.count('class="cloud"') == 4
     assert costs.body.count('class="cloud hollow"') == 1
-    assert "500 users per arm; must not be used in 1 of 5" in costs.body
+    assert "500 users per variant; pick unreliable in 1 of 5" in costs.body
     write_study_page(tmp_path / "page.html", study)
     cells = dict(re.findall(r'data-head="([^"]*)"><span>([^<]*?) ?<', (tmp_path / "page.html").read_text()))
     assert [cells[head] for head in ("picks the best", "tied", "picks a worse one")] == ["20%", "20%", "60%"]
+
+
+def test_a_study_says_what_a_hollow_dot_does_not_cover():
+    """A pick that may be used and a best one that may not: solid, and the caption counts it."""
+    overlooked = judgement_of_run("costs", "costs", 0.07) | {"pick": "b", "unusable": ["a"]}
+    own = record("ab_test", "a", "ctr", 0.1, users=500).to_dict()
+    runs = [judgement_of_run("costs", "unusable", 0.01), overlooked]
+    study = Study({}, [{"label": f"w-{i:03}", "catalogue": i, "seed": i, "judgements": [run], "records": [own]}
+                       for i, run in enumerate(runs)])  # fmt: skip
+    caption = study_figures(study)[0].caption
+    assert "with 1 solid dot, up to 7.0 %, it overlooked a better one" in caption
+
+
+def test_the_methods_that_could_not_tell_are_named_with_all_that_they_could_not_tell():
+    """Three methods, two of one answer."""
+    wide = {name: record("ab_test", name, "ctr", v, 0.05, users=100) for name, v in TRUTH.items()}
+    records = [*wide.values(), *(record("truth", a, "ctr", v) for a, v in TRUTH.items())]
+    records += [record("ips", a, "ctr", v, 0.05) for a, v in TRUTH.items()]
+    records += [record("snips", a, "ctr", v, 0.01) for a, v in TRUTH.items()]
+    titles = {"ab_test": "the A/B test", "ips": "IPS", "snips": "SNIPS"}
+    judged = judge(records, [Ranking(name, "ctr", title, CTR) for name, title in titles.items()])
+    said = of_comparison(Comparison(records, judged)).next
+    assert said.startswith(
+        "The A/B test and IPS could not tell one from two and three; SNIPS could not tell one from two."
+    )
+
+
+def test_a_note_has_a_line_each_the_ends_of_an_interval_are_labelled_and_short_labels_stand_under_their_lines():
+    body = dots([Dot("a", 0.2, 0.15, 0.25, note="one\ntwo", labelled=True)], PER_CENT, axis_of(0.0, 0.3))
+    assert re.findall(r"<small>(.*?)</small>", body) == ["one", "two"]
+    assert re.findall(r'y="19" text-anchor="middle">([^<]*)<', body) == ["15.0 %", "25.0 %"]
+    assert 'x="0.00%" y="12" text-anchor="middle">0 %<' in body
+    assert len(axis_of(0.0, 0.084, 6).ticks) == 5
 
 
 def test_dots_at_one_place_do_not_hide_each_other_and_what_is_far_off_is_an_arrow():

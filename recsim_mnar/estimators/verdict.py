@@ -16,7 +16,7 @@ CAUTION, GRAVE, HOPELESS = 1.0, 2.0, 1000.0
 LEAST_USERS = 100
 """Independent users below which no interval here is believed."""
 
-ASSUMES = "assumes that the policy was fixed without this log"
+ASSUMES = "assumes that the new policy was not built from these records"
 """What no log shows and every verdict rests on, for where one is shown (docs/verdict-theory.md)."""
 
 

@@ -154,7 +154,7 @@ class DecisionExperiment(Experiment):
                 "Clipped IPS next to the A/B test",
                 f"{rate.capitalize()} of each recommender, the truly best first. The lines are intervals, cut with "
                 "an arrow where they run out; a hollow dot must not be used. The upright line is the truth. No dot: "
-                "the log shows too little of what it recommends.",
+                "the old system's records hold too little of what it recommends.",
                 rate,
                 (("off_policy", "clipped_ips"), ("ab_test", metric), ("truth", metric)),
             ),

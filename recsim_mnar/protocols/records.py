@@ -205,7 +205,7 @@ class Judgement:
             return self._outcome() + self._of_others()
         blind = set(self.unranked) & {self.pick, *self.tied_with}
         them = "it" if len(self.unranked) == 1 else "them"
-        lacks = f"The log lacks too much of {', '.join(self.unranked)} to rank {them}"
+        lacks = f"The old system's records hold too little of {listed(self.unranked)} to rank {them}"
         return f"{self._outcome()} {lacks}{', so the pick is blind' if blind else ''}.{self._of_others()}"
 
     def _of_others(self) -> str:

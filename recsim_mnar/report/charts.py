@@ -26,8 +26,14 @@ INK = "ink"
 _LONGEST = 32
 _STEPS = (1.0, 2.0, 5.0, 10.0)
 _TICKS = 4
+MANY_TICKS = 6
+"""Of a chart that has the whole width."""
 _APART = 2.5
 """Per cent of the width between dots that do not hide each other, also on a narrow screen."""
+_ENDS_APART = 20.0
+"""Per cent of the width between labels of an interval's ends that do not touch each other on a narrow screen."""
+_SHORT = 4
+"""Letters of a tick's label that has room beyond the chart's end."""
 _CURVES = 170
 """Height of a chart of lines, in pixels."""
 
@@ -130,11 +136,11 @@ class Axis:
         return self.ticks[1] - self.ticks[0] if len(self.ticks) > 1 else (self.high - self.low) / _TICKS
 
 
-def axis_of(low: float, high: float) -> Axis:
-    """An axis with a few round ticks that holds both ends."""
+def axis_of(low: float, high: float, most: int = _TICKS) -> Axis:
+    """An axis with a few round ticks, about ``most``, that holds both ends."""
     if not high > low:
         low, high = low - abs(low or 1.0) / 2, high + abs(high or 1.0) / 2
-    rough = (high - low) / _TICKS
+    rough = (high - low) / most
     size = 10.0 ** math.floor(math.log10(rough))
     step = next(size * nice for nice in _STEPS if size * nice >= rough * (1 - 1e-9))
     first = math.ceil(low / step - 1e-9)
@@ -163,7 +169,8 @@ class Dot:
         known: a number that is marked across the row; None for none.
         cloud: further values, small, and whether each is hollow.
         words: in the place of the value's text.
-        note: that follows the name.
+        note: below the name, in small letters; a line each.
+        labelled: whether the ends of its interval are written at them.
     """
 
     name: str
@@ -176,6 +183,7 @@ class Dot:
     cloud: Sequence[tuple[float, bool]] = ()
     words: str = ""
     note: str = ""
+    labelled: bool = False
 
     def numbers(self) -> list[float]:
         """That the chart must have room for."""
@@ -204,20 +212,23 @@ def dots(rows: Sequence[Dot], unit: Unit, axis: Axis | None = None) -> str:
     axis = room_for(rows) if axis is None else axis
     largest = max((abs(row.value) for row in rows if math.isfinite(row.value)), default=0.0) or 1.0
     step = 10.0 ** (math.floor(math.log10(largest)) - 2)
-    lines = [_row(row, unit.text(row.value, step) if math.isfinite(row.value) else "", axis) for row in rows]
+    lines = [_row(row, unit.text(row.value, step) if math.isfinite(row.value) else "", axis, unit) for row in rows]
     return f'<div class="dots">{"".join(lines)}{_scale(axis, unit)}</div>'
 
 
-def _row(row: Dot, number: str, axis: Axis) -> str:
-    track = f'<svg class="track" aria-hidden="true">{grid(axis)}{marks(row, axis)}</svg>'
+def _row(row: Dot, number: str, axis: Axis, unit: Unit) -> str:
+    ends = _ends(row, axis, unit) if row.labelled else ""
+    track = f'<svg class="track" aria-hidden="true">{marks(row, axis)}{ends}</svg>'
+    track += f'<svg class="lines" aria-hidden="true">{grid(axis)}</svg>'
+    kind = f"{row.colour}{' clouded' if row.cloud else ''}{' labelled' if ends else ''}"
     return (
-        f'<div class="row {row.colour}{" clouded" if row.cloud else ""}">{_name(row.name, row.note)}'
+        f'<div class="row {kind}">{_name(row.name, row.note)}'
         f'<span class="value">{escape(visible(row.words or number))}</span>{track}</div>'
     )
 
 
 def _name(name: str, note: str) -> str:
-    more = f" <small>{escape(visible(note))}</small>" if note else ""
+    more = "".join(f" <small>{escape(visible(line))}</small>" for line in note.split("\n") if line)
     return f'<span class="name">{escape(short(name))}{more}</span>'
 
 
@@ -274,19 +285,32 @@ def _whisker(row: Dot, axis: Axis) -> str:
     return made
 
 
+def _ends(row: Dot, axis: Axis, unit: Unit) -> str:
+    """The ends of an interval as text below them, where they are within the chart and apart."""
+    ends = [end for end in (row.low, row.high) if axis.low <= end <= axis.high]
+    if len(ends) < 2 or axis.place(row.high) - axis.place(row.low) < _ENDS_APART:
+        return ""
+    step = 10.0 ** (math.floor(math.log10(max(abs(end) for end in ends) or 1.0)) - 2)
+    return "".join(
+        _at(axis.place(end), f'<text y="19" text-anchor="middle">{escape(unit.text(end, step))}</text>') for end in ends
+    )
+
+
 def _scale(axis: Axis, unit: Unit) -> str:
     """Labels of the ticks, each under its line, those at the ends within the chart."""
     return f'<svg class="track scale" height="16" aria-hidden="true">{labels(axis, unit, 12)}</svg>'
 
 
 def labels(axis: Axis, unit: Unit, y: float) -> str:
-    """The ticks' numbers as SVG text."""
+    """The ticks' numbers as SVG text, under their lines, long ones at the ends within the chart."""
     ends = {0: "start", 1: "middle", 2: "end"}
-    return "".join(
-        f'<text x="{axis.place(tick):.2f}%" y="{y:g}" '
-        f'text-anchor="{ends[(axis.place(tick) > 3) + (axis.place(tick) > 97)]}">{unit.tick(tick, axis)}</text>'
-        for tick in axis.ticks
-    )
+
+    def label(tick: float) -> str:
+        text, place = unit.tick(tick, axis), axis.place(tick)
+        anchor = 1 if len(text) <= _SHORT else (place > 3) + (place > 97)
+        return f'<text x="{place:.2f}%" y="{y:g}" text-anchor="{ends[anchor]}">{text}</text>'
+
+    return "".join(map(label, axis.ticks))
 
 
 @dataclass(frozen=True)
@@ -306,11 +330,18 @@ class Panel:
     unit: Unit = PER_CENT
 
 
+def _to_a_tick(axis: Axis) -> Axis:
+    """The axis with a tick at its upper end."""
+    last = axis.ticks[-1] if axis.ticks else axis.high
+    more = last + axis.step
+    return axis if axis.high <= last or len(axis.ticks) < 2 else Axis(axis.low, more, (*axis.ticks, more))
+
+
 def panels(shown: Sequence[Panel]) -> str:
     """Panels of dots side by side where there is room; those of one unit have one axis."""
     made = []
     for one in shown:
-        axis = room_for([row for each in shown if each.unit == one.unit for row in each.rows])
+        axis = _to_a_tick(room_for([row for each in shown if each.unit == one.unit for row in each.rows]))
         head = f"<h3>{escape(visible(one.title))}</h3>"
         head += f"<p>{escape(visible(one.says)) or '&nbsp;'}</p>" if any(each.says for each in shown) else ""
         made.append(f'<div class="panel">{head}{dots(one.rows, one.unit, axis)}</div>')

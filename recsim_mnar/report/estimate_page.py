@@ -120,6 +120,8 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
         ),
         source=found.source,
         rows=found.log.rows,
+        least=_stated_least(made_by, leaders),
+        stated=made_by.get("propensity_min") is not None,
         sentence=sentence,
         partly=partly_covered(leaders, sentence.text),
         reasons=said,
@@ -139,6 +141,14 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
         segment_title=segment_title(found.segments) if found.segments else "",
         segment_lines=[*segment_lines(found.segments), *segment_reasons(found.segments)],
     )
+
+
+def _stated_least(made_by: Mapping[str, Any], leaders: Sequence[Record]) -> str:
+    """The least probability that the estimates rest on, and who said it; empty where none is known."""
+    if made_by.get("propensity_min") is not None:
+        return f"{100.0 * float(made_by['propensity_min']):.4g} %, as was stated"
+    least = leaders[0]["diagnostics"].get("propensity_min_taken") if leaders else None
+    return "" if least is None else f"{100.0 * float(least):.4g} %, as the log's own description says"
 
 
 def _row_of(record: Record) -> Record:
@@ -174,10 +184,12 @@ def _value_chart(
     ordered = sorted(drawn, key=lambda r: -r["value"])
     rows = [_dot(r, target_of(r) if differ else label(r), colours, scale) for r in ordered]
     other = baseline_of(drawn[0]) if differ else ""
-    what = f"more {_outcome(found)} each gets" if amounts.shares else "more each earns"
+    who = "each" if len(rows) > 1 else rows[0].name
+    what = f"more {_outcome(found)} {who} gets" if amounts.shares else f"more {who} earns"
     title = f"How many {what}" if amounts.shares else f"How much {what}"
     title = f"{title} than {other}" if differ else "What each would earn per recommendation"
-    level = f"The lines are {100 * drawn[0]['level']:g} % intervals.{_hollow(rows)}"
+    several = "The lines are {:g} % intervals" if len(rows) > 1 else "The line is the {:g} % interval"
+    level = f"{several.format(100 * drawn[0]['level'])}.{_hollow(rows)}"
     axis = room_for([*rows, Dot("", 0.0)]) if differ else None  # so that it shows how far from no difference they are
     return [Chart(title, dots(rows, unit, axis), level, folded=False)]
 
@@ -212,7 +224,16 @@ def _dot(record: Record, name: str, colours: Mapping[str, str], scale: float = 1
     value, low, high = (record[key] / scale for key in ("value", "low", "high"))
     verdict = record["verdict_level"]
     colour = colours.get(target_of(record), "ink")
-    return Dot(name, value, low, high, colour, verdict == "do_not_use", note=f"verdict: {verdict.replace('_', ' ')}")
+    return Dot(
+        name,
+        value,
+        low,
+        high,
+        colour,
+        verdict == "do_not_use",
+        note=f"verdict: {verdict.replace('_', ' ')}",
+        labelled=True,
+    )
 
 
 def _finding(found: Estimates, leaders: Sequence[Record], sentence: Sentence, amounts: Amounts) -> Finding:

@@ -12,7 +12,7 @@ from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import POWER, UNUSABLE, Judgement, Record, half_width, listed
 from recsim_mnar.report.charts import (
-    CHANGE,
+    MANY_TICKS,
     PER_CENT,
     PLAIN,
     Chart,
@@ -20,6 +20,7 @@ from recsim_mnar.report.charts import (
     Histogram,
     Panel,
     Unit,
+    axis_of,
     colours_of,
     dots,
     histograms,
@@ -27,13 +28,24 @@ from recsim_mnar.report.charts import (
     panels,
     room_for,
 )
-from recsim_mnar.report.finding import MOST_NAMES, rounded, state, truths_of, users_needed
+from recsim_mnar.report.finding import MOST_NAMES, between, rounded, state, truths_of, users_needed
 from recsim_mnar.report.tables import has_interval, heading
+from recsim_mnar.studies.result import two_digits
 
 MOST_ROWS = 24
 """Of a chart that names each of them."""
 _NO_SHARES = ("ndcg", "dcg", "mrr", "uplift", "cp", "mse", "mae", "rmse")
 """Metrics that are no shares, so that per cent would mislead."""
+ABOUT = {
+    "svd": "finds patterns shared by users",
+    "user-knn": "shows what similar users viewed",
+    "item-knn": "shows items viewed together",
+    "user-popularity": "shows what this user viewed most",
+    "popularity": "shows what everybody views",
+    "random": "shows any item by chance",
+}
+"""What recommenders that most comparisons show do, in half a sentence."""
+_UNRELIABLE = "{0}{1} pick{2} it, but {3} estimate is unreliable"
 _FAR = 15.0
 """Times as far behind the best as the next one is: what is farther is cut off with an arrow."""
 Colours = Mapping[str, str]
@@ -75,22 +87,23 @@ def _picks(comparison: Comparison, colours: Colours) -> Chart | None:
     rows = []
     for record in truth[:MOST_ROWS]:
         width = half_width(best, record) if has_interval(record) and record is not best else math.nan
-        away = (record.value - best.value) / scale
-        ends = (away - width / scale, away + width / scale)
+        behind = abs(record.value - best.value) / scale
+        ends = (behind - width / scale, behind + width / scale)
         words = "the best" if record is best else ""
-        rows.append(
-            Dot(record.agent, away, *ends, colours[record.agent], words=words, note=_picked(comparison, first, record))
-        )
-    behind = sorted(abs(row.value) for row in rows if row.value)
-    near = [row for row in rows if not behind or abs(row.value) <= max(_FAR * behind[0], behind[:2][-1])]
+        note = f"{ABOUT.get(record.agent, '')}\n{_picked(comparison, first, record)}"
+        rows.append(Dot(record.agent, behind, *ends, colours[record.agent], words=words, note=note))
+    far = sorted(row.value for row in rows if row.value)
+    near = [row for row in rows if not far or row.value <= max(_FAR * far[0], far[:2][-1])]
+    axis = room_for(near)
     caption = (
-        f"True {first.target} compared with {best.agent}; the lines are {100 * best.level:g} % intervals of the "
-        "difference. Below a name: the methods that pick it."
+        f"True {first.target} compared with {best.agent}; the lines are {100 * best.level:g} % intervals of that "
+        "difference. Below a name: what the recommender shows, and the methods that pick it."
     )
     caption += " An arrow: too far behind for this axis." if len(near) < len(rows) else ""
     what = "fewer clicks than" if first.target == "CTR" else "far behind"
     title = f"How {'many ' * (first.target == 'CTR')}{what} {best.agent}"
-    return Chart(title, dots(rows, CHANGE if best.value else PLAIN, room_for(near)), caption)
+    drawn = dots(rows, PER_CENT if best.value else PLAIN, axis_of(axis.low, axis.high, MANY_TICKS))
+    return Chart(title, drawn, caption)
 
 
 def _picked(comparison: Comparison, first: Judgement, record: Record) -> str:
@@ -98,9 +111,13 @@ def _picked(comparison: Comparison, first: Judgement, record: Record) -> str:
     found: dict[str, list[str]] = {}
     for j in comparison.judgements:
         if j.target == first.target and record.agent in (j.pick, *j.tied_with):
-            words = "{} would pick it, but must not be used" if j.shown == UNUSABLE else "picked by {}"
+            words = _UNRELIABLE if j.shown == UNUSABLE else "picked by {0}"
             found.setdefault(words, []).append(j.title.removesuffix(f" of {j.target}"))
-    return "; ".join(words.format(listed(names, MOST_NAMES)) for words, names in found.items())
+    also = " also" * (len(found) > 1)
+    return "; ".join(
+        words.format(listed(names, MOST_NAMES), also, *(("s", "its") if len(names) == 1 else ("", "their")))
+        for words, names in sorted(found.items(), key=lambda item: item[0] == _UNRELIABLE)
+    )
 
 
 def _picture(comparison: Comparison, picture: Picture, colours: Colours) -> Chart | None:
@@ -123,7 +140,7 @@ def _picture(comparison: Comparison, picture: Picture, colours: Colours) -> Char
             heading(comparison, key),
             _says(comparison, key),
             [
-                _dot(r, colours, None if key[0] == "truth" else known.get(r.agent))
+                _noted(_dot(r, colours, None if key[0] == "truth" else known.get(r.agent)), comparison, r, records)
                 for r in sorted(records, key=order)[:MOST_ROWS]
             ],
             unit_of(key, comparison),
@@ -139,6 +156,21 @@ def _dot(record: Record, colours: Colours, known: float | None) -> Dot:
     value = math.nan if record.covers else record.value
     more: dict[str, Any] = {"hollow": record.forbidden, "known": known, "words": record.covers}
     return Dot(record.agent, value, *ends, colours[record.agent], **more)
+
+
+def _noted(dot: Dot, comparison: Comparison, record: Record, records: Sequence[Record]) -> Dot:
+    """Where no truth is known: what the recommender does, and why it is out, by the interval of the difference."""
+    judged = [one for one in comparison.details.get("best", ()) if one["protocol"] == record.protocol]
+    if comparison.judgements or not judged or record.metric != judged[0]["metric"]:
+        return dot
+    first = comparison.details["best"][0]["protocol"] == record.protocol
+    note = ABOUT.get(record.agent, "") if first else ""
+    best = next((r for r in records if r.agent == judged[0]["first"]), record)
+    if record.agent not in judged[0]["may_be_the_best"] and best.value > 0.0:
+        gap, width = best.value - record.value, half_width(best, record)
+        ends = between(*((gap + side * width) / best.value for side in (-1, 1)))
+        note += f"\nout: {two_digits(gap / best.value)} % behind {best.agent} ({ends})"
+    return replace(dot, note=note)
 
 
 def _says(comparison: Comparison, key: tuple[str, str]) -> str:
@@ -167,7 +199,7 @@ def _power(comparison: Comparison, colours: Colours) -> Chart | None:
     sizes = [*(row.value for row in rows), users]
     axis = log_axis(10.0 ** math.floor(math.log10(min(sizes))), 10.0 ** math.ceil(math.log10(max(sizes)) + 1e-9))
     caption = (
-        f"Users per arm with which an A/B test sees, in {POWER:.0%} of all tests, that {best.agent} is better than "
+        f"Users per variant with which an A/B test sees, in {POWER:.0%} of all tests, that {best.agent} is better than "
         f"the one named (two-sided at {100 * (1 - best.level):.2g} %). The upright line is the size of this test, "
         f"{users:,} users: what is right of it, this test cannot see. The axis is logarithmic."
     )

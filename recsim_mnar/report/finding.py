@@ -16,6 +16,7 @@ from recsim_mnar.protocols.interactions.comparison import TITLES
 from recsim_mnar.protocols.records import (
     BEST,
     COSTS,
+    HALF_WIDTHS,
     INDISTINGUISHABLE,
     UNUSABLE,
     Judgement,
@@ -25,7 +26,7 @@ from recsim_mnar.protocols.records import (
     listed,
     seen,
 )
-from recsim_mnar.studies.result import sized, two_digits
+from recsim_mnar.studies.result import two_digits
 
 if TYPE_CHECKING:
     from recsim_mnar.fitting.advice import Advice
@@ -88,32 +89,68 @@ def of_comparison(comparison: Comparison) -> Finding | None:
         return _of_interactions(comparison)
     first = comparison.judgements[0]
     judged = [j for j in comparison.judgements if j.target == first.target]
-    names: dict[str, list[str]] = {}
+    kinds: dict[str, list[Judgement]] = {}
     for j in judged:
-        names.setdefault(_kind(j), []).append(j.title.removesuffix(f" of {j.target}"))
+        kinds.setdefault(_kind(j), []).append(j)
     ranked = truths_of(comparison, first)
-    found = next((words.format(listed(names[kind], MOST_NAMES), "s" * (len(names[kind]) == 1), brief(ranked[1].agent))
-                  for kind, words in _FOUND.items() if kind in names and len(ranked) > 1), _FOUND[COSTS])  # fmt: skip
-    decision = f"{brief(first.best)} is the best of {len(ranked)} recommenders. {as_subject(found)}"
-    warn = f"Do not use {listed(names[UNUSABLE], MOST_NAMES)} here. " if UNUSABLE in names else ""
-    lift, sure = _lead(ranked, first.target)
-    larger = "" if BEST in names else _larger(comparison)
+    led = next((kind for kind in _FOUND if kind in kinds), COSTS)
+    decision = as_subject(_FOUND[led].format(_titles(kinds.get(led, [])), counted(len(ranked))))
+    lead, sure = _lead(ranked, first.target)
+    tried = kinds[led] if led in (LUCK, TOO_CLOSE) else []
+    lift = f"{as_subject(_titles(tried))} {_PICKED[led]}: {lead}" if tried else as_subject(lead)
+    unusable = "".join(f" {as_subject(_described(j))} is unreliable here." for j in kinds.get(UNUSABLE, []))
+    larger = "" if BEST in kinds else _larger(comparison)
     more = (
-        f"Next: see how it is in {CATALOGUES} more worlds like this; it may be otherwise there."
+        f"Next: run {CATALOGUES} catalogues (simulated shops with other items and users); results may differ."
         if comparison.again
         else ""
     )
-    return Finding(decision, lift, f"{sure}{larger}{warn}{more}".strip(), "good" if BEST in names else "tie")
+    said = f"{_too_few(tried)}{sure}{larger}{more}".strip()
+    return Finding(decision, f"{lift}{unusable}", said, "good" if led == BEST else "tie")
 
 
 _FOUND = {
-    BEST: "Rely on {0} here.",
-    LUCK: "{0} pick{1} it, but only by luck, as {2} is so close.",
-    INDISTINGUISHABLE: "{0} pick{1} one that is as good.",
-    TOO_CLOSE: "{0} cannot tell it from those that come close.",
-    COSTS: "No method here finds it.",
+    BEST: "{0} found the best of {1} recommenders here.",
+    LUCK: "No method could reliably find the best of {1} recommenders here.",
+    INDISTINGUISHABLE: "{0} found one as good as the best of {1} recommenders here.",
+    TOO_CLOSE: "No method could reliably find the best of {1} recommenders here.",
+    COSTS: "No method found the best of {1} recommenders here.",
 }
-"""What is said of the methods that did best: their names, the ending of the verb, and the next best recommender."""
+"""What is said of the methods by the best of what came of their picks: their names, the number of recommenders."""
+_PICKED = {LUCK: "picked it by luck", TOO_CLOSE: "picked another, too close for it to see"}
+_COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def counted(n: int) -> str:
+    """A small number as a word."""
+    return _COUNTS[n] if n < len(_COUNTS) else f"{n:,}"
+
+
+def _titles(judged: Sequence[Judgement]) -> str:
+    return listed([_title(j) for j in judged], MOST_NAMES) if judged else ""
+
+
+def _title(judgement: Judgement) -> str:
+    return judgement.title.removesuffix(f" of {judgement.target}")
+
+
+def _described(judgement: Judgement) -> str:
+    """The title, with what it reads where that is no test on users."""
+    reads = ", an estimate from the old system's records," if judgement.protocol == "off_policy" else ""
+    return f"{_title(judgement)}{reads}"
+
+
+def _too_few(judged: Sequence[Judgement]) -> str:
+    """All that methods could not tell from their picks, those of one answer together."""
+    alike: dict[tuple[str, tuple[str, ...]], list[Judgement]] = {}
+    for j in judged:
+        if j.close:
+            alike.setdefault((j.pick, j.close), []).append(j)
+    said = [
+        f"{_titles(group)} could not tell {brief(pick)} from {listed([brief(name) for name in close])}"
+        for (pick, close), group in alike.items()
+    ]
+    return f"{as_subject('; '.join(said))}. " if said else ""
 
 
 def _kind(judgement: Judgement) -> str:
@@ -126,13 +163,22 @@ def _lead(ranked: Sequence[Record], target: str) -> tuple[str, str]:
         return "There is nothing to compare it with.", ""
     best, second = ranked[:2]
     gap, width = abs(best.value - second.value), half_width(best, second)
-    sure = "The simulator is sure of that" if gap > width else "The simulator itself cannot tell which is better"
-    sure = f"{sure}{', as it knows the truth exactly' if width == 0.0 else ''}. "
+    sure = (
+        f"The simulator is sure that {brief(best.agent)} is first"
+        if gap > width
+        else "The simulator itself cannot tell which is better"
+    )
+    if width == 0.0:
+        sure += ", as it knows the truth exactly"
+    elif gap > width and HALF_WIDTHS in best.details:
+        sure += ", as it tries both on the same users"
+    sure += ". "
+    names = brief(best.agent), brief(second.agent)
     if not second.value > 0.0:
-        return f"In truth it is {gap:.3g} ahead of the next, {brief(second.agent)}.", sure
+        return f"the best, {names[0]}, is {gap:.3g} ahead of the next, {names[1]}.", sure
     ends = (gap - width) / second.value, (gap + width) / second.value
     ahead = "gets {} % more clicks than" if target in _CLICKS else "is {} % ahead of"
-    lead = f"In truth it {ahead.format(two_digits(gap / second.value))} the next, {brief(second.agent)}"
+    lead = f"the best, {names[0]}, {ahead.format(two_digits(gap / second.value))} the next, {names[1]}"
     return lead + (f" ({100 * best.level:g} % interval {between(*ends)})." if width else "."), sure
 
 
@@ -143,8 +189,8 @@ def _larger(comparison: Comparison) -> str:
     if not next_one or needed[next_one] <= users:
         return ""
     best = truths_of(comparison, comparison.judgements[0])[0].agent
-    size = f"An A/B test needs {rounded(needed[next_one]):,} users per arm to tell {brief(best)} from {brief(next_one)}"
-    return f"{size}; this one has {users:,}. "
+    size = f"An A/B test would need {rounded(needed[next_one]):,} users per variant to tell {brief(best)} from "
+    return f"{size}{brief(next_one)}; this one had {users:,}. "
 
 
 def users_needed(comparison: Comparison) -> tuple[dict[str, float], int]:
@@ -195,15 +241,15 @@ def _of_interactions(comparison: Comparison) -> Finding | None:
     alone = "is best" in lines[-2] or "beats all others" in lines[-2]
     wide = {r.agent: r.value for r in comparison.records if r.metric.startswith("coverage")}
     finalists = [] if alone else [name for name in wide if re.search(rf"(^|\s){re.escape(name)}(\s|\.|$)", lines[-2])]
-    spread = ", ".join(f"{name} {100 * wide[name]:.3g} %" for name in finalists)
-    sure = f"Of all items their lists show: {spread}. " if spread else ""
+    spread = [f"those of {name} {100 * wide[name]:.3g} %" for name in finalists]
+    spread[:1] = [f"the lists of {name} reach {100 * wide[name]:.3g} %" for name in finalists[:1]]
+    sure = f"Of your items {listed(spread)}. " if spread else ""
     todo = (
         "test it on users in an A/B test"
         if alone
         else "test these on users in an A/B test, or take the one that shows "
     )
     todo += "" if alone else "more items"
-    sure = "This is about what users do unasked. " if alone else sure
     return Finding(lines[-2], " ".join(leads), f"{sure}Next: {todo}.", "good" if alone else "tie")
 
 
@@ -214,10 +260,10 @@ def _ahead(comparison: Comparison, key: tuple[str, str]) -> str:
     if first is None or second is None or not second.value > 0.0:
         return ""
     gap, width = first.value - second.value, half_width(first, second)
-    few = f"on {first.n:,} users only, a hint"
+    few = f"only {first.n:,} users, a hint"
     ends = between(*((gap + side * width) / second.value for side in (-1, 1))) if math.isfinite(width) else "not known"
     lead = f"{as_subject(TITLES.get(key[0], key[0]))}: {first.agent} is {two_digits(gap / second.value)} % ahead of "
-    interval = f"{100 * first.level:g} % interval {ends}"
+    interval = f"{100 * first.level:g} % interval {ends}; {first.n:,} users"
     return f"{lead}{second.agent} ({few if first.n < LEAST_USERS else interval})."
 
 
@@ -239,20 +285,56 @@ def of_study(study: Study) -> Finding | None:
     first, cost, n = rows[0], rows[0]["cost_share"], rows[0]["catalogues"]
     known = cost["high"] is not None
     level = [r for r in rows[1:] if not known or r["cost_share"]["low"] <= cost["high"]]
-    lost = f"{two_digits(cost['mean'])} % of {_CLICKS.get(first['target'], 'the ' + first['target'])}"
-    decision = f"{as_subject(first['title'])} chose best: its picks cost {lost} on average."
-    hits = first[BEST]["count"] + first[INDISTINGUISHABLE]["count"]
-    ends = f" The 95 % interval of that cost is {between(cost['low'], cost['high'])}." if known else ""
-    lift = f"In {hits} of {n} simulated worlds it picks the best recommender or a tie with it.{ends}"
-    sure = (
-        f"{as_subject(listed([sized(r) for r in level], MOST_NAMES))} may be as good: {n} worlds cannot tell. "
-        if level
-        else ""
+    title = as_subject(first["title"])
+    shown, *others = [first, *level][:MOST_NAMES]
+    if level:
+        names = listed([r["title"] for r in (first, *level)], MOST_NAMES)
+        decision = f"No clear winner: {names} chose about equally well."
+    else:
+        decision = f"{title} chose best."
+    lift = f"{title}'s picks {_short_of(shown)}{_ends(shown)}" + "".join(
+        f"; {r['title']}'s {two_digits(r['cost_share']['mean'])} %{_ends(r)}" for r in others
     )
-    sure += f"Do not use {listed(blind, MOST_NAMES)}. " if blind else ""
-    more = f"run {max(CATALOGUES, 2 * n)} worlds"
-    todo = f"choose by {first['title']} in worlds like these" if n >= CATALOGUES and not level else more
-    return Finding(decision, lift, f"{sure}Next: {todo}.", "good" if not level else "tie")
+    hits = first[BEST]["count"] + first[INDISTINGUISHABLE]["count"]
+    sure = f"{title} found the best, or a tie with it (too close even for the simulator to tell), in {hits} of {n} "
+    sure += f"catalogues. {_size_of(rows)}{_orders(rows, judged)}"
+    sure += f"Do not use {listed(blind, MOST_NAMES)} here. " if blind else ""
+    more = f"run {max(CATALOGUES, 2 * n)} catalogues"
+    todo = f"choose by {first['title']} in shops like these" if n >= CATALOGUES and not level else more
+    return Finding(decision, f"{lift}.", f"{sure}Next: {todo}.", "good" if not level else "tie")
+
+
+def _short_of(row: Mapping[str, Any]) -> str:
+    """How much less than the best one a method's picks get on average, after "its picks"."""
+    lost = two_digits(row["cost_share"]["mean"])
+    clicks = _CLICKS.get(row["target"])
+    return f"get {lost} % fewer {clicks} than the best would" if clicks else f"fall {lost} % short of the best"
+
+
+def _ends(row: Mapping[str, Any]) -> str:
+    cost = row["cost_share"]
+    return "" if cost["high"] is None else f" (95 % interval {between(cost['low'], cost['high'])})"
+
+
+def _size_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """How large the A/B test is, so that nobody takes what it misses for a fault of A/B tests."""
+    tested = next((r for r in rows if r["users_per_arm"]), None)
+    if tested is None:
+        return ""
+    size = f"{as_subject(tested['title'])} had only {tested['users_per_arm']:,} users per variant"
+    return f"{size}; larger ones find the best more often. "
+
+
+def _orders(rows: Sequence[Mapping[str, Any]], judged: Mapping[tuple[str, str], list[dict[str, Any]]]) -> str:
+    """Which method orders all recommenders better than the one whose picks are best; nothing where none does."""
+    ranked = [r for r in rows if r["kendall_tau"]["mean"] is not None]
+    most = max(ranked, key=lambda r: float(r["kendall_tau"]["mean"]), default=rows[0])
+    if rows[0] not in ranked or most["kendall_tau"]["mean"] <= rows[0]["kendall_tau"]["mean"]:
+        return ""
+    n = int(judged[most["study"], most["title"]][0].get("n_agents", 0))
+    taus = " against ".join(f"{r['kendall_tau']['mean']:.2f}" for r in (most, rows[0]))
+    everyone = f"all {counted(n)} recommenders" if n else "all recommenders"
+    return f"{as_subject(most['title'])} ordered {everyone} better (agreement with the true order {taus} of 1). "
 
 
 _CLICKS = {"CTR": "clicks"}
@@ -287,7 +369,7 @@ _ANSWERS: Mapping[str, tuple[str, str]] = {
     "no_reward": ("This log says nothing: it holds no reward.", "bad"),
     "do_not_use": ("Do not decide on {who} by this log.", "bad"),
 }
-_SURE = {"trust": "All reliability checks passed", "caution": "Caution: {doubt}", "do_not_use": "Not usable: {doubt}"}
+_SURE = {"trust": "Checks passed", "caution": "Caution: {doubt}", "do_not_use": "Not usable: {doubt}"}
 
 
 def of_estimates(
@@ -316,8 +398,10 @@ def of_estimates(
     sure = _SURE[sentence.sure].format(doubt=doubt or "see below")
     decision = words.format(who=sentence.policy, other=other)
     if tolerance is not None and sentence.sure == "trust":
-        off = f"{100.0 * (tolerance - 1.0):.2g}"
-        sure += f", but if the recorded display probabilities are off by more than {off} %, the difference may vanish"
+        off, gap = f"{100.0 * (tolerance - 1.0):.2g}", "gain" if sentence.answer == "better" else "difference"
+        sure += (
+            f". Ask engineering whether the logged probabilities are exact: an error of {off} % could erase the {gap}"
+        )
     action = (
         f"{sentence.action} (recsim-mnar plan ab says how many users)" if "A/B" in sentence.action else sentence.action
     )
@@ -344,7 +428,7 @@ def of_advice(found: Advice) -> Finding:
         tied = f" {listed(found.tied, MOST_NAMES)} may be as good." if found.tied else ""
         return Finding(f"Take {found.pick}: the log decides.{tied}", lift, "Sure. Next: test it on users.", "good")
     if found.ab_test is not None:
-        users = f"{found.ab_test['users']:,} users per arm"
+        users = f"{found.ab_test['users']:,} users per variant"
         sure = f"Sure at {100 * found.facts['level']:g} % with {users}. Next: recsim-mnar plan ab."
         return Finding("The log does not decide: run an A/B test.", lift, sure)
     todo = found.exploration["line"] if found.exploration else "collect a log that shows more of what they recommend."

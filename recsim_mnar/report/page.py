@@ -20,6 +20,12 @@ from recsim_mnar.runs.receipts import INDEX, digest_of
 
 SCHEMA = 1
 """Of results.json."""
+METHODS = {
+    "loocv": "Leave-one-out hides one view of a user and sees who predicts it.",
+    "off_policy": "Off-policy estimates, such as clipped IPS, reweight what the old system showed.",
+    "ab_test": "The A/B test shows each recommender to users of its own.",
+}
+"""What protocols do, in a sentence."""
 
 
 def write_comparison(folder: Path, comparison: Comparison, run_config: dict[str, Any], seconds: float) -> None:
@@ -100,13 +106,14 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
         weights=weights,
         clip=clip,
         comparison=comparison,
+        methods=[METHODS[name] for name in dict.fromkeys(j.protocol for j in comparison.judgements) if name in METHODS],
         judged=[(j, state(j)) for j in comparison.judgements],
         again=comparison.again,
         short=grid(comparison),
         full=grid(comparison, full=True),
         level=comparison.records[0].level if comparison.records else 0.95,
         verdicts=[
-            (r.agent, r.details.get("verdict", ""), r.details.get("share_supported"), r.details.get("value_on_log"), r)
+            (r.agent, r.details.get("verdict", ""), r.details.get("value_on_log"), r)
             for r in comparison.records
             if (r.protocol, r.metric) == ("off_policy", "clipped_ips")
         ],

@@ -9,7 +9,7 @@ from typing import Any
 
 from recsim_mnar.errors import printable
 from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, UNUSABLE
-from recsim_mnar.report.charts import PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
+from recsim_mnar.report.charts import MANY_TICKS, PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
 from recsim_mnar.report.finding import judged_of, of_study
 from recsim_mnar.report.page import headed
 from recsim_mnar.report.template import downloads_of, write_from
@@ -108,7 +108,7 @@ def study_table(study: Study) -> Any:
 
 
 def agents_table(study: Study) -> list[dict[str, Any]]:
-    """Mean of every metric over catalogues: one table per study, one row per agent."""
+    """Mean of every metric over catalogues: one table per study, one row per metric, one column per agent."""
     tables: dict[str, dict[str, dict[str, list[float]]]] = {}
     for row in study.rows():
         if row["value"] is not None:
@@ -119,10 +119,9 @@ def agents_table(study: Study) -> list[dict[str, Any]]:
         heads = list(dict.fromkeys(head for own in agents.values() for head in own))
         heads = sorted(heads, key=lambda head: not head.startswith("truth"))
         rows = [
-            (agent, [f"{sum(own[h]) / len(own[h]):.5f}" if h in own else "-" for h in heads])
-            for agent, own in agents.items()
+            (h, [f"{sum(own[h]) / len(own[h]):.5f}" if h in own else "-" for own in agents.values()]) for h in heads
         ]
-        found.append({"study": name, "heads": heads, "rows": rows})
+        found.append({"study": name, "heads": [*agents], "rows": rows})
     return found
 
 
@@ -138,15 +137,15 @@ def figures_of(study: Study) -> list[Chart]:
         own = [row for row in summary if row["study"] == name]
         before = f"{name}: " if len(worlds) > 1 else ""
         caption = (
-            "Each small dot is one simulated world: how much less the pick truly earns than the best one. Hollow: "
-            "the pick's estimate must not be used there. The large dot is the mean, the line its 95 % interval."
+            "Each small dot is one catalogue: by how much the pick truly falls short of the best one. The large dot is "
+            f"the mean, the line its 95 % interval.{_warnings(own, judged)}"
         )
-        title = f"{before}What each method's picks cost, in % of the best"
+        title = f"{before}How far each method's picks fall short of the best, in % of what the best gets"
         charts.append(Chart(title, costs_chart(own, judged), caption, folded=bool(charts)))
         parts = {row["title"]: {_KIND[kind]: row[kind]["share"] for kind in _KIND} for row in own}
         caption = (
-            "Share of catalogues on which the pick is the best recommender, a tie with it (the simulator itself cannot "
-            "tell which of the two is better), or a worse one."
+            "Share of catalogues on which the pick is the best recommender, a tie with it (too close even for the "
+            "simulator to tell), or a worse one."
         )
         notes = {row["title"]: _note(row) for row in own}
         charts.append(Chart(f"{before}How often each method is right", shares(parts, KINDS, notes), caption))
@@ -155,9 +154,9 @@ def figures_of(study: Study) -> list[Chart]:
 
 def _note(row: dict[str, Any]) -> str:
     """What follows a method's name: the size of an A/B test, how often its estimate must not be used."""
-    said = [] if row["users_per_arm"] is None else [f"{row['users_per_arm']:,} users per arm"]
+    said = [] if row["users_per_arm"] is None else [f"{row['users_per_arm']:,} users per variant"]
     barred = row[UNUSABLE]["count"]
-    return "; ".join([*said, *([f"must not be used in {barred} of {row['catalogues']}"] if barred else [])])
+    return "; ".join([*said, *([f"pick unreliable in {barred} of {row['catalogues']}"] if barred else [])])
 
 
 def costs_chart(own: list[dict[str, Any]], judged: Mapping[tuple[str, str], list[dict[str, Any]]]) -> str:
@@ -171,4 +170,22 @@ def costs_chart(own: list[dict[str, Any]], judged: Mapping[tuple[str, str], list
         low, high = (math.nan if mean[end] is None else mean[end] for end in ("low", "high"))
         cloud = [(j["cost_share"], j["shown"] == UNUSABLE) for j in each]
         rows.append(Dot(row["title"], mean["mean"], low, high, cloud=cloud, note=_note(row)))
-    return dots(sorted(rows, key=lambda row: row.value), PER_CENT, axis_of(0.0, room_for(rows).high))
+    return dots(sorted(rows, key=lambda row: row.value), PER_CENT, axis_of(0.0, room_for(rows).high, MANY_TICKS))
+
+
+def _warnings(own: list[dict[str, Any]], judged: Mapping[tuple[str, str], list[dict[str, Any]]]) -> str:
+    """What a hollow dot says, and what it does not: of the pick, not of a better one that was overlooked."""
+    runs = [j for row in own for j in judged[row["study"], row["title"]] if j["cost_share"] is not None]
+    if not any(j["shown"] == UNUSABLE for j in runs):
+        return ""
+    solid = [j for j in runs if j["shown"] != UNUSABLE]
+    missed = [j for j in solid if j["best"] in (*j.get("unusable", ()), *j.get("unranked", ()))]
+    said = " Hollow: the tool would have warned you that the pick's own estimate is unreliable."
+    if not missed:
+        return said
+    worst = PER_CENT.text(max(j["cost_share"] for j in missed), 0.001)
+    solids = f"{len(missed)} solid dot{'s' * (len(missed) > 1)}, up to {worst}"
+    return (
+        f"{said} That is about the pick alone: with {solids}, it overlooked a better one whose estimate is unreliable, "
+        "as the tool says too."
+    )

@@ -121,7 +121,7 @@ def _sentence(row: dict[str, Any]) -> str:
 def sized(row: Mapping[str, Any]) -> str:
     """The title of a row of the summary; an A/B test's with its size."""
     users = row["users_per_arm"]
-    return str(row["title"]) if users is None else f"{row['title']} ({users:,} users per arm)"
+    return str(row["title"]) if users is None else f"{row['title']} ({users:,} users per variant)"
 
 
 def percent(row: Mapping[str, Any]) -> str:

@@ -75,8 +75,8 @@ PARTLY = {"identified_share": 0.009, "value_identified": 0.0154, "identified_low
          "new earns 6.00 % a decision (95 % interval 5.00 to 8.00 %). Next: compare it with today's policy"),
         ([of("new", 0.06, 0.05, 0.08, DOUBT)], "value", None, "8.00 %), but: the interval is wide."),
         ([of("random", 0.0001, 0.0001, 0.99, GAP, facts=PARTLY)], "not_covered", None,
-         "The log covers 0.9 % of what random shows; there it earns 1.54 % (95 % interval 1.48 to 1.60 %). What the "
-         "rest earns is unknown: if rewards are between 0 and 1, over all 0.0100 to 99.0 %."),
+         "The log covers 0.9 % of what random shows; there it earns 1.54 % (95 % interval 1.48 to 1.60 %). Beyond "
+         "that it is unknown: with rewards between 0 and 1 the whole may earn 0.0100 to 99.0 %."),
     ],
 )  # fmt: skip
 def test_what_it_says(records, answer, percent, words):
@@ -88,8 +88,8 @@ def test_what_it_says(records, answer, percent, words):
     assert said.action in said.text
     assert json.loads(json.dumps(said.to_dict())) == said.to_dict()
     rests = (
-        "This is about the situations that today's system led to, and assumes that the policy was fixed without this "
-        "log."
+        "This is about the situations that today's system led to, and assumes that the new policy was not built from "
+        "these records."
     )
     assert said.rests == ("" if answer in ("do_not_use", "no_reward", "same_policy", "not_covered") else rests)
 

@@ -117,7 +117,8 @@ def test_the_difference_to_todays_policy_is_that_of_the_truth(tmp_path):
         [100 * by[key, "ips"]["value"] for key in ("propensity", "better")], rel=0.005
     )
     off = by["better - propensity", "ips"]["diagnostics"]["propensity_tolerance"] - 1.0
-    assert f"checks passed, but if the recorded display probabilities are off by more than {100 * off:.2g} %" in front
+    assert f"an error of {100 * off:.2g} % could erase the gain" in front
+    assert "every item with a probability of at least 20 %, as was stated" in page
     assert "better - propensity" not in re.sub(r"(?s)<pre>.*</pre>", "", page)
 
 

@@ -148,8 +148,8 @@ def test_the_sentence_ends_with_how_wrong_propensities_may_be(target, answer, en
     assert factor**2 == pytest.approx(max(odds) / min(odds), rel=1e-9)
     sentence = sentence_of(found)
     assert sentence.answer == answer
-    digits = f"{1 + float(f'{factor - 1:.2g}'):.6g}"
-    assert sentence.rests.endswith(f". It holds unless propensities are off by more than {digits} times.")
+    digits = f"{float(f'{100 * (factor - 1):.2g}'):.6g}"
+    assert sentence.rests.endswith(f". It holds unless propensities are off by more than {digits} %.")
     values = [r for r in found if "baseline" not in r]
     assert all("propensity_tolerance" not in r["diagnostics"] for r in values)
 
@@ -189,4 +189,4 @@ def test_the_best_of_several_has_the_tolerance_of_its_own_level():
     best = next(r for r in found if "best_of" in r)
     of_best, own = best["best_of"]["propensity_tolerance"], best["diagnostics"]["propensity_tolerance"]
     assert 1.0 < of_best < own
-    assert f"off by more than {1 + float(f'{of_best - 1:.2g}'):.6g} times" in sentence_of(found).rests
+    assert f"off by more than {float(f'{100 * (of_best - 1):.2g}'):.6g} %" in sentence_of(found).rests

@@ -259,7 +259,7 @@ def test_what_the_log_lacks_has_no_value_to_show_and_no_rank(tmp_path):
     assert found.identified()[0].startswith("The log covers 5 % of what random shows; there it earns ")
     (judgement,) = found.judgements
     assert (judgement.n_agents, judgement.unranked, judgement.pick) == (2, ("random",), "constant-list+items=3")
-    assert judgement.sentence().endswith(" The log lacks too much of random to rank it.")
+    assert judgement.sentence().endswith(" The old system's records hold too little of random to rank it.")
     blind = replace(judgement, pick="random")
     assert blind.sentence().endswith("to rank it, so the pick is blind.")
 
@@ -276,7 +276,7 @@ def test_what_the_log_lacks_has_no_value_to_show_and_no_rank(tmp_path):
     write_page(tmp_path / "page.html", found, {})
     page = unlinked(tmp_path / "page.html")
     assert page.count(found.identified()[0]) == 1  # as the verdict; the table says less
-    assert page.count(">practically unknown</td>") >= 1
+    assert page.count(">covers 5 %</td>") >= 1
     assert f"{number(random.value)} <span" not in page
 
 

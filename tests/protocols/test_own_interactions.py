@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -12,12 +13,17 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies import Learner, Policy, registry
 from recsim_mnar.policies.door import fitted
+from recsim_mnar.protocols.base import Picture
+from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.interactions import compare_interactions
 from recsim_mnar.protocols.interactions.comparison import Leaders, conclusion, facts_of, leaders
 from recsim_mnar.protocols.interactions.top_lists import recall_and_ndcg, recommended, split_by_time
 from recsim_mnar.protocols.leave_one_out.protocol import gains
 from recsim_mnar.protocols.leave_one_out.ranks import NONE, top_items
+from recsim_mnar.protocols.records import Record, with_half_widths
+from recsim_mnar.report.page import write_page
 from recsim_mnar.rng import Stream, uniforms
+from twins.pages import unlinked
 
 
 def write(path, rows, timed=True):
@@ -260,6 +266,27 @@ def test_candidates_follow_repeats(tmp_path):
 def test_both_protocols_together(one, other, said):
     ranked = [Leaders(names, 500, protocol, "ndcg@10") for protocol, names in (("loocv", one), ("by_time", other))]
     assert said in " ".join(conclusion(ranked, 0.95, 3))
+
+
+def test_the_page_says_why_a_recommender_is_out_and_keeps_the_warning_open(tmp_path):
+    """Two differ by .2 on the same users, whose own spread is as wide: its line overlaps, its difference does not."""
+    users = np.linspace(0.0, 1.0, 400)
+    values = {"good": 0.2 + 0.6 * users, "bad": 0.6 * users + 0.1 * (np.arange(400) % 2)}
+    records = [
+        Record.of("interactions", "loocv", name, "ndcg@10", (v.mean(), v.mean() - 0.2, v.mean() + 0.2), level=0.95,
+                  n=400, seconds=0.0)
+        for name, v in values.items()
+    ]  # fmt: skip
+    ranked = leaders(values, 0.95, protocol="loocv", metric="ndcg@10")
+    found = Comparison(with_half_widths(records, values, 0.95), conclusion=conclusion([ranked], 0.95, 2))
+    found.details, found.columns = {"best": [ranked.to_dict()]}, [("loocv", "ndcg@10")]
+    found.pictures = [Picture("t", "c", "l", (("loocv", "ndcg@10"),))]
+    write_page(tmp_path / "page.html", found, {})
+    page = unlinked(tmp_path / "page.html")
+    assert re.search(r"out: 30 % behind good \(29 to 31 %\)", page)
+    front = page.partition("<details")[0]
+    assert "not what recommending it would change" in front
+    assert "; 400 users)" in front
 
 
 @pytest.mark.parametrize("unseen", [False, True])

@@ -127,7 +127,8 @@ def identified(record: Record, amounts: Amounts) -> str:
     if not (math.isfinite(least) and math.isfinite(most)):
         return f"{words}. What the rest earns no log of this kind says."
     bound = amounts.span(record["low"], record["high"])
-    return f"{words}. What the rest earns is unknown: if rewards are between {least:g} and {most:g}, over all {bound}."
+    unknown = f"with rewards between {least:g} and {most:g} the whole may earn {bound}"
+    return f"{words}. Beyond that it is unknown: {unknown}."
 
 
 def partly_covered(records: Sequence[Record], said: str = "") -> list[str]:
@@ -286,4 +287,5 @@ def unless(record: Mapping[str, Any]) -> str:
     factor = record.get("best_of", record["diagnostics"]).get(TOLERANCE)
     if factor is None or factor <= 1.0:
         return ""
-    return f" It holds unless propensities are off by more than {1.0 + float(f'{factor - 1.0:.2g}'):.6g} times."
+    off = float(f"{100.0 * (factor - 1.0):.2g}")
+    return f" It holds unless propensities are off by more than {off:,.6g} %."

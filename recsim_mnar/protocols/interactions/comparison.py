@@ -106,9 +106,10 @@ _FEW_REPEATS = 0.05
 
 _PICTURES = [
     Picture(
-        "How well recommenders foresee what users did",
-        f"NDCG@{K} by both tests: 1 is a perfect list. The lines are intervals of each one alone. Who may be the best "
-        "is judged by differences for the same users, which are known better: lines may overlap, and yet one be worse.",
+        "How well recommenders predict what users viewed",
+        f"NDCG@{K}: 1 = the items viewed always come first, 0 = they are never among the first {K}. Overlapping lines "
+        "do not mean a tie: all were tried on the same users, and the difference is known better. In brackets its "
+        "interval.",
         f"NDCG@{K}",
         ((LOOCV, _RANKING), (BY_TIME, _RANKING)),
     ),
@@ -183,14 +184,15 @@ def compare_interactions(
         details |= {"split_by_time": split.facts()} if split is not None and BY_TIME in chosen else {}
     return Comparison(
         run.records,
-        title="Which recommender foresees what your users do?",
-        lead="Each recommender was asked for items that your users did choose but that were hidden from it. Nobody "
-        "knows which one is truly best: the page names all that may be, as far as this many users can show.",
+        title="Which recommender predicts what your users do?",
+        lead="Leave-one-out hides one view of a user and asks each recommender for it. Predicting later views (the "
+        "split by time) hides all that came after a date. Nobody knows which one is truly best: the page names all "
+        "that may be, as far as this many users can show.",
         conclusion=conclusion(run.ranked, level, len(learners)),
         notes=[*_notes(data, facts, unseen, details.get("split_by_time")), *([why_not] if why_not else [])],
         facts=described_facts(facts),
         details={**details, "best": [one.to_dict() for one in run.ranked]},
-        columns=[*((LOOCV, m) for m in (f"hr@{K}", _RANKING)), *((BY_TIME, m) for m in (f"recall@{K}", _RANKING)),
+        columns=[*((LOOCV, m) for m in (_RANKING, f"hr@{K}")), *((BY_TIME, m) for m in (_RANKING, f"recall@{K}")),
                  *((LISTS, m) for m in (f"coverage@{K}", f"popularity@{K}"))],
         headings={(r.protocol, r.metric): _heading(r.protocol, r.metric) for r in run.records},
         neutral=frozenset({f"coverage@{K}", f"popularity@{K}"}),
@@ -307,7 +309,7 @@ class _Run:
 
 def _heading(protocol: str, metric: str) -> str:
     named = metric if metric.startswith(("recall", "coverage", "popularity")) else metric.upper()
-    return {BY_TIME: f"{named}, split by time", LOOCV: f"{named}, leave-one-out"}.get(protocol, named)
+    return {BY_TIME: f"{named}, later views", LOOCV: f"{named}, leave-one-out"}.get(protocol, named)
 
 
 def _notes(data: Interactions, facts: dict[str, Any], unseen: bool, split: dict[str, Any] | None) -> list[str]:
@@ -341,7 +343,7 @@ def _notes(data: Interactions, facts: dict[str, Any], unseen: bool, split: dict[
 
 # ------------------------------------------------------------------ what comes of it, without a truth
 
-TITLES = {"loocv": "leave-one-out", "by_time": "the split by time"}
+TITLES = {"loocv": "leave-one-out", "by_time": "predicting later views"}
 
 
 @dataclass(frozen=True)
@@ -407,8 +409,8 @@ def conclusion(ranked: Sequence[Leaders], level: float, n_agents: int) -> list[s
     if len(ranked) == 2:
         sentences.append(_together(*ranked))
     sentences.append(
-        "All this says how well recommenders foresee what users did by themselves, not what users would do if it were "
-        "shown to them: an A/B test of the best ones would, or estimates from a log with propensities."
+        "This predicts what users view by themselves, not what recommending it would change: an A/B test of the best "
+        "ones shows that, or estimates from a log with propensities."
     )
     return sentences
 
@@ -433,7 +435,7 @@ def _together(one: Leaders, other: Leaders) -> str:
     shared = [name for name in one.names if name in other.names]
     if not shared:
         return (
-            "The two tests contradict each other: nobody may be the best by both. The split by time asks what a "
+            "The two tests contradict each other: nobody may be the best by both. Predicting later views is what a "
             f"recommender deployed on that day would have faced; it puts {other.names[0]} first."
         )
     if len(shared) == 1:
