@@ -236,7 +236,7 @@ def test_a_study_has_one_meaning_of_best_and_tie_and_says_the_size_of_its_ab_tes
     assert finding.decision == "The A/B test chose best."
     assert finding.lift.startswith("The A/B test's picks get 0.82 % fewer clicks than the best would (95 % interval ")
     assert "found the best, or a tie with it (too close even for the simulator to tell), in 2 of 5" in finding.next
-    assert "had only 500 users per variant; larger ones find the best more often" in finding.next
+    assert "had 500 users per variant; larger ones find the best more often" in finding.next
     costs, outcomes = study_figures(study)
     assert re.findall(r'part (\w+)" style="flex:([\d.]+)', outcomes.body) == [
         ("good", "0.2000"), ("tie", "0.2000"), ("bad", "0.6000")
@@ -247,6 +247,23 @@ def test_a_study_has_one_meaning_of_best_and_tie_and_says_the_size_of_its_ab_tes
     write_study_page(tmp_path / "page.html", study)
     cells = dict(re.findall(r'data-head="([^"]*)"><span>([^<]*?) ?<', (tmp_path / "page.html").read_text()))
     assert [cells[head] for head in ("picks the best", "tied", "picks a worse one")] == ["20%", "20%", "60%"]
+
+
+@pytest.mark.parametrize(("n", "clear"), [(8, True), (5, False)])
+def test_a_study_compares_methods_catalogue_by_catalogue(n, clear):
+    """Costs vary more between catalogues than between two methods: eight losses of eight are clear, five are not."""
+    own = record("ab_test", "a", "ctr", 0.1, users=500).to_dict()
+    runs = []
+    for i in range(n):
+        least = {**judgement_of_run("costs", "costs", 0.01 * i), "protocol": "loocv", "title": "leave-one-out"}
+        runs.append({"label": f"w-{i:03}", "catalogue": i, "seed": i, "records": [own],
+                     "judgements": [judgement_of_run("costs", "costs", 0.01 * i + 0.001), least]})  # fmt: skip
+    decision = of_study(Study({}, runs)).decision
+    assert decision == (
+        "Leave-one-out chose best."
+        if clear
+        else "No clear winner: leave-one-out and the A/B test chose about equally well."
+    )
 
 
 def test_a_study_says_what_a_hollow_dot_does_not_cover():
