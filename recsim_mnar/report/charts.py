@@ -30,9 +30,9 @@ MANY_TICKS = 6
 """Of a chart that has the whole width."""
 _APART = 2.5
 """Per cent of the width between dots that do not hide each other, also on a narrow screen."""
-_ENDS_APART = 20.0
+_ENDS_APART = 28.0
 """Per cent of the width between labels of an interval's ends that do not touch each other on a narrow screen."""
-_SHORT = 4
+_SHORT = 3
 """Letters of a tick's label that has room beyond the chart's end."""
 _CURVES = 170
 """Height of a chart of lines, in pixels."""
@@ -291,9 +291,13 @@ def _ends(row: Dot, axis: Axis, unit: Unit) -> str:
     if len(ends) < 2 or axis.place(row.high) - axis.place(row.low) < _ENDS_APART:
         return ""
     step = 10.0 ** (math.floor(math.log10(max(abs(end) for end in ends) or 1.0)) - 2)
-    return "".join(
-        _at(axis.place(end), f'<text y="19" text-anchor="middle">{escape(unit.text(end, step))}</text>') for end in ends
-    )
+
+    def label(end: float) -> str:
+        place = axis.place(end)
+        anchor = ("start", "middle", "end")[(place > 10) + (place > 90)]
+        return _at(place, f'<text y="19" text-anchor="{anchor}">{escape(unit.text(end, step))}</text>')
+
+    return "".join(map(label, ends))
 
 
 def _scale(axis: Axis, unit: Unit) -> str:
