@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import hashlib
 import json
@@ -53,6 +54,36 @@ def test_trusted_is_not_better(shop, capsys):
     status, out, err = run(capsys, *better)
     assert (status, err) == (0, "")
     assert "does not mean" not in out
+
+
+def test_the_causes_tell_not_trusted_from_not_better(shop, capsys, tmp_path):
+    """Both are status 3; programs read the codes."""
+
+    def causes(target, *stated):
+        path = tmp_path / "a.json"
+        asked = ("--target", target, "--baseline", "today", "--require", "better", "--json", path)
+        status = run(capsys, "estimate", shop, *asked, *stated)[0]
+        first, *others = json.loads(path.read_text())
+        assert not any("reasons" in each for each in others)
+        assert (status, first["met"]) == ((3, False) if first["reasons"] else (0, True))
+        return first["reasons"]
+
+    assert causes("new", *STATED) == []
+    (worse,) = causes("worse", *STATED)
+    assert worse.pop("message").endswith("is not above 0")
+    assert worse == {"policy": "worse - propensity", "estimator": "ips", "code": "not_above_0"}
+    assert {each["code"] for each in causes("new")} == {"support_unstated"}
+    assert {each["code"] for each in causes("worse")} == {"support_unstated", "not_above_0"}
+
+
+def test_the_causes_of_a_segment_name_it(shop, tmp_path):
+    log = tmp_path / "log.csv"
+    pd.read_csv(shop).assign(device=lambda rows: np.where(rows.user_id % 2, "phone", "desk")).to_csv(log, index=False)
+    found = estimate_file(log, "worse", baseline="today", require="better", propensity_min=FLOOR, by="device")
+    assert [(each.get("by"), each.get("segment")) for each in found.causes] == [
+        (None, None), ("device", "desk"), ("device", "phone")
+    ]  # fmt: skip
+    assert copy.deepcopy(found.reasons)[0].causes == found.reasons[0].causes
 
 
 def test_every_target_must_be_better(shop, capsys):
@@ -285,7 +316,9 @@ def test_json_md_describes_every_key_and_no_other(shop, tmp_path, capsys):
     assert keys(best) == described("The best of several")
     more = {"propensity_min_taken", "value_identified", "identified_low", "identified_high"}  # of other logs
     assert described("Diagnostics") - more <= keys(*(record["diagnostics"] for record in records))
-    besides = {"schema", "sentence", "input", "required", "met", "records"}
+    segmented = estimate_file(log, "worse", baseline="today", require="better", propensity_min=FLOOR, by="device")
+    assert keys(*results["reasons"], *segmented.causes) == described("A reason")
+    besides = {"schema", "sentence", "input", "required", "met", "reasons", "records"}
     assert keys(results) == described("results.json of estimate") | besides
     page = Path("docs/json.md").read_text()
     assert all(f"`{key}`" in page for key in keys(results["read"], *results["weights"]))
