@@ -286,7 +286,7 @@ def unmet(require: str, records: Sequence[Record]) -> list[Reason]:
             ("", []),
         )
         if said:
-            whose = {name: record[name] for name in ("policy", "estimator", "by", "segment") if name in record}
+            whose: Record = {name: record[name] for name in ("policy", "estimator", "by", "segment") if name in record}
             where = f"{record['by']} {segment_label(record)}, " if "by" in record else ""
             line = f"--require {require}: {where}{label(record)}, {record['estimator']}: {said}"
             lines.append(Reason(line, [{**whose, **cause} for cause in causes]))
