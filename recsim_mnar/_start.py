@@ -1,4 +1,4 @@
-"""Start of a command: ignore Python files in the current folder, and report an interrupt in one line with status 130.
+"""Start of a command: ignore Python files in the current folder, and report an interrupt in one line.
 
 Imported before anything else: what Python has not loaded by itself could be a file of the current folder.
 """
@@ -19,7 +19,9 @@ def begin() -> None:
         import signal
 
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as nohup and shells' background jobs ask for
-            signal.signal(signal.SIGINT, _leave)  # until a command watches for them itself
+            signal.signal(signal.SIGINT, leave)  # until a command watches for them itself
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and not _is_worker():
+            signal.signal(signal.SIGTERM, leave)
 
 
 def _open_streams() -> None:
@@ -39,8 +41,13 @@ def _leave_current_folder() -> None:
         del sys.path[0]
 
 
-def _leave(number: int, frame: object) -> None:
+def _is_worker() -> bool:
+    return "--multiprocessing-fork" in sys.orig_argv
+
+
+def leave(number: int, frame: object = None) -> None:
+    """Say in one line which signal ended the command, and exit at once with the status that shells report for it."""
     # An interrupt from the keyboard reaches the worker processes too, for which their parent speaks.
-    if "--multiprocessing-fork" not in sys.orig_argv:
-        os.write(2, b"interrupted\n")
-    os._exit(130)
+    if not _is_worker():
+        os.write(2, b"interrupted\n" if number == 2 else b"ended by SIGTERM\n")
+    os._exit(128 + number)

@@ -15,7 +15,7 @@ class UserError(ValueError):
 
 
 class MachineError(UserError):
-    """What the machine lacks or refuses: memory, room on a disk, permission to write.
+    """What the machine lacks or refuses: memory, room on a disk, permission to read or write.
 
     The same command may succeed later, or on another machine; the command line exits with status 4.
     """
@@ -34,8 +34,8 @@ def is_of_the_machine(error: BaseException) -> bool:
     return isinstance(error, (MachineError, MemoryError))
 
 
-def not_written(error: OSError, message: str) -> UserError:
-    """The error to raise for a place that cannot be written, with this message."""
+def not_written(error: BaseException, message: str) -> UserError:
+    """The error to raise for a place that cannot be written, or read, with this message."""
     return (MachineError if is_of_the_machine(error) else UserError)(message)
 
 

@@ -126,7 +126,7 @@ def test_replay_writes_the_missing_mass_and_estimate_takes_it(capsys, tmp_path):
     assert "column 'reward', row" in err
     status, _, err = run(capsys, *good, "--reward-min", 2)
     assert status == 2
-    assert "must be below reward_max" in err
+    assert "must be below --reward-max" in err
 
 
 def simulated(capsys, out, *more):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import multiprocessing
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 
 import click
 
+from recsim_mnar._start import leave
 from recsim_mnar.cli.checks import check, doctor, verify, warm
 from recsim_mnar.cli.comparison import compare, study
 from recsim_mnar.cli.estimation import estimate
@@ -60,8 +62,8 @@ class _InSections(click.Group):
     cls=_InSections,
     context_settings=_CONTEXT,
     epilog="Exit status: 0 done; 1 a crash: report it; 2 your mistake; 3 --require not met, or check or doctor found "
-    "something; 4 memory, disk or permission: try again; 130 interrupted; 141 closed pipe. RECSIM_MNAR_TRACEBACK=1 "
-    "prints the traceback of an error too. docs/commands.md: completion in your shell.",
+    "something; 4 memory, disk or permission: try again; 130 interrupted; 141 closed pipe; 143 SIGTERM. "
+    "RECSIM_MNAR_TRACEBACK=1 prints the traceback of an error too. docs/commands.md: completion in your shell.",
 )
 @click.version_option(package_name="recsim-mnar", prog_name="recsim-mnar")
 def cli() -> None:
@@ -111,7 +113,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         status = cli.main(args=given or ["--help"], prog_name="recsim-mnar", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
-        _leave_interrupted()
+        _leave_interrupted(interrupts)
     except SystemExit as left:
         # Click takes the error of a closed pipe away, and leaves a stream in its place that complains of nothing.
         if sys.stdout is not written or isinstance(left.__context__, BrokenPipeError):
@@ -121,13 +123,14 @@ def main(arguments: list[str] | None = None) -> None:
             _fail(own, MISTAKE)
         raise
     except Exception as error:
+        if interrupts:
+            # An extension module that is interrupted half-way may raise something else in the interrupt's place, and
+            # workers that the same signal ended are missed.
+            _leave_interrupted(interrupts)
         message = _in_one_line(error)
         if message is not None:
             lacking = isinstance(error, BrokenExecutor) or is_of_the_machine(error)
             _fail(message, OF_THE_MACHINE if lacking else MISTAKE)
-        if interrupts:
-            # An extension module that is interrupted half-way may raise something else in the interrupt's place.
-            _leave_interrupted()
         if isinstance(error, BrokenPipeError):
             _leave_closed_pipe()
         raise
@@ -143,33 +146,44 @@ def _accept_any_character() -> None:
 
 
 def _watch_interrupts() -> list[int]:
-    """A list that receives the number of each interrupt, which still raises KeyboardInterrupt."""
+    """A list that receives the number of each interrupt, and of SIGTERM; both raise KeyboardInterrupt."""
     seen: list[int] = []
+    process = os.getpid()
 
     def handler(number: int, frame: Any) -> None:
+        if number == signal.SIGTERM:
+            if os.getpid() != process:  # a forked child of a user's own code
+                os._exit(128 + number)
+            if number in seen:  # what the first one ends is being tidied
+                return
+            for worker in multiprocessing.active_children():  # the signal may have reached this process alone
+                worker.terminate()
         seen.append(number)
         threading.excepthook = lambda complaint: None  # threads of pools whose work is given up
         signal.default_int_handler(number, frame)
 
-    # Only the main thread may set a handler; elsewhere a caller keeps its own. Who ignores interrupts goes on to.
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+    def where_lost(unraisable: Any) -> None:
+        """Treat an interrupt inside a compiler's callback or a finaliser, which cannot raise, like any other."""
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            _leave_interrupted(seen)
+        sys.__unraisablehook__(unraisable)
+
+    if threading.current_thread() is not threading.main_thread():
+        return seen  # only the main thread may set a handler; elsewhere a caller keeps its own
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # who ignores interrupts goes on to
         signal.signal(signal.SIGINT, handler)
-        sys.unraisablehook = _leave_where_lost
+        sys.unraisablehook = where_lost
+    if signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, leave):  # a program that calls us keeps its own
+        signal.signal(signal.SIGTERM, handler)
+        sys.unraisablehook = where_lost
     return seen
 
 
-def _leave_where_lost(unraisable: Any) -> None:
-    """Treat an interrupt inside a compiler's callback or a finaliser, which cannot raise, like any other."""
-    if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        _leave_interrupted()
-    sys.__unraisablehook__(unraisable)
-
-
-def _leave_interrupted() -> None:
+def _leave_interrupted(seen: list[int]) -> None:
     """Report the interrupt and exit at once: worker threads would be waited for, and every file on disk is whole."""
-    print("interrupted", file=sys.stderr, flush=True)
+    sys.stderr.flush()
     sys.stdout.flush()
-    os._exit(130)
+    leave(seen[0] if seen else signal.SIGINT)
 
 
 def _leave_closed_pipe() -> None:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recsim_mnar.cli.options import (
+    LEAST_PROPENSITY,
     NEW_PATH,
     NUMBER,
     READ_PATH,
-    SHARE,
     STANDARD_INPUT,
     as_a_file,
     names_of,
@@ -81,7 +81,7 @@ UNMET = 3
     "--propensity-min",
     "The smallest probability with which today's system shows any item: epsilon / number of items, where it is "
     "epsilon-greedy. 2% is 0.02.",
-    SHARE,
+    LEAST_PROPENSITY,
 )
 @option(
     "--by", "A column of segments that was fixed before the recommendation, such as country: adds each one's estimates."
@@ -236,11 +236,14 @@ def _claimed_outside(out: Path, log: Path, *, overwrite: bool) -> Iterator[None]
         UserError: it exists and holds something (with ``overwrite``: that this command did not write), cannot be made,
             or is in the log.
     """
-    from recsim_mnar.runs.folder import RunFolder, holds_only
+    from recsim_mnar.runs.folder import RunFolder, foreign_in
 
     if log.is_dir() and (out.resolve() == log.resolve() or log.resolve() in out.resolve().parents):
         raise UserError(f"--out {out} would be in the log: name another folder")
-    ours = holds_only(out, ("report.html", "results.json"))
+    foreign = foreign_in(out, ("report.html", "results.json"))
+    ours = foreign == ""
+    if foreign and overwrite:
+        raise UserError(f"--out {out}: {foreign}: move it away, or name another folder")
     if ours and not overwrite:
         raise UserError(
             f"--out {out} exists and is not empty: name another folder, or replace the results with --overwrite"

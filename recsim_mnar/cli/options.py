@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import math
 import os
@@ -205,6 +206,22 @@ class Share(Number):
 SHARE = Share()
 
 
+class LeastPropensity(Share):
+    """A probability above 0, in (0, 1]."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """See :meth:`click.ParamType.convert`."""
+        share, flag = super().convert(value, param, ctx), _flag_of(param)
+        if share == 0.0:
+            raise UserError(f"{flag} {value}: no exploration bounds nothing: leave it out")
+        if not 0.0 < share <= 1.0:
+            raise UserError(f"{flag} {value}: a probability is in (0, 1]")
+        return share
+
+
+LEAST_PROPENSITY = LeastPropensity()
+
+
 class NewPath(click.Path):
     """A path to be written; one that no file system accepts is refused before any work.
 
@@ -239,15 +256,19 @@ NEW_PLACE = NewPath(as_text=True)
 
 
 class ReadPath(click.Path):
-    """A path to be read; an empty path is refused."""
+    """A path to be read; an empty path is refused, and one without permission to read it."""
 
     def __init__(self) -> None:
-        super().__init__(path_type=Path)
+        super().__init__(path_type=Path, readable=False)  # click would call it a mistake
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """See :meth:`click.ParamType.convert`."""
-        _refuse_empty(value, _flag_of(param))
-        return Path(os.fsdecode(super().convert(value, param, ctx)))
+        flag = _flag_of(param)
+        _refuse_empty(value, flag)
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if path.exists() and not os.access(path, os.R_OK):
+            raise MachineError(f"{flag} {path} cannot be read: {os.strerror(errno.EACCES)}; name another file")
+        return path
 
 
 READ_PATH = ReadPath()

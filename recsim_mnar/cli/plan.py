@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recsim_mnar.cli.options import (
+    LEAST_PROPENSITY,
     NEW_PATH,
     NUMBER,
     READ_PATH,
-    SHARE,
     WHOLE,
     checked_file,
     names_of,
@@ -102,7 +102,7 @@ def plan_the_logging(log: Path, targets: str, out: Path | None, json_output: Jso
 @option("--reward-min", "Least reward possible.", NUMBER)
 @option("--reward-max", "Largest reward possible.", NUMBER)
 @option("--weight-max", "No weight target / propensity can be larger.", NUMBER)
-@option("--propensity-min", "The smallest probability with which today's system shows any item.", SHARE)
+@option("--propensity-min", "The smallest probability with which today's system shows any item.", LEAST_PROPENSITY)
 @own_log_options("reward", "propensity", "user")
 @json_option("the plan")
 def estimate(log: Path, target: str, json_output: JsonOutput, **options: Any) -> None:

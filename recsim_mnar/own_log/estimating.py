@@ -566,6 +566,6 @@ def _of_the_rows(counts: Counter[str]) -> list[Finding]:
     if again:
         share, repeat = again / counts["kept"], "repeat" if again > 1 else "repeats"
         message = f"{in_rows(again)} {repeat} an earlier row"
-        severity, action = scaled(share, MANY_DROPPED, np.inf), "leave them out (deduplicate)"
+        severity, action = scaled(share, MANY_DROPPED, np.inf), "leave them out (--deduplicate)"
         found.append(Finding("rows_repeated", severity, share, message, action))
     return found

@@ -31,6 +31,8 @@ SCHEMA = 1
 BETTER = "better"
 REQUIREMENTS = ("trust", "caution", BETTER)
 """What can be required of an answer."""
+NOT_ABOVE_0 = "not_above_0"
+"""Code of what kept "better" from being met where no finding did: the interval of the difference."""
 LEAST_ROWS = 2
 """Rows that an estimate needs."""
 _NO_BASELINE = (
@@ -40,6 +42,26 @@ _ROLES = ("reward", "propensity", "action", "user", "time", "logger")
 _READING = ("context", "drop_missing", "deduplicate", "drop_invalid", "fold_case")
 _OWN = ("targets", "stated", "keep_rows", "needs", "interval")
 """Fields of a question that nobody gives by name."""
+
+
+class Reason(str):
+    """Why one estimate misses what is required, as a line.
+
+    Attributes:
+        causes: one per finding that counts against it, and one of the interval, for programs.
+    """
+
+    __slots__ = ("causes",)
+    causes: tuple[Record, ...]
+
+    def __new__(cls, line: str, causes: Sequence[Record] = ()) -> Reason:
+        """The line, with its causes."""
+        self = super().__new__(cls, line)
+        self.causes = tuple(causes)
+        return self
+
+    def __getnewargs__(self) -> tuple[str, tuple[Record, ...]]:  # type: ignore[override]  # what copies are made of
+        return str(self), self.causes
 
 
 @dataclass(frozen=True)
@@ -59,7 +81,7 @@ class FileAnswer:
     sentence: Sentence
     records: list[Record]
     require: str | None
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
     warnings: tuple[str, ...]
     files: Mapping[str, Path]
     found: Answer = field(repr=False)
@@ -74,13 +96,18 @@ class FileAnswer:
         """Whether what was required is met; None where nothing was."""
         return None if self.require is None else not self.reasons
 
+    @property
+    def causes(self) -> list[Record]:
+        """What keeps the requirement from being met, by ``policy``, ``estimator``, ``code`` and ``message``."""
+        return [cause for reason in self.reasons for cause in reason.causes]
+
     @cached_property
     def stamp(self) -> dict[str, Any]:
-        """What tells one answer from another: schema, the files it was made from, what was required, whether it is met.
+        """What tells one answer from another: schema, the files it was made from, what was required, whether and why.
 
         Files are read once more for their digests, when this is first asked for.
         """
-        asked = {} if self.require is None else {"required": self.require, "met": self.met}
+        asked = {} if self.require is None else {"required": self.require, "met": self.met, "reasons": self.causes}
         return {"schema": SCHEMA, "input": [_identity(*each) for each in self.files.items()], **asked}
 
     def called(self, names: Mapping[str, str]) -> FileAnswer:
@@ -94,7 +121,8 @@ class FileAnswer:
     def to_json(self) -> list[Record]:
         """The list that ``estimate --json`` writes."""
         stamp = dict(self.stamp)
-        begin = {"sentence": self.sentence.to_dict(), "input": stamp.pop("input")}
+        begin = {"sentence": self.sentence.to_dict()}
+        begin |= {name: stamp.pop(name) for name in ("input", "reasons") if name in stamp}
         first, *others = [{**stamp, **record} for record in self.records]
         return [plain(each) for each in ({**begin, **first}, *others)]
 
@@ -242,7 +270,7 @@ def _refuse_empty(log: Path, records: Sequence[Record]) -> None:
 # ------------------------------------------------------------------------------------------------------- requirements
 
 
-def unmet(require: str, records: Sequence[Record]) -> list[str]:
+def unmet(require: str, records: Sequence[Record]) -> list[Reason]:
     """Why a requirement is not met: a line per leading estimate, of a segment too, that misses it.
 
     Of the best of several policies the verdict and the interval corrected for the choice count, too. "better" is about
@@ -253,24 +281,29 @@ def unmet(require: str, records: Sequence[Record]) -> list[str]:
         judged = [record for record in judged if "baseline" in record]
     amounts, lines = Amounts.of(records), []
     for record in judged:
-        why = next(
-            filter(None, (_misses(require, each, amounts) for each in (record.get("best_of", record), record))), ""
+        said, causes = next(
+            filter(None, (_misses(require, each, amounts) for each in (record.get("best_of", record), record))),
+            ("", []),
         )
-        if why:
+        if said:
+            whose: Record = {name: record[name] for name in ("policy", "estimator", "by", "segment") if name in record}
             where = f"{record['by']} {segment_label(record)}, " if "by" in record else ""
-            lines.append(f"--require {require}: {where}{label(record)}, {record['estimator']}: {why}")
+            line = f"--require {require}: {where}{label(record)}, {record['estimator']}: {said}"
+            lines.append(Reason(line, [{**whose, **cause} for cause in causes]))
     return lines
 
 
-def _misses(require: str, judged: Mapping[str, Any], amounts: Amounts) -> str:
-    """Why one verdict with its interval misses a requirement; empty where it meets it."""
-    least = "trust" if require == BETTER else require
-    if LEVELS.index(judged["verdict_level"]) > LEVELS.index(least):
-        return str(judged["verdict"])
+def _misses(require: str, judged: Mapping[str, Any], amounts: Amounts) -> tuple[str, list[Record]] | None:
+    """Why one verdict with its interval misses a requirement, and each cause by itself; None where it meets it."""
+    least = LEVELS.index("trust" if require == BETTER else require)
+    lines = [str(judged["verdict"])] if LEVELS.index(judged["verdict_level"]) > least else []
+    against = [each for each in judged["findings"] if LEVELS.index(each["level"]) > least]
+    causes = [{"code": each["code"], "message": each["message"]} for each in against]
     if require == BETTER and not judged["low"] > 0.0:
         span = amounts.span(judged["low"], judged["high"], " points")
-        return f"the {100.0 * judged['level']:.4g} % interval of the difference, {span}, is not above 0"
-    return ""
+        lines.append(f"the {100.0 * judged['level']:.4g} % interval of the difference, {span}, is not above 0")
+        causes.append({"code": NOT_ABOVE_0, "message": lines[-1]})
+    return (lines[0], causes) if lines else None
 
 
 def _warnings(require: str | None, records: Sequence[Record]) -> list[str]:

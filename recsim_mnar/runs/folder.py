@@ -472,15 +472,23 @@ def strangers_in(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.name not in _OURS and not is_temporary(path)]
 
 
-def holds_only(folder: Path, names: Collection[str]) -> bool:
-    """Whether a folder holds files of these names and nothing else, each as a run of ours has written it."""
-    there = {path.name for path in strangers_in(folder)} if folder.is_dir() else set()
+def foreign_in(folder: Path, names: Collection[str]) -> str | None:
+    """What a folder holds besides files of these names as a run of ours has written them, in words.
+
+    Returns:
+        The first such file by name, "" where there is none, None where the folder is empty or not there.
+    """
+    there = sorted({path.name for path in strangers_in(folder)} - {INDEX}) if folder.is_dir() else []
     try:
         receipts = (Index.read(folder) or Journal(folder).read()).receipts
-    except UserError:
-        return False
-    files = there - {INDEX}
-    return bool(files) and files <= set(names) & receipts.keys() and all(receipts[name].fits(folder) for name in files)
+    except DamagedIndexError:
+        return f"{INDEX} is damaged"
+    for name in there:
+        if name not in names or name not in receipts:
+            return f"{name} was not written by this command"
+        if not receipts[name].fits(folder):
+            return f"{name} was changed after it was written"
+    return "" if there else None
 
 
 def refuse_occupied(folder: Path, what: str = "folder") -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.errors import UserError
+from recsim_mnar.errors import UserError, not_written
 from recsim_mnar.tables.arrow_sizes import sizes_of
 from recsim_mnar.tables.files import ARROW, most_unpacked, refuse_unpacked
 from recsim_mnar.tables.parquet_pages import unpacked_pages
@@ -386,6 +386,5 @@ def _readable(file: Path) -> Iterator[None]:
     except (OSError, ValueError, KeyError, TypeError, IndexError, OverflowError, pa.ArrowException) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         kind = "Arrow" if file.suffix.lower() in ARROW else "Parquet"
-        raise UserError(
-            f"{file} is not a readable {kind} file: {reason}; restore it, or name it as what it is"
-        ) from None
+        said = f"{file} is not a readable {kind} file: {reason}; restore it, or name it as what it is"
+        raise not_written(error, said) from None

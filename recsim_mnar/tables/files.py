@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.errors import UserError
+from recsim_mnar.errors import UserError, not_written
 from recsim_mnar.runs.files import check_utf8, replacing
 
 PARQUET = (".parquet", ".pq")
@@ -118,7 +118,7 @@ def listed(folder: Path) -> list[Path]:
     try:
         return sorted(path for path in folder.iterdir() if path.name[0] not in "._" and is_table(path))
     except OSError as error:
-        raise UserError(f"{folder} cannot be read: {error.strerror}") from None
+        raise not_written(error, f"{folder} cannot be read: {error.strerror}") from None
 
 
 def _format_of(file: Path) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.errors import UserError
+from recsim_mnar.errors import UserError, not_written
 from recsim_mnar.runs.files import path_of, recorded, sweep
 from recsim_mnar.runs.folder import MANIFESTS, holder_of, is_filled_here
 from recsim_mnar.runs.receipts import INDEX, JOURNAL, SIDECAR, Index, Receipt, file_digest, made_with
@@ -111,7 +111,7 @@ class Parts:
             try:
                 found = digest.result()
             except OSError as error:
-                raise UserError(f"{file} cannot be read: {error.strerror}") from None
+                raise not_written(error, f"{file} cannot be read: {error.strerror}") from None
             if found != receipt.sha256:
                 raise UserError(self.fault_of(file, found))
             self._sound.add(file)
@@ -274,7 +274,7 @@ def _refuse_equal(files: list[Path]) -> None:
             if other is file or not filecmp.cmp(other, file, shallow=False):
                 continue
         except OSError as error:
-            raise UserError(f"{file} cannot be read: {error.strerror}") from None
+            raise not_written(error, f"{file} cannot be read: {error.strerror}") from None
         if rows_in_text(file) if is_text(file) else rows_in(file):
             raise UserError(f"{file} is the same as {other.name}, byte for byte: move one of them away")
 

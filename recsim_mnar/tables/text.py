@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.errors import UserError
+from recsim_mnar.errors import UserError, not_written
 from recsim_mnar.tables.files import refuse_unpacked
 from recsim_mnar.tables.rows import MISSING_WORDS
 
@@ -98,7 +98,7 @@ def _begin(part: Path) -> tuple[str, list[str]]:
         with pa.input_stream(str(part), compression="detect") as stream:
             begin = stream.read(_LOOK)
     except (OSError, pa.ArrowInvalid) as error:
-        raise UserError(f"{part} cannot be read: {str(error).splitlines()[0]}") from None
+        raise not_written(error, f"{part} cannot be read: {str(error).splitlines()[0]}") from None
     for mark, what in _KINDS.items():
         if begin.startswith(mark):
             raise UserError(f"{part} is not text but {what}")

@@ -474,8 +474,9 @@ def test_several_policies_are_held_to_a_corrected_level(capsys, tmp_path):
 def test_require_judges_what_leads():
     """A clip that is proved to be biased is no reason to refuse an estimate without one; a best of several may be."""
     fine = {"policy": "new", "estimator": "ips", "leads": True, "verdict_level": "trust", "verdict": "trust"}
-    fine |= {"diagnostics": {}}
+    fine |= {"diagnostics": {}, "findings": []}
     worse = {"verdict_level": "caution", "verdict": "caution: wide"}
+    worse["findings"] = [{"code": "wide_interval", "level": "caution", "message": "wide"}]
     assert unmet("trust", [fine, fine | worse | {"leads": False}]) == []
     for records in ([fine | worse], [fine | {"best_of": worse}]):
         assert unmet("trust", records) == ["--require trust: new, ips: caution: wide"]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +21,7 @@ import pytest
 from recsim_mnar import MachineError, UserError, estimate_file
 from recsim_mnar.cli.options import checked_file, writing
 from recsim_mnar.errors import is_of_the_machine
-from recsim_mnar.runs.folder import holds_only
+from recsim_mnar.runs.folder import foreign_in
 from twins.commands import run
 
 N, FLOOR = 20_000, 0.1
@@ -53,6 +56,36 @@ def test_trusted_is_not_better(shop, capsys):
     status, out, err = run(capsys, *better)
     assert (status, err) == (0, "")
     assert "does not mean" not in out
+
+
+def test_the_causes_tell_not_trusted_from_not_better(shop, capsys, tmp_path):
+    """Both are status 3; programs read the codes."""
+
+    def causes(target, *stated):
+        path = tmp_path / "a.json"
+        asked = ("--target", target, "--baseline", "today", "--require", "better", "--json", path)
+        status = run(capsys, "estimate", shop, *asked, *stated)[0]
+        first, *others = json.loads(path.read_text())
+        assert not any("reasons" in each for each in others)
+        assert (status, first["met"]) == ((3, False) if first["reasons"] else (0, True))
+        return first["reasons"]
+
+    assert causes("new", *STATED) == []
+    (worse,) = causes("worse", *STATED)
+    assert worse.pop("message").endswith("is not above 0")
+    assert worse == {"policy": "worse - propensity", "estimator": "ips", "code": "not_above_0"}
+    assert {each["code"] for each in causes("new")} == {"support_unstated"}
+    assert {each["code"] for each in causes("worse")} == {"support_unstated", "not_above_0"}
+
+
+def test_the_causes_of_a_segment_name_it(shop, tmp_path):
+    log = tmp_path / "log.csv"
+    pd.read_csv(shop).assign(device=lambda rows: np.where(rows.user_id % 2, "phone", "desk")).to_csv(log, index=False)
+    found = estimate_file(log, "worse", baseline="today", require="better", propensity_min=FLOOR, by="device")
+    assert [(each.get("by"), each.get("segment")) for each in found.causes] == [
+        (None, None), ("device", "desk"), ("device", "phone")
+    ]  # fmt: skip
+    assert copy.deepcopy(found.reasons)[0].causes == found.reasons[0].causes
 
 
 def test_every_target_must_be_better(shop, capsys):
@@ -135,10 +168,90 @@ def test_memory_and_disk_are_status_4(shop, capsys, monkeypatch):
     assert err.startswith("error: not enough memory: free some and try again")
 
 
+def test_a_log_that_may_not_be_read_is_status_4(shop, capsys, monkeypatch):
+    """Root may read everything, so by errno."""
+    import pyarrow as pa
+
+    asked = ("estimate", shop, "--target", "new")
+
+    def refuse(*args, **more):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "access", lambda path, mode: False)
+        status, _, err = run(capsys, *asked)
+    assert (status, err) == (4, f"error: LOG {shop} cannot be read: Permission denied; name another file\n")
+    monkeypatch.setattr(pa, "input_stream", refuse)
+    status, _, err = run(capsys, *asked)
+    assert status == 4
+    assert err.startswith(f"error: {shop} cannot be read: ")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [("0", "no exploration bounds nothing: leave it out"), ("0%", "no exploration bounds nothing: leave it out"),
+     ("1.5", "a probability is in (0, 1]"), ("-0.1", "a probability is in (0, 1]")],
+)  # fmt: skip
+def test_no_exploration_is_said_by_the_name_of_the_option(shop, capsys, given, said):
+    status, _, err = run(capsys, "estimate", shop, "--target", "new", "--propensity-min", given)
+    assert (status, err) == (2, f"error: --propensity-min {given}: {said}\n")
+
+
 def test_help_lists_the_statuses(capsys):
     text = " ".join(run(capsys, "--help")[1].split())
-    for status in ("0 done", "1 a crash", "2 your mistake", "3 --require", "4 memory", "130 inter", "141 closed"):
+    for status in (
+        "0 done",
+        "1 a crash",
+        "2 your mistake",
+        "3 --require",
+        "4 memory",
+        "130 inter",
+        "141 closed",
+        "143 SIGTERM",
+    ):
         assert status in text
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "said"), [("SIGTERM", 143, "ended by SIGTERM"), ("SIGINT", 130, "interrupted")]
+)
+def test_a_signal_ends_it_in_one_line_and_leaves_nothing(shop, tmp_path, number, status, said):
+    """SIGTERM is what schedulers send; the folder, its lock and the copy of standard input go."""
+    (tmp_path / "own.py").write_text(
+        "import pathlib, time\n\ndef slow(rows):\n    pathlib.Path('begun').touch()\n"
+        "    for _ in range(600):\n        time.sleep(0.1)\n"
+    )
+    (tmp_path / "tmp").mkdir()
+    words = ["-m", "recsim_mnar", "estimate", "-", "--target", "new", "--estimators", "own:slow", "--out", "page"]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it, and its children
+    try:
+        process = subprocess.Popen(
+            [sys.executable, *words],
+            cwd=tmp_path,
+            env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        process.stdin.write(shop.read_text())
+        process.stdin.close()
+        while process.poll() is None and not (tmp_path / "begun").exists():
+            time.sleep(0.01)
+        assert (tmp_path / "page" / ".lock").exists()
+        process.send_signal(getattr(signal, number))
+        err = process.stderr.read()
+    assert (process.returncode, err.strip()) == (status, said)
+    assert not (tmp_path / "page").exists()
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_sigterm_while_modules_are_read_is_one_line(tmp_path):
+    (tmp_path / "gymnasium.py").write_text("import os, time\nos.kill(os.getpid(), 15)\ntime.sleep(9)")
+    done = command("worlds", env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert (done.returncode, done.stderr) == (143, b"ended by SIGTERM\n")
 
 
 # ------------------------------------------------------------------------------------------------- what is written when
@@ -155,7 +268,7 @@ def test_files_are_there_before_a_line_is_printed(shop, tmp_path):
     done = subprocess.run(["bash", "-o", "pipefail", "-c", f"{words} | true"], cwd=tmp_path, check=False)
     assert done.returncode == 141
     assert json.loads((tmp_path / "a.json").read_text())
-    assert holds_only(tmp_path / "page", ("report.html", "results.json"))
+    assert foreign_in(tmp_path / "page", ("report.html", "results.json")) == ""
 
 
 def test_a_second_run_may_replace_its_own_folder(shop, capsys, tmp_path):
@@ -168,17 +281,20 @@ def test_a_second_run_may_replace_its_own_folder(shop, capsys, tmp_path):
     assert "or replace the results with --overwrite" in err
     assert run(capsys, *asked, *STATED, "--overwrite")[0] == 0
     assert (out / "results.json").read_bytes() != before
-    assert holds_only(out, ("report.html", "results.json"))
+    assert foreign_in(out, ("report.html", "results.json")) == ""
 
     before = (out / "results.json").read_bytes()
     assert run(capsys, "estimate", shop, "--target", "nope", "--out", out, "--overwrite")[0] == 2
     assert (out / "results.json").read_bytes() == before  # a run that fails takes nothing away
 
+    moved = "move it away, or name another folder"
     (out / "mine.txt").write_text("mine")
-    assert run(capsys, *asked, "--overwrite")[0] == 2
+    status, _, err = run(capsys, *asked, "--overwrite")
+    assert (status, err) == (2, f"error: --out {out}: mine.txt was not written by this command: {moved}\n")
     (out / "mine.txt").unlink()
     (out / "report.html").write_text("changed")
-    assert run(capsys, *asked, "--overwrite")[0] == 2
+    status, _, err = run(capsys, *asked, "--overwrite")
+    assert (status, err) == (2, f"error: --out {out}: report.html was changed after it was written: {moved}\n")
     assert (out / "report.html").read_text() == "changed"
     assert run(capsys, *asked[:4], "--overwrite")[0] == 2  # of nothing
 
@@ -285,7 +401,9 @@ def test_json_md_describes_every_key_and_no_other(shop, tmp_path, capsys):
     assert keys(best) == described("The best of several")
     more = {"propensity_min_taken", "value_identified", "identified_low", "identified_high"}  # of other logs
     assert described("Diagnostics") - more <= keys(*(record["diagnostics"] for record in records))
-    besides = {"schema", "sentence", "input", "required", "met", "records"}
+    segmented = estimate_file(log, "worse", baseline="today", require="better", propensity_min=FLOOR, by="device")
+    assert keys(*results["reasons"], *segmented.causes) == described("A reason")
+    besides = {"schema", "sentence", "input", "required", "met", "reasons", "records"}
     assert keys(results) == described("results.json of estimate") | besides
     page = Path("docs/json.md").read_text()
     assert all(f"`{key}`" in page for key in keys(results["read"], *results["weights"]))
@@ -301,4 +419,4 @@ def test_the_page_of_the_gate_has_a_script_of_whole_columns():
     assert "set -euo pipefail" in script
     for role in ("reward", "propensity", "user", "action", "time"):
         assert f"--{role}-column" in script
-    assert re.findall(r"^\| (\d+) \|", page, flags=re.MULTILINE) == ["0", "1", "2", "3", "4", "130", "141"]
+    assert re.findall(r"^\| (\d+) \|", page, flags=re.MULTILINE) == ["0", "1", "2", "3", "4", "130", "141", "143"]

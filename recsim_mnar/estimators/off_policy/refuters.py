@@ -282,7 +282,7 @@ def neighbours(rows: _Rows) -> Finding | None:
         f"{what} go with the {what} before them (score {score:.3g}), which adds {100 * (grown - 1):.2g} % to the "
         "variance from the next one alone, so they are not independent"
     )
-    action = "give the column of users (cluster), not of rows or sessions, and drop rows that were written twice"
+    action = "give the column of users (--user-column), not of rows or sessions, and drop rows that were written twice"
     return Finding("neighbours", GRAVE if grown > 1.5 else CAUTION, score, message, action)
 
 

@@ -127,7 +127,9 @@ def check_range(reward_min: float | None, reward_max: float | None) -> tuple[flo
     least = None if reward_min is None else float(reward_min)
     largest = None if reward_max is None else float(reward_max)
     if largest is not None and (least if least is not None else -math.inf) >= largest:
-        raise UserError(f"reward_min {reward_min} must be below reward_max {reward_max}: give the least reward first")
+        raise UserError(
+            f"--reward-min {reward_min} must be below --reward-max {reward_max}: give the least reward first"
+        )
     return least, largest
 
 
@@ -144,7 +146,7 @@ def refuse_outside(
     outside = low | high
     if outside.any():
         row = int(np.argmax(outside))
-        what = f"below reward_min {least:g}; lower it" if low[row] else f"above reward_max {largest:g}; raise it"
+        what = f"below --reward-min {least:g}; lower it" if low[row] else f"above --reward-max {largest:g}; raise it"
         raise UserError(f"column {name!r}, {row_in_words(row, numbers)}: {reward[row]:g} is {what}")
 
 

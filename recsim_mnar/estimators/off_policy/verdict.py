@@ -30,7 +30,7 @@ UNSEEN_EVENTS = -math.log(0.025)
 """Events that a log without one cannot exclude at .975: 3.7."""
 NARROWER = 0.9
 """What another clip must make of an interval's width to be worth the advice."""
-UNSEEN = "log with exploration where the target acts, or give weight_max where you know it"
+UNSEEN = "log with exploration where the target acts, or state --weight-max where you know it"
 ROUNDED = 0.98
 """Of the least propensity of the log what is stated of it with two digits, and not more loosely."""
 WIDENS = 1.2
@@ -68,7 +68,7 @@ def judge(facts: dict[str, Any], estimator: str = "") -> Verdict:
         findings.append(Finding("long_user", min(severity, CAUTION), share, message, "log more users"))
     if not facts.get("clustered") and not facts.get("same"):
         message = "no users are known, so rows are taken as independent"
-        action = "give the column whose rows belong together (--user-column; cluster=), or a number for each row"
+        action = "give the column whose rows belong together (--user-column), or a number for each row"
         findings.append(Finding("users_unstated", CAUTION, 1.0, message, action))
     return Verdict.of([*findings, *facts.get("warnings", ())])
 
@@ -79,7 +79,7 @@ def _no_reward(facts: dict[str, Any]) -> Finding:
     action = "log more rows: no reward was seen"
     if math.isinf(high):
         ends = "there is no upper end without the range of rewards"
-        action += " (with reward_max, 1 for clicks, there is an upper end)"
+        action += " (with --reward-max, 1 for clicks, there is an upper end)"
     return Finding("no_reward", HOPELESS, 0.0, f"no reward in the log, so {ends}", action)
 
 
@@ -177,7 +177,7 @@ def _support(facts: dict[str, Any]) -> Iterator[Finding]:
         denied, action = support.contradicted and support.stated, explore
         if denied:
             message += ", though its support is stated"
-            action = "check the propensities and what was stated, or give weight_max where a heavier weight is possible"
+            action = "check the propensities and what was stated; if a heavier weight is possible, state --weight-max"
         yield Finding("support_missing", GRAVE if denied or gap >= OFF_BY else CAUTION, gap, message, action)
     elif not support.stated:
         message = "the new policy may show items that today's system never shows, as far as this log can tell up to "

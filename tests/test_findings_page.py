@@ -1,0 +1,113 @@
+"""docs/findings.md: every code of a finding, and no other."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import recsim_mnar
+from recsim_mnar.own_log.gate import NOT_ABOVE_0
+
+CORE = Path(recsim_mnar.__file__).parent
+MAKERS = {"Finding", "Damage"}  # a Damage of a tool's log becomes the finding of its code
+PLACES = ("estimators", "own_log", "protocols", "datasets")
+
+
+def calls(tree: ast.AST, names: set[str]) -> Iterator[ast.Call]:
+    """Calls of functions of these names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
+            yield node
+
+
+def keys_of(scope: ast.AST, name: str) -> set[str]:
+    """Keys of the dict over whose items a loop takes ``name``, as written in the function."""
+    loops = [each for each in ast.walk(scope) if isinstance(each, ast.comprehension)]
+    loops = [
+        each for each in loops if name in {leaf.id for leaf in ast.walk(each.target) if isinstance(leaf, ast.Name)}
+    ]
+    (table,) = {each.iter.func.value.id for each in loops if isinstance(each.iter, ast.Call)}
+    found = set()
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Name) and target.id == table and isinstance(node.value, ast.Dict):
+                found |= {key.value for key in node.value.keys}
+            if isinstance(target, ast.Subscript) and getattr(target.value, "id", "") == table:
+                found.add(target.slice.value)
+    return found
+
+
+def codes_of(tree: ast.Module, constants: dict[str, str]) -> set[str]:
+    """Codes of the findings that a module makes; one that cannot be read from the source fails."""
+    found = set()
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    for call in calls(tree, MAKERS):
+        if not call.args:  # Finding(**before): one that was made already
+            continue
+        code = call.args[0]
+        around = [f for f in functions if call in ast.walk(f)]
+        scope = around[-1] if around else tree
+        parameters = [each.arg for each in scope.args.args] if around else []
+        if isinstance(code, ast.Constant):
+            found.add(code.value)
+        elif isinstance(code, ast.Attribute) and code.attr == "code":  # another finding's
+            continue
+        elif isinstance(code, ast.Name) and code.id in constants:
+            found.add(constants[code.id])
+        elif isinstance(code, ast.Name) and code.id in parameters:
+            found |= {each.args[parameters.index(code.id)].value for each in calls(tree, {scope.name})}
+        elif isinstance(code, ast.Name):
+            found |= keys_of(scope, code.id)
+        elif isinstance(code, ast.JoinedStr):
+            head, name = code.values
+            found |= {head.value + key for key in keys_of(scope, name.value.id)}
+        else:
+            pytest.fail(f"line {call.lineno}: {ast.unparse(code)} is no code that can be read")
+    return found
+
+
+def codes() -> set[str]:
+    """All codes of findings."""
+    trees = [ast.parse(path.read_text()) for place in PLACES for path in sorted((CORE / place).rglob("*.py"))]
+    constants = {
+        node.targets[0].id: node.value.value
+        for tree in trees
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    }
+    return {NOT_ABOVE_0}.union(*(codes_of(tree, constants) for tree in trees))
+
+
+def test_the_page_has_every_code_once_and_no_other():
+    rows = [line for line in Path("docs/findings.md").read_text().splitlines() if line.startswith("| `")]
+    listed = [code for row in rows for code in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert sorted(listed) == sorted(codes())
+    assert all(len(row.strip("|").split("|")) == 3 for row in rows)
+
+
+def test_codes_are_read_from_every_way_of_writing_them():
+    source = """
+NAMED = "named"
+def made(code, score):
+    return Finding(code, score)
+def all_of(rows):
+    runs = {"one": 1}
+    runs["two"] = 2
+    made("passed", 1.0)
+    Finding("plain", 1.0); Finding(NAMED, 1.0); Finding(other.code, 1.0); Finding(**other)
+    said = {"a": 1}
+    return [Finding(name, 0.0) for name, run in runs.items()], [Damage(f"tool_{which}", 0) for which, n in said.items()]
+"""
+    found = codes_of(ast.parse(source), {"NAMED": "named"})
+    assert found == {"passed", "one", "two", "plain", "named", "tool_a"}
+
+
+@pytest.mark.parametrize("page", ["gate.md", "json.md", "verdict.md", "README.md", "index.md"])
+def test_the_page_is_found(page):
+    assert ("<findings>" if page == "index.md" else "(findings.md)") in Path("docs", page).read_text()
