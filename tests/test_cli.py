@@ -225,7 +225,7 @@ def test_own_interactions(capsys, tmp_path):
 
 
 def test_the_bare_names_are_the_lists(capsys):
-    kinds = ("worlds", "agents", "estimators", "protocols", "presets")
+    kinds = ("worlds", "agents", "estimators", "protocols", "presets", "tasks")
     texts = [run(capsys, kind)[1] for kind in kinds]
     for kind, text in zip(kinds, texts, strict=True):
         assert run(capsys, "list", kind) == (0, text, "")

@@ -130,7 +130,7 @@ def _alias(kind: str) -> click.Command:
     return click.Command(kind, callback=run, params=keep, help=_LISTS[kind][1], hidden=True)
 
 
-aliases = [_alias(kind) for kind in _LISTS if kind != "tasks"]
+aliases = [_alias(kind) for kind in _LISTS]
 
 
 @click.command(short_help="Describe one agent, world, estimator, ...")
