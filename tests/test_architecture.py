@@ -435,25 +435,28 @@ def test_without_a_place_for_a_cache_everything_still_works():
 # Lines of code that a room may hold, without blank lines, comments and docstrings: what it held when it was last made
 # smaller, and 5 % more. A change that needs more says why next to the number.
 LINES = {
-    "estimators": 5_770,  # 80 for segments that lose by name, and for a stated bound that widens an interval
+    # 20 for one limit of rewards
+    "estimators": 5_800,  # 80 for segments that lose by name, and for a stated bound that widens an interval
     "agents": 5_060,
     "worlds": 4_860,  # 190 for fatigue, retention, influence and a calendar
     "protocols": 4_160,
     # 190 for the gate: what is required of an answer, estimate as a function of Python, what it was made from.
     # 110 for rows that cannot be read, spellings, lines by segment; 30 for policies found by their mean weight
-    "own_log": 3_830,  # 80 for users who come back: a test's days, where intervals level off; 25 segments; 30 guesses
+    # 130 for a line to paste with guesses
+    "own_log": 3_970,  # 80 for users who come back: a test's days, where intervals level off; 25 segments; 30 guesses
     "fitting": 2_810,
-    # 70 for the plan in one sentence, the line that plans a test, per cent; 70 for tasks
+    # 70 for the plan in one sentence, the line that plans a test, per cent; 70 for tasks; 40 for several lifts
     # 30 for SIGTERM, a least propensity of 0, logs that may not be read
-    "cli": 2_850,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
+    "cli": 2_890,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
     "policies": 1_680,
     "log": 1_590,
-    # 20 for endings of names, spellings and rows that cannot be read
-    "tables": 1_830,  # 230 for what a file would unpack to, before it is; 50 for names, per cent, money, yes and no
+    # 20 for endings of names, spellings and rows that cannot be read; 30 for names by their words
+    "tables": 1_870,  # 230 for what a file would unpack to, before it is; 50 for names, per cent, money, yes and no
     # 30 for what was shown
     "envs": 1_590,  # lines rendered, info by kind, specs: what RL libraries ask for; one lane recorded at its own cost
     # 150 for what each method could not tell, notes and ends of intervals in charts, and what a warning covers
-    "report": 1_790,  # a first screen on each of 8 pages, words explained, charts drawn here; 120 for luck, axes cut
+    # 40 for segments that lose, and methods compared catalogue by catalogue
+    "report": 1_830,  # a first screen on each of 8 pages, words explained, charts drawn here; 120 for luck, axes cut
     "simulation": 1_340,  # 70 for references that know users' states, and a planner that does not
     "testing": 1_380,  # rules for learners, and for a dozen breaches that were let pass
     # 20 for tasks

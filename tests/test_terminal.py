@@ -94,7 +94,7 @@ COMMANDS = {
     ),
     "doctor": (
         ("doctor", "rep.parquet", "--target", "svd"),
-        ["rewards", "propensities", "mean", "what to type", "recsim-mnar estimate"],
+        ["Type this:", "recsim-mnar estimate", "rewards", "propensities", "mean", "more to type"],
     ),
     "plan ab": (("plan", "ab", "sim", "--lift", "5%"), ["users per arm", "the log leaves open"]),
     "plan estimate": (("plan", "estimate", "rep.parquet", "--target", "svd"), ["svd by ips", r"\+-", LEVEL]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,7 @@ def _check_line(check: Check, width: int) -> str:
 def _file(file: Path, options: dict[str, Any]) -> tuple[list[str], dict[str, Any], bool]:
     from recsim_mnar.datasets.tool_logs import opened
     from recsim_mnar.own_log.doctor import Asked, examine_file
-    from recsim_mnar.own_log.doctor.fitting import commands_for
+    from recsim_mnar.own_log.doctor.fitting import commands_for, first_of, guessed_in_words
     from recsim_mnar.own_log.doctor.problems import PROBLEM
     from recsim_mnar.own_log.from_tools import command_for_tool_log, examine_tool_log
 
@@ -83,15 +84,33 @@ def _file(file: Path, options: dict[str, Any]) -> tuple[list[str], dict[str, Any
     with opened(file, columns=columns, targets=targets) as tool:
         found = examine_file(file, asked) if tool is None else examine_tool_log(tool, asked)
     fits = commands_for(found) if tool is None else command_for_tool_log(found)
-    lines = [*([] if tool is None else [*tool.lines, ""]), *_fact_lines(found), ""]
-    lines += [f"{_MARKS[problem.level]} {problem}" for problem in found.problems] or ["nothing wrong was found"]
-    lines += ["", "what to type:" if any(fit.fits for fit in fits) else "no command fits yet"]
-    for fit in fits:
-        says = f"  not {fit.command}: {fit.says}"
-        lines += [f"  {fit.line}", f"      {fit.says}"] if fit.fits else [says]
-        lines += [f"      perhaps: {fit.line}"] if fit.line and not fit.fits else []
+    seen, shown = found, fits
+    if found.guesses and tool is None:
+        guessed = replace(asked, columns={**columns, **found.guesses}, guessed=tuple(found.guesses))
+        seen = examine_file(file, guessed)
+        shown = commands_for(seen)
+    first = first_of(shown)
+    facts = list(_fact_lines(seen))
+    lines = [*([] if tool is None else [*tool.lines, ""]), facts[0], ""]
+    said = "" if first is None else guessed_in_words(seen, first.line)
+    if first is None:
+        lines += [f"No line to type yet: {shown[0].says}.", ""]
+    else:
+        lines += ["Type this:", f"  {first.line}", *([f"      {said}"] if said else []), f"      {first.says}", ""]
+    lines += [*facts[1:], ""]
+    problems = [*(each for each in found.problems if each.code == "unclear"),
+                *(each for each in seen.problems if each.code != "unclear")]  # fmt: skip
+    lines += [f"{_MARKS[problem.level]} {problem}" for problem in problems] or ["nothing wrong was found"]
+    others = [fit for fit in shown if fit is not first]
+    lines += ["", "more to type:" if any(fit.fits for fit in others) else "no other command fits yet"]
+    for fit in others:
+        lines += [f"  {fit.line}", f"      {fit.says}"] if fit.fits else [f"  not {fit.command}: {fit.says}"]
     ill = any(problem.level == PROBLEM for problem in found.problems)
-    return lines, {**found.to_dict(), "commands": [fit.to_dict() for fit in fits]}, ill
+    first_name = "" if first is None else first.command
+    typed = None if first is None else {"line": first.line, "guessed": said, "columns": found.guesses}
+    guess = "" if first is None or seen is found else first.line
+    commands = [fit.to_dict() | ({"line": guess} if fit.command == first_name and not fit.fits else {}) for fit in fits]
+    return lines, {**found.to_dict(), "type_this": typed, "commands": commands}, ill
 
 
 def _fact_lines(found: Examination) -> Iterator[str]:

@@ -172,10 +172,11 @@ def _show(found: FileAnswer, line: str, json_output: JsonOutput, *, every: bool)
 
 
 def _ab_line(log: Path, asked: dict[str, Any], sentence: Sentence) -> str:
-    """The line that plans an A/B test for the lift of an answer; "" where no lift is known, or no user."""
+    """The line that plans an A/B test for the lift of an answer, and for its lower end; "" where none is known."""
     if sentence.answer != "better" or sentence.change_percent is None or sentence.baseline is None:
         return ""
-    words = ["recsim-mnar", "plan", "ab", str(log), "--lift", f"{sentence.change_percent:.3g}%"]
+    lifts = [sentence.change_percent, *([sentence.low_percent] if (sentence.low_percent or 0.0) > 0.0 else [])]
+    words = ["recsim-mnar", "plan", "ab", str(log), "--lift", ",".join(f"{each:.3g}%" for each in lifts)]
     if asked["target_file"] is None:
         words += ["--target", sentence.policy, "--baseline", asked["baseline"] or sentence.baseline]
     for name in ("reward", "propensity", "user", "time"):
@@ -193,7 +194,7 @@ def records_table(records: Sequence[dict[str, Any]]) -> Table:
 
     from recsim_mnar.estimators.off_policy.scores import known_to_differ
     from recsim_mnar.estimators.off_policy.segments import segment_label, segment_title
-    from recsim_mnar.estimators.off_policy.written import Amounts, cells, label
+    from recsim_mnar.estimators.off_policy.written import Amounts, cells, label, relative_change
     from recsim_mnar.tables.faults import in_rows
 
     first, by = records[0], records[0].get("by")
@@ -204,18 +205,22 @@ def records_table(records: Sequence[dict[str, Any]]) -> Table:
     table = Table(title=escape(printable(segment_title(records) if by else title)), title_justify="left")
     for name in (*([by] if by else []), "policy", *(["estimator"] if several else [])):
         table.add_column(escape(printable(name)), no_wrap=not by)
+    changes = [relative_change(record) for record in records] if by else []
     sized = [(name, key) for name, key, is_shown in (("rows", "n", by), ("effective rows", "ess", several)) if is_shown]
-    for name in ("value", f"{first['level'] * 100:.4g} % interval", *(name for name, _ in sized)):
+    interval = f"{first['level'] * 100:.4g} % interval"
+    for name in ("value", *(["change"] if any(changes) else []), interval, *(name for name, _ in sized)):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     amounts = Amounts.of(records)
-    for record in records:
+    for place, record in enumerate(records):
         names = [segment_label(record)] if by else []
         names += [label(record), *([record["estimator"]] if several else [])]
-        verdict = record["verdict_level"]
+        verdict, (value, span) = record["verdict_level"], cells(record, amounts)
         table.add_row(
             *(escape(printable(name)) for name in names),
-            *cells(record, amounts),
+            value,
+            *(changes[place : place + 1] if any(changes) else []),
+            span,
             *(f"{record[key]:,.0f}" for _, key in sized),
             verdict.replace("_", " "),
             style=_COLOURS[verdict],

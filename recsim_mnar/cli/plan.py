@@ -36,7 +36,7 @@ def plan() -> None:
 
 @plan.command(short_help="Users and days that an A/B test needs.")
 @click.argument("log", type=READ_PATH)
-@option("--lift", "To find: 5% of the log's mean reward, or an amount in its unit.")
+@option("--lift", "To find: 5% of the log's mean reward, or an amount in its unit; several with commas (8%,3%).")
 @option("--users", "Users available per arm: adds the smallest lift they can detect.", WHOLE)
 @option("--power", "Probability of finding the lift.", NUMBER, 0.8)
 @option("--level", "Coverage of the difference's interval.", NUMBER, 0.95)
@@ -50,9 +50,29 @@ def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
     from recsim_mnar.own_log.plan import plan_ab
 
     json_output.check(log)
-    columns = reading_of(options)
-    found = plan_ab(log, columns=columns, **options)
-    _show(json_output, found.to_dict(), found.reading, _ab_lines(found))
+    columns, lifts = reading_of(options), _lifts_of(options.pop("lift"))
+    found = [plan_ab(log, lift, columns=columns, **options) for lift in lifts]
+    if len(found) == 1:
+        _show(json_output, found[0].to_dict(), found[0].reading, _ab_lines(found[0]))
+        return
+    notes = dict.fromkeys(f"note: {note}" for each in found for note in each.notes)
+    lines = [f"lift {lift}: {_ab_answer(each)}" for lift, each in zip(lifts, found, strict=True)]
+    lines += [f"at power {found[0].power:g}, level {found[0].level:g}", _ab_basis(found[0]), *notes]
+    _show(json_output, [each.to_dict() for each in found], found[0].reading, lines)
+
+
+def _lifts_of(text: str | None) -> list[str | None]:
+    """Value of ``--lift``: one or several, all of them in per cent or none.
+
+    Raises:
+        UserError: a mixture, as a decimal comma gives.
+    """
+    if text is None or "," not in text:
+        return [text]
+    names = names_of(text, "--lift")
+    if len({name.endswith("%") for name in names}) > 1:
+        raise UserError(f"--lift {text}: write several as 8%,3%, and a number with a decimal point")
+    return [*names]
 
 
 @plan.command("logging", short_help="How much to explore, and what it costs.")
@@ -140,17 +160,21 @@ def _ab_lines(found: ABPlan) -> list[str]:
     """What to do first, in one sentence; then what it rests on."""
     asked = f"{found.lift:+.3g} ({'+' if found.lift_share > 0 else ''}{_percent(found.lift_share)})"
     rests = f"power {found.power:g}, level {found.level:g}"
-    basis = (
-        f"the log: {found.log_users:,} users, {found.decisions_a_user:.3g} decisions each, mean reward "
-        f"{found.value:.4g}; decisions of a user depend: {found.design_effect:.3g} times the variance of independent "
-        "ones"
-    )
-    lines = [_ab_answer(found), f"to find a lift of {asked}, at {rests}", *_days_lines(found), basis]
+    lines = [_ab_answer(found), f"to find a lift of {asked}, at {rests}", *_days_lines(found), _ab_basis(found)]
     if found.least_lift is not None:
         lines[1] = f"at {rests}; a lift of {asked} needs {found.users:,} users per arm"
     if found.off_policy is not None:
         lines.append(f"a log like this one gives the same precision from {found.off_policy:,} rows")
     return [*lines, *(f"note: {note}" for note in found.notes)]
+
+
+def _ab_basis(found: ABPlan) -> str:
+    """What a plan of an A/B test was made of."""
+    return (
+        f"the log: {found.log_users:,} users, {found.decisions_a_user:.3g} decisions each, mean reward "
+        f"{found.value:.4g}; decisions of a user depend: {found.design_effect:.3g} times the variance of independent "
+        "ones"
+    )
 
 
 def _ab_answer(found: ABPlan) -> str:

@@ -315,6 +315,8 @@ class BanditLog:
         dropped, number, said = counts["dropped_missing"], counts["duplicates"], []
         if number and not self.reading.exact:
             what = f"{in_rows(number)} repeat{'s' * (number == 1)} an earlier row in {', '.join(self.compared)}"
+            if self.reading.deduplicate and "time" not in self.columns and self.reading.key is None:
+                what += " (without a column of times these may be different events: --time-column)"
             said = [f"{what}: left out" if self.reading.deduplicate else f"{what}: kept; --deduplicate leaves them out"]
         if dropped:
             each = ", ".join(f"{name} {counts[_LACKS + name]:,}" for name in _behind(_LACKS, counts))

@@ -50,6 +50,7 @@ from recsim_mnar.own_log.bandit_file import BanditFile, BanditLog, Reading
 from recsim_mnar.own_log.loggers import MANY, as_numbers, labels, logger_findings
 from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
 from recsim_mnar.tables.faults import in_rows
+from recsim_mnar.tables.roles import likely_columns
 from recsim_mnar.tables.rows import Ids, spelled_alike
 from recsim_mnar.tables.table_file import TableFile
 
@@ -340,7 +341,8 @@ class _Estimating:
             # By either name today's policy is one array: so it is known for what it is.
             log.policies.update(dict.fromkeys(self.today, log.propensity))
         lines = [*log.lines, *found.lines]
-        segments = _segments(log, question.by, lines, fold=self.log.reading.fold_case)
+        likely = likely_columns("action", (name for name in self.log.file.names if name != question.by))
+        segments = _segments(log, question.by, lines, likely, fold=self.log.reading.fold_case)
         if question.refute and log.propensity is None:
             raise UserError("--refute: refuters need propensities. Name their column with --propensity-column")
         own, stated = log.columns["reward"], self.stated
@@ -383,7 +385,9 @@ class _Estimating:
         return Answer(whole, lines + bound_lines(whole) + refuter_lines(whole), True, log, parts)
 
 
-def _segments(log: BanditFile, by: str | None, lines: list[str], *, fold: bool) -> Segments | None:
+def _segments(
+    log: BanditFile, by: str | None, lines: list[str], likely: Sequence[str], *, fold: bool
+) -> Segments | None:
     """The segments of a log, where they are asked for; with ``fold`` words that differ only in capitals are one."""
     if by is None or log.segment is None:
         return None
@@ -391,7 +395,12 @@ def _segments(log: BanditFile, by: str | None, lines: list[str], *, fold: bool) 
         raise UserError("--by: segments need propensities. Name their column with --propensity-column")
     if log.action is None:
         item = log.columns.get("action")
-        why = "no column holds the item shown" if item is None else f"the item shown ({item}) is missing in some rows"
+        perhaps = f" (perhaps {likely[0]}: --action-column)" if likely else ""
+        why = (
+            f"no column holds the item shown{perhaps}"
+            if item is None
+            else f"the item shown ({item}) is missing in some rows"
+        )
         lines.append(f"--by {by}: {why}, so only the targets' weights can say whether it is fixed")
     codes, counts = log.segment.codes, np.bincount(log.segment.codes[log.segment.codes >= 0])
     place = {str(word): code for code, word in enumerate(log.segment.ids)}

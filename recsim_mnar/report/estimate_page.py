@@ -22,6 +22,7 @@ from recsim_mnar.estimators.off_policy.written import (
     lacks,
     partly_covered,
     reasons,
+    relative_change,
     target_of,
 )
 from recsim_mnar.own_log.bandit_file import WeighedLog
@@ -138,6 +139,7 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
         level=found.records[0]["level"],
         segments=found.segments,
         segment_label=segment_label,
+        relative_change=relative_change,
         segment_title=segment_title(found.segments) if found.segments else "",
         segment_lines=[*segment_lines(found.segments), *segment_reasons(found.segments)],
     )
@@ -205,7 +207,7 @@ def _segment_charts(records: Sequence[Record], amounts: Amounts, colours: Mappin
     charts = []
     for policy in dict.fromkeys(r["policy"] for r in drawn):
         of_it = [r for r in drawn if r["policy"] == policy]
-        rows = [_dot(r, segment_label(r), colours) for r in of_it]
+        rows = [replace(_dot(r, segment_label(r), colours), words=_in_words(r, amounts)) for r in of_it]
         what = (
             "What {} earns per recommendation" if not differ else "How much more {} earns than " + baseline_of(of_it[0])
         )
@@ -214,6 +216,26 @@ def _segment_charts(records: Sequence[Record], amounts: Amounts, colours: Mappin
         caption = f"{segment_title(records)}{points}.{_hollow(rows)}"
         charts.append(Chart(title, dots(rows, _unit(amounts, bool(differ))), caption))
     return charts
+
+
+def _in_words(record: Record, amounts: Amounts) -> str:
+    """The value of a segment's difference with its relative change; "" for a value."""
+    if "baseline" not in record:
+        return ""
+    share = relative_change(record)
+    return (amounts.change(record["value"]) + (f" ({share})" if share else "")).replace("-", "\N{MINUS SIGN}")
+
+
+def _worse(found: Estimates, sentence: Sentence, amounts: Amounts) -> str:
+    """Where the policy loses most, with both values there, and in how many segments more; "" where it nowhere does."""
+    names = (sentence.segments or {}).get("worse", ())
+    losing = [r for r in found.segments if "baseline" in r and target_of(r) == sentence.policy]
+    losing = sorted((r for r in losing if segment_label(r) in names), key=lambda r: float(r["value"]))
+    if not losing:
+        return ""
+    ends = (losing[0]["diagnostics"][name] for name in ("value_baseline", "value_target"))
+    more = f" (and in {len(losing) - 1} more)" if len(losing) > 1 else ""
+    return f"Worse on {segment_label(losing[0])}: {amounts.span(*ends)}{more}."
 
 
 def _unit(amounts: Amounts, differ: bool) -> Unit:
@@ -251,7 +273,8 @@ def _finding(found: Estimates, leaders: Sequence[Record], sentence: Sentence, am
     if amounts.shares and "value_baseline" in values:
         ends = " \u2192 ".join(amounts.one(values[name]) for name in ("value_baseline", "value_target"))
         rates = f" {_outcome(found)}: {ends} of recommendations"
-    return of_estimates(sentence, value, doubt.partition(": ")[0], rates, facts.get(TOLERANCE))
+    worse = _worse(found, sentence, amounts)
+    return of_estimates(sentence, value, doubt.partition(": ")[0], rates, facts.get(TOLERANCE), worse)
 
 
 def _outcome(found: Estimates) -> str:

@@ -52,12 +52,14 @@ class Finding:
         lift: by how much in per cent, with its interval.
         next: how sure it is, and what to do next.
         kind: "good", "tie" or "bad", for the colour.
+        but: where it is otherwise, in a sentence; empty where it is nowhere.
     """
 
     decision: str
     lift: str
     next: str
     kind: str = "tie"
+    but: str = ""
 
 
 # ------------------------------------------------------------------------------------------------------- comparisons
@@ -377,11 +379,12 @@ _ANSWERS: Mapping[str, tuple[str, str]] = {
     "no_reward": ("This log says nothing: it holds no reward.", "bad"),
     "do_not_use": ("Do not decide on {who} by this log.", "bad"),
 }
+_ELSEWHERE = "test it on users other than {}'s, or look there first"
 _SURE = {"trust": "Checks passed", "caution": "Caution: {doubt}", "do_not_use": "Not usable: {doubt}"}
 
 
 def of_estimates(
-    sentence: Sentence, value: str, doubt: str, rates: str = "", tolerance: float | None = None
+    sentence: Sentence, value: str, doubt: str, rates: str = "", tolerance: float | None = None, worse: str = ""
 ) -> Finding:
     """Of the answer that the log gives.
 
@@ -391,6 +394,7 @@ def of_estimates(
         doubt: the gravest one, or nothing.
         rates: both policies' values, as they follow the change.
         tolerance: factor by which all propensities may be off before the answer may not hold; None for none known.
+        worse: where the policy is worse, as its segments say.
     """
     other = "today's policy" if sentence.baseline in (None, "propensity") else sentence.baseline
     words, kind = _ANSWERS[sentence.answer]
@@ -413,7 +417,10 @@ def of_estimates(
     action = (
         f"{sentence.action} (recsim-mnar plan ab says how many users)" if "A/B" in sentence.action else sentence.action
     )
-    return Finding(decision, lift, f"{sure}. Next: {action}.", kind)
+    if worse and sentence.answer == "better" and sentence.segments is not None:
+        names = listed(sentence.segments["worse"], MOST_NAMES)
+        decision, kind = decision.replace("test it on users", _ELSEWHERE.format(names)), "tie"
+    return Finding(decision, lift, f"{sure}. Next: {action}.", kind, worse)
 
 
 def digits(per_cent: float) -> str:

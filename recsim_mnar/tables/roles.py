@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 from recsim_mnar.errors import UserError, nearest
 
-NAMED, RECOGNISED, OWN_SCHEMA = "named", "recognised", "own schema"
-"""How a column was found: the user said so, by a usual name, or by the name that our own logs give it."""
+NAMED, RECOGNISED, OWN_SCHEMA, GUESSED = "named", "recognised", "own schema", "guessed"
+"""How a column was found: the user said so, a usual name, the name in our own logs, or the words of its name."""
 
 _ITEMS = (
     "item",
     "itemid iid movieid productid product parentasin articleid article newsid trackid songid "
     "artistid bookid isbn businessid gameid videoid sku skuid productcode itemcode offerid bannerid adid creativeid "
-    "documentid docid contentid",
+    "documentid docid contentid artikel artikelid artikelnr artikelnummer produkt produktid produktnr produktnummer",
     "itemidx itemindex asin",
 )
 
@@ -27,7 +27,7 @@ USUAL_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
             "user",
             "userid uid visitorid visitor customerid customer memberid member accountid profileid "
             "reviewerid clientid client personid shopperid shopper buyerid subscriberid playerid "
-            "patientid householdid householdkey fullvisitorid",
+            "patientid householdid householdkey fullvisitorid kunde kundenid kundennr kundennummer nutzer nutzerid",
             "useridx userindex cookieid cookie deviceid",
             "sessionid session",
         ),
@@ -56,8 +56,8 @@ USUAL_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
         "time": (
             "time",
             "timestamp ts datetime eventtime unixreviewtime createdat created occurredat servedat shownat",
-            "date day",
-            "t",
+            "date day zeit zeitpunkt zeitstempel datum",
+            "t viewed",
         ),
         "event": (
             "event",
@@ -75,8 +75,32 @@ USUAL_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
 In lower case without anything but letters and digits. The first tier is the name in our own logs.
 """
 
+_USUAL = {role: {name for tier in tiers for name in tier} for role, tiers in USUAL_NAMES.items()}
+"""All of them, by role."""
+
 _ENDINGS = {"item": ("sku",), "action": ("sku",), "time": ("at", "ts", "timestamp", "datetime")}
 """Last words of longer names by which a column is recognised where none has a usual name of the first two tiers."""
+
+_PERSONS, _THINGS, _OUTCOMES, _NUMBERS, _SHOWN = (
+    frozenset(words.split())
+    for words in (
+        "user customer cust client member visitor shopper buyer subscriber player reviewer person account kunde kunden "
+        "nutzer mitglied",
+        "item sku product prod article artikel produkt offer banner creative asin",
+        "order orders ordered click clicks clicked buy bought purchase purchased convert converted conversion sale "
+        "sold success bestellt bestellung gekauft klick geklickt",
+        "id ids no nr num number nummer key code",
+        "shown show displayed served recommended exposed gezeigt",
+    )
+)
+"""Words of names: of who met something; of what was met; of what came of it; for a number; for what was shown."""
+_BY_WORDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
+    "user": (_PERSONS, _NUMBERS),
+    "item": (_THINGS, _NUMBERS | _SHOWN),
+    "action": (_THINGS, _NUMBERS | _SHOWN),
+    "reward": (_OUTCOMES, frozenset()),
+}
+"""Words of which a name has one, and those that it must have besides, by role: ``CustomerNo``, ``SKU shown``."""
 
 _PROBABILITY, _OF_SHOWING, _OF_NEW_POLICIES = (
     frozenset(words.split())
@@ -116,7 +140,7 @@ class Columns:
 
     Attributes:
         names: column by role, roles without a column left out.
-        how: for each of these roles :data:`NAMED`, :data:`RECOGNISED` or :data:`OWN_SCHEMA`.
+        how: for each of these roles :data:`NAMED`, :data:`RECOGNISED`, :data:`OWN_SCHEMA` or :data:`GUESSED`.
         unclear: roles that were not taken because it is not clear which column is meant, and those that could be.
         without: roles that the user says the file has no column of.
     """
@@ -139,11 +163,11 @@ class Columns:
     @property
     def guessed(self) -> bool:
         """Whether any column was recognised by a name that is not our logs' own."""
-        return RECOGNISED in self.how.values()
+        return RECOGNISED in self.how.values() or GUESSED in self.how.values()
 
     def line(self) -> str:
         """What was taken, for a person: ``reward: clicks; propensity: pscore; user: kunde (named)``."""
-        said = {NAMED: " (named)", RECOGNISED: "", OWN_SCHEMA: ""}
+        said = {NAMED: " (named)", GUESSED: " (guessed)", RECOGNISED: "", OWN_SCHEMA: ""}
         return "; ".join(f"{role}: {name}{said[self.how[role]]}" for role, name in self.names.items())
 
     def refuse_unclear(self, source: str, *roles: str) -> None:
@@ -184,7 +208,8 @@ def find_columns(
 
     What the user names wins. Then the name of our own logs (``reward``), then usual names in tiers, then of
     probabilities names whose words say that they are of what was shown (``shown_prob``); any other name with such a
-    word (``click_prob``) is asked about. A column stands in one role only, roles first come first served in the order
+    word (``click_prob``) is asked about. Of users and items names whose words say so (``CustomerNo``, ``SKU shown``)
+    are taken where no usual name is there. A column stands in one role only, roles first come first served in the order
     of ``needed`` and ``optional``.
 
     Args:
@@ -217,7 +242,8 @@ def find_columns(
         perhaps = not found and role == "propensity"
         found = _perhaps_probabilities(free) if perhaps else found
         if len(found) == 1 and not perhaps:
-            names[role], how[role] = found[0], OWN_SCHEMA if own else RECOGNISED
+            by_words = plain_name(found[0]) not in _USUAL[role] and _said_by_words(role, found[0])
+            names[role], how[role] = found[0], OWN_SCHEMA if own else GUESSED if by_words else RECOGNISED
         elif found and role in needed:
             wrong.append(f"{source}: {_which(role, found)}")
         elif found:
@@ -257,9 +283,22 @@ def _recognised(role: str, known: Iterable[str]) -> tuple[list[str], bool]:
         found = [name for short, name in plain if short in tier]
         if not found and rank == 1:
             found = [name for _, name in plain if _ends_so(role, name)]
+            found = found or [name for _, name in plain if _said_by_words(role, name)]
         if found:
             return found, rank == 0 and found == [tier[0]]
-    return [name for _, name in plain if role == "propensity" and _of_what_was_shown(name)], False
+    return [name for _, name in plain if role == "propensity" and of_what_was_shown(name)], False
+
+
+def _said_by_words(role: str, name: str) -> bool:
+    """Whether all words of a name are for what a role is, and for its number: ``CustomerNo``, ``SKU shown``."""
+    words, (of_role, others) = _words(name), _BY_WORDS.get(role, (frozenset(), frozenset()))
+    return bool(words & of_role and words & others) and words <= of_role | others
+
+
+def likely_columns(role: str, known: Iterable[str]) -> list[str]:
+    """Columns with a word of a role in their names, whatever other words there are: ``sku_on_tile``."""
+    of_role, _ = _BY_WORDS[role]
+    return [name for name in known if _words(name) & of_role]
 
 
 def _words(name: str) -> set[str]:
@@ -267,7 +306,7 @@ def _words(name: str) -> set[str]:
     return {word.lower() for word in _WORD.findall(_RECBOLE_TYPE.sub("", name))}
 
 
-def _of_what_was_shown(name: str) -> bool:
+def of_what_was_shown(name: str) -> bool:
     """Whether a name's words are a probability, and otherwise only what says that it is of what was shown."""
     words = _words(name)
     of_what = words - _PROBABILITY - {"p", "pi"}

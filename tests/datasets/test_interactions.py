@@ -117,7 +117,7 @@ def test_parquet_dictionaries_and_dates(tmp_path):
         ("x.csv", "", "is empty"),
         ("x.csv", "\n\n", "is empty"),
         ("x.csv", "user,item\n", "no rows"),
-        ("x.csv", "member_nr,item\n1,2\n", "recognised as the user; did you mean 'member_nr'.*--user-column"),
+        ("x.csv", "members_id,item\n1,2\n", "recognised as the user; did you mean 'members_id'.*--user-column"),
         ("x.csv", "the_user_x,item\n1,2\n", "did you mean 'the_user_x'.*--user-column"),
         ("x.csv", "user,thing\n1,2\n", "recognised as the item.*--item-column"),
         ("x.csv", "1,2,3\n4,5,6\n", "no header line"),

@@ -132,12 +132,17 @@ def messy(path, reward="bought", propensity="shown_prob", other="revenue"):
     return path
 
 
-def test_doctor_guesses_the_line_where_the_reward_is_not_clear(tmp_path):
+def test_doctor_guesses_the_line_where_the_reward_is_not_clear(tmp_path, capsys):
     for name, other in (("bought", "revenue"), ("took_it", "sum")):  # two usual names, and none
         found = examine_file(messy(tmp_path / "log.csv", name, other=other))
         (fit,) = [fit for fit in commands_for(found) if fit.command == "estimate"]
         assert not fit.fits
-        assert fit.line.endswith(f"--target new_prob --baseline today --reward-column {name}")
+        with pytest.raises(SystemExit, match="3"):
+            main(["doctor", str(tmp_path / "log.csv")])
+        said = capsys.readouterr().out
+        assert (
+            f"--target new_prob --baseline today --reward-column {name}\n      guessed: {name} is the reward\n" in said
+        )
 
 
 def test_all_that_a_line_lacks_is_said_at_once(tmp_path, capsys):

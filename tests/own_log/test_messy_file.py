@@ -88,7 +88,7 @@ def test_doctor_says_what_is_spelled_in_two_ways_and_asks_for_the_bound(file, ca
     (alike,) = [each for each in found.problems if each.code == "spelled_alike"]
     assert alike.level == "note"
     assert alike.columns == ("country",)
-    assert str(alike).startswith("country has DE and de (de: ")
+    assert str(alike).startswith("country has DE and de: the rarer spellings are ")
     lines = fits(found)
     assert lines["estimate --by"] == f"{lines['estimate']} --by device"
     assert "--propensity-min" not in lines["estimate"]
@@ -183,7 +183,7 @@ def test_the_next_step_is_a_line_that_runs(tmp_path, capsys):
     assert words[words.index("--baseline") + 1] == "today"
     status, said, _ = run(capsys, *words[1:])
     assert status == 0
-    assert said.startswith("Run ")
+    assert said.startswith("lift 25%: Run ")
     assert "in whole weeks: " in said.splitlines()[0]
 
 

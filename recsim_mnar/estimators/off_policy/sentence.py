@@ -18,6 +18,7 @@ from recsim_mnar.estimators.off_policy.written import (
     per_cent,
     target_of,
     unless,
+    with_one_limit,
 )
 from recsim_mnar.estimators.verdict import ASSUMES, LEVELS
 
@@ -107,6 +108,7 @@ def sentence_of(records: Sequence[Record]) -> Sentence:
     Args:
         records: of :func:`recsim_mnar.own_log.estimating.estimate_file`, at least one.
     """
+    records = with_one_limit(records)
     best = best_record(records)
     if best is None:
         first = candidates(records)[0]

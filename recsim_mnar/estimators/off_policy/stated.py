@@ -61,7 +61,9 @@ class Stated:
             value = getattr(self, name)
             if value is not None and not (_is_number(value) and 0.0 < float(value) <= most):
                 limit = "a positive number" if math.isinf(most) else f"a number in (0, {most:g}]"
-                raise UserError(f"{name} must be {limit}, got {value!r}")
+                percent = most == 1.0 and _is_number(value) and 1.0 < float(value) <= 100.0
+                hint = f": did you mean {value:g} % = {value / 100.0:g}?" if percent else ""
+                raise UserError(f"{name} must be {limit}, got {value!r}{hint}")
 
     @property
     def supports(self) -> bool:

@@ -277,13 +277,14 @@ def _range(facts: dict[str, Any]) -> list[Finding]:
         apart = min(apart, half / facts["unseen_mass"])
     base = facts.get("reward_base", 0.0)
     which, be = "largest reward possible", "is"
-    ends = f"rewards of {base + apart:.3g} or more"
+    least, most = (f"{float(f'{end:.3g}'):,.9g}" for end in (base - apart, base + apart))
+    ends = f"rewards of {most} or more"
     if "reward_min" in missing:
-        ends = f"rewards of {base - apart:.3g} or less"
+        ends = f"rewards of {least} or less"
         which = "least reward possible"
     if len(missing) == 2:
         which, be = "least and largest rewards possible", "are"
-        ends += f", or of {base + apart:.3g} or more,"
+        ends += f", or of {most} or more,"
     which += " of actions that the log never shows" if limited else ""
     flags = " and ".join("--" + name.replace("_", "-") for name in missing)
     message = f"the {which} {be} not stated: {ends} that the log happens not to show could carry the value out of the "

@@ -17,6 +17,7 @@ from recsim_mnar.log.columns import Floats, column
 Record = dict[str, Any]
 
 TODAY = "today's policy"
+_RANGE = "range_unstated"
 _GAPS = ("support_missing", "support_gap", "no_support")
 
 
@@ -112,6 +113,15 @@ def cells(record: Record, amounts: Amounts) -> tuple[str, str]:
     return write(value), interval
 
 
+def relative_change(record: Record) -> str:
+    """A difference in per cent of the baseline's value, with its sign; "" where that is not above 0, or not known."""
+    base = record["diagnostics"].get("value_baseline", 0.0)
+    if "baseline" not in record or not base > 0.0 or lacks(record):
+        return ""
+    share = float(f"{100.0 * record['value'] / base:.2g}")
+    return f"{share:+,.9g} %"
+
+
 def identified(record: Record, amounts: Amounts) -> str:
     """Known facts of a policy that the log covers in part, and the range left open."""
     facts, share = record["diagnostics"], covered_share(record)
@@ -161,12 +171,33 @@ class Reason:
         return f"{self.level.replace('_', ' ')} ({of}): {self.message}. {self.action[:1].upper()}{self.action[1:]}."
 
 
+def with_one_limit(records: Sequence[Record]) -> list[Record]:
+    """The records; where rewards have no stated range each names the limit nearest of all, which holds for all."""
+    leaders = [r for r in records if r.get("leads")] or records
+    found = [each for of in (*leaders, *(r["best_of"] for r in leaders if "best_of" in r)) for each in of["findings"]]
+    nearest: dict[str, dict[str, Any]] = {}
+    for each in sorted((each for each in found if each["code"] == _RANGE), key=lambda each: -float(each["number"])):
+        nearest[each["action"]] = each
+
+    def of_all(record: Record) -> Record:
+        findings = [
+            each | {name: nearest[each["action"]][name] for name in ("number", "message")}
+            if each["code"] == _RANGE and each["action"] in nearest
+            else each
+            for each in record["findings"]
+        ]
+        return record | {"findings": findings} | ({"best_of": of_all(record["best_of"])} if "best_of" in record else {})
+
+    return [of_all(record) for record in records]
+
+
 def reasons(records: Sequence[Record]) -> list[Reason]:
     """The reasons to doubt estimates, the gravest first, each once.
 
     A difference shares what speaks against its target, and several policies what speaks against the log. Of a policy
     that the log does not cover :func:`identified` says it.
     """
+    records = with_one_limit(records)
     by_policy: dict[tuple[str, str], tuple[Record, dict[str, Any]]] = {}
     for record in records:
         for each in record["findings"]:

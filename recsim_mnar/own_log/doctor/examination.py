@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.estimators.off_policy.segments import Segments, Weights
+from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.log.arrow import provenance_of
-from recsim_mnar.log.columns import Floats
+from recsim_mnar.log.columns import Clusters, Floats
 from recsim_mnar.own_log.bandit_file import BanditLog, Reading
 from recsim_mnar.own_log.doctor.problems import (
     NOTE,
@@ -32,11 +35,14 @@ from recsim_mnar.tables.arrow import is_text
 from recsim_mnar.tables.events import Events
 from recsim_mnar.tables.faults import MISSING, in_rows, percent_lines
 from recsim_mnar.tables.roles import (
+    GUESSED,
     USUAL_NAMES,
     Columns,
     find_columns,
     in_words,
+    likely_columns,
     new_policies,
+    of_what_was_shown,
     plain_name,
     say_which,
 )
@@ -50,10 +56,16 @@ BANDIT, INTERACTIONS, TABLE = "bandit log", "interactions", "table"
 _ROLES = ("user", "action", "reward", "propensity", "time", "logger", "event", "item")
 _RATINGS = USUAL_NAMES["reward"][-1]
 _LOOKED_AT = 1000
+_TWO = 2
+"""Sizes of shares that are taken for a policy's by their mean weight alone."""
 """Values of a column with no named role."""
 _MOST_SEGMENTS = 30
 """Words of a column that estimates are offered by."""
 _ROW_NUMBERS = ("", "unnamed0", "rownumber", "rownum")
+_GUESSES = ("reward", "propensity", "user", "item", "action", "time")
+"""Roles that a likely column is named for, in this order."""
+_LEAST_USERS, BY_CHANCE = 20, 0.001
+"""Values of a column of users at least; share of rows that may be equal in what is read and not in the rest."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +78,7 @@ class Asked:
         n_actions: how many actions there are; None where the file is all that is known.
         target_file: a second file with the targets, and ``on`` the column by which its rows are found.
         on: see ``target_file``.
+        guessed: roles of ``columns`` that the user did not name.
     """
 
     columns: Mapping[str, str | None] = field(default_factory=dict)
@@ -73,6 +86,7 @@ class Asked:
     n_actions: int | None = None
     target_file: str | os.PathLike[str] | None = None
     on: str | None = None
+    guessed: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -90,6 +104,7 @@ class Examination:
         targets: columns of target policies.
         facts: counts and ranges, JSON types; what does not apply is None.
         problems: what is wrong, or worth knowing.
+        guesses: by role the likeliest column, of roles that several could have, or none by its name.
     """
 
     source: str
@@ -102,6 +117,7 @@ class Examination:
     targets: tuple[str, ...]
     facts: dict[str, Any]
     problems: list[Problem]
+    guesses: dict[str, str] = field(default_factory=dict)
 
     def has(self, code: str) -> bool:
         """Whether a problem of this code was found."""
@@ -136,9 +152,10 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
         if name not in file.names and asked.target_file is None:
             raise UserError(f"{path} has no column {name!r}; {nearest(name, file.names)} (--target)")
     kind, columns = _columns(file, str(path), asked)
+    columns = replace(columns, how=columns.how | {role: GUESSED for role in asked.guessed if role in columns})
     targets = tuple(name for name in asked.targets if name in file.names) or _targets(file.names, columns)
     rows = file.read(_kinds(file, columns, targets))
-    found = _Patient(file, kind, columns, targets, asked.n_actions, rows).examined()
+    found = _Patient(file, kind, columns, targets, asked, rows).examined()
     found.facts["receipts"] = receipts
     found.facts["target_file"] = None if asked.target_file is None else _of_target_file(file, asked, found)
     return found
@@ -250,21 +267,22 @@ _NARROW = 0.5
 """Width of the limits of a mean weight from which a column of 0 and 1 is taken for a policy: others miss 1 by more."""
 
 
-def _are_shares(column: Any, *, zero: bool = True) -> bool:
-    """Whether the first values are numbers in [0, 1], of more than two sizes; or in (0, 1], and not all of them 1."""
+def _are_shares(column: Any, decimal: str, *, zero: bool = True) -> bool:
+    """Whether the first values are numbers in [0, 1], not 0 and 1 alone; or in (0, 1], and not all of them 1."""
     import pyarrow as pa
 
     words = [str(each) for each in column[:_LOOKED_AT] if not isinstance(each, bool)]
-    values, _, bad = text_numbers(pa.array(words, pa.string()))
+    values, _, bad = text_numbers(pa.array(words, pa.string()), decimal)
     known = values[~np.isnan(values)]
     fits = np.all((known >= 0.0 if zero else known > 0.0) & (known <= 1.0))
-    many = len(np.unique(known)) > 2 if zero else np.any(known < 1.0)
+    many = len(np.unique(known)) > 1 and np.any((known > 0.0) & (known < 1.0)) if zero else np.any(known < 1.0)
     return bool(not bad.any() and fits and many)
 
 
 def _perhaps_propensities(file: TableFile, used: Collection[str]) -> tuple[str, ...]:
     """Unused columns whose first values are all in (0, 1]: the probability of what was shown, for all one knows."""
-    return tuple(name for name, values in file.head().items() if name not in used and _are_shares(values, zero=False))
+    found = [name for name, values in file.head().items() if name not in used]
+    return tuple(name for name in found if _are_shares(file.head()[name], file.decimal, zero=False))
 
 
 def _perhaps_rewards(file: TableFile, columns: Columns) -> dict[str, tuple[str, ...]]:
@@ -272,12 +290,14 @@ def _perhaps_rewards(file: TableFile, columns: Columns) -> dict[str, tuple[str, 
     import pyarrow as pa
 
     said, yes_or_no = columns.unclear.get("reward", ()), []
+    likely = likely_columns("reward", file.names)
     for name, values in file.head().items():
         known, _, bad = text_numbers(pa.array([str(each) for each in values], pa.string()))
         if name not in columns.names.values() and not bad.any() and set(known[~np.isnan(known)]) == {0.0, 1.0}:
             yes_or_no.append(name)
-    if not said and "propensity" not in columns:
+    if not said and "propensity" not in {*columns.names, *columns.unclear}:
         return {}
+    yes_or_no.sort(key=lambda name: name not in likely)
     found = [name for name in said if name in yes_or_no] + [name for name in said if name not in yes_or_no]
     return {"reward": tuple(found or yes_or_no)} if found or yes_or_no else {}
 
@@ -286,10 +306,10 @@ class _Patient:
     """A file's rows under examination."""
 
     def __init__(
-        self, file: TableFile, kind: str, columns: Columns, targets: tuple[str, ...], n_actions: int | None, rows: Rows
+        self, file: TableFile, kind: str, columns: Columns, targets: tuple[str, ...], asked: Asked, rows: Rows
     ) -> None:
         self.file, self.kind, self.columns, self.targets = file, kind, columns, targets
-        self.n_actions, self.whole = n_actions, rows
+        self.n_actions, self.key, self.whole = asked.n_actions, asked.on, rows
         self.problems: list[Problem] = []
         kinds = kinds_of_rows(rows, columns) if kind == BANDIT else None
         self.shown, self.viewed = np.ones(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
@@ -323,27 +343,97 @@ class _Patient:
         segments = self._segments([] if own or self.kind != BANDIT else others)
         return Examination(
             str(self.file.path), self.kind, own, self.file.how_written(), self.columns, others, segments, self.targets,
-            facts, self.problems,
+            facts, self.problems, self._guesses(others),
         )  # fmt: skip
 
+    def _guesses(self, others: Sequence[str]) -> dict[str, str]:
+        """The likeliest column of roles that are not clear; of users one of their words whose values recur."""
+        found: dict[str, str] = {}
+        for role in _GUESSES:
+            names = [name for name in self.columns.unclear.get(role, ()) if name not in found.values()]
+            names = self._likely_propensities(names) if role == "propensity" else names
+            found |= {role: names[0]} if names else {}
+        if "user" not in {*self.columns.names, *found, *self.columns.without} and len(self.rows):
+            free = [name for name in likely_columns("user", others) if name not in found.values()]
+            values = {name: self.rows.quiet().ids(name) for name in free}
+            likely = [name for name, each in values.items() if _LEAST_USERS <= each.number <= len(self.rows) / 2]
+            found |= {"user": max(likely, key=lambda name: values[name].number)} if likely else {}
+        return found
+
+    def _likely_propensities(self, names: list[str]) -> list[str]:
+        """Those whose names say it first, then those by which another one has a mean weight near 1."""
+        rows = self.rows.quiet()
+        values = {name: rows.numbers(name) for name in names} if len(names) > 1 else {}
+
+        def off(name: str) -> float:
+            others = [values[each] / values[name] for each in names if each != name]
+            means = [float(np.nanmean(np.where(np.isfinite(each), each, np.nan))) for each in others]
+            return min((abs(np.log(max(mean, 1e-12))) for mean in means), default=0.0)
+
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return sorted(names, key=lambda name: (not of_what_was_shown(name), off(name) if values else 0.0))
+
     def _segments(self, others: Sequence[str]) -> list[str]:
-        """Unused columns of a few words each; words that differ only in capitals are a remark."""
+        """Unused columns of a few words each, fixed before; words that differ only in capitals are a remark."""
         found = []
+        unclear = {name for names in self.columns.unclear.values() for name in names}
         for name in others:
-            if not len(self.rows) or not is_text(self.rows.column(name).type):
+            if name in unclear or not len(self.rows) or not is_text(self.rows.column(name).type):
                 continue
             values = self.rows.quiet().ids(name)
-            if not (values.ids.dtype.kind == "O" and 2 <= values.number <= _MOST_SEGMENTS):
+            if not (values.ids.dtype.kind == "O" and 2 <= values.number <= _MOST_SEGMENTS) or self._depends(
+                name, values
+            ):
                 continue
             found.append(name)
             counts = dict(zip(values.ids, np.bincount(values.codes[values.codes >= 0]).tolist(), strict=True))
-            for group in spelled_alike(values.ids):
-                *rare, usual = sorted(group, key=lambda word: (counts[word], word))
-                share = sum(counts[word] for word in rare) / len(self.rows)
-                message = f"{name} has {usual} and {', '.join(rare)} ({', '.join(rare)}: {100 * share:.2g} % of rows)"
-                advice = "is that the same? Then write it alike, or add --fold-case to --by"
+            groups = [sorted(group, key=lambda word: (-counts[word], word)) for group in spelled_alike(values.ids)]
+            if groups:
+                pairs = ", ".join(" and ".join(group) for group in sorted(groups, key=lambda each: -counts[each[0]]))
+                share = sum(counts[word] for group in groups for word in group[1:]) / len(self.rows)
+                message = f"{name} has {pairs}: the rarer spellings are {100 * share:.2g} % of rows"
+                advice = "are these the same? Then write them alike, or add --fold-case to --by"
                 self.problems.append(Problem("spelled_alike", NOTE, message, advice, (name,)))
         return found
+
+    def _depends(self, name: str, values: Ids) -> bool:
+        """Whether `estimate --by` would refuse a column, as one that depends on what was recommended."""
+        weights, rows = self._weights, self._good
+        if weights is None:
+            return False
+        try:
+            weights.refuse(Segments.of(name, values.codes[rows], values.ids))
+        except UserError:
+            return True
+        return False
+
+    @cached_property
+    def _good(self) -> NDArray[np.int64]:
+        """Rows whose reward, propensity, targets, user and action are there and possible."""
+        rows = self.rows.quiet()
+        read = {role: rows.numbers(self.columns[role]) for role in ("reward", "propensity") if role in self.columns}
+        targets = [rows.numbers(name) for name in self.targets]
+        good = np.ones(len(rows), np.bool_)
+        for values in (*read.values(), *targets):
+            good &= np.isfinite(values)
+        for role in ("user", "action"):
+            if role in self.columns:
+                good &= rows.ids(self.columns[role]).codes >= 0
+        if "propensity" in read:
+            good &= (read["propensity"] > 0.0) & (read["propensity"] <= 1.0)
+        return np.flatnonzero(good)
+
+    @cached_property
+    def _weights(self) -> Weights | None:
+        """What says whether a column was fixed before; None where rewards or propensities are not known."""
+        rows, kept = self.rows.quiet(), self._good
+        if not {"reward", "propensity"} <= set(self.columns.names) or not kept.size:
+            return None
+        ids = {role: rows.ids(self.columns[role]).codes[kept] for role in ("user", "action") if role in self.columns}
+        numbers = {name: rows.numbers(name)[kept] for name in self.targets}
+        reward, propensity = (rows.numbers(self.columns[role])[kept] for role in ("reward", "propensity"))
+        users = Clusters.of(ids["user"], kept.size) if "user" in ids else None
+        return Weights(reward, propensity, users, numbers, {}, ids.get("action"), Stated())
 
     def _numbers(self, role: str) -> Floats | None:
         name = self.columns.get(role)
@@ -434,18 +524,27 @@ class _Patient:
         """Rows that are equal to an earlier one in every column but one that numbers the rows."""
         names = [name for name in self.file.names if plain_name(name) not in _ROW_NUMBERS]
         again = repeats(self.whole.digests(names))
-        number = int(again.sum())
+        number = alike = int(again.sum())
+        read = [name for role, name in self.columns.names.items() if role not in ("item", "event")]
+        if number and read:
+            alike = int(repeats(self.whole.digests([*read, *self.targets, *([self.key] if self.key else [])])).sum())
         if number:
             rows = ", ".join(str(row) for row in np.flatnonzero(again)[:3] + 1) + (", ..." if number > 3 else "")
             said = f"{number:,} rows are equal to an earlier row in every column (rows {rows})"
             if number == 1:
                 said = f"row {rows} is equal to an earlier row in every column"
             dated = "time" in self.columns
-            advice = (
-                "leave them out (--deduplicate) unless the same thing happened twice" if self.kind == BANDIT else ""
-            )
+            advice = "leave them out (--deduplicate) unless the same thing happened twice"
+            if self.kind == INTERACTIONS:
+                advice = "compare counts them as further views: remove them first if they are copies"
+            elif alike - number > BY_CHANCE * len(self.whole) and self.kind == BANDIT:
+                more = "" if dated else ", or name the column of times (--time-column)"
+                advice = (
+                    f"--deduplicate is not for them: it compares only columns that are read, and {alike:,} rows are "
+                )
+                advice += f"equal in these. Take them out of the file{more}"
             self.problems.append(Problem("duplicates", PROBLEM if dated else NOTE, said, advice))
-        return {"duplicates": number}
+        return {"duplicates": number, "duplicates_as_read": alike}
 
     def _values(self) -> dict[str, Any]:
         """Rewards, propensities and weights."""
@@ -492,14 +591,25 @@ class _Patient:
         found = [
             name
             for name in others
-            if name and _are_shares(self.rows.column(name).slice(0, _LOOKED_AT).drop_null().to_pylist())
+            if name
+            and name not in self.columns.unclear.get("reward", ())
+            and _are_shares(self.rows.column(name).slice(0, _LOOKED_AT).drop_null().to_pylist(), self.file.decimal)
         ]
+        rows, probable = self.rows.quiet(), self._of_mean_1(found)
+        found = probable or [name for name in found if len(np.unique(rows.numbers(name)[:_LOOKED_AT])) > _TWO]
         if not found:
             return self._sure_targets([name for name in others if name])
         one = len(found) == 1
         message = f"column {found[0]!r} holds shares" if one else f"columns {', '.join(map(repr, found))} hold shares"
         advice = f"if they are policies' probabilities of the logged action, add --target {','.join(found)}"
         return [Problem("maybe_target", NOTE, message, advice, tuple(found))]
+
+    def _of_mean_1(self, names: Sequence[str]) -> list[str]:
+        """Those whose mean weight can be 1."""
+        rows = self.rows.quiet()
+        propensity = rows.numbers(self.columns["propensity"])
+        weights = {name: mean_weight(propensity, rows.numbers(name), self.user, policy=name) for name in names}
+        return [name for name, weight in weights.items() if weight is not None and weight.holds]
 
     def _sure_targets(self, others: Sequence[str]) -> list[Problem]:
         """Unnamed columns of 0 and 1 whose mean weight is 1, as of a policy that is sure of its choice."""

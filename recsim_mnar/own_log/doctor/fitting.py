@@ -8,16 +8,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from recsim_mnar.datasets.interactions import events_in_words
-from recsim_mnar.own_log.doctor.examination import BANDIT, INTERACTIONS, Examination
+from recsim_mnar.own_log.doctor.examination import BANDIT, BY_CHANCE, INTERACTIONS, Examination
 from recsim_mnar.own_log.doctor.problems import PROBLEM
-from recsim_mnar.tables.roles import NAMED, NONE, in_words
+from recsim_mnar.tables.roles import GUESSED, NAMED, NONE, in_words
 
 _UNREADABLE = (
     *("propensity_above_1", "propensity_not_positive", "outside", "not_a_number", "not_finite", "not_a_date"),
     "unclear",
 )
+_FEW_COPIES = 0.1
+"""Share of rows up to which equal ones are copies where no user is known."""
 _LOGGED = ("reward", "propensity", "action", "user", "time", "logger")
-_FIX = "first correct what is marked above"
+_FIX = "first correct what is marked with !"
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Fit:
     Attributes:
         command: its name.
         fits: whether the line works on the file as it is.
-        line: to type; a guess where ``fits`` is false, empty where there is none.
+        line: to type; of columns that are guessed where ``fits`` is false, empty where there is none.
         says: what it gives, or what is lacking.
     """
 
@@ -49,11 +51,11 @@ def commands_for(found: Examination) -> list[Fit]:
 
 
 def _line(found: Examination, words: Sequence[str], roles: Sequence[str]) -> str:
-    """A command line with the columns that the user had to name."""
+    """A command line with the columns that the user had to name, and those guessed."""
     named = [
         part
         for role in roles
-        if found.columns.how.get(role) == NAMED
+        if found.columns.how.get(role) in (NAMED, GUESSED)
         for part in (f"--{role}-column", found.columns[role])
     ]
     none = [part for role in roles if role in found.columns.without for part in (f"--{role}-column", NONE)]
@@ -73,9 +75,35 @@ def _flags(found: Examination) -> list[str]:
     # Views without a column of events have neither rewards nor propensities.
     views = found.facts["organic_rows"] and "event" not in found.columns
     flags = ["--drop-missing"] if found.has("missing") or views else []
-    if found.facts["duplicates"] and "time" in found.columns and "user" in found.columns:
-        flags.append("--deduplicate")
-    return flags
+    return flags + ["--deduplicate"] * _copies(found)
+
+
+def _copies(found: Examination) -> bool:
+    """Whether equal rows are copies, and ``--deduplicate``, which compares what is read, leaves out no others."""
+    number, alike, rows = (found.facts[name] for name in ("duplicates", "duplicates_as_read", "rows"))
+    dated = "time" in found.columns and ("user" in found.columns or number <= _FEW_COPIES * rows)
+    return bool(number and dated and alike - number <= BY_CHANCE * rows)
+
+
+def guessed_in_words(found: Examination, line: str) -> str:
+    """What a line takes for what by a guess, in a sentence; empty where nothing is guessed."""
+    what = {"reward": "the reward", "propensity": "the logged probability", "user": "the users", "time": "the time",
+            "action": "the item shown", "item": "the item"}  # fmt: skip
+    words, options = shlex.split(line), found.columns.how
+    said = [
+        f"{found.columns[role]} {text}"
+        for role, text in what.items()
+        if options.get(role) == GUESSED and f"--{role}-column" in words
+    ]
+    target = words[words.index("--target") + 1] if "--target" in words else ""
+    perhaps = [name for name in _perhaps_targets(found) if not found.targets and name in target.split(",")]
+    said += [f"{' and '.join(perhaps)} a new policy's probability of showing the same item"] if perhaps else []
+    return f"guessed: {', '.join(said).replace(' ', ' is ', 1)}" if said else ""
+
+
+def first_of(fits: Sequence[Fit]) -> Fit | None:
+    """The command to type first; None where none fits."""
+    return next((fit for fit in fits if fit.fits and fit.command.partition(" ")[0] in ("estimate", "compare")), None)
 
 
 def _refused(found: Examination) -> str:
@@ -93,23 +121,6 @@ def _refused(found: Examination) -> str:
     return ""
 
 
-def _guessed(found: Examination) -> str:
-    """The line with the likeliest column of each role that is not clear; empty where a role has none."""
-    unclear = [role for role in ("reward", "propensity", "user") if role in found.columns.unclear]
-    named: dict[str, str] = {}
-    for role in unclear:
-        free = [name for name in found.columns.unclear[role] if name not in (*named.values(), *found.targets)]
-        named |= {role: free[0]} if free else {}
-    there = {*found.columns.names, *named}
-    targets = found.targets or [name for name in _perhaps_targets(found) if name not in named.values()]
-    if not named or not {"reward", "propensity"} <= there or found.facts["target_file"] is not None:
-        return ""
-    words = ["estimate", found.source, "--target", ",".join(targets) or "propensity", *_flags(found)]
-    words += ["--baseline", "today"] if targets else []
-    options = [part for role, name in named.items() for part in (f"--{role}-column", name)]
-    return f"{_line(found, words, _LOGGED)} {shlex.join(options)}"
-
-
 def _perhaps_targets(found: Examination) -> list[str]:
     """Columns that look like a new policy's probabilities and are not named so."""
     return [name for each in found.problems if each.code == "maybe_target" for name in each.columns]
@@ -118,7 +129,7 @@ def _perhaps_targets(found: Examination) -> list[str]:
 def _estimate(found: Examination) -> Fit:
     why = _refused(found)
     if why:
-        return Fit("estimate", False, _guessed(found), why)
+        return Fit("estimate", False, "", why)
     wrong = _not_of_the_item(found)
     if wrong:
         says = (
@@ -175,7 +186,8 @@ def _not_of_the_item(found: Examination) -> list[str]:
 
 def _by_segments(found: Examination, estimate: Fit) -> list[Fit]:
     """The estimates by a column of few words, where there are some."""
-    if not (estimate.fits and found.segments and found.targets and "propensity" in found.columns):
+    targets = found.targets or _perhaps_targets(found)
+    if not (estimate.fits and found.segments and targets and "propensity" in found.columns):
         return []
     first, *others = found.segments
     line = f"{estimate.line} {shlex.join(['--by', first])}"

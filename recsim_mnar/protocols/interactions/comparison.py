@@ -103,6 +103,8 @@ _LEAVE_ONE_OUT = ("hr@1", f"hr@{K}", f"mrr@{K}", f"ndcg@{K}")
 _RANKING = f"ndcg@{K}"
 _WORLD = "interactions"
 _FEW_REPEATS = 0.05
+_FEW_ITEMS = 5
+"""Lists of so many times all items: with fewer items a hit is no feat."""
 
 _PICTURES = [
     Picture(
@@ -325,6 +327,12 @@ def _notes(data: Interactions, facts: dict[str, Any], unseen: bool, split: dict[
         notes.append(
             f"Only {share:.2%} of the rows meet an item again, and yet items that a user has met are candidates: "
             "--candidates unseen leaves them out."
+        )
+    if data.n_items < _FEW_ITEMS * K:
+        chance = min(K / data.n_items, 1.0)
+        notes.append(
+            f"A list of {K} holds {100 * chance:.0f} % of the {data.n_items:,} items, so HR@{K} is large for everybody "
+            f"({chance:.2g} at random): look at HR@1 and NDCG@{K}."
         )
     if facts["duplicates"]:
         notes.append(
