@@ -147,12 +147,12 @@ for _world in ("sessions", "campaigns", "ratings", "purchases", "world"):
         vector_entry_point=f"recsim_mnar.envs:{_world}_vector_env",
     )
 
-for _file in sorted(_Path(__file__).with_name("tasks").joinpath("frozen").glob("*.toml")):
-    # sessions-10-v1.toml is recsim_mnar/Sessions10-v1.
-    *_words, _version = _file.stem.split("-")
+for _name in sorted(_file.stem for _file in _Path(__file__).with_name("tasks").joinpath("frozen").glob("*.toml")):
+    # sessions-10-v1 is recsim_mnar/Sessions10-v1.
+    _words, _, _number = _name.rpartition("-")
     _gymnasium.register(
-        id=f"recsim_mnar/{''.join(_words).capitalize()}-{_version}",
+        id=f"recsim_mnar/{_words.replace('-', '').capitalize()}-{_number}",
         entry_point="recsim_mnar.tasks.definition:task_env",
         vector_entry_point="recsim_mnar.tasks.definition:task_vector_env",
-        kwargs={"name": _file.stem},
+        kwargs={"name": _name},
     )
