@@ -202,7 +202,9 @@ def test_a_best_pick_that_the_data_could_not_show_is_luck_and_the_page_says_how_
     finding = of_comparison(found)
     assert finding.decision == "No method could reliably find the best of three recommenders here."
     assert finding.lift.startswith("The A/B test picked it by luck: the best, one, gets 11 % more clicks than")
-    assert finding.next.startswith("The A/B test could not tell one from two. ")
+    assert finding.next.startswith(
+        "The A/B test ruled out three; a wrong pick among the others costs at most 10 % of the clicks. "
+    )
     needed = 100 * 2 * (0.0071 * 2.801585 / 1.959964 / 0.01) ** 2
     assert needed > 200
     (size,) = re.findall(r"need (\d+) users per variant to tell one from two; this one had 100", finding.next)
@@ -274,10 +276,10 @@ def test_a_study_says_what_a_hollow_dot_does_not_cover():
     study = Study({}, [{"label": f"w-{i:03}", "catalogue": i, "seed": i, "judgements": [run], "records": [own]}
                        for i, run in enumerate(runs)])  # fmt: skip
     caption = study_figures(study)[0].caption
-    assert "with 1 solid dot, up to 7.0 %, it overlooked a better one" in caption
+    assert "In 1 solid case, up to 7.0 %, it missed a better recommender that it could not measure" in caption
 
 
-def test_the_methods_that_could_not_tell_are_named_with_all_that_they_could_not_tell():
+def test_what_all_methods_ruled_out_is_named_and_what_a_wrong_pick_costs():
     """Three methods, two of one answer."""
     wide = {name: record("ab_test", name, "ctr", v, 0.05, users=100) for name, v in TRUTH.items()}
     records = [*wide.values(), *(record("truth", a, "ctr", v) for a, v in TRUTH.items())]
@@ -287,7 +289,7 @@ def test_the_methods_that_could_not_tell_are_named_with_all_that_they_could_not_
     judged = judge(records, [Ranking(name, "ctr", title, CTR) for name, title in titles.items()])
     said = of_comparison(Comparison(records, judged)).next
     assert said.startswith(
-        "The A/B test and IPS could not tell one from two and three; SNIPS could not tell one from two."
+        "The A/B test, IPS and SNIPS ruled out none; a wrong pick costs at most 50 % of the clicks. "
     )
 
 

@@ -107,7 +107,7 @@ def of_comparison(comparison: Comparison) -> Finding | None:
         if comparison.again
         else ""
     )
-    said = f"{_too_few(tried)}{sure}{larger}{more}".strip()
+    said = f"{_ruled_out(tried, ranked, first.target)}{sure}{larger}{more}".strip()
     return Finding(decision, f"{lift}{unusable}", said, "good" if led == BEST else "tie")
 
 
@@ -142,17 +142,18 @@ def _described(judgement: Judgement) -> str:
     return f"{_title(judgement)}{reads}"
 
 
-def _too_few(judged: Sequence[Judgement]) -> str:
-    """All that methods could not tell from their picks, those of one answer together."""
-    alike: dict[tuple[str, tuple[str, ...]], list[Judgement]] = {}
-    for j in judged:
-        if j.close:
-            alike.setdefault((j.pick, j.close), []).append(j)
-    said = [
-        f"{_titles(group)} could not tell {brief(pick)} from {listed([brief(name) for name in close])}"
-        for (pick, close), group in alike.items()
-    ]
-    return f"{as_subject('; '.join(said))}. " if said else ""
+def _ruled_out(judged: Sequence[Judgement], ranked: Sequence[Record], target: str) -> str:
+    """What methods could tell from their picks all the same, and what a wrong pick among the others costs at most."""
+    open_ = {name for j in judged for name in (j.pick, *j.close)}
+    best = ranked[0].value if ranked else 0.0
+    if not judged or not any(j.close for j in judged) or best == 0.0:
+        return ""
+    out = [brief(r.agent) for r in ranked if r.agent not in open_]
+    cost = max(abs(best - r.value) / abs(best) for r in ranked if r.agent in open_)
+    who = f"{_titles(judged)} ruled out {listed(out, MOST_NAMES)}" if out else f"{_titles(judged)} ruled out none"
+    of = f" of the {_CLICKS[target]}" if target in _CLICKS else ""
+    among = " among the others" if out else ""
+    return f"{as_subject(who)}; a wrong pick{among} costs at most {two_digits(cost)} %{of}. "
 
 
 def _kind(judgement: Judgement) -> str:
@@ -246,12 +247,9 @@ def _of_interactions(comparison: Comparison) -> Finding | None:
     spread = [f"those of {name} {100 * wide[name]:.3g} %" for name in finalists]
     spread[:1] = [f"the lists of {name} reach {100 * wide[name]:.3g} %" for name in finalists[:1]]
     sure = f"Of your items {listed(spread)}. " if spread else ""
-    todo = (
-        "test it on users in an A/B test"
-        if alone
-        else "test these on users in an A/B test, or take the one that shows "
-    )
-    todo += "" if alone else "more items"
+    todo = f"test {'it' if alone else 'these'} on users in an A/B test"
+    if finalists:
+        todo += f", or take {max(finalists, key=lambda name: wide[name])}, which shows more"
     return Finding(lines[-2], " ".join(leads), f"{sure}Next: {todo}.", "good" if alone else "tie")
 
 
@@ -296,9 +294,10 @@ def of_study(study: Study) -> Finding | None:
     lift = f"{title}'s picks {_short_of(shown)}{_ends(shown)}" + "".join(
         f"; {r['title']}'s {two_digits(r['cost_share']['mean'])} %{_ends(r)}" for r in others
     )
-    hits = first[BEST]["count"] + first[INDISTINGUISHABLE]["count"]
-    sure = f"{title} found the best, or a tie with it (too close even for the simulator to tell), in {hits} of {n} "
-    sure += f"catalogues. {_size_of(rows)}{_orders(rows, judged)}"
+    hits = [r[BEST]["count"] + r[INDISTINGUISHABLE]["count"] for r in (shown, *others)]
+    sure = f"{title} found the best, or a tie with it (too close even for the simulator to tell), in {hits[0]} of {n} "
+    sure += "catalogues" + "".join(f", {r['title']} in {hit}" for r, hit in zip(others, hits[1:], strict=True))
+    sure += f". {_size_of(rows)}{_orders(rows, judged)}"
     sure += f"Do not use {listed(blind, MOST_NAMES)} here. " if blind else ""
     more = f"run {max(CATALOGUES, 2 * n)} catalogues"
     todo = f"choose by {first['title']} in shops like these" if n >= CATALOGUES and not level else more
@@ -384,7 +383,13 @@ _SURE = {"trust": "Checks passed", "caution": "Caution: {doubt}", "do_not_use": 
 
 
 def of_estimates(
-    sentence: Sentence, value: str, doubt: str, rates: str = "", tolerance: float | None = None, worse: str = ""
+    sentence: Sentence,
+    value: str,
+    doubt: str,
+    rates: str = "",
+    tolerance: float | None = None,
+    worse: str = "",
+    users: float = 0.0,
 ) -> Finding:
     """Of the answer that the log gives.
 
@@ -395,6 +400,7 @@ def of_estimates(
         rates: both policies' values, as they follow the change.
         tolerance: factor by which all propensities may be off before the answer may not hold; None for none known.
         worse: where the policy is worse, as its segments say.
+        users: per variant, of an A/B test that sees the change; 0: not known.
     """
     other = "today's policy" if sentence.baseline in (None, "propensity") else sentence.baseline
     words, kind = _ANSWERS[sentence.answer]
@@ -414,13 +420,20 @@ def of_estimates(
         sure += (
             f". Ask engineering whether the logged probabilities are exact: an error of {off} % could erase the {gap}"
         )
-    action = (
-        f"{sentence.action} (recsim-mnar plan ab says how many users)" if "A/B" in sentence.action else sentence.action
-    )
+    action = sentence.action
+    if "A/B" in action:
+        size = f" with some {_roughly(users):,} users per variant, each watched as long as here" if users else ""
+        action += f"{size} (recsim-mnar plan ab says {'more' if size else 'how many users'})"
     if worse and sentence.answer == "better" and sentence.segments is not None:
         names = listed(sentence.segments["worse"], MOST_NAMES)
         decision, kind = decision.replace("test it on users", _ELSEWHERE.format(names)), "tie"
     return Finding(decision, lift, f"{sure}. Next: {action}.", kind, worse)
+
+
+def _roughly(n: float) -> int:
+    """A number of users, to one digit."""
+    size = 10 ** math.floor(math.log10(max(n, 1.0)))
+    return max(round(n / size), 1) * size
 
 
 def digits(per_cent: float) -> str:

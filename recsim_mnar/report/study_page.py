@@ -184,8 +184,5 @@ def _warnings(own: list[dict[str, Any]], judged: Mapping[tuple[str, str], list[d
     if not missed:
         return said
     worst = PER_CENT.text(max(j["cost_share"] for j in missed), 0.001)
-    solids = f"{len(missed)} solid dot{'s' * (len(missed) > 1)}, up to {worst}"
-    return (
-        f"{said} That is about the pick alone: with {solids}, it overlooked a better one whose estimate is unreliable, "
-        "as the tool says too."
-    )
+    cases = f"In {len(missed)} solid case{'s' * (len(missed) > 1)}, up to {worst}"
+    return f"{said} {cases}, it missed a better recommender that it could not measure; the tool warns of that, too."

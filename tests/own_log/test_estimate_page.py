@@ -205,3 +205,21 @@ def test_a_value_outside_its_interval_breaks_no_page(tmp_path):
     page = unlinked(tmp_path / "page" / "report.html")
     assert "at least 20.0 %" in page
     assert "<svg" in page
+
+
+def test_the_next_step_has_a_size_that_a_test_on_users_would_need(tmp_path):
+    """Some as many per variant as `plan ab` says, to one digit; rows that are nobody's have no users."""
+    from recsim_mnar.own_log.plan import plan_ab
+
+    write_table(pa.table(columns()), tmp_path / "log.parquet")
+    asked = ("--target", "better", "--baseline", "today", "--propensity-min", "0.2")
+    assert run("estimate", tmp_path / "log.parquet", *asked, "--out", tmp_path / "out") == 0
+    page = unlinked(tmp_path / "out" / "report.html")
+    (some,) = re.findall(r"with some ([\d,]+) users per variant, each watched as long as here", page)
+    lift = json.loads((tmp_path / "out" / "results.json").read_text())["sentence"]["change_percent"]
+    plan = plan_ab(tmp_path / "log.parquet", f"{lift}%", target="better", baseline="today")
+    assert abs(int(some.replace(",", "")) / plan.users - 1.0) < 0.5
+    table = pa.table({name: values for name, values in columns().items() if name != "user"})
+    write_table(table, tmp_path / "rows.parquet")
+    assert run("estimate", tmp_path / "rows.parquet", *asked, "--out", tmp_path / "nobody") == 0
+    assert "users per variant, each watched" not in (tmp_path / "nobody" / "report.html").read_text()
