@@ -55,11 +55,7 @@ def evaluate(json_output: JsonOutput, **options: Any) -> None:
         json_output.sentence(line)
     for rival in rivals:
         lead = result.ahead_of(rival)
-        verb = "beats" if lead.low > 0 else "loses to" if lead.high < 0 else "ties with"
-        json_output.sentence(
-            f"{result.agent} {verb} {rival.agent}: score {lead.score:+.3f} ({lead.low:+.3f} to {lead.high:+.3f}, "
-            "user by user)."
-        )
+        json_output.sentence(f"{rival.agent}: score {rival.score:.3f}; {result.agent} is {lead}, user by user.")
     if users == "public":
         json_output.sentence("A paper quotes the score of --quoted: nobody can have tried on its users.", remark=True)
     content = result.to_dict()

@@ -224,9 +224,7 @@ def _days_lines(found: ABPlan) -> list[str]:
         if ends[0] != ends[1]:
             lines.append(f"the log leaves open {ends[0]} to {ends[1]} days")
         if found.by_days:
-            lines.append(
-                f"everybody who comes takes part, {found.users_per_day:,.0f} users on a mean day, and many come back"
-            )
+            lines.append(f"everybody who comes takes part, {found.users_per_day:,.0f} users on a mean day")
         else:
             lines.append(f"{found.users_per_day:,.0f} new users enter a day")
         if found.days > _LONG:

@@ -150,8 +150,8 @@ def test_a_lead_is_of_pairs(capsys):
     asked = ["evaluate", "user-popularity-greedy", "--task", "flipped-100-v1", "--users", 400]
     status, out, err = run(capsys, *asked, "--against", "popularity,user-popularity-greedy+epsilon=0.0")
     assert status == 0, err
-    assert f"beats popularity: score {lead.score:+.3f} ({lead.low:+.3f} to {lead.high:+.3f}" in out
-    assert "ties with user-popularity-greedy+epsilon=0.0: score +0.000" in out
+    assert f"popularity: score {other.score:.3f}; user-popularity-greedy is {lead}, user by user." in out
+    assert "user-popularity-greedy is tied, +0.000 (+0.000 to +0.000)" in out
     assert run(capsys, *asked, "--against", "popularity", "--quoted")[0] == 2
 
 

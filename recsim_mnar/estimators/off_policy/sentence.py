@@ -131,6 +131,7 @@ def _sentence(
     if segments is not None and segments["worse"]:
         than = f" than {baseline_of(record)}"
         text += f" By {segments['by']} it is worse{than} in {', '.join(segments['worse'])}."
+        action = action.replace("try it in an A/B test", "try it in an A/B test of the others, or look there first")
     loose = next((each for each in record["findings"] if each["code"] == LOOSE), None)
     if loose is not None and assumed:
         said = f"{loose['message']}. {loose['action'][:1].upper()}{loose['action'][1:]}"
