@@ -18,10 +18,8 @@ def main() -> None:
     parser.add_argument("--catalogues", type=int, default=None)
     parser.add_argument("--quick", action="store_true", help="the small preset: a check that the study runs")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--study", type=Path, default=None, help="catalogues' records; runs/jeunen2019 unless named")
-    parser.add_argument(
-        "--out", type=Path, default=None, help="results; next to this file, of fewer catalogues than it has in --study"
-    )
+    parser.add_argument("--study", type=Path, default=None, help="records; runs/jeunen2019-study unless named")
+    parser.add_argument("--out", type=Path, default=None, help="results; next to this file, or in --study")
     options = parser.parse_args()
     if options.catalogues is not None and options.catalogues < 2:
         parser.error("--catalogues must be 2 at least: the ranges are over catalogues")
@@ -33,7 +31,7 @@ def main() -> None:
     catalogues = options.catalogues or read["catalogues"]
     given["seeds"] = seeds_from(catalogues, read["first_seed"])
     whole = not options.quick and catalogues >= read["catalogues"]
-    folder = options.study or Path("runs/jeunen2019-quick" if options.quick else "runs/jeunen2019")
+    folder = options.study or Path("runs/jeunen2019-quick" if options.quick else "runs/jeunen2019-study")
     out = options.out or (HERE if whole else folder)
     with processes(options.workers) as executor:
         study = run_study(

@@ -40,7 +40,7 @@ ABOUT = {
     "svd": "finds patterns shared by users",
     "user-knn": "shows what similar users viewed",
     "item-knn": "shows items viewed together",
-    "user-popularity": "shows what this user viewed most",
+    "user-popularity": "shows one of this user's views, drawn",
     "popularity": "shows what everybody views",
     "random": "shows any item by chance",
 }

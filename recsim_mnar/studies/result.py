@@ -133,6 +133,8 @@ def percent(row: Mapping[str, Any]) -> str:
 def two_digits(share: float) -> str:
     """A share as per cent, two digits of it."""
     shown = 100 * share
+    if 0.0 < abs(shown) < 0.005:
+        return "<0.01"
     return f"{shown:.0f}" if abs(shown) >= 10 else f"{shown:.2g}" if abs(shown) >= 0.1 else f"{shown:.1g}"
 
 

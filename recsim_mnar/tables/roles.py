@@ -114,6 +114,7 @@ _PROBABILITY, _OF_SHOWING, _OF_NEW_POLICIES = (
     )
 )
 """Words of names: for a probability; for what it is of, where that is the action shown; for a policy to come."""
+_PER_CENT = frozenset({"pct", "percent", "percentage"})
 NONE = "none"
 """In place of a column's name: the file has none of this role, whatever its columns are called."""
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
@@ -309,7 +310,7 @@ def _words(name: str) -> set[str]:
 def of_what_was_shown(name: str) -> bool:
     """Whether a name's words are a probability, and otherwise only what says that it is of what was shown."""
     words = _words(name)
-    of_what = words - _PROBABILITY - {"p", "pi"}
+    of_what = words - _PROBABILITY - {"p", "pi"} - _PER_CENT
     return of_what < words and of_what <= _OF_SHOWING and bool(of_what)
 
 
@@ -321,7 +322,7 @@ def _perhaps_probabilities(known: Iterable[str]) -> list[str]:
 def new_policies(known: Iterable[str]) -> list[str]:
     """Columns whose names say that they are a new policy's probabilities: ``new_prob``, ``target_svd``."""
     begin = ("target", "newpolicy", "evalpolicy", "evaluationpolicy")
-    probable = _PROBABILITY | {"p", "pi"}
+    probable = _PROBABILITY | {"p", "pi", "share"} | _PER_CENT
     return [
         name
         for name in known

@@ -35,6 +35,7 @@ def log(path, propensity="shown_prob", reward="clicked", values=PROPENSITY, sepa
     ("name", "taken"),
     [
         ("shown_prob", True), ("showProbability", True), ("p", True), ("prob", True), ("p_shown", True),
+        ("served_pct", True), ("discount_pct", False),
         ("prob_of_display", True), ("action_propensity", True), ("exposure-prob", True),
         ("score_prob", False), ("click_prob", False), ("policy_prob", False), ("x7", False), ("score", False),
     ],
