@@ -12,13 +12,13 @@ import json
 import math
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, StrictUndefined
 
 from recsim_mnar._version import __version__
 from recsim_mnar.report.charts import PER_CENT, Axis, Dot, axis_of, colours_of, dots
+from recsim_mnar.report.finding import Finding
 from recsim_mnar.report.template import Download, explained, words
 
 STORED = Path(__file__).resolve().parents[2] / "benchmarks" / "playground" / "results.json"
@@ -125,11 +125,10 @@ def write(path: Path) -> None:
     environment.policies["json.dumps_kwargs"] = {}  # the sliders stay in their order
     encoded = f"data:application/json;base64,{base64.b64encode(text).decode()}"
     page = environment.get_template("playground.html").render(
-        finding=SimpleNamespace(
-            kind="tie",
-            decision="Which number picks the best recommender?",
-            lift="Old log or A/B test: move a slider, and see how often each is right and what its errors cost.",
-            next="",
+        finding=Finding(
+            "Which number picks the best recommender?",
+            "Old log or A/B test: move a slider, and see how often each is right and what its errors cost.",
+            "",
         ),
         charts=[],
         downloads=[Download("results.json", encoded, f"{len(text) / 1e3:.0f} kB")],
