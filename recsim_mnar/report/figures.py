@@ -40,7 +40,7 @@ ABOUT = {
     "svd": "finds patterns shared by users",
     "user-knn": "shows what similar users viewed",
     "item-knn": "shows items viewed together",
-    "user-popularity": "shows one of this user's views, drawn",
+    "user-popularity": "shows one of this user's own views",
     "popularity": "shows what everybody views",
     "random": "shows any item by chance",
 }
@@ -168,7 +168,7 @@ def _noted(dot: Dot, comparison: Comparison, record: Record, records: Sequence[R
     best = next((r for r in records if r.agent == judged[0]["first"]), record)
     if record.agent not in judged[0]["may_be_the_best"] and best.value > 0.0:
         gap, width = best.value - record.value, half_width(best, record)
-        ends = between(*((gap + side * width) / best.value for side in (-1, 1)))
+        ends = between(*(min((gap + side * width) / best.value, 1.0) for side in (-1, 1)))
         note += f"\nout: {two_digits(gap / best.value)} % behind {best.agent} ({ends})"
     return replace(dot, note=note)
 

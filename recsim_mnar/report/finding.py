@@ -153,7 +153,7 @@ def _ruled_out(judged: Sequence[Judgement], ranked: Sequence[Record], target: st
     who = f"{_titles(judged)} ruled out {listed(out, MOST_NAMES)}" if out else f"{_titles(judged)} ruled out none"
     of = f" of the {_CLICKS[target]}" if target in _CLICKS else ""
     among = " among the others" if out else ""
-    return f"{as_subject(who)}; a wrong pick{among} costs at most {two_digits(cost)} %{of}. "
+    return f"{as_subject(who)}; a wrong pick{among} costs about {two_digits(cost)} %{of} at worst. "
 
 
 def _kind(judgement: Judgement) -> str:
@@ -174,7 +174,7 @@ def _lead(ranked: Sequence[Record], target: str) -> tuple[str, str]:
     if width == 0.0:
         sure += ", as it knows the truth exactly"
     elif gap > width and HALF_WIDTHS in best.details:
-        sure += ", as it tries both on the same users"
+        sure += ", as it shows both to the same simulated users"
     sure += ". "
     names = brief(best.agent), brief(second.agent)
     if not second.value > 0.0:
@@ -249,7 +249,7 @@ def _of_interactions(comparison: Comparison) -> Finding | None:
     sure = f"Of your items {listed(spread)}. " if spread else ""
     todo = f"test {'it' if alone else 'these'} on users in an A/B test"
     if finalists:
-        todo += f", or take {max(finalists, key=lambda name: wide[name])}, which shows more"
+        todo += f", or take {max(finalists, key=lambda name: wide[name])}, which shows more of your items"
     return Finding(lines[-2], " ".join(leads), f"{sure}Next: {todo}.", "good" if alone else "tie")
 
 
@@ -286,11 +286,7 @@ def of_study(study: Study) -> Finding | None:
     level = [r for r in rows[1:] if not _worse(judged[r["study"], r["title"]], judged[first["study"], first["title"]])]
     title = as_subject(first["title"])
     shown, *others = [first, *level][:MOST_NAMES]
-    if level:
-        names = listed([r["title"] for r in (first, *level)], MOST_NAMES)
-        decision = f"No clear winner: {names} chose about equally well."
-    else:
-        decision = f"{title} chose best."
+    decision = f"{title} looks best; {n} catalogues cannot prove it." if level else f"{title} chose best."
     lift = f"{title}'s picks {_short_of(shown)}{_ends(shown)}" + "".join(
         f"; {r['title']}'s {two_digits(r['cost_share']['mean'])} %{_ends(r)}" for r in others
     )
