@@ -26,7 +26,8 @@ from recsim_mnar.estimators.off_policy.written import (
     target_of,
 )
 from recsim_mnar.own_log.bandit_file import WeighedLog
-from recsim_mnar.protocols.records import plain, seen
+from recsim_mnar.own_log.plan.experiment import ABPlan
+from recsim_mnar.protocols.records import plain
 from recsim_mnar.report.charts import CHANGE, PER_CENT, PLAIN, Chart, Dot, Unit, colours_of, dots, room_for
 from recsim_mnar.report.figures import weight_figures
 from recsim_mnar.report.finding import Finding, of_estimates
@@ -56,6 +57,7 @@ class Estimates:
         clip: of the clipped estimators, None for none.
         segments: records of segments.
         stamp: what ``results.json`` begins with, such as which files it was made from.
+        plans: A/B tests that find the lift, and that find its lower end.
     """
 
     source: str
@@ -65,6 +67,7 @@ class Estimates:
     clip: float | None
     segments: Sequence[Record] = field(default_factory=list)
     stamp: Mapping[str, Any] = field(default_factory=dict)
+    plans: Sequence[ABPlan] = ()
 
     def label(self, policy: str) -> str:
         """How the page calls a policy."""
@@ -273,20 +276,8 @@ def _finding(found: Estimates, leaders: Sequence[Record], sentence: Sentence, am
     if amounts.shares and "value_baseline" in values:
         ends = " \u2192 ".join(amounts.one(values[name]) for name in ("value_baseline", "value_target"))
         rates = f" {_outcome(found)}: {ends} of recommendations"
-    worse, users = _worse(found, sentence, amounts), 0.0 if of_pair is None else _users_of_test(leaders, of_pair)
-    return of_estimates(sentence, value, doubt.partition(": ")[0], rates, facts.get(TOLERANCE), worse, users)
-
-
-def _users_of_test(leaders: Sequence[Record], pair: Record) -> float:
-    """Users per variant with which an A/B test sees a difference in :data:`POWER` of all tests; 0 where not known.
-
-    Each variant's value is known as well as today's is from the log's own users, who were shown today's policy.
-    """
-    today = next((r for r in leaders if r["today"] and "baseline" not in r), None)
-    if today is None or not pair["value"] or not today["diagnostics"].get("clustered"):
-        return 0.0
-    error = (today["high"] - today["low"]) / 2.0
-    return 2.0 * float(today["diagnostics"]["users"]) * (error * seen(today["level"]) / abs(pair["value"])) ** 2
+    worse = _worse(found, sentence, amounts)
+    return of_estimates(sentence, value, doubt.partition(": ")[0], rates, facts.get(TOLERANCE), worse, found.plans)
 
 
 def _outcome(found: Estimates) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from recsim_mnar.estimators.off_policy.weights import WeightDistribution
 from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison
-from recsim_mnar.protocols.records import POWER, UNUSABLE, Judgement, Record, half_width, listed
+from recsim_mnar.protocols.records import POWER, Record, half_width
 from recsim_mnar.report.charts import (
     MANY_TICKS,
     PER_CENT,
@@ -28,7 +28,7 @@ from recsim_mnar.report.charts import (
     panels,
     room_for,
 )
-from recsim_mnar.report.finding import MOST_NAMES, between, rounded, state, truths_of, users_needed
+from recsim_mnar.report.finding import between, counted, rounded, state, truths_of, users_needed
 from recsim_mnar.report.tables import has_interval, heading
 from recsim_mnar.studies.result import two_digits
 
@@ -45,7 +45,6 @@ ABOUT = {
     "random": "shows any item by chance",
 }
 """What recommenders that most comparisons show do, in half a sentence."""
-_UNRELIABLE = "{0}{1} pick{2} it, but {3} estimate is unreliable"
 _FAR = 15.0
 """Times as far behind the best as the next one is: what is farther is cut off with an arrow."""
 Colours = Mapping[str, str]
@@ -90,34 +89,20 @@ def _picks(comparison: Comparison, colours: Colours) -> Chart | None:
         behind = abs(record.value - best.value) / scale
         ends = (behind - width / scale, behind + width / scale)
         words = "the best" if record is best else ""
-        note = f"{ABOUT.get(record.agent, '')}\n{_picked(comparison, first, record)}"
+        note = ABOUT.get(record.agent, "")
         rows.append(Dot(record.agent, behind, *ends, colours[record.agent], words=words, note=note))
     far = sorted(row.value for row in rows if row.value)
     near = [row for row in rows if not far or row.value <= max(_FAR * far[0], far[:2][-1])]
     axis = room_for(near)
     caption = (
         f"True {first.target} compared with {best.agent}; the lines are {100 * best.level:g} % intervals of that "
-        "difference. Below a name: what the recommender shows, and the methods that pick it."
+        "difference."
     )
     caption += " An arrow: too far behind for this axis." if len(near) < len(rows) else ""
     what = "fewer clicks than" if first.target == "CTR" else "far behind"
     title = f"How {'many ' * (first.target == 'CTR')}{what} {best.agent}"
     drawn = dots(rows, PER_CENT if best.value else PLAIN, axis_of(axis.low, axis.high, MANY_TICKS))
     return Chart(title, drawn, caption)
-
-
-def _picked(comparison: Comparison, first: Judgement, record: Record) -> str:
-    """Protocols that pick the agent, each kind of outcome with its word."""
-    found: dict[str, list[str]] = {}
-    for j in comparison.judgements:
-        if j.target == first.target and record.agent in (j.pick, *j.tied_with):
-            words = _UNRELIABLE if j.shown == UNUSABLE else "picked by {0}"
-            found.setdefault(words, []).append(j.title.removesuffix(f" of {j.target}"))
-    also = " also" * (len(found) > 1)
-    return "; ".join(
-        words.format(listed(names, MOST_NAMES), also, *(("s", "its") if len(names) == 1 else ("", "their")))
-        for words, names in sorted(found.items(), key=lambda item: item[0] == _UNRELIABLE)
-    )
 
 
 def _picture(comparison: Comparison, picture: Picture, colours: Colours) -> Chart | None:
@@ -176,8 +161,18 @@ def _noted(dot: Dot, comparison: Comparison, record: Record, records: Sequence[R
 def _says(comparison: Comparison, key: tuple[str, str]) -> str:
     judged = next((j for j in comparison.judgements if (j.protocol, j.metric) == key), None)
     if judged is None:
-        return ""
+        return _rules_out(comparison, key)
     return f"Picks {judged.pick}: {state(judged)[:1].lower()}{state(judged)[1:]}."
+
+
+def _rules_out(comparison: Comparison, key: tuple[str, str]) -> str:
+    """Where no truth is known: how many recommenders a test rules out, and of how many users it is."""
+    own = [r for r in comparison.records if (r.protocol, r.metric) == key]
+    if comparison.judgements or key not in [(p, m) for p, m in comparison.columns if m.startswith("ndcg")]:
+        return ""
+    judged = next((one for one in comparison.details.get("best", ()) if one["protocol"] == key[0]), None)
+    out = 0 if judged is None else len(own) - len(judged["may_be_the_best"])
+    return f"{own[0].n:,} users " + (f"rule out {counted(out)} of {counted(len(own))}." if out else "rule none out.")
 
 
 def unit_of(key: tuple[str, str], comparison: Comparison) -> Unit:

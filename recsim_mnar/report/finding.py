@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recsim_mnar.estimators.off_policy.sentence import Sentence
 from recsim_mnar.estimators.off_policy.written import per_cent
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from recsim_mnar.fitting.advice import Advice
     from recsim_mnar.fitting.calibration import FittedWorld
     from recsim_mnar.fitting.validation import Validation
+    from recsim_mnar.own_log.plan.experiment import ABPlan
     from recsim_mnar.studies.result import Study
 
 WORDS = {BEST: "Best", INDISTINGUISHABLE: "A tie", COSTS: "Costs", UNUSABLE: "Do not use"}
@@ -99,16 +100,66 @@ def of_comparison(comparison: Comparison) -> Finding | None:
     decision = as_subject(_FOUND[led].format(_titles(kinds.get(led, [])), counted(len(ranked))))
     lead, sure = _lead(ranked, first.target)
     tried = kinds[led] if led in (LUCK, TOO_CLOSE) else []
-    lift = f"{as_subject(_titles(tried))} {_PICKED[led]}: {lead}" if tried else as_subject(lead)
-    unusable = "".join(f" {as_subject(_described(j))} is unreliable here." for j in kinds.get(UNUSABLE, []))
-    larger = "" if BEST in kinds else _larger(comparison)
     more = (
         f"Next: run {CATALOGUES} catalogues (simulated shops with other items and users); results may differ."
         if comparison.again
         else ""
     )
-    said = f"{_ruled_out(tried, ranked, first.target)}{sure}{larger}{more}".strip()
-    return Finding(decision, f"{lift}{unusable}", said, "good" if led == BEST else "tie")
+    said = f"{_ruled_out(tried, ranked, first.target)}{sure}{more}".strip()
+    return Finding(decision, as_subject(lead), said, "good" if led == BEST else "tie")
+
+
+class Method(NamedTuple):
+    """A method's row of the first screen.
+
+    Attributes:
+        name: of the method.
+        picks: the recommender that it picks.
+        cost: how far that one truly is behind the best.
+        rely: whether to rely on the method here, in a word.
+        why: the reason, in a few words.
+        kind: "good", "tie" or "bad", for the colour.
+    """
+
+    name: str
+    picks: str
+    cost: str
+    rely: str
+    why: str
+    kind: str
+
+
+def methods_of(comparison: Comparison) -> list[Method]:
+    """What each method picks, what that costs, and whether to rely on it: of the first target's judgements."""
+    judged = [j for j in comparison.judgements if j.target == comparison.judgements[0].target]
+    return [_method(comparison, j) for j in judged]
+
+
+def _method(comparison: Comparison, j: Judgement) -> Method:
+    kind = _kind(j)
+    rely, why, colour = _RELY[kind]
+    others, lacking = (listed(names, MOST_NAMES) if names else "" for names in (j.close, j.unranked))
+    if kind in (LUCK, TOO_CLOSE):
+        why = _larger(comparison) if j.protocol == "ab_test" else ""
+        why = why or (f"its data cannot tell {j.pick} from {others}" if others else "its data are too few to tell")
+    elif lacking and kind in (UNUSABLE, COSTS):
+        why = f"the old system's records hold too little of {lacking}"
+    elif kind == UNUSABLE:
+        why = f"its estimate of {brief(j.pick)} is unreliable"
+    picks = "all alike" if j.ranks_nothing else " or ".join([brief(j.pick), *map(brief, j.tied_with)][:MOST_NAMES])
+    cost = f"{two_digits(j.cost_share)} %" if j.cost_share else f"{j.cost:.3g}" if j.cost else "nothing"
+    return Method(as_subject(_title(j)), picks, cost, rely, why.format(best=brief(j.best)), colour)
+
+
+_RELY = {
+    BEST: ("yes", "it found the best, beyond chance", "good"),
+    LUCK: ("no: luck", "", "tie"),
+    INDISTINGUISHABLE: ("yes: a tie", "too close to {best} even for the simulator", "good"),
+    TOO_CLOSE: ("no: too close", "", "tie"),
+    COSTS: ("no", "{best} is better, beyond chance", "bad"),
+    UNUSABLE: ("no", "", "bad"),
+}
+"""By what came of a pick: whether to rely on the method, why, and the colour."""
 
 
 _FOUND = {
@@ -119,7 +170,6 @@ _FOUND = {
     COSTS: "No method found the best of {1} recommenders here.",
 }
 """What is said of the methods by the best of what came of their picks: their names, the number of recommenders."""
-_PICKED = {LUCK: "picked it by luck", TOO_CLOSE: "picked another, too close for it to see"}
 _COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
@@ -134,12 +184,6 @@ def _titles(judged: Sequence[Judgement]) -> str:
 
 def _title(judgement: Judgement) -> str:
     return judgement.title.removesuffix(f" of {judgement.target}")
-
-
-def _described(judgement: Judgement) -> str:
-    """The title, with what it reads where that is no test on users."""
-    reads = ", an estimate from the old system's records," if judgement.protocol == "off_policy" else ""
-    return f"{_title(judgement)}{reads}"
 
 
 def _ruled_out(judged: Sequence[Judgement], ranked: Sequence[Record], target: str) -> str:
@@ -192,8 +236,8 @@ def _larger(comparison: Comparison) -> str:
     if not next_one or needed[next_one] <= users:
         return ""
     best = truths_of(comparison, comparison.judgements[0])[0].agent
-    size = f"An A/B test would need {rounded(needed[next_one]):,} users per variant to tell {brief(best)} from "
-    return f"{size}{brief(next_one)}; this one had {users:,}. "
+    size = f"it needs {rounded(needed[next_one]):,} users per variant to tell {brief(best)} from "
+    return f"{size}{brief(next_one)}, and had {users:,}"
 
 
 def users_needed(comparison: Comparison) -> tuple[dict[str, float], int]:
@@ -354,6 +398,12 @@ def judged_of(study: Study) -> dict[tuple[str, str], list[dict[str, Any]]]:
     return found
 
 
+def warned(judgement: Mapping[str, Any]) -> bool:
+    """Whether the tool warns of a choice: the estimate of the pick, or of a better one, must not be used."""
+    overlooked = (*judgement.get("unusable", ()), *judgement.get("unranked", ()))
+    return judgement["shown"] == UNUSABLE or judgement["best"] in overlooked
+
+
 def mostly_unusable(judged: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a protocol's pick must not be used in half of the catalogues or more."""
     return sum(judgement["shown"] == UNUSABLE for judgement in judged) >= len(judged) / 2
@@ -385,7 +435,7 @@ def of_estimates(
     rates: str = "",
     tolerance: float | None = None,
     worse: str = "",
-    users: float = 0.0,
+    plans: Sequence[ABPlan] = (),
 ) -> Finding:
     """Of the answer that the log gives.
 
@@ -396,7 +446,7 @@ def of_estimates(
         rates: both policies' values, as they follow the change.
         tolerance: factor by which all propensities may be off before the answer may not hold; None for none known.
         worse: where the policy is worse, as its segments say.
-        users: per variant, of an A/B test that sees the change; 0: not known.
+        plans: A/B tests that find the change, and that find its lower end; none where it is not known.
     """
     other = "today's policy" if sentence.baseline in (None, "propensity") else sentence.baseline
     words, kind = _ANSWERS[sentence.answer]
@@ -418,18 +468,27 @@ def of_estimates(
         )
     action = sentence.action
     if "A/B" in action:
-        size = f" with some {_roughly(users):,} users per variant, each watched as long as here" if users else ""
-        action += f"{size} (recsim-mnar plan ab says {'more' if size else 'how many users'})"
+        action += f"{_size_of_test(plans)} (recsim-mnar plan ab says {'more' if plans else 'how many users'})"
     if worse and sentence.answer == "better" and sentence.segments is not None:
         names = listed(sentence.segments["worse"], MOST_NAMES)
         decision, kind = decision.replace("test it on users", _ELSEWHERE.format(names)), "tie"
     return Finding(decision, lift, f"{sure}. Next: {action}.", kind, worse)
 
 
-def _roughly(n: float) -> int:
-    """A number of users, to one digit."""
-    size = 10 ** math.floor(math.log10(max(n, 1.0)))
-    return max(round(n / size), 1) * size
+def _size_of_test(plans: Sequence[ABPlan]) -> str:
+    """How long A/B tests take and how many users, for the lift and for its lower end; "" where it is not known."""
+    if not plans:
+        return ""
+    lifts = [f"{digits(100.0 * plan.lift_share)} %" for plan in plans]
+    if all(plan.days is not None and plan.users_by_then is not None for plan in plans):
+        days = [f"{math.ceil(plan.days or 0.0):,}" for plan in plans]
+        users = [f"{rounded((plan.users_by_then or 0.0) / 2):,}" for plan in plans]
+        first = f" of {days[0]} days ({users[0]} users per variant)"
+        return first + (f"; {days[1]} days ({users[1]}) if the lift is only {lifts[1]}" if len(plans) > 1 else "")
+    users = [f"{rounded(plan.users):,}" for plan in plans]
+    watched = ", each watched as long as here"
+    more = f", or {users[1]} if the lift is only {lifts[1]}" if len(plans) > 1 else ""
+    return f" with {users[0]} users per variant{more}{watched}"
 
 
 def digits(per_cent: float) -> str:

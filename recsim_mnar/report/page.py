@@ -11,7 +11,7 @@ from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.report.charts import colours_of
 from recsim_mnar.report.figures import agents_of, figures_of, weight_figures
-from recsim_mnar.report.finding import of_comparison, state
+from recsim_mnar.report.finding import methods_of, of_comparison, state
 from recsim_mnar.report.tables import grid
 from recsim_mnar.report.template import downloads_of, together, write_from
 from recsim_mnar.runs.files import write_json
@@ -108,6 +108,7 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
         comparison=comparison,
         methods=[METHODS[name] for name in dict.fromkeys(j.protocol for j in comparison.judgements) if name in METHODS],
         judged=[(j, state(j)) for j in comparison.judgements],
+        judges=methods_of(comparison) if comparison.judgements else [],
         again=comparison.again,
         short=grid(comparison),
         full=grid(comparison, full=True),

@@ -10,7 +10,7 @@ from typing import Any
 from recsim_mnar.errors import printable
 from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, UNUSABLE
 from recsim_mnar.report.charts import MANY_TICKS, PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
-from recsim_mnar.report.finding import judged_of, of_study
+from recsim_mnar.report.finding import judged_of, of_study, warned
 from recsim_mnar.report.page import headed
 from recsim_mnar.report.template import downloads_of, write_from
 from recsim_mnar.runs.files import write_json
@@ -138,8 +138,13 @@ def figures_of(study: Study) -> list[Chart]:
         before = f"{name}: " if len(worlds) > 1 else ""
         caption = (
             "Each small dot is one catalogue: by how much the pick truly falls short of the best one. The large dot is "
-            f"the mean, the line its 95 % interval.{_warnings(own, judged)}"
+            "the mean, the line its 95 % interval."
         )
+        if any(warned(j) for row in own for j in judged[row["study"], row["title"]]):
+            caption += (
+                " Hollow: the tool warned there that the old system's records say too little of this pick or of a "
+                "better one. Such a pick may be good all the same, by luck."
+            )
         title = f"{before}How far each method's picks fall short of the best, in % of what the best gets"
         charts.append(Chart(title, costs_chart(own, judged), caption, folded=bool(charts)))
         parts = {row["title"]: {_KIND[kind]: row[kind]["share"] for kind in _KIND} for row in own}
@@ -147,16 +152,16 @@ def figures_of(study: Study) -> list[Chart]:
             "Share of catalogues on which the pick is the best recommender, a tie with it (too close even for the "
             "simulator to tell), or a worse one."
         )
-        notes = {row["title"]: _note(row) for row in own}
+        notes = {row["title"]: _note(row, judged) for row in own}
         charts.append(Chart(f"{before}How often each method is right", shares(parts, KINDS, notes), caption))
     return charts
 
 
-def _note(row: dict[str, Any]) -> str:
-    """What follows a method's name: the size of an A/B test, how often its estimate must not be used."""
+def _note(row: dict[str, Any], judged: Mapping[tuple[str, str], list[dict[str, Any]]]) -> str:
+    """What follows a method's name: the size of an A/B test, how often the tool warns of it."""
     said = [] if row["users_per_arm"] is None else [f"{row['users_per_arm']:,} users per variant"]
-    barred = row[UNUSABLE]["count"]
-    return "; ".join([*said, *([f"pick unreliable in {barred} of {row['catalogues']}"] if barred else [])])
+    warnings = sum(map(warned, judged[row["study"], row["title"]]))
+    return "; ".join([*said, *([f"warned of in {warnings} of {row['catalogues']}"] if warnings else [])])
 
 
 def costs_chart(own: list[dict[str, Any]], judged: Mapping[tuple[str, str], list[dict[str, Any]]]) -> str:
@@ -168,21 +173,6 @@ def costs_chart(own: list[dict[str, Any]], judged: Mapping[tuple[str, str], list
         if mean["mean"] is None:
             continue
         low, high = (math.nan if mean[end] is None else mean[end] for end in ("low", "high"))
-        cloud = [(j["cost_share"], j["shown"] == UNUSABLE) for j in each]
-        rows.append(Dot(row["title"], mean["mean"], low, high, cloud=cloud, note=_note(row)))
+        cloud = [(j["cost_share"], warned(j)) for j in each]
+        rows.append(Dot(row["title"], mean["mean"], low, high, cloud=cloud, note=_note(row, judged)))
     return dots(sorted(rows, key=lambda row: row.value), PER_CENT, axis_of(0.0, room_for(rows).high, MANY_TICKS))
-
-
-def _warnings(own: list[dict[str, Any]], judged: Mapping[tuple[str, str], list[dict[str, Any]]]) -> str:
-    """What a hollow dot says, and what it does not: of the pick, not of a better one that was overlooked."""
-    runs = [j for row in own for j in judged[row["study"], row["title"]] if j["cost_share"] is not None]
-    if not any(j["shown"] == UNUSABLE for j in runs):
-        return ""
-    solid = [j for j in runs if j["shown"] != UNUSABLE]
-    missed = [j for j in solid if j["best"] in (*j.get("unusable", ()), *j.get("unranked", ()))]
-    said = " Hollow: the tool would have warned you that the pick's own estimate is unreliable."
-    if not missed:
-        return said
-    worst = PER_CENT.text(max(j["cost_share"] for j in missed), 0.001)
-    cases = f"In {len(missed)} solid case{'s' * (len(missed) > 1)}, up to {worst}"
-    return f"{said} {cases}, it missed a better recommender that it could not measure; the tool warns of that, too."

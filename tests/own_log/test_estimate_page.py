@@ -208,18 +208,30 @@ def test_a_value_outside_its_interval_breaks_no_page(tmp_path):
 
 
 def test_the_next_step_has_a_size_that_a_test_on_users_would_need(tmp_path):
-    """Some as many per variant as `plan ab` says, to one digit; rows that are nobody's have no users."""
+    """Users and days of `plan ab`, for the lift and its lower end; rows that are nobody's have no users."""
     from recsim_mnar.own_log.plan import plan_ab
 
     write_table(pa.table(columns()), tmp_path / "log.parquet")
     asked = ("--target", "better", "--baseline", "today", "--propensity-min", "0.2")
     assert run("estimate", tmp_path / "log.parquet", *asked, "--out", tmp_path / "out") == 0
     page = unlinked(tmp_path / "out" / "report.html")
-    (some,) = re.findall(r"with some ([\d,]+) users per variant, each watched as long as here", page)
-    lift = json.loads((tmp_path / "out" / "results.json").read_text())["sentence"]["change_percent"]
-    plan = plan_ab(tmp_path / "log.parquet", f"{lift}%", target="better", baseline="today")
-    assert abs(int(some.replace(",", "")) / plan.users - 1.0) < 0.5
+    (sizes,) = re.findall(r"with ([\d,]+) users per variant, or ([\d,]+) if the lift is only", page)
+    sentence = json.loads((tmp_path / "out" / "results.json").read_text())["sentence"]
+    for size, end in zip(sizes, ("change_percent", "low_percent"), strict=True):
+        plan = plan_ab(tmp_path / "log.parquet", f"{sentence[end]}%")
+        assert 0.0 <= int(size.replace(",", "")) / plan.users - 1.0 < 0.12
+    rows = np.arange(len(columns()["user"]))
+    dated = {**columns(), "date": np.datetime64("2026-01-01T00:00:00") + 86_400 * (rows % 9) + rows}
+    write_table(pa.table(dated), tmp_path / "dated.parquet")
+    assert run("estimate", tmp_path / "dated.parquet", *asked, "--out", tmp_path / "days") == 0
+    days = re.findall(
+        r"of (\d+) days \([\d,]+ users per variant\); (\d+) days", unlinked(tmp_path / "days" / "report.html")
+    )
+    wanted = [
+        plan_ab(tmp_path / "dated.parquet", f"{sentence[end]}%").days for end in ("change_percent", "low_percent")
+    ]
+    assert [tuple(map(str, wanted))] == days
     table = pa.table({name: values for name, values in columns().items() if name != "user"})
     write_table(table, tmp_path / "rows.parquet")
     assert run("estimate", tmp_path / "rows.parquet", *asked, "--out", tmp_path / "nobody") == 0
-    assert "users per variant, each watched" not in (tmp_path / "nobody" / "report.html").read_text()
+    assert "users per variant" not in (tmp_path / "nobody" / "report.html").read_text()
