@@ -125,7 +125,7 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
         source=found.source,
         rows=found.log.rows,
         least=_stated_least(made_by, leaders),
-        stated=made_by.get("propensity_min") is not None,
+        extent=_extent(found),
         sentence=sentence,
         partly=partly_covered(leaders, sentence.text),
         reasons=said,
@@ -148,10 +148,17 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
     )
 
 
+def _extent(found: Estimates) -> str:
+    """Over how many users and days the records go, as far as it is known."""
+    users = "" if found.log.users is None else f" to {found.log.users:,} users"
+    days = found.plans[0].log_days if found.plans else None
+    return users + (f" in {days:,} days" if days else "")
+
+
 def _stated_least(made_by: Mapping[str, Any], leaders: Sequence[Record]) -> str:
     """The least probability that the estimates rest on, and who said it; empty where none is known."""
     if made_by.get("propensity_min") is not None:
-        return f"{100.0 * float(made_by['propensity_min']):.4g} %, as was stated"
+        return f"{100.0 * float(made_by['propensity_min']):.4g} %, as the analyst stated"
     least = leaders[0]["diagnostics"].get("propensity_min_taken") if leaders else None
     return "" if least is None else f"{100.0 * float(least):.4g} %, as the log's own description says"
 

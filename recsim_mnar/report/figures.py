@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from recsim_mnar.estimators.off_policy.weights import WeightDistribution
+from recsim_mnar.estimators.verdict import LEAST_USERS
 from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import POWER, Record, half_width
@@ -88,7 +89,7 @@ def _picks(comparison: Comparison, colours: Colours) -> Chart | None:
         width = half_width(best, record) if has_interval(record) and record is not best else math.nan
         behind = abs(record.value - best.value) / scale
         ends = (behind - width / scale, behind + width / scale)
-        words = "the best" if record is best else ""
+        words = "the best" if record is best else f"{two_digits(behind)} %" if best.value else ""
         note = ABOUT.get(record.agent, "")
         rows.append(Dot(record.agent, behind, *ends, colours[record.agent], words=words, note=note))
     far = sorted(row.value for row in rows if row.value)
@@ -148,13 +149,13 @@ def _noted(dot: Dot, comparison: Comparison, record: Record, records: Sequence[R
     judged = [one for one in comparison.details.get("best", ()) if one["protocol"] == record.protocol]
     if comparison.judgements or not judged or record.metric != judged[0]["metric"]:
         return dot
-    first = comparison.details["best"][0]["protocol"] == record.protocol
-    note = ABOUT.get(record.agent, "") if first else ""
+    note = ABOUT.get(record.agent, "")
     best = next((r for r in records if r.agent == judged[0]["first"]), record)
-    if record.agent not in judged[0]["may_be_the_best"] and best.value > 0.0:
+    if record is not best and best.value > 0.0:
+        out = record.agent not in judged[0]["may_be_the_best"]
         gap, width = best.value - record.value, half_width(best, record)
         ends = between(*(min((gap + side * width) / best.value, 1.0) for side in (-1, 1)))
-        note += f"\nout: {two_digits(gap / best.value)} % behind {best.agent} ({ends})"
+        note += f"\n{two_digits(gap / best.value)} % behind ({ends}){': out' if out else ''}"
     return replace(dot, note=note)
 
 
@@ -172,7 +173,10 @@ def _rules_out(comparison: Comparison, key: tuple[str, str]) -> str:
         return ""
     judged = next((one for one in comparison.details.get("best", ()) if one["protocol"] == key[0]), None)
     out = 0 if judged is None else len(own) - len(judged["may_be_the_best"])
-    return f"{own[0].n:,} users " + (f"rule out {counted(out)} of {counted(len(own))}." if out else "rule none out.")
+    if out:
+        return f"{own[0].n:,} users rule out {counted(out)} of {counted(len(own))}."
+    few = own[0].n < LEAST_USERS
+    return f"{own[0].n:,} users{f', and a test takes {LEAST_USERS}' if few else ''}: none is ruled out."
 
 
 def unit_of(key: tuple[str, str], comparison: Comparison) -> Unit:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +15,6 @@ from recsim_mnar.protocols.interactions.comparison import TITLES
 from recsim_mnar.protocols.records import (
     BEST,
     COSTS,
-    HALF_WIDTHS,
     INDISTINGUISHABLE,
     UNUSABLE,
     Judgement,
@@ -98,15 +96,38 @@ def of_comparison(comparison: Comparison) -> Finding | None:
     ranked = truths_of(comparison, first)
     led = next((kind for kind in _FOUND if kind in kinds), COSTS)
     decision = as_subject(_FOUND[led].format(_titles(kinds.get(led, [])), counted(len(ranked))))
-    lead, sure = _lead(ranked, first.target)
-    tried = kinds[led] if led in (LUCK, TOO_CLOSE) else []
-    more = (
-        f"Next: run {CATALOGUES} catalogues (simulated shops with other items and users); results may differ."
-        if comparison.again
-        else ""
-    )
-    said = f"{_ruled_out(tried, ranked, first.target)}{sure}{more}".strip()
-    return Finding(decision, as_subject(lead), said, "good" if led == BEST else "tie")
+    lead, unsure = _lead(ranked, first.target)
+    tried = [j for j in judged if j.close and _kind(j) in (LUCK, TOO_CLOSE)]
+    narrow = min((j for j in tried if not _wrongly_out(j, ranked)), key=lambda j: len(j.close), default=None)
+    said = ""
+    if led in (LUCK, TOO_CLOSE) and narrow is not None and ranked[0].value:
+        kept = [r for r in ranked if r.agent in (narrow.pick, *narrow.close)]
+        if len(kept) < len(ranked):
+            decision = f"No method could separate the best {counted(len(kept))} of {counted(len(ranked))} recommenders."
+            said = f"{as_subject(_title(narrow))} ruled out the others. "
+        of = f" of the {_CLICKS[first.target]}" if first.target in _CLICKS else ""
+        cost = two_digits(abs(ranked[0].value - kept[-1].value) / abs(ranked[0].value))
+        lead = f"A wrong pick among {listed([brief(r.agent) for r in kept], MOST_NAMES)} costs {cost} %{of} at worst."
+    for j in tried:
+        if _wrongly_out(j, ranked):
+            said += f"{as_subject(_title(j))} was wrong to rule out {listed(_wrongly_out(j, ranked), MOST_NAMES)}. "
+    more = f"Next: repeat it in {CATALOGUES} simulated shops; another shop may differ." if comparison.again else ""
+    return Finding(decision, as_subject(lead), f"{said}{unsure}{more}".strip(), "good" if led == BEST else "tie")
+
+
+def _wrongly_out(judgement: Judgement, ranked: Sequence[Record]) -> list[str]:
+    """Recommenders that a method tells from its pick, and that are truly better than one that it keeps."""
+    kept = {judgement.pick, *judgement.close}
+    worst = max((place for place, r in enumerate(ranked) if r.agent in kept), default=0)
+    return [brief(r.agent) for r in ranked[:worst] if r.agent not in kept]
+
+
+ABOUT_METHODS = {
+    "loocv": "hides one view of a user and sees who names it",
+    "off_policy": "reckons from what the old system showed",
+    "ab_test": "shows each recommender to users of its own",
+}
+"""What protocols do, in half a sentence."""
 
 
 class Method(NamedTuple):
@@ -114,6 +135,7 @@ class Method(NamedTuple):
 
     Attributes:
         name: of the method.
+        about: what it does.
         picks: the recommender that it picks.
         cost: how far that one truly is behind the best.
         rely: whether to rely on the method here, in a word.
@@ -122,6 +144,7 @@ class Method(NamedTuple):
     """
 
     name: str
+    about: str
     picks: str
     cost: str
     rely: str
@@ -142,20 +165,24 @@ def _method(comparison: Comparison, j: Judgement) -> Method:
     if kind in (LUCK, TOO_CLOSE):
         why = _larger(comparison) if j.protocol == "ab_test" else ""
         why = why or (f"its data cannot tell {j.pick} from {others}" if others else "its data are too few to tell")
-    elif lacking and kind in (UNUSABLE, COSTS):
-        why = f"the old system's records hold too little of {lacking}"
-    elif kind == UNUSABLE:
-        why = f"its estimate of {brief(j.pick)} is unreliable"
+        why = f"luck: {why}" if kind == LUCK else why
+    elif kind in (UNUSABLE, COSTS):
+        own = (
+            [f"its estimate of {brief(j.pick)} is unreliable"] if kind == UNUSABLE and j.pick not in j.unranked else []
+        )
+        blind = [f"the old system's records hold too little of {lacking}"] if lacking else []
+        why = "; ".join([*own, *blind]) or why
     picks = "all alike" if j.ranks_nothing else " or ".join([brief(j.pick), *map(brief, j.tied_with)][:MOST_NAMES])
     cost = f"{two_digits(j.cost_share)} %" if j.cost_share else f"{j.cost:.3g}" if j.cost else "nothing"
-    return Method(as_subject(_title(j)), picks, cost, rely, why.format(best=brief(j.best)), colour)
+    about = ABOUT_METHODS.get(j.protocol, "")
+    return Method(as_subject(_title(j)), about, picks, cost, rely, why.format(best=brief(j.best)), colour)
 
 
 _RELY = {
     BEST: ("yes", "it found the best, beyond chance", "good"),
-    LUCK: ("no: luck", "", "tie"),
-    INDISTINGUISHABLE: ("yes: a tie", "too close to {best} even for the simulator", "good"),
-    TOO_CLOSE: ("no: too close", "", "tie"),
+    LUCK: ("no", "", "bad"),
+    INDISTINGUISHABLE: ("yes", "too close to {best} even for the simulator", "good"),
+    TOO_CLOSE: ("no", "", "bad"),
     COSTS: ("no", "{best} is better, beyond chance", "bad"),
     UNUSABLE: ("no", "", "bad"),
 }
@@ -186,47 +213,24 @@ def _title(judgement: Judgement) -> str:
     return judgement.title.removesuffix(f" of {judgement.target}")
 
 
-def _ruled_out(judged: Sequence[Judgement], ranked: Sequence[Record], target: str) -> str:
-    """What methods could tell from their picks all the same, and what a wrong pick among the others costs at most."""
-    open_ = {name for j in judged for name in (j.pick, *j.close)}
-    best = ranked[0].value if ranked else 0.0
-    if not judged or not any(j.close for j in judged) or best == 0.0:
-        return ""
-    out = [brief(r.agent) for r in ranked if r.agent not in open_]
-    cost = max(abs(best - r.value) / abs(best) for r in ranked if r.agent in open_)
-    who = f"{_titles(judged)} ruled out {listed(out, MOST_NAMES)}" if out else f"{_titles(judged)} ruled out none"
-    of = f" of the {_CLICKS[target]}" if target in _CLICKS else ""
-    among = " among the others" if out else ""
-    return f"{as_subject(who)}; a wrong pick{among} costs about {two_digits(cost)} %{of} at worst. "
-
-
 def _kind(judgement: Judgement) -> str:
     return LUCK if judgement.by_luck else TOO_CLOSE if judgement.too_close else judgement.shown
 
 
 def _lead(ranked: Sequence[Record], target: str) -> tuple[str, str]:
-    """How far the first of some records is before the second, and how sure the simulator is of that."""
+    """How far the second of some records is behind the first, and a sentence where the simulator is not sure of it."""
     if len(ranked) < 2:
         return "There is nothing to compare it with.", ""
     best, second = ranked[:2]
     gap, width = abs(best.value - second.value), half_width(best, second)
-    sure = (
-        f"The simulator is sure that {brief(best.agent)} is first"
-        if gap > width
-        else "The simulator itself cannot tell which is better"
-    )
-    if width == 0.0:
-        sure += ", as it knows the truth exactly"
-    elif gap > width and HALF_WIDTHS in best.details:
-        sure += ", as it shows both to the same simulated users"
-    sure += ". "
+    unsure = "" if gap > width else "The simulator itself cannot tell which is better. "
     names = brief(best.agent), brief(second.agent)
-    if not second.value > 0.0:
-        return f"the best, {names[0]}, is {gap:.3g} ahead of the next, {names[1]}.", sure
-    ends = (gap - width) / second.value, (gap + width) / second.value
-    ahead = "gets {} % more clicks than" if target in _CLICKS else "is {} % ahead of"
-    lead = f"the best, {names[0]}, {ahead.format(two_digits(gap / second.value))} the next, {names[1]}"
-    return lead + (f" ({100 * best.level:g} % interval {between(*ends)})." if width else "."), sure
+    if not best.value > 0.0:
+        return f"the best, {names[0]}, is {gap:.3g} ahead of the next, {names[1]}.", unsure
+    ends = (gap - width) / best.value, (gap + width) / best.value
+    behind = f"gets {{}} % fewer {_CLICKS[target]} than" if target in _CLICKS else "is {} % behind"
+    lead = f"the next, {names[1]}, {behind.format(two_digits(gap / best.value))} the best, {names[0]}"
+    return lead + (f" ({100 * best.level:g} % interval {between(*ends)})." if width else "."), unsure
 
 
 def _larger(comparison: Comparison) -> str:
@@ -286,15 +290,8 @@ def _of_interactions(comparison: Comparison) -> Finding | None:
     keys = [key for key in comparison.columns if key[1].startswith("ndcg")] or comparison.columns[:1]
     leads = [text for text in (_ahead(comparison, key) for key in keys) if text]
     alone = "is best" in lines[-2] or "beats all others" in lines[-2]
-    wide = {r.agent: r.value for r in comparison.records if r.metric.startswith("coverage")}
-    finalists = [] if alone else [name for name in wide if re.search(rf"(^|\s){re.escape(name)}(\s|\.|$)", lines[-2])]
-    spread = [f"those of {name} {100 * wide[name]:.3g} %" for name in finalists]
-    spread[:1] = [f"the lists of {name} reach {100 * wide[name]:.3g} %" for name in finalists[:1]]
-    sure = f"Of your items {listed(spread)}. " if spread else ""
-    todo = f"test {'it' if alone else 'these'} on users in an A/B test"
-    if finalists:
-        todo += f", or take {max(finalists, key=lambda name: wide[name])}, which shows more of your items"
-    return Finding(lines[-2], " ".join(leads), f"{sure}Next: {todo}.", "good" if alone else "tie")
+    todo = f"try {'it' if alone else 'these'} in an A/B test"
+    return Finding(lines[-2], " ".join(leads), f"{lines[-1]} Next: {todo}.", "good" if alone else "tie")
 
 
 def _ahead(comparison: Comparison, key: tuple[str, str]) -> str:
@@ -330,16 +327,18 @@ def of_study(study: Study) -> Finding | None:
     level = [r for r in rows[1:] if not _worse(judged[r["study"], r["title"]], judged[first["study"], first["title"]])]
     title = as_subject(first["title"])
     shown, *others = [first, *level][:MOST_NAMES]
-    decision = f"{title} looks best; {n} catalogues cannot prove it." if level else f"{title} chose best."
+    tested = next((r for r in rows[1:] if r["users_per_arm"]), None)
+    rival = "" if tested is None else f"an A/B test of {tested['users_per_arm']:,} users per variant"
+    decision = f"{title} chose best{f', better than {rival}' if rival else ''}."
+    if level:
+        looks = f"better than {rival}" if tested in level else "best"
+        decision = f"{title} looks {looks}; {n} simulated shops cannot prove it."
     lift = f"{title}'s picks {_short_of(shown)}{_ends(shown)}" + "".join(
         f"; {r['title']}'s {two_digits(r['cost_share']['mean'])} %{_ends(r)}" for r in others
     )
-    hits = [r[BEST]["count"] + r[INDISTINGUISHABLE]["count"] for r in (shown, *others)]
-    sure = f"{title} found the best, or a tie with it (too close even for the simulator to tell), in {hits[0]} of {n} "
-    sure += "catalogues" + "".join(f", {r['title']} in {hit}" for r, hit in zip(others, hits[1:], strict=True))
-    sure += f". {_size_of(rows)}{_orders(rows, judged)}"
+    sure = "Larger A/B tests find the best more often. " if any(r["users_per_arm"] for r in rows) else ""
     sure += f"Do not use {listed(blind, MOST_NAMES)} here. " if blind else ""
-    more = f"run {max(CATALOGUES, 2 * n)} catalogues"
+    more = f"repeat it in {max(CATALOGUES, 2 * n)} simulated shops"
     todo = f"choose by {first['title']} in shops like these" if n >= CATALOGUES and not level else more
     return Finding(decision, f"{lift}.", f"{sure}Next: {todo}.", "good" if not level else "tie")
 
@@ -363,27 +362,6 @@ def _short_of(row: Mapping[str, Any]) -> str:
 def _ends(row: Mapping[str, Any]) -> str:
     cost = row["cost_share"]
     return "" if cost["high"] is None else f" (95 % interval {between(cost['low'], cost['high'])})"
-
-
-def _size_of(rows: Sequence[Mapping[str, Any]]) -> str:
-    """How large the A/B test is, so that nobody takes what it misses for a fault of A/B tests."""
-    tested = next((r for r in rows if r["users_per_arm"]), None)
-    if tested is None:
-        return ""
-    size = f"{as_subject(tested['title'])} had {tested['users_per_arm']:,} users per variant"
-    return f"{size}; larger ones find the best more often. "
-
-
-def _orders(rows: Sequence[Mapping[str, Any]], judged: Mapping[tuple[str, str], list[dict[str, Any]]]) -> str:
-    """Which method orders all recommenders better than the one whose picks are best; nothing where none does."""
-    ranked = [r for r in rows if r["kendall_tau"]["mean"] is not None]
-    most = max(ranked, key=lambda r: float(r["kendall_tau"]["mean"]), default=rows[0])
-    if rows[0] not in ranked or most["kendall_tau"]["mean"] <= rows[0]["kendall_tau"]["mean"]:
-        return ""
-    n = int(judged[most["study"], most["title"]][0].get("n_agents", 0))
-    taus = " against ".join(f"{r['kendall_tau']['mean']:.2f}" for r in (most, rows[0]))
-    everyone = f"all {counted(n)} recommenders" if n else "all recommenders"
-    return f"{as_subject(most['title'])} ordered {everyone} better (agreement with the true order {taus} of 1). "
 
 
 _CLICKS = {"CTR": "clicks"}
@@ -413,7 +391,7 @@ def mostly_unusable(judged: Sequence[Mapping[str, Any]]) -> bool:
 
 
 _ANSWERS: Mapping[str, tuple[str, str]] = {
-    "better": ("{who} is better than {other}: test it on users.", "good"),
+    "better": ("{who} is better than {other}: try it in an A/B test.", "good"),
     "looks_better": ("{who} looks better than {other}. Do not switch on this alone.", "tie"),
     "worse": ("{who} is worse than {other}: keep {other}.", "bad"),
     "looks_worse": ("{who} looks worse than {other}: keep {other} for now.", "tie"),
@@ -424,7 +402,7 @@ _ANSWERS: Mapping[str, tuple[str, str]] = {
     "no_reward": ("This log says nothing: it holds no reward.", "bad"),
     "do_not_use": ("Do not decide on {who} by this log.", "bad"),
 }
-_ELSEWHERE = "test it on users other than {}'s, or look there first"
+_ELSEWHERE = "try it on users other than {}'s, or look there first"
 _SURE = {"trust": "Checks passed", "caution": "Caution: {doubt}", "do_not_use": "Not usable: {doubt}"}
 
 
@@ -460,35 +438,35 @@ def of_estimates(
     if sentence.sure == "caution" and kind == "good":
         kind = "tie"
     sure = _SURE[sentence.sure].format(doubt=doubt or "see below")
-    decision = words.format(who=sentence.policy, other=other)
+    decision = words.format(
+        who=f"\N{LEFT DOUBLE QUOTATION MARK}{sentence.policy}\N{RIGHT DOUBLE QUOTATION MARK}", other=other
+    )
     if tolerance is not None and sentence.sure == "trust":
         off, gap = f"{100.0 * (tolerance - 1.0):.2g}", "gain" if sentence.answer == "better" else "difference"
-        sure += (
-            f". Ask engineering whether the logged probabilities are exact: an error of {off} % could erase the {gap}"
+        sure = (
+            f"Two things to ask: was {sentence.policy} trained on these very records (then it looks too good)? And are "
+            f"the logged probabilities exact? Wrong by up to {off} % each, in the worst way, the {gap} could be gone"
         )
     action = sentence.action
     if "A/B" in action:
-        action += f"{_size_of_test(plans)} (recsim-mnar plan ab says {'more' if plans else 'how many users'})"
+        action += _size_of_test(plans)
     if worse and sentence.answer == "better" and sentence.segments is not None:
         names = listed(sentence.segments["worse"], MOST_NAMES)
-        decision, kind = decision.replace("test it on users", _ELSEWHERE.format(names)), "tie"
+        decision, kind = decision.replace("try it in an A/B test", _ELSEWHERE.format(names)), "tie"
     return Finding(decision, lift, f"{sure}. Next: {action}.", kind, worse)
 
 
 def _size_of_test(plans: Sequence[ABPlan]) -> str:
-    """How long A/B tests take and how many users, for the lift and for its lower end; "" where it is not known."""
+    """How long an A/B test takes and how many users, for the least of some lifts; "" where it is not known."""
     if not plans:
         return ""
-    lifts = [f"{digits(100.0 * plan.lift_share)} %" for plan in plans]
-    if all(plan.days is not None and plan.users_by_then is not None for plan in plans):
-        days = [f"{math.ceil(plan.days or 0.0):,}" for plan in plans]
-        users = [f"{rounded((plan.users_by_then or 0.0) / 2):,}" for plan in plans]
-        first = f" of {days[0]} days ({users[0]} users per variant)"
-        return first + (f"; {days[1]} days ({users[1]}) if the lift is only {lifts[1]}" if len(plans) > 1 else "")
-    users = [f"{rounded(plan.users):,}" for plan in plans]
-    watched = ", each watched as long as here"
-    more = f", or {users[1]} if the lift is only {lifts[1]}" if len(plans) > 1 else ""
-    return f" with {users[0]} users per variant{more}{watched}"
+    plan = plans[-1]
+    users, size = float(plan.users), ""
+    if plan.days is not None and plan.users_by_then is not None:
+        weeks = math.ceil(plan.days / 7.0)
+        users, size = plan.users_by_then / 2.0, f" of {weeks:,} week{'s' * (weeks > 1)}"
+    found = f"find even {digits(100.0 * plan.lift_share)} % in {100 * plan.power:.0f} % of such tests"
+    return f"{size}: {max(rounded(users), LEAST_USERS):,} users per variant {found}"
 
 
 def digits(per_cent: float) -> str:

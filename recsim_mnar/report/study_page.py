@@ -10,7 +10,7 @@ from typing import Any
 from recsim_mnar.errors import printable
 from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, UNUSABLE
 from recsim_mnar.report.charts import MANY_TICKS, PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
-from recsim_mnar.report.finding import judged_of, of_study, warned
+from recsim_mnar.report.finding import ABOUT_METHODS, judged_of, of_study, warned
 from recsim_mnar.report.page import headed
 from recsim_mnar.report.template import downloads_of, write_from
 from recsim_mnar.runs.files import write_json
@@ -55,6 +55,7 @@ def _write_page(path: Path, study: Study) -> None:
         sentences=study.sentences(),
         catalogues=max((row["catalogues"] for row in study.summary()), default=0),
         agents=agents_table(study),
+        names=list(dict.fromkeys(row["agent"] for row in study.rows())),
     )
 
 
@@ -137,8 +138,8 @@ def figures_of(study: Study) -> list[Chart]:
         own = [row for row in summary if row["study"] == name]
         before = f"{name}: " if len(worlds) > 1 else ""
         caption = (
-            "Each small dot is one catalogue: by how much the pick truly falls short of the best one. The large dot is "
-            "the mean, the line its 95 % interval."
+            "Each small dot is one simulated shop: by how much the pick truly falls short of the best one. The large "
+            "dot is the mean, the line its 95 % interval."
         )
         if any(warned(j) for row in own for j in judged[row["study"], row["title"]]):
             caption += (
@@ -149,19 +150,28 @@ def figures_of(study: Study) -> list[Chart]:
         charts.append(Chart(title, costs_chart(own, judged), caption, folded=bool(charts)))
         parts = {row["title"]: {_KIND[kind]: row[kind]["share"] for kind in _KIND} for row in own}
         caption = (
-            "Share of catalogues on which the pick is the best recommender, a tie with it (too close even for the "
+            "Share of simulated shops in which the pick is the best recommender, a tie with it (too close even for the "
             "simulator to tell), or a worse one."
         )
-        notes = {row["title"]: _note(row, judged) for row in own}
-        charts.append(Chart(f"{before}How often each method is right", shares(parts, KINDS, notes), caption))
+        notes = {row["title"]: _size(row) for row in own}
+        title = f"{before}How often each method is right"
+        charts.append(Chart(title, shares(parts, KINDS, notes), caption, folded=len(charts) > 1))
     return charts
 
 
+def _size(row: dict[str, Any]) -> str:
+    """Of an A/B test."""
+    return "" if row["users_per_arm"] is None else f"{row['users_per_arm']:,} users per variant"
+
+
 def _note(row: dict[str, Any], judged: Mapping[tuple[str, str], list[dict[str, Any]]]) -> str:
-    """What follows a method's name: the size of an A/B test, how often the tool warns of it."""
-    said = [] if row["users_per_arm"] is None else [f"{row['users_per_arm']:,} users per variant"]
-    warnings = sum(map(warned, judged[row["study"], row["title"]]))
-    return "; ".join([*said, *([f"warned of in {warnings} of {row['catalogues']}"] if warnings else [])])
+    """What follows a method's name: what it does, the size of an A/B test, how often the tool warns of it."""
+    each = judged[row["study"], row["title"]]
+    own = sum(j["shown"] == UNUSABLE for j in each)
+    more, n = sum(map(warned, each)) - own, row["catalogues"]
+    said = [ABOUT_METHODS.get(each[0]["protocol"], ""), _size(row)]
+    said += [f"pick unreliable in {own} of {n}"] if own else []
+    return "\n".join([*said, *([f"a better one overlooked in {more}{' more' * bool(own)} of {n}"] if more else [])])
 
 
 def costs_chart(own: list[dict[str, Any]], judged: Mapping[tuple[str, str], list[dict[str, Any]]]) -> str:
