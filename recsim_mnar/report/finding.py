@@ -326,7 +326,7 @@ def of_study(study: Study) -> Finding | None:
     first, n = rows[0], rows[0]["catalogues"]
     level = [r for r in rows[1:] if not _worse(judged[r["study"], r["title"]], judged[first["study"], first["title"]])]
     title = as_subject(first["title"])
-    shown, *others = [first, *level][:MOST_NAMES]
+    shown, *others = [first, *(level or rows[1:2])][:MOST_NAMES]
     tested = next((r for r in rows[1:] if r["users_per_arm"]), None)
     rival = "" if tested is None else f"an A/B test of {tested['users_per_arm']:,} users per variant"
     decision = f"{title} chose best{f', better than {rival}' if rival else ''}."
@@ -445,7 +445,7 @@ def of_estimates(
         off, gap = f"{100.0 * (tolerance - 1.0):.2g}", "gain" if sentence.answer == "better" else "difference"
         sure = (
             f"Two things to ask: was {sentence.policy} trained on these very records (then it looks too good)? And are "
-            f"the logged probabilities exact? Wrong by up to {off} % each, in the worst way, the {gap} could be gone"
+            f"the logged probabilities exact? If each were wrong by up to {off} %, in the worst way, the {gap} could be gone"
         )
     action = sentence.action
     if "A/B" in action:

@@ -135,7 +135,7 @@ def figures_of(study: Study) -> list[Chart]:
     judged, summary = judged_of(study), study.summary()
     worlds = list(dict.fromkeys(row["study"] for row in summary))
     for name in worlds:
-        own = [row for row in summary if row["study"] == name]
+        own = sorted((r for r in summary if r["study"] == name), key=lambda r: r["cost_share"]["mean"] or 0.0)
         before = f"{name}: " if len(worlds) > 1 else ""
         caption = (
             "Each small dot is one simulated shop: by how much the pick truly falls short of the best one. The large "
