@@ -445,8 +445,8 @@ def of_estimates(
         off, gap = f"{100.0 * (tolerance - 1.0):.2g}", "gain" if sentence.answer == "better" else "difference"
         sure = (
             f"Two things to ask: was {sentence.policy} trained on these very records (then it looks too good)? And are "
-            f"the logged probabilities exact? If each were wrong by up to {off} %, in the worst way, the {gap} could be "
-            "gone"
+            f"the logged probabilities exact? If each were wrong by up to {off} %, in the worst way, the {gap} could "
+            "be gone"
         )
     action = sentence.action
     if "A/B" in action:
