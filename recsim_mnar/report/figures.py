@@ -101,7 +101,7 @@ def _picks(comparison: Comparison, colours: Colours) -> Chart | None:
     )
     caption += " An arrow: too far behind for this axis." if len(near) < len(rows) else ""
     what = "fewer clicks than" if first.target == "CTR" else "far behind"
-    title = f"How {'many ' * (first.target == 'CTR')}{what} {best.agent}"
+    title = f"The truth, which no method saw: how {'many ' * (first.target == 'CTR')}{what} {best.agent}"
     drawn = dots(rows, PER_CENT if best.value else PLAIN, axis_of(axis.low, axis.high, MANY_TICKS))
     return Chart(title, drawn, caption)
 
@@ -155,7 +155,8 @@ def _noted(dot: Dot, comparison: Comparison, record: Record, records: Sequence[R
         out = record.agent not in judged[0]["may_be_the_best"]
         gap, width = best.value - record.value, half_width(best, record)
         ends = between(*(min((gap + side * width) / best.value, 1.0) for side in (-1, 1)))
-        note += f"\n{two_digits(gap / best.value)} % behind ({ends}){': out' if out else ''}"
+        sure = "a hint" if record.n < LEAST_USERS else ends
+        note += f"\n{two_digits(gap / best.value)} % behind ({sure}){': out' if out else ''}"
     return replace(dot, note=note)
 
 
@@ -176,7 +177,7 @@ def _rules_out(comparison: Comparison, key: tuple[str, str]) -> str:
     if out:
         return f"{own[0].n:,} users rule out {counted(out)} of {counted(len(own))}."
     few = own[0].n < LEAST_USERS
-    return f"{own[0].n:,} users{f', and a test takes {LEAST_USERS}' if few else ''}: none is ruled out."
+    return f"{own[0].n:,} users: " + (f"below {LEAST_USERS}, a hint only." if few else "none is ruled out.")
 
 
 def unit_of(key: tuple[str, str], comparison: Comparison) -> Unit:

@@ -24,7 +24,7 @@ from recsim_mnar.protocols.records import (
     listed,
     seen,
 )
-from recsim_mnar.studies.result import two_digits
+from recsim_mnar.studies.result import mean, two_digits
 
 if TYPE_CHECKING:
     from recsim_mnar.fitting.advice import Advice
@@ -38,8 +38,8 @@ WORDS = {BEST: "Best", INDISTINGUISHABLE: "A tie", COSTS: "Costs", UNUSABLE: "Do
 LUCK, TOO_CLOSE = "Best, by luck", "Too close for it"
 """Of a pick that is the best or nearly so, though the data that the method has could not show it."""
 _HALF = 16
-MOST_NAMES = 3
-"""In a sentence of the first screen."""
+MOST_NAMES, MOST_KEPT = 3, 5
+"""In a sentence of the first screen; of recommenders that no method separates."""
 
 
 @dataclass(frozen=True)
@@ -102,24 +102,25 @@ def of_comparison(comparison: Comparison) -> Finding | None:
     said = ""
     if led in (LUCK, TOO_CLOSE) and narrow is not None and ranked[0].value:
         kept = [r for r in ranked if r.agent in (narrow.pick, *narrow.close)]
+        names = listed([brief(r.agent) for r in kept], MOST_KEPT)
         if len(kept) < len(ranked):
-            decision = f"No method could separate the best {counted(len(kept))} of {counted(len(ranked))} recommenders."
             said = f"{as_subject(_title(narrow))} ruled out the others. "
         of = f" of the {_CLICKS[first.target]}" if first.target in _CLICKS else ""
         cost = two_digits(abs(ranked[0].value - kept[-1].value) / abs(ranked[0].value))
-        lead = f"A wrong pick among {listed([brief(r.agent) for r in kept], MOST_NAMES)} costs {cost} %{of} at worst."
+        lead = f"No method had the data to separate {names}; a wrong pick costs {cost} %{of} at worst."
     for j in tried:
-        if _wrongly_out(j, ranked):
-            said += f"{as_subject(_title(j))} was wrong to rule out {listed(_wrongly_out(j, ranked), MOST_NAMES)}. "
+        for out, kept_one in _wrongly_out(j, ranked)[:1]:
+            said += f"{as_subject(_title(j))} was wrong to rule out {out} and keep {kept_one}, which is worse. "
     more = f"Next: repeat it in {CATALOGUES} simulated shops; another shop may differ." if comparison.again else ""
     return Finding(decision, as_subject(lead), f"{said}{unsure}{more}".strip(), "good" if led == BEST else "tie")
 
 
-def _wrongly_out(judgement: Judgement, ranked: Sequence[Record]) -> list[str]:
-    """Recommenders that a method tells from its pick, and that are truly better than one that it keeps."""
-    kept = {judgement.pick, *judgement.close}
-    worst = max((place for place, r in enumerate(ranked) if r.agent in kept), default=0)
-    return [brief(r.agent) for r in ranked[:worst] if r.agent not in kept]
+def _wrongly_out(judgement: Judgement, ranked: Sequence[Record]) -> list[tuple[str, str]]:
+    """Recommenders that a method tells from its pick, each with one that is truly worse and that it keeps."""
+    kept = [r.agent for r in ranked if r.agent in (judgement.pick, *judgement.close)]
+    place = {r.agent: i for i, r in enumerate(ranked)}
+    better = [r.agent for r in ranked if r.agent not in kept and kept and place[r.agent] < place[kept[-1]]]
+    return [(brief(name), brief(kept[-1])) for name in better]
 
 
 ABOUT_METHODS = {
@@ -162,9 +163,14 @@ def _method(comparison: Comparison, j: Judgement) -> Method:
     kind = _kind(j)
     rely, why, colour = _RELY[kind]
     others, lacking = (listed(names, MOST_NAMES) if names else "" for names in (j.close, j.unranked))
+    needed, users = users_needed(comparison) if j.protocol == "ab_test" else ({}, 0)
     if kind in (LUCK, TOO_CLOSE):
-        why = _larger(comparison) if j.protocol == "ab_test" else ""
-        why = why or (f"its data cannot tell {j.pick} from {others}" if others else "its data are too few to tell")
+        data = f"{users:,} users per variant" if users else "its data"
+        why = f"{data} cannot tell {j.pick} from {others}" if others else f"{data} are too few to tell"
+        sizes = sorted(needed[name] for name in needed if name in (j.best, j.pick, *j.close))
+        if sizes:
+            rely, least = "no: too small", f"{rounded(sizes[0]):,} to " if len(sizes) > 1 else ""
+            why += f"; that takes {least}{rounded(sizes[-1]):,}"
         why = f"luck: {why}" if kind == LUCK else why
     elif kind in (UNUSABLE, COSTS):
         own = (
@@ -191,7 +197,7 @@ _RELY = {
 
 _FOUND = {
     BEST: "{0} found the best of {1} recommenders here.",
-    LUCK: "No method could reliably find the best of {1} recommenders here.",
+    LUCK: "{0} picked the best of {1} recommenders, but by luck.",
     INDISTINGUISHABLE: "{0} found one as good as the best of {1} recommenders here.",
     TOO_CLOSE: "No method could reliably find the best of {1} recommenders here.",
     COSTS: "No method found the best of {1} recommenders here.",
@@ -231,17 +237,6 @@ def _lead(ranked: Sequence[Record], target: str) -> tuple[str, str]:
     behind = f"gets {{}} % fewer {_CLICKS[target]} than" if target in _CLICKS else "is {} % behind"
     lead = f"the next, {names[1]}, {behind.format(two_digits(gap / best.value))} the best, {names[0]}"
     return lead + (f" ({100 * best.level:g} % interval {between(*ends)})." if width else "."), unsure
-
-
-def _larger(comparison: Comparison) -> str:
-    """How large an A/B test would have to be for the two best ones; nothing where this one is, or there is none."""
-    needed, users = users_needed(comparison)
-    next_one = next(iter(needed), "")
-    if not next_one or needed[next_one] <= users:
-        return ""
-    best = truths_of(comparison, comparison.judgements[0])[0].agent
-    size = f"it needs {rounded(needed[next_one]):,} users per variant to tell {brief(best)} from "
-    return f"{size}{brief(next_one)}, and had {users:,}"
 
 
 def users_needed(comparison: Comparison) -> tuple[dict[str, float], int]:
@@ -288,24 +283,26 @@ def _of_interactions(comparison: Comparison) -> Finding | None:
     if len(lines) < 2:
         return Finding(lines[0], "", "") if lines else None
     keys = [key for key in comparison.columns if key[1].startswith("ndcg")] or comparison.columns[:1]
-    leads = [text for text in (_ahead(comparison, key) for key in keys) if text]
+    leads = [text for text in (_behind(comparison, key) for key in keys) if text]
     alone = "is best" in lines[-2] or "beats all others" in lines[-2]
-    todo = f"try {'it' if alone else 'these'} in an A/B test"
+    best = next(iter(comparison.details.get("best", ())), {"first": "it"})["first"]
+    todo = f"try {best} against today's recommender in an A/B test"
+    todo += "" if alone else "; those too close to call may do as well"
     return Finding(lines[-2], " ".join(leads), f"{lines[-1]} Next: {todo}.", "good" if alone else "tie")
 
 
-def _ahead(comparison: Comparison, key: tuple[str, str]) -> str:
-    """How far the first of a test without a truth is ahead of the second."""
+def _behind(comparison: Comparison, key: tuple[str, str]) -> str:
+    """How far the second of a test without a truth is behind the first."""
     own = [r for r in comparison.records if (r.protocol, r.metric) == key and math.isfinite(r.value)]
     first, second = sorted(own, key=lambda r: -r.value)[:2] if len(own) > 1 else (None, None)
-    if first is None or second is None or not second.value > 0.0:
+    if first is None or second is None or not first.value > 0.0:
         return ""
     gap, width = first.value - second.value, half_width(first, second)
     few = f"only {first.n:,} users, a hint"
-    ends = between(*((gap + side * width) / second.value for side in (-1, 1))) if math.isfinite(width) else "not known"
-    lead = f"{as_subject(TITLES.get(key[0], key[0]))}: {first.agent} is {two_digits(gap / second.value)} % ahead of "
+    ends = between(*((gap + side * width) / first.value for side in (-1, 1))) if math.isfinite(width) else "not known"
+    lead = f"{as_subject(TITLES.get(key[0], key[0]))}: {second.agent} is {two_digits(gap / first.value)} % behind "
     interval = f"{100 * first.level:g} % interval {ends}; {first.n:,} users"
-    return f"{lead}{second.agent} ({few if first.n < LEAST_USERS else interval})."
+    return f"{lead}{first.agent} ({few if first.n < LEAST_USERS else interval})."
 
 
 # ----------------------------------------------------------------------------------------------------------- studies
@@ -336,11 +333,23 @@ def of_study(study: Study) -> Finding | None:
     lift = f"{title}'s picks {_short_of(shown)}{_ends(shown)}" + "".join(
         f"; {r['title']}'s {two_digits(r['cost_share']['mean'])} %{_ends(r)}" for r in others
     )
-    sure = "Larger A/B tests find the best more often. " if any(r["users_per_arm"] for r in rows) else ""
+    sure = (
+        _apart(judged[others[0]["study"], others[0]["title"]], judged[first["study"], first["title"]]) if others else ""
+    )
+    sure += "Larger A/B tests find the best more often. " if any(r["users_per_arm"] for r in rows) else ""
     sure += f"Do not use {listed(blind, MOST_NAMES)} here. " if blind else ""
     more = f"repeat it in {max(CATALOGUES, 2 * n)} simulated shops"
     todo = f"choose by {first['title']} in shops like these" if n >= CATALOGUES and not level else more
     return Finding(decision, f"{lift}.", f"{sure}Next: {todo}.", "good" if not level else "tie")
+
+
+def _apart(judged: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]]) -> str:
+    """By how much a method's picks cost more than another's, shop by shop, in a sentence."""
+    costs = [(one["cost_share"], other["cost_share"]) for one, other in zip(judged, best, strict=True)]
+    found = mean([cost - least for cost, least in costs if cost is not None and least is not None])
+    if found["mean"] is None or found["low"] is None:
+        return ""
+    return f"The difference, shop by shop: {two_digits(found['mean'])} % ({between(found['low'], found['high'])}). "
 
 
 def _worse(judged: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]]) -> bool:
@@ -444,9 +453,9 @@ def of_estimates(
     if tolerance is not None and sentence.sure == "trust":
         off, gap = f"{100.0 * (tolerance - 1.0):.2g}", "gain" if sentence.answer == "better" else "difference"
         sure = (
-            f"Two things to ask: was {sentence.policy} trained on these very records (then it looks too good)? And are "
-            f"the logged probabilities exact? If each were wrong by up to {off} %, in the worst way, the {gap} could "
-            "be gone"
+            f"Two things to ask: was \N{LEFT DOUBLE QUOTATION MARK}{sentence.policy}\N{RIGHT DOUBLE QUOTATION MARK} "
+            "trained on these very records (then it looks too good)? And are the recorded probabilities of what was "
+            f"shown exact? If each were wrong by up to {off} %, in the worst way, the {gap} could be gone"
         )
     action = sentence.action
     if "A/B" in action:
@@ -462,12 +471,14 @@ def _size_of_test(plans: Sequence[ABPlan]) -> str:
     if not plans:
         return ""
     plan = plans[-1]
-    users, size = float(plan.users), ""
+    users, size, rows = float(plan.users), "", plan.decisions_a_user
     if plan.days is not None and plan.users_by_then is not None:
         weeks = math.ceil(plan.days / 7.0)
         users, size = plan.users_by_then / 2.0, f" of {weeks:,} week{'s' * (weeks > 1)}"
+        rows = (plan.rows_by_then or 0) / max(users, 1.0)
     found = f"find even {digits(100.0 * plan.lift_share)} % in {100 * plan.power:.0f} % of such tests"
-    return f"{size}: {max(rounded(users), LEAST_USERS):,} users per variant {found}"
+    each = f"{max(rounded(users), LEAST_USERS):,} users per variant with some {rows:.0f} recommendations each"
+    return f"{size}: {each} {found}"
 
 
 def digits(per_cent: float) -> str:

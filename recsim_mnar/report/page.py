@@ -11,7 +11,7 @@ from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.report.charts import colours_of
 from recsim_mnar.report.figures import agents_of, figures_of, weight_figures
-from recsim_mnar.report.finding import methods_of, of_comparison, state, users_needed
+from recsim_mnar.report.finding import methods_of, of_comparison, state
 from recsim_mnar.report.tables import grid
 from recsim_mnar.report.template import downloads_of, together, write_from
 from recsim_mnar.runs.files import write_json
@@ -100,7 +100,7 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
         weights=weights,
         clip=clip,
         comparison=comparison,
-        shop=_shop(comparison),
+        shop=_shop(comparison, run_config),
         judged=[(j, state(j)) for j in comparison.judgements],
         judges=methods_of(comparison) if comparison.judgements else [],
         again=comparison.again,
@@ -115,15 +115,13 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
     )
 
 
-def _shop(comparison: Comparison) -> str:
-    """What was simulated, in a sentence; "" where it is not known."""
+def _shop(comparison: Comparison, run_config: dict[str, Any]) -> str:
+    """What was simulated, in a sentence or two; "" where it is not known."""
     items = max((row["last_rank"] for row in comparison.details.get("popularity", ())), default=0)
-    users = users_needed(comparison)[1] if comparison.judgements else 0
-    if not items:
-        return ""
-    return f"The simulated shop has {items:,} items" + (
-        f"; the A/B test has {users:,} users per variant." if users else "."
-    )
+    old = run_config.get("settings", {}).get("logging", "")
+    said = f"The simulated shop has {items:,} items" if items else ""
+    said += f"{'; its' if said else 'The'} old system, whose records off-policy estimates read, is {old}" if old else ""
+    return f"{said}." if said else ""
 
 
 def row_of(record: Record) -> dict[str, Any]:

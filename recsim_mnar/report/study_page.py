@@ -17,7 +17,7 @@ from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.studies.result import Study, percent, sized
 
-KINDS = {"picks the best": "good", "a tie": "tie", "picks a worse one": "bad"}
+KINDS = {"best": "good", "tie": "tie", "worse": "bad"}
 """What may come of a method's pick, and the class of its colour."""
 _KIND = dict(zip((BEST, INDISTINGUISHABLE, COSTS), KINDS, strict=True))
 
@@ -55,8 +55,17 @@ def _write_page(path: Path, study: Study) -> None:
         sentences=study.sentences(),
         catalogues=max((row["catalogues"] for row in study.summary()), default=0),
         agents=agents_table(study),
+        kinds="; ".join(_kind_of(each) for each in study.settings.get("studies", ())) or "one kind",
         names=list(dict.fromkeys(row["agent"] for row in study.rows())),
     )
+
+
+def _kind_of(settings: Mapping[str, Any]) -> str:
+    """The world of a study's shops, and where its settings are described."""
+    world, preset = settings.get("world", "?"), settings.get("preset")
+    changed = [f"{name} = {value}" for name, value in (settings.get("params") or {}).items()]
+    named = f", preset {preset} (recsim-mnar describe preset {preset})" if preset else ""
+    return f"the {world} world{named}" + (f" with {', '.join(changed)}" if changed else "")
 
 
 COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -153,7 +162,10 @@ def figures_of(study: Study) -> list[Chart]:
             "Share of simulated shops in which the pick is the best recommender, a tie with it (too close even for the "
             "simulator to tell), or a worse one."
         )
-        notes = {row["title"]: _size(row) for row in own}
+        notes = {
+            row["title"]: f"best or tied: {row[BEST]['share'] + row[INDISTINGUISHABLE]['share']:.0%}\n{_size(row)}"
+            for row in own
+        }
         title = f"{before}How often each method is right"
         charts.append(Chart(title, shares(parts, KINDS, notes), caption, folded=len(charts) > 1))
     return charts

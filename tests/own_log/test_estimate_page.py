@@ -216,7 +216,7 @@ def test_the_next_step_has_a_size_that_a_test_on_users_would_need(tmp_path):
     asked = ("--target", "better", "--baseline", "today", "--propensity-min", "0.2")
     assert run("estimate", tmp_path / "log.parquet", *asked, "--out", tmp_path / "out") == 0
     page = unlinked(tmp_path / "out" / "report.html")
-    (size,) = re.findall(r": ([\d,]+) users per variant find even", page)
+    (size,) = re.findall(r": ([\d,]+) users per variant with some \d+ recommendations each find even", page)
     sentence = json.loads((tmp_path / "out" / "results.json").read_text())["sentence"]
     lift = f"{sentence['low_percent']}%"
     assert int(size) == max(100, plan_ab(tmp_path / "log.parquet", lift).users)

@@ -131,8 +131,8 @@ Ints = NDArray[np.int64]
 
 LEAD = (
     "Leave-one-out hides one view of a user and asks each recommender for it. Predicting later views (the split by "
-    "time) hides all that came after a date. Nobody knows which one is truly best: the page names all that may be, as "
-    "far as this many users can show."
+    "time) hides all that came after a date. Nobody knows which one is truly best: the page names all that may predict "
+    "best, as far as this many users can show."
 )
 """What a comparison without a truth shows."""
 
@@ -195,7 +195,8 @@ def compare_interactions(
     return Comparison(
         run.records,
         title="Which recommender predicts what your users do?",
-        lead=LEAD,
+        lead=f"Read: {facts['rows']:,} interactions of {facts['users']:,} users with {facts['items']:,} items; in "
+        f"{100 * facts['repeats'] / facts['rows']:.2g} % the user meets an item again. {LEAD}",
         conclusion=conclusion(run.ranked, level, len(learners)),
         notes=[*_notes(data, facts, unseen, details.get("split_by_time")), *([why_not] if why_not else [])],
         facts=described_facts(facts),
