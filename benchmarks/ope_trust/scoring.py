@@ -25,7 +25,8 @@ def judged(truth: np.ndarray, fit: np.ndarray, answers: np.ndarray, threshold: f
         answers: (n, 4) value, low, high and score; ends that are no numbers are none, and nothing is then accepted.
         threshold: from which score on an entry accepts.
     """
-    low, high = np.nan_to_num(answers[:, 1], nan=-np.inf), np.nan_to_num(answers[:, 2], nan=np.inf)
+    low = np.where(np.isnan(answers[:, 1]), -np.inf, answers[:, 1])
+    high = np.where(np.isnan(answers[:, 2]), np.inf, answers[:, 2])
     accepted = (answers[:, 3] >= threshold) & np.isfinite(answers).all(1, where=[True, True, True, False])
     miss = np.maximum(np.maximum(low - truth, truth - high), 0.0)
     wide = high - low > WIDE * np.abs(truth)
@@ -65,7 +66,7 @@ def figures(truth: np.ndarray, fit: np.ndarray, answers: np.ndarray, threshold: 
 
 
 def compared(one: np.ndarray, other: np.ndarray, entries: int) -> str:
-    """Which of two makes fewer errors on the same logs: McNemar's exact test at .05 over the number of other entries."""
+    """Which of two errs less often on the same logs: McNemar's exact test at .05 over the number of other entries."""
     first, second = int((one & ~other).sum()), int((other & ~one).sum())
     if not first + second or binomtest(first, first + second).pvalue * entries >= 0.05:
         return "tie"
