@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not given.quick and not given.entry:
         write_results(HERE / "results.json", results, 4, finite=False)
         write_text(HERE / "results.md", "\n".join([f"# OPE-trust {FROZEN.stem}", "", *lines]) + "\n")
-        of_us = tables.of_us(results["families"], tables.family_rows(results["entries"], results["families"]))
+        of_us = tables.of_us(results["families"])
         into_marks(HERE / "README.md", "table", [*tables.short(results), "", "What it says of us:", "", *of_us])
 
 

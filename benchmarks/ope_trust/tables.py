@@ -9,82 +9,137 @@ from _study import table
 from scoring import compared, figures, judged, set_threshold, usable, wilson
 
 OURS = ("ours", "ours_caution")
+SHARES = {
+    "false_block": "false blocks, of usable",
+    "false_pass": "false passes, of all",
+    "covered_given_accept": "covers, given accept",
+}
+Found = dict[str, Any]
 
 
-def gathered(found: dict[Any, dict], names: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+def gathered(found: dict[Any, Found], names: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Columns of all logs (family, half, value, fit), and each entry's answers, (logs, 4)."""
     columns: dict[str, list] = {"family": [], "half": [], "truth": [], "fit": []}
     for setting, answers in found.items():
         value, of_two = answers["setting"]["value"], np.array(answers["setting"]["estimates"])
-        for name, entry in zip(columns, (setting.family, setting.half, value, usable(of_two, value)), strict=True):
-            columns[name] += [entry] * len(of_two)
+        for name, cell in zip(columns, (setting.family, setting.half, value, usable(of_two, value)), strict=True):
+            columns[name] += [cell] * len(of_two)
     asked = {name: np.array([row for a in found.values() for row in a[name]], float) for name in names}
     return {name: np.array(values) for name, values in columns.items()}, asked
 
 
-def results(found: dict[Any, dict], thresholds: dict[str, float]) -> dict[str, Any]:
+def results(found: dict[Any, Found], thresholds: dict[str, float]) -> Found:
     """Figures per entry, at its own threshold and at that for 10 % false blocks, and counts per family."""
     logs, answers = gathered(found, thresholds)
-    public = logs["half"] == "public"
-    fits = [(s.half, usable(np.array(a["setting"]["estimates"]), a["setting"]["value"])) for s, a in found.items()]
-    count = {half: [sum(fit for h, fit in fits if h == half), sum(h == half for h, _ in fits)] for half, _ in fits}
-    entries: dict[str, Any] = {}
     on = {name: judged(logs["truth"], logs["fit"], answers[name], t) for name, t in thresholds.items()}
     wrong = {name: o["block"] | o["pass"] for name, o in on.items()}
-    families: dict[str, Any] = {}
+    families: dict[str, Found] = {}
     for family in dict.fromkeys(logs["family"]):
         rows = logs["family"] == family
         families[family] = {"logs": int(rows.sum()), "usable": int(logs["fit"][rows].sum()), "entries": {}}
         for name, o in on.items():
-            on = {family: f["entries"][name] for family, f in families.items()}
-        wrong = {family: e for family, e in on.items() if e["accepted"] and wilson(e["pass"], e["accepted"])[1] > 0.05}
+            cell = {key: int(o[key][rows].sum()) for key in ("accepted", "block", "pass")}
+            cell |= {"errors": int(wrong[name][rows].sum()), "interval_score": float(o["score"][rows].mean())}
+            cell["versus"] = [compared(wrong[name][rows], wrong[o][rows], len(thresholds) - len(OURS)) for o in OURS]
+            families[family]["entries"][name] = cell
+    public = logs["half"] == "public"
+    halves = {"public": public, "hidden": ~public, "both": public | True}
+    entries = {}
+    for name, threshold in thresholds.items():
+        part = {half: (logs["truth"][r], logs["fit"][r], answers[name][r]) for half, r in halves.items()}
+        chosen = set_threshold(*part["public"])
+        verdicts = [f["entries"][name]["versus"][0] for f in families.values()]
+        entries[name] = {"threshold": threshold, **{half: figures(*p, threshold) for half, p in part.items()}}
+        entries[name] |= {
+            "set_on_public": chosen,
+            "hidden_at_set": figures(*part["hidden"], -np.inf if chosen is None else chosen),
+            "families": {verdict: verdicts.count(verdict) for verdict in ("better", "tie", "worse")},
+        }
+    fits = [(s.half, usable(np.array(a["setting"]["estimates"]), a["setting"]["value"])) for s, a in found.items()]
+    counts = {half: [sum(fit for h, fit in fits if h == half), sum(h == half for h, _ in fits)] for half, _ in fits}
+    return {"usable_settings": counts, "entries": entries, "families": families}
+
+
+def shares(on: Found) -> list[str]:
+    """The three shares with their intervals."""
+    return ["-" if on[k][0] != on[k][0] else "{:.3f} ({:.3f} to {:.3f})".format(*on[k]) for k in SHARES]
+
+
+def family_rows(families: dict[str, Found]) -> list[tuple]:
+    """Family by family: ours, and the best of the gates that are not ours."""
+    rows = []
+    for family, f in families.items():
+        cells = f["entries"]
+        others = {name: cell for name, cell in cells.items() if name not in OURS}
+        best = min(others, key=lambda name: (others[name]["errors"], others[name]["pass"]))
+        words = []
+        for place in range(len(OURS)):
+            verdicts = {cell["versus"][place] for cell in others.values()}
+            words.append("**loses**" if "better" in verdicts else "wins" if verdicts == {"worse"} else "ties")
+        counts = [f"{cells[name]['block']} + {cells[name]['pass']}" for name in (*OURS, best)]
+        sharp = min(cells, key=lambda name: cells[name]["interval_score"])
+        of = f"{f['usable']} of {f['logs']}"
+        rows.append((f"`{family}`", of, counts[0], words[0], counts[1], words[1], counts[2], f"`{best}`", f"`{sharp}`"))
+    return rows
+
+
+def of_us(families: dict[str, Found]) -> list[str]:
+    """What the families say of our entries, a line for each."""
+    lines = []
+    for place, name in enumerate(OURS):
+        words = [row[3 + 2 * place] for row in family_rows(families)]
+        on = {family: f["entries"][name] for family, f in families.items()}
+        wrong = {family: e for family, e in on.items() if wilson(e["pass"], e["accepted"])[1] > 0.05}
         bold = [f"`{family}` ({e['pass']} of {e['accepted']})" for family, e in wrong.items()]
         lines.append(
-            f"- `{name}`: another gate errs less often in {words.count('**loses**')} of {len(rows)} families, each other "
-            f"gate errs more often in {words.count('wins')}, {words.count('tie')} are ties. More than .05 of what it "
-            f"accepts is wrong, beyond chance, in {', '.join(bold) or 'no family'}."
+            f"- `{name}` loses to another gate in {words.count('**loses**')} of {len(words)} families, wins against "
+            f"every other in {words.count('wins')}, ties in {words.count('ties')}. Wrong in more than .05 of what it accepts, "
+            f"beyond chance, in {', '.join(bold) or 'no family'}."
         )
     return lines
 
 
-def lines(found: dict[str, Any]) -> list[str]:
+def lines(found: Found) -> list[str]:
     """The three tables, and what they say of ours."""
-    entries, rows = found["entries"], family_rows(found["entries"], found["families"])
-    settings = ", ".join(f"{fit} of {of} {half}" for half, (fit, of) in found["usable_settings"].items())
-    shares = ("false blocks, of usable", "false passes, of all", "covers, given accept")
-    scores = ("interval score, usable", "interval score, all", "errs less in families", "tie", "errs more")
+    own, at = [], []
+    for name, e in found["entries"].items():
+        both, threshold = e["both"], e["set_on_public"]
+        scores = [f"{both['interval_score_usable']:.2f}", f"{both['interval_score']:.1f}"]
+        own.append((f"`{name}`", *shares(both), *scores, *([""] * 3 if name == OURS[0] else e["families"].values())))
+        at.append((f"`{name}`", "none" if threshold is None else f"{threshold:.4g}", *shares(e["hidden_at_set"])))
+    counts = ", ".join(f"{fit} of {of} {half}" for half, (fit, of) in found["usable_settings"].items())
+    scores = ("interval score, usable", "interval score, all", "families: errs less than `ours`", "tie", "more")
     heads = ("family", "usable", "`ours`", "it", "`ours_caution`", "it", "best other", "which", "best interval score")
     return [
-        f"Usable settings: {settings}. Shares have Wilson's intervals at 95 %, which take the settings as given.",
+        f"Usable settings: {counts}. Shares have Wilson's intervals at 95 %, which take the settings as given.",
         "",
-        "**What it says of us**",
-        "",
-        *of_us(found["families"], rows),
+        *of_us(found["families"]),
         "",
         "## Each at its own threshold, both halves",
         "",
-        *table(("entry", *shares, *scores), own_rows(entries)),
+        *table(("entry", *SHARES.values(), *scores), own),
         "",
         "## At 10 % false blocks on the public half, used on the hidden half",
         "",
-        *table(("entry", "threshold", *shares), set_rows(entries)),
+        *table(("entry", "threshold", *SHARES.values()), at),
         "",
         "none: no threshold blocks so few, as an interval wider than half of the value is a block; all are accepted.",
         "",
-        "## Family by family: false blocks + false passes, both halves, and whether ours wins against every other",
+        "## Family by family: false blocks + false passes, both halves",
         "",
-        *table(heads, rows),
+        *table(heads, family_rows(found["families"])),
     ]
 
 
-def short(found: dict[str, Any]) -> list[str]:
+def short(found: Found) -> list[str]:
     """The table of the README."""
     rows = []
     for name, e in found["entries"].items():
-        own = [f"{e['both'][key][0]:.3f}" for key in ("false_block", "false_pass", "covered_given_accept")]
         at = [f"{e['hidden_at_set'][key][0]:.3f}" for key in ("false_block", "false_pass")]
-        at = ["-", "-"] if e["set_on_public"] is None else at
         count = "" if name == OURS[0] else " / ".join(map(str, e["families"].values()))
-        rows.append((f"`{name}`", *own, *at, f"{e['both']['interval_score_usable']:.2f}", count))
-    shares = ("false blocks", "false passes", "covers, given accept", "set: false blocks", "set: false passes")
-    return table(("entry", *shares, "interval score, usable", "families"), rows)
+        own = [*(f"{e['both'][key][0]:.3f}" for key in SHARES), f"{e['both']['interval_score_usable']:.2f}"]
+        rows.append((f"`{name}`", *own, *(["-", "-"] if e["set_on_public"] is None else at), count))
+    names = [name.partition(",")[0] for name in SHARES.values()]
+    return table(
+        ("entry", *names, "interval score, usable", "set: false blocks", "set: false passes", "families"), rows
+    )
