@@ -93,8 +93,8 @@ def of_us(families: dict[str, Found]) -> list[str]:
         bold = [f"`{family}` ({e['pass']} of {e['accepted']})" for family, e in wrong.items()]
         lines.append(
             f"- `{name}` loses to another gate in {words.count('**loses**')} of {len(words)} families, wins against "
-            f"every other in {words.count('wins')}, ties in {words.count('ties')}. Wrong in more than .05 of what it accepts, "
-            f"beyond chance, in {', '.join(bold) or 'no family'}."
+            f"every other in {words.count('wins')}, ties in {words.count('ties')}. Families in which more than .05 of "
+            f"what it accepts is wrong, beyond chance: {', '.join(bold) or 'none'}."
         )
     return lines
 
