@@ -42,10 +42,10 @@ def wilson(hits: int, of: int) -> list[float]:
     return [hits / of, float(low), float(high)]
 
 
-def set_threshold(truth: np.ndarray, fit: np.ndarray, answers: np.ndarray) -> float | None:
-    """The highest score from which on at most 10 % of usable logs are blocked; None where no threshold does that."""
+def set_threshold(truth: np.ndarray, fit: np.ndarray, answers: np.ndarray, share: float = BLOCKS) -> float | None:
+    """The highest score from which on at most a share of usable logs is blocked; None where no threshold does that."""
     for threshold in np.unique(answers[:, 3])[::-1]:
-        if judged(truth, fit, answers, threshold)["block"].sum() <= BLOCKS * fit.sum():
+        if judged(truth, fit, answers, threshold)["block"].sum() <= share * fit.sum():
             return float(threshold)
     return None
 

@@ -49,10 +49,13 @@ def results(found: dict[Any, Found], thresholds: dict[str, float]) -> Found:
         part = {half: (logs["truth"][r], logs["fit"][r], answers[name][r]) for half, r in halves.items()}
         chosen = set_threshold(*part["public"])
         verdicts = [f["entries"][name]["versus"][0] for f in families.values()]
+        blocks = [on[o]["block"].sum() / max(logs["fit"].sum(), 1) for o in OURS]
+        alike = [set_threshold(*part["both"], share) for share in blocks]
         entries[name] = {"threshold": threshold, **{half: figures(*p, threshold) for half, p in part.items()}}
         entries[name] |= {
             "set_on_public": chosen,
             "hidden_at_set": figures(*part["hidden"], -np.inf if chosen is None else chosen),
+            "passes_at_blocks_of_ours": [None if t is None else figures(*part["both"], t)["false_pass"] for t in alike],
             "families": {verdict: verdicts.count(verdict) for verdict in ("better", "tie", "worse")},
         }
     fits = [(s.half, usable(np.array(a["setting"]["estimates"]), a["setting"]["value"])) for s, a in found.items()]
@@ -60,9 +63,14 @@ def results(found: dict[Any, Found], thresholds: dict[str, float]) -> Found:
     return {"usable_settings": counts, "entries": entries, "families": families}
 
 
+def share(of: list[float]) -> str:
+    """A share and its interval."""
+    return "-" if of[0] != of[0] else "{:.3f} ({:.3f} to {:.3f})".format(*of)
+
+
 def shares(on: Found) -> list[str]:
     """The three shares with their intervals."""
-    return ["-" if on[k][0] != on[k][0] else "{:.3f} ({:.3f} to {:.3f})".format(*on[k]) for k in SHARES]
+    return [share(on[key]) for key in SHARES]
 
 
 def family_rows(families: dict[str, Found]) -> list[tuple]:
@@ -101,15 +109,17 @@ def of_us(families: dict[str, Found]) -> list[str]:
 
 def lines(found: Found) -> list[str]:
     """The three tables, and what they say of ours."""
-    own, at = [], []
+    own, at, alike = [], [], []
     for name, e in found["entries"].items():
         both, threshold = e["both"], e["set_on_public"]
         scores = [f"{both['interval_score_usable']:.2f}", f"{both['interval_score']:.1f}"]
         own.append((f"`{name}`", *shares(both), *scores, *([""] * 3 if name == OURS[0] else e["families"].values())))
         at.append((f"`{name}`", "none" if threshold is None else f"{threshold:.4g}", *shares(e["hidden_at_set"])))
+        alike.append((f"`{name}`", *("none" if p is None else share(p) for p in e["passes_at_blocks_of_ours"])))
     counts = ", ".join(f"{fit} of {of} {half}" for half, (fit, of) in found["usable_settings"].items())
     scores = ("interval score, usable", "interval score, all", "families: errs less than `ours`", "tie", "more")
-    heads = ("family", "usable", "`ours`", "it", "`ours_caution`", "it", "best other", "which", "best interval score")
+    versus = ("`ours`", "against others", "`ours_caution`", "against others")
+    heads = ("family", "usable", *versus, "best other", "which", "best interval score")
     return [
         f"Usable settings: {counts}. Shares have Wilson's intervals at 95 %, which take the settings as given.",
         "",
@@ -125,6 +135,10 @@ def lines(found: Found) -> list[str]:
         "",
         "none: no threshold blocks so few, as an interval wider than half of the value is a block; all are accepted.",
         "",
+        "## False passes at as many false blocks as ours, both halves",
+        "",
+        *table(("entry", *(f"as `{name}`" for name in OURS)), alike),
+        "",
         "## Family by family: false blocks + false passes, both halves",
         "",
         *table(heads, family_rows(found["families"])),
@@ -138,8 +152,10 @@ def short(found: Found) -> list[str]:
         at = [f"{e['hidden_at_set'][key][0]:.3f}" for key in ("false_block", "false_pass")]
         count = "" if name == OURS[0] else " / ".join(map(str, e["families"].values()))
         own = [*(f"{e['both'][key][0]:.3f}" for key in SHARES), f"{e['both']['interval_score_usable']:.2f}"]
-        rows.append((f"`{name}`", *own, *(["-", "-"] if e["set_on_public"] is None else at), count))
+        at = ["-", "-"] if e["set_on_public"] is None else at
+        alike = ["-" if passes is None else f"{passes[0]:.3f}" for passes in e["passes_at_blocks_of_ours"]]
+        rows.append((f"`{name}`", *own, *at, *alike, count))
     names = [name.partition(",")[0] for name in SHARES.values()]
-    return table(
-        ("entry", *names, "interval score, usable", "set: false blocks", "set: false passes", "families"), rows
-    )
+    blocks = [f"at {found['entries'][o]['both']['false_block'][0]:.3f} blocks" for o in OURS]
+    heads = ("entry", *names, "interval score, usable", "set: false blocks", "set: false passes", *blocks, "families")
+    return table(heads, rows)
