@@ -77,7 +77,8 @@ def main(arguments: list[str] | None = None) -> None:
         write_results(HERE / "results.json", results, 4, finite=False)
         write_text(HERE / "results.md", "\n".join([f"# OPE-trust {FROZEN.stem}", "", *lines]) + "\n")
         of_us = tables.of_us(results["families"])
-        into_marks(HERE / "README.md", "table", [*tables.short(results), "", "What it says of us:", "", *of_us])
+        shown = [*tables.short(results), "", lines[0], "", "What it says of us:", "", *of_us]
+        into_marks(HERE / "README.md", "table", shown)
 
 
 if __name__ == "__main__":

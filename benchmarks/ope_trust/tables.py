@@ -121,9 +121,11 @@ def lines(found: Found) -> list[str]:
     versus = ("`ours`", "against others", "`ours_caution`", "against others")
     heads = ("family", "usable", *versus, "best other", "which", "best interval score")
     return [
-        f"Usable settings: {counts}. Shares have Wilson's intervals at 95 %, which take the settings as given.",
+        f"Usable settings: {counts}.",
         "",
         *of_us(found["families"]),
+        "",
+        "Shares have Wilson's intervals at 95 %, which take the settings as given.",
         "",
         "## Each at its own threshold, both halves",
         "",

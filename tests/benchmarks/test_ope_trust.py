@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -185,3 +186,17 @@ def test_an_own_entry_runs_beside_the_others_and_only_it_is_made_again(study, mo
     assert capsys.readouterr().out == first
     assert kept == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.json")}
     refused(lambda: run.main(["--quick", "--entry", "my_gate:none"]), "--entry my_gate:none")
+
+
+def test_the_page_has_every_entry_and_every_family(study):
+    folder = study["halves"].HERE
+    found = json.loads((folder / "results.json").read_text())
+    assert set(found["entries"]) == set(study["entries"].ENTRIES)
+    assert set(found["families"]) == set(study["families"].FAMILIES)
+    logs = study["halves"].settings()["logs"]
+    for entry in found["entries"].values():
+        assert entry["both"]["logs"] == 2 * entry["hidden"]["logs"] == 2 * 3 * logs * len(found["families"])
+        assert sum(entry["families"].values()) == len(found["families"])
+    for page, names in (("README.md", found["entries"]), ("results.md", [*found["entries"], *found["families"]])):
+        text = (folder / page).read_text()
+        assert [name for name in names if f"\n| `{name}` |" not in text] == []
