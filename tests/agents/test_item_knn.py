@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.agents.neighbours.knn import ItemKNN
-from recsim_mnar.agents.neighbours.similarity import most_similar
+from recsim_mnar.agents.neighbours.knn import ItemKNN, most_similar
 from recsim_mnar.log.views import view_counts
 from twins.logs import random_log
 
@@ -79,7 +78,7 @@ def test_the_order_of_the_views_changes_nothing():
 @pytest.mark.parametrize("include_self", [False, True])
 @pytest.mark.parametrize(("k", "n_items", "longest"), [(1, 8, 6), (3, 8, 12), (3, 25, 5), (500, 20, 9)])
 def test_scores_without_a_view_are_those_of_a_refit(k, n_items, longest, include_self, gram_up_to, monkeypatch):
-    monkeypatch.setattr("recsim_mnar.agents.neighbours.similarity._GRAM_UP_TO", gram_up_to)
+    monkeypatch.setattr("recsim_mnar.agents.neighbours.knn._GRAM_UP_TO", gram_up_to)
     log = random_log(7 + k, 25, n_items, longest, power=1.5)
     learner = ItemKNN(neighbours=k, include_self=include_self)
     positions = []

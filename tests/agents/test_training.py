@@ -8,8 +8,7 @@ import pytest
 from recsim_mnar.agents.purchases import _training_kernel as kernel
 from recsim_mnar.agents.purchases.factor_policy import EXTRAS, FactorModel, FactorModelConfig
 from recsim_mnar.agents.purchases.learners import BPR, DLCE, RMF, ULBPR, ULRMF, CausE, CausEProd, RecResp
-from recsim_mnar.agents.purchases.observed import Observed
-from recsim_mnar.agents.purchases.training import DISTANCES, DivergedWarning, Trainer, train
+from recsim_mnar.agents.purchases.training import DISTANCES, DivergedWarning, Observed, Trainer, train
 from recsim_mnar.errors import UserError
 from twins import training as twin
 from twins.purchases_log import small_exposures

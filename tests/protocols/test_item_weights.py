@@ -10,7 +10,7 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.protocols.temporal.item_weights import BOUND, Divergence, fit_item_weights, most_moved
+from recsim_mnar.protocols.temporal.weighing import BOUND, Divergence, fit_item_weights, most_moved
 from recsim_mnar.simulation.platform import platform_log, run_campaigns
 from recsim_mnar.worlds import make_world
 from twins import campaigns as twin
