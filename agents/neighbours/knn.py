@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 from recsim_mnar.agents.state.acting import GreedyPolicy, TrainingRows
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
-from recsim_mnar.log.rows import user_begins
 from recsim_mnar.log.views import view_counts, views_of
 from recsim_mnar.policies.base import Ints, Learner, Policy
 
@@ -135,73 +133,33 @@ def popularity_places(log: Log, n_items: int, unseen: bool) -> tuple[Ints, Ints]
     return above[entry], level[entry]
 
 
-class ItemDowndate:
-    """The item neighbourhood of a log, and how leaving out each view changes it.
+def item_places(log: Log, n_items: int, k: int, include_self: bool, unseen: bool) -> tuple[Ints, Ints]:
+    """For each view, the rank of its item by the user's other views, under a neighbourhood fitted without that view.
 
     Args:
         log: the organic rows are the views.
         n_items: number of items.
         k: neighbours of an item.
         include_self: an item may be its own neighbour.
+        unseen: leave the items of the user's other views out.
+
+    Returns:
+        Items above it, and items tied with it, by the scores, to the last bit, of a fit on the log without that row.
     """
+    from recsim_mnar.agents.neighbours import _downdate_kernel
 
-    def __init__(self, log: Log, *, n_items: int, k: int, include_self: bool) -> None:
-        self._log, self._n_items = log, n_items
-        self._counts, _ = view_counts(log, n_items)
-        squares = squared_norms(self._counts)
-        work = work_space(squares)
-        gram = np.zeros((0, 0), work[0].dtype)
-        if n_items <= _GRAM_UP_TO:
-            gram = np.ascontiguousarray((self._counts.T @ self._counts).toarray(), dtype=gram.dtype)
-        k = min(k, n_items)
-        self._fed: tuple[Any, ...] = (
-            compressed(self._counts.tocsc()),
-            compressed(self._counts),
-            gram,
-            squares,
-            inverse_norms(self._counts, 0),
-            k,
-            include_self,
-            _rows_and_next(self._counts, k, include_self),
-            work,
-            np.zeros(n_items, np.int64),
-            np.empty(n_items),
-        )
-
-    def scores(self, chunk: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        """For each view, the scores of its user's other views under a neighbourhood fitted without that view.
-
-        They are the same, to the last bit, as those of a fit on the log without that row.
-
-        Args:
-            chunk: at most so many views at a time.
-
-        Yields:
-            Positions of views among the organic rows, (m,), and their scores, (m, n_items).
-        """
-        from recsim_mnar.agents.neighbours import _downdate_kernel
-
-        users, views = views_of(self._log, self._n_items)
-        owner = np.cumsum(user_begins(users)) - 1
-        views = np.array(views)
-        for begin in range(0, len(views), chunk):
-            held = np.arange(begin, min(begin + chunk, len(views)))
-            out = np.empty((len(held), self._n_items))
-            _downdate_kernel.scores_without(held, views, owner, *self._fed, out)
-            yield held, out
-
-    def places(self, unseen: bool) -> tuple[Ints, Ints]:
-        """For each view, the rank of its item in those scores: items above it, and items tied with it.
-
-        Args:
-            unseen: leave the items of the user's other views out.
-        """
-        from recsim_mnar.agents.neighbours import _downdate_kernel
-
-        above, level = np.empty(self._counts.nnz, np.int64), np.empty(self._counts.nnz, np.int64)
-        _downdate_kernel.item_places(unseen, *self._fed, np.empty(self._n_items), above, level)
-        entry = entry_of_each_view(self._counts, self._log, self._n_items)
-        return above[entry], level[entry]
+    counts, _ = view_counts(log, n_items)
+    squares, k = squared_norms(counts), min(k, n_items)
+    work = work_space(squares)
+    gram = np.zeros((0, 0), work[0].dtype)
+    if n_items <= _GRAM_UP_TO:
+        gram = np.ascontiguousarray((counts.T @ counts).toarray(), dtype=gram.dtype)
+    tables = compressed(counts.tocsc()), compressed(counts), gram, squares, inverse_norms(counts, 0)
+    rows, above, level = _rows_and_next(counts, k, include_self), *np.empty((2, counts.nnz), np.int64)
+    own, base, row = np.zeros(n_items, np.int64), np.empty(n_items), np.empty(n_items)
+    _downdate_kernel.item_places(unseen, *tables, k, include_self, rows, work, own, base, row, above, level)
+    entry = entry_of_each_view(counts, log, n_items)
+    return above[entry], level[entry]
 
 
 def user_places(log: Log, n_items: int, k: int, unseen: bool) -> tuple[Ints, Ints]:
@@ -305,18 +263,9 @@ class ItemKNN(Learner):
             parameters={"neighbours": self.neighbours, "include_self": self.include_self},
         )
 
-    def scores_without_each_view(
-        self, log: Log, *, n_items: int, chunk: int
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        """Scores when fitted without each organic row in turn: (row positions, (m, n_items) scores), m <= chunk."""
-        return self._downdate(log, n_items).scores(chunk)
-
     def leave_one_out_ranks(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
         """See :meth:`recsim_mnar.agents.baselines.Popularity.leave_one_out_ranks`."""
-        return self._downdate(log, n_items).places(unseen)
-
-    def _downdate(self, log: Log, n_items: int) -> ItemDowndate:
-        return ItemDowndate(log, n_items=n_items, k=self.neighbours, include_self=self.include_self)
+        return item_places(log, n_items, self.neighbours, self.include_self, unseen)
 
 
 class ItemKNNPolicy(GreedyPolicy):
