@@ -37,7 +37,6 @@ YAHOO_SOURCE = (
     "Yahoo Webscope gives R3 (ydata-ymusic-rating-study-v1_0-train.txt, -test.txt) at webscope.sandbox.yahoo.com to "
     "academic researchers under its own licence"
 )
-YAHOO_USERS, YAHOO_RATERS, YAHOO_SONGS = 15_400, 5_400, 1_000
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.datasets.tool_logs import ToolLog
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.off_policy.segments import Segments, Weights
 from recsim_mnar.estimators.off_policy.stated import Stated
@@ -159,6 +160,15 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     found.facts["receipts"] = receipts
     found.facts["target_file"] = None if asked.target_file is None else _of_target_file(file, asked, found)
     return found
+
+
+def examine_tool_log(tool: ToolLog, asked: Asked) -> Examination:
+    """What is found about a tool's log, as :func:`recsim_mnar.own_log.doctor.examine_file`."""
+    columns = {role: name for role, name in asked.columns.items() if name in tool.file.names}
+    targets = tuple(asked.targets or tool.policies if tool.has_propensities else ())
+    found = examine_file(tool.file.parts.path, replace(asked, columns=columns, targets=targets))
+    damages = [Problem(each.code, PROBLEM, each.message, each.advice, ("propensity",)) for each in tool.damages]
+    return replace(found, source=str(tool.file.path), kind=BANDIT, problems=[*damages, *found.problems])
 
 
 def _of_target_file(file: TableFile, asked: Asked, found: Examination) -> dict[str, Any]:

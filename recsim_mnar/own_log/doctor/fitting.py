@@ -283,3 +283,11 @@ def _replay(found: Examination) -> Fit:
     words += ["--drop-missing"] if found.has("missing") else []
     says = "a column with a policy's probability of each logged action, for estimate --target"
     return Fit("replay", True, _line(found, words, _LOGGED[:-1]), says)
+
+
+def command_for_tool_log(found: Examination) -> list[Fit]:
+    """The one command for a tool's log."""
+    words = ["recsim-mnar", "estimate", found.source]
+    words += [] if "reward" in found.columns else ["--metrics", "METRICS.csv"]
+    says = "what each of these policies would have earned, and the difference from what was logged"
+    return [Fit("estimate", True, shlex.join(words), says)]

@@ -19,7 +19,6 @@ from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading, read_bandit_file
-from recsim_mnar.own_log.plan.returning import day_numbers
 from recsim_mnar.tables.roles import OWN_SCHEMA, Columns, find_columns
 from recsim_mnar.tables.table_file import TableFile
 
@@ -225,6 +224,23 @@ def _from_file(path: Path, asked: _Asked) -> Pilot:
         lines=tuple(found.lines) if set(found.columns.how.values()) != {OWN_SCHEMA} else (),
         provenance=made,
     )
+
+
+_FIRST_DATE = 1e8
+"""Seconds from 1970 to 1973: smaller numbers are no dates."""
+
+
+def day_numbers(times: Floats) -> NDArray[np.int64] | None:
+    """Days (n,) from 0, of seconds or milliseconds since 1970; the last one may be shorter or longer by half.
+
+    None where the times are no dates (smaller numbers), one is missing, or they span less than a day and a half.
+    """
+    if times.size == 0 or not np.isfinite(times).all() or np.median(times) < _FIRST_DATE:
+        return None
+    a_day = 86_400.0 * (1000.0 if np.median(times) > 1000.0 * _FIRST_DATE else 1.0)
+    days = (times - times.min()) / a_day
+    number = round(float(days.max()))
+    return np.minimum(days.astype(np.int64), number - 1) if number >= 2 else None
 
 
 def _file_days(source: Path, found: BanditFile) -> NDArray[np.int64] | None:
