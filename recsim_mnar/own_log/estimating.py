@@ -46,7 +46,8 @@ from recsim_mnar.estimators.off_policy.written import Record, tolerance_of, weig
 from recsim_mnar.estimators.verdict import Estimate, Finding, scaled
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.arrow import provenance_of
-from recsim_mnar.own_log.bandit_file import BanditFile, BanditLog, Reading
+from recsim_mnar.own_log.bandit_file import BanditFile, Reading
+from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.loggers import MANY, as_numbers, labels, logger_findings
 from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
 from recsim_mnar.tables.faults import in_rows

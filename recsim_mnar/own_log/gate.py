@@ -18,7 +18,8 @@ from recsim_mnar.estimators.off_policy.sentence import Sentence, sentence_of
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.written import Amounts, Record, label
 from recsim_mnar.estimators.verdict import GRAVE, LEVELS, Finding
-from recsim_mnar.own_log.bandit_file import BanditLog, Reading
+from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.estimating import Answer, Gather, Question, estimate_log, is_own_schema
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.runs.files import path_of

@@ -18,7 +18,8 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.table import Log
-from recsim_mnar.own_log.bandit_file import Reading, read_bandit_file
+from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.tables.events import Events, others_in_words
 from recsim_mnar.tables.faults import MISSING, in_rows
 from recsim_mnar.tables.roles import Columns, find_columns
@@ -283,7 +284,7 @@ def _interactions(source: Path, columns: dict[str, str]) -> ReadLog:
 
 def _without_users(source: Path, columns: dict[str, str]) -> ReadLog:
     """A bandit log without users: each row is taken as another user's."""
-    file = read_bandit_file(source, reading=Reading(dict(columns)), needs=("action",))
+    file = BanditLog.open(source, reading=Reading(dict(columns)), needs=("action",)).read()
     n, action = len(file), file.action
     if action is None:
         raise UserError(f"{source}: no column of actions is recognised. Name it with --action-column")

@@ -18,7 +18,8 @@ from recsim_mnar.kernels.checks import table_by_name, text_of
 from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.log.table import Log
-from recsim_mnar.own_log.bandit_file import BanditFile, Reading, read_bandit_file
+from recsim_mnar.own_log.bandit_file import BanditFile, Reading
+from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.tables.roles import OWN_SCHEMA, Columns, find_columns
 from recsim_mnar.tables.table_file import TableFile
 
@@ -210,7 +211,8 @@ def _from_file(path: Path, asked: _Asked) -> Pilot:
     asked.check_policies(str(path), known)
     missing = asked.known_missing(known)
     needs = ("propensity",) if asked.propensity else ()
-    found = read_bandit_file(source, [*asked.policies, *missing.values()], reading=asked.reading, needs=needs)
+    columns = [*asked.policies, *missing.values()]
+    found = BanditLog.open(source, columns, reading=asked.reading, needs=needs).read()
     clusters = None if found.user is None else Clusters.of(found.user.codes, len(found))
     made = provenance_of(source)
     return Pilot(
