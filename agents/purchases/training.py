@@ -330,9 +330,8 @@ class Trainer:
         self._moments = tuple(
             array for table in (self.model.users, self.model.items) for array in _moments_of(table, adam)
         )
-        n = 0 if self._singly else 2 * self._batch
         self._gathered = tuple(
-            array for table in (self.model.users, self.model.items) for array in _gathering_of(table, n)
+            array for table in (self.model.users, self.model.items) for array in _gathering_of(table, 2 * self._batch)
         )
 
     @property
@@ -356,15 +355,10 @@ class Trainer:
         signed = np.zeros(0, np.float32) if loss.signed is None else loss.signed
         own = settings.penalty if settings.bias_penalty is None else settings.bias_penalty
         penalties, d = (np.float32(settings.penalty), np.float32(own)), self.model.factors
-        rest = (self._moments, self._gathered, float(settings.rate), (0.9, 0.999))
+        form, gathered = None if loss.pairs else self._form(), None if self._singly else self._gathered
+        rest = (penalties, np.float32(loss.between), self._moments, gathered, float(settings.rate), (0.9, 0.999))
         with np.errstate(over="ignore", invalid="ignore"):
-            if self._singly:
-                bad = kernel.train_pairs_singly(where, draws, tables, d, signed, penalties, float(settings.rate))
-            elif loss.pairs:
-                bad = kernel.train_pairs(where, draws, tables, d, signed, penalties, *rest)
-            else:
-                form = self._form()
-                bad = kernel.train_points(where, draws, tables, d, form, penalties, np.float32(loss.between), *rest)
+            bad = kernel.train(where, draws, tables, d, form, signed, *rest)
         self._batches = last if bad < 0 else int(bad)
         if bad < 0 and all(np.isfinite(table).all() for table in tables):
             return None

@@ -178,7 +178,7 @@ def test_without_weights_propensities_are_estimated_by_day(tmp_path):
     with opened(path) as tool:
         assert tool.context == ("day",)
         answer = estimate_tool_log(tool, Question(), Reading())
-    assert not answer.propensities_known
+    assert answer.log.propensity is None
     assert answer.records[0]["policy"] == "always_0"
 
 

@@ -18,8 +18,9 @@ from recsim_mnar.estimators.off_policy.gathering import CHUNK, Block, cut_blocks
 from recsim_mnar.estimators.off_policy.records import estimate_columns
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
-from recsim_mnar.own_log.estimating import Question, estimate_file, estimate_log
+from recsim_mnar.own_log.estimating import Question, estimate_log
 from recsim_mnar.tables import table_file, text
+from twins.own_schema import estimate_file
 
 QUESTION = {"baseline": "b", "estimators": ["ips", "clipped_ips", "snips"], "clip": 3.0}
 NAMES = ["t", "b", "propensity"]

@@ -45,13 +45,8 @@ class Amount:
         """
         if isinstance(given, Amount):
             return given
-        text = str(given).strip()
-        relative = text.endswith("%")
-        try:
-            size = float(text.removesuffix("%")) / (100.0 if relative else 1.0)
-        except ValueError:
-            size = math.nan
-        if not math.isfinite(size) or isinstance(given, bool):
+        size, relative = share_or_number(given)
+        if not math.isfinite(size):
             raise UserError(
                 f"{name} must be a share of the value (5%) or an amount in the reward's unit, got {given!r}"
             )
@@ -74,6 +69,17 @@ class Amount:
                 f"{name}: the log's value is {value:.3g}, so a percentage is undefined. Give an absolute amount"
             )
         return self.size * value
+
+
+def share_or_number(given: Any) -> tuple[float, bool]:
+    """``"5%"`` as 0.05 or a number as it is, NaN where it is neither; and whether it has the sign."""
+    text = str(given).strip()
+    relative = text.endswith("%")
+    try:
+        size = float(text.removesuffix("%")) / (100.0 if relative else 1.0)
+    except ValueError:
+        return math.nan, relative
+    return math.nan if isinstance(given, bool) else size, relative
 
 
 def quantile(probability: float) -> float:

@@ -429,28 +429,18 @@ def most_moved(before: Floats, after: Floats, p: int) -> NDArray[np.int64]:
 
 
 def fit_item_weights(
-    now: Profiles,
-    reference: Floats,
-    p: int | None = None,
-    *,
-    start: Floats | None = None,
-    max_iterations: int = 500,
+    now: Profiles, reference: Floats, p: int | None = None, *, max_iterations: int = 500
 ) -> ItemWeights:
-    """Weights of the p items that moved most, the others 1, that minimise D(w); L-BFGS in log w from ``start``.
-
-    D does not change where all weights are multiplied by one number; so the start is first divided by the geometric
-    mean of its weights that stay (of all, by P_t0, where all are optimised), and with it the result does not depend on
-    the scale of the start.
+    """Weights of the p items that moved most, the others 1, that minimise D(w); L-BFGS in log w from 0.
 
     Args:
         now: profiles at t1.
         reference: (n_items,) P_t0, as :meth:`Profiles.item_probabilities` gives it.
         p: how many weights; None for all items.
-        start: (n_items,) positive; all 1 by default. Only the ratios to the weights that stay count.
         max_iterations: of L-BFGS.
 
     Raises:
-        UserError: p is out of range, the start is not positive, or the search does not converge.
+        UserError: p is out of range, or the search does not converge.
     """
     from scipy.optimize import minimize
 
@@ -481,7 +471,7 @@ def fit_item_weights(
     # Search stops when neither value nor gradient can be improved in double precision, not by a tolerance of taste.
     found = minimize(
         objective,
-        _start(start, active, reference) / unit,
+        np.zeros(len(active)),
         jac=True,
         method="L-BFGS-B",
         bounds=np.stack([-BOUND / unit, BOUND / unit], axis=1),
@@ -502,21 +492,6 @@ def fit_item_weights(
     weights[active] = np.exp(theta)
     counted["weights_at_a_bound"] = int((~free).sum())
     return ItemWeights(weights, active, float(found.fun), before, counted)
-
-
-def _start(start: Floats | None, active: NDArray[np.int64], reference: Floats) -> Floats:
-    """Log weights at which the search begins, free of the scale of ``start``."""
-    if start is None:
-        return np.zeros(len(active))
-    given = np.asarray(start, np.float64)
-    if given.shape != reference.shape or not (np.isfinite(given).all() and (given > 0).all()):
-        raise UserError(f"the weights to start from must be {len(reference)} positive numbers")
-    logs = np.log(given)
-    stay = np.ones(len(given), bool)
-    stay[active] = False
-    scale = logs[stay].mean() if stay.any() else float(reference @ logs)
-    # Rounded, because another scale may change the last bit of a logarithm, and the search would follow another path.
-    return np.clip(np.round(logs[active] - scale, 9), -BOUND, BOUND)
 
 
 def _counts(now: Profiles, reference: Floats) -> dict[str, int | float]:
