@@ -1,4 +1,4 @@
-"""Training of factor models: observed classes of items, samples drawn from them, and a trainer that can be resumed.
+"""Training of factor models: observed classes of items, samples drawn from them, and their gradients.
 
 For a user in a period an item is recommended (R) or not (NR) and purchased (P) or not (NP): four classes (Sato et al.
 2019, section 3.1). Three are short lists; NR-NP is every other item.
@@ -6,12 +6,9 @@ For a user in a period an item is recommended (R) or not (NR) and purchased (P) 
 
 from __future__ import annotations
 
-import json
-import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +17,6 @@ from numpy.typing import NDArray
 from recsim_mnar import rng
 from recsim_mnar.agents.purchases.factor_policy import FactorModel, FactorModelConfig
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.archives import read_arrays
 from recsim_mnar.kernels.checks import number_in, one_of, whole_number
 
 NR_P, R_P, R_NP, NR_NP = 1, 2, 4, 8
@@ -373,53 +369,6 @@ class Trainer:
             observed.n_items if form.apart_items else 0,
             DISTANCES[self.loss.distance],
         )
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save what is needed to resume: tables, moments and count (written under a temporary name, then renamed)."""
-        from recsim_mnar.runs.files import replacing
-
-        arrays = {f"moments{k}": array for k, array in enumerate(self._moments)}
-        with replacing(path) as temporary, open(temporary, "wb") as file:
-            np.savez(
-                file,
-                allow_pickle=False,
-                identity=np.array(self._identity()),
-                batches=np.array(self._batches),
-                users=self.model.users,
-                items=self.model.items,
-                **arrays,
-            )
-
-    def resume(self, path: str | os.PathLike[str]) -> None:
-        """Resume from a file written by :meth:`save`.
-
-        Raises:
-            UserError: no such file, or of another training.
-        """
-        if not Path(path).exists():
-            raise UserError(f"{path} does not exist")
-        data = read_arrays(path)
-        if "identity" not in data or str(data["identity"]) != self._identity():
-            raise UserError(
-                f"{path} belongs to a training with other settings, data or seed: remove it, or restore them"
-            )
-        self.model.users[:], self.model.items[:] = data["users"], data["items"]
-        for k, array in enumerate(self._moments):
-            array[:] = data[f"moments{k}"]
-        self._batches = int(data["batches"])
-
-    def _identity(self) -> str:
-        """Settings and data that identify this training."""
-        import hashlib
-
-        digest = hashlib.blake2b(digest_size=16)
-        for array in (*self.plan.arrays(), *self.plan.observed.arrays()):
-            digest.update(np.ascontiguousarray(array).tobytes())
-        if self.loss.signed is not None:
-            digest.update(self.loss.signed.tobytes())
-        loss = {"pairs": self.loss.pairs, "form": asdict(self.loss.form), "distance": self.loss.distance}
-        run_config = {"settings": asdict(self.settings), **loss, "between": self.loss.between, "seed": self.seed}
-        return json.dumps({**run_config, "data": digest.hexdigest()}, sort_keys=True)
 
 
 def _moments_of(table: NDArray[Any], adam: bool) -> tuple[NDArray[Any], ...]:

@@ -374,16 +374,9 @@ def plan_ab(
         **dates,
         off_policy=None if target is None else _off_policy_rows(pilot, target, baseline, error),
         log_users=totals.users,
-        notes=(*_too_few(given, needed), *_notes(totals, math.ceil(needed), dates["users_per_day"])),
+        notes=_notes(totals, math.ceil(needed), given, dates["users_per_day"]),
         reading=pilot.lines,
     )
-
-
-def _too_few(given: int | None, needed: float) -> tuple[str, ...]:
-    """A remark where the users given do not find the lift."""
-    if given is None or given >= math.ceil(needed):
-        return ()
-    return (f"the {given:,} users per arm do not find this lift: it takes {math.ceil(needed):,}",)
 
 
 _SHOWN_DAYS = (7, 14, 28, 56, 112)
@@ -495,8 +488,10 @@ def _off_policy_rows(pilot: Pilot, target: str, baseline: str | None, error: flo
     return math.ceil(square / (len(pilot) * error**2))
 
 
-def _notes(totals: UserTotals, users: int, entering: float | None) -> tuple[str, ...]:
+def _notes(totals: UserTotals, users: int, given: int | None, entering: float | None) -> tuple[str, ...]:
     found = []
+    if given is not None and given < users:
+        found.append(f"the {given:,} users per arm do not find this lift: it takes {users:,}")
     if totals.users < FEW_USERS:
         found.append(f"only {totals.users} users in the log: the plan is a guess; it needs at least {FEW_USERS}")
     elif np.count_nonzero(totals.rewards) < 30:

@@ -279,10 +279,6 @@ def _from_columns(given: Mapping[str, Any], asked: _Asked, provenance: dict[str,
         days=None if times is None else day_numbers(_seconds(times)),
         provenance=provenance,
     )
-    return _checked(pilot, columns)
-
-
-def _checked(pilot: Pilot, columns: Columns) -> Pilot:
     if len(pilot) == 0:
         raise UserError(f"{pilot.name} has no decisions: there is nothing to plan from")
     for name, values in (pilot.policies or {columns["reward"]: np.ones(len(pilot))}).items():
