@@ -136,7 +136,7 @@ class Popularity(Learner):
         Returns:
             (V,) how many candidates score above the item, and (V,) how many others level with it.
         """
-        from recsim_mnar.agents.neighbours.similarity import popularity_places
+        from recsim_mnar.agents.neighbours.knn import popularity_places
 
         return popularity_places(log, n_items, unseen)
 

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.own_log.estimating import estimate_file
 from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.tables.arrow import floats_of, integers_of, read_table
 from recsim_mnar.tables.numbering import Numbering
@@ -17,6 +16,7 @@ from recsim_mnar.tables.table_file import TableFile
 from recsim_mnar.tables.verifying import verify
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.commands import status_of
+from twins.own_schema import estimate_file
 from twins.policies import Uniform
 
 

@@ -11,7 +11,7 @@ from recsim_mnar.envs import WorldEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import Setup
-from recsim_mnar.protocols.truth import truth
+from recsim_mnar.protocols.decisions import truth
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.simulation.oracle import Oracle

@@ -13,10 +13,10 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log, writing
 from recsim_mnar.log.writing import write_part, write_stream
-from recsim_mnar.own_log.estimating import estimate_file
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from twins.own_schema import estimate_file
 from twins.policies import Uniform
 
 FORMS = ["parquet", "arrow", "csv"]

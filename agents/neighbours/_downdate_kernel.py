@@ -131,42 +131,17 @@ def _without(user, item, columns, table, gram, squares, scale, k, include_self, 
 
 
 @kernel
-def scores_without(
-    held, views, owner, columns, table, gram, squares, scale, k, include_self, rows, work, own, base, out
-):
-    """out[j]: scores of the user of view ``held[j]``, from the user's other views, as fitted without that view.
-
-    held (m,) view positions, a user's side by side; views (V,) items; owner (V,) the user of each view; columns, table:
-    the counts by columns and by rows; gram (n_items, n_items) their dot products, or empty; squares (n_items,) int64
-    squared norms, scale their inverse roots; rows: row_items, row_values (n_items, k) and row_length (n_items,), each
-    item's neighbours, last_item, last_value, the weakest of a full row, next_item, next_value, the best that is not in
-    it (-1: none); work as in ``similar_items``; own (n_items,) int64 of zeros; base (n_items,) float64.
-    """
-    current = np.int64(-1)
-    for h in range(held.size):
-        user = owner[held[h]]
-        if user != current:
-            if current >= 0:
-                _end_user(current, table, own)
-            current = user
-            _begin_user(user, table, rows, own, base)
-        item = np.int64(views[held[h]])
-        _without(user, item, columns, table, gram, squares, scale, k, include_self, rows, work, own, base, out[h])
-    if current >= 0:
-        _end_user(current, table, own)
-    dots = work[0]
-    for j in range(own.size):
-        dots[j] = 0
-
-
-@kernel
 def item_places(
     unseen, columns, table, gram, squares, scale, k, include_self, rows, work, own, base, row, above, level
 ):
-    """For each entry of ``table`` the place of its item among the scores that ``scores_without`` has for a view of it.
+    """For each entry of ``table`` the place of its item, by the user's other views, as fitted without a view of it.
 
-    above, level (entries,): how many items score above, and how many others as much; where ``unseen``, the user's other
-    items are not counted. row (n_items,) float64 is scratch, the other arguments as in ``scores_without``.
+    columns, table: the counts by columns and by rows; gram (n_items, n_items) their dot products, or empty; squares
+    (n_items,) int64 squared norms, scale their inverse roots; rows: row_items, row_values (n_items, k) and row_length
+    (n_items,), each item's neighbours, last_item, last_value, the weakest of a full row, next_item, next_value, the
+    best that is not in it (-1: none); work as in ``similar_items``; own (n_items,) int64 of zeros; base, row (n_items,)
+    float64, scratch; above, level (entries,): how many items score above, and how many others as much; where
+    ``unseen``, the user's other items are not counted.
     """
     by_user, items, _ = table
     for user in range(by_user.size - 1):
@@ -191,9 +166,6 @@ def item_places(
             above[e] = more
             level[e] = same - 1
         _end_user(user, table, own)
-    dots = work[0]
-    for j in range(own.size):
-        dots[j] = 0
 
 
 @kernel

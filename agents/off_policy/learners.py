@@ -39,6 +39,7 @@ class Logged:
         actions: (n,) int64.
         propensities: (n,).
         rewards: (n,).
+        centre: (K,) mean of the factors over the recommendations.
     """
 
     starts: NDArray[np.int64]
@@ -46,9 +47,10 @@ class Logged:
     actions: NDArray[np.int64]
     propensities: Floats
     rewards: Floats
+    centre: Floats
 
     @classmethod
-    def of(cls, log: Log, mapping: Floats, centre: Floats, *, shrinkage: float) -> Logged:
+    def of(cls, log: Log, mapping: Floats, *, shrinkage: float) -> Logged:
         """The recommendations of a log.
 
         Raises:
@@ -56,12 +58,13 @@ class Logged:
         """
         data = Contexts.from_log(log, len(mapping), shrinkage=shrinkage)
         n = data.features.shape[0]
-        starts = np.searchsorted(data.context, np.arange(n + 1))
-        features = np.concatenate([np.ones((n, 1)), data.features @ mapping - centre], axis=1)
-        return cls(
-            starts.astype(np.int64), np.ascontiguousarray(features), data.actions,
-            np.ascontiguousarray(data.propensities, np.float64), np.ascontiguousarray(data.rewards, np.float64),
-        )  # fmt: skip
+        starts = np.searchsorted(data.context, np.arange(n + 1)).astype(np.int64)
+        features = np.ascontiguousarray(np.concatenate([np.ones((n, 1)), data.features @ mapping], axis=1))
+        rows = np.diff(starts)
+        centre = (rows @ features[:, 1:]) / rows.sum()
+        features[:, 1:] -= centre
+        propensities, rewards = (np.ascontiguousarray(each, np.float64) for each in (data.propensities, data.rewards))
+        return cls(starts, features, data.actions, propensities, rewards, centre)
 
 
 _FIRST_EPOCH = 100
@@ -113,19 +116,18 @@ class OffPolicyLearner(Learner):
         """See :meth:`recsim_mnar.policies.Learner.fit`; reads bandit rows, and the views before each of them."""
         check_log(log, n_items)
         mapping, model = self.factors(log, n_items, seed)
-        centre = self.centre(log, mapping)
-        data = Logged.of(log, mapping, centre, shrinkage=self.settings["shrinkage"])
+        data = Logged.of(log, mapping, shrinkage=self.settings["shrinkage"])
         mean = float(data.rewards.mean())
         if not mean > 0.0:
             raise UserError(f"{self.name}: the log's mean reward is {mean:g}: there is nothing to learn from it")
-        objective = self.objective(data, mean, _about(model, centre))
+        objective = self.objective(data, mean, _about(model, data.centre))
         weights = self._descend(objective, data, n_items, seed)
         parameters = {**self.settings, "trained_on": len(data.actions)}
         return HistorySoftmax(
             n_items,
             self.name,
             mapping=mapping,
-            centre=centre,
+            centre=data.centre,
             weights=self.settings["sharpness"] * weights,
             parameters=parameters,
         )
@@ -136,12 +138,6 @@ class OffPolicyLearner(Learner):
             log, n_items, rank=self.settings["rank"], shrinkage=self.settings["shrinkage"], seed=seed
         )
         return view_map.mapping, np.zeros((n_items, view_map.mapping.shape[1] + 1))
-
-    def centre(self, log: Log, mapping: Floats) -> Floats:
-        """(K,) mean of the factors over the log's recommendations."""
-        data = Logged.of(log, mapping, np.zeros(mapping.shape[1]), shrinkage=self.settings["shrinkage"])
-        rows = np.diff(data.starts)
-        return (rows @ data.features[:, 1:]) / rows.sum()
 
     def objective(self, data: Logged, mean: float, model: Floats) -> Objective:
         """Objective to minimise; rewards and the model (P, K + 1) are not yet divided by the mean."""

@@ -444,43 +444,6 @@ def _step(users, items, moments, gathered, n_u, n_i, n, rate, betas):
 
 
 @kernel
-def train_pairs(where, draws, tables, d, signed, penalties, moments, gathered, rate, betas):
-    """Batches first .. last - 1; returns the batch at which the model diverged, or -1.
-
-    where: (seed, stream, first, last, batch). draws: (plan, observed, n_items, drawn). Without moments: SGD.
-    """
-    seed, stream, first, last, batch = where
-    plan, observed, n_items, drawn = draws
-    users, items = tables
-    for t in range(first, last):
-        draw(seed, stream, t * batch, batch, plan, observed, n_items, drawn)
-        n_u, n_i, bad = pair_gradients(users, items, d, drawn, signed, batch, penalties, gathered)
-        if bad >= 0:
-            forget(gathered[0], gathered[1], n_u)
-            forget(gathered[3], gathered[4], n_i)
-            return t
-        _step(users, items, moments, gathered, n_u, n_i, batch, rate, betas)
-    return -1
-
-
-@kernel
-def train_points(where, draws, tables, d, form, penalties, between, moments, gathered, rate, betas):
-    """As :func:`train_pairs`, of points."""
-    seed, stream, first, last, batch = where
-    plan, observed, n_items, drawn = draws
-    users, items = tables
-    for t in range(first, last):
-        draw(seed, stream, t * batch, batch, plan, observed, n_items, drawn)
-        n_u, n_i, bad = point_gradients(users, items, d, drawn, batch, form, penalties, between, gathered)
-        if bad >= 0:
-            forget(gathered[0], gathered[1], n_u)
-            forget(gathered[3], gathered[4], n_i)
-            return t
-        _step(users, items, moments, gathered, n_u, n_i, batch, rate, betas)
-    return -1
-
-
-@kernel
 def follow_pairs(users, items, d, drawn, signed, first, last, penalties, rate):
     """SGD one pair after another, of drawn pairs first .. last - 1; returns the first bad sample, or -1.
 
@@ -520,15 +483,31 @@ def follow_pairs(users, items, d, drawn, signed, first, last, penalties, rate):
 
 
 @kernel
-def train_pairs_singly(where, draws, tables, d, signed, penalties, rate):
-    """SGD of batch 1: samples first * batch .. last * batch - 1, drawn a batch at a time; returns as train_pairs."""
+def train(where, draws, tables, d, form, signed, penalties, between, moments, gathered, rate, betas):
+    """Batches first .. last - 1; returns the batch at which the model diverged, or -1.
+
+    where: (seed, stream, first, last, batch). draws: (plan, observed, n_items, drawn). form: None for pairs, which
+    ``signed`` weighs; of points, ``between`` couples their rows. Empty moments: SGD; gathered None: SGD of one pair
+    after another, drawn a batch at a time.
+    """
     seed, stream, first, last, batch = where
     plan, observed, n_items, drawn = draws
     users, items = tables
     for t in range(first, last):
         draw(seed, stream, t * batch, batch, plan, observed, n_items, drawn)
-        if follow_pairs(users, items, d, drawn, signed, 0, batch, penalties, rate) >= 0:
-            return t
+        if gathered is None:
+            if follow_pairs(users, items, d, drawn, signed, 0, batch, penalties, rate) >= 0:
+                return t
+        else:
+            if form is None:
+                n_u, n_i, bad = pair_gradients(users, items, d, drawn, signed, batch, penalties, gathered)
+            else:
+                n_u, n_i, bad = point_gradients(users, items, d, drawn, batch, form, penalties, between, gathered)
+            if bad >= 0:
+                forget(gathered[0], gathered[1], n_u)
+                forget(gathered[3], gathered[4], n_i)
+                return t
+            _step(users, items, moments, gathered, n_u, n_i, batch, rate, betas)
     return -1
 
 

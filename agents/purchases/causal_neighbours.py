@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.neighbours.similarity import compressed, most_similar
+from recsim_mnar.agents.neighbours.knn import compressed, most_similar
 from recsim_mnar.agents.purchases.learners import ExposureLearner
-from recsim_mnar.agents.purchases.observed import NR_P, R_NP, R_P
+from recsim_mnar.agents.purchases.training import NR_P, R_NP, R_P
 from recsim_mnar.agents.state.acting import KnownUsersPolicy
 from recsim_mnar.kernels.checks import number_in, one_of, whole_number
 

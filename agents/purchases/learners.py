@@ -16,8 +16,25 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from recsim_mnar.agents.purchases.factor_policy import FactorModel, FactorModelConfig, FactorPolicy, FoldInPolicy
-from recsim_mnar.agents.purchases.observed import ANY, NP, NR, NR_NP, NR_P, R_NP, R_P, Observed, P, Plan, R, Stratum
-from recsim_mnar.agents.purchases.training import Loss, Settings, Trainer, Training, train
+from recsim_mnar.agents.purchases.training import (
+    ANY,
+    NP,
+    NR,
+    NR_NP,
+    NR_P,
+    R_NP,
+    R_P,
+    Loss,
+    Observed,
+    P,
+    Plan,
+    R,
+    Settings,
+    Stratum,
+    Trainer,
+    Training,
+    train,
+)
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import number_in, one_of
 from recsim_mnar.log.exposures import Exposures

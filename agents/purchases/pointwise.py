@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.agents.purchases.learners import ULRMF, ExposureLearner, FactorLearner
-from recsim_mnar.agents.purchases.observed import Plan
+from recsim_mnar.agents.purchases.training import Plan
 from recsim_mnar.agents.state.acting import KnownUsersPolicy
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import number_in, whole_number

@@ -12,8 +12,7 @@ from platforms import CFS, NAMES, K, by_kind, four, interval, lived, percent, pl
 from scipy import stats
 
 from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.protocols.temporal.item_weights import fit_item_weights
-from recsim_mnar.protocols.temporal.weighing import hit_probabilities, make_scheme
+from recsim_mnar.protocols.temporal.weighing import fit_item_weights, hit_probabilities, make_scheme
 from recsim_mnar.simulation.platform import platform_log
 
 

@@ -20,7 +20,7 @@ from recsim_mnar.datasets.tool_logs import opened
 from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.estimating import Question
-from recsim_mnar.own_log.from_tools import estimate_tool_log
+from recsim_mnar.own_log.gate import estimate_tool_log
 from recsim_mnar.studies.result import share
 
 HERE = Path(__file__).parent

@@ -40,7 +40,8 @@ from _study import packed, write_text
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
-from recsim_mnar.own_log.estimating import estimate_file
+from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.estimating import Question, estimate_log
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import plain
@@ -117,7 +118,8 @@ def done(executor: Executor | None, folder: Path, sizes: dict[str, int]) -> tupl
     probability, missing = replay_with_support(log, knn, uniform, executor=executor)
     found["replay"] = hashlib.sha256(probability.tobytes() + missing.tobytes()).hexdigest()
     log.with_column("knn", probability).write(folder / "replayed")
-    records = estimate_file(folder / "replayed", ["knn"], estimators=("ips", "clipped_ips", "snips"))
+    question = Question(["knn"], estimators=("ips", "clipped_ips", "snips"))
+    records = estimate_log(folder / "replayed", question, reading=Reading(exact=True)).records
     few = dict.fromkeys(("train_users", "test_users", "arm_users", "truth_users"), sizes["compared"])
     setup = Setup(agents=AGENTS, preset="quick", params={"n_items": n_items, "n_flips": 5}, options=few)
     compared = setup.resolved().run(4, executor=executor)

@@ -15,8 +15,7 @@ import numpy as np
 
 from recsim_mnar.agents.purchases.causal_neighbours import CIBN, CUBN
 from recsim_mnar.agents.purchases.learners import BPR, DLCE, RMF, ULBPR, ULRMF, CausE, CausEProd, RecResp
-from recsim_mnar.agents.purchases.observed import Observed
-from recsim_mnar.agents.purchases.training import DivergedWarning, Trainer, train
+from recsim_mnar.agents.purchases.training import DivergedWarning, Observed, Trainer, train
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import top_items
 from recsim_mnar.log.exposures import Exposures

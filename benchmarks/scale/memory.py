@@ -32,11 +32,12 @@ FITS = 10
 TWIN = """
 import json, sys
 from recsim_mnar.estimators.off_policy.records import estimate_columns
-from recsim_mnar.own_log.bandit_file import Reading, read_bandit_file
+from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.bandit_log import BanditLog
 path, targets, baseline = sys.argv[1], sys.argv[2].split(","), sys.argv[3]
 names = [*targets, baseline]
 lost = [name + "_unsupported" for name in names]
-log = read_bandit_file(path, names, reading=Reading(exact=True), others=lost)
+log = BanditLog.open(path, names, reading=Reading(exact=True), others=lost).read()
 missing = {name: log.others[name + "_unsupported"] for name in names}
 question = {"baseline": baseline, "estimators": ("ips", "clipped_ips", "snips"), "clip": 15.0}
 print(json.dumps(estimate_columns(log.values(), targets, missing=missing, **question)))

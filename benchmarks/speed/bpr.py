@@ -17,8 +17,7 @@ from fits import interactions
 from table import Row, machine, peer
 
 from recsim_mnar.agents.purchases.learners import BPR, ULBPR
-from recsim_mnar.agents.purchases.observed import Observed
-from recsim_mnar.agents.purchases.training import Loss, Trainer
+from recsim_mnar.agents.purchases.training import Loss, Observed, Trainer
 
 RATE, PENALTY, FACTORS = 0.01, 0.01, 64
 

@@ -18,8 +18,7 @@ from scipy import sparse
 from table import Row, cpu_seconds, in_turn, least, machine, peer
 
 from recsim_mnar.agents.factors.svd import right_singular_vectors
-from recsim_mnar.agents.neighbours.knn import ItemKNNPolicy
-from recsim_mnar.agents.neighbours.similarity import most_similar
+from recsim_mnar.agents.neighbours.knn import ItemKNNPolicy, most_similar
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.leave_one_out import leave_one_out

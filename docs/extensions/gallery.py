@@ -26,7 +26,7 @@ from recsim_mnar.log.columns import LogColumns
 from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.own_log.in_numbers import LogNumbers
 from recsim_mnar.protocols.comparison import Comparison, experiment_of
-from recsim_mnar.protocols.interactions.comparison import _PICTURES, LEAD, TITLES
+from recsim_mnar.protocols.interactions import _PICTURES, LEAD, TITLES
 from recsim_mnar.protocols.records import Judgement, Record
 from recsim_mnar.report.charts import PER_CENT, Dot, grid, labels, marks, room_for
 from recsim_mnar.report.estimate_page import Estimates, write_estimates

@@ -72,9 +72,9 @@ def _check_line(check: Check, width: int) -> str:
 def _file(file: Path, options: dict[str, Any]) -> tuple[list[str], dict[str, Any], bool]:
     from recsim_mnar.datasets.tool_logs import opened
     from recsim_mnar.own_log.doctor import Asked, examine_file
-    from recsim_mnar.own_log.doctor.fitting import commands_for, first_of, guessed_in_words
+    from recsim_mnar.own_log.doctor.examination import examine_tool_log
+    from recsim_mnar.own_log.doctor.fitting import command_for_tool_log, commands_for, first_of, guessed_in_words
     from recsim_mnar.own_log.doctor.problems import PROBLEM
-    from recsim_mnar.own_log.from_tools import command_for_tool_log, examine_tool_log
 
     if options["actions"] is not None and options["actions"] < 1:
         raise UserError(f"--actions must be at least 1, got {options['actions']}")

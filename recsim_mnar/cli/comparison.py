@@ -295,7 +295,7 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
 def _check_own_data_protocols(protocols: tuple[str, ...]) -> None:
     """Raise UserError for a protocol that needs more than interactions."""
     from recsim_mnar.protocols.base import protocol as find_protocol
-    from recsim_mnar.protocols.interactions.comparison import PROTOCOLS
+    from recsim_mnar.protocols.interactions import PROTOCOLS
 
     for name in protocols:
         if name not in PROTOCOLS:

@@ -103,7 +103,7 @@ def _next(found: Any, log: Path, agents: str) -> str:
 def _question(options: dict[str, Any]) -> Any:
     """What is asked, found to be possible before the log is read."""
     from recsim_mnar.fitting.advice import Question
-    from recsim_mnar.fitting.advice.coverage import agents_of
+    from recsim_mnar.fitting.advice.deciding import agents_of
     from recsim_mnar.policies.registry import learner
 
     _check_least(options, items=2, users=1)

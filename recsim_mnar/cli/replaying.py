@@ -218,7 +218,7 @@ def given_logs(log: Path, train: Path | None, reading: Any, json_output: JsonOut
     """The log to replay and the training log; reports the columns taken from files of other origin."""
     from recsim_mnar.log.blocks import FiledLog, LogBlocks
     from recsim_mnar.log.table import Log
-    from recsim_mnar.own_log.as_log import needs_numbering, read_as_logs
+    from recsim_mnar.own_log.sources import needs_numbering, read_as_logs
 
     paths = [log] if train is None else [log, train]
     foreign = [needs_numbering(path) for path in paths]

@@ -6,9 +6,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recsim_mnar.datasets.interactions import Interactions, read_interactions
-    from recsim_mnar.datasets.open_bandit import OpenBanditLog, load_open_bandit
-    from recsim_mnar.datasets.rating_studies import RatingStudy, load_coat, load_ml100k, load_yahoo_r3, read_ratings
+    from recsim_mnar.datasets.interactions import Interactions as Interactions
+    from recsim_mnar.datasets.interactions import read_interactions as read_interactions
+    from recsim_mnar.datasets.open_bandit import OpenBanditLog as OpenBanditLog
+    from recsim_mnar.datasets.open_bandit import load_open_bandit as load_open_bandit
+    from recsim_mnar.datasets.rating_studies import RatingStudy as RatingStudy
+    from recsim_mnar.datasets.rating_studies import load_coat as load_coat
+    from recsim_mnar.datasets.rating_studies import load_ml100k as load_ml100k
+    from recsim_mnar.datasets.rating_studies import load_yahoo_r3 as load_yahoo_r3
+    from recsim_mnar.datasets.rating_studies import read_ratings as read_ratings
 
 _DEFINED_IN = {
     "Interactions": "interactions",
@@ -21,17 +27,7 @@ _DEFINED_IN = {
     "read_interactions": "interactions",
     "read_ratings": "rating_studies",
 }
-__all__ = [
-    "Interactions",
-    "OpenBanditLog",
-    "RatingStudy",
-    "load_coat",
-    "load_ml100k",
-    "load_open_bandit",
-    "load_yahoo_r3",
-    "read_interactions",
-    "read_ratings",
-]
+__all__ = list(_DEFINED_IN)
 
 
 def __getattr__(name: str) -> Any:

@@ -37,7 +37,6 @@ YAHOO_SOURCE = (
     "Yahoo Webscope gives R3 (ydata-ymusic-rating-study-v1_0-train.txt, -test.txt) at webscope.sandbox.yahoo.com to "
     "academic researchers under its own licence"
 )
-YAHOO_USERS, YAHOO_RATERS, YAHOO_SONGS = 15_400, 5_400, 1_000
 
 
 @dataclass(frozen=True)
@@ -114,20 +113,25 @@ def read_ratings(path: str | Path) -> Ratings:
             if not found:
                 raise UserError(f"{path} has no column {words[0]!r}, only {', '.join(names)}")
             columns[place] = found[0]
+    table = _table(
+        path, dtype=str, delimiter=delimiter, usecols=columns, skiprows=int(named), comments=None, quotechar='"'
+    )
+    values = _stars(path, table[:, 2])
+    (users, n_users), (items, n_items) = (_numbered(table[:, k]) for k in (0, 1))
+    return _on_scale(path, lambda: Ratings(users, items, values, n_users, n_items))
+
+
+def _table(path: Path, **form: Any) -> NDArray[Any]:
+    """A table of one row or more, as numpy reads it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a table without rows is refused below
-            table = np.loadtxt(
-                path, str, delimiter=delimiter, usecols=columns, skiprows=int(named), ndmin=2, encoding="latin-1",
-                comments=None, quotechar='"',
-            )  # fmt: skip
+            table = np.loadtxt(path, ndmin=2, encoding="latin-1", **form)
     except (ValueError, IndexError) as error:
         raise UserError(_no_table(path, error)) from None
     if len(table) == 0:
         raise UserError(f"{path} has no ratings")
-    values = _stars(path, table[:, 2])
-    (users, n_users), (items, n_items) = (_numbered(table[:, k]) for k in (0, 1))
-    return _on_scale(path, lambda: Ratings(users, items, values, n_users, n_items))
+    return table
 
 
 def _stars(path: Path, texts: NDArray[Any]) -> Floats:
@@ -246,14 +250,7 @@ def _need(path: Path, source: str) -> None:
 
 def _triples(path: Path, skip: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
     """User, item and rating, the first three columns of a table without quotes."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a table without rows is refused below
-            table = np.loadtxt(path, skiprows=skip, usecols=(0, 1, 2), ndmin=2, encoding="latin-1")
-    except (ValueError, IndexError) as error:
-        raise UserError(_no_table(path, error)) from None
-    if len(table) == 0:
-        raise UserError(f"{path} has no ratings")
+    table = _table(path, skiprows=skip, usecols=(0, 1, 2))
     numbers = (table[:, :2] == np.floor(table[:, :2])) & (table[:, :2] >= 1) & (table[:, :2] < 2**31)
     if not numbers.all():
         row = int(np.flatnonzero(~numbers.all(axis=1))[0])

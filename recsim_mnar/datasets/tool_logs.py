@@ -1,8 +1,14 @@
-"""Logs of the tools that companies have, recognised by their fields and read as one decision per row."""
+"""Logs of the tools that companies have, recognised by their fields and read as one decision per row.
+
+In tables of assignments a user keeps a variation: later exposures are no new decisions. Each decision has the
+probability of the moment of the assignment, whatever the weights were at a later exposure.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,14 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from recsim_mnar.datasets.assignments import read_assignments, tool_of
 from recsim_mnar.datasets.dsjson import is_dsjson, read_dsjson
 from recsim_mnar.datasets.logged_shares import Damage, LoggedShares
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.arrow import metadata_of
 from recsim_mnar.tables.files import write_table
-from recsim_mnar.tables.roles import plain_name
+from recsim_mnar.tables.roles import find_columns, plain_name
+from recsim_mnar.tables.rows import Rows
 from recsim_mnar.tables.table_file import TableFile
 
 _OPEN_BANDIT = {"itemid", "position", "click", "propensityscore"}
@@ -64,7 +71,7 @@ def opened(
         columns: by role, as the person says.
         fields: further columns; in DSJSON fields of the shared context.
         targets: columns asked about: a table that has one of them is read as it is.
-        metrics: see :func:`recsim_mnar.datasets.assignments.read_assignments`.
+        metrics: see :func:`read_assignments`.
 
     Raises:
         UserError: the tool's format is broken.
@@ -168,3 +175,290 @@ def _arrow(table: dict[str, Any]) -> Any:
         except (pa.ArrowInvalid, pa.ArrowTypeError):
             arrays[name] = pa.array([None if value is None else str(value) for value in values])
     return pa.table(arrays)
+
+
+_MOST_SWITCHED = 0.01
+
+
+@dataclass(frozen=True)
+class Tool:
+    """How a tool writes its assignments; names of columns in lower case, letters and digits only.
+
+    Attributes:
+        name: of the table.
+        marks: columns by which it is known, all of them.
+        arm: columns of the variation, the first that there is; likewise all below.
+        experiment: of the experiment.
+        user: of the unit that is randomised; none: by a usual name.
+        time: of the exposure.
+        weights: of the probabilities of all variations, a list in the order of the variations.
+        share: of the probability of the row's own variation.
+        unit: what ``share`` sums to over variations.
+        version: of the weights' version.
+        leaf: of the context within which weights are one.
+        by_version: whether a user is assigned anew under each version; else once.
+    """
+
+    name: str
+    marks: tuple[str, ...]
+    arm: tuple[str, ...]
+    experiment: tuple[str, ...] = ()
+    user: tuple[str, ...] = ()
+    time: tuple[str, ...] = ("timestamp",)
+    weights: tuple[str, ...] = ()
+    share: tuple[str, ...] = ()
+    unit: float = 1.0
+    version: tuple[str, ...] = ()
+    leaf: tuple[str, ...] = ()
+    by_version: bool = False
+
+
+TOOLS = (
+    Tool(
+        "GrowthBook exposures", ("experimentid", "variationid"), ("variationid",), ("experimentid",),
+        weights=("variationweights",), version=("banditversion",), leaf=("leafid",),
+    ),
+    Tool(
+        "Eppo bandit actions", ("subject", "action", "actionprobability"), ("action",),
+        ("key", "banditkey", "bandit"), ("subject",), share=("actionprobability",), version=("modelversion",),
+        by_version=True,
+    ),
+    Tool(
+        "Statsig first exposures", ("unitid", "experimentgroup"), ("experimentgroup",), ("name",), ("unitid",),
+        ("firstexposureutc", "firstexposurepstdate", "timestamp"), share=("percent",), unit=100.0, version=("rollout",),
+    ),
+    Tool(
+        "Eppo assignments", ("subject", "experiment", "variation"), ("variation",), ("experiment",), ("subject",),
+    ),
+)  # fmt: skip
+"""In the order in which they are tried."""
+
+
+def tool_of(names: Sequence[str]) -> Tool | None:
+    """The tool that writes a table with these columns."""
+    plain = {plain_name(name) for name in names}
+    return next((tool for tool in TOOLS if plain >= set(tool.marks)), None)
+
+
+def read_assignments(
+    file: TableFile, tool: Tool, named: Mapping[str, str | None], metrics: Path | None
+) -> tuple[dict[str, Any], LoggedShares | None, list[str], list[Damage]]:
+    """Decisions of a table of assignments.
+
+    Args:
+        file: the table.
+        tool: that wrote it.
+        named: columns by role (user, time, reward), as the person says; None or left out: recognised.
+        metrics: a table of what users did: user, time and, where a row is not worth 1, a value.
+
+    Returns:
+        As :func:`recsim_mnar.datasets.dsjson.read_dsjson`.
+
+    Raises:
+        UserError: several experiments, or columns that cannot be read.
+    """
+    import pandas as pd
+
+    source = str(file.path)
+    columns = _columns(file, tool, named)
+    kinds = {"user": "id", "arm": "id", "experiment": "id", "time": "time", "share": "number", "reward": "number"}
+    rows = file.read({name: kinds.get(role, "text") for role, name in columns.items()})
+    frame = pd.DataFrame({"user": _ids(rows, columns["user"]), "arm": _ids(rows, columns["arm"])})
+    frame["time"] = rows.times(columns["time"]) if "time" in columns else np.arange(len(rows), dtype=float)
+    for role in ("share", "reward"):
+        if role in columns:
+            frame[role] = rows.numbers(columns[role])
+    for role in ("weights", "version", "leaf"):
+        if role in columns:
+            frame[role] = [_text(value) for value in rows.column(columns[role]).to_pylist()]
+    rows.faults.refuse("correct these rows, or leave them out of the file")
+    _refuse_several(source, rows, columns)
+    frame = frame.sort_values(["user", "time"], kind="stable", ignore_index=True)
+    chosen, end, switched = _decisions(frame, tool)
+    found = frame[chosen].reset_index(drop=True)
+    lines = [
+        f"{source}: {tool.name}, {len(frame):,} rows, {len(found):,} decisions of {frame['user'].nunique():,} users: "
+        + ("each user's first under each version" if tool.by_version and "version" in frame else "each user's first")
+    ]
+    if switched:
+        lines.append(f"{switched:,} users saw another variation later; nothing after that counts")
+    if metrics is not None:
+        found["reward"], said = _metrics(metrics, found, end[chosen], columns["user"], named)
+        lines.append(said)
+    elif "reward" in frame:
+        found["reward"], said = _own_rewards(frame, chosen, end)
+        lines.append(said)
+    arms = sorted(found["arm"].unique(), key=lambda name: (len(name), name))
+    shares, propensity = _probabilities(source, found, arms, tool)
+    taken: dict[str, Any] = {"time": found["time"], "user": found["user"], "action": found["arm"]}
+    if propensity is not None:
+        taken["propensity"] = propensity
+    if "reward" in found:
+        taken["reward"] = found["reward"]
+    for role in ("version", "leaf"):
+        if role in found:
+            taken[role] = found[role]
+    if propensity is None and "version" not in found:
+        taken["day"] = (found["time"] // 86400).map("{:.0f}".format)
+    if "time" not in columns:
+        del taken["time"]
+    return {name: list(values) for name, values in taken.items()}, shares, lines, _damages(found, switched, shares)
+
+
+def _columns(file: TableFile, tool: Tool, named: Mapping[str, str | None]) -> dict[str, str]:
+    """Column by role."""
+    plain = {plain_name(name): name for name in reversed(file.names)}
+    found = {}
+    for role in ("arm", "experiment", "user", "time", "weights", "share", "version", "leaf"):
+        there = [plain[name] for name in getattr(tool, role) if name in plain]
+        if there:
+            found[role] = there[0]
+    leave = set(found.values())
+    said = {role: named.get(role) for role in ("user", "time", "reward") if named.get(role)}
+    usual = [role for role in ("user", "time") if role not in found and role not in said]
+    needed = [role for role in usual if role == "user"]
+    more = find_columns(str(file.path), file.names, named=said, needed=needed, optional=[*usual, "reward"], leave=leave)
+    return found | more.names
+
+
+def _ids(rows: Rows, name: str) -> NDArray[Any]:
+    ids = rows.ids(name)
+    names = np.append(ids.ids.astype(str), "")
+    return names.astype(object)[ids.codes]
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _refuse_several(source: str, rows: Rows, columns: dict[str, str]) -> None:
+    if "experiment" not in columns:
+        return
+    ids = rows.ids(columns["experiment"])
+    if ids.number > 1:
+        some = ", ".join(str(name) for name in ids.ids[:4]) + (", ..." if ids.number > 4 else "")
+        raise UserError(f"{source} holds {ids.number} experiments ({some}). Give the rows of one")
+
+
+def _decisions(frame: Any, tool: Tool) -> tuple[NDArray[np.bool_], NDArray[np.float64], int]:
+    """Which rows are decisions (n,), until when each counts (n,), and how many users switched within a period."""
+    import pandas as pd
+
+    parts = [frame["user"]] + ([frame["version"]] if tool.by_version and "version" in frame else [])
+    period = pd.Series(list(zip(*parts, strict=True))) if len(parts) > 1 else parts[0]
+    chosen = ~period.duplicated()
+    first = frame["arm"].where(chosen).groupby(period).transform("first")
+    other = frame["arm"] != first
+    ends = frame["time"].where(other).groupby(period).transform("min").fillna(math.inf)
+    starts = frame["time"].where(chosen)
+    later = starts.groupby(frame["user"]).transform(lambda times: times.bfill().shift(-1)).fillna(math.inf)
+    return chosen.to_numpy(), np.minimum(ends, later).to_numpy(), int(frame["user"][other].nunique())
+
+
+def _own_rewards(frame: Any, chosen: NDArray[np.bool_], end: NDArray[np.float64]) -> tuple[Any, str]:
+    """Each decision's reward from the rows of its period: once where they repeat it, else their sum."""
+    number = np.cumsum(chosen) - 1
+    until = end[chosen][number]
+    counted = frame["reward"].where(frame["time"] < until).groupby(number)
+    total, least, most = counted.sum(), counted.min(), counted.max()
+    if (least == most).all():
+        return most.to_numpy(), "a decision's reward is that of its rows, all of which repeat it"
+    return total.to_numpy(), "a decision's reward is the sum over its rows"
+
+
+def _metrics(
+    path: Path, found: Any, end: NDArray[np.float64], user: str, named: Mapping[str, str | None]
+) -> tuple[Any, str]:
+    """The sum of a table's values after each decision, until the user's next."""
+    import pandas as pd
+
+    file = TableFile.open(path)
+    same = {"user": user} if user in file.names else {}
+    own = {role: name for role in ("time", "reward") if (name := named.get(role)) in file.names}
+    columns = find_columns(str(path), file.names, named=same | own, needed=["user", "time"], optional=["reward"])
+    value = columns.get("reward") or next((n for n in file.names if plain_name(n) in _VALUES), None)
+    rows = file.read({columns["user"]: "id", columns["time"]: "time"} | ({} if value is None else {value: "number"}))
+    events = pd.DataFrame({"user": _ids(rows, columns["user"]), "time": rows.times(columns["time"])})
+    events["value"] = 1.0 if value is None else rows.numbers(value)
+    rows.faults.refuse("correct these rows, or leave them out of the file")
+    decided = pd.DataFrame({"user": found["user"], "time": found["time"], "end": end, "number": np.arange(len(found))})
+    joined = pd.merge_asof(events.sort_values("time"), decided.sort_values("time"), on="time", by="user")
+    joined = joined[joined["time"] < joined["end"]]
+    if joined.empty:
+        raise UserError(
+            f"{path}: no row is of a user of the log, after a decision. Give ids and times as the log has them"
+        )
+    total = np.bincount(joined["number"].astype(int), joined["value"], len(found))
+    what = "1 per row" if value is None else f"the sum of {value}"
+    said = f"reward: {what} of {path}, {len(joined):,} of {len(events):,} rows, those after a decision"
+    return total, said
+
+
+_VALUES = ("value", "amount", "metricvalue", "numericvalue", "price", "count")
+
+
+def _probabilities(
+    source: str, found: Any, arms: Sequence[str], tool: Tool
+) -> tuple[LoggedShares | None, NDArray[np.float64] | None]:
+    """Probabilities of all arms where the table gives them, and those of the arms assigned."""
+    groups = {role: _codes(found[role]) for role in ("version", "leaf") if role in found}
+    if "weights" in found and found["weights"].notna().any():
+        names, place = _places(source, found["arm"], arms)
+        table = _weights(source, found["weights"], len(names))
+        names = [*names, *(str(i) for i in range(len(names), table.shape[1]))]
+        return LoggedShares.of(table, place, names, **groups), table[np.arange(len(place)), place]
+    if "share" not in found:
+        return None, None
+    share = found["share"].to_numpy() / tool.unit
+    if tool.unit == 1.0:
+        return None, share
+    number = {name: i for i, name in enumerate(arms)}
+    place = found["arm"].map(number).to_numpy()
+    cell = found["version"] if "version" in found else found["arm"].map(lambda _: "")
+    table = found.assign(share=share).pivot_table("share", cell, "arm", "median").reindex(columns=list(arms))
+    rows = table.loc[cell].to_numpy(float, na_value=0.0)
+    return LoggedShares.of(rows, place, arms, **groups), share
+
+
+def _codes(values: Any) -> NDArray[np.int64]:
+    import pandas as pd
+
+    return pd.factorize(values.fillna(""))[0].astype(np.int64)
+
+
+def _places(source: str, arm: Any, arms: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+    """Names of variations in the order of their weights, and the place of each row's."""
+    if not all(name.isdecimal() for name in arms):
+        raise UserError(
+            f"{source}: variations are called {', '.join(arms[:3])}, and weights are in the order of the variations. "
+            "Give variation_id as their numbers, from 0"
+        )
+    return [str(i) for i in range(max(map(int, arms)) + 1)], arm.astype(int).to_numpy(np.int64)
+
+
+def _weights(source: str, texts: Any, least: int) -> NDArray[np.float64]:
+    """(n, K) weights from their texts, a list each."""
+    known = {}
+    for text in texts.unique():
+        try:
+            values = [float(value) for value in json.loads(str(text).replace("'", '"'))]
+        except (ValueError, TypeError):
+            values = []
+        if len(values) < least:
+            number = int((texts == text).sum()) if text is not None else int(texts.isna().sum())
+            raise UserError(
+                f"{source}: variation_weights is {text!r} in {number:,} decisions, not a list of {least} or more "
+                "numbers. Leave these rows out"
+            )
+        known[text] = values
+    size = max(map(len, known.values()))
+    table = {text: np.array(values + [0.0] * (size - len(values))) for text, values in known.items()}
+    return np.stack([table[text] for text in texts])
+
+
+def _damages(found: Any, switched: int, shares: LoggedShares | None) -> list[Damage]:
+    share = switched / max(found["user"].nunique(), 1)
+    if share <= _MOST_SWITCHED or shares is None or ("version" in found and found["version"].nunique() > 1):
+        return []
+    message = f"{switched:,} users ({100 * share:.2g} %) saw another variation under the same weights"
+    return [Damage("not_sticky", share / _MOST_SWITCHED, message, "find out what else assigns users")]

@@ -46,7 +46,8 @@ from recsim_mnar.estimators.off_policy.written import Record, tolerance_of, weig
 from recsim_mnar.estimators.verdict import Estimate, Finding, scaled
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.arrow import provenance_of
-from recsim_mnar.own_log.bandit_file import BanditFile, BanditLog, Reading
+from recsim_mnar.own_log.bandit_file import BanditFile, Reading
+from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.loggers import MANY, as_numbers, labels, logger_findings
 from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
 from recsim_mnar.tables.faults import in_rows
@@ -119,64 +120,25 @@ class Answer:
     """Estimates of a log.
 
     Attributes:
-        records: as :func:`estimate_file`.
+        records: with keys policy, estimator, value, low, high, level, method, n, ess, verdict (a sentence),
+            verdict_level ("trust", "caution" or "do_not_use"), findings, diagnostics, today (whether the policy, or the
+            baseline of a difference, logged the rows), leads (whether it is what a person reads first of its policy),
+            and baseline for a difference, whose policy reads "target - baseline"; JSON types only. With ``refute`` the
+            leading value of each target has refuters, a list of findings. The best of several policies has best_of too:
+            policies, level, low, high, verdict, verdict_level and findings at a level corrected for the choice. With
+            ``by`` the leading differences have segments: by, worse, better, cannot_tell and do_not_use, names of
+            segments. :func:`recsim_mnar.estimators.off_policy.sentence.sentence_of` says what they come to.
         lines: what was read, taken and left out, for a person.
-        propensities_known: whether the file has propensities.
         log: the rows that the estimates rest on, ``policies`` with those of the target file; None where they were read
             in blocks.
-        segments: records of segments, where they were asked for.
+        segments: records of segments, where they were asked for, with by, segment (None for the rows without a value),
+            intervals, how many hold at once at level_of_all, and ``level``, that of each.
     """
 
     records: list[Record]
     lines: list[str]
-    propensities_known: bool
     log: BanditFile | None
     segments: list[Record] = field(default_factory=list)
-
-
-def estimate_file(
-    path: str | os.PathLike[str],
-    targets: Sequence[str],
-    *,
-    cluster: str | None = None,
-    reward: str = "reward",
-    propensity: str = "propensity",
-    gather: Gather | None = None,
-    **question: Any,
-) -> list[Record]:
-    """Estimate the value of each target policy from a log file with the columns of our own logs, or of these names.
-
-    Where the file has a column ``event`` its bandit rows are used, otherwise all rows.
-
-    Args:
-        path: a Parquet, Arrow or CSV file, or a folder of such parts (of one kind; in the order of their names).
-        targets: columns, each a policy's probability of the logged action.
-        cluster: column of the unit whose rows depend on each other; None for ``user`` where there is such a column.
-        reward: column of rewards.
-        propensity: column of the logging policy's probability of the logged action.
-        gather: see :func:`estimate_log`.
-        **question: fields of :class:`Question`, or of what is stated.
-
-    Returns:
-        Records with keys policy, estimator, value, low, high, level, method, n, ess, verdict (a sentence),
-        verdict_level ("trust", "caution" or "do_not_use"), findings, diagnostics, today (whether the policy, or the
-        baseline of a difference, logged the rows), leads (whether it is what a person reads first of its policy), and
-        baseline for a difference, whose policy reads "target - baseline"; JSON types only. With ``refute`` the leading
-        value of each target has refuters, a list of findings. The best of several policies
-        has best_of too: policies, level, low, high, verdict, verdict_level and findings at a level corrected for the
-        choice. With ``by`` the leading differences have segments: by, worse, better, cannot_tell and do_not_use, names
-        of segments. With ``by`` follow the records of segments, with by, segment (None for the rows without a value),
-        intervals, how many hold at once at level_of_all, and ``level``, that of each.
-        :func:`recsim_mnar.estimators.off_policy.sentence.sentence_of` says what they come to.
-
-    Raises:
-        UserError: for files and values that are no data; one line with column, row and mend.
-    """
-    fields = {name: question.pop(name) for name in Question.__dataclass_fields__ if name in question}
-    columns = {"reward": reward, "propensity": propensity, "user": cluster}
-    asked = Question(targets, **fields, stated=question)
-    found = estimate_log(path, asked, reading=Reading(columns, exact=True), gather=gather)
-    return found.records + found.segments
 
 
 def estimate_log(
@@ -321,7 +283,7 @@ class _Estimating:
                 items = replace(found.items, items=self.log.actions.names(found.items.items)).findings()
             findings = [*items, *_of_the_rows(counts)]
             records = [with_findings(record, findings) for record in records]
-        return Answer(records, lines + bound_lines(records), True, None)
+        return Answer(records, lines + bound_lines(records), None)
 
     def _off_by(self, name: str, **ends: Any) -> float:
         """The tolerance of a policy by its rows, which are read once more."""
@@ -352,7 +314,7 @@ class _Estimating:
             limits = log.others[question.reward_limit]
             limit_column(limits, log.reward, (own, question.reward_limit), log.row_numbers)
         if log.propensity is None:
-            return Answer(_without_propensities(log, self.targets, question, lines), lines, False, log)
+            return Answer(_without_propensities(log, self.targets, question, lines), lines, log)
         columns = log.values()
         for name in self.names:
             names = (own, log.columns["propensity"], name)
@@ -382,7 +344,7 @@ class _Estimating:
         whole = [record for record in records if "by" not in record]
         parts = records[len(whole) :]
         whole = [record | segment_summary(record, parts) for record in whole]
-        return Answer(whole, lines + bound_lines(whole) + refuter_lines(whole), True, log, parts)
+        return Answer(whole, lines + bound_lines(whole) + refuter_lines(whole), log, parts)
 
 
 def _segments(

@@ -10,16 +10,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.datasets.tool_logs import opened
+from recsim_mnar.datasets.tool_logs import ToolLog, opened
 from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.estimators.off_policy.refuters import with_findings
 from recsim_mnar.estimators.off_policy.segments import segment_label
 from recsim_mnar.estimators.off_policy.sentence import Sentence, sentence_of
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.written import Amounts, Record, label
-from recsim_mnar.estimators.verdict import LEVELS
-from recsim_mnar.own_log.bandit_file import BanditLog, Reading
+from recsim_mnar.estimators.verdict import GRAVE, LEVELS, Finding
+from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.estimating import Answer, Gather, Question, estimate_log, is_own_schema
-from recsim_mnar.own_log.from_tools import estimate_tool_log
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.receipts import file_digest
@@ -222,6 +223,36 @@ def answer_question(
     reasons = () if require is None else tuple(unmet(require, records))
     sentence, warnings = sentence_of(found.records), tuple(_warnings(require, found.records))
     return FileAnswer(sentence, records, require, reasons, warnings, files, found)
+
+
+def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gather: Any = None) -> Answer:
+    """Estimates of a tool's log; without targets, of its own policies against the one that logged.
+
+    Args:
+        tool: as :func:`recsim_mnar.datasets.tool_logs.opened` gives it.
+        question: as :func:`recsim_mnar.own_log.estimating.estimate_log`.
+        reading: likewise.
+        gather: likewise.
+
+    Raises:
+        UserError: likewise.
+    """
+    if not question.targets and question.target_file is None:
+        today = "today" if tool.has_propensities else None
+        question = replace(question, targets=tool.policies, baseline=question.baseline or today)
+    if "reward" not in tool.file.names:
+        raise UserError(
+            f"{tool.file.path}: assignments without what came of them. Give --metrics FILE, a table with user, "
+            "time and, where a row does not count 1, a value"
+        )
+    columns = {role: name for role, name in reading.columns.items() if name in tool.file.names}
+    context = [*reading.context, *(name for name in tool.context if name not in reading.context)]
+    answer = estimate_log(
+        tool.file, question, reading=replace(reading, columns=columns, context=context), gather=gather
+    )
+    findings = [Finding(each.code, GRAVE, each.size, each.message, each.advice) for each in tool.damages]
+    records = [with_findings(record, findings) for record in answer.records]
+    return replace(answer, records=records, lines=[*tool.lines, *answer.lines])
 
 
 def default_estimators(clip: float | None, fit_reward_model: bool) -> list[str]:

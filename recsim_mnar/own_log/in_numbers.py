@@ -38,9 +38,7 @@ class Lengths:
 
     def extend(self, lengths: Ints) -> None:
         """Count lengths (n,) of at least 1."""
-        found = np.bincount(lengths, minlength=len(self.counts))
-        found[: len(self.counts)] += self.counts
-        self.counts = found
+        self.counts = _sum(self.counts, lengths)
 
     @property
     def number(self) -> int:
@@ -102,12 +100,12 @@ class LogNumbers:
     @property
     def n_views(self) -> int:
         """Events of users on their own."""
-        return int(self.by_user["organic"].counts @ np.arange(len(self.by_user["organic"].counts)))
+        return int(self.views.sum())
 
     @property
     def n_shown(self) -> int:
         """Recommendations."""
-        return int(self.by_user["bandit"].counts @ np.arange(len(self.by_user["bandit"].counts)))
+        return int(self.shown.sum())
 
 
 def log_in_numbers(path: str | os.PathLike[str]) -> LogNumbers:

@@ -1,23 +1,234 @@
-"""Sources of questions and fitted worlds: a log of events, or revealed ratings."""
+"""A file of one's own as a Log: views and recommendations in their order, or the ratings a world is fitted to."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recsim_mnar.datasets.interactions import events_in_words, read_interactions
 from recsim_mnar.datasets.rating_studies import load_coat, read_ratings
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.ratings import Ratings
+from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.table import Log
-from recsim_mnar.own_log.as_log import needs_numbering, read_as_logs
-from recsim_mnar.own_log.bandit_file import Reading, read_bandit_file
-from recsim_mnar.tables.roles import find_columns
+from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.bandit_log import BanditLog
+from recsim_mnar.tables.events import Events, others_in_words
+from recsim_mnar.tables.faults import MISSING, in_rows
+from recsim_mnar.tables.roles import Columns, find_columns
+from recsim_mnar.tables.rows import Ids, Rows
 from recsim_mnar.tables.table_file import TableFile
 from recsim_mnar.worlds.registry import entry_of
+
+_NEVER = -1
+
+
+@dataclass(frozen=True)
+class _Events:
+    """Rows of a file before users and items are numbered: n rows."""
+
+    source: str
+    user: Ids
+    item: Ids
+    bandit: NDArray[np.bool_]
+    time: NDArray[np.float64] | None
+    propensity: NDArray[np.float64]
+    reward: NDArray[np.float64]
+    columns: Columns
+    lines: list[str]
+
+
+@dataclass(frozen=True)
+class OwnLogs:
+    """Files of one's own as logs that number users and items alike.
+
+    Attributes:
+        logs: in the order asked for; ``user_id`` and ``item_id`` hold the files' own ids.
+        n_items: items of all of them.
+        lines: what was taken, for a person.
+    """
+
+    logs: list[Log]
+    n_items: int
+    lines: list[str]
+
+
+def needs_numbering(path: str | os.PathLike[str]) -> bool:
+    """True if a file is a table of the user's own, without this package's columns.
+
+    Raises:
+        UserError: there is no such file, or one that cannot be read.
+    """
+    required = {column.name for column in schema.COLUMNS if column.null is None}
+    return not required <= set(TableFile.open(path).names)
+
+
+def read_as_logs(paths: Sequence[str | os.PathLike[str]], reading: Reading | None = None) -> OwnLogs:
+    """Read files of one's own as logs.
+
+    Rows are views (of the column of items) or recommendations (of the column of actions). Where a column says which
+    (``event``), its words do; otherwise a row with an action is a recommendation, and in a file without propensities
+    and rewards every row is a view.
+
+    Args:
+        paths: the files; they share the ids of users and items.
+        reading: what the user says of the columns; columns that a file does not have are looked for in the others.
+
+    Raises:
+        UserError: files, columns and values that are no data, in one line.
+    """
+    reading = reading or Reading()
+    every = [_events(TableFile.open(path), reading, first=i == 0) for i, path in enumerate(paths)]
+    users, user_codes = _together([each.user for each in every])
+    items, item_codes = _together([each.item for each in every])
+    logs = []
+    for each, user, item in zip(every, user_codes, item_codes, strict=True):
+        order = np.argsort(user, kind="stable") if each.time is None else np.lexsort((each.time, user))
+        user, item, bandit = user[order], item[order], each.bandit[order]
+        step = steps_within(user)
+        logs.append(
+            Log(
+                {
+                    "user": user,
+                    "step": step,
+                    "time": step.astype(np.float64) if each.time is None else each.time[order],
+                    "event": np.where(bandit, schema.BANDIT, schema.ORGANIC).astype(np.int8),
+                    "item": np.where(bandit, _NEVER, item),
+                    "action": np.where(bandit, item, _NEVER),
+                    "propensity": np.where(bandit, each.propensity[order], np.nan),
+                    "reward": np.where(bandit, each.reward[order], np.nan),
+                    "user_id": users[user].astype(str).astype(object),
+                    "item_id": items[item].astype(str).astype(object),
+                },
+                {"kind": "own log", "file": Path(each.source).name, "columns": dict(each.columns.names)},
+            )
+        )
+    return OwnLogs(logs, len(items), [line for each in every for line in each.lines])
+
+
+def _events(file: TableFile, reading: Reading, *, first: bool) -> _Events:
+    """The rows of a file: its log's (``first``), or of one to train on, in which named columns may be missing."""
+    source = str(file.path)
+    named = {role: name for role, name in reading.columns.items() if name is not None and (first or name in file.names)}
+    # Items first: where one column holds what was viewed and what was shown, it is that of the items.
+    optional = ("event", "item", "action", "propensity", "reward", "time")
+    columns = find_columns(source, file.names, named=named, needed=("user",), optional=optional)
+    columns.refuse_unclear(source, "propensity", "reward", "item", "action", "event")
+    kinds = {"user": "id", "item": "id", "action": "id", "event": "id", "time": "time"}
+    rows = file.read({name: kinds.get(role, "number") for role, name in columns.names.items()})
+    lines = [f"{source}: {in_rows(len(rows))}", f"taken: {columns.line()}"]
+    bandit, known = _kinds(rows, columns, lines)
+    if not known.all():
+        rows, bandit = rows.kept(known), bandit[known]
+    return _values(rows, columns, bandit, reading, lines)
+
+
+def _kinds(rows: Rows, columns: Columns, lines: list[str]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """(n,) which rows are recommendations, and which are either that or views."""
+    n = len(rows)
+    if "event" in columns:
+        events = Events.of(rows.column(columns["event"]))
+        if events.others == n:
+            raise UserError(
+                f"{rows.source}: column {columns['event']!r} holds {', '.join(events.words[:5])}: write view where an "
+                "item was viewed and recommendation where one was shown"
+            )
+        lines += others_in_words(events.others, events.words)
+        return events.shown, events.shown | events.viewed
+    if "action" in columns and "item" in columns:
+        acted = rows.column(columns["action"]).is_valid().to_numpy().astype(np.bool_)
+        return acted, np.ones(n, np.bool_)
+    every = "action" in columns or "propensity" in columns or "reward" in columns
+    return np.full(n, every), np.ones(n, np.bool_)
+
+
+def _values(rows: Rows, columns: Columns, bandit: NDArray[np.bool_], reading: Reading, lines: list[str]) -> _Events:
+    """Users, items, times, propensities and rewards, every fault named at once."""
+    user = rows.ids(columns["user"])
+    time = rows.times(columns["time"]) if "time" in columns else None
+    item = _shown_or_viewed(rows, columns, bandit)
+    values = {}
+    part = rows.kept(bandit)
+    for role in ("propensity", "reward"):
+        values[role] = np.full(len(rows), np.nan)
+        if role in columns:
+            name = columns[role]
+            found = part.numbers(name) if role == "reward" else part.probabilities(name, zero=False, advice="")
+            values[role][bandit] = found
+    _lacking(rows, part, bandit)
+    if bandit.any() and not {"propensity", "reward"} <= set(columns.names):
+        absent_role = "propensity" if "propensity" not in columns else "reward"
+        raise UserError(
+            f"{rows.source}: no column is recognised as the {absent_role} of what was recommended; name it with "
+            f"--{absent_role}-column"
+        )
+    missing = rows.missing
+    if reading.drop_missing and missing is not None:
+        rows.faults.forgive([MISSING])
+        lines.append(f"{in_rows(int(missing.sum()))} left out: values are missing")
+    rows.faults.refuse("--drop-missing leaves out the rows with missing values")
+    keep = np.ones(len(rows), np.bool_) if missing is None else ~missing
+    lines.append(f"{int((~bandit & keep).sum()):,} views and {int((bandit & keep).sum()):,} recommendations")
+    return _Events(
+        rows.source, Ids(user.codes[keep], user.ids), Ids(item.codes[keep], item.ids), bandit[keep],
+        None if time is None else time[keep], values["propensity"][keep], values["reward"][keep], columns, lines,
+    )  # fmt: skip
+
+
+def _shown_or_viewed(rows: Rows, columns: Columns, bandit: NDArray[np.bool_]) -> Ids:
+    """Ids (n,) of what was viewed or shown in each row."""
+    column_of = {
+        True: columns.get("action") or columns.get("item"),
+        False: columns.get("item") or columns.get("action"),
+    }
+    ids, codes = [], []
+    for shown in (False, True):
+        of = bandit == shown
+        name = column_of[shown]
+        if not of.any():
+            continue
+        if name is None:
+            raise UserError(
+                f"{rows.source}: no column of items or actions is recognised; replay needs what users viewed and what "
+                "they were shown: name them with --item-column and --action-column"
+            )
+        part = rows.kept(of)
+        found = part.ids(name)
+        _lacking(rows, part, of)
+        ids.append((of, found))
+        codes.append(found)
+    every, numbered = _together(codes)
+    out = np.full(len(rows), -1, np.int64)
+    for (of, _), own in zip(ids, numbered, strict=True):
+        out[of] = own
+    return Ids(out, every)
+
+
+def _lacking(rows: Rows, part: Rows, of: NDArray[np.bool_]) -> None:
+    """Mark the rows that miss a value in a part of them."""
+    if part.missing is not None:
+        absent = np.zeros(len(rows), np.bool_)
+        absent[of] = part.missing
+        rows.lack(absent)
+
+
+def _together(some: Sequence[Ids]) -> tuple[NDArray[Any], list[NDArray[np.int64]]]:
+    """Ids of several columns, ascending, and each column's codes among them."""
+    kinds = {each.ids.dtype.kind for each in some if each.number}
+    texts = [each.ids if kinds <= {"i", "u"} else each.ids.astype(str) for each in some]
+    every = np.unique(np.concatenate(texts)) if texts else np.zeros(0, np.int64)
+    codes = []
+    for each, ids in zip(some, texts, strict=True):
+        place = np.append(np.searchsorted(every, ids), -1)
+        codes.append(place[each.codes].astype(np.int64))
+    return every, codes
 
 
 class ReadLog(NamedTuple):
@@ -73,7 +284,7 @@ def _interactions(source: Path, columns: dict[str, str]) -> ReadLog:
 
 def _without_users(source: Path, columns: dict[str, str]) -> ReadLog:
     """A bandit log without users: each row is taken as another user's."""
-    file = read_bandit_file(source, reading=Reading(dict(columns)), needs=("action",))
+    file = BanditLog.open(source, reading=Reading(dict(columns)), needs=("action",)).read()
     n, action = len(file), file.action
     if action is None:
         raise UserError(f"{source}: no column of actions is recognised. Name it with --action-column")

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats
-from recsim_mnar.own_log.bandit_file import DROP, BanditFile
+from recsim_mnar.own_log.bandit_file import BanditFile
 from recsim_mnar.tables.faults import MISSING, Faults, in_rows, percent_lines
-from recsim_mnar.tables.rows import Ids, Rows, repeats
+from recsim_mnar.tables.rows import DROP, Ids, Rows, repeats
 from recsim_mnar.tables.table_file import TableFile
 
 _Places = tuple[NDArray[np.int64], NDArray[np.bool_]]
@@ -268,15 +268,13 @@ class TargetFile:
 
 def _matched(log: Ids, file: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """(n,) code in the file of each of the log's keys, and which have none (code 0 there)."""
+    import pandas as pd
+
     ours, theirs = log.ids, file.ids
     if ours.dtype != theirs.dtype:
         ours, theirs = ours.astype(str), theirs.astype(str)
-    order = np.argsort(theirs, kind="stable")
-    at = np.minimum(np.searchsorted(theirs[order], ours), len(theirs) - 1)
-    code = order[at]
-    there = theirs[code] == ours if len(ours) else np.zeros(0, np.bool_)
-    absent = ~np.append(there, False)[log.codes]
-    return np.where(absent, 0, np.append(code, 0)[log.codes]), absent
+    code = np.append(pd.Index(theirs).get_indexer(ours), -1)[log.codes]
+    return np.maximum(code, 0), code < 0
 
 
 def _row_of(keys: Ids) -> NDArray[np.int64]:

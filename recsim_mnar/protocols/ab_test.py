@@ -208,10 +208,14 @@ def _record(
 def judged(users: int, scale: float, low: float, high: float) -> Verdict:
     """The verdict of an arm's rate, or of a difference measured by the rate ``scale``."""
     findings = few_users(users)
-    ratio = (high - low) / 2.0 / scale if scale > 0.0 else math.inf
-    message = f"the interval reaches {100.0 * ratio:.3g} % of the value to either side"
-    findings.append(Finding("wide_interval", scaled(ratio, WIDE, USELESS), ratio, message, "run it on more users"))
+    findings.append(_wide(high - low, scale, "value", (WIDE, USELESS), "run it on more users"))
     return Verdict.of(findings)
+
+
+def _wide(width: float, scale: float, what: str, limits: tuple[float, float], action: str) -> Finding:
+    ratio = width / 2.0 / scale if scale > 0.0 else math.inf
+    message = f"the interval reaches {100.0 * ratio:.3g} % of the {what} to either side"
+    return Finding("wide_interval", scaled(ratio, *limits), ratio, message, action)
 
 
 def _differences(world: World, arms: Mapping[str, Arm], n_users: int, level: float) -> list[Record]:
@@ -350,17 +354,8 @@ def _one_run(world: World, policy: Policy, n_users: int, lanes: int, seed: int) 
 
 
 def _judged_runs(runs: int, value: float, width: float) -> Verdict:
-    ratio = width / 2.0 / value if value > 0.0 else math.inf
-    message = f"the interval reaches {100.0 * ratio:.3g} % of the rate to either side"
-    findings = [
-        Finding(
-            "wide_interval",
-            scaled(ratio, WIDE_OVER_RUNS, USELESS_OVER_RUNS),
-            ratio,
-            message,
-            "repeat it with more seeds",
-        )
-    ]
+    limits = (WIDE_OVER_RUNS, USELESS_OVER_RUNS)
+    findings = [_wide(width, value, "rate", limits, "repeat it with more seeds")]
     if runs < LEAST_RUNS:
         few = f"{runs} runs, of which the interval is made"
         findings.append(Finding("few_runs", 1.0, float(runs), few, f"repeat it with at least {LEAST_RUNS} seeds"))

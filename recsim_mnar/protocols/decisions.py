@@ -1,24 +1,390 @@
-"""The comparison of worlds in which users live decision by decision: sessions, and worlds of one's own."""
+"""The comparison of worlds in which users live decision by decision, and its truth: each policy's long-run rate.
+
+A plain estimate lets users live and averages the exact expected reward of every recommendation. Here the policy is
+asked at occasions only (:mod:`recsim_mnar.worlds.lanes`): they are a random sample of the recommendations of the
+same lives, so the ratio of sums over occasions has the same limit. What a life owes to chance alone is known and taken
+away, by control variates whose expectation is exactly 0 whatever the policy does:
+
+- whether another occasion comes, less its probability, times the reward that is expected at the last one;
+- how many occasions are to come after a click, and after none, less their expectation before the answer;
+- the user's first interests, and their moves since, in polynomials that are martingales under the drift.
+
+Their weights are those of least squares (Lavenberg & Welch 1981), which keep the estimate's limit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import itertools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.intervals.limits import ratio_interval
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
-from recsim_mnar.policies.door import fitted, learning_of
-from recsim_mnar.protocols.ab_test import CTR, online_arms, rate_of
+from recsim_mnar.policies.answers import Acting, checked_distribution
+from recsim_mnar.policies.base import Policy
+from recsim_mnar.policies.door import fitted, has_fixed_distribution, learning_of
+from recsim_mnar.protocols.ab_test import CTR, online_arms, rate_of, run_arm
 from recsim_mnar.protocols.base import Experiment, Picture, Trial
-from recsim_mnar.protocols.records import Record, Target
-from recsim_mnar.protocols.truth import truth
-from recsim_mnar.simulation.executor import checked_users
-from recsim_mnar.simulation.items import simulate
+from recsim_mnar.protocols.records import Record, Target, ratio_influence, with_half_widths
+from recsim_mnar.rng import derive_seed, policy_uniforms
+from recsim_mnar.simulation.executor import (
+    SHARD_USERS,
+    carrying,
+    checked_users,
+    executor_size,
+    run_in_order,
+    user_shards,
+)
+from recsim_mnar.simulation.items import acts_in_python, simulate, users_at_once
 from recsim_mnar.simulation.oracle import ORACLE, Oracle
+from recsim_mnar.worlds.base import DecisionWorld, World
+from recsim_mnar.worlds.lanes import Occasions, Prospects
 from recsim_mnar.worlds.params import Params
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_DRAWS = 8
+"""Actions that stand for a policy's choice at an occasion, where it is not sure of one; evenly spaced uniforms."""
+
+_FIXED_DRAWS = 32
+"""The same of a policy whose choice is the same for everyone, which need not be asked."""
+
+_PAIRED_FACTORS = 10
+"""Factors up to which products of two interests are among the control variates."""
+
+_N_CHANCE = 5
+"""Control variates that are not polynomials."""
+
+_SHARDS_A_WORKER = 2
+"""Few, for a step of a life costs as much in Python for one user as for many."""
+
+
+@dataclass(frozen=True)
+class LongRun:
+    """What is known of a policy's long-run rate.
+
+    Attributes:
+        value: the rate.
+        influence: (n_users,) each user's part in its error: the error is their mean.
+        occasions: at which the policy was asked.
+        n_controls: control variates in use, by so many fewer the degrees of freedom.
+    """
+
+    value: float
+    influence: Floats
+    occasions: int
+    n_controls: int
+
+
+def asks_at_occasions(world: World, policy: Policy) -> bool:
+    """Whether :func:`long_run` can be had: the world foresees occasions, and the choice rests on views alone."""
+    if not isinstance(world, DecisionWorld) or world.open_occasions(1, views=False) is None:
+        return False
+    return learning_of(policy) == "nothing" and (policy.batches_decisions or has_fixed_distribution(policy))
+
+
+def long_run(
+    world: World, policy: Policy, n_users: int, seed: int, *, executor: Executor | None = None
+) -> LongRun | None:
+    """The rate of a policy over users 0 .. n_users - 1 of a seed; None where no user comes to an occasion.
+
+    Args:
+        world: where they live.
+        policy: one for which :func:`asks_at_occasions`.
+        n_users: how many.
+        seed: of the users.
+        executor: to spread users over; the result is the same with and without.
+    """
+    some = carrying(_lives, world, policy, seed, in_python=acts_in_python(policy))
+    shards = user_shards(0, n_users, _shard_size(world, n_users, executor))
+    jobs = (functools.partial(some, np.arange(first, first + n)) for first, n in shards)
+    sums = np.concatenate(list(run_in_order(jobs, executor)), axis=1)
+    if sums[1].sum() == 0:
+        return None
+    return _estimate(sums)
+
+
+def _shard_size(world: World, n_users: int, executor: Executor | None) -> int:
+    """Users who live side by side: as many as memory is kept bounded for, and a few shards for each worker."""
+    most = users_at_once(world)
+    if executor is None:
+        return most
+    return min(most, max(SHARD_USERS, -(-n_users // (_SHARDS_A_WORKER * executor_size(executor)))))
+
+
+def _estimate(sums: Floats) -> LongRun:
+    """From (2 + m, n_users): expected rewards, occasions, and control variates."""
+    rewards, occasions, controls = sums[0], sums[1], sums[2:]
+    value = float(rewards.sum() / occasions.sum())
+    influence = (rewards - value * occasions) / occasions.mean()
+    residual, n = without_controls(influence, controls)
+    correction = float(residual.mean())
+    return LongRun(value + correction, residual - correction, int(occasions.sum()), n)
+
+
+def without_controls(values: Floats, controls: Floats) -> tuple[Floats, int]:
+    """``values`` (n,) less the multiple of ``controls`` (m, n), of expectation 0, that leaves the least variance.
+
+    Returns (n,), and how many controls are in use: none where there are fewer than ten values for each.
+    """
+    from recsim_mnar.kernels import _vectors_kernel
+
+    # A row at a time, which stays in the cache: all of them together are as large as the lives that they come from.
+    sizes = [math.sqrt(float(np.mean(control * control))) for control in controls]
+    used = [(control, size) for control, size in zip(controls, sizes, strict=True) if size > 0.0]
+    if not used or len(values) < 10 * len(used):
+        return values, 0
+    rows = np.empty((len(used) + 1, len(values)))
+    for row, (control, size) in zip(rows, used, strict=False):
+        np.divide(control, size, out=row)
+        row -= row.mean()
+    np.subtract(values, values.mean(), out=rows[-1])
+    gram = np.empty((len(rows), len(rows)))
+    _vectors_kernel.gram(rows, np.zeros((*gram.shape, 8)), gram)
+    weights = np.linalg.lstsq(gram[:-1, :-1], gram[:-1, -1], rcond=1e-10)[0]
+    left = values.copy()
+    for weight, (control, size) in zip(weights, used, strict=True):
+        left -= weight * (control / size)
+    return left, len(used)
+
+
+def _lives(world: DecisionWorld, policy: Policy, seed: int, users: Ints) -> Floats:
+    """(2 + m, n_users) sums of each user's life; see :func:`_estimate`."""
+    fixed = has_fixed_distribution(policy)
+    lanes = world.open_occasions(len(users), views=not fixed)
+    assert lanes is not None  # who calls has asked
+    choices = _FixedChoices(lanes, policy, seed) if fixed else _Choices(lanes, policy, seed)
+    record = _Record(lanes, len(users))
+    which = np.arange(len(users))
+    choices.arrive(users)
+    starts, items, comes = lanes.begin(which, seed, users)
+    record.begin(comes)
+    while True:
+        choices.observe(which, starts, items)
+        which = which[comes]
+        if len(which) == 0:
+            choices.leave(users)
+            return record.sums
+        shown, expected = choices.rewards(which)
+        clicked = lanes.uniform[which] < shown
+        record.occasion(which, shown, expected, clicked)
+        starts, items, comes = lanes.answer(which, clicked)
+        record.outcome(which, clicked, comes)
+
+
+class _Choices:
+    """What a policy shows, and what is expected of it."""
+
+    def __init__(self, lanes: Occasions, policy: Policy, seed: int) -> None:
+        self._lanes, self._policy, self._seed = lanes, policy.fresh(), seed
+        self._acting = Acting(self._policy, policy.n_items, policy)
+
+    def arrive(self, users: Ints) -> None:
+        self._policy.reset(users)
+
+    def leave(self, users: Ints) -> None:
+        """None of them is asked for again."""
+
+    def observe(self, which: Ints, starts: Ints, items: NDArray[np.int32]) -> None:
+        if len(items):
+            self._policy.observe(np.repeat(self._lanes.user[which], np.diff(starts)), items)
+
+    def rewards(self, which: Ints) -> tuple[Floats, Floats]:
+        """Expected reward of what is shown in each lane, and the mean over what might be shown; (n,) each."""
+        users = self._lanes.user[which]
+        drawn = policy_uniforms(self._seed, users, self._lanes.n_decisions[which])
+        if isinstance(self._policy, Oracle):
+            self._policy.see(users, self._lanes.state[which])
+        actions, propensities = self._acting(users, drawn)
+        shown = self._lanes.reward_means(which, actions)
+        expected = shown.copy()
+        unsure = np.flatnonzero(propensities < 1.0)
+        if len(unsure):
+            others = (drawn[unsure, None] + np.arange(1, _DRAWS) / _DRAWS) % 1.0
+            again, _ = self._acting(np.repeat(users[unsure], _DRAWS - 1), others.ravel())
+            means = self._lanes.reward_means(np.repeat(which[unsure], _DRAWS - 1), again)
+            expected[unsure] = (shown[unsure] + means.reshape(len(unsure), -1).sum(axis=1)) / _DRAWS
+        return shown, expected
+
+
+class _FixedChoices(_Choices):
+    """The same of a policy whose distribution is the same for everyone: it sees no users, and need not be asked."""
+
+    def __init__(self, lanes: Occasions, policy: Policy, seed: int) -> None:
+        self._lanes, self._policy, self._seed = lanes, policy, seed
+        order = lanes.order()
+        given = policy.fixed_distribution()
+        given = np.full(policy.n_items, 1.0 / policy.n_items) if given is None else given
+        probability = checked_distribution(policy, given, policy.n_items)
+        self._items = order[probability[order] > 0.0].astype(np.int32)
+        self._cumulative = np.cumsum(probability[self._items])
+        self._cumulative[-1] = np.inf
+
+    def arrive(self, users: Ints) -> None:
+        """It need not know."""
+
+    def observe(self, which: Ints, starts: Ints, items: NDArray[np.int32]) -> None:
+        """It does not look."""
+
+    def rewards(self, which: Ints) -> tuple[Floats, Floats]:
+        """See :meth:`_Choices.rewards`: items near each other in reward stand for all their like."""
+        if len(self._items) == 1:
+            shown = self._lanes.reward_means(which, np.repeat(self._items, len(which)))
+            return shown, shown
+        drawn = policy_uniforms(self._seed, self._lanes.user[which], self._lanes.n_decisions[which])
+        even = (drawn[:, None] * _FIXED_DRAWS % 1.0 + np.arange(_FIXED_DRAWS)) / _FIXED_DRAWS
+        places = np.searchsorted(self._cumulative, even.ravel(), side="right")
+        means = self._lanes.reward_means(np.repeat(which, _FIXED_DRAWS), self._items[places]).reshape(even.shape)
+        # The stratum of the uniform itself, which is uniform among them and independent of the place within.
+        own = np.minimum((drawn * _FIXED_DRAWS).astype(np.int64), _FIXED_DRAWS - 1)
+        return means[np.arange(len(which)), own], means.mean(axis=1)
+
+
+class _Record:
+    """Sums over each lane's life.
+
+    Rows: expected rewards, occasions, the control variates of chance, polynomials of the interests at the first
+    occasion, and of their moves from one to the next.
+    """
+
+    def __init__(self, lanes: Occasions, n_users: int) -> None:
+        self._lanes = lanes
+        self._prospects: Prospects = lanes.prospects(lanes.share / 2.0)
+        self._terms = _terms(lanes.state.shape[1])
+        self.sums = np.zeros((2 + _N_CHANCE + 2 * len(self._terms), n_users))
+        self._first, self._moves = self.sums[2 + _N_CHANCE :].reshape(2, len(self._terms), n_users)
+        self._last = np.zeros((len(self._terms), n_users))
+        self._came = np.zeros(n_users, np.bool_)
+        self._expected = np.zeros(n_users)
+
+    def begin(self, comes: NDArray[np.bool_]) -> None:
+        self.sums[2] = comes - self._prospects.begins
+
+    def occasion(self, which: Ints, shown: Floats, expected: Floats, clicked: NDArray[np.bool_]) -> None:
+        self.sums[0, which] += expected
+        self.sums[1, which] += 1.0
+        none, click = self._prospects.number
+        # A click has probability shown / share here, the uniform being known to be below the share.
+        surprise = (click - none) * (clicked - shown / self._lanes.share)
+        self.sums[3, which] += surprise
+        self.sums[4, which] += expected * surprise
+        self._expected[which] = expected
+        now = _polynomials(self._lanes.state[which], self._lanes.variance[which], self._terms)
+        later = self._came[which]
+        self._first[:, which[~later]] = now[:, ~later]
+        self._moves[:, which[later]] += (now - self._last[:, which])[:, later]
+        self._last[:, which] = now
+        self._came[which] = True
+
+    def outcome(self, which: Ints, clicked: NDArray[np.bool_], comes: NDArray[np.bool_]) -> None:
+        surprise = comes - self._prospects.goes_on[clicked.astype(np.int64)]
+        self.sums[5, which] += surprise
+        self.sums[6, which] += self._expected[which] * surprise
+
+
+def _terms(n_factors: int) -> list[tuple[int, ...]]:
+    """Factors of each polynomial: every one, its square, and pairs where there are not too many."""
+    single = [(k,) for k in range(n_factors)]
+    if n_factors > _PAIRED_FACTORS:
+        return [*single, *((k, k) for k in range(n_factors))]
+    return [*single, *itertools.combinations_with_replacement(range(n_factors), 2)]
+
+
+def _polynomials(state: Floats, variance: Floats, terms: list[tuple[int, ...]]) -> Floats:
+    """(terms, n): x_k, x_k^2 - v and x_j x_k, which stay as they are in expectation while x drifts and v grows."""
+    x = np.ascontiguousarray(state.T)
+    out = np.empty((len(terms), len(variance)))
+    for row, factors in zip(out, terms, strict=True):
+        row[:] = x[factors[0]]
+        if len(factors) == 2:
+            row *= x[factors[1]]
+            if factors[0] == factors[1]:
+                row -= variance
+    return out
+
+
+def interval(found: LongRun, level: float) -> tuple[float, float]:
+    """Of the rate, by Student's quantile, users being the sample; no end below 0."""
+    from scipy.special import stdtrit
+
+    n = len(found.influence)
+    freedom = n - 1 - found.n_controls
+    if freedom < 1:
+        return -math.inf, math.inf
+    error = math.sqrt(float(found.influence @ found.influence) / freedom / n)
+    reach = float(stdtrit(freedom, 0.5 + level / 2)) * error
+    return max(found.value - reach, 0.0), found.value + reach
+
+
+SHARE = 0.6
+"""Of the users of a plain average, how many an average over occasions needs for intervals as narrow: see
+``benchmarks/speed/README.md``."""
+
+LEAST = 1000
+"""Users from which on control variates are worth their degrees of freedom; fewer live plainly."""
+
+
+def truth(
+    world: World,
+    policies: Mapping[str, Policy],
+    n_users: int,
+    seed: int,
+    *,
+    level: float = 0.95,
+    executor: Executor | None = None,
+) -> list[Record]:
+    """Long-run rate of each policy: exact expected rewards of what it shows, the same users for all.
+
+    Where the world foresees occasions and a policy's choice rests on views alone, lives halt at occasions
+    (:func:`long_run`), and :data:`SHARE` of the users give intervals as narrow. Other
+    policies, and all of them on fewer than :data:`LEAST` users, live plainly. A record's details say which of the two
+    it was, and how well its difference from each other policy's is known, user by user.
+
+    Args:
+        world: where they live.
+        policies: by name.
+        n_users: over whom a plain average would be taken.
+        seed: of the users.
+        level: of the intervals.
+        executor: to spread users over.
+    """
+    records: list[Record] = []
+    influence: dict[str, Floats] = {}
+    for name, policy in policies.items():
+        began, label = time.perf_counter(), derive_seed(seed, "truth")
+        found, n, influence[name], details = _known(world, policy, n_users, label, level, executor)
+        key, seconds = (world.name, "truth", name, rate_of(world)[0]), time.perf_counter() - began
+        records.append(Record.of(*key, found, level=level, n=n, seconds=seconds, details=details))
+    return with_half_widths(records, influence, level)
+
+
+def _known(
+    world: World, policy: Policy, n_users: int, seed: int, level: float, executor: Executor | None
+) -> tuple[tuple[float, float, float], int, Floats, dict[str, Any]]:
+    """Rate with its interval, decisions it rests on, each user's part in the error, and how it was found."""
+    if n_users >= LEAST and asks_at_occasions(world, policy):
+        fewer = math.ceil(SHARE * n_users)
+        found = long_run(world, policy, fewer, seed, executor=executor)
+        if found is not None:
+            rate = (found.value, *interval(found, level))
+            return rate, found.occasions, found.influence, {"users": fewer, "method": "occasions"}
+    arm = run_arm(world, policy, n_users, seed, executor=executor)
+    sums, counts = np.zeros(n_users), np.zeros(n_users)
+    sums[arm.user], counts[arm.user] = arm.means, arm.decisions
+    rate, n = ratio_interval(arm.means, arm.decisions, level), int(arm.decisions.sum())
+    return rate, n, ratio_influence(sums, counts), {"users": n_users, "method": "lives"}
 
 
 @dataclass(frozen=True)

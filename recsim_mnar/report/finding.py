@@ -11,7 +11,7 @@ from recsim_mnar.estimators.off_policy.sentence import Sentence
 from recsim_mnar.estimators.off_policy.written import per_cent
 from recsim_mnar.estimators.verdict import LEAST_USERS
 from recsim_mnar.protocols.comparison import CATALOGUES, Comparison
-from recsim_mnar.protocols.interactions.comparison import TITLES
+from recsim_mnar.protocols.interactions import TITLES
 from recsim_mnar.protocols.records import (
     BEST,
     COSTS,

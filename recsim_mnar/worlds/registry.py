@@ -98,7 +98,7 @@ SIMULATED_BY: dict[type[World], str] = {
 
 COMPARED_BY: dict[type[World], str] = {
     DecisionWorld: "recsim_mnar.protocols.decisions:DecisionExperiment",
-    ExposureWorld: "recsim_mnar.protocols.uplift.comparison:PurchasesExperiment",
+    ExposureWorld: "recsim_mnar.protocols.uplift:PurchasesExperiment",
     PlatformWorld: "recsim_mnar.protocols.temporal.comparison:CampaignsExperiment",
 }
 """What ``compare`` makes a comparison with, by the class that a world derives from; empty: there is none."""
@@ -151,7 +151,7 @@ _OURS = (
     Entry(
         "ratings", "recsim_mnar.worlds.ratings.world", "RatingsWorld", "quick",
         "people reveal ratings, not at random, and rate what is recommended (Schnabel et al. 2016)",
-        compared_by="recsim_mnar.protocols.ratings.comparison:RatingsExperiment",
+        compared_by="recsim_mnar.protocols.ratings:RatingsExperiment",
     ),
     Entry(
         "campaigns", "recsim_mnar.worlds.campaigns.world", "CampaignsWorld", "viadeo",

@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.agents.neighbours.knn import ItemKNN
-from recsim_mnar.agents.neighbours.similarity import most_similar
+from recsim_mnar.agents.neighbours.knn import ItemKNN, most_similar
 from recsim_mnar.log.views import view_counts
 from twins.logs import random_log
 
@@ -78,19 +77,20 @@ def test_the_order_of_the_views_changes_nothing():
 @pytest.mark.parametrize("gram_up_to", [0, 4096])
 @pytest.mark.parametrize("include_self", [False, True])
 @pytest.mark.parametrize(("k", "n_items", "longest"), [(1, 8, 6), (3, 8, 12), (3, 25, 5), (500, 20, 9)])
-def test_scores_without_a_view_are_those_of_a_refit(k, n_items, longest, include_self, gram_up_to, monkeypatch):
-    monkeypatch.setattr("recsim_mnar.agents.neighbours.similarity._GRAM_UP_TO", gram_up_to)
+def test_ranks_without_a_view_are_those_of_a_refit(k, n_items, longest, include_self, gram_up_to, monkeypatch):
+    monkeypatch.setattr("recsim_mnar.agents.neighbours.knn._GRAM_UP_TO", gram_up_to)
     log = random_log(7 + k, 25, n_items, longest, power=1.5)
     learner = ItemKNN(neighbours=k, include_self=include_self)
-    positions = []
-    for held, scores in learner.scores_without_each_view(log, n_items=n_items, chunk=16):
-        for position, row in zip(held, scores, strict=True):
-            rest = log.select(np.delete(np.arange(len(log)), position))
-            policy = learner.fit(rest, n_items=n_items)
-            user = log["user"][position : position + 1]
-            own = rest["item"][rest["user"] == user[0]]
-            policy.reset(user)
-            policy.observe(np.repeat(user, len(own)), own)
-            np.testing.assert_array_equal(policy.scores(user)[0], row)
-            positions.append(position)
-    assert sorted(positions) == list(range(len(log)))
+    ranks = {unseen: learner.leave_one_out_ranks(log, n_items=n_items, unseen=unseen) for unseen in (False, True)}
+    for position, item in enumerate(log["item"]):
+        rest = log.select(np.delete(np.arange(len(log)), position))
+        policy = learner.fit(rest, n_items=n_items)
+        user = log["user"][position : position + 1]
+        own = rest["item"][rest["user"] == user[0]]
+        policy.reset(user)
+        policy.observe(np.repeat(user, len(own)), own)
+        scores = policy.scores(user)[0]
+        for unseen, (above, level) in ranks.items():
+            others = np.delete(scores, np.union1d(own, item) if unseen else item)
+            assert above[position] == np.count_nonzero(others > scores[item])
+            assert level[position] == np.count_nonzero(others == scores[item])

@@ -52,6 +52,7 @@ def made_up(seed=0, n=60):
         generator.integers(0, P, n),
         generator.uniform(0.05, 0.9, n),
         generator.choice([0.0, 0.0, 1.0, 2.0], n),
+        np.zeros(D - 1),
     )
     rows = list(zip(features[context], data.actions, data.propensities, data.rewards, strict=True))
     return data, rows, generator.normal(size=(P, D))

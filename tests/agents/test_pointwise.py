@@ -12,11 +12,11 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.agents.purchases.learners import RMF, ULBPR, ULRMF, RecResp
-from recsim_mnar.agents.purchases.observed import NR_NP, NR_P, R_NP, R_P
 from recsim_mnar.agents.purchases.pointwise import PointwiseLearner, ScoreTablePolicy, one_hot
+from recsim_mnar.agents.purchases.training import NR_NP, NR_P, R_NP, R_P
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.protocols.uplift.protocols import purchases_as_views, trained, until
+from recsim_mnar.protocols.uplift import purchases_as_views, trained, until
 from recsim_mnar.rng import derive_seed
 from twins.contracts import KnownUsersContract
 from twins.purchases_log import purchase_log, small_exposures

@@ -8,8 +8,7 @@ import pytest
 from recsim_mnar.agents.purchases import _training_kernel as kernel
 from recsim_mnar.agents.purchases.factor_policy import EXTRAS, FactorModel, FactorModelConfig
 from recsim_mnar.agents.purchases.learners import BPR, DLCE, RMF, ULBPR, ULRMF, CausE, CausEProd, RecResp
-from recsim_mnar.agents.purchases.observed import Observed
-from recsim_mnar.agents.purchases.training import DISTANCES, DivergedWarning, Trainer, train
+from recsim_mnar.agents.purchases.training import DISTANCES, DivergedWarning, Observed, Trainer, train
 from recsim_mnar.errors import UserError
 from twins import training as twin
 from twins.purchases_log import small_exposures
@@ -212,24 +211,17 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("learner", LEARNERS, ids=lambda x: f"{x.name}-{x.optimizer}-{x.batch}")
-def test_in_one_go_in_steps_and_resumed_give_the_same_bytes(learner, tmp_path):
+def test_in_one_go_and_in_steps_give_the_same_bytes(learner):
     exposures = small_exposures()
     whole, steps = learner.trainer(exposures, seed=5), learner.trainer(exposures, seed=5)
     whole.advance(4000)
-    steps.advance(1000)
-    steps.advance(1000)
-    steps.save(tmp_path / "state.npz")
-    resumed = learner.trainer(exposures, seed=5)
-    resumed.resume(tmp_path / "state.npz")
-    for trainer in (steps, resumed):
-        assert trainer.updates == 2000
-        trainer.advance(2000)
-        assert same(trainer.model, whole.model)
+    for advanced in (1000, 2000, 4000):
+        steps.advance(advanced - steps.updates)
+        assert steps.updates == advanced
+    assert same(steps.model, whole.model)
     other = learner.trainer(exposures, seed=6)
     other.advance(4000)
     assert not same(other.model, whole.model)
-    with pytest.raises(UserError, match="other settings, data or seed"):
-        other.resume(tmp_path / "state.npz")
 
 
 def test_trainings_side_by_side_do_not_disturb_each_other():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from recsim_mnar.agents.purchases.learners import DLCE
-from recsim_mnar.agents.purchases.observed import ANY, NP, R_NP, P
+from recsim_mnar.agents.purchases.training import ANY, NP, R_NP, P
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import causal_precision, evaluate_lists, top_items
 from recsim_mnar.log.exposures import Exposures

@@ -13,7 +13,7 @@ from recsim_mnar.datasets.tool_logs import opened
 from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.estimating import Question
-from recsim_mnar.own_log.from_tools import estimate_tool_log
+from recsim_mnar.own_log.gate import estimate_tool_log
 from twins.commands import run
 
 _SPEC = importlib.util.spec_from_file_location("tools", Path("benchmarks/own_log/tools.py"))
@@ -178,7 +178,7 @@ def test_without_weights_propensities_are_estimated_by_day(tmp_path):
     with opened(path) as tool:
         assert tool.context == ("day",)
         answer = estimate_tool_log(tool, Question(), Reading())
-    assert not answer.propensities_known
+    assert answer.log.propensity is None
     assert answer.records[0]["policy"] == "always_0"
 
 

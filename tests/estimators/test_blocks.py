@@ -16,9 +16,11 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy import gathering
 from recsim_mnar.estimators.off_policy.gathering import CHUNK, Block, cut_blocks, sorted_blocks
 from recsim_mnar.estimators.off_policy.records import estimate_columns
-from recsim_mnar.own_log.bandit_file import Reading, read_bandit_file
-from recsim_mnar.own_log.estimating import Question, estimate_file, estimate_log
+from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.bandit_log import BanditLog
+from recsim_mnar.own_log.estimating import Question, estimate_log
 from recsim_mnar.tables import table_file, text
+from twins.own_schema import estimate_file
 
 QUESTION = {"baseline": "b", "estimators": ["ips", "clipped_ips", "snips"], "clip": 3.0}
 NAMES = ["t", "b", "propensity"]
@@ -58,7 +60,7 @@ def written(path, rows: pa.Table, n_parts: int, ending: str = "parquet"):
 
 def at_once(path, targets, **question):
     """The plain twin: all rows in memory, every estimate from its columns."""
-    log = read_bandit_file(path, ["t", "b"], reading=Reading(exact=True), others=["t_unsupported", "price"])
+    log = BanditLog.open(path, ["t", "b"], reading=Reading(exact=True), others=["t_unsupported", "price"]).read()
     log.policies["propensity"] = log.propensity
     if "reward_limit" in question:
         question["reward_limit"] = log.others[question["reward_limit"]]

@@ -15,7 +15,7 @@ from rich.console import Console
 from recsim_mnar.cli.estimation import records_table
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import difference, estimate_value
-from recsim_mnar.own_log.estimating import estimate_file
+from twins.own_schema import estimate_file
 
 ALL = ("ips", "clipped_ips", "snips")
 

@@ -15,10 +15,11 @@ from recsim_mnar.estimators.off_policy.gathering import gather_parts
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.bandit_file import Reading
-from recsim_mnar.own_log.estimating import Question, estimate_file, estimate_log
+from recsim_mnar.own_log.estimating import Question, estimate_log
 from recsim_mnar.simulation.executor import run_in_order
 from recsim_mnar.tables.files import write_table
 from twins.commands import status_of
+from twins.own_schema import estimate_file
 
 
 def log_of(first, n_users, rng, lowest=0.0):

@@ -15,7 +15,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Moments, difference, estimate_value
 from recsim_mnar.estimators.off_policy.sampling import Bounds, shows_every_action
 from recsim_mnar.estimators.off_policy.stated import Stated
-from recsim_mnar.own_log.estimating import estimate_file
+from twins.own_schema import estimate_file
 
 PRICES = np.geomspace(1.0, 100.0, 40)
 SOLD = 0.3 / np.sqrt(PRICES)  # probability that an item sells where it is shown: the dearest 750 times, 22 of them sold

@@ -17,15 +17,18 @@ from recsim_mnar.estimators.intervals.limits import poisson_reach, small_sample_
 from recsim_mnar.estimators.off_policy.row_order import earlier_choices, earlier_showings, lasting, moved_by, repeating
 from recsim_mnar.fitting.advice import Question, advise_on
 from recsim_mnar.fitting.advice.advising import histories
-from recsim_mnar.fitting.advice.coverage import Logger, agents_of, logger_of, shown_of
 from recsim_mnar.fitting.advice.deciding import (
     WARNED,
     Compared,
+    Logger,
+    agents_of,
     agreement,
     decide,
     effects_of_the_past,
+    logger_of,
     order_checks,
     permuted_clicks,
+    shown_of,
     turned,
 )
 from recsim_mnar.log.ratings import Ratings

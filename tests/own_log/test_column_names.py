@@ -8,7 +8,8 @@ import pytest
 from recsim_mnar.cli import main
 from recsim_mnar.datasets.interactions import read_interactions
 from recsim_mnar.errors import UserError
-from recsim_mnar.own_log.bandit_file import BanditLog, Reading, read_bandit_file
+from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.doctor import Asked, examine_file
 from recsim_mnar.own_log.doctor.fitting import commands_for
 from recsim_mnar.own_log.estimating import Question, estimate_log
@@ -52,8 +53,8 @@ def test_a_column_of_probabilities_is_taken_or_asked_about(tmp_path, name, taken
     assert said.columns["propensity"] == name
     if name.endswith("_prob") and not taken:  # asked about by its name, by every command that reads a bandit log
         with pytest.raises(UserError, match=f"the propensity could be column '{name}'; say which with --propensity"):
-            read_bandit_file(path)
-        assert read_bandit_file(path, reading=Reading({"propensity": "none"}), needs=["action"]).propensity is None
+            BanditLog.open(path).read()
+        assert BanditLog.open(path, reading=Reading({"propensity": "none"}), needs=["action"]).read().propensity is None
 
 
 def test_without_a_reward_a_log_with_probabilities_is_not_interactions(tmp_path):
@@ -71,7 +72,7 @@ def test_without_a_reward_a_log_with_probabilities_is_not_interactions(tmp_path)
     ],
 )
 def test_per_cent_signs_are_read_and_said(tmp_path, values, separator):
-    found = read_bandit_file(log(tmp_path / "log.csv", values=values, separator=separator))
+    found = BanditLog.open(log(tmp_path / "log.csv", values=values, separator=separator)).read()
     assert found.propensity == pytest.approx(PROPENSITY)
     assert "shown_prob: 400 values with % are divided by 100" in found.lines
 
@@ -80,8 +81,8 @@ def test_per_cent_signs_are_read_and_said(tmp_path, values, separator):
 def test_missing_values_by_their_words(tmp_path, word):
     path = log(tmp_path / "log.csv", values=[word if i == 7 else p for i, p in enumerate(PROPENSITY)])
     with pytest.raises(UserError, match=r"in row 8; .*\(empty, NA, N/A, NaN, null, none and - count as missing\)"):
-        read_bandit_file(path)
-    assert len(read_bandit_file(path, reading=Reading(drop_missing=True))) == N - 1
+        BanditLog.open(path).read()
+    assert len(BanditLog.open(path, reading=Reading(drop_missing=True)).read()) == N - 1
 
 
 def test_a_target_file_of_one_column_is_read_row_by_row(tmp_path):

@@ -15,10 +15,11 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import estimate_value
 from recsim_mnar.estimators.off_policy.cross_fitted import cross_fitted_rewards, estimate_without_propensities
 from recsim_mnar.own_log.bandit_file import Reading
-from recsim_mnar.own_log.estimating import Question, estimate_file, estimate_log, is_own_schema
+from recsim_mnar.own_log.estimating import Question, estimate_log, is_own_schema
 from recsim_mnar.own_log.gate import unmet
 from recsim_mnar.tables.table_file import TableFile
 from twins.commands import run
+from twins.own_schema import estimate_file
 
 _SPEC = importlib.util.spec_from_file_location("shop", Path("benchmarks/own_log/shop.py"))
 assert _SPEC is not None
@@ -204,7 +205,7 @@ def test_without_propensities_they_are_estimated_and_the_verdict_says_so(tmp_pat
     frame = table().drop(columns="pscore").assign(place=np.arange(N) % 4)
     path = write(frame, tmp_path / "log.csv")
     answer = asked(path, reading={"context": ["place"]}, estimators=("snips",))
-    assert not answer.propensities_known
+    assert answer.log.propensity is None
     wanted = estimate_without_propensities(
         frame.clicks, frame.arm, frame.new, context=frame.place, estimator="snips",
         cluster=pd.factorize(frame.visitor, sort=True)[0],  # folds are every fifth user

@@ -14,9 +14,10 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.doctor import examine_file
 from recsim_mnar.own_log.doctor.fitting import commands_for
-from recsim_mnar.own_log.estimating import Question, estimate_file, estimate_log
+from recsim_mnar.own_log.estimating import Question, estimate_log
 from recsim_mnar.tables.roles import find_columns
 from twins.commands import run
+from twins.own_schema import estimate_file
 
 N, ITEMS = 12_000, 5
 ASKED = ("--target", "new_model_prob", "--baseline", "today")

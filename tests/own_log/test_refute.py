@@ -14,9 +14,10 @@ from recsim_mnar.estimators.off_policy.refuters import refute
 from recsim_mnar.estimators.off_policy.sentence import sentence_of
 from recsim_mnar.estimators.off_policy.written import propensity_tolerance, weight_tolerance
 from recsim_mnar.log.columns import Clusters, LogColumns
-from recsim_mnar.own_log.estimating import estimate_file, is_own_schema
+from recsim_mnar.own_log.estimating import is_own_schema
 from recsim_mnar.tables.table_file import TableFile
 from twins.commands import run
+from twins.own_schema import estimate_file
 
 USERS, ROWS, ITEMS = 400, 20, 5
 

@@ -9,8 +9,8 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.own_log.as_log import needs_numbering, read_as_logs
 from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.sources import needs_numbering, read_as_logs
 from twins.commands import run
 
 ITEMS = ["apple", "bread", "corn", "dates"]

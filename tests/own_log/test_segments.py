@@ -11,8 +11,9 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import difference, estimate_value
 from recsim_mnar.estimators.off_policy.segments import segment_lines
-from recsim_mnar.own_log.estimating import Question, estimate_file, estimate_log
+from recsim_mnar.own_log.estimating import Question, estimate_log
 from twins.commands import run
+from twins.own_schema import estimate_file
 
 N, ITEMS, FLOOR = 8000, 6, 0.05
 

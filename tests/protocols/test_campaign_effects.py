@@ -9,8 +9,7 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.protocols.temporal.campaign_effects import caused_additions
-from recsim_mnar.protocols.temporal.schemes import AloneEstimated
+from recsim_mnar.protocols.temporal.schemes import AloneEstimated, caused_additions
 from recsim_mnar.protocols.temporal.weighing import make_scheme
 from recsim_mnar.simulation.platform import platform_log, run_campaigns
 from recsim_mnar.worlds import make_world

@@ -16,8 +16,7 @@ from recsim_mnar.policies import registry
 from recsim_mnar.protocols.base import Protocol, check_needs, protocol
 from recsim_mnar.protocols.comparison import Comparison, chosen_protocols, compare, experiment_of
 from recsim_mnar.protocols.leave_one_out import ranks
-from recsim_mnar.protocols.ratings.comparison import RatingsSettings
-from recsim_mnar.protocols.ratings.estimates import propensity_fit, reveal
+from recsim_mnar.protocols.ratings import RatingsSettings, propensity_fit, reveal
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.temporal.comparison import Campaigns, accepted_shares
 from recsim_mnar.protocols.temporal.weighing import weighted_leave_one_out

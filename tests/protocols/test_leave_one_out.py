@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from recsim_mnar.agents.neighbours.knn import ItemKNN
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.limits import user_mean_interval
 from recsim_mnar.log import Log
@@ -119,6 +120,33 @@ def test_exhaustive_equals_refitting(name, candidates):
     assert records[0].metric == "hr@3"
     assert records[0].value == pytest.approx(np.mean([np.mean(v) for v in by_user.values()]), abs=1e-12)
     assert records[0].details["held_out"] == sum(len(v) for v in by_user.values())
+
+
+class OneByOne(ItemKNN):
+    """An agent of one's own that gives scores without each view, and no ranks."""
+
+    leave_one_out_ranks = None
+
+    def scores_without_each_view(self, log, *, n_items, chunk):
+        organic = log.organic()
+        for first in range(0, len(organic), chunk):
+            held, scores = np.arange(first, min(first + chunk, len(organic))), []
+            for position in held:
+                rest = organic.select(np.delete(np.arange(len(organic)), position))
+                user = organic["user"][position : position + 1]
+                policy, own = self.fit(rest, n_items=n_items), rest["item"][rest["user"] == user[0]]
+                policy.reset(user)
+                policy.observe(np.repeat(user, len(own)), own)
+                scores.append(policy.scores(user)[0])
+            yield held, np.array(scores)
+
+
+@pytest.mark.parametrize("candidates", ["all", "unseen"])
+def test_scores_without_each_view_suffice(candidates):
+    log = make_log(n_users=15, longest=6)
+    asked = {"n_items": 15, "seed": 2, "ks": (3,), "candidates": candidates, "exhaustive": True}
+    one, other = (leave_one_out(log, {"x": learner}, **asked) for learner in (OneByOne(), ItemKNN()))
+    assert [(r.value, r.low, r.high, r.n) for r in one] == [(r.value, r.low, r.high, r.n) for r in other]
 
 
 def other_users():

@@ -10,10 +10,10 @@ import pytest
 from recsim_mnar.kernels import _vectors_kernel
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
-from recsim_mnar.protocols import truth as module
+from recsim_mnar.protocols import decisions as module
 from recsim_mnar.protocols.ab_test import run_arm
+from recsim_mnar.protocols.decisions import SHARE, asks_at_occasions, interval, long_run, truth, without_controls
 from recsim_mnar.protocols.records import HALF_WIDTHS, half_width, ratio_influence
-from recsim_mnar.protocols.truth import SHARE, asks_at_occasions, interval, long_run, truth, without_controls
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld

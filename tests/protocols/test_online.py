@@ -15,9 +15,8 @@ from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.ab_test import ab_test
 from recsim_mnar.protocols.comparison import compare
-from recsim_mnar.protocols.decisions import Settings
+from recsim_mnar.protocols.decisions import Settings, truth
 from recsim_mnar.protocols.off_policy import off_policy
-from recsim_mnar.protocols.truth import truth
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.simulation import simulate

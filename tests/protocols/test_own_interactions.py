@@ -15,9 +15,16 @@ from recsim_mnar.policies import Learner, Policy, registry
 from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison
-from recsim_mnar.protocols.interactions import compare_interactions
-from recsim_mnar.protocols.interactions.comparison import Leaders, conclusion, facts_of, leaders
-from recsim_mnar.protocols.interactions.top_lists import recall_and_ndcg, recommended, split_by_time
+from recsim_mnar.protocols.interactions import (
+    Leaders,
+    compare_interactions,
+    conclusion,
+    facts_of,
+    leaders,
+    recall_and_ndcg,
+    recommended,
+    split_by_time,
+)
 from recsim_mnar.protocols.leave_one_out.protocol import gains
 from recsim_mnar.protocols.leave_one_out.ranks import NONE, top_items
 from recsim_mnar.protocols.records import Record, with_half_widths

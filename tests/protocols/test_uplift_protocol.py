@@ -13,9 +13,16 @@ from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.records import Ranking, Record, Target, judge
-from recsim_mnar.protocols.uplift import PurchasesExperiment, UpliftSettings
-from recsim_mnar.protocols.uplift.comparison import METRICS, TRAINED
-from recsim_mnar.protocols.uplift.protocols import one_period, purchases_as_views, title, until
+from recsim_mnar.protocols.uplift import (
+    METRICS,
+    TRAINED,
+    PurchasesExperiment,
+    UpliftSettings,
+    one_period,
+    purchases_as_views,
+    title,
+    until,
+)
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 from twins.commands import run

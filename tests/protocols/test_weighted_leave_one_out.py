@@ -13,13 +13,13 @@ from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.protocols.temporal.comparison import Campaigns
-from recsim_mnar.protocols.temporal.item_weights import fit_item_weights
 from recsim_mnar.protocols.temporal.schemes import Unweighted, support
 from recsim_mnar.protocols.temporal.weighing import (
     SCHEMES,
     Scheme,
     Weighing,
     binomial_interval,
+    fit_item_weights,
     hit_probabilities,
     make_scheme,
     notes,

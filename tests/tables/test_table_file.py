@@ -13,7 +13,6 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy import gathering
 from recsim_mnar.log.table import Log
-from recsim_mnar.own_log.estimating import estimate_file
 from recsim_mnar.policies.registry import learner
 from recsim_mnar.simulation import simulate
 from recsim_mnar.tables import files
@@ -25,6 +24,7 @@ from recsim_mnar.tables.rows import repeats
 from recsim_mnar.tables.table_file import TableFile
 from recsim_mnar.tables.verifying import verify
 from recsim_mnar.worlds import make_world
+from twins.own_schema import estimate_file
 
 TABLE = "who;when;clicks;p\nanna;31.05.2024 17:00;1;0,25\nbö;01.06.2024 08:30;0;1,5e-1\n anna ;02.06.2024 00:00;0;,5\n"
 

@@ -17,7 +17,7 @@ from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policies.slates import DeployedPolicy
 from recsim_mnar.protocols.comparison import experiment_of
-from recsim_mnar.protocols.uplift.comparison import PurchasesExperiment
+from recsim_mnar.protocols.uplift import PurchasesExperiment
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.platform import opened, platform_log, run_campaigns
 from recsim_mnar.worlds import ExposureWorld, Outcomes, Params, PlatformWorld, SlateParams, as_world, make_world

@@ -82,7 +82,7 @@ class Block:
 
 
 class BlockSource(Protocol):
-    """A log that is read in blocks; :class:`recsim_mnar.own_log.bandit_file.BanditLog` is one."""
+    """A log that is read in blocks; :class:`recsim_mnar.own_log.bandit_log.BanditLog` is one."""
 
     @property
     def parts(self) -> Parts:

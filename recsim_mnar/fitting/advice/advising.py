@@ -14,8 +14,21 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.export.arrays import distributions
 from recsim_mnar.fitting.advice import deciding
-from recsim_mnar.fitting.advice.coverage import ABSENT, HOW, Floats, Ints, Shown, agents_of, logger_of, shown_of
-from recsim_mnar.fitting.advice.deciding import LEVEL, TOLERANCE, Check, Compared, check
+from recsim_mnar.fitting.advice.deciding import (
+    ABSENT,
+    HOW,
+    LEVEL,
+    TOLERANCE,
+    Check,
+    Compared,
+    Floats,
+    Ints,
+    Shown,
+    agents_of,
+    check,
+    logger_of,
+    shown_of,
+)
 from recsim_mnar.kernels.checks import of_type, whole_number
 from recsim_mnar.log.contexts import ContextRule
 from recsim_mnar.log.ratings import Ratings

@@ -27,8 +27,7 @@ from recsim_mnar.fitting.calibration.members import (
     transitions_of,
     weights_of_users,
 )
-from recsim_mnar.fitting.calibration.view_model import interests_of
-from recsim_mnar.fitting.calibration.viewing import CELLS, FittedViews, counted_views, views_of
+from recsim_mnar.fitting.calibration.viewing import CELLS, FittedViews, counted_views, interests_of, views_of
 from recsim_mnar.kernels.checks import of_type, table_by_name, text_of, whole_number
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.log.ratings import Ratings

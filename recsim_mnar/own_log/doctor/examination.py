@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.datasets.tool_logs import ToolLog
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.off_policy.segments import Segments, Weights
-from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.log.arrow import provenance_of
-from recsim_mnar.log.columns import Clusters, Floats
-from recsim_mnar.own_log.bandit_file import BanditLog, Reading
+from recsim_mnar.log.columns import Floats
+from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.bandit_log import BanditLog
+from recsim_mnar.own_log.doctor.columns import BANDIT, INTERACTIONS, Asked, Unnamed, columns_of, targets_of
 from recsim_mnar.own_log.doctor.problems import (
     NOTE,
     PROBLEM,
+    MeanWeight,
     Problem,
     impossible,
     mean_weight,
@@ -31,62 +32,22 @@ from recsim_mnar.own_log.doctor.problems import (
 from recsim_mnar.own_log.estimating import OWN
 from recsim_mnar.own_log.target_file import TargetFile
 from recsim_mnar.runs.receipts import SIDECAR
-from recsim_mnar.tables.arrow import is_text
 from recsim_mnar.tables.events import Events
 from recsim_mnar.tables.faults import MISSING, in_rows, percent_lines
 from recsim_mnar.tables.roles import (
     GUESSED,
-    USUAL_NAMES,
     Columns,
-    find_columns,
     in_words,
-    likely_columns,
-    new_policies,
-    of_what_was_shown,
     plain_name,
     say_which,
 )
-from recsim_mnar.tables.rows import DROP, Ids, Rows, repeats, spelled_alike, text_numbers
+from recsim_mnar.tables.rows import DROP, Ids, Rows, repeats
 from recsim_mnar.tables.table_file import TableFile
 from recsim_mnar.tables.verifying import verify
 
-BANDIT, INTERACTIONS, TABLE = "bandit log", "interactions", "table"
-"""What a file can be: recommendations with what came of them; who met what; neither."""
-
-_ROLES = ("user", "action", "reward", "propensity", "time", "logger", "event", "item")
-_RATINGS = USUAL_NAMES["reward"][-1]
-_LOOKED_AT = 1000
-_TWO = 2
-"""Sizes of shares that are taken for a policy's by their mean weight alone."""
-"""Values of a column with no named role."""
-_MOST_SEGMENTS = 30
-"""Words of a column that estimates are offered by."""
 _ROW_NUMBERS = ("", "unnamed0", "rownumber", "rownum")
-_GUESSES = ("reward", "propensity", "user", "item", "action", "time")
-"""Roles that a likely column is named for, in this order."""
-_LEAST_USERS, BY_CHANCE = 20, 0.001
-"""Values of a column of users at least; share of rows that may be equal in what is read and not in the rest."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The user's statements about a file.
-
-    Attributes:
-        columns: by role (user, item, action, reward, propensity, time, logger); None or left out: recognised.
-        targets: columns of target policies' probabilities of the logged action.
-        n_actions: how many actions there are; None where the file is all that is known.
-        target_file: a second file with the targets, and ``on`` the column by which its rows are found.
-        on: see ``target_file``.
-        guessed: roles of ``columns`` that the user did not name.
-    """
-
-    columns: Mapping[str, str | None] = field(default_factory=dict)
-    targets: Sequence[str] = ()
-    n_actions: int | None = None
-    target_file: str | os.PathLike[str] | None = None
-    on: str | None = None
-    guessed: Collection[str] = ()
+BY_CHANCE = 0.001
+"""Share of rows that may be equal in what is read and not in the rest."""
 
 
 @dataclass(frozen=True)
@@ -151,14 +112,23 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     for name in asked.targets:
         if name not in file.names and asked.target_file is None:
             raise UserError(f"{path} has no column {name!r}; {nearest(name, file.names)} (--target)")
-    kind, columns = _columns(file, str(path), asked)
+    kind, columns = columns_of(file, str(path), asked)
     columns = replace(columns, how=columns.how | {role: GUESSED for role in asked.guessed if role in columns})
-    targets = tuple(name for name in asked.targets if name in file.names) or _targets(file.names, columns)
+    targets = tuple(name for name in asked.targets if name in file.names) or targets_of(file.names, columns)
     rows = file.read(_kinds(file, columns, targets))
     found = _Patient(file, kind, columns, targets, asked, rows).examined()
     found.facts["receipts"] = receipts
     found.facts["target_file"] = None if asked.target_file is None else _of_target_file(file, asked, found)
     return found
+
+
+def examine_tool_log(tool: ToolLog, asked: Asked) -> Examination:
+    """What is found about a tool's log, as :func:`recsim_mnar.own_log.doctor.examine_file`."""
+    columns = {role: name for role, name in asked.columns.items() if name in tool.file.names}
+    targets = tuple(asked.targets or tool.policies if tool.has_propensities else ())
+    found = examine_file(tool.file.parts.path, replace(asked, columns=columns, targets=targets))
+    damages = [Problem(each.code, PROBLEM, each.message, each.advice, ("propensity",)) for each in tool.damages]
+    return replace(found, source=str(tool.file.path), kind=BANDIT, problems=[*damages, *found.problems])
 
 
 def _of_target_file(file: TableFile, asked: Asked, found: Examination) -> dict[str, Any]:
@@ -185,10 +155,7 @@ def _of_target_file(file: TableFile, asked: Asked, found: Examination) -> dict[s
         mean_weight(log.propensity, values, None if log.user is None else log.user.codes, policy=name)
         for name, values in targets.policies.items()
     ]  # fmt: skip
-    there = [each for each in weights if each is not None]
-    found.facts["mean_weight"] += [{**each.to_dict(), "line": each.line()} for each in there]
-    name = log.columns.get("propensity") or ""
-    found.problems.extend(problem for each in there if (problem := weight_problem(each, name)) is not None)
+    found.facts["mean_weight"] += _weighed(weights, log.columns.get("propensity") or "", found.problems)
     return {**facts, "policies": list(second.names), "lines": targets.lines}
 
 
@@ -205,33 +172,6 @@ def _receipts(path: Path) -> str | None:
         several = f"{len(held.faults):,} faults: " if len(held.faults) > 1 else ""
         raise UserError(f"{path}: {several}{'; '.join(held.faults)}")
     return held.sentence() if held.n_files else None
-
-
-def _columns(file: TableFile, source: str, asked: Asked) -> tuple[str, Columns]:
-    """What the file is, and which column is what: an item is what was met, an action what was shown."""
-    named, item = asked.columns, asked.columns.get("item")
-    left = [name for name in asked.targets if name in file.names]
-    columns = find_columns(source, file.names, named=named, optional=_ROLES, leave=left)
-    if "propensity" not in {*columns.names, *columns.unclear, *columns.without} and item is None:
-        shares = _perhaps_propensities(file, {*columns.names.values(), *left, *_targets(file.names, columns)})
-        columns = replace(columns, unclear=columns.unclear | ({"propensity": shares} if shares else {}))
-    if "reward" not in columns.names:
-        columns = replace(columns, unclear=columns.unclear | _perhaps_rewards(file, columns))
-    rated = plain_name(columns.get("reward") or "") in _RATINGS
-    logged = "propensity" in columns or "propensity" in columns.unclear
-    if logged or asked.targets or asked.target_file is not None or ("reward" in columns and not rated and item is None):
-        return BANDIT if "reward" in columns or "propensity" in columns else TABLE, columns
-    wanted = {"user": named.get("user"), "item": item, "time": named.get("time")}
-    met = find_columns(source, file.names, named=wanted, optional=("user", "item", "time", "event"))
-    return (INTERACTIONS if "user" in met and "item" in met else TABLE), met
-
-
-def _targets(names: Sequence[str], columns: Columns) -> tuple[str, ...]:
-    """Columns that are targets by their names: those that ``replay`` has written the missing mass of, or say so."""
-    free = [name for name in names if name not in columns.names.values()]
-    replayed = [name for name in free if f"{name}_unsupported" in names]
-    said = new_policies(free)
-    return tuple(dict.fromkeys([*replayed, *(name for name in said if "propensity" in columns)]))
 
 
 def _kinds(file: TableFile, columns: Columns, targets: Sequence[str]) -> dict[str, str]:
@@ -260,46 +200,6 @@ def kinds_of_rows(rows: Rows, columns: Columns) -> tuple[NDArray[np.bool_], NDAr
 def _there(column: Any) -> NDArray[np.bool_]:
     """(n,) which values are not missing."""
     return np.asarray(column.is_valid().to_numpy()).astype(np.bool_)
-
-
-_ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "True", "False", "true", "false"}
-_NARROW = 0.5
-"""Width of the limits of a mean weight from which a column of 0 and 1 is taken for a policy: others miss 1 by more."""
-
-
-def _are_shares(column: Any, decimal: str, *, zero: bool = True) -> bool:
-    """Whether the first values are numbers in [0, 1], not 0 and 1 alone; or in (0, 1], and not all of them 1."""
-    import pyarrow as pa
-
-    words = [str(each) for each in column[:_LOOKED_AT] if not isinstance(each, bool)]
-    values, _, bad = text_numbers(pa.array(words, pa.string()), decimal)
-    known = values[~np.isnan(values)]
-    fits = np.all((known >= 0.0 if zero else known > 0.0) & (known <= 1.0))
-    many = len(np.unique(known)) > 1 and np.any((known > 0.0) & (known < 1.0)) if zero else np.any(known < 1.0)
-    return bool(not bad.any() and fits and many)
-
-
-def _perhaps_propensities(file: TableFile, used: Collection[str]) -> tuple[str, ...]:
-    """Unused columns whose first values are all in (0, 1]: the probability of what was shown, for all one knows."""
-    found = [name for name, values in file.head().items() if name not in used]
-    return tuple(name for name in found if _are_shares(file.head()[name], file.decimal, zero=False))
-
-
-def _perhaps_rewards(file: TableFile, columns: Columns) -> dict[str, tuple[str, ...]]:
-    """Columns that the reward could be, those of zeros and ones first; without usual names these alone."""
-    import pyarrow as pa
-
-    said, yes_or_no = columns.unclear.get("reward", ()), []
-    likely = likely_columns("reward", file.names)
-    for name, values in file.head().items():
-        known, _, bad = text_numbers(pa.array([str(each) for each in values], pa.string()))
-        if name not in columns.names.values() and not bad.any() and set(known[~np.isnan(known)]) == {0.0, 1.0}:
-            yes_or_no.append(name)
-    if not said and "propensity" not in {*columns.names, *columns.unclear}:
-        return {}
-    yes_or_no.sort(key=lambda name: name not in likely)
-    found = [name for name in said if name in yes_or_no] + [name for name in said if name not in yes_or_no]
-    return {"reward": tuple(found or yes_or_no)} if found or yes_or_no else {}
 
 
 class _Patient:
@@ -338,102 +238,17 @@ class _Patient:
         self.problems += self._unclear()
         own = set(OWN) <= set(self.file.names)
         others = [n for n in self.file.names if n not in {*self.columns.names.values(), *self.targets}]
-        if not own and self.kind == BANDIT and "propensity" in self.columns and not self.targets:
-            self.problems += self._maybe_targets(others)
-        segments = self._segments([] if own or self.kind != BANDIT else others)
+        unnamed = Unnamed(self.rows.quiet(), self.columns, self.targets, others, self.file.decimal)
+        segments: list[str] = []
+        if not own and self.kind == BANDIT:
+            if "propensity" in self.columns and not self.targets:
+                self.problems += unnamed.maybe_targets(self.user, mixed=self.mixed)
+            segments, remarks = unnamed.segments()
+            self.problems += remarks
         return Examination(
             str(self.file.path), self.kind, own, self.file.how_written(), self.columns, others, segments, self.targets,
-            facts, self.problems, self._guesses(others),
+            facts, self.problems, unnamed.guesses(),
         )  # fmt: skip
-
-    def _guesses(self, others: Sequence[str]) -> dict[str, str]:
-        """The likeliest column of roles that are not clear; of users one of their words whose values recur."""
-        found: dict[str, str] = {}
-        for role in _GUESSES:
-            names = [name for name in self.columns.unclear.get(role, ()) if name not in found.values()]
-            names = self._likely_propensities(names) if role == "propensity" else names
-            found |= {role: names[0]} if names else {}
-        if "user" not in {*self.columns.names, *found, *self.columns.without} and len(self.rows):
-            free = [name for name in likely_columns("user", others) if name not in found.values()]
-            values = {name: self.rows.quiet().ids(name) for name in free}
-            likely = [name for name, each in values.items() if _LEAST_USERS <= each.number <= len(self.rows) / 2]
-            found |= {"user": max(likely, key=lambda name: values[name].number)} if likely else {}
-        return found
-
-    def _likely_propensities(self, names: list[str]) -> list[str]:
-        """Those whose names say it first, then those by which another one has a mean weight near 1."""
-        rows = self.rows.quiet()
-        values = {name: rows.numbers(name) for name in names} if len(names) > 1 else {}
-
-        def off(name: str) -> float:
-            others = [values[each] / values[name] for each in names if each != name]
-            means = [float(np.nanmean(np.where(np.isfinite(each), each, np.nan))) for each in others]
-            return min((abs(np.log(max(mean, 1e-12))) for mean in means), default=0.0)
-
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return sorted(names, key=lambda name: (not of_what_was_shown(name), off(name) if values else 0.0))
-
-    def _segments(self, others: Sequence[str]) -> list[str]:
-        """Unused columns of a few words each, fixed before; words that differ only in capitals are a remark."""
-        found = []
-        unclear = {name for names in self.columns.unclear.values() for name in names}
-        for name in others:
-            if name in unclear or not len(self.rows) or not is_text(self.rows.column(name).type):
-                continue
-            values = self.rows.quiet().ids(name)
-            if not (values.ids.dtype.kind == "O" and 2 <= values.number <= _MOST_SEGMENTS) or self._depends(
-                name, values
-            ):
-                continue
-            found.append(name)
-            counts = dict(zip(values.ids, np.bincount(values.codes[values.codes >= 0]).tolist(), strict=True))
-            groups = [sorted(group, key=lambda word: (-counts[word], word)) for group in spelled_alike(values.ids)]
-            if groups:
-                pairs = ", ".join(" and ".join(group) for group in sorted(groups, key=lambda each: -counts[each[0]]))
-                share = sum(counts[word] for group in groups for word in group[1:]) / len(self.rows)
-                message = f"{name} has {pairs}: the rarer spellings are {100 * share:.2g} % of rows"
-                advice = "are these the same? Then write them alike, or add --fold-case to --by"
-                self.problems.append(Problem("spelled_alike", NOTE, message, advice, (name,)))
-        return found
-
-    def _depends(self, name: str, values: Ids) -> bool:
-        """Whether `estimate --by` would refuse a column, as one that depends on what was recommended."""
-        weights, rows = self._weights, self._good
-        if weights is None:
-            return False
-        try:
-            weights.refuse(Segments.of(name, values.codes[rows], values.ids))
-        except UserError:
-            return True
-        return False
-
-    @cached_property
-    def _good(self) -> NDArray[np.int64]:
-        """Rows whose reward, propensity, targets, user and action are there and possible."""
-        rows = self.rows.quiet()
-        read = {role: rows.numbers(self.columns[role]) for role in ("reward", "propensity") if role in self.columns}
-        targets = [rows.numbers(name) for name in self.targets]
-        good = np.ones(len(rows), np.bool_)
-        for values in (*read.values(), *targets):
-            good &= np.isfinite(values)
-        for role in ("user", "action"):
-            if role in self.columns:
-                good &= rows.ids(self.columns[role]).codes >= 0
-        if "propensity" in read:
-            good &= (read["propensity"] > 0.0) & (read["propensity"] <= 1.0)
-        return np.flatnonzero(good)
-
-    @cached_property
-    def _weights(self) -> Weights | None:
-        """What says whether a column was fixed before; None where rewards or propensities are not known."""
-        rows, kept = self.rows.quiet(), self._good
-        if not {"reward", "propensity"} <= set(self.columns.names) or not kept.size:
-            return None
-        ids = {role: rows.ids(self.columns[role]).codes[kept] for role in ("user", "action") if role in self.columns}
-        numbers = {name: rows.numbers(name)[kept] for name in self.targets}
-        reward, propensity = (rows.numbers(self.columns[role])[kept] for role in ("reward", "propensity"))
-        users = Clusters.of(ids["user"], kept.size) if "user" in ids else None
-        return Weights(reward, propensity, users, numbers, {}, ids.get("action"), Stated())
 
     def _numbers(self, role: str) -> Floats | None:
         name = self.columns.get(role)
@@ -441,9 +256,7 @@ class _Patient:
 
     def _column(self, role: str) -> Ids | None:
         name = self.columns.get(role)
-        if name is None or not len(self.rows):
-            return None
-        return self.rows.ids(name)
+        return None if name is None or not len(self.rows) else self.rows.ids(name)
 
     def _ids(self) -> dict[str, Any]:
         """Count users, actions and repeated items."""
@@ -459,9 +272,8 @@ class _Patient:
             if len(counts):
                 facts["rows_of_a_user"] = {"median": float(np.median(counts)), "most": int(counts.max())}
                 if len(counts) == 1:
-                    self.problems.append(
-                        Problem("one_user", PROBLEM, "all rows belong to one user", "intervals need many")
-                    )
+                    one = Problem("one_user", PROBLEM, "all rows belong to one user", "intervals need many")
+                    self.problems.append(one)
         if user is not None and what is not None:
             good = (user.codes >= 0) & (what.codes >= 0)
             pairs = user.codes[good] * max(what.number, 1) + what.codes[good]
@@ -551,16 +363,15 @@ class _Patient:
         facts: dict[str, Any] = {"reward": None, "propensity": None, "mean_weight": []}
         reward = self._numbers("reward")
         if reward is not None and (~np.isnan(reward)).any():
-            facts["reward"] = {
-                "least": float(np.nanmin(reward)), "largest": float(np.nanmax(reward)),
-                "mean": float(np.nanmean(reward)),
-            }  # fmt: skip
-            if facts["reward"]["least"] == facts["reward"]["largest"]:
-                message = f"every reward is {facts['reward']['least']:g}"
-                self.problems.append(
-                    Problem("one_reward", PROBLEM, message, "no policy can be shown to be better than another")
-                )
-        targets = {name: self._target(name) for name in self.targets} if len(self.rows) else {}
+            least, largest, mean = (float(of(reward)) for of in (np.nanmin, np.nanmax, np.nanmean))
+            facts["reward"] = {"least": least, "largest": largest, "mean": mean}
+            if least == largest:
+                advice = "no policy can be shown to be better than another"
+                self.problems.append(Problem("one_reward", PROBLEM, f"every reward is {least:g}", advice))
+        targets = {
+            name: self.rows.probabilities(name, zero=True, advice="give a probability")
+            for name in self.targets if len(self.rows)
+        }  # fmt: skip
         values = self._numbers("propensity")
         if values is None:
             return facts
@@ -574,62 +385,12 @@ class _Patient:
             self.problems.append(Problem("no_exploration", PROBLEM, "every propensity is 1", advice))
         return facts
 
-    def _target(self, name: str) -> Floats:
-        return self.rows.probabilities(name, zero=True, advice="give a probability")
-
     def _mean_weights(self, propensity: Floats, name: str, targets: dict[str, Floats]) -> list[dict[str, Any]]:
         found = [mean_weight(propensity, values, self.user, policy=each) for each, values in targets.items()]
         if self.n_shown:
             uniform = np.full(len(propensity), 1.0 / self.n_shown)
             found.append(mean_weight(propensity, uniform, self.user, actions=self.n_shown))
-        there = [each for each in found if each is not None]
-        self.problems += [problem for each in there if (problem := weight_problem(each, name)) is not None]
-        return [{**each.to_dict(), "line": each.line()} for each in there]
-
-    def _maybe_targets(self, others: Sequence[str]) -> list[Problem]:
-        """Unnamed columns that look like a policy's probabilities."""
-        found = [
-            name
-            for name in others
-            if name
-            and name not in self.columns.unclear.get("reward", ())
-            and _are_shares(self.rows.column(name).slice(0, _LOOKED_AT).drop_null().to_pylist(), self.file.decimal)
-        ]
-        rows, probable = self.rows.quiet(), self._of_mean_1(found)
-        found = probable or [name for name in found if len(np.unique(rows.numbers(name)[:_LOOKED_AT])) > _TWO]
-        if not found:
-            return self._sure_targets([name for name in others if name])
-        one = len(found) == 1
-        message = f"column {found[0]!r} holds shares" if one else f"columns {', '.join(map(repr, found))} hold shares"
-        advice = f"if they are policies' probabilities of the logged action, add --target {','.join(found)}"
-        return [Problem("maybe_target", NOTE, message, advice, tuple(found))]
-
-    def _of_mean_1(self, names: Sequence[str]) -> list[str]:
-        """Those whose mean weight can be 1."""
-        rows = self.rows.quiet()
-        propensity = rows.numbers(self.columns["propensity"])
-        weights = {name: mean_weight(propensity, rows.numbers(name), self.user, policy=name) for name in names}
-        return [name for name, weight in weights.items() if weight is not None and weight.holds]
-
-    def _sure_targets(self, others: Sequence[str]) -> list[Problem]:
-        """Unnamed columns of 0 and 1 whose mean weight is 1, as of a policy that is sure of its choice."""
-        propensity, found = self._numbers("propensity"), []
-        if propensity is None or self.mixed or not np.all((propensity > 0.0) & (propensity <= 1.0)):
-            return []
-        for name in others:
-            column = self.rows.column(name)
-            first = set(map(str, column.slice(0, _LOOKED_AT).drop_null().to_pylist()))
-            if column.null_count or len(column) != len(propensity) or not first <= _ZERO_OR_ONE or len(first) < 2:
-                continue
-            values, _, bad = text_numbers(column.cast("string"))
-            weight = None if bad.any() else mean_weight(propensity, values, self.user, policy=name)
-            if weight is not None and weight.holds and weight.high - weight.low < _NARROW:
-                found.append(name)
-        if not found:
-            return []
-        message = f"{in_words(found)}: 1 or 0, and divided by the logged probability 1 on average"
-        advice = f"as of a new policy that shows the item or does not: if it is one, add --target {','.join(found)}"
-        return [Problem("maybe_target", NOTE, message, advice, tuple(found))]
+        return _weighed(found, name, self.problems)
 
     def _missing(self) -> dict[str, int]:
         """Missing values by column, those with any; in the rows that the column is for."""
@@ -653,6 +414,13 @@ class _Patient:
             )
             for role, names in self.columns.unclear.items()
         ]  # fmt: skip
+
+
+def _weighed(found: Sequence[MeanWeight | None], propensity: str, problems: list[Problem]) -> list[dict[str, Any]]:
+    """Mean weights as JSON types; those that cannot be 1 are added to the problems."""
+    there = [each for each in found if each is not None]
+    problems += [problem for each in there if (problem := weight_problem(each, propensity)) is not None]
+    return [{**each.to_dict(), "line": each.line()} for each in there]
 
 
 def _nulls(column: Any) -> int:

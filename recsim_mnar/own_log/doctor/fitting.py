@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from recsim_mnar.datasets.interactions import events_in_words
-from recsim_mnar.own_log.doctor.examination import BANDIT, BY_CHANCE, INTERACTIONS, Examination
+from recsim_mnar.own_log.doctor.columns import BANDIT, INTERACTIONS
+from recsim_mnar.own_log.doctor.examination import BY_CHANCE, Examination
 from recsim_mnar.own_log.doctor.problems import PROBLEM
 from recsim_mnar.tables.roles import GUESSED, NAMED, NONE, in_words
 
@@ -127,28 +129,26 @@ def _perhaps_targets(found: Examination) -> list[str]:
 
 
 def _estimate(found: Examination) -> Fit:
-    why = _refused(found)
+    no, why = functools.partial(Fit, "estimate", False, ""), _refused(found)
     if why:
-        return Fit("estimate", False, "", why)
+        return no(why)
     wrong = _not_of_the_item(found)
     if wrong:
         says = (
             f"{found.columns['propensity']} and {', '.join(wrong)} cannot both be right: either the logged "
             "probabilities or the new policy's column are not of the item shown. Correct that first"
         )
-        return Fit("estimate", False, "", says)
+        return no(says)
     if "propensity" not in found.columns and "action" not in found.columns:
-        lacking = "needs a column of propensities (--propensity-column) or of actions (--action-column)"
-        return Fit("estimate", False, "", lacking)
+        return no("needs a column of propensities (--propensity-column) or of actions (--action-column)")
     second = found.facts["target_file"]
     if second is not None:
         return _with_targets(found, second)
     if "propensity" not in found.columns and not found.targets:
-        lacking = (
+        return no(
             "needs a target: name a column of a policy's probabilities of the logged action with --target, or give "
             "--target-file FILE --on KEY; there is no column of propensities, so they would be estimated"
         )
-        return Fit("estimate", False, "", lacking)
     perhaps = () if found.targets else _perhaps_targets(found)
     targets = ",".join(found.targets or perhaps) or "propensity"
     words = ["estimate", found.source, "--target", targets, *_flags(found)]
@@ -239,24 +239,23 @@ def _plans(found: Examination) -> list[Fit]:
 
 
 def _compare(found: Examination) -> Fit:
+    fit = functools.partial(Fit, "compare --interactions")
     if "propensity" in found.columns.unclear:
-        return Fit("compare --interactions", False, "", _FIX)
+        return fit(False, "", _FIX)
     if found.kind != INTERACTIONS:
-        return Fit(
-            "compare --interactions", False, "",
-            "needs a column of users and one of items that they met of their own accord (--user-column, --item-column)",
-        )  # fmt: skip
+        needs = "a column of users and one of items that they met of their own accord (--user-column, --item-column)"
+        return fit(False, "", f"needs {needs}")
     line = _line(found, ["compare", "--interactions", found.source], ("user", "item", "time"))
     names = list(found.columns.names.values())
     if _blocked(found, names):
-        return Fit("compare --interactions", False, line, _FIX)
+        return fit(False, line, _FIX)
     missing = any(found.facts["missing"].get(found.columns.get(role) or "") for role in ("user", "item", "time"))
     line += " --drop-missing" * missing
     rows = found.facts["rows_of_a_user"]
     if rows is None or rows["most"] < 2:
-        return Fit("compare --interactions", False, line, "needs users with two rows or more")
+        return fit(False, line, "needs users with two rows or more")
     if not found.facts["items"] or found.facts["items"] < 2:
-        return Fit("compare --interactions", False, line, "needs two items or more")
+        return fit(False, line, "needs two items or more")
     by = "leave-one-out and a split by time" if found.facts["time"] is not None else "leave-one-out"
     source = shlex.quote(str(found.source))
     several = found.facts["events"] or {}
@@ -268,7 +267,7 @@ def _compare(found: Examination) -> Fit:
             f"like it: recsim-mnar advise {source} --agents popularity,item-knn,svd"
         )
     says += pooled
-    return Fit("compare --interactions", True, line, says)
+    return fit(True, line, says)
 
 
 def _replay(found: Examination) -> Fit:
@@ -283,3 +282,11 @@ def _replay(found: Examination) -> Fit:
     words += ["--drop-missing"] if found.has("missing") else []
     says = "a column with a policy's probability of each logged action, for estimate --target"
     return Fit("replay", True, _line(found, words, _LOGGED[:-1]), says)
+
+
+def command_for_tool_log(found: Examination) -> list[Fit]:
+    """The one command for a tool's log."""
+    words = ["recsim-mnar", "estimate", found.source]
+    words += [] if "reward" in found.columns else ["--metrics", "METRICS.csv"]
+    says = "what each of these policies would have earned, and the difference from what was logged"
+    return [Fit("estimate", True, shlex.join(words), says)]

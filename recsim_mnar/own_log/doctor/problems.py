@@ -97,21 +97,11 @@ class MeanWeight:
 def propensity_facts(values: Floats) -> dict[str, Any]:
     """Counts of (n,) propensities, NaN where missing; JSON types."""
     known = values[~np.isnan(values)]
-    if not known.size:
-        return {
-            "least": None,
-            "largest": None,
-            "zero": 0,
-            "negative": 0,
-            "above_1": 0,
-            "impossible": 0,
-            "percent": False,
-        }
     above = known[known > HIGHEST]
     counts = {"zero": int(np.sum(known == 0.0)), "negative": int(np.sum(known < 0.0)), "above_1": int(above.size)}
     return {
-        "least": float(known.min()),
-        "largest": float(known.max()),
+        "least": float(known.min()) if known.size else None,
+        "largest": float(known.max()) if known.size else None,
         **counts,
         "impossible": sum(counts.values()),
         "percent": bool(above.size and above.size >= known.size / 2 and known.min() >= 0.0 and known.max() <= _PERCENT),

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import level_of, number_in, whole_number
@@ -23,7 +24,6 @@ from recsim_mnar.own_log.plan.pilot import (
     quantile,
     two_sided,
 )
-from recsim_mnar.own_log.plan.returning import Returning, first_day, levels_off
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,97 @@ class UserTotals:
         below = self.rewards if relative else self.decisions
         influence = self.deviations**2 / self.variance - 1.0 - 2.0 * (below / below.mean() - 1.0)
         return float(influence.std(ddof=1)) / math.sqrt(self.users)
+
+
+MOST_DAYS = 3650
+"""Days looked ahead."""
+_NEAR = 1.1
+"""Times its floor at which the least lift is said to have levelled off."""
+
+
+@dataclass(frozen=True)
+class Returning:
+    """Users of a log by days, S of them.
+
+    With d_us what user u adds on day s to rewards less the log's value per decision, a test of T days in which every
+    user is in one of two arms has sums d_u = sum_s d_us, and sum_u d_u^2 = T c_0 + 2 sum_{0 < k < T} (T - k) c_k with
+    c_k the mean over days s of sum_u d_us d_u,s+k. Users who are seen once have c_k = 0 for k > 0, those who return
+    with rates of their own c_k > 0 however long the test is.
+
+    Attributes:
+        present: (MOST_DAYS,) mean number of different users in T = 1, 2, ... days: of all such windows in the log, and
+            beyond its S days what users seen on one day and on two foresee (Chao et al. 2014, equation 12).
+        squares: (MOST_DAYS,) sum_u d_u^2 of T days. Lags from half the log's on have the mean of their c_k, at least 0.
+        lasting: that mean.
+        decisions: a day.
+    """
+
+    present: Floats
+    squares: Floats
+    lasting: float
+    decisions: float
+
+    @staticmethod
+    def of(days: NDArray[np.int64], clusters: Clusters, deviations: Floats) -> Returning:
+        """From the rows (n,) of a log: their days, users, and rewards less the log's value."""
+        from scipy.sparse import coo_matrix
+
+        codes, users = clusters.dense()
+        number = int(days.max()) + 1
+        table = coo_matrix((deviations, (codes, days)), (users, number)).tocsr()
+        products = (table.T @ table).toarray()
+        lags = np.array([np.diagonal(products, lag).sum() for lag in range(number)])
+        late = np.arange(max(number // 2, 1), number)
+        lasting = max(float(lags[late].sum() / (number - late).sum()), 0.0)
+        c = np.full(MOST_DAYS, lasting)
+        c[: late[0]] = lags[: late[0]] / (number - np.arange(late[0]))
+        squares = np.cumsum(c[0] + 2.0 * np.concatenate([[0.0], np.cumsum(c[1:])]))
+        return Returning(_present(codes, days, number), np.maximum(squares, 0.0), lasting, days.size / number)
+
+    def error(self, before: float, after: float) -> Floats:
+        """(MOST_DAYS,) standard error of the difference of two arms of half the users each.
+
+        Args:
+            before: Var(d) of one arm, as a share of that of the log.
+            after: of the other.
+        """
+        days = np.arange(1, MOST_DAYS + 1)
+        return np.sqrt(2.0 * (before + after) * self.squares) / (self.decisions * days)
+
+    def floor(self, before: float, after: float) -> float:
+        """That standard error after days without end."""
+        return math.sqrt(2.0 * (before + after) * self.lasting) / self.decisions
+
+
+def first_day(reached: NDArray[np.bool_]) -> int | None:
+    """The first T from which on (MOST_DAYS,) holds; None where it never does."""
+    missed = np.flatnonzero(~reached)
+    day = int(missed[-1]) + 2 if missed.size else 1
+    return day if day <= MOST_DAYS else None
+
+
+def levels_off(errors: Floats, floor: float) -> int | None:
+    """Days from which the error is within a tenth of its floor; None where it keeps falling."""
+    return first_day(errors <= _NEAR * floor) if floor > 0.0 else None
+
+
+def _present(codes: NDArray[np.int64], days: NDArray[np.int64], number: int) -> Floats:
+    """As :attr:`Returning.present`."""
+    visits = np.unique(codes * number + days)
+    user, day = visits // number, visits % number
+    first, last = np.append(True, user[1:] != user[:-1]), np.append(user[1:] != user[:-1], True)
+    before = day - np.where(first, -1, np.append(0, day[:-1])) - 1
+    idle = np.bincount(np.concatenate([before, number - 1 - day[last]]), minlength=number + 1)
+    windows = number - np.arange(number)
+    # A window of T days misses a user where it fits into a run of idle days.
+    missed = [np.sum(np.maximum(np.arange(number + 1) - length, 0) * idle) for length in range(number)]
+    inside = int(first.sum()) - np.array(missed) / windows
+    seen = np.bincount(np.bincount(user)[np.unique(user)], minlength=3)
+    once, twice = float(seen[1]), float(seen[2])
+    unseen = (number - 1) / number * (once**2 / (2.0 * twice) if twice else once * (once - 1.0) / 2.0)
+    more = np.arange(1, MOST_DAYS - number + 1)
+    beyond = unseen * -np.expm1(more * np.log1p(-once / (number * unseen + once))) if unseen > 0.0 else 0.0 * more
+    return np.concatenate([inside, inside[-1] + beyond])[:MOST_DAYS]
 
 
 def users_an_arm(totals: UserTotals, value: float, arms: int, tolerance: float, level: float) -> int | None:
@@ -283,16 +374,9 @@ def plan_ab(
         **dates,
         off_policy=None if target is None else _off_policy_rows(pilot, target, baseline, error),
         log_users=totals.users,
-        notes=(*_too_few(given, needed), *_notes(totals, math.ceil(needed), dates["users_per_day"])),
+        notes=_notes(totals, math.ceil(needed), given, dates["users_per_day"]),
         reading=pilot.lines,
     )
-
-
-def _too_few(given: int | None, needed: float) -> tuple[str, ...]:
-    """A remark where the users given do not find the lift."""
-    if given is None or given >= math.ceil(needed):
-        return ()
-    return (f"the {given:,} users per arm do not find this lift: it takes {math.ceil(needed):,}",)
 
 
 _SHOWN_DAYS = (7, 14, 28, 56, 112)
@@ -404,8 +488,10 @@ def _off_policy_rows(pilot: Pilot, target: str, baseline: str | None, error: flo
     return math.ceil(square / (len(pilot) * error**2))
 
 
-def _notes(totals: UserTotals, users: int, entering: float | None) -> tuple[str, ...]:
+def _notes(totals: UserTotals, users: int, given: int | None, entering: float | None) -> tuple[str, ...]:
     found = []
+    if given is not None and given < users:
+        found.append(f"the {given:,} users per arm do not find this lift: it takes {users:,}")
     if totals.users < FEW_USERS:
         found.append(f"only {totals.users} users in the log: the plan is a guess; it needs at least {FEW_USERS}")
     elif np.count_nonzero(totals.rewards) < 30:

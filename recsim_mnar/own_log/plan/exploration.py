@@ -14,7 +14,7 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.kernels.checks import level_of, number_in, texts_of, whole_number
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.own_log.bandit_file import Reading
-from recsim_mnar.own_log.plan.pilot import FEW_USERS, Amount, Pilot, factor_range
+from recsim_mnar.own_log.plan.pilot import FEW_USERS, Amount, Pilot, factor_range, share_or_number
 from recsim_mnar.own_log.plan.pricing import ESTIMATORS, Design, Priced, Pricing, Problem, cheapest, least_largest
 from recsim_mnar.policies.mixture import write_mixture
 
@@ -160,12 +160,8 @@ def plan_logging(
 
 
 def _budget(cost: Any) -> float:
-    text = str(cost).strip()
-    try:
-        share = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
-    except ValueError:
-        share = math.nan
-    if isinstance(cost, bool) or math.isnan(share):
+    share, _ = share_or_number(cost)
+    if math.isnan(share):
         raise UserError(f"cost must be a share of the decisions (2% or 0.02), got {cost!r}")
     return number_in(share, "cost", 0.0, 1.0, ends="(]")
 

@@ -18,8 +18,8 @@ from recsim_mnar.kernels.checks import table_by_name, text_of
 from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.log.table import Log
-from recsim_mnar.own_log.bandit_file import BanditFile, Reading, read_bandit_file
-from recsim_mnar.own_log.plan.returning import day_numbers
+from recsim_mnar.own_log.bandit_file import BanditFile, Reading
+from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.tables.roles import OWN_SCHEMA, Columns, find_columns
 from recsim_mnar.tables.table_file import TableFile
 
@@ -45,13 +45,8 @@ class Amount:
         """
         if isinstance(given, Amount):
             return given
-        text = str(given).strip()
-        relative = text.endswith("%")
-        try:
-            size = float(text.removesuffix("%")) / (100.0 if relative else 1.0)
-        except ValueError:
-            size = math.nan
-        if not math.isfinite(size) or isinstance(given, bool):
+        size, relative = share_or_number(given)
+        if not math.isfinite(size):
             raise UserError(
                 f"{name} must be a share of the value (5%) or an amount in the reward's unit, got {given!r}"
             )
@@ -74,6 +69,17 @@ class Amount:
                 f"{name}: the log's value is {value:.3g}, so a percentage is undefined. Give an absolute amount"
             )
         return self.size * value
+
+
+def share_or_number(given: Any) -> tuple[float, bool]:
+    """``"5%"`` as 0.05 or a number as it is, NaN where it is neither; and whether it has the sign."""
+    text = str(given).strip()
+    relative = text.endswith("%")
+    try:
+        size = float(text.removesuffix("%")) / (100.0 if relative else 1.0)
+    except ValueError:
+        return math.nan, relative
+    return math.nan if isinstance(given, bool) else size, relative
 
 
 def quantile(probability: float) -> float:
@@ -213,7 +219,8 @@ def _from_file(path: Path, asked: _Asked) -> Pilot:
     asked.check_policies(str(path), known)
     missing = asked.known_missing(known)
     needs = ("propensity",) if asked.propensity else ()
-    found = read_bandit_file(source, [*asked.policies, *missing.values()], reading=asked.reading, needs=needs)
+    columns = [*asked.policies, *missing.values()]
+    found = BanditLog.open(source, columns, reading=asked.reading, needs=needs).read()
     clusters = None if found.user is None else Clusters.of(found.user.codes, len(found))
     made = provenance_of(source)
     return Pilot(
@@ -227,6 +234,23 @@ def _from_file(path: Path, asked: _Asked) -> Pilot:
         lines=tuple(found.lines) if set(found.columns.how.values()) != {OWN_SCHEMA} else (),
         provenance=made,
     )
+
+
+_FIRST_DATE = 1e8
+"""Seconds from 1970 to 1973: smaller numbers are no dates."""
+
+
+def day_numbers(times: Floats) -> NDArray[np.int64] | None:
+    """Days (n,) from 0, of seconds or milliseconds since 1970; the last one may be shorter or longer by half.
+
+    None where the times are no dates (smaller numbers), one is missing, or they span less than a day and a half.
+    """
+    if times.size == 0 or not np.isfinite(times).all() or np.median(times) < _FIRST_DATE:
+        return None
+    a_day = 86_400.0 * (1000.0 if np.median(times) > 1000.0 * _FIRST_DATE else 1.0)
+    days = (times - times.min()) / a_day
+    number = round(float(days.max()))
+    return np.minimum(days.astype(np.int64), number - 1) if number >= 2 else None
 
 
 def _file_days(source: Path, found: BanditFile) -> NDArray[np.int64] | None:
@@ -257,10 +281,6 @@ def _from_columns(given: Mapping[str, Any], asked: _Asked, provenance: dict[str,
         days=None if times is None else day_numbers(_seconds(times)),
         provenance=provenance,
     )
-    return _checked(pilot, columns)
-
-
-def _checked(pilot: Pilot, columns: Columns) -> Pilot:
     if len(pilot) == 0:
         raise UserError(f"{pilot.name} has no decisions: there is nothing to plan from")
     for name, values in (pilot.policies or {columns["reward"]: np.ones(len(pilot))}).items():

@@ -101,7 +101,12 @@ def leave_one_out(
     _check_choices(one_view=one_view)
     case: dict[str, Any] = {"n_items": n_items, "seed": seed, "candidates": candidates, "train": train, "ties": ties}
     if exhaustive:
-        found = exhaustive_ranks_of_log(log, learners, **case)
+        if train is None and ties != "drawn":
+            raise UserError(
+                "leave-one-out: exhaustive=True counts ties without their order. Give ties='drawn', or a training log "
+                "of other users"
+            )
+        found = _exhaustive_ranks(_Case.of(log, learners, **case))
     else:
         found = fold_ranks(log, learners, folds=folds, executor=executor, **case)
     details = dict(found.details)
@@ -143,20 +148,11 @@ class HeldOutRanks:
 
 
 def fold_ranks(
-    log: Log,
-    learners: Mapping[str, Learner],
-    *,
-    n_items: int,
-    folds: int = 10,
-    seed: int = 0,
-    candidates: str = "all",
-    train: Log | None = None,
-    ties: str = "drawn",
-    executor: Executor | None = None,
+    log: Log, learners: Mapping[str, Learner], *, folds: int = 10, executor: Executor | None = None, **how: Any
 ) -> HeldOutRanks:
     """The ranks that :func:`leave_one_out` makes its records of; arguments and errors as there."""
     whole_number(folds, "leave-one-out: folds", 1)
-    case = _Case.of(log, learners, n_items, seed, candidates, train, ties)
+    case = _Case.of(log, learners, **how)
     agents, before = case.made_ready()
     one_fold = carrying(_fold, replace(case, learners={}, train=None), agents, in_python=True)
     jobs = (functools.partial(one_fold, fold) for fold in range(folds))
@@ -170,23 +166,9 @@ def fold_ranks(
     return HeldOutRanks(ranks, took, {**case.details(), "folds": folds, "held_out": folds * len(case.eligible)})
 
 
-def exhaustive_ranks_of_log(
-    log: Log,
-    learners: Mapping[str, Learner],
-    *,
-    n_items: int,
-    seed: int,
-    candidates: str,
-    train: Log | None,
-    ties: str,
-) -> HeldOutRanks:
+def _exhaustive_ranks(case: _Case) -> HeldOutRanks:
     """As :func:`fold_ranks` of every view of users with two or more, each held out alone."""
-    if train is None and ties != "drawn":
-        raise UserError(
-            "leave-one-out: exhaustive=True counts ties without their order. Give ties='drawn', or a training log of "
-            "other users"
-        )
-    case = _Case.of(log, learners, n_items, seed, candidates, train, ties)
+    train, n_items = case.train, case.n_items
     views, owner = case.views, case.views.owners()
     kept = np.flatnonzero(np.diff(views.starts)[owner] >= 2)
     tie_draws = uniforms(derive_seed(case.seed, "ties"), Stream.PROTOCOL, views.users[owner[kept]], kept)
@@ -194,11 +176,12 @@ def exhaustive_ranks_of_log(
     for name, learner in case.learners.items():
         began = time.perf_counter()
         if train is None:
-            every = exhaustive_ranks(name, learner, log, views, n_items, case.unseen, case.seed)
+            every = exhaustive_ranks(name, learner, case.log, views, n_items, case.unseen, case.seed)
             above, n_tied = (each[kept] for each in every)
         else:
             policy = fitted(learner, train, n_items=n_items, seed=derive_seed(case.seed, "fit"))
-            above, n_tied = ranks_of(name, policy, views, owner[kept], kept, case.unseen, ties=ties, own_rows=False)
+            how: dict[str, Any] = {"ties": case.ties, "own_rows": False}
+            above, n_tied = ranks_of(name, policy, views, owner[kept], kept, case.unseen, **how)
         ranks[name] = 1 + above + (tie_draws * (n_tied + 1)).astype(np.int64)
         took[name] = time.perf_counter() - began
     number = np.searchsorted(case.eligible, owner[kept])
@@ -221,14 +204,9 @@ class _Case:
 
     @staticmethod
     def of(
-        log: Log,
-        learners: Mapping[str, Learner],
-        n_items: int,
-        seed: int,
-        candidates: str,
-        train: Log | None,
-        ties: str,
-    ) -> _Case:
+        log: Log, learners: Mapping[str, Learner], *, n_items: int, seed: int = 0, candidates: str = "all",
+        train: Log | None = None, ties: str = "drawn",
+    ) -> _Case:  # fmt: skip
         whole_number(n_items, "leave-one-out: n_items", 1)
         _check_choices(candidates=candidates, ties=ties)
         made = {name: as_learner(learner, name=name) for name, learner in learners.items()}

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from recsim_mnar import rng
-from recsim_mnar.fitting.calibration.view_model import ViewModel, fit_views, interests_of
 from recsim_mnar.fitting.calibration.viewing import (
     FittedViews,
     LifeLengths,
+    ViewModel,
     expected,
     far_lags,
+    fit_views,
+    interests_of,
     match_popularity,
     resemblance,
     shares_of,

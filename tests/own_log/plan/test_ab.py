@@ -10,9 +10,8 @@ from recsim_mnar import plan_ab
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import difference
 from recsim_mnar.log.columns import Clusters
-from recsim_mnar.own_log.plan.experiment import UserTotals
+from recsim_mnar.own_log.plan.experiment import Returning, UserTotals
 from recsim_mnar.own_log.plan.pilot import Pilot
-from recsim_mnar.own_log.plan.returning import Returning
 from twins.plan_log import made
 
 USERS = 20_000

@@ -1,0 +1,488 @@
+"""A bandit log on disk: its columns recognised or named, its rows checked, at once or in blocks."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.estimators.off_policy.gathering import Block
+from recsim_mnar.log.columns import Floats
+from recsim_mnar.own_log.bandit_file import BanditFile, Reading
+from recsim_mnar.tables.events import Events, others_in_words, without_recommendations
+from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, percent_lines
+from recsim_mnar.tables.numbering import Numbering
+from recsim_mnar.tables.parts import Parts
+from recsim_mnar.tables.roles import Columns, find_columns, likely_columns, similar_columns
+from recsim_mnar.tables.rows import DROP, Ids, Rows, n_repeats, repeats, text_numbers
+from recsim_mnar.tables.table_file import TableFile
+from recsim_mnar.tables.text import AgainError
+
+_WORD, _LACKS, _PERCENT = "word:", "lacks:", "percent:"
+"""Before counts of unknown words of events, and of missing values and of values in per cent by column."""
+
+
+@dataclass
+class BanditLog:
+    """A bandit log on disk, looked at; nothing but its header is read before it is needed.
+
+    Attributes:
+        file: the table.
+        columns: which column is what.
+        policies: columns of policies' probabilities of the logged action.
+        others: further columns of numbers.
+        reading: what the user says of it.
+        needs: roles that must be there.
+        today: further names of the policy that logged the rows.
+        of_items: policies whose columns hold the item that they show, and no probability.
+        alone: whether this is one part of a log, whose ids have no meaning in the others unless they are numbers.
+        counts: of the last pass; with them the words of events that are unknown, and what is missing by column.
+        unread: of the last pass, what could not be read in the rows that were left out for it.
+    """
+
+    file: TableFile
+    columns: Columns
+    policies: Sequence[str]
+    others: Sequence[str]
+    reading: Reading
+    needs: Sequence[str]
+    today: Sequence[str] = ()
+    of_items: frozenset[str] = frozenset()
+    alone: bool = False
+    counts: Counter[str] = field(default_factory=Counter)
+    users: Numbering = field(default_factory=Numbering)
+    actions: Numbering = field(default_factory=Numbering)
+    _no_events: bool | None = None
+    some_without_action: bool = False
+    unread: Sequence[str] = ()
+
+    @staticmethod
+    def open(
+        path: str | os.PathLike[str] | TableFile,
+        policies: Sequence[str] = (),
+        *,
+        reading: Reading | None = None,
+        needs: Sequence[str] = (),
+        others: Sequence[str] = (),
+    ) -> BanditLog:
+        """Look at a bandit log.
+
+        Args:
+            path: as :meth:`recsim_mnar.tables.table_file.TableFile.open`, or what that opened.
+            policies: columns of policies' probabilities of the logged action.
+            reading: what the user says of the file.
+            needs: roles that must be there, apart from the reward: "propensity", "action", "user".
+            others: further columns of numbers.
+
+        Raises:
+            UserError: no such file or column, several that could be meant.
+        """
+        reading = reading or Reading()
+        file = path if isinstance(path, TableFile) else TableFile.open(path)
+        key, by = ([] if name is None else [name] for name in (reading.key, reading.by))
+        given = ((*policies, *others), ""), (reading.context, " (--context-columns)"), (key, " (--on)"), (by, " (--by)")
+        if by and by[0] not in file.names and {part.strip() for part in by[0].split(",")} <= set(file.names):
+            raise UserError(f"--by {by[0]}: one column at a time. Run it once per column")
+        for names, option in given:
+            for name in names:
+                if name not in file.names:
+                    raise UserError(f"{file.path} has no column {name!r}; {nearest(name, file.names)}{option}")
+        columns = _exact(file, reading) if reading.exact else _recognised(file, policies, reading, needs)
+        action = None if reading.exact else columns.get("action")
+        of_items = frozenset() if action is None else frozenset(_of_items(file, action, policies))
+        return BanditLog(file, columns, policies, others, reading, needs, of_items=of_items)
+
+    @property
+    def parts(self) -> Parts:
+        """Its files."""
+        return self.file.parts
+
+    def at(self, part: Path) -> BanditLog:
+        """One of its files, read alike."""
+        return BanditLog(
+            TableFile.open(part), self.columns, self.policies, self.others, self.reading, self.needs, self.today,
+            self.of_items, True,
+        )  # fmt: skip
+
+    def kinds(self) -> dict[str, str]:
+        """Use of each column."""
+        own = [self.columns[role] for role in ("reward", "propensity") if role in self.columns]
+        kinds = dict.fromkeys((*own, *self.policies, *self.others), "number")
+        kinds |= dict.fromkeys(self.of_items, "id")
+        names = [self.columns[role] for role in ("user", "action", "logger") if role in self.columns]
+        further = [name for name in (self.reading.key, self.reading.by) if name]
+        for name in (*names, *self.reading.context, *further):
+            kinds.setdefault(name, "id")
+        for role, kind in (("time", "time"), ("event", "id")):
+            if role in self.columns:
+                kinds.setdefault(self.columns[role], kind)
+        return kinds
+
+    @property
+    def looks_for_copies(self) -> bool:
+        """True if equal rows are suspicious: only with a time or a key."""
+        dated = ("time" in self.columns and "user" in self.columns) or self.reading.key is not None
+        return (dated and not self.reading.exact) or self.reading.deduplicate
+
+    @property
+    def needs_all_rows(self) -> bool:
+        """Whether something that is read can only be worked with as a whole."""
+        reading, loggers = self.reading, "logger" in self.columns and not self.reading.exact
+        copies = self.looks_for_copies and "user" not in self.columns
+        return bool(reading.key or reading.by or reading.context or reading.deduplicate or loggers or copies)
+
+    def read(self) -> BanditFile:
+        """All decisions.
+
+        Raises:
+            UserError: the file is no table; or one line with every fault of the values.
+        """
+        work = _Pass(self)
+        rows = self.file.read(self.kinds())
+        rows.faults = work.faults
+        found = work.decisions(rows)
+        work.finish()
+        found.lines[:] = self.lines
+        return found
+
+    def blocks(self, rows: int) -> Iterator[Block]:
+        """All decisions, some at a time.
+
+        Raises:
+            UserError: as :meth:`read`, after the last row: every fault is named at once.
+            AgainError: what was learnt of the file on the way makes another pass necessary.
+        """
+        work = _Pass(self)
+        for each in self.file.blocks(self.kinds(), rows, work.faults):
+            block = work.block(each)
+            if block is not None and len(block):
+                yield block
+        work.finish()
+
+    def count_copies(self) -> int:
+        """How many rows repeat an earlier one in every column that is read; takes 8 bytes for each row."""
+        counts, work = self.counts, _Pass(self)
+        rows = (work.recommendations(each) for each in self.file.blocks(self.kinds(), 1 << 19))
+        digests = [each.digests(self.compared) for each in rows]
+        self.counts = counts
+        return n_repeats(np.concatenate(digests))
+
+    @property
+    def compared(self) -> list[str]:
+        """Columns in which copies are equal."""
+        return [name for name in self.kinds() if name != self.columns.get("event")]
+
+    def out_of_order(self) -> bool:
+        """Take note that users are not in ascending order; whether their rows must be sorted."""
+        if not self.reading.exact and self.users.by_order_met():
+            return False
+        if not self.users.by_value():
+            for _ in self.blocks(1 << 19):
+                pass
+            self.users.rank()
+        return True
+
+    @property
+    def lines(self) -> list[str]:
+        """Summary of the last pass: columns used, repeated rows, and rows left out."""
+        counts = self.counts
+        dropped, number, said = counts["dropped_missing"], counts["duplicates"], []
+        if number and not self.reading.exact:
+            what = f"{in_rows(number)} repeat{'s' * (number == 1)} an earlier row in {', '.join(self.compared)}"
+            if self.reading.deduplicate and "time" not in self.columns and self.reading.key is None:
+                what += " (without a column of times these may be different events: --time-column)"
+            said = [f"{what}: left out" if self.reading.deduplicate else f"{what}: kept; --deduplicate leaves them out"]
+        if dropped:
+            each = ", ".join(f"{name} {counts[_LACKS + name]:,}" for name in _behind(_LACKS, counts))
+            have = "rows have missing values and are" if dropped > 1 else "row has missing values and is"
+            said.append(f"{dropped:,} {have} left out ({each})")
+        if counts["dropped_invalid"]:
+            one = counts["dropped_invalid"] == 1
+            have = (
+                "row has a value that cannot be read and is" if one else "rows have values that cannot be read and are"
+            )
+            said.append(f"{counts['dropped_invalid']:,} {have} left out: {'; '.join(self.unread)}")
+        return said if self.reading.exact else [*self._introduction(), *said]
+
+    def _introduction(self) -> list[str]:
+        counts, name = self.counts, self.columns.get("event")
+        written = self.file.how_written()
+        rows = in_rows(counts["rows"])
+        lines = [f"{self.file.path}: {rows}" + (f" ({', '.join(written)})" if written else "")]
+        lines += [f"taken: {self.columns.line()}", *self.columns.lines()[1:]]
+        lines += [
+            f"{each}: the item that the policy shows. Its probability of the item shown is 1 where both are the same"
+            for each in sorted(self.of_items)
+        ]
+        lines += percent_lines({name: counts[_PERCENT + name] for name in _behind(_PERCENT, counts)})
+        if self.reading.context:
+            lines.append(f"context: {', '.join(self.reading.context)}")
+        if "user" not in self.columns:
+            key = [self.reading.key] if self.reading.key else []
+            perhaps = likely_users(self.file, [*self.columns.names.values(), *self.reading.context, *key])
+            hint = f" (perhaps {' or '.join(perhaps)})" if perhaps else ""
+            lines.append(
+                "no user column is recognised, so rows are taken as independent; --user-column names the one whose "
+                f"rows belong together{hint}"
+            )
+        words = _behind(_WORD, counts)
+        if name is not None and not counts["shown_rows"]:
+            lines.append(f"column {name} holds {', '.join(words[:3])}: all rows count as recommendations")
+        elif name is not None:
+            viewed = counts["organic_rows"]
+            lines += [f"{in_rows(viewed)} {'are views' if viewed > 1 else 'is a view'} ({name})"] if viewed else []
+            lines += others_in_words(counts["other_rows"], words)
+        return lines
+
+
+def _exact(file: TableFile, reading: Reading) -> Columns:
+    """The columns by the names of our own logs, or those given."""
+    wanted: dict[str, str | None] = {"reward": "reward", "propensity": "propensity"}
+    also = ["user", "event", *(["action"] if reading.times or reading.by else []), *(["time"] if reading.times else [])]
+    wanted |= {role: role for role in also if role in file.names}
+    wanted |= {role: name for role, name in reading.columns.items() if name is not None}
+    return find_columns(file.path.name, file.names, named=wanted)
+
+
+def _recognised(file: TableFile, policies: Sequence[str], reading: Reading, needs: Sequence[str]) -> Columns:
+    """Which column is what; what is needed and missing, or unclear, is an error."""
+    source = str(file.path)
+    optional = [role for role in ("propensity", "user", "action", "logger", "time", "event") if role not in needs]
+    taken = [name for name in (*policies, *reading.context) if name not in ("propensity", reading.today)]
+    columns = find_columns(
+        source, file.names, named=reading.columns, needed=("reward", *needs), optional=optional, leave=taken
+    )
+    almost = [] if "propensity" in columns else similar_columns("propensity", file.names)
+    if almost and "action" not in columns:  # without either there is no estimate
+        raise UserError(
+            f"{source}: no column is recognised as the propensity; did you mean {almost[0]!r}? name it with "
+            "--propensity-column"
+        )
+    # Two candidates for what changes the answer are asked about, not passed over.
+    for role in ("propensity", "user"):
+        columns.refuse_unclear(source, role)
+    return columns
+
+
+class _Pass:
+    """One pass over a log: counts, and problems found."""
+
+    def __init__(self, log: BanditLog) -> None:
+        self.log, self.faults = log, Faults(str(log.file.path))
+        self.counts: Counter[str] = Counter()
+        log.counts, log.unread = self.counts, ()
+        dropped = (MISSING,) if log.reading.drop_missing else ()
+        self.forgiven = (*dropped, *(() if log.reading.drop_invalid is None else INVALID))
+
+    def decisions(self, rows: Rows) -> BanditFile:
+        """The decisions of all rows; those that miss a value are left out."""
+        log, columns, reading = self.log, self.log.columns, self.log.reading
+        self.counts["rows"] += len(rows)
+        rows = self.recommendations(rows)
+        if log.looks_for_copies:
+            rows = self._without_copies(rows)
+        reward, propensity, policies = self._probabilities(rows)
+        others = {name: rows.numbers(name) for name in log.others}
+        if reading.times and "time" in columns:
+            others[columns["time"]] = rows.times(columns["time"])
+        ids = {role: rows.ids(columns[role]) for role in ("user", "logger") if role in columns}
+        if "action" in columns:
+            quiet = rows if "action" in log.needs else rows.quiet()
+            shown = quiet.ids(columns["action"])
+            ids |= {} if quiet is not rows and quiet.faults.found else {"action": shown}
+        if reading.key is not None:
+            ids["key"] = rows.ids(reading.key)
+        if reading.by is not None:
+            ids["segment"] = rows.quiet().ids(reading.by)
+        context = {name: _context(rows, name) for name in reading.context}
+        found = BanditFile(
+            rows.source, columns, reward, propensity, policies, others, context, rows.row_numbers, [], self.counts,
+            reading.exact, **ids,
+        )  # fmt: skip
+        keep = self._kept(rows)
+        return found if keep.all() else found.kept(keep)
+
+    def block(self, rows: Rows) -> Block | None:
+        """The decisions of a block; None from the first fault on."""
+        log, columns = self.log, self.log.columns
+        self.counts["rows"] += len(rows)
+        rows = self.recommendations(rows)
+        reward, propensity, policies = self._probabilities(rows)
+        assert propensity is not None
+        numbers = {columns["reward"]: reward, columns["propensity"]: propensity, **policies}
+        numbers |= dict.fromkeys(log.today, propensity) | {name: rows.numbers(name) for name in log.others}
+        user = log.users.codes(rows, columns["user"], alone=log.alone) if "user" in columns else None
+        digest = None
+        if log.looks_for_copies:
+            digest = rows.digests(log.compared)
+        action = self._actions(rows)
+        keep = self._kept(rows)
+        if any(fault.code not in self.forgiven for fault in self.faults.found):
+            return None
+        block = Block(numbers, user, rows.row_numbers, action, digest)
+        return block if keep.all() else block[keep]
+
+    def _actions(self, rows: Rows) -> NDArray[np.int64] | None:
+        log = self.log
+        if "action" not in log.columns or log.reading.exact or log.some_without_action:
+            return None
+        quiet = rows.quiet()
+        found = log.actions.codes(quiet, log.columns["action"], alone=log.alone)
+        if quiet.faults.found:
+            log.some_without_action = True
+            raise AgainError
+        return found
+
+    def _probabilities(self, rows: Rows) -> tuple[Floats, Floats | None, dict[str, Floats]]:
+        """Rewards, propensities and policies; the propensities under another name are the same array."""
+        columns = self.log.columns
+        reward = rows.numbers(columns["reward"])
+        known = {}
+        if "propensity" in columns:
+            known[columns["propensity"]] = rows.probabilities(columns["propensity"], zero=False)
+        for name in self.log.policies:
+            if name in self.log.of_items:
+                known[name] = _same(rows.ids(name), rows.quiet().ids(columns["action"]))
+            elif name not in known:
+                known[name] = rows.probabilities(name, zero=True)
+        propensity = known[columns["propensity"]] if "propensity" in columns else None
+        return reward, propensity, {name: known[name] for name in self.log.policies}
+
+    def _kept(self, rows: Rows) -> NDArray[np.bool_]:
+        """(n,) which rows miss nothing, and have nothing that cannot be read; the others are counted."""
+        keep = np.ones(len(rows), np.bool_)
+        for why, bad in (("dropped_missing", rows.missing), ("dropped_invalid", rows.invalid)):
+            if bad is not None:
+                self.counts[why] += int(np.count_nonzero(bad & keep))
+                keep &= ~bad
+        self.counts["kept"] += int(np.count_nonzero(keep))
+        return keep
+
+    def recommendations(self, rows: Rows) -> Rows:
+        """The rows that a column of events calls recommendations; all of them where it is about something else."""
+        name, log = self.log.columns.get("event"), self.log
+        if name is None:
+            return rows
+        events = Events.of(rows.table.column(name))
+        self.counts.update(dict.fromkeys((_WORD + word for word in events.words), 1))
+        any_known = bool(events.shown.any() or events.viewed.any())
+        if log._no_events is None:
+            log._no_events = not any_known and name != "event"
+        if log._no_events:
+            if any_known:
+                log._no_events = False
+                raise AgainError
+            return rows
+        self.counts["organic_rows"] += int(np.count_nonzero(events.viewed))
+        self.counts["other_rows"] += events.others
+        self.counts["shown_rows"] += int(np.count_nonzero(events.shown))
+        if log.reading.exact and events.words:
+            other = ~(events.shown | events.viewed)
+            values = rows.table.column(name)
+            rows.note("unknown_event", name, other, "is neither organic nor bandit", values=values,
+                      advice="write one of them")  # fmt: skip
+        return rows if events.shown.all() else rows.kept(events.shown)
+
+    def _without_copies(self, rows: Rows) -> Rows:
+        """Rows that repeat others in every column that is read: counted, and left out where that is asked for."""
+        digests = rows.digests(self.log.compared)
+        self.counts["duplicates"] = n_repeats(digests)
+        if not self.log.reading.deduplicate or not self.counts["duplicates"]:
+            return rows
+        self.counts["dropped_duplicates"] = self.counts["duplicates"]
+        return rows.kept(~repeats(digests))
+
+    def finish(self) -> None:
+        """Report the columns read.
+
+        Raises:
+            UserError: nothing was recommended, no row is left, or one line with every fault.
+        """
+        log, counts, source = self.log, self.counts, self.faults.source
+        name = log.columns.get("event")
+        if name is not None and not log._no_events and not counts["shown_rows"]:
+            raise UserError(f"{source} holds no bandit rows: {without_recommendations(_behind(_WORD, counts), name)}")
+        away = self.faults.forgive(self.forgiven)
+        log.unread = [str(fault).removesuffix(f": {fault.advice}") for fault in away if fault.code != MISSING]
+        away = [fault for fault in away if fault.code == MISSING]
+        if self.faults.found and log.looks_for_copies and "duplicates" not in counts:
+            counts["duplicates"] = log.count_copies()
+        again = counts["duplicates"] - counts["dropped_duplicates"]
+        besides = f"; besides, {again:,} rows repeat an earlier row (--deduplicate)" if again else ""
+        self.faults.refuse(DROP + besides)
+        self._refuse_many_invalid()
+        if not counts["kept"]:
+            raise UserError(f"{source}: no row is left")
+        counts.update({_LACKS + fault.column: fault.count for fault in away})
+        counts.update({_PERCENT + name: number for name, number in self.faults.percents.items() if number})
+
+    def _refuse_many_invalid(self) -> None:
+        """Refuse where more rows have values that cannot be read than may be left out unasked."""
+        limit, number = self.log.reading.drop_invalid, self.counts["dropped_invalid"]
+        total = number + self.counts["dropped_missing"] + self.counts["kept"]
+        if limit is not None and number > limit * total:
+            share = 100.0 * number / total
+            raise UserError(
+                f"{self.faults.source}: {in_rows(number)} of {total:,} ({share:.2g} %) cannot be read, more than "
+                f"{100 * limit:g} %: {'; '.join(self.log.unread)}. If they may be left out all the same, "
+                f"--drop-invalid {math.ceil(share) / 100:g}"
+            )
+
+
+def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:
+    """Columns that could be ids of users: many values, and not each its own, in the first rows."""
+    found = []
+    for name, values in file.head().items():
+        if name in used or len(values) < 100 or not all(isinstance(value, (str, int)) for value in values):
+            continue
+        distinct = len(set(values))
+        numbers = sum(bool(re.fullmatch(r"[-+]?[0-9]*[.,:/][-+0-9.,:/ eE]*", str(value))) for value in values)
+        if 20 < distinct < len(values) and numbers < len(values) / 2:
+            found.append(name)
+    return found[:3]
+
+
+def _of_items(file: TableFile, action: str, policies: Sequence[str]) -> Iterator[str]:
+    """Policies whose columns hold items, as the first rows say: nearly all of them are shown there.
+
+    Numbers could be per cent as well: of them the column's name must say so, too.
+    """
+    head = file.head()
+    shown = {str(value) for value in head.get(action, ()) if value is not None}
+    for name in policies:
+        values = [str(value) for value in head.get(name, ()) if value not in (None, "")]
+        numbers = all(re.fullmatch(r"[-+]?[0-9.,]+(e[-+]?[0-9]+)?", value) for value in values)
+        said = not numbers or (likely_columns("action", [name]) and not set(values) <= {"0", "1"})
+        if values and said and sum(value in shown for value in values) >= 0.9 * len(values):
+            yield name
+
+
+def _same(one: Ids, other: Ids) -> Floats:
+    """(n,) 1.0 where both ids are the same; those that are missing are not."""
+    _, codes = np.unique(np.concatenate([one.ids.astype(str), other.ids.astype(str)]), return_inverse=True)
+    first, second = np.append(codes[: one.number], -1), np.append(codes[one.number :], -2)
+    return (first[one.codes] == second[other.codes]).astype(np.float64)
+
+
+def _context(rows: Rows, name: str) -> Floats | Ids:
+    """A column of context: numbers (NaN where missing) where all of it is, else ids; nothing in it is a fault."""
+    import pyarrow as pa
+
+    ids = rows.quiet().ids(name)
+    if ids.ids.dtype.kind in "iuf":
+        return np.append(ids.ids.astype(np.float64), np.nan)[ids.codes]
+    numbers, _, bad = text_numbers(pa.array(ids.ids.astype(str)), rows.decimal)
+    return ids if bad.any() or ids.number == 0 else np.append(numbers, np.nan)[ids.codes]
+
+
+def _behind(mark: str, counts: Counter[str]) -> list[str]:
+    """What stands behind a mark in the names of counts."""
+    return [name.removeprefix(mark) for name in counts if name.startswith(mark)]

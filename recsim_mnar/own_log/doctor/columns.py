@@ -1,0 +1,270 @@
+"""What a file is, and which of its columns could be what: by their names, and by what they hold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy.segments import Segments, Weights
+from recsim_mnar.estimators.off_policy.stated import Stated
+from recsim_mnar.log.columns import Clusters, Floats
+from recsim_mnar.own_log.doctor.problems import NOTE, MeanWeight, Problem, mean_weight
+from recsim_mnar.tables.arrow import is_text
+from recsim_mnar.tables.roles import (
+    USUAL_NAMES,
+    Columns,
+    find_columns,
+    in_words,
+    likely_columns,
+    new_policies,
+    of_what_was_shown,
+    plain_name,
+)
+from recsim_mnar.tables.rows import Ids, Rows, spelled_alike, text_numbers
+from recsim_mnar.tables.table_file import TableFile
+
+BANDIT, INTERACTIONS, TABLE = "bandit log", "interactions", "table"
+"""What a file can be: recommendations with what came of them; who met what; neither."""
+
+_ROLES = ("user", "action", "reward", "propensity", "time", "logger", "event", "item")
+_RATINGS = USUAL_NAMES["reward"][-1]
+_LOOKED_AT = 1000
+"""Values looked at of a column with no named role."""
+_TWO = 2
+"""Sizes of shares that are taken for a policy's by their mean weight alone."""
+_MOST_SEGMENTS = 30
+"""Words of a column that estimates are offered by."""
+_GUESSES = ("reward", "propensity", "user", "item", "action", "time")
+"""Roles that a likely column is named for, in this order."""
+_LEAST_USERS = 20
+"""Values of a column of users at least."""
+_ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "True", "False", "true", "false"}
+_NARROW = 0.5
+"""Width of the limits of a mean weight from which a column of 0 and 1 is taken for a policy: others miss 1 by more."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The user's statements about a file.
+
+    Attributes:
+        columns: by role (user, item, action, reward, propensity, time, logger); None or left out: recognised.
+        targets: columns of target policies' probabilities of the logged action.
+        n_actions: how many actions there are; None where the file is all that is known.
+        target_file: a second file with the targets, and ``on`` the column by which its rows are found.
+        on: see ``target_file``.
+        guessed: roles of ``columns`` that the user did not name.
+    """
+
+    columns: Mapping[str, str | None] = field(default_factory=dict)
+    targets: Sequence[str] = ()
+    n_actions: int | None = None
+    target_file: str | os.PathLike[str] | None = None
+    on: str | None = None
+    guessed: Collection[str] = ()
+
+
+def columns_of(file: TableFile, source: str, asked: Asked) -> tuple[str, Columns]:
+    """What the file is, and which column is what: an item is what was met, an action what was shown."""
+    named, item = asked.columns, asked.columns.get("item")
+    left = [name for name in asked.targets if name in file.names]
+    columns = find_columns(source, file.names, named=named, optional=_ROLES, leave=left)
+    if "propensity" not in {*columns.names, *columns.unclear, *columns.without} and item is None:
+        shares = _perhaps_propensities(file, {*columns.names.values(), *left, *targets_of(file.names, columns)})
+        columns = replace(columns, unclear=columns.unclear | ({"propensity": shares} if shares else {}))
+    if "reward" not in columns.names:
+        columns = replace(columns, unclear=columns.unclear | _perhaps_rewards(file, columns))
+    rated = plain_name(columns.get("reward") or "") in _RATINGS
+    logged = "propensity" in columns or "propensity" in columns.unclear
+    if logged or asked.targets or asked.target_file is not None or ("reward" in columns and not rated and item is None):
+        return BANDIT if "reward" in columns or "propensity" in columns else TABLE, columns
+    wanted = {"user": named.get("user"), "item": item, "time": named.get("time")}
+    met = find_columns(source, file.names, named=wanted, optional=("user", "item", "time", "event"))
+    return (INTERACTIONS if "user" in met and "item" in met else TABLE), met
+
+
+def targets_of(names: Sequence[str], columns: Columns) -> tuple[str, ...]:
+    """Columns that are targets by their names: those that ``replay`` has written the missing mass of, or say so."""
+    free = [name for name in names if name not in columns.names.values()]
+    replayed = [name for name in free if f"{name}_unsupported" in names]
+    said = new_policies(free)
+    return tuple(dict.fromkeys([*replayed, *(name for name in said if "propensity" in columns)]))
+
+
+def _are_shares(column: Any, decimal: str, *, zero: bool = True) -> bool:
+    """Whether the first values are numbers in [0, 1], not 0 and 1 alone; or in (0, 1], and not all of them 1."""
+    import pyarrow as pa
+
+    words = [str(each) for each in column[:_LOOKED_AT] if not isinstance(each, bool)]
+    values, _, bad = text_numbers(pa.array(words, pa.string()), decimal)
+    known = values[~np.isnan(values)]
+    fits = np.all((known >= 0.0 if zero else known > 0.0) & (known <= 1.0))
+    many = len(np.unique(known)) > 1 and np.any((known > 0.0) & (known < 1.0)) if zero else np.any(known < 1.0)
+    return bool(not bad.any() and fits and many)
+
+
+def _perhaps_propensities(file: TableFile, used: Collection[str]) -> tuple[str, ...]:
+    """Unused columns whose first values are all in (0, 1]: the probability of what was shown, for all one knows."""
+    found = [name for name, values in file.head().items() if name not in used]
+    return tuple(name for name in found if _are_shares(file.head()[name], file.decimal, zero=False))
+
+
+def _perhaps_rewards(file: TableFile, columns: Columns) -> dict[str, tuple[str, ...]]:
+    """Columns that the reward could be, those of zeros and ones first; without usual names these alone."""
+    import pyarrow as pa
+
+    said, yes_or_no = columns.unclear.get("reward", ()), []
+    likely = likely_columns("reward", file.names)
+    for name, values in file.head().items():
+        known, _, bad = text_numbers(pa.array([str(each) for each in values], pa.string()))
+        if name not in columns.names.values() and not bad.any() and set(known[~np.isnan(known)]) == {0.0, 1.0}:
+            yes_or_no.append(name)
+    if not said and "propensity" not in {*columns.names, *columns.unclear}:
+        return {}
+    yes_or_no.sort(key=lambda name: name not in likely)
+    found = [name for name in said if name in yes_or_no] + [name for name in said if name not in yes_or_no]
+    return {"reward": tuple(found or yes_or_no)} if found or yes_or_no else {}
+
+
+@dataclass(frozen=True)
+class Unnamed:
+    """Columns that have no role, and what they could be for all that their names and values say.
+
+    Attributes:
+        rows: of the recommendations; nothing in them is a fault.
+        columns: those that have a role.
+        targets: columns of target policies.
+        others: the other columns.
+        decimal: mark of the file's numbers.
+    """
+
+    rows: Rows
+    columns: Columns
+    targets: Sequence[str]
+    others: Sequence[str]
+    decimal: str
+
+    def guesses(self) -> dict[str, str]:
+        """The likeliest column of roles that are not clear; of users one of their words whose values recur."""
+        found: dict[str, str] = {}
+        for role in _GUESSES:
+            names = [name for name in self.columns.unclear.get(role, ()) if name not in found.values()]
+            names = self._likely_propensities(names) if role == "propensity" else names
+            found |= {role: names[0]} if names else {}
+        if "user" not in {*self.columns.names, *found, *self.columns.without} and len(self.rows):
+            free = [name for name in likely_columns("user", self.others) if name not in found.values()]
+            values = {name: self.rows.ids(name) for name in free}
+            likely = [name for name, each in values.items() if _LEAST_USERS <= each.number <= len(self.rows) / 2]
+            found |= {"user": max(likely, key=lambda name: values[name].number)} if likely else {}
+        return found
+
+    def _likely_propensities(self, names: list[str]) -> list[str]:
+        """Those whose names say it first, then those by which another one has a mean weight near 1."""
+        values = {name: self.rows.numbers(name) for name in names} if len(names) > 1 else {}
+
+        def off(name: str) -> float:
+            others = [values[each] / values[name] for each in names if each != name]
+            means = [float(np.nanmean(np.where(np.isfinite(each), each, np.nan))) for each in others]
+            return min((abs(np.log(max(mean, 1e-12))) for mean in means), default=0.0)
+
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return sorted(names, key=lambda name: (not of_what_was_shown(name), off(name) if values else 0.0))
+
+    def segments(self) -> tuple[list[str], list[Problem]]:
+        """Those of a few words each, fixed before; words that differ only in capitals are a remark."""
+        found, remarks = [], []
+        unclear = {name for names in self.columns.unclear.values() for name in names}
+        for name in self.others:
+            if name in unclear or not len(self.rows) or not is_text(self.rows.column(name).type):
+                continue
+            values = self.rows.ids(name)
+            if not (values.ids.dtype.kind == "O" and 2 <= values.number <= _MOST_SEGMENTS) or self._depends(
+                name, values
+            ):
+                continue
+            found.append(name)
+            counts = dict(zip(values.ids, np.bincount(values.codes[values.codes >= 0]).tolist(), strict=True))
+            groups = [sorted(group, key=lambda word: (-counts[word], word)) for group in spelled_alike(values.ids)]
+            if groups:
+                pairs = ", ".join(" and ".join(group) for group in sorted(groups, key=lambda each: -counts[each[0]]))
+                share = sum(counts[word] for group in groups for word in group[1:]) / len(self.rows)
+                message = f"{name} has {pairs}: the rarer spellings are {100 * share:.2g} % of rows"
+                advice = "are these the same? Then write them alike, or add --fold-case to --by"
+                remarks.append(Problem("spelled_alike", NOTE, message, advice, (name,)))
+        return found, remarks
+
+    def _depends(self, name: str, values: Ids) -> bool:
+        """Whether `estimate --by` would refuse a column, as one that depends on what was recommended."""
+        weights, rows = self._weights, self._good
+        if weights is None:
+            return False
+        try:
+            weights.refuse(Segments.of(name, values.codes[rows], values.ids))
+        except UserError:
+            return True
+        return False
+
+    @cached_property
+    def _good(self) -> NDArray[np.int64]:
+        """Rows whose reward, propensity, targets, user and action are there and possible."""
+        rows = self.rows
+        read = {role: rows.numbers(self.columns[role]) for role in ("reward", "propensity") if role in self.columns}
+        targets = [rows.numbers(name) for name in self.targets]
+        good = np.ones(len(rows), np.bool_)
+        for values in (*read.values(), *targets):
+            good &= np.isfinite(values)
+        for role in ("user", "action"):
+            if role in self.columns:
+                good &= rows.ids(self.columns[role]).codes >= 0
+        if "propensity" in read:
+            good &= (read["propensity"] > 0.0) & (read["propensity"] <= 1.0)
+        return np.flatnonzero(good)
+
+    @cached_property
+    def _weights(self) -> Weights | None:
+        """What says whether a column was fixed before; None where rewards or propensities are not known."""
+        rows, kept = self.rows, self._good
+        if not {"reward", "propensity"} <= set(self.columns.names) or not kept.size:
+            return None
+        ids = {role: rows.ids(self.columns[role]).codes[kept] for role in ("user", "action") if role in self.columns}
+        numbers = {name: rows.numbers(name)[kept] for name in self.targets}
+        reward, propensity = (rows.numbers(self.columns[role])[kept] for role in ("reward", "propensity"))
+        users = Clusters.of(ids["user"], kept.size) if "user" in ids else None
+        return Weights(reward, propensity, users, numbers, {}, ids.get("action"), Stated())
+
+    def maybe_targets(self, user: NDArray[np.int64] | None, *, mixed: bool) -> list[Problem]:
+        """Those that look like a policy's probabilities; ``user`` (n,) as :func:`mean_weight`."""
+        rows, names = self.rows, [name for name in self.others if name]
+        propensity = rows.numbers(self.columns["propensity"])
+
+        def weight_of(name: str, values: Floats) -> MeanWeight | None:
+            found = mean_weight(propensity, values, user, policy=name)
+            return found if found is not None and found.holds else None
+
+        shares = [
+            name for name in names if name not in self.columns.unclear.get("reward", ())
+            and _are_shares(rows.column(name).slice(0, _LOOKED_AT).drop_null().to_pylist(), self.decimal)
+        ]  # fmt: skip
+        found = [name for name in shares if weight_of(name, rows.numbers(name)) is not None]
+        found = found or [name for name in shares if len(np.unique(rows.numbers(name)[:_LOOKED_AT])) > _TWO]
+        what = f"column {found[0]!r} holds" if len(found) == 1 else f"columns {', '.join(map(repr, found))} hold"
+        message, advice = f"{what} shares", "if they are policies' probabilities of the logged action, add --target"
+        if not found and not mixed and propensity.size and np.all((propensity > 0.0) & (propensity <= 1.0)):
+            for name in names:  # of 0 and 1, as of a policy that is sure of its choice
+                column = rows.column(name)
+                first = set(map(str, column.slice(0, _LOOKED_AT).drop_null().to_pylist()))
+                if column.null_count or len(column) != len(propensity) or not first <= _ZERO_OR_ONE or len(first) < 2:
+                    continue
+                values, _, bad = text_numbers(column.cast("string"))
+                weight = None if bad.any() else weight_of(name, values)
+                found += [name] if weight is not None and weight.high - weight.low < _NARROW else []
+            message = f"{in_words(found)}: 1 or 0, and divided by the logged probability 1 on average"
+            advice = "as of a new policy that shows the item or does not: if it is one, add --target"
+        return [Problem("maybe_target", NOTE, message, f"{advice} {','.join(found)}", tuple(found))] if found else []
