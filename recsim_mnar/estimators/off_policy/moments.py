@@ -24,19 +24,27 @@ from recsim_mnar.estimators.off_policy.stated import (
 )
 from recsim_mnar.log.columns import Clusters, Floats, column
 
-N_SUMS, N_POWERS, N_TOP = 13, 35, 8
+N_SUMS, N_TOP = 13, 8
 _SUMS = {name: i for i, name in enumerate(("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "wc", "xy", "r", "rr"))}
-_POWER_NAMES = (
-    *("ww", "xx", "wx", "cc", "yy", "wc", "xy", "lw", "lx", "lc", "ly", "ll"),
-    *("xxxx", "lxxx", "llxx", "lllx", "yyyy", "lyyy", "llyy", "llly", "llll"),
-    *("wxxx", "wwxx", "wwwx", "wwww"),
-    *("xxx", "lxx", "llx", "yyy", "lyy", "lly", "lll", "wxx", "wwx", "www"),
+_PRODUCTS = (
+    *("w*w", "x*x", "w*x", "c*c", "y*y", "w*c", "x*y", "l*w", "l*x", "l*c", "l*y", "l*l"),
+    *("xx*x", "l*xx", "ll*x", "yy*y", "l*yy", "ll*y", "ll*l", "w*xx", "ww*x", "ww*w"),
+    *("xx*xx", "lx*xx", "ll*xx", "lll*x", "yy*yy", "ly*yy", "ll*yy", "lll*y", "ll*ll"),
+    *("wx*xx", "ww*xx", "www*x", "ww*ww"),
 )
-_POWERS = {name: i for i, name in enumerate(_POWER_NAMES)}
+"""Products of a user's sums: each of two sums, or of products before it."""
+_POWERS = {name.replace("*", ""): i for i, name in enumerate(_PRODUCTS)}
+_PLACES = {name: i for i, name in enumerate(("w", "x", "c", "y", "l", *_POWERS))}
+_FACTORS = np.array([[_PLACES[factor] for factor in name.split("*")] for name in _PRODUCTS])
 _LEAST = np.array([True, False, True, False, False, False, False, False])
 """Which of the extremes are minima."""
 _SEEN = ("_counts", "_extremes")
 _TOPS = ("top_weights",)
+
+
+def users_of_rows(clusters: Clusters | None) -> tuple[NDArray[np.int64], bool]:
+    """Users of rows that stand together, and whether there are any, as kernels take them."""
+    return (np.empty(0, np.int64), False) if clusters is None else (clusters.together(clusters.codes), True)
 
 
 def _start_extremes() -> NDArray[np.float64]:
@@ -117,7 +125,7 @@ class Moments:
     clustered: bool = False
     shift: float = 0.0
     _sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros((2, N_SUMS)), repr=False)
-    _powers: NDArray[np.float64] = field(default_factory=lambda: np.zeros((2, N_POWERS)), repr=False)
+    _powers: NDArray[np.float64] = field(default_factory=lambda: np.zeros((2, len(_POWERS))), repr=False)
     _counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(6, np.int64), repr=False)
     _extremes: NDArray[np.float64] = field(default_factory=_start_extremes, repr=False)
     top_weights: NDArray[np.float64] = field(default_factory=lambda: np.full(N_TOP, -1.0), repr=False)
@@ -229,8 +237,7 @@ class Moments:
         if self._missing is None:
             self._missing = np.zeros((2, 3))
         together = missing if clusters is None else clusters.together(missing)
-        users = np.empty(0, np.int64) if clusters is None else clusters.together(clusters.codes)
-        kernels.gather_missing(together, users, clusters is not None, self._missing, np.empty(3))
+        kernels.gather_missing(together, *users_of_rows(clusters), self._missing, np.empty(3))
 
     def unclipped(self) -> Moments:
         """The moments of the same rows without clipping: every product of a clipped weight is that of the weight."""
@@ -248,16 +255,11 @@ class Moments:
         from recsim_mnar.estimators.off_policy import _moments_kernel as kernels
 
         before = float(self._extremes[0])
-        fed: list[Any] = [self.clip, self._sums]
-        maxima = np.empty(-(-r.size // kernels.CHUNK))
-        scratch = np.empty(N_SUMS + N_POWERS)
-        kept = [self._counts, self._extremes, self.top_weights, maxima, scratch]
+        together = (t, p, r) if clusters is None else [clusters.together(values) for values in (t, p, r)]
+        sums = [self._sums, self._powers, _FACTORS, self._counts, self._extremes, self.top_weights]
+        scratch = np.empty(-(-r.size // kernels.CHUNK)), np.empty(N_SUMS + len(_PLACES))
         with np.errstate(all="ignore"):  # divisions by 0 in rows that are then refused
-            if clusters is None:
-                kernels.gather(t, p, r, *fed, *kept)
-            else:
-                together = [clusters.together(values) for values in (t, p, r, clusters.codes)]
-                kernels.gather_by_user(*together, *fed, self._powers, *kept)
+            kernels.gather(*together, *users_of_rows(clusters), self.clip, *sums, *scratch)
         least = float(self._extremes[0])
         kept_rows = self.least_propensity_rows if least == before else 0
         self.least_propensity_rows = kept_rows + int(np.count_nonzero(p == least))

@@ -1,277 +1,322 @@
-"""The first sentence of an answer: which policy, how much better than today, how sure, and what to do next."""
+"""Estimates as people write them: amounts, intervals, names of policies, and each reason for doubt once."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from recsim_mnar.estimators.off_policy.stated import LOOSE
-from recsim_mnar.estimators.off_policy.written import (
-    Amounts,
-    Record,
-    baseline_of,
-    identified,
-    label,
-    lacks,
-    per_cent,
-    target_of,
-    unless,
-    with_one_limit,
-)
-from recsim_mnar.estimators.verdict import ASSUMES, LEVELS
+import numpy as np
 
-RESTS = "This is about the situations that today's system led to, and "
-SAME = "the same policy"
-"""In the method of a difference of two policies that do the same on every row."""
-EXPLORE = "log with exploration where the target acts"
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy.verdict import OFF_BY
+from recsim_mnar.estimators.verdict import LEVELS
+from recsim_mnar.log.columns import Floats, column
+
+Record = dict[str, Any]
+
+TODAY = "today's policy"
+_RANGE = "range_unstated"
+_GAPS = ("support_missing", "support_gap", "no_support")
 
 
 @dataclass(frozen=True)
-class Sentence:
-    """The first sentence of an answer, usable by itself in programs.
+class Amounts:
+    """Format of amounts of reward.
 
     Attributes:
-        answer: "better", "worse" (both only of what is trusted), "looks_better", "looks_worse", "cannot_tell",
-            "same_policy", "value" (no baseline was given), "not_covered" (the log lacks too much of the target),
-            "no_reward" or "do_not_use".
-        policy: the target; of several the one with the largest estimate that can be used.
-        baseline: what it is compared with, as in the records; None where there is nothing.
-        change_percent: how much more than the baseline it earns, in per cent of that; None where nothing is said of it,
-            or where the baseline does not earn more than 0.
-        low_percent: lower end of its interval.
-        high_percent: upper end.
-        level: of the interval; 1 - .05 / k for the best of k policies, where 1 - .05 was asked for.
-        sure: "trust", "caution" or "do_not_use".
-        action: what to do next.
-        text: all of it, for a person.
-        rests: what it rests on: assumptions that no log can show. Empty where nothing is estimated.
-        segments: of an answer by segments: the column (``by``), and the segments in which the policy is ``worse``,
-            ``better``, in which the log ``cannot_tell``, and those whose estimates must not be used (``do_not_use``).
+        shares: whether rewards are 0 or 1, so that values are per cent of the decisions; else they have a unit.
     """
 
-    answer: str
-    policy: str
-    baseline: str | None
-    change_percent: float | None
-    low_percent: float | None
-    high_percent: float | None
-    level: float
-    sure: str
+    shares: bool = False
+
+    @staticmethod
+    def of(records: Sequence[Record]) -> Amounts:
+        """As the rewards behind some estimates ask for."""
+        for facts in (record["diagnostics"] for record in records):
+            if {"clicks", "mean_reward", "n", "reward_min", "reward_max"} <= facts.keys():
+                off = abs(facts["mean_reward"] * facts["n"] - facts["clicks"])
+                return Amounts((facts["reward_min"], facts["reward_max"]) == (0.0, 1.0) and off <= 1e-6 * facts["n"])
+        return Amounts()
+
+    def one(self, value: float) -> str:
+        """A value: ``1.88 %``, or ``2.431`` in the rewards' unit."""
+        return f"{self._number(value)} %" if self.shares else self._number(value)
+
+    def change(self, value: float) -> str:
+        """A difference of values: ``+0.35 points`` (of per cent), or ``+0.35``."""
+        sign = "+" if value > 0.0 else ""
+        return f"{sign}{self._number(value)}" + (" points" if self.shares else "")
+
+    def span(self, low: float, high: float, unit: str = " %") -> str:
+        """An interval: ``1.81 to 1.95 %``; ``at least 1.81 %`` without an upper end."""
+        unit = unit if self.shares else ""
+        if math.isfinite(high):
+            return f"{self._number(low)} to {self._number(high)}{unit}"
+        return f"at least {self._number(low)}{unit}" if math.isfinite(low) else "no limits"
+
+    def _number(self, value: float) -> str:
+        return per_cent(value) if self.shares else f"{value:.4g}"
+
+
+def per_cent(share: float) -> str:
+    """A share in per cent, three digits of it: ``1.80``."""
+    return f"{100.0 * share:#.3g}".rstrip(".")
+
+
+def label(record: Record) -> str:
+    """Reader's name of a record's policy or difference."""
+    if "baseline" not in record:
+        return TODAY if record.get("today") else str(record["policy"])
+    return f"{target_of(record)} - {baseline_of(record)}"
+
+
+def target_of(record: Record) -> str:
+    """The policy that a record is about."""
+    return str(record["policy"]).removesuffix(f" - {record['baseline']}" if "baseline" in record else "")
+
+
+def baseline_of(record: Record) -> str:
+    """Reader's name of the policy that a difference starts from."""
+    return TODAY if record["today"] else str(record["baseline"])
+
+
+def covered_share(record: Record) -> float:
+    """The share of a policy's mass that the log covers, as far as the log or a column says."""
+    facts = record["diagnostics"]
+    if "identified_share" in facts:
+        return float(facts["identified_share"])
+    gaps = [each for each in record["findings"] if each["code"] in _GAPS]
+    if not gaps:
+        return 1.0
+    return 0.0 if gaps[0]["code"] == "no_support" else 1.0 - float(gaps[0]["number"])
+
+
+def lacks(record: Record) -> bool:
+    """Whether the log misses so much of the policy that its estimate is not a value of it."""
+    return covered_share(record) < 1.0 - OFF_BY
+
+
+def cells(record: Record, amounts: Amounts) -> tuple[str, str]:
+    """Value and interval of a record, as a table has room for them."""
+    value, low, high = (record[key] for key in ("value", "low", "high"))
+    differs = "baseline" in record
+    write = amounts.change if differs else amounts.one
+    interval = amounts.span(low, high, " points" if differs else " %")
+    if lacks(record):
+        # Limits as wide as rewards are say nothing in a table: `identified` has them in words.
+        return "not covered" if differs else f"covers {100.0 * covered_share(record):.2g} %", "-"
+    # The value of a proved bias is not one to show: its limits are.
+    if any(each["code"] == "bias_proved" for each in record["findings"]) and not low < value < high:
+        return (f"at least {write(low)}" if value <= low else f"at most {write(high)}"), interval
+    return write(value), interval
+
+
+def relative_change(record: Record) -> str:
+    """A difference in per cent of the baseline's value, with its sign; "" where that is not above 0, or not known."""
+    base = record["diagnostics"].get("value_baseline", 0.0)
+    if "baseline" not in record or not base > 0.0 or lacks(record):
+        return ""
+    share = float(f"{100.0 * record['value'] / base:.2g}")
+    return f"{share:+,.9g} %"
+
+
+def identified(record: Record, amounts: Amounts) -> str:
+    """Known facts of a policy that the log covers in part, and the range left open."""
+    facts, share = record["diagnostics"], covered_share(record)
+    name = label(record)
+    if share <= 0.0:
+        return f"The log covers nothing of what {name} shows, so it says nothing of it."
+    words = f"The log covers {100.0 * share:.2g} % of what {name} shows"
+    value = facts.get("value_identified")
+    if value is not None:
+        limits = amounts.span(facts["identified_low"], facts["identified_high"])
+        words += f"; there it earns {amounts.one(value)} ({100 * record['level']:g} % interval {limits})"
+    least, most = facts.get("reward_min", math.nan), facts.get("reward_max", math.inf)
+    if not (math.isfinite(least) and math.isfinite(most)):
+        return f"{words}. What the rest earns no log of this kind says."
+    bound = amounts.span(record["low"], record["high"])
+    unknown = f"with rewards between {least:g} and {most:g} the whole may earn {bound}"
+    return f"{words}. Beyond that it is unknown: {unknown}."
+
+
+def partly_covered(records: Sequence[Record], said: str = "") -> list[str]:
+    """:func:`identified` of each policy that the log lacks too much of, where it was not ``said`` before."""
+    amounts = Amounts.of(records)
+    partly = [r for r in records if r["leads"] and "baseline" not in r and lacks(r)]
+    return [line for line in (identified(record, amounts) for record in partly) if line not in said]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A reason for doubt, of one or several estimates.
+
+    Attributes:
+        level: "caution" or "do_not_use".
+        message: what was found.
+        action: what to do.
+        of: the policies that it is about.
+    """
+
+    level: str
+    message: str
     action: str
-    text: str
-    rests: str
-    segments: dict[str, Any] | None = None
+    of: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
-
-
-def leading(records: Sequence[Record]) -> list[Record]:
-    """The records, each with ``leads``: whether it is what a person reads first of its policy, or difference.
-
-    One estimator leads everywhere: :func:`recsim_mnar.estimators.off_policy.from_moments.leading` of the log where it
-    was asked for, else "ips" likewise, else the first one that all rows have.
-    """
-    rows: dict[str, list[str]] = {}
-    for record in records:
-        rows.setdefault(record["policy"], []).append(record["estimator"])
-    shared = [name for name in next(iter(rows.values()), []) if all(name in each for each in rows.values())]
-    wanted = [*(record["diagnostics"].get("leading", "ips") for record in records[:1]), "ips", *shared]
-    leader = next((name for name in wanted if name in shared), "")
-    return [r | {"leads": r["estimator"] == (leader or rows[r["policy"]][0])} for r in records]
+    @property
+    def line(self) -> str:
+        """For a person, in one line."""
+        of = ", ".join(self.of)
+        return f"{self.level.replace('_', ' ')} ({of}): {self.message}. {self.action[:1].upper()}{self.action[1:]}."
 
 
-def candidates(records: Sequence[Record]) -> list[Record]:
-    """The leading records that an answer chooses from: differences, or values where there are none."""
-    leaders = [record for record in records if record["leads"]]
-    return [record for record in leaders if "baseline" in record] or leaders
+def with_one_limit(records: Sequence[Record]) -> list[Record]:
+    """The records; where rewards have no stated range each names the limit nearest of all, which holds for all."""
+    leaders = [r for r in records if r.get("leads")] or records
+    found = [each for of in (*leaders, *(r["best_of"] for r in leaders if "best_of" in r)) for each in of["findings"]]
+    nearest: dict[str, dict[str, Any]] = {}
+    for each in sorted((each for each in found if each["code"] == _RANGE), key=lambda each: -float(each["number"])):
+        nearest[each["action"]] = each
+
+    def of_all(record: Record) -> Record:
+        findings = [
+            each | {name: nearest[each["action"]][name] for name in ("number", "message")}
+            if each["code"] == _RANGE and each["action"] in nearest
+            else each
+            for each in record["findings"]
+        ]
+        return record | {"findings": findings} | ({"best_of": of_all(record["best_of"])} if "best_of" in record else {})
+
+    return [of_all(record) for record in records]
 
 
-def best_record(records: Sequence[Record]) -> Record | None:
-    """The candidate with the largest estimate among the usable ones; None if the log covers no policy.
+def reasons(records: Sequence[Record]) -> list[Reason]:
+    """The reasons to doubt estimates, the gravest first, each once.
 
-    It is the one that an answer was corrected for, where that was done.
-    """
-    covered = [record for record in candidates(records) if not _uncovered(record, records)]
-    covered = [record for record in covered if SAME not in record["method"]] or covered
-    usable = [record for record in covered if record["verdict_level"] != "do_not_use"] or covered
-    chosen = [record for record in records if "best_of" in record] or usable
-    return max(chosen, key=lambda record: float(record["value"]), default=None)
-
-
-def sentence_of(records: Sequence[Record]) -> Sentence:
-    """The sentence of an answer.
-
-    Args:
-        records: of :func:`recsim_mnar.own_log.estimating.estimate_file`, at least one.
+    A difference shares what speaks against its target, and several policies what speaks against the log. Of a policy
+    that the log does not cover :func:`identified` says it.
     """
     records = with_one_limit(records)
-    best = best_record(records)
-    if best is None:
-        first = candidates(records)[0]
-        text = identified(_uncovered(first, records)[0], Amounts.of(records))
-        return _sentence(first, "not_covered", text, "do_not_use", EXPLORE)
-    if "baseline" in best:
-        return _of_difference(best, records)
-    return _unusable(best) or _of_value(best, records)
+    by_policy: dict[tuple[str, str], tuple[Record, dict[str, Any]]] = {}
+    for record in records:
+        for each in record["findings"]:
+            if each["level"] != "trust" and not (lacks(record) and each["code"] in (*_GAPS, "wide_interval")):
+                by_policy.setdefault((target_of(record), each["code"]), (record, each))
+    found: dict[tuple[str, ...], list[str]] = {}
+    for record, each in by_policy.values():
+        found.setdefault((each["level"], each["message"], each["action"]), []).append(label(record))
+    listed = [Reason(level, message, action, tuple(of)) for (level, message, action), of in found.items()]
+    return sorted(listed, key=lambda reason: -LEVELS.index(reason.level))
 
 
-def _sentence(
-    record: Record, answer: str, text: str, sure: str, action: str, shares: tuple[float, ...] | None = None
-) -> Sentence:
-    """The sentence of a record; ``shares`` are the change and its interval over the baseline."""
-    assumed = answer not in ("same_policy", "no_reward", "not_covered", "do_not_use")
-    tolerance = unless(record) if answer != "cannot_tell" else ""
-    rests = f"{RESTS}{ASSUMES}.{tolerance}" if assumed else ""
-    change, low, high = (None, None, None) if shares is None else (100.0 * share for share in shares)
-    segments = record.get("segments")
-    if segments is not None and segments["worse"]:
-        than = f" than {baseline_of(record)}"
-        text += f" By {segments['by']} it is worse{than} in {', '.join(segments['worse'])}."
-        action = action.replace("try it in an A/B test", "try it in an A/B test of the others, or look there first")
-    loose = next((each for each in record["findings"] if each["code"] == LOOSE), None)
-    if loose is not None and assumed:
-        said = f"{loose['message']}. {loose['action'][:1].upper()}{loose['action'][1:]}"
-        action = said if answer == "cannot_tell" else f"{action}. {said[:1].upper()}{said[1:]}"
-    text = f"{text} Next: {action}."
-    level, baseline = _limits(record)["level"], record.get("baseline")
-    return Sentence(answer, target_of(record), baseline, change, low, high, level, sure, action, text, rests, segments)
+ByRows = Callable[..., float]
+"""Of a policy's name and ``today``, ``half_width`` and ``worse``, see
+:func:`weight_tolerance`."""
+
+TOLERANCE = "propensity_tolerance"
 
 
-def _uncovered(record: Record, records: Sequence[Record]) -> list[Record]:
-    """Values of the record's policies with too much missing mass."""
-    names = (target_of(record), record.get("baseline"))
-    return [r for r in records if r["leads"] and "baseline" not in r and r["policy"] in names and lacks(r)]
+def propensity_tolerance(end: float, today: float) -> float:
+    """Factor by which every propensity may be off before ``snips`` of 0/1 rewards reaches today's value.
 
+    Propensities that are off by a factor of at most G change weights by as much, and so the odds of the self-normalised
+    mean by at most G^2. The factor is the root of the ratio of odds.
 
-def _limits(record: Record) -> dict[str, Any]:
-    """Level and ends of a record's interval, corrected for the choice of the best where it was one."""
-    return record.get("best_of") or record
+    Args:
+        end: the end of the interval that is nearer to today's value: the lower one of a policy that is better, the
+            upper one of one that is worse.
+        today: the mean reward of the log, strictly between 0 and 1 as ``end``, or one of them 0 or 1.
 
+    Returns:
+        1 and more, inf where one of the two is 0 or 1 and the other is not.
 
-def _level(record: Record) -> str:
-    return f"{100.0 * _limits(record)['level']:.4g} % interval"
-
-
-def _sure(record: Record) -> str:
-    return max(record["verdict_level"], _limits(record)["verdict_level"], key=LEVELS.index)
-
-
-def _doubts(record: Record, sure: str) -> list[dict[str, Any]]:
-    """The findings that determine the verdict, each code once."""
-    found = [each for each in (*record["findings"], *_limits(record)["findings"]) if each["level"] == sure]
-    return list({each["code"]: each for each in reversed(found)}.values())[::-1]
-
-
-def _because(record: Record, sure: str) -> str:
-    """The doubts; where the record's own verdict is better than that of the best of k, why."""
-    said = "; ".join(each["message"] for each in _doubts(record, sure))
-    own = record["verdict_level"]
-    if own == sure:
-        return said
-    chosen, alone = record["best_of"], f"at {100.0 * record['level']:.4g} %, as in its row, the verdict is"
-    judged = f"the best of {chosen['policies']} is judged at {100.0 * chosen['level']:.4g} %"
-    return f"{said} ({judged}; {alone} {own.replace('_', ' ')})"
-
-
-def _next(record: Record, sure: str, trusted: str) -> str:
-    """What to do next: against the first doubt, or what a trusted estimate suggests."""
-    doubts = [] if sure == "trust" else _doubts(record, sure)
-    return str(doubts[0]["action"]) if doubts else trusted
-
-
-def _who(record: Record) -> str:
-    """The policy, and the number of policies it was chosen from."""
-    name = label(record) if "baseline" not in record else target_of(record)
-    chosen = record.get("best_of")
-    return name if chosen is None else f"{name}, the largest usable estimate of {chosen['policies']} policies,"
-
-
-def _unusable(record: Record, against: str = "") -> Sentence | None:
-    """Sentence for an estimate that must not be used; None for others."""
-    sure = _sure(record)
-    if sure != "do_not_use":
-        return None
-    action = _next(record, sure, "log more rows")
-    if any(each["code"] == "no_reward" for each in _doubts(record, sure)):
-        text = f"No reward is in the log, so it says nothing of what {target_of(record)} earns{against}."
-        return _sentence(record, "no_reward", text, sure, action)
-    text = f"Do not judge {target_of(record)}{against} by this log: {_because(record, sure)}."
-    return _sentence(record, "do_not_use", text, sure, action)
-
-
-def _of_value(record: Record, records: Sequence[Record]) -> Sentence:
-    """Sentence for a policy without a comparison."""
-    amounts, sure, limits = Amounts.of(records), _sure(record), _limits(record)
-    span = amounts.span(limits["low"], limits["high"])
-    earns = "earns" if sure == "trust" else "is estimated to earn"
-    text = f"{_who(record)} {earns} {amounts.one(record['value'])} a decision ({_level(record)} {span})"
-    text += "." if sure == "trust" else f", but: {_because(record, sure)}."
-    action = _next(record, sure, "compare it with today's policy (--baseline today)")
-    return _sentence(record, "value", text, sure, action)
-
-
-def _of_difference(record: Record, records: Sequence[Record]) -> Sentence:
-    """Sentence for a policy compared with another one."""
-    other, limits, sure = baseline_of(record), _limits(record), _sure(record)
-    unusable = _unusable(record, f" against {other}")
-    if unusable is not None:
-        return unusable
-    if SAME in record["method"]:
-        text = f"{target_of(record)} and {other} are the same policy on every row of the log."
-        return _sentence(record, "same_policy", text, sure, "compare a policy that differs")
-    shares, who, amounts = _shares(record, records), _who(record), Amounts.of(records)
-    if limits["low"] > 0.0 or limits["high"] < 0.0:
-        sign, answer, more, trusted = (
-            (1.0, "better", "more", "try it in an A/B test")
-            if limits["low"] > 0.0
-            else (-1.0, "worse", "less", f"keep {other}")
-        )
-        change, span = _sizes(record, sign, shares, amounts)
-        text = f"{who} earns {change} {more} than {other} ({_level(record)} {span} {more})."
-        if sure != "trust":
-            answer = f"looks_{answer}"
-            text = f"{who} {answer.replace('_', ' ')} than {other}, by {change} ({_level(record)} {span})"
-            text += f", but: {_because(record, sure)}."
-        return _sentence(record, answer, text, sure, _next(record, sure, trusted), shares)
-    ends = (max(-limits["low"], 0.0), max(limits["high"], 0.0))
-    if shares is None:
-        less, more = (amounts.change(end).removeprefix("+") for end in ends)
-    else:
-        less, more = (f"{per_cent(max(end, 0.0))} %" for end in (-shares[1], shares[2]))
-    text = f"The log cannot show whether {who} earns more than {other}: from {less} less to {more} more "
-    text += f"({_level(record)})."
-    action = _next(record, sure, "log more rows (`recsim-mnar plan estimate` says how many)")
-    return _sentence(record, "cannot_tell", text, sure, action, shares)
-
-
-def _shares(record: Record, records: Sequence[Record]) -> tuple[float, float, float] | None:
-    """The change and its interval as shares of the baseline's value; None where that is not above 0.
-
-    Today's value is the mean reward of the log, and is taken as exact. For rewards of 0 and 1 and independent rows
-    that makes the interval no narrower than it must be: Cov(D, B) = D / n and Var(B) = B / n to first order, so
-    the ratio R = D / B has variance (Var(D) - B R^2 / n) / B^2. Of another baseline the worse end of its interval
-    counts.
+    Raises:
+        UserError: no probabilities.
     """
-    limits, base = _limits(record), record["diagnostics"].get("value_baseline", 0.0)
-    least = most = base
-    if not record["today"]:
-        of_it = next(r for r in records if r["leads"] and r["policy"] == record["baseline"])
-        least, most = of_it["low"], of_it["high"]
-    low, high = limits["low"], limits["high"]
-    if not (0.0 < least <= base <= most < math.inf and math.isfinite(low) and math.isfinite(high)):
-        return None
-    return record["value"] / base, low / (most if low > 0.0 else least), high / (least if high > 0.0 else most)
+    for value, name in ((end, "end"), (today, "today")):
+        if not 0.0 <= value <= 1.0:
+            raise UserError(f"{name} must be in [0, 1], the mean of 0/1 rewards, got {value!r}")
+    if end == today:
+        return 1.0
+    high, low = max(end, today), min(end, today)
+    below = low * (1.0 - high)
+    return math.sqrt(high * (1.0 - low) / below) if below > 0.0 else math.inf
 
 
-def _sizes(record: Record, sign: float, shares: tuple[float, ...] | None, amounts: Amounts) -> tuple[str, str]:
-    """The change and its interval, without their sign."""
-    if shares is not None:
-        change, *ends = (sign * each for each in shares)
-        return f"{per_cent(change)} %", f"{per_cent(min(ends))} to {per_cent(max(ends))} %"
-    ends = [sign * _limits(record)[end] for end in ("low", "high")]
-    size = amounts.change(sign * record["value"]).removeprefix("+")
-    return size, amounts.span(min(ends), max(ends), " points")
+def weight_tolerance(
+    reward: Any, propensity: Any, target: Any, *, today: float, half_width: float, worse: bool = False
+) -> float:
+    """As :func:`propensity_tolerance`, of any rewards: by the extremes of sum(g w r) / sum(g w), g in [1/G, G].
+
+    The least of these ratios is the v at which sum(g w (r - v)) has the least value 0: g is G where r < v and 1/G where
+    r > v (Zhao, Small & Bhattacharya 2019, who sort the rewards to find v for a given G). The G for a given v needs no
+    sorting: it is the root of sum w (r - v)+ over sum w (v - r)+. The interval's half width is taken off,
+    as if it did not depend on G: v is today's value plus it.
+
+    Args:
+        reward: (n,) any real numbers.
+        propensity: (n,) in (0, 1].
+        target: (n,) in [0, 1].
+        today: the mean reward of the log.
+        half_width: from the value to the end of its interval that is nearer to today's value.
+        worse: whether the policy is worse than today, so that the largest ratio is asked for.
+
+    Returns:
+        1 and more; 1 where the interval reaches today's value, inf where no factor brings it there.
+    """
+    r = column(reward, "reward")
+    p, t = (column(values, name, rows=r.size) for values, name in ((propensity, "propensity"), (target, "target")))
+    if r.size == 0:
+        raise UserError("the log has no rows; give at least one")
+    return tolerance_of(*weight_excess(r, p, t, today=today, half_width=half_width, worse=worse))
+
+
+def weight_excess(
+    r: Floats, p: Floats, t: Floats, *, today: float, half_width: float, worse: bool
+) -> tuple[float, float]:
+    """Sums over rows of w (r - v)+ and of w (v - r)+, see :func:`weight_tolerance`; blocks of a log add up."""
+    beyond = (t / p) * ((-1.0 if worse else 1.0) * (r - today) - half_width)
+    return float(np.sum(np.maximum(beyond, 0.0))), float(np.sum(np.maximum(-beyond, 0.0)))
+
+
+def tolerance_of(gain: float, loss: float) -> float:
+    """The tolerance by the sums of :func:`weight_excess`."""
+    if gain <= loss:
+        return 1.0
+    return math.sqrt(gain / loss) if loss > 0.0 else math.inf
+
+
+def tolerated(record: Mapping[str, Any], by_rows: ByRows | None = None) -> dict[str, float]:
+    """The tolerance of a difference from today's policy whose interval excludes 0; else, or if it has no end, nothing.
+
+    Args:
+        record: a difference.
+        by_rows: for rewards other than 0 and 1; without it nothing is said of them.
+    """
+    low, high = float(record["low"]), float(record["high"])
+    if "baseline" not in record or not record["today"] or low <= 0.0 <= high:
+        return {}
+    today, worse = record["diagnostics"]["mean_reward"], high < 0.0
+    near = high if worse else low
+    if Amounts.of([dict(record)]).shares:
+        factor = propensity_tolerance(min(max(today + near, 0.0), 1.0), min(max(today, 0.0), 1.0))
+    elif by_rows is not None:
+        factor = by_rows(target_of(dict(record)), today=today, half_width=abs(record["value"] - near), worse=worse)
+    else:
+        return {}
+    return {TOLERANCE: factor} if math.isfinite(factor) else {}
+
+
+def with_tolerance(record: Record, by_rows: ByRows | None = None) -> Record:
+    """The record, its diagnostics with :func:`tolerated`."""
+    return record | {"diagnostics": record["diagnostics"] | tolerated(record, by_rows)}
+
+
+def unless(record: Mapping[str, Any]) -> str:
+    """Until when a difference holds: for a person, with two digits of what is above 1."""
+    factor = record.get("best_of", record["diagnostics"]).get(TOLERANCE)
+    if factor is None or factor <= 1.0:
+        return ""
+    off = float(f"{100.0 * (factor - 1.0):.2g}")
+    return f" It holds unless propensities are off by more than {off:,.6g} %."
