@@ -21,17 +21,19 @@ from recsim_mnar.estimators.off_policy.gathering import (
     gather_blocks,
     needs_all_rows,
 )
-from recsim_mnar.estimators.off_policy.item_propensities import item_findings
 from recsim_mnar.estimators.off_policy.records import (
+    ADVICE,
     Asked,
+    Segments,
     check_question,
     estimate_columns,
     missing_columns,
     records_of,
+    segment_summary,
     todays,
 )
-from recsim_mnar.estimators.off_policy.refuters import Shown, refuter_lines, with_findings, with_refuters
-from recsim_mnar.estimators.off_policy.segments import ADVICE, Segments, segment_summary
+from recsim_mnar.estimators.off_policy.refuters import Shown, item_findings, refuter_lines, with_findings, with_refuters
+from recsim_mnar.estimators.off_policy.sentence import Record, tolerance_of, weight_excess
 from recsim_mnar.estimators.off_policy.stated import (
     Stated,
     bound_lines,
@@ -42,7 +44,6 @@ from recsim_mnar.estimators.off_policy.stated import (
     refuse_outside,
     taken,
 )
-from recsim_mnar.estimators.off_policy.written import Record, tolerance_of, weight_excess
 from recsim_mnar.estimators.verdict import Estimate, Finding, scaled
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.arrow import provenance_of

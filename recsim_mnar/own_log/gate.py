@@ -12,10 +12,9 @@ from typing import Any
 
 from recsim_mnar.datasets.tool_logs import opened
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.off_policy.segments import segment_label
-from recsim_mnar.estimators.off_policy.sentence import Sentence, sentence_of
+from recsim_mnar.estimators.off_policy.records import segment_label
+from recsim_mnar.estimators.off_policy.sentence import Amounts, Record, Sentence, label, sentence_of
 from recsim_mnar.estimators.off_policy.stated import Stated
-from recsim_mnar.estimators.off_policy.written import Amounts, Record, label
 from recsim_mnar.estimators.verdict import LEVELS
 from recsim_mnar.own_log.bandit_file import BanditLog, Reading
 from recsim_mnar.own_log.estimating import Answer, Gather, Question, estimate_log, is_own_schema

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy.from_moments import STRICT
 from recsim_mnar.estimators.off_policy.refuters import ALARM, last_from_0, refute, row_before
-from recsim_mnar.estimators.off_policy.sampling import STRICT
 from recsim_mnar.log.columns import Clusters
 
 ALL = {"item_propensities", "earlier_rewards", "tastes", "neighbours", "halves"}

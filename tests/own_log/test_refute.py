@@ -11,8 +11,7 @@ import pytest
 
 from recsim_mnar.estimators.off_policy.records import estimate_columns
 from recsim_mnar.estimators.off_policy.refuters import refute
-from recsim_mnar.estimators.off_policy.sentence import sentence_of
-from recsim_mnar.estimators.off_policy.written import propensity_tolerance, weight_tolerance
+from recsim_mnar.estimators.off_policy.sentence import propensity_tolerance, sentence_of, weight_tolerance
 from recsim_mnar.log.columns import Clusters, LogColumns
 from recsim_mnar.own_log.estimating import estimate_file, is_own_schema
 from recsim_mnar.tables.table_file import TableFile

@@ -19,9 +19,15 @@ from recsim_mnar.estimators.intervals.limits import (
     small_sample_factor,
     student_limits,
 )
-from recsim_mnar.estimators.off_policy.from_moments import assemble, intersected, spread_facts
+from recsim_mnar.estimators.off_policy.from_moments import (
+    Bounds,
+    assemble,
+    intersected,
+    mean_limits,
+    spread_facts,
+    unit,
+)
 from recsim_mnar.estimators.off_policy.moments import Moments
-from recsim_mnar.estimators.off_policy.sampling import Bounds, mean_limits, unit
 from recsim_mnar.estimators.off_policy.scores import Rows, Scores
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.verdict import CAUTION, Estimate, Finding

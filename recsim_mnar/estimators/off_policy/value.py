@@ -9,8 +9,8 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.from_moments import AUTO, estimate_from_moments
-from recsim_mnar.estimators.off_policy.item_propensities import item_findings
 from recsim_mnar.estimators.off_policy.moments import Moments
+from recsim_mnar.estimators.off_policy.refuters import item_findings
 from recsim_mnar.estimators.off_policy.row_order import order_findings, weights_agree
 from recsim_mnar.estimators.off_policy.scores import EstimatorInfo, Rows, check_name, known_to_differ
 from recsim_mnar.estimators.off_policy.stated import Stated, check_clip, model_column
@@ -95,7 +95,7 @@ def estimate_value(
             the log never shows it does not bound: ``reward_max`` does or, if every action can be shown in every row,
             ``propensity_min`` and enough rows to have shown them all. Else the verdict is at most caution.
         action: (n,) ids of the items shown; then the verdict says where the log proves propensities wrong item by item
-            (:func:`recsim_mnar.estimators.off_policy.item_propensities.item_findings`).
+            (:func:`recsim_mnar.estimators.off_policy.refuters.item_findings`).
         context: (n,) a column that was known before the item was chosen; then by item and level of it, too.
         **parameters: of the estimator: tau (switch_dr: weights up to tau are kept), lam (dros, sg_ips, sg_dr), gamma
             (ix_ips), group_target and group_propensity, or groups and context (mips), folds (beta_ips: a number, every

@@ -14,7 +14,13 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.limits import poisson_reach, small_sample_factor
 from recsim_mnar.estimators.off_policy.differences import PairMoments, estimate_difference
-from recsim_mnar.estimators.off_policy.from_moments import AUTO, estimate_from_moments
+from recsim_mnar.estimators.off_policy.from_moments import (
+    AUTO,
+    STRICT,
+    estimate_from_moments,
+    mean_weight_limits,
+    support_of,
+)
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.row_order import (
     Limits,
@@ -27,7 +33,6 @@ from recsim_mnar.estimators.off_policy.row_order import (
     repeating,
     tiring,
 )
-from recsim_mnar.estimators.off_policy.sampling import STRICT, mean_weight_limits, support_of
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.fitting.advice.coverage import REPLAYED, WEIGHED, Agents, Floats, Ints, Shown, folds_of
 from recsim_mnar.log.columns import Clusters

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.off_policy.segments import Segments, Weights
+from recsim_mnar.estimators.off_policy.records import Segments, Weights
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.log.columns import Clusters, Floats
