@@ -54,8 +54,8 @@ if _TYPE_CHECKING:
     from recsim_mnar.replays.truth import value_on_log as value_on_log
     from recsim_mnar.runs.stages import resumable as resumable
     from recsim_mnar.simulation import simulate as simulate
-    from recsim_mnar.simulation.online import OnlineRun as OnlineRun
-    from recsim_mnar.simulation.online import simulate_online as simulate_online
+    from recsim_mnar.simulation.items import OnlineRun as OnlineRun
+    from recsim_mnar.simulation.items import simulate_online as simulate_online
     from recsim_mnar.simulation.oracle import Oracle as Oracle
     from recsim_mnar.simulation.planner import Planner as Planner
     from recsim_mnar.studies import Study as Study
@@ -104,7 +104,7 @@ _NAMES = {
     "replays.truth": "value_on_log",
     "runs.stages": "resumable",
     "simulation": "simulate",
-    "simulation.online": "OnlineRun simulate_online",
+    "simulation.items": "OnlineRun simulate_online",
     "simulation.oracle": "Oracle",
     "simulation.planner": "Planner",
     "studies": "Study run_study",

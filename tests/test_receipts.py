@@ -21,7 +21,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.blocks import FiledLog
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.log.writing import write_stream
+from recsim_mnar.log.table import write_stream
 from recsim_mnar.own_log.estimating import estimate_file
 from recsim_mnar.policies import registry
 from recsim_mnar.runs.folder import RunFolder

@@ -40,7 +40,7 @@ from recsim_mnar.runs.folder import LEASE, LOCK, RunFolder, holder_of
 from recsim_mnar.runs.receipts import INDEX, JOURNAL, digest_of, made_with
 from recsim_mnar.runs.stages import making, resumable
 from recsim_mnar.tables.arrow import objects_of, read_blocks, read_table
-from recsim_mnar.tables.parquet_pages import unpacked_pages
+from recsim_mnar.tables.unpacked import unpacked_pages
 from recsim_mnar.worlds import make_world
 
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from recsim_mnar.datasets.logged_shares import Damage, LoggedShares
 from recsim_mnar.errors import UserError
+from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import find_columns, plain_name
 from recsim_mnar.tables.rows import Rows
-from recsim_mnar.tables.table_file import TableFile
 
 _MOST_SWITCHED = 0.01
 

@@ -16,8 +16,14 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.intervals.by_user import resampled_counts, resampled_sums
-from recsim_mnar.estimators.intervals.limits import Spread, positive_limits, ratio_interval, small_sample_factor
+from recsim_mnar.estimators.intervals import (
+    Spread,
+    positive_limits,
+    ratio_interval,
+    resampled_counts,
+    resampled_sums,
+    small_sample_factor,
+)
 from recsim_mnar.estimators.propensities import NaiveBayes
 from recsim_mnar.estimators.uplift import top_items
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, TRUST, Finding, Verdict, few_users, scaled
@@ -151,7 +157,7 @@ class RatingEstimates:
 
 def _judged(ratings: Ratings, w: Floats, value: float, ends: tuple[float, float], level: float, more: str) -> Verdict:
     """The verdict of IPS from the weights of observed entries, (n,), its value, its interval, and what narrows it."""
-    from recsim_mnar.estimators.intervals.limits import poisson_reach, small_sample_factor
+    from recsim_mnar.estimators.intervals import poisson_reach, small_sample_factor
 
     users, cells = ratings.n_users, ratings.n_users * ratings.n_items
     findings = few_users(int(np.unique(ratings.users).size))

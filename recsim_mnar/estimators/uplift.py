@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.intervals.limits import Spread, degrees_of_freedom, small_sample_factor
+from recsim_mnar.estimators.intervals import Spread, degrees_of_freedom, small_sample_factor
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding, Verdict, few_users, scaled
 from recsim_mnar.kernels.checks import level_of, refuse_first
 from recsim_mnar.log.exposures import Exposures

@@ -17,14 +17,22 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.off_policy.gathering import Block
 from recsim_mnar.log.columns import Clusters, Floats, LogColumns
-from recsim_mnar.tables.events import Events, others_in_words, without_recommendations
 from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, percent_lines
-from recsim_mnar.tables.numbering import Numbering
-from recsim_mnar.tables.parts import Parts
+from recsim_mnar.tables.parts import Parts, TableFile
 from recsim_mnar.tables.roles import Columns, find_columns, similar_columns
-from recsim_mnar.tables.rows import DROP, Ids, Rows, n_repeats, repeats, text_numbers
-from recsim_mnar.tables.table_file import TableFile
-from recsim_mnar.tables.text import AgainError
+from recsim_mnar.tables.rows import (
+    DROP,
+    AgainError,
+    Events,
+    Ids,
+    Numbering,
+    Rows,
+    n_repeats,
+    others_in_words,
+    repeats,
+    text_numbers,
+    without_recommendations,
+)
 
 _WORD, _LACKS, _PERCENT = "word:", "lacks:", "percent:"
 """Before counts of unknown words of events, and of missing values and of values in per cent by column."""
@@ -199,7 +207,7 @@ class BanditLog:
         """Look at a bandit log.
 
         Args:
-            path: as :meth:`recsim_mnar.tables.table_file.TableFile.open`, or what that opened.
+            path: as :meth:`recsim_mnar.tables.parts.TableFile.open`, or what that opened.
             policies: columns of policies' probabilities of the logged action.
             reading: what the user says of the file.
             needs: roles that must be there, apart from the reward: "propensity", "action", "user".

@@ -46,14 +46,14 @@ from recsim_mnar.estimators.off_policy.stated import (
 )
 from recsim_mnar.estimators.verdict import Estimate, Finding, scaled
 from recsim_mnar.kernels.checks import level_of
-from recsim_mnar.log.arrow import provenance_of
+from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, BanditLog, Reading
 from recsim_mnar.own_log.loggers import MANY, as_numbers, labels, logger_findings
 from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
 from recsim_mnar.tables.faults import in_rows
+from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import likely_columns
 from recsim_mnar.tables.rows import Ids, spelled_alike
-from recsim_mnar.tables.table_file import TableFile
 
 MANY_DROPPED = 0.05
 """Share of rows left out from which the verdict says so."""
@@ -194,7 +194,7 @@ def estimate_log(
     memory for them.
 
     Args:
-        path: CSV, Parquet or Arrow, as :meth:`recsim_mnar.tables.table_file.TableFile.open`, or what that opened.
+        path: CSV, Parquet or Arrow, as :meth:`recsim_mnar.tables.parts.TableFile.open`, or what that opened.
         question: what is asked. Where neither ``propensity_min`` nor ``weight_max`` is stated, the least propensity
             that the provenance of a replayed log knows is taken (``propensity_min_taken`` in the diagnostics).
         reading: what the user says of the file's columns and rows.

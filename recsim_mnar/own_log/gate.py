@@ -22,8 +22,8 @@ from recsim_mnar.own_log.from_tools import estimate_tool_log
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.receipts import file_digest
+from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import new_policies
-from recsim_mnar.tables.table_file import TableFile
 
 SCHEMA = 1
 """Of the JSON of an estimate; a change that programs notice raises it."""

@@ -15,8 +15,8 @@ from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.as_log import needs_numbering, read_as_logs
 from recsim_mnar.own_log.bandit_file import Reading, read_bandit_file
+from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import find_columns
-from recsim_mnar.tables.table_file import TableFile
 from recsim_mnar.worlds.registry import entry_of
 
 

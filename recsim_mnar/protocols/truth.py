@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.estimators.intervals.limits import ratio_interval
+from recsim_mnar.estimators.intervals import ratio_interval
 from recsim_mnar.policies.answers import Acting, checked_distribution
 from recsim_mnar.policies.base import Policy
 from recsim_mnar.policies.door import has_fixed_distribution, learning_of

@@ -16,7 +16,7 @@ from scipy import stats
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Moments, difference, estimate_value
-from recsim_mnar.estimators.intervals.limits import Spread, poisson_reach, positive_limits, ratio_interval
+from recsim_mnar.estimators.intervals import Spread, poisson_reach, positive_limits, ratio_interval
 from recsim_mnar.estimators.off_policy.moments import Shards
 from recsim_mnar.estimators.off_policy.verdict import judge
 from recsim_mnar.estimators.ratings import estimate_ratings, loss

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from recsim_mnar.estimators.intervals.limits import Deviations, Spread, gamma_limits, poisson_reach, small_sample_factor
+from recsim_mnar.estimators.intervals import Deviations, Spread, gamma_limits, poisson_reach, small_sample_factor
 from recsim_mnar.estimators.off_policy.cross_fitted import LoggingModel
 from recsim_mnar.estimators.off_policy.from_moments import expected_half, expected_variance, ratio_limits
 from recsim_mnar.estimators.off_policy.moments import Moments

@@ -14,7 +14,7 @@ from recsim_mnar.estimators.off_policy.refuters import refute
 from recsim_mnar.estimators.off_policy.sentence import propensity_tolerance, sentence_of, weight_tolerance
 from recsim_mnar.log.columns import Clusters, LogColumns
 from recsim_mnar.own_log.estimating import estimate_file, is_own_schema
-from recsim_mnar.tables.table_file import TableFile
+from recsim_mnar.tables.parts import TableFile
 from twins.commands import run
 
 USERS, ROWS, ITEMS = 400, 20, 5

@@ -4,9 +4,9 @@ import pytest
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.slates import DeployedPolicy, draw
-from recsim_mnar.simulation import simulate, slates
+from recsim_mnar.simulation import items, simulate
+from recsim_mnar.simulation.items import exposures_of
 from recsim_mnar.simulation.pools import pool
-from recsim_mnar.simulation.slates import exposures_of
 from recsim_mnar.worlds.purchases import PRESETS, PurchasesParams, PurchasesWorld
 from twins import purchases as twin
 
@@ -91,7 +91,7 @@ def test_any_agent_recommends_with_known_propensities_whoever_computes_them(name
     policy = DeployedPolicy(world) if name == "deployed" else registry.learner(name).fit(train, n_items=12, seed=0)
     log = simulate(world, policy, 25, 2)
     with pool(3) as executor:
-        monkeypatch.setattr(slates, "_CELLS", 7 * 12)
+        monkeypatch.setattr(items, "_CELLS", 7 * 12)
         monkeypatch.setattr("recsim_mnar.simulation.executor.SHARD_USERS", 10)
         assert simulate(world, policy, 25, 2, executor=executor).digest() == log.digest()
     exposures = exposures_of(world, policy, log, 25, 2)

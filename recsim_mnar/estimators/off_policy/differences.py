@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.estimators.intervals.limits import (
+from recsim_mnar.estimators.intervals import (
     ROUNDING,
     Deviations,
     Interval,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals.limits import (
+from recsim_mnar.estimators.intervals import (
     ROUNDING,
     Cut,
     Deviations,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.intervals.limits import (
+from recsim_mnar.estimators.intervals import (
     ROUNDING,
     Cut,
     Deviations,
@@ -200,7 +200,7 @@ def _default(case: Case, value: float) -> Interval:
 
 
 def _bootstrap(case: Case, replicates: int, seed: int) -> Interval:
-    from recsim_mnar.estimators.intervals.by_user import poisson_ratios
+    from recsim_mnar.estimators.intervals import poisson_ratios
 
     scores, total = case.scores, np.zeros(1)
     for above, below in ((scores.linear, np.ones(case.rows.reward.size)), (scores.numerator, scores.denominator)):
@@ -223,7 +223,7 @@ def _narrow(sampling: Interval, default: Interval) -> list[Finding]:
 
 def _guaranteed(case: Case, interval: str) -> Interval:
     """Intervals for bounded scores; observations are users, in order of first appearance (docs/verdict-theory.md)."""
-    from recsim_mnar.estimators.intervals.by_user import betting
+    from recsim_mnar.estimators.intervals import betting
 
     scores, rows, moments = case.scores, case.rows, case.moments
     assert scores.linear is not None

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals.limits import Deviations, Spread, positive_limits, small_sample_factor
+from recsim_mnar.estimators.intervals import Deviations, Spread, positive_limits, small_sample_factor
 from recsim_mnar.estimators.off_policy.from_moments import STRICT
 from recsim_mnar.estimators.off_policy.sentence import Record, target_of
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding, Verdict

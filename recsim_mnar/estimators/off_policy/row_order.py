@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals.limits import Deviations, Spread, positive_limits, student_limits
+from recsim_mnar.estimators.intervals import Deviations, Spread, positive_limits, student_limits
 from recsim_mnar.estimators.off_policy.differences import Form, Products
 from recsim_mnar.estimators.off_policy.from_moments import STRICT
 from recsim_mnar.estimators.verdict import CAUTION, LEAST_USERS, Finding, Verdict

@@ -24,7 +24,7 @@ from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import as_learner, as_policy, check_needs, fitted, role_of
 from recsim_mnar.replays.probabilities import gives_propensities, least_propensity, replay, replay_with_support
 from recsim_mnar.rng import Stream, derive_seed, uniforms
-from recsim_mnar.simulation.named import logging_policy
+from recsim_mnar.simulation.run_folder import logging_policy
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

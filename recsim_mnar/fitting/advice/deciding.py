@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals.limits import poisson_reach, small_sample_factor
+from recsim_mnar.estimators.intervals import poisson_reach, small_sample_factor
 from recsim_mnar.estimators.off_policy.differences import PairMoments, estimate_difference
 from recsim_mnar.estimators.off_policy.from_moments import (
     AUTO,

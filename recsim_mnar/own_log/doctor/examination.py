@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.off_policy.records import Segments, Weights
 from recsim_mnar.estimators.off_policy.stated import Stated
-from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.log.columns import Clusters, Floats
+from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import BanditLog, Reading
 from recsim_mnar.own_log.doctor.problems import (
     NOTE,
@@ -32,8 +32,8 @@ from recsim_mnar.own_log.estimating import OWN
 from recsim_mnar.own_log.target_file import TargetFile
 from recsim_mnar.runs.receipts import SIDECAR
 from recsim_mnar.tables.arrow import is_text
-from recsim_mnar.tables.events import Events
 from recsim_mnar.tables.faults import MISSING, in_rows, percent_lines
+from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import (
     GUESSED,
     USUAL_NAMES,
@@ -46,8 +46,7 @@ from recsim_mnar.tables.roles import (
     plain_name,
     say_which,
 )
-from recsim_mnar.tables.rows import DROP, Ids, Rows, repeats, spelled_alike, text_numbers
-from recsim_mnar.tables.table_file import TableFile
+from recsim_mnar.tables.rows import DROP, Events, Ids, Rows, repeats, spelled_alike, text_numbers
 from recsim_mnar.tables.verifying import verify
 
 BANDIT, INTERACTIONS, TABLE = "bandit log", "interactions", "table"
@@ -138,7 +137,7 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     """Look at a table file: CSV with any separator, decimal mark and encoding, or Parquet; one, or a folder of parts.
 
     Args:
-        path: as :meth:`recsim_mnar.tables.table_file.TableFile.open`.
+        path: as :meth:`recsim_mnar.tables.parts.TableFile.open`.
         asked: what the user says of it.
 
     Raises:

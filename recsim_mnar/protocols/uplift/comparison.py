@@ -33,8 +33,7 @@ from recsim_mnar.protocols.uplift.protocols import (
     until,
 )
 from recsim_mnar.simulation.executor import checked_users, run_in_order
-from recsim_mnar.simulation.items import simulate
-from recsim_mnar.simulation.slates import exposures_of
+from recsim_mnar.simulation.items import exposures_of, simulate
 from recsim_mnar.worlds.base import ExposureWorld
 from recsim_mnar.worlds.params import Params
 
