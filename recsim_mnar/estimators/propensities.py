@@ -26,7 +26,6 @@ class NaiveBayes:
     Attributes:
         scale: rating values r, ascending.
         propensities: one each.
-        observed_shares: P(r | O = 1), from the self-selected ratings.
         marginals: P(r), from the random sample, with Laplace smoothing.
         sample_size: m, ratings of the random sample.
         laplace: see :func:`naive_bayes`.
@@ -34,7 +33,6 @@ class NaiveBayes:
 
     scale: tuple[float, ...]
     propensities: Floats
-    observed_shares: Floats
     marginals: Floats
     sample_size: int
     laplace: float
@@ -108,7 +106,7 @@ def naive_bayes(
         raise UserError(f"laplace must be above 0 where a rating is missing from the sample, got {laplace:g}")
     marginals = _smoothed(counts, laplace)
     p = _bayes(shares, ratings.density, marginals)
-    return NaiveBayes(tuple(points.tolist()), p, shares, marginals, values.size, laplace)
+    return NaiveBayes(tuple(points.tolist()), p, marginals, values.size, laplace)
 
 
 def _smoothed(counts: Floats, laplace: float) -> Floats:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -230,14 +230,7 @@ class Exposures:
 
     def _like(self, rows: Any, **changes: Any) -> Exposures:
         values = {name: getattr(self, name)[rows] for name in REQUIRED}
-        rest = {
-            "n_users": self.n_users,
-            "n_items": self.n_items,
-            "n_periods": self.n_periods,
-            "propensities": self.propensities,
-            "provenance": dict(self.provenance),
-        }
-        return Exposures(**{**values, **rest, **changes})
+        return replace(self, **values, provenance=dict(self.provenance), **changes)
 
     # ------------------------------------------------------------------------------------------------- periods, classes
 
@@ -361,16 +354,8 @@ class Exposures:
         sizes = {
             name: int(values.max(initial=0)) + 1 if size is None else size for name, (size, values) in given.items()
         }
-        return cls(
-            log["user"],
-            item,
-            log["time"],
-            shown,
-            ~shown | (reward == 1),
-            **sizes,
-            propensities=propensities,
-            provenance=dict(log.provenance),
-        )
+        cells = log["user"], item, log["time"], shown, ~shown | (reward == 1)
+        return cls(*cells, **sizes, propensities=propensities, provenance=dict(log.provenance))
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any], **sizes: Any) -> Exposures:

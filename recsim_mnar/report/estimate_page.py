@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from recsim_mnar.estimators.off_policy.moments import WeightDistribution, weight_distribution
 from recsim_mnar.estimators.off_policy.records import segment_label, segment_lines, segment_reasons, segment_title
 from recsim_mnar.estimators.off_policy.sentence import (
     TOLERANCE,
@@ -25,7 +26,6 @@ from recsim_mnar.estimators.off_policy.sentence import (
     sentence_of,
     target_of,
 )
-from recsim_mnar.estimators.off_policy.weights import WeightDistribution, weight_distribution
 from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.protocols.records import plain, seen
 from recsim_mnar.report.charts import CHANGE, PER_CENT, PLAIN, Chart, Dot, Unit, colours_of, dots, room_for

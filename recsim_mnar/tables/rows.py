@@ -167,12 +167,8 @@ class Rows:
         self.note("outside", name, ~good & ~np.isnan(values), what, values=values, advice=said)
         return values
 
-    def numbers(self, name: str, *, finite: bool = True) -> NDArray[np.float64]:
+    def numbers(self, name: str) -> NDArray[np.float64]:
         """A column (n,) of numbers; true and yes are 1, false and no are 0; NaN where there is a fault.
-
-        Args:
-            name: of the column.
-            finite: whether infinite values are faults.
 
         Raises:
             UserError: a column of lists, dates or the like.
@@ -204,13 +200,10 @@ class Rows:
                 "one number per row, or name another column"
             )
         self.note(MISSING, name, missing, "is missing")
-        if finite:
-            bad = np.isinf(values)
-            self.note(
-                "not_finite", name, bad, "is not a finite number", values=values, advice="write a number, or nothing"
-            )
-            if bad.any():
-                values = np.where(bad, np.nan, values)
+        bad, advice = np.isinf(values), "write a number, or nothing"
+        self.note("not_finite", name, bad, "is not a finite number", values=values, advice=advice)
+        if bad.any():
+            values = np.where(bad, np.nan, values)
         return np.ascontiguousarray(values)
 
     def ids(self, name: str) -> Ids:

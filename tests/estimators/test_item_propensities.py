@@ -149,7 +149,6 @@ def test_levels_of_any_column(kind):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"propensity": np.zeros(10)}, "must be in"),
         ({"action": np.arange(9)}, "one id a row"),
         ({"action": np.array(["a"] * 9 + [""], object)}, "id is missing"),
         ({"context": np.arange(3)}, "give one each"),

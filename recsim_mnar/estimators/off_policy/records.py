@@ -283,6 +283,7 @@ Answering = Callable[..., Estimate | None]
 
 UNSUPPORTED = "_unsupported"
 """Behind a policy's name: the column of its mass where the logging probability is 0."""
+_OF_ESTIMATES = ("estimator", "value", "low", "high", "level", "method", "n", "ess")
 _CLICKS = {"reward_min": 0.0, "reward_max": 1.0}
 
 
@@ -560,14 +561,7 @@ def missing_columns(policies: Sequence[str], named: Sequence[str], known: Sequen
 def _record(policy: str, estimate: Estimate, today: bool) -> Record:
     return {
         "policy": policy,
-        "estimator": estimate.estimator,
-        "value": estimate.value,
-        "low": estimate.low,
-        "high": estimate.high,
-        "level": estimate.level,
-        "method": estimate.method,
-        "n": estimate.n,
-        "ess": estimate.ess,
+        **{name: getattr(estimate, name) for name in _OF_ESTIMATES},
         **estimate.verdict.to_dict(),
         "diagnostics": estimate.diagnostics,
         "today": today,

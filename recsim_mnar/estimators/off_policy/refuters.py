@@ -512,8 +512,6 @@ class ItemSums:
             UserError: columns of other lengths, missing ids, propensities outside (0, 1].
         """
         p = column(propensity, "propensity")
-        if not np.all((p > 0.0) & (p <= 1.0)):
-            raise UserError("column 'propensity' must be in (0, 1]; drop or correct the other rows")
         shown = Clusters.of(action, p.size, "action")
         assert shown is not None
         code, n_items = shown.dense()
@@ -651,11 +649,10 @@ def item_findings(
     Raises:
         UserError: as :meth:`ItemSums.of`.
     """
-    p = column(propensity, "propensity")
-    clusters = Clusters.of(cluster, p.size)
+    clusters = Clusters.of(cluster, len(propensity))
     least = propensity_min if complete else None
-    found = ItemSums.of(action, p, clusters).findings(propensity_min=least)
+    found = ItemSums.of(action, propensity, clusters).findings(propensity_min=least)
     if found or context is None:
         return found
     levels = Levels.of(context, context_name)
-    return ItemSums.of(action, p, clusters, context=context, levels=levels).findings(propensity_min=least)
+    return ItemSums.of(action, propensity, clusters, context=context, levels=levels).findings(propensity_min=least)

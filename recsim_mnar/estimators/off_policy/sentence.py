@@ -16,7 +16,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.stated import LOOSE
 from recsim_mnar.estimators.off_policy.verdict import OFF_BY
 from recsim_mnar.estimators.verdict import ASSUMES, LEVELS
-from recsim_mnar.log.columns import Floats, column
+from recsim_mnar.log.columns import Floats
 
 Record = dict[str, Any]
 
@@ -249,7 +249,7 @@ def propensity_tolerance(end: float, today: float) -> float:
 
 
 def weight_tolerance(
-    reward: Any, propensity: Any, target: Any, *, today: float, half_width: float, worse: bool = False
+    reward: Floats, propensity: Floats, target: Floats, *, today: float, half_width: float, worse: bool = False
 ) -> float:
     """As :func:`propensity_tolerance`, of any rewards: by the extremes of sum(g w r) / sum(g w), g in [1/G, G].
 
@@ -269,11 +269,7 @@ def weight_tolerance(
     Returns:
         1 and more; 1 where the interval reaches today's value, inf where no factor brings it there.
     """
-    r = column(reward, "reward")
-    p, t = (column(values, name, rows=r.size) for values, name in ((propensity, "propensity"), (target, "target")))
-    if r.size == 0:
-        raise UserError("the log has no rows; give at least one")
-    return tolerance_of(*weight_excess(r, p, t, today=today, half_width=half_width, worse=worse))
+    return tolerance_of(*weight_excess(reward, propensity, target, today=today, half_width=half_width, worse=worse))
 
 
 def weight_excess(
