@@ -484,7 +484,7 @@ def test_nobody_writes_in_exposures_and_ratings():
     arrays = [
         getattr(cells, name) for name in ("user", "item", "time", "recommended", "purchased", "propensities", "_keys")
     ]
-    arrays += [cells.between(0, 1).item, cells.with_propensities(given).propensities, cells.propensity_matrix()]
+    arrays += [cells.between(0, 1).item, cells.with_propensities(given).propensities]
     arrays += [stars.users, stars.items, stars.values, stars.select(np.array([0])).values]
     for array in arrays:
         with pytest.raises(ValueError, match="read-only"):

@@ -33,9 +33,6 @@ from recsim_mnar.tables.text import typed_table
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
 
-CLASSES = ("R-P", "R-NP", "NR-P", "NR-NP")
-"""The four observed classes: recommended or not, purchased or not."""
-
 
 @dataclass(frozen=True)
 class CSRLists:
@@ -202,20 +199,6 @@ class Exposures:
         """(n,) P(recommended) of the rows; NaN where it is unknown."""
         return self.propensity_of(self.user, self.item, self.time)
 
-    def propensity_matrix(self, time: int = 0) -> NDArray[np.float32]:
-        """(U, I) P(recommended) of all cells of a period.
-
-        Raises:
-            UserError: the propensities are unknown.
-        """
-        self.need_propensities()
-        shape = (self.n_users, self.n_items)
-        if callable(self.propensities):
-            users, items = np.divmod(np.arange(self.n_users * self.n_items), self.n_items)
-            return np.asarray(self.propensities(users, items, np.full(len(users), time)), np.float32).reshape(shape)
-        table: Any = self.propensities
-        return np.broadcast_to(table[:, :, time if table.shape[2] > 1 else 0].astype(np.float32, copy=False), shape)
-
     def need_propensities(self) -> None:
         """Raise UserError where no propensities are known."""
         if self.propensities is None:
@@ -354,8 +337,8 @@ class Exposures:
         sizes = {
             name: int(values.max(initial=0)) + 1 if size is None else size for name, (size, values) in given.items()
         }
-        cells = log["user"], item, log["time"], shown, ~shown | (reward == 1)
-        return cls(*cells, **sizes, propensities=propensities, provenance=dict(log.provenance))
+        more: dict[str, Any] = {**sizes, "propensities": propensities, "provenance": dict(log.provenance)}
+        return cls(log["user"], item, log["time"], shown, ~shown | (reward == 1), **more)
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any], **sizes: Any) -> Exposures:

@@ -394,16 +394,6 @@ class Log:
         write_stream(path_of(path), [self.columns], {}, "csv")
 
 
-def from_columns(columns: Mapping[str, Iterable[Any]], provenance: dict[str, Any] | None = None) -> Log:
-    """A Log from any mapping of columns, ``event`` as codes or names."""
-    arrays = {name: np.asarray(values) for name, values in columns.items()}
-    event = arrays.get("event")
-    if event is not None and event.dtype.kind in "OUS":
-        codes = {name: code for code, name in enumerate(schema.EVENTS)}
-        arrays["event"] = np.array([codes.get(str(name), -1) for name in event], np.int8)
-    return Log(arrays, provenance or {})
-
-
 def stated_items(provenance: Any, met: int) -> int:
     """Items of the world that a log says it is of, or ``met`` where it says nothing that can be understood.
 

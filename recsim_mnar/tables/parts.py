@@ -341,11 +341,6 @@ class TableFile:
         return TableFile(parts.path, parts, names, form)
 
     @property
-    def is_text(self) -> bool:
-        """Whether it is a text file."""
-        return self.form is not None
-
-    @property
     def decimal(self) -> str:
         """The decimal mark."""
         return "." if self.form is None else self.form.decimal

@@ -9,6 +9,7 @@ from recsim_mnar.simulation.items import exposures_of
 from recsim_mnar.simulation.pools import pool
 from recsim_mnar.worlds.purchases import PRESETS, PurchasesParams, PurchasesWorld
 from twins import purchases as twin
+from twins.purchases_log import propensity_matrix
 
 SMALL = {"n_items": 9, "n_periods": 3, "slate_size": 3, "base": -1.0, "smallest_propensity": 0.05}
 
@@ -100,7 +101,7 @@ def test_any_agent_recommends_with_known_propensities_whoever_computes_them(name
     assert np.isnan(logged)
     at = exposures.propensity_of(log["user"][shown], log["action"][shown], log["time"][shown].astype(int))
     assert np.allclose(at, log["propensity"][shown], rtol=1e-6)
-    users = exposures.propensity_matrix(2).sum(axis=1)
+    users = propensity_matrix(exposures, 2).sum(axis=1)
     assert np.allclose(users, 4, rtol=1e-5)
     if name == "random":
         assert np.allclose(exposures.propensities, 4 / 12)
