@@ -57,7 +57,7 @@ if _TYPE_CHECKING:
     from recsim_mnar.simulation.items import OnlineRun as OnlineRun
     from recsim_mnar.simulation.items import simulate_online as simulate_online
     from recsim_mnar.simulation.oracle import Oracle as Oracle
-    from recsim_mnar.simulation.planner import Planner as Planner
+    from recsim_mnar.simulation.oracle import Planner as Planner
     from recsim_mnar.studies import Study as Study
     from recsim_mnar.studies import run_study as run_study
     from recsim_mnar.tasks import Evaluation as Evaluation
@@ -105,8 +105,7 @@ _NAMES = {
     "runs.stages": "resumable",
     "simulation": "simulate",
     "simulation.items": "OnlineRun simulate_online",
-    "simulation.oracle": "Oracle",
-    "simulation.planner": "Planner",
+    "simulation.oracle": "Oracle Planner",
     "studies": "Study run_study",
     "tasks": "Evaluation Task evaluate task task_names=tasks",
     "testing.kinds": "check=check_named",

@@ -28,8 +28,7 @@ from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX, JOURNAL, DamagedIndexError, Index, Journal, Receipt, file_digest
 from recsim_mnar.simulation import simulate
 from recsim_mnar.tables.files import write_table
-from recsim_mnar.tables.parts import Parts, write_file
-from recsim_mnar.tables.verifying import verify
+from recsim_mnar.tables.parts import Parts, verify, write_file
 from recsim_mnar.worlds import make_world
 
 

@@ -19,7 +19,7 @@ from recsim_mnar.replays.replayed_log import ReplayRun
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.pools import pool
 from recsim_mnar.tables.arrow import rows_in
-from recsim_mnar.tables.verifying import verify
+from recsim_mnar.tables.parts import verify
 from recsim_mnar.worlds import make_world
 from twins.commands import run
 

@@ -19,11 +19,10 @@ from recsim_mnar.simulation import simulate
 from recsim_mnar.tables import files
 from recsim_mnar.tables import text as text_tables
 from recsim_mnar.tables.arrow import unpacked_bytes
-from recsim_mnar.tables.parts import TableFile
+from recsim_mnar.tables.parts import TableFile, verify
 from recsim_mnar.tables.roles import NAMED, OWN_SCHEMA, RECOGNISED, find_columns
 from recsim_mnar.tables.rows import repeats
 from recsim_mnar.tables.unpacked import sizes_of
-from recsim_mnar.tables.verifying import verify
 from recsim_mnar.worlds import make_world
 
 TABLE = "who;when;clicks;p\nanna;31.05.2024 17:00;1;0,25\nbö;01.06.2024 08:30;0;1,5e-1\n anna ;02.06.2024 00:00;0;,5\n"

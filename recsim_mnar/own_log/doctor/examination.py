@@ -33,7 +33,7 @@ from recsim_mnar.own_log.target_file import TargetFile
 from recsim_mnar.runs.receipts import SIDECAR
 from recsim_mnar.tables.arrow import is_text
 from recsim_mnar.tables.faults import MISSING, in_rows, percent_lines
-from recsim_mnar.tables.parts import TableFile
+from recsim_mnar.tables.parts import TableFile, verify
 from recsim_mnar.tables.roles import (
     GUESSED,
     USUAL_NAMES,
@@ -47,7 +47,6 @@ from recsim_mnar.tables.roles import (
     say_which,
 )
 from recsim_mnar.tables.rows import DROP, Events, Ids, Rows, repeats, spelled_alike, text_numbers
-from recsim_mnar.tables.verifying import verify
 
 BANDIT, INTERACTIONS, TABLE = "bandit log", "interactions", "table"
 """What a file can be: recommendations with what came of them; who met what; neither."""
