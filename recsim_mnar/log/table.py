@@ -365,12 +365,8 @@ class Log:
             into.begin(digest_of({"provenance": self.provenance, "rows": len(self)}))
             for i, (first, last) in enumerate(self._ranges(max(1, -(-len(self) // rows_per_part)))):
                 # A view: a log that is written has no need to be in memory twice.
-                part = Log({name: values[first:last] for name, values in self.columns.items()}, self.provenance)
-                part.write_part(into, i)
-
-    def write_part(self, into: RunFolder, index: int) -> None:
-        """Write this log as part ``index`` of a folder that is being filled."""
-        record_part(into, index, [self.columns], self.provenance)
+                rows = {name: values[first:last] for name, values in self.columns.items()}
+                record_part(into, i, [rows], self.provenance)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Log:

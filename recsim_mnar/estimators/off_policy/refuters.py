@@ -221,7 +221,7 @@ def earlier_rewards(rows: _Rows, shown: _Shown) -> Finding | None:
     true one over the user's rows, not 0.
     """
     assert rows.clusters is not None
-    before = row_before(np.where(rows.reward > float(np.mean(rows.reward)), 2, 1), rows.clusters, 0)
+    before = last_from_0(np.where(rows.reward > float(np.mean(rows.reward)), 1, 0), rows.clusters) + 1
     return _by_past(shown.score(rows, before), "earlier_rewards", ", given the reward of the row before", BEFORE)
 
 
@@ -238,13 +238,6 @@ def tastes(rows: _Rows, shown: _Shown) -> Finding | None:
     return _by_past(
         shown.score(rows, last_from_0(liked, rows.clusters) + 1), "tastes", ", given what the user took last", BEFORE
     )
-
-
-def row_before(values: Ints, clusters: Clusters, first: int) -> Ints:
-    """(n,) the value of the user's row before, ``first`` in the first one."""
-    ordered = np.append(first, clusters.together(values)[:-1])
-    ordered[user_starts(clusters.together(clusters.codes))] = first
-    return _back(ordered, clusters)
 
 
 def last_from_0(values: Ints, clusters: Clusters) -> Ints:
