@@ -176,7 +176,8 @@ class Rows:
         import pyarrow as pa
 
         if pa.types.is_float64(self.table.column(name).type):
-            values = self.column(name).to_numpy()
+            values = self.table.column(name).to_numpy()
+            values = values if self.picked is None else values[self.picked]
             if len(values) and np.isfinite(values.min()) and np.isfinite(values.max()):  # the usual case, at two looks
                 return np.ascontiguousarray(values)
         column = self._plain(name)

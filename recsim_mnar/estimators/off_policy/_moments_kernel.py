@@ -347,7 +347,6 @@ def gather_pair(target, baseline, propensity, reward, user, by_user, clip, sums,
     """
     n = reward.size
     size = sums.shape[1]
-    degree = 4 if by_user else 2
     differ = 0
     z = out[:4]
     own = out[4:17]
@@ -381,7 +380,10 @@ def gather_pair(target, baseline, propensity, reward, user, by_user, clip, sums,
         own[12] += cut_loss
         if by_user and i + 1 < n and user[i + 1] == user[i]:
             continue
-        _put_pair(own, degree, z, products)
+        if by_user:  # with the degree as a constant the loops unroll
+            _put_pair(own, 4, z, products)
+        else:
+            _put_pair(own, 2, z, products)
         for j in range(4):
             excesses[j] = max(excesses[j], own[9 + j] - own[0])
         own[:] = 0.0
