@@ -377,6 +377,8 @@ def ranged_mean_interval(values: ArrayLike, level: float, least: float, largest:
     return least + width * value, least + width * low, least + width * high
 
 
+# --------------------------------------------------------------------------------------------- from one number per user
+
 _POOL_LEAST = 2000
 _POOL_SINGLE = 1000
 _POOL_ADDRESS = 2**63

@@ -417,6 +417,8 @@ def _typed(name: str, values: Any, kind: np.dtype[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(typed)
 
 
+# ---------------------------------------------------------------------------------------------------------------- files
+
 FILE, TABLE_FILE = "exposures.parquet", "propensities.npz"
 _META_KEY = b"recsim_mnar_exposures"
 

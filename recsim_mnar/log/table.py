@@ -410,6 +410,8 @@ def stated_items(provenance: Any, met: int) -> int:
     return stated
 
 
+# -------------------------------------------------------------------------------------------------- tables of pyarrow's
+
 META_KEY = b"recsim_mnar"
 """In the metadata of a file: how its log was made."""
 
@@ -510,6 +512,8 @@ def provenance_of(path: str | os.PathLike[str] | Parts) -> dict[str, Any]:
     except UserError as error:
         raise UserError(f"{part.name}: {error}") from None
 
+
+# ---------------------------------------------------------------------------------------------------------------- files
 
 FORMATS = {"parquet": PARQUET[0], "arrow": ARROW[0]}
 """Formats of parts, and the endings of their files."""

@@ -359,6 +359,8 @@ def show(world: DecisionWorld, policy: Policy, c: Columns) -> None:
         policy.observe(c["user"][views], c["item"][views])
 
 
+# ------------------------------------------------------------------------------------- one policy learns from all users
+
 ROUND = "round"
 """Name of the column that says in which round a row was made, from 0."""
 
@@ -457,6 +459,8 @@ def online_provenance(log: Log, policy: Policy, lanes: int) -> dict[str, Any]:
     learns = learning_of(policy)
     return {"learns": learns, "lanes": lanes, "rounds": int(log[ROUND].max(initial=-1)) + 1, "rows": len(log)}
 
+
+# --------------------------------------------------------------------------------------------------------------- slates
 
 _CELLS = 1 << 22
 """Cells (user, item) simulated at once; results do not depend on it."""

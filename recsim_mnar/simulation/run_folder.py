@@ -227,6 +227,8 @@ def _merge_truth(path: Path, pieces: list[Path]) -> None:
             writer.write_table(read_table(piece))
 
 
+# ------------------------------------------------------------------------------------------------------------- by names
+
 DEPLOYED_NAMES = ("deployed", "house")
 """Names of the policy that a world brings along, its own recommender; the second is what version 0.1.0 called it."""
 

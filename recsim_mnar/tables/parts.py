@@ -300,6 +300,8 @@ def _is_marked(file: Path) -> bool:
     return isinstance(number, int) and file.name == part_path(file.parent, number, file.suffix).name
 
 
+# -------------------------------------------------------------------------------------------------------------- columns
+
 _HEAD = 4096
 _WHOLE_ROWS = 1 << 20
 """Rows decoded at a time where all of them are wanted."""
@@ -453,6 +455,9 @@ def _check_room(path: Path, size: int) -> None:
             f"{in_words(_COPIES * size)} to work with them; this machine has {in_words(free)} left. Give fewer rows or "
             "columns"
         )
+
+
+# ---------------------------------------------------------------------------------------------- every fault of a folder
 
 
 @dataclass

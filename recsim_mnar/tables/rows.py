@@ -488,6 +488,8 @@ def _of_probabilities(values: NDArray[np.float64]) -> str:
     return "give the probability of the logged action"
 
 
+# -------------------------------------------------------------------------------------------- views and recommendations
+
 VIEWS = ("organic", "view", "views", "viewed", "pageview", "page_view", "item_view", "detail", "0", "false")
 """What a view may be called, in lower case."""
 SHOWN = (
@@ -554,6 +556,8 @@ def without_recommendations(words: list[str], column: str) -> str:
     listed = ", ".join(words[:5]) + (", ..." if len(words) > 5 else "")
     return f"its column {column!r} holds {listed}; write bandit (or 1) where something was recommended"
 
+
+# ------------------------------------------------------------------------------------- ids numbered alike in all blocks
 
 _WHOLE = re.compile(r"(0|-?[1-9][0-9]{0,17})(\.0)?$")
 

@@ -99,6 +99,8 @@ def _passed(header: bytes, at: int, kind: int) -> int:
     raise ValueError("the header of a page is damaged")
 
 
+# ---------------------------------------------------------------------------------------------------------------- Arrow
+
 _FOOTER, _DICTIONARIES, _BATCHES = b"ARROW1", 2, 3
 _HEADER_KIND, _HEADER, _OF_DICTIONARY, _LENGTH, _BUFFERS = 1, 2, 1, 0, 2
 """Numbers of fields in Arrow's tables: of its footer, of a message, of a batch in a dictionary's, and of a batch."""

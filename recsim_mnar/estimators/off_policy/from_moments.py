@@ -343,6 +343,8 @@ def unit(moments: Moments) -> str:
     return "by user" if moments.clustered else "by row"
 
 
+# ------------------------------------------------------------------------------------------------------------ estimates
+
 AUTO = "auto"
 """The estimator that leads, see :func:`leading`."""
 DENSE = 0.5

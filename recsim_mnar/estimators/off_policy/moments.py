@@ -413,6 +413,8 @@ def _downwards(tops: Floats) -> tuple[Floats, NDArray[np.int64]]:
     return tops.ravel()[order], order // tops.shape[1]
 
 
+# ------------------------------------------------------------------------------------------ how weights are distributed
+
 MOST_BINS = 40
 """Bins that a distribution has at most."""
 _AN_OCTAVE = 32

@@ -279,6 +279,8 @@ def segment_reasons(records: Sequence[Record]) -> list[str]:
     return lines
 
 
+# -------------------------------------------------------------------------------------------------------------- records
+
 Answering = Callable[..., Estimate | None]
 
 UNSUPPORTED = "_unsupported"

@@ -406,6 +406,8 @@ def refuter_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
+# --------------------------------------------------------------------------------------------------------- item by item
+
 MOST_LEVELS = 10
 """Levels of a context column: more values than that are cut at their quantiles or, if they are no numbers, pooled."""
 TABLES, TOTALS = ("x", "xx", "xl"), ("rows", "users", "ll")

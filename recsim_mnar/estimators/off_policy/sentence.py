@@ -322,6 +322,8 @@ def unless(record: Mapping[str, Any]) -> str:
     return f" It holds unless propensities are off by more than {off:,.6g} %."
 
 
+# --------------------------------------------------------------------------------------------------- the first sentence
+
 RESTS = "This is about the situations that today's system led to, and "
 SAME = "the same policy"
 """In the method of a difference of two policies that do the same on every row."""

@@ -311,6 +311,8 @@ def hidden_part(case: Case) -> tuple[float, float]:
     return below, lost(rows.reward, reach, one_reward) + added(q, q_high)
 
 
+# ------------------------------------------------------------------------------------------------- value and difference
+
 _COMMON = ("replicates", "seed")
 _STATED = ("full_support", "reward_min", "reward_max", "weight_max", "propensity_min", "user_rows_max", "target_max")
 _MEANING = {
