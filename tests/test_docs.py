@@ -157,3 +157,9 @@ def test_links_of_the_page_on_pypi_lead_to_the_repository():
     assert rename(text, "https://h/o/n", "v1") == (
         "![a](https://h/o/n/raw/v1/docs/a.svg) [b](https://h/o/n/blob/v1/docs/b.md) [c](https://c.org) [d](#e) f(x)"
     )
+
+
+def test_every_link_has_words_of_its_own():
+    """The site fills in titles where there are none; a page read as a file, as on a code host, shows nothing there."""
+    pages = [*Path("docs").rglob("*.md"), *Path("benchmarks").rglob("*.md"), *Path().glob("*.md")]
+    assert [str(page) for page in pages if "[](" in page.read_text()] == []

@@ -26,7 +26,7 @@ from recsim_mnar.log.columns import LogColumns
 from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.own_log.in_numbers import LogNumbers
 from recsim_mnar.protocols.comparison import Comparison, experiment_of
-from recsim_mnar.protocols.interactions.comparison import _PICTURES, TITLES
+from recsim_mnar.protocols.interactions.comparison import _PICTURES, LEAD, TITLES
 from recsim_mnar.protocols.records import Judgement, Record
 from recsim_mnar.report.charts import PER_CENT, Dot, grid, labels, marks, room_for
 from recsim_mnar.report.estimate_page import Estimates, write_estimates
@@ -115,7 +115,8 @@ def _interactions(stored: dict[str, Any]) -> Comparison:
     return Comparison(
         records, columns=[*ndcg, *(key for key in keys if key not in ndcg)], pictures=_PICTURES,
         headings={key: f"{TITLES.get(key[0], key[0])}: {key[1].upper()}" for key in keys},
-        title="Which agent suits these users?", conclusion=stored["conclusion"],
+        title="Which recommender predicts what your users do?", conclusion=stored["conclusion"],
+        details=stored["details"], lead=LEAD,
     )  # fmt: skip
 
 
@@ -244,7 +245,7 @@ def store(runs: Path) -> None:
         summary = json.loads((runs / name / "summary.json").read_text())
         rows = json.loads((runs / name / "results.json").read_text())["records"]
         of[name] = {"judgements": summary["judgements"], "conclusion": summary.get("conclusion", []),
-                    "details": {k: summary[k] for k in ("weights", "popularity", "clip") if k in summary},
+                    "details": {k: summary[k] for k in ("weights", "popularity", "clip", "best") if k in summary},
                     "records": [_kept(row) for row in rows if name == "interactions" or _shown(row)]}  # fmt: skip
     results = [
         json.loads(path.read_text())

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from recsim_mnar.estimators.off_policy.sentence import Sentence
     from recsim_mnar.own_log.gate import FileAnswer
+    from recsim_mnar.own_log.plan.experiment import ABPlan
 
 _COLOURS = {"trust": "green", "caution": "yellow", "do_not_use": "red"}
 UNMET = 3
@@ -138,7 +139,9 @@ def estimate(
                     raise
                 raise UserError(f"{name}: {error}") from error
             if out is not None:
-                _write_page(out, source if file == log else name, asked, clip, found)
+                _write_page(
+                    out, source if file == log else name, asked, clip, found, _plans(source, asked, found.sentence)
+                )
         # A reader of what is printed may go at any moment: what was asked for is on disk before.
         line = _ab_line(log, asked, found.sentence)
         content = None if json_output.path is None else found.to_json()
@@ -175,8 +178,7 @@ def _ab_line(log: Path, asked: dict[str, Any], sentence: Sentence) -> str:
     """The line that plans an A/B test for the lift of an answer, and for its lower end; "" where none is known."""
     if sentence.answer != "better" or sentence.change_percent is None or sentence.baseline is None:
         return ""
-    lifts = [sentence.change_percent, *([sentence.low_percent] if (sentence.low_percent or 0.0) > 0.0 else [])]
-    words = ["recsim-mnar", "plan", "ab", str(log), "--lift", ",".join(f"{each:.3g}%" for each in lifts)]
+    words = ["recsim-mnar", "plan", "ab", str(log), "--lift", ",".join(_lifts(sentence))]
     if asked["target_file"] is None:
         words += ["--target", sentence.policy, "--baseline", asked["baseline"] or sentence.baseline]
     for name in ("reward", "propensity", "user", "time"):
@@ -185,6 +187,29 @@ def _ab_line(log: Path, asked: dict[str, Any], sentence: Sentence) -> str:
     words += [f"--{name.replace('_', '-')}" for name in ("drop_missing", "deduplicate") if asked[name]]
     share = asked["drop_invalid"]
     return shlex.join([*words, *([] if share is None else ["--drop-invalid", f"{share:g}"])])
+
+
+def _lifts(sentence: Sentence) -> list[str]:
+    """The lift of an answer that a policy is better, and its lower end, as ``--lift`` takes them."""
+    if sentence.answer != "better" or sentence.change_percent is None:
+        return []
+    low = sentence.low_percent or 0.0
+    return [f"{each:.3g}%" for each in (sentence.change_percent, *([low] if low > 0.0 else []))]
+
+
+def _plans(source: Path, asked: dict[str, Any], sentence: Sentence) -> list[ABPlan]:
+    """A/B tests that find an answer's lift, and its lower end; none where the log has no users."""
+    from recsim_mnar.own_log.plan.experiment import plan_ab
+    from recsim_mnar.own_log.plan.pilot import Pilot
+
+    if not _lifts(sentence):
+        return []
+    try:
+        own = {**asked, "user_column": asked["user_column"] or asked["cluster"]}
+        pilot = Pilot.of(source, propensity=False, columns=reading_of(own))
+        return [plan_ab(pilot, lift) for lift in _lifts(sentence)]
+    except UserError:
+        return []
 
 
 def records_table(records: Sequence[dict[str, Any]]) -> Table:
@@ -257,7 +282,9 @@ def _claimed_outside(out: Path, log: Path, *, overwrite: bool) -> Iterator[None]
         yield
 
 
-def _write_page(out: Path, log: Path | str, asked: dict[str, Any], clip: float | None, found: FileAnswer) -> None:
+def _write_page(
+    out: Path, log: Path | str, asked: dict[str, Any], clip: float | None, found: FileAnswer, plans: Sequence[ABPlan]
+) -> None:
     """Write ``report.html`` and ``results.json`` into an existing folder."""
     from recsim_mnar.own_log.bandit_file import WeighedLog
     from recsim_mnar.report.estimate_page import Estimates, write_estimates
@@ -265,7 +292,7 @@ def _write_page(out: Path, log: Path | str, asked: dict[str, Any], clip: float |
     answer = found.found
     assert answer.log is not None
     shown = Estimates(
-        str(log), answer.records, answer.lines, WeighedLog.of(answer.log), clip, answer.segments, found.stamp
+        str(log), answer.records, answer.lines, WeighedLog.of(answer.log), clip, answer.segments, found.stamp, plans
     )
     made_by = {name: str(value) if isinstance(value, Path) else value for name, value in asked.items() if value}
     write_estimates(out, shown, {"command": "estimate", "log": str(log), **made_by})

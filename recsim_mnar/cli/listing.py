@@ -140,7 +140,8 @@ aliases = [_alias(kind) for kind in _LISTS]
 def describe(kind: str, name: str | None, json_output: JsonOutput) -> None:
     """Describe NAME: its parameters with defaults and meanings, its worlds, and where it comes from.
 
-    KIND is agent, world, preset, estimator, protocol or task, and is needed only where a name is of several kinds.
+    KIND is agent, world, preset, estimator, protocol, task or reference (oracle, planner), and is needed only where a
+    name is of several kinds.
     `recsim-mnar list` shows the names; your own package.module:Class is described too.
     """
     json_output.check()
@@ -405,6 +406,20 @@ def _task(name: str) -> Found:
     return _found("task", name, [f"{found.summary[0].upper()}{found.summary[1:]}."], facts, parameters=frozen)
 
 
+def _reference(name: str) -> Found:
+    from recsim_mnar.tasks.evaluating import REFERENCES
+
+    if name not in REFERENCES:
+        raise UserError(f"unknown reference {name!r}; {nearest(name, REFERENCES)}")
+    kind = getattr(REFERENCES[name], "func", REFERENCES[name])
+    facts = {
+        "knows": f"the world{' and' if 'oracle' in name else ', not'} its users' states",
+        "source": _place(kind),
+        "used as": f"recsim-mnar evaluate AGENT --task NAME --against {name}",
+    }
+    return _found("reference", name, _paragraphs(kind), facts, parameters=_parameters(kind, without=("world",)))
+
+
 _DESCRIBED: dict[str, Callable[[str], Found]] = {
     "agent": _agent,
     "world": _world,
@@ -412,4 +427,5 @@ _DESCRIBED: dict[str, Callable[[str], Found]] = {
     "estimator": _estimator,
     "protocol": _protocol,
     "task": _task,
+    "reference": _reference,
 }

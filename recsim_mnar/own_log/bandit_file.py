@@ -19,7 +19,7 @@ from recsim_mnar.estimators.off_policy.gathering import Block
 from recsim_mnar.log.columns import Clusters, Floats, LogColumns
 from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, percent_lines
 from recsim_mnar.tables.parts import Parts, TableFile
-from recsim_mnar.tables.roles import Columns, find_columns, similar_columns
+from recsim_mnar.tables.roles import Columns, find_columns, likely_columns, similar_columns
 from recsim_mnar.tables.rows import (
     DROP,
     AgainError,
@@ -175,6 +175,7 @@ class BanditLog:
         reading: what the user says of it.
         needs: roles that must be there.
         today: further names of the policy that logged the rows.
+        of_items: policies whose columns hold the item that they show, and no probability.
         alone: whether this is one part of a log, whose ids have no meaning in the others unless they are numbers.
         counts: of the last pass; with them the words of events that are unknown, and what is missing by column.
         unread: of the last pass, what could not be read in the rows that were left out for it.
@@ -187,6 +188,7 @@ class BanditLog:
     reading: Reading
     needs: Sequence[str]
     today: Sequence[str] = ()
+    of_items: frozenset[str] = frozenset()
     alone: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     users: Numbering = field(default_factory=Numbering)
@@ -227,7 +229,9 @@ class BanditLog:
                 if name not in file.names:
                     raise UserError(f"{file.path} has no column {name!r}; {nearest(name, file.names)}{option}")
         columns = _exact(file, reading) if reading.exact else _recognised(file, policies, reading, needs)
-        return BanditLog(file, columns, policies, others, reading, needs)
+        action = None if reading.exact else columns.get("action")
+        of_items = frozenset() if action is None else frozenset(_of_items(file, action, policies))
+        return BanditLog(file, columns, policies, others, reading, needs, of_items=of_items)
 
     @property
     def parts(self) -> Parts:
@@ -237,13 +241,15 @@ class BanditLog:
     def at(self, part: Path) -> BanditLog:
         """One of its files, read alike."""
         return BanditLog(
-            TableFile.open(part), self.columns, self.policies, self.others, self.reading, self.needs, self.today, True
-        )
+            TableFile.open(part), self.columns, self.policies, self.others, self.reading, self.needs, self.today,
+            self.of_items, True,
+        )  # fmt: skip
 
     def kinds(self) -> dict[str, str]:
         """Use of each column."""
         own = [self.columns[role] for role in ("reward", "propensity") if role in self.columns]
         kinds = dict.fromkeys((*own, *(name for name in self.policies if name not in own), *self.others), "number")
+        kinds |= dict.fromkeys(self.of_items, "id")
         names = [self.columns[role] for role in ("user", "action", "logger") if role in self.columns]
         further = [name for name in (self.reading.key, self.reading.by) if name]
         for name in (*names, *self.reading.context, *further):
@@ -344,6 +350,10 @@ class BanditLog:
         rows = in_rows(counts["rows"])
         lines = [f"{self.file.path}: {rows}" + (f" ({', '.join(written)})" if written else "")]
         lines += [f"taken: {self.columns.line()}", *self.columns.lines()[1:]]
+        lines += [
+            f"{each}: the item that the policy shows. Its probability of the item shown is 1 where both are the same"
+            for each in sorted(self.of_items)
+        ]
         lines += percent_lines({name: counts[_PERCENT + name] for name in _behind(_PERCENT, counts)})
         if self.reading.context:
             lines.append(f"context: {', '.join(self.reading.context)}")
@@ -484,7 +494,9 @@ class _Pass:
         if "propensity" in columns:
             known[columns["propensity"]] = rows.probabilities(columns["propensity"], zero=False)
         for name in self.log.policies:
-            if name not in known:
+            if name in self.log.of_items:
+                known[name] = _same(rows.ids(name), rows.quiet().ids(columns["action"]))
+            elif name not in known:
                 known[name] = rows.probabilities(name, zero=True)
         propensity = known[columns["propensity"]] if "propensity" in columns else None
         return reward, propensity, {name: known[name] for name in self.log.policies}
@@ -581,6 +593,28 @@ def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:
         if 20 < distinct < len(values) and numbers < len(values) / 2:
             found.append(name)
     return found[:3]
+
+
+def _of_items(file: TableFile, action: str, policies: Sequence[str]) -> Iterator[str]:
+    """Policies whose columns hold items, as the first rows say: nearly all of them are shown there.
+
+    Numbers could be per cent as well: of them the column's name must say so, too.
+    """
+    head = file.head()
+    shown = {str(value) for value in head.get(action, ()) if value is not None}
+    for name in policies:
+        values = [str(value) for value in head.get(name, ()) if value not in (None, "")]
+        numbers = all(re.fullmatch(r"[-+]?[0-9.,]+(e[-+]?[0-9]+)?", value) for value in values)
+        said = not numbers or (likely_columns("action", [name]) and not set(values) <= {"0", "1"})
+        if values and said and sum(value in shown for value in values) >= 0.9 * len(values):
+            yield name
+
+
+def _same(one: Ids, other: Ids) -> Floats:
+    """(n,) 1.0 where both ids are the same; those that are missing are not."""
+    _, codes = np.unique(np.concatenate([one.ids.astype(str), other.ids.astype(str)]), return_inverse=True)
+    first, second = np.append(codes[: one.number], -1), np.append(codes[one.number :], -2)
+    return (first[one.codes] == second[other.codes]).astype(np.float64)
 
 
 def _context(rows: Rows, name: str) -> Floats | Ids:

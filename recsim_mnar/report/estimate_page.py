@@ -27,7 +27,8 @@ from recsim_mnar.estimators.off_policy.sentence import (
     target_of,
 )
 from recsim_mnar.own_log.bandit_file import WeighedLog
-from recsim_mnar.protocols.records import plain, seen
+from recsim_mnar.own_log.plan.experiment import ABPlan
+from recsim_mnar.protocols.records import plain
 from recsim_mnar.report.charts import CHANGE, PER_CENT, PLAIN, Chart, Dot, Unit, colours_of, dots, room_for
 from recsim_mnar.report.figures import weight_figures
 from recsim_mnar.report.finding import Finding, of_estimates
@@ -57,6 +58,7 @@ class Estimates:
         clip: of the clipped estimators, None for none.
         segments: records of segments.
         stamp: what ``results.json`` begins with, such as which files it was made from.
+        plans: A/B tests that find the lift, and that find its lower end.
     """
 
     source: str
@@ -66,6 +68,7 @@ class Estimates:
     clip: float | None
     segments: Sequence[Record] = field(default_factory=list)
     stamp: Mapping[str, Any] = field(default_factory=dict)
+    plans: Sequence[ABPlan] = ()
 
     def label(self, policy: str) -> str:
         """How the page calls a policy."""
@@ -123,7 +126,7 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
         source=found.source,
         rows=found.log.rows,
         least=_stated_least(made_by, leaders),
-        stated=made_by.get("propensity_min") is not None,
+        extent=_extent(found),
         sentence=sentence,
         partly=partly_covered(leaders, sentence.text),
         reasons=said,
@@ -146,10 +149,17 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
     )
 
 
+def _extent(found: Estimates) -> str:
+    """Over how many users and days the records go, as far as it is known."""
+    users = "" if found.log.users is None else f" to {found.log.users:,} users"
+    days = found.plans[0].log_days if found.plans else None
+    return users + (f" in {days:,} days" if days else "")
+
+
 def _stated_least(made_by: Mapping[str, Any], leaders: Sequence[Record]) -> str:
     """The least probability that the estimates rest on, and who said it; empty where none is known."""
     if made_by.get("propensity_min") is not None:
-        return f"{100.0 * float(made_by['propensity_min']):.4g} %, as was stated"
+        return f"{100.0 * float(made_by['propensity_min']):.4g} %, as the analyst stated"
     least = leaders[0]["diagnostics"].get("propensity_min_taken") if leaders else None
     return "" if least is None else f"{100.0 * float(least):.4g} %, as the log's own description says"
 
@@ -274,20 +284,8 @@ def _finding(found: Estimates, leaders: Sequence[Record], sentence: Sentence, am
     if amounts.shares and "value_baseline" in values:
         ends = " \u2192 ".join(amounts.one(values[name]) for name in ("value_baseline", "value_target"))
         rates = f" {_outcome(found)}: {ends} of recommendations"
-    worse, users = _worse(found, sentence, amounts), 0.0 if of_pair is None else _users_of_test(leaders, of_pair)
-    return of_estimates(sentence, value, doubt.partition(": ")[0], rates, facts.get(TOLERANCE), worse, users)
-
-
-def _users_of_test(leaders: Sequence[Record], pair: Record) -> float:
-    """Users per variant with which an A/B test sees a difference in :data:`POWER` of all tests; 0 where not known.
-
-    Each variant's value is known as well as today's is from the log's own users, who were shown today's policy.
-    """
-    today = next((r for r in leaders if r["today"] and "baseline" not in r), None)
-    if today is None or not pair["value"] or not today["diagnostics"].get("clustered"):
-        return 0.0
-    error = (today["high"] - today["low"]) / 2.0
-    return 2.0 * float(today["diagnostics"]["users"]) * (error * seen(today["level"]) / abs(pair["value"])) ** 2
+    worse = _worse(found, sentence, amounts)
+    return of_estimates(sentence, value, doubt.partition(": ")[0], rates, facts.get(TOLERANCE), worse, found.plans)
 
 
 def _outcome(found: Estimates) -> str:

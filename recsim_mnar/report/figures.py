@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from recsim_mnar.estimators.off_policy.moments import WeightDistribution
+from recsim_mnar.estimators.verdict import LEAST_USERS
 from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison
-from recsim_mnar.protocols.records import POWER, UNUSABLE, Judgement, Record, half_width, listed
+from recsim_mnar.protocols.records import POWER, Record, half_width
 from recsim_mnar.report.charts import (
     MANY_TICKS,
     PER_CENT,
@@ -28,7 +29,7 @@ from recsim_mnar.report.charts import (
     panels,
     room_for,
 )
-from recsim_mnar.report.finding import MOST_NAMES, between, rounded, state, truths_of, users_needed
+from recsim_mnar.report.finding import between, counted, rounded, state, truths_of, users_needed
 from recsim_mnar.report.tables import has_interval, heading
 from recsim_mnar.studies.result import two_digits
 
@@ -45,7 +46,6 @@ ABOUT = {
     "random": "shows any item by chance",
 }
 """What recommenders that most comparisons show do, in half a sentence."""
-_UNRELIABLE = "{0}{1} pick{2} it, but {3} estimate is unreliable"
 _FAR = 15.0
 """Times as far behind the best as the next one is: what is farther is cut off with an arrow."""
 Colours = Mapping[str, str]
@@ -89,35 +89,21 @@ def _picks(comparison: Comparison, colours: Colours) -> Chart | None:
         width = half_width(best, record) if has_interval(record) and record is not best else math.nan
         behind = abs(record.value - best.value) / scale
         ends = (behind - width / scale, behind + width / scale)
-        words = "the best" if record is best else ""
-        note = f"{ABOUT.get(record.agent, '')}\n{_picked(comparison, first, record)}"
+        words = "the best" if record is best else f"{two_digits(behind)} %" if best.value else ""
+        note = ABOUT.get(record.agent, "")
         rows.append(Dot(record.agent, behind, *ends, colours[record.agent], words=words, note=note))
     far = sorted(row.value for row in rows if row.value)
     near = [row for row in rows if not far or row.value <= max(_FAR * far[0], far[:2][-1])]
     axis = room_for(near)
     caption = (
         f"True {first.target} compared with {best.agent}; the lines are {100 * best.level:g} % intervals of that "
-        "difference. Below a name: what the recommender shows, and the methods that pick it."
+        "difference."
     )
     caption += " An arrow: too far behind for this axis." if len(near) < len(rows) else ""
     what = "fewer clicks than" if first.target == "CTR" else "far behind"
-    title = f"How {'many ' * (first.target == 'CTR')}{what} {best.agent}"
+    title = f"The truth, which no method saw: how {'many ' * (first.target == 'CTR')}{what} {best.agent}"
     drawn = dots(rows, PER_CENT if best.value else PLAIN, axis_of(axis.low, axis.high, MANY_TICKS))
     return Chart(title, drawn, caption)
-
-
-def _picked(comparison: Comparison, first: Judgement, record: Record) -> str:
-    """Protocols that pick the agent, each kind of outcome with its word."""
-    found: dict[str, list[str]] = {}
-    for j in comparison.judgements:
-        if j.target == first.target and record.agent in (j.pick, *j.tied_with):
-            words = _UNRELIABLE if j.shown == UNUSABLE else "picked by {0}"
-            found.setdefault(words, []).append(j.title.removesuffix(f" of {j.target}"))
-    also = " also" * (len(found) > 1)
-    return "; ".join(
-        words.format(listed(names, MOST_NAMES), also, *(("s", "its") if len(names) == 1 else ("", "their")))
-        for words, names in sorted(found.items(), key=lambda item: item[0] == _UNRELIABLE)
-    )
 
 
 def _picture(comparison: Comparison, picture: Picture, colours: Colours) -> Chart | None:
@@ -163,21 +149,35 @@ def _noted(dot: Dot, comparison: Comparison, record: Record, records: Sequence[R
     judged = [one for one in comparison.details.get("best", ()) if one["protocol"] == record.protocol]
     if comparison.judgements or not judged or record.metric != judged[0]["metric"]:
         return dot
-    first = comparison.details["best"][0]["protocol"] == record.protocol
-    note = ABOUT.get(record.agent, "") if first else ""
+    note = ABOUT.get(record.agent, "")
     best = next((r for r in records if r.agent == judged[0]["first"]), record)
-    if record.agent not in judged[0]["may_be_the_best"] and best.value > 0.0:
+    if record is not best and best.value > 0.0:
+        out = record.agent not in judged[0]["may_be_the_best"]
         gap, width = best.value - record.value, half_width(best, record)
         ends = between(*(min((gap + side * width) / best.value, 1.0) for side in (-1, 1)))
-        note += f"\nout: {two_digits(gap / best.value)} % behind {best.agent} ({ends})"
+        sure = "a hint" if record.n < LEAST_USERS else ends
+        note += f"\n{two_digits(gap / best.value)} % behind ({sure}){': out' if out else ''}"
     return replace(dot, note=note)
 
 
 def _says(comparison: Comparison, key: tuple[str, str]) -> str:
     judged = next((j for j in comparison.judgements if (j.protocol, j.metric) == key), None)
     if judged is None:
-        return ""
+        return _rules_out(comparison, key)
     return f"Picks {judged.pick}: {state(judged)[:1].lower()}{state(judged)[1:]}."
+
+
+def _rules_out(comparison: Comparison, key: tuple[str, str]) -> str:
+    """Where no truth is known: how many recommenders a test rules out, and of how many users it is."""
+    own = [r for r in comparison.records if (r.protocol, r.metric) == key]
+    if comparison.judgements or key not in [(p, m) for p, m in comparison.columns if m.startswith("ndcg")]:
+        return ""
+    judged = next((one for one in comparison.details.get("best", ()) if one["protocol"] == key[0]), None)
+    out = 0 if judged is None else len(own) - len(judged["may_be_the_best"])
+    if out:
+        return f"{own[0].n:,} users rule out {counted(out)} of {counted(len(own))}."
+    few = own[0].n < LEAST_USERS
+    return f"{own[0].n:,} users: " + (f"below {LEAST_USERS}, a hint only." if few else "none is ruled out.")
 
 
 def unit_of(key: tuple[str, str], comparison: Comparison) -> Unit:

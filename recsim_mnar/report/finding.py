@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recsim_mnar.estimators.off_policy.sentence import Sentence, per_cent
 from recsim_mnar.estimators.verdict import LEAST_USERS
@@ -15,7 +14,6 @@ from recsim_mnar.protocols.interactions.comparison import TITLES
 from recsim_mnar.protocols.records import (
     BEST,
     COSTS,
-    HALF_WIDTHS,
     INDISTINGUISHABLE,
     UNUSABLE,
     Judgement,
@@ -25,12 +23,13 @@ from recsim_mnar.protocols.records import (
     listed,
     seen,
 )
-from recsim_mnar.studies.result import two_digits
+from recsim_mnar.studies.result import mean, two_digits
 
 if TYPE_CHECKING:
     from recsim_mnar.fitting.advice import Advice
     from recsim_mnar.fitting.calibration import FittedWorld
     from recsim_mnar.fitting.validation import Validation
+    from recsim_mnar.own_log.plan.experiment import ABPlan
     from recsim_mnar.studies.result import Study
 
 WORDS = {BEST: "Best", INDISTINGUISHABLE: "A tie", COSTS: "Costs", UNUSABLE: "Do not use"}
@@ -38,8 +37,8 @@ WORDS = {BEST: "Best", INDISTINGUISHABLE: "A tie", COSTS: "Costs", UNUSABLE: "Do
 LUCK, TOO_CLOSE = "Best, by luck", "Too close for it"
 """Of a pick that is the best or nearly so, though the data that the method has could not show it."""
 _HALF = 16
-MOST_NAMES = 3
-"""In a sentence of the first screen."""
+MOST_NAMES, MOST_KEPT = 3, 5
+"""In a sentence of the first screen; of recommenders that no method separates."""
 
 
 @dataclass(frozen=True)
@@ -96,29 +95,113 @@ def of_comparison(comparison: Comparison) -> Finding | None:
     ranked = truths_of(comparison, first)
     led = next((kind for kind in _FOUND if kind in kinds), COSTS)
     decision = as_subject(_FOUND[led].format(_titles(kinds.get(led, [])), counted(len(ranked))))
-    lead, sure = _lead(ranked, first.target)
-    tried = kinds[led] if led in (LUCK, TOO_CLOSE) else []
-    lift = f"{as_subject(_titles(tried))} {_PICKED[led]}: {lead}" if tried else as_subject(lead)
-    unusable = "".join(f" {as_subject(_described(j))} is unreliable here." for j in kinds.get(UNUSABLE, []))
-    larger = "" if BEST in kinds else _larger(comparison)
-    more = (
-        f"Next: run {CATALOGUES} catalogues (simulated shops with other items and users); results may differ."
-        if comparison.again
-        else ""
-    )
-    said = f"{_ruled_out(tried, ranked, first.target)}{sure}{larger}{more}".strip()
-    return Finding(decision, f"{lift}{unusable}", said, "good" if led == BEST else "tie")
+    lead, unsure = _lead(ranked, first.target)
+    tried = [j for j in judged if j.close and _kind(j) in (LUCK, TOO_CLOSE)]
+    narrow = min((j for j in tried if not _wrongly_out(j, ranked)), key=lambda j: len(j.close), default=None)
+    said = ""
+    if led in (LUCK, TOO_CLOSE) and narrow is not None and ranked[0].value:
+        kept = [r for r in ranked if r.agent in (narrow.pick, *narrow.close)]
+        names = listed([brief(r.agent) for r in kept], MOST_KEPT)
+        if len(kept) < len(ranked):
+            said = f"{as_subject(_title(narrow))} ruled out the others. "
+        of = f" of the {_CLICKS[first.target]}" if first.target in _CLICKS else ""
+        cost = two_digits(abs(ranked[0].value - kept[-1].value) / abs(ranked[0].value))
+        lead = f"No method had the data to separate {names}; a wrong pick costs {cost} %{of} at worst."
+    for j in tried:
+        for out, kept_one in _wrongly_out(j, ranked)[:1]:
+            said += f"{as_subject(_title(j))} was wrong to rule out {out} and keep {kept_one}, which is worse. "
+    more = f"Next: repeat it in {CATALOGUES} simulated shops; another shop may differ." if comparison.again else ""
+    return Finding(decision, as_subject(lead), f"{said}{unsure}{more}".strip(), "good" if led == BEST else "tie")
+
+
+def _wrongly_out(judgement: Judgement, ranked: Sequence[Record]) -> list[tuple[str, str]]:
+    """Recommenders that a method tells from its pick, each with one that is truly worse and that it keeps."""
+    kept = [r.agent for r in ranked if r.agent in (judgement.pick, *judgement.close)]
+    place = {r.agent: i for i, r in enumerate(ranked)}
+    better = [r.agent for r in ranked if r.agent not in kept and kept and place[r.agent] < place[kept[-1]]]
+    return [(brief(name), brief(kept[-1])) for name in better]
+
+
+ABOUT_METHODS = {
+    "loocv": "hides one view of a user and sees who names it",
+    "off_policy": "reckons from what the old system showed",
+    "ab_test": "shows each recommender to users of its own",
+}
+"""What protocols do, in half a sentence."""
+
+
+class Method(NamedTuple):
+    """A method's row of the first screen.
+
+    Attributes:
+        name: of the method.
+        about: what it does.
+        picks: the recommender that it picks.
+        cost: how far that one truly is behind the best.
+        rely: whether to rely on the method here, in a word.
+        why: the reason, in a few words.
+        kind: "good", "tie" or "bad", for the colour.
+    """
+
+    name: str
+    about: str
+    picks: str
+    cost: str
+    rely: str
+    why: str
+    kind: str
+
+
+def methods_of(comparison: Comparison) -> list[Method]:
+    """What each method picks, what that costs, and whether to rely on it: of the first target's judgements."""
+    judged = [j for j in comparison.judgements if j.target == comparison.judgements[0].target]
+    return [_method(comparison, j) for j in judged]
+
+
+def _method(comparison: Comparison, j: Judgement) -> Method:
+    kind = _kind(j)
+    rely, why, colour = _RELY[kind]
+    others, lacking = (listed(names, MOST_NAMES) if names else "" for names in (j.close, j.unranked))
+    needed, users = users_needed(comparison) if j.protocol == "ab_test" else ({}, 0)
+    if kind in (LUCK, TOO_CLOSE):
+        data = f"{users:,} users per variant" if users else "its data"
+        why = f"{data} cannot tell {j.pick} from {others}" if others else f"{data} are too few to tell"
+        sizes = sorted(needed[name] for name in needed if name in (j.best, j.pick, *j.close))
+        if sizes:
+            rely, least = "no: too small", f"{rounded(sizes[0]):,} to " if len(sizes) > 1 else ""
+            why += f"; that takes {least}{rounded(sizes[-1]):,}"
+        why = f"luck: {why}" if kind == LUCK else why
+    elif kind in (UNUSABLE, COSTS):
+        own = (
+            [f"its estimate of {brief(j.pick)} is unreliable"] if kind == UNUSABLE and j.pick not in j.unranked else []
+        )
+        blind = [f"the old system's records hold too little of {lacking}"] if lacking else []
+        why = "; ".join([*own, *blind]) or why
+    picks = "all alike" if j.ranks_nothing else " or ".join([brief(j.pick), *map(brief, j.tied_with)][:MOST_NAMES])
+    cost = f"{two_digits(j.cost_share)} %" if j.cost_share else f"{j.cost:.3g}" if j.cost else "nothing"
+    about = ABOUT_METHODS.get(j.protocol, "")
+    return Method(as_subject(_title(j)), about, picks, cost, rely, why.format(best=brief(j.best)), colour)
+
+
+_RELY = {
+    BEST: ("yes", "it found the best, beyond chance", "good"),
+    LUCK: ("no", "", "bad"),
+    INDISTINGUISHABLE: ("yes", "too close to {best} even for the simulator", "good"),
+    TOO_CLOSE: ("no", "", "bad"),
+    COSTS: ("no", "{best} is better, beyond chance", "bad"),
+    UNUSABLE: ("no", "", "bad"),
+}
+"""By what came of a pick: whether to rely on the method, why, and the colour."""
 
 
 _FOUND = {
     BEST: "{0} found the best of {1} recommenders here.",
-    LUCK: "No method could reliably find the best of {1} recommenders here.",
+    LUCK: "{0} picked the best of {1} recommenders, but by luck.",
     INDISTINGUISHABLE: "{0} found one as good as the best of {1} recommenders here.",
     TOO_CLOSE: "No method could reliably find the best of {1} recommenders here.",
     COSTS: "No method found the best of {1} recommenders here.",
 }
 """What is said of the methods by the best of what came of their picks: their names, the number of recommenders."""
-_PICKED = {LUCK: "picked it by luck", TOO_CLOSE: "picked another, too close for it to see"}
 _COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
@@ -135,64 +218,24 @@ def _title(judgement: Judgement) -> str:
     return judgement.title.removesuffix(f" of {judgement.target}")
 
 
-def _described(judgement: Judgement) -> str:
-    """The title, with what it reads where that is no test on users."""
-    reads = ", an estimate from the old system's records," if judgement.protocol == "off_policy" else ""
-    return f"{_title(judgement)}{reads}"
-
-
-def _ruled_out(judged: Sequence[Judgement], ranked: Sequence[Record], target: str) -> str:
-    """What methods could tell from their picks all the same, and what a wrong pick among the others costs at most."""
-    open_ = {name for j in judged for name in (j.pick, *j.close)}
-    best = ranked[0].value if ranked else 0.0
-    if not judged or not any(j.close for j in judged) or best == 0.0:
-        return ""
-    out = [brief(r.agent) for r in ranked if r.agent not in open_]
-    cost = max(abs(best - r.value) / abs(best) for r in ranked if r.agent in open_)
-    who = f"{_titles(judged)} ruled out {listed(out, MOST_NAMES)}" if out else f"{_titles(judged)} ruled out none"
-    of = f" of the {_CLICKS[target]}" if target in _CLICKS else ""
-    among = " among the others" if out else ""
-    return f"{as_subject(who)}; a wrong pick{among} costs about {two_digits(cost)} %{of} at worst. "
-
-
 def _kind(judgement: Judgement) -> str:
     return LUCK if judgement.by_luck else TOO_CLOSE if judgement.too_close else judgement.shown
 
 
 def _lead(ranked: Sequence[Record], target: str) -> tuple[str, str]:
-    """How far the first of some records is before the second, and how sure the simulator is of that."""
+    """How far the second of some records is behind the first, and a sentence where the simulator is not sure of it."""
     if len(ranked) < 2:
         return "There is nothing to compare it with.", ""
     best, second = ranked[:2]
     gap, width = abs(best.value - second.value), half_width(best, second)
-    sure = (
-        f"The simulator is sure that {brief(best.agent)} is first"
-        if gap > width
-        else "The simulator itself cannot tell which is better"
-    )
-    if width == 0.0:
-        sure += ", as it knows the truth exactly"
-    elif gap > width and HALF_WIDTHS in best.details:
-        sure += ", as it shows both to the same simulated users"
-    sure += ". "
+    unsure = "" if gap > width else "The simulator itself cannot tell which is better. "
     names = brief(best.agent), brief(second.agent)
-    if not second.value > 0.0:
-        return f"the best, {names[0]}, is {gap:.3g} ahead of the next, {names[1]}.", sure
-    ends = (gap - width) / second.value, (gap + width) / second.value
-    ahead = "gets {} % more clicks than" if target in _CLICKS else "is {} % ahead of"
-    lead = f"the best, {names[0]}, {ahead.format(two_digits(gap / second.value))} the next, {names[1]}"
-    return lead + (f" ({100 * best.level:g} % interval {between(*ends)})." if width else "."), sure
-
-
-def _larger(comparison: Comparison) -> str:
-    """How large an A/B test would have to be for the two best ones; nothing where this one is, or there is none."""
-    needed, users = users_needed(comparison)
-    next_one = next(iter(needed), "")
-    if not next_one or needed[next_one] <= users:
-        return ""
-    best = truths_of(comparison, comparison.judgements[0])[0].agent
-    size = f"An A/B test would need {rounded(needed[next_one]):,} users per variant to tell {brief(best)} from "
-    return f"{size}{brief(next_one)}; this one had {users:,}. "
+    if not best.value > 0.0:
+        return f"the best, {names[0]}, is {gap:.3g} ahead of the next, {names[1]}.", unsure
+    ends = (gap - width) / best.value, (gap + width) / best.value
+    behind = f"gets {{}} % fewer {_CLICKS[target]} than" if target in _CLICKS else "is {} % behind"
+    lead = f"the next, {names[1]}, {behind.format(two_digits(gap / best.value))} the best, {names[0]}"
+    return lead + (f" ({100 * best.level:g} % interval {between(*ends)})." if width else "."), unsure
 
 
 def users_needed(comparison: Comparison) -> tuple[dict[str, float], int]:
@@ -239,31 +282,26 @@ def _of_interactions(comparison: Comparison) -> Finding | None:
     if len(lines) < 2:
         return Finding(lines[0], "", "") if lines else None
     keys = [key for key in comparison.columns if key[1].startswith("ndcg")] or comparison.columns[:1]
-    leads = [text for text in (_ahead(comparison, key) for key in keys) if text]
+    leads = [text for text in (_behind(comparison, key) for key in keys) if text]
     alone = "is best" in lines[-2] or "beats all others" in lines[-2]
-    wide = {r.agent: r.value for r in comparison.records if r.metric.startswith("coverage")}
-    finalists = [] if alone else [name for name in wide if re.search(rf"(^|\s){re.escape(name)}(\s|\.|$)", lines[-2])]
-    spread = [f"those of {name} {100 * wide[name]:.3g} %" for name in finalists]
-    spread[:1] = [f"the lists of {name} reach {100 * wide[name]:.3g} %" for name in finalists[:1]]
-    sure = f"Of your items {listed(spread)}. " if spread else ""
-    todo = f"test {'it' if alone else 'these'} on users in an A/B test"
-    if finalists:
-        todo += f", or take {max(finalists, key=lambda name: wide[name])}, which shows more of your items"
-    return Finding(lines[-2], " ".join(leads), f"{sure}Next: {todo}.", "good" if alone else "tie")
+    best = next(iter(comparison.details.get("best", ())), {"first": "it"})["first"]
+    todo = f"try {best} against today's recommender in an A/B test"
+    todo += "" if alone else "; those too close to call may do as well"
+    return Finding(lines[-2], " ".join(leads), f"{lines[-1]} Next: {todo}.", "good" if alone else "tie")
 
 
-def _ahead(comparison: Comparison, key: tuple[str, str]) -> str:
-    """How far the first of a test without a truth is ahead of the second."""
+def _behind(comparison: Comparison, key: tuple[str, str]) -> str:
+    """How far the second of a test without a truth is behind the first."""
     own = [r for r in comparison.records if (r.protocol, r.metric) == key and math.isfinite(r.value)]
     first, second = sorted(own, key=lambda r: -r.value)[:2] if len(own) > 1 else (None, None)
-    if first is None or second is None or not second.value > 0.0:
+    if first is None or second is None or not first.value > 0.0:
         return ""
     gap, width = first.value - second.value, half_width(first, second)
     few = f"only {first.n:,} users, a hint"
-    ends = between(*((gap + side * width) / second.value for side in (-1, 1))) if math.isfinite(width) else "not known"
-    lead = f"{as_subject(TITLES.get(key[0], key[0]))}: {first.agent} is {two_digits(gap / second.value)} % ahead of "
+    ends = between(*((gap + side * width) / first.value for side in (-1, 1))) if math.isfinite(width) else "not known"
+    lead = f"{as_subject(TITLES.get(key[0], key[0]))}: {second.agent} is {two_digits(gap / first.value)} % behind "
     interval = f"{100 * first.level:g} % interval {ends}; {first.n:,} users"
-    return f"{lead}{second.agent} ({few if first.n < LEAST_USERS else interval})."
+    return f"{lead}{first.agent} ({few if first.n < LEAST_USERS else interval})."
 
 
 # ----------------------------------------------------------------------------------------------------------- studies
@@ -284,19 +322,33 @@ def of_study(study: Study) -> Finding | None:
     first, n = rows[0], rows[0]["catalogues"]
     level = [r for r in rows[1:] if not _worse(judged[r["study"], r["title"]], judged[first["study"], first["title"]])]
     title = as_subject(first["title"])
-    shown, *others = [first, *level][:MOST_NAMES]
-    decision = f"{title} looks best; {n} catalogues cannot prove it." if level else f"{title} chose best."
+    shown, *others = [first, *(level or rows[1:2])][:MOST_NAMES]
+    tested = next((r for r in rows[1:] if r["users_per_arm"]), None)
+    rival = "" if tested is None else f"an A/B test of {tested['users_per_arm']:,} users per variant"
+    decision = f"{title} chose best{f', better than {rival}' if rival else ''}."
+    if level:
+        looks = f"better than {rival}" if tested in level else "best"
+        decision = f"{title} looks {looks}; {n} simulated shops cannot prove it."
     lift = f"{title}'s picks {_short_of(shown)}{_ends(shown)}" + "".join(
         f"; {r['title']}'s {two_digits(r['cost_share']['mean'])} %{_ends(r)}" for r in others
     )
-    hits = [r[BEST]["count"] + r[INDISTINGUISHABLE]["count"] for r in (shown, *others)]
-    sure = f"{title} found the best, or a tie with it (too close even for the simulator to tell), in {hits[0]} of {n} "
-    sure += "catalogues" + "".join(f", {r['title']} in {hit}" for r, hit in zip(others, hits[1:], strict=True))
-    sure += f". {_size_of(rows)}{_orders(rows, judged)}"
+    sure = (
+        _apart(judged[others[0]["study"], others[0]["title"]], judged[first["study"], first["title"]]) if others else ""
+    )
+    sure += "Larger A/B tests find the best more often. " if any(r["users_per_arm"] for r in rows) else ""
     sure += f"Do not use {listed(blind, MOST_NAMES)} here. " if blind else ""
-    more = f"run {max(CATALOGUES, 2 * n)} catalogues"
+    more = f"repeat it in {max(CATALOGUES, 2 * n)} simulated shops"
     todo = f"choose by {first['title']} in shops like these" if n >= CATALOGUES and not level else more
     return Finding(decision, f"{lift}.", f"{sure}Next: {todo}.", "good" if not level else "tie")
+
+
+def _apart(judged: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]]) -> str:
+    """By how much a method's picks cost more than another's, shop by shop, in a sentence."""
+    costs = [(one["cost_share"], other["cost_share"]) for one, other in zip(judged, best, strict=True)]
+    found = mean([cost - least for cost, least in costs if cost is not None and least is not None])
+    if found["mean"] is None or found["low"] is None:
+        return ""
+    return f"The difference, shop by shop: {two_digits(found['mean'])} % ({between(found['low'], found['high'])}). "
 
 
 def _worse(judged: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]]) -> bool:
@@ -320,27 +372,6 @@ def _ends(row: Mapping[str, Any]) -> str:
     return "" if cost["high"] is None else f" (95 % interval {between(cost['low'], cost['high'])})"
 
 
-def _size_of(rows: Sequence[Mapping[str, Any]]) -> str:
-    """How large the A/B test is, so that nobody takes what it misses for a fault of A/B tests."""
-    tested = next((r for r in rows if r["users_per_arm"]), None)
-    if tested is None:
-        return ""
-    size = f"{as_subject(tested['title'])} had {tested['users_per_arm']:,} users per variant"
-    return f"{size}; larger ones find the best more often. "
-
-
-def _orders(rows: Sequence[Mapping[str, Any]], judged: Mapping[tuple[str, str], list[dict[str, Any]]]) -> str:
-    """Which method orders all recommenders better than the one whose picks are best; nothing where none does."""
-    ranked = [r for r in rows if r["kendall_tau"]["mean"] is not None]
-    most = max(ranked, key=lambda r: float(r["kendall_tau"]["mean"]), default=rows[0])
-    if rows[0] not in ranked or most["kendall_tau"]["mean"] <= rows[0]["kendall_tau"]["mean"]:
-        return ""
-    n = int(judged[most["study"], most["title"]][0].get("n_agents", 0))
-    taus = " against ".join(f"{r['kendall_tau']['mean']:.2f}" for r in (most, rows[0]))
-    everyone = f"all {counted(n)} recommenders" if n else "all recommenders"
-    return f"{as_subject(most['title'])} ordered {everyone} better (agreement with the true order {taus} of 1). "
-
-
 _CLICKS = {"CTR": "clicks"}
 """What a share of a target is a share of, in plain words."""
 
@@ -353,6 +384,12 @@ def judged_of(study: Study) -> dict[tuple[str, str], list[dict[str, Any]]]:
     return found
 
 
+def warned(judgement: Mapping[str, Any]) -> bool:
+    """Whether the tool warns of a choice: the estimate of the pick, or of a better one, must not be used."""
+    overlooked = (*judgement.get("unusable", ()), *judgement.get("unranked", ()))
+    return judgement["shown"] == UNUSABLE or judgement["best"] in overlooked
+
+
 def mostly_unusable(judged: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a protocol's pick must not be used in half of the catalogues or more."""
     return sum(judgement["shown"] == UNUSABLE for judgement in judged) >= len(judged) / 2
@@ -362,7 +399,7 @@ def mostly_unusable(judged: Sequence[Mapping[str, Any]]) -> bool:
 
 
 _ANSWERS: Mapping[str, tuple[str, str]] = {
-    "better": ("{who} is better than {other}: test it on users.", "good"),
+    "better": ("{who} is better than {other}: try it in an A/B test.", "good"),
     "looks_better": ("{who} looks better than {other}. Do not switch on this alone.", "tie"),
     "worse": ("{who} is worse than {other}: keep {other}.", "bad"),
     "looks_worse": ("{who} looks worse than {other}: keep {other} for now.", "tie"),
@@ -373,7 +410,7 @@ _ANSWERS: Mapping[str, tuple[str, str]] = {
     "no_reward": ("This log says nothing: it holds no reward.", "bad"),
     "do_not_use": ("Do not decide on {who} by this log.", "bad"),
 }
-_ELSEWHERE = "test it on users other than {}'s, or look there first"
+_ELSEWHERE = "try it on users other than {}'s, or look there first"
 _SURE = {"trust": "Checks passed", "caution": "Caution: {doubt}", "do_not_use": "Not usable: {doubt}"}
 
 
@@ -384,7 +421,7 @@ def of_estimates(
     rates: str = "",
     tolerance: float | None = None,
     worse: str = "",
-    users: float = 0.0,
+    plans: Sequence[ABPlan] = (),
 ) -> Finding:
     """Of the answer that the log gives.
 
@@ -395,7 +432,7 @@ def of_estimates(
         rates: both policies' values, as they follow the change.
         tolerance: factor by which all propensities may be off before the answer may not hold; None for none known.
         worse: where the policy is worse, as its segments say.
-        users: per variant, of an A/B test that sees the change; 0: not known.
+        plans: A/B tests that find the change, and that find its lower end; none where it is not known.
     """
     other = "today's policy" if sentence.baseline in (None, "propensity") else sentence.baseline
     words, kind = _ANSWERS[sentence.answer]
@@ -409,26 +446,38 @@ def of_estimates(
     if sentence.sure == "caution" and kind == "good":
         kind = "tie"
     sure = _SURE[sentence.sure].format(doubt=doubt or "see below")
-    decision = words.format(who=sentence.policy, other=other)
+    decision = words.format(
+        who=f"\N{LEFT DOUBLE QUOTATION MARK}{sentence.policy}\N{RIGHT DOUBLE QUOTATION MARK}", other=other
+    )
     if tolerance is not None and sentence.sure == "trust":
         off, gap = f"{100.0 * (tolerance - 1.0):.2g}", "gain" if sentence.answer == "better" else "difference"
-        sure += (
-            f". Ask engineering whether the logged probabilities are exact: an error of {off} % could erase the {gap}"
+        sure = (
+            f"Two things to ask: was \N{LEFT DOUBLE QUOTATION MARK}{sentence.policy}\N{RIGHT DOUBLE QUOTATION MARK} "
+            "trained on these very records (then it looks too good)? And are the recorded probabilities of what was "
+            f"shown exact? If each were wrong by up to {off} %, in the worst way, the {gap} could be gone"
         )
     action = sentence.action
     if "A/B" in action:
-        size = f" with some {_roughly(users):,} users per variant, each watched as long as here" if users else ""
-        action += f"{size} (recsim-mnar plan ab says {'more' if size else 'how many users'})"
+        action += _size_of_test(plans)
     if worse and sentence.answer == "better" and sentence.segments is not None:
         names = listed(sentence.segments["worse"], MOST_NAMES)
-        decision, kind = decision.replace("test it on users", _ELSEWHERE.format(names)), "tie"
+        decision, kind = decision.replace("try it in an A/B test", _ELSEWHERE.format(names)), "tie"
     return Finding(decision, lift, f"{sure}. Next: {action}.", kind, worse)
 
 
-def _roughly(n: float) -> int:
-    """A number of users, to one digit."""
-    size = 10 ** math.floor(math.log10(max(n, 1.0)))
-    return max(round(n / size), 1) * size
+def _size_of_test(plans: Sequence[ABPlan]) -> str:
+    """How long an A/B test takes and how many users, for the least of some lifts; "" where it is not known."""
+    if not plans:
+        return ""
+    plan = plans[-1]
+    users, size, rows = float(plan.users), "", plan.decisions_a_user
+    if plan.days is not None and plan.users_by_then is not None:
+        weeks = math.ceil(plan.days / 7.0)
+        users, size = plan.users_by_then / 2.0, f" of {weeks:,} week{'s' * (weeks > 1)}"
+        rows = (plan.rows_by_then or 0) / max(users, 1.0)
+    found = f"find even {digits(100.0 * plan.lift_share)} % in {100 * plan.power:.0f} % of such tests"
+    each = f"{max(rounded(users), LEAST_USERS):,} users per variant with some {rows:.0f} recommendations each"
+    return f"{size}: {each} {found}"
 
 
 def digits(per_cent: float) -> str:

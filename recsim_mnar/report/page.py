@@ -11,7 +11,7 @@ from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.report.charts import colours_of
 from recsim_mnar.report.figures import agents_of, figures_of, weight_figures
-from recsim_mnar.report.finding import of_comparison, state
+from recsim_mnar.report.finding import methods_of, of_comparison, state
 from recsim_mnar.report.tables import grid
 from recsim_mnar.report.template import downloads_of, together, write_from
 from recsim_mnar.runs.files import write_json
@@ -20,12 +20,6 @@ from recsim_mnar.runs.receipts import INDEX, digest_of
 
 SCHEMA = 1
 """Of results.json."""
-METHODS = {
-    "loocv": "Leave-one-out hides one view of a user and sees who predicts it.",
-    "off_policy": "Off-policy estimates, such as clipped IPS, reweight what the old system showed.",
-    "ab_test": "The A/B test shows each recommender to users of its own.",
-}
-"""What protocols do, in a sentence."""
 
 
 def write_comparison(folder: Path, comparison: Comparison, run_config: dict[str, Any], seconds: float) -> None:
@@ -106,8 +100,9 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
         weights=weights,
         clip=clip,
         comparison=comparison,
-        methods=[METHODS[name] for name in dict.fromkeys(j.protocol for j in comparison.judgements) if name in METHODS],
+        shop=_shop(comparison, run_config),
         judged=[(j, state(j)) for j in comparison.judgements],
+        judges=methods_of(comparison) if comparison.judgements else [],
         again=comparison.again,
         short=grid(comparison),
         full=grid(comparison, full=True),
@@ -118,6 +113,15 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
             if (r.protocol, r.metric) == ("off_policy", "clipped_ips")
         ],
     )
+
+
+def _shop(comparison: Comparison, run_config: dict[str, Any]) -> str:
+    """What was simulated, in a sentence or two; "" where it is not known."""
+    items = max((row["last_rank"] for row in comparison.details.get("popularity", ())), default=0)
+    old = run_config.get("settings", {}).get("logging", "")
+    said = f"The simulated shop has {items:,} items" if items else ""
+    said += f"{'; its' if said else 'The'} old system, whose records off-policy estimates read, is {old}" if old else ""
+    return f"{said}." if said else ""
 
 
 def row_of(record: Record) -> dict[str, Any]:

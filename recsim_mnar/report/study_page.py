@@ -10,14 +10,14 @@ from typing import Any
 from recsim_mnar.errors import printable
 from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, UNUSABLE
 from recsim_mnar.report.charts import MANY_TICKS, PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
-from recsim_mnar.report.finding import judged_of, of_study
+from recsim_mnar.report.finding import ABOUT_METHODS, judged_of, of_study, warned
 from recsim_mnar.report.page import headed
 from recsim_mnar.report.template import downloads_of, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.studies.result import Study, percent, sized
 
-KINDS = {"picks the best": "good", "a tie": "tie", "picks a worse one": "bad"}
+KINDS = {"best": "good", "tie": "tie", "worse": "bad"}
 """What may come of a method's pick, and the class of its colour."""
 _KIND = dict(zip((BEST, INDISTINGUISHABLE, COSTS), KINDS, strict=True))
 
@@ -55,7 +55,17 @@ def _write_page(path: Path, study: Study) -> None:
         sentences=study.sentences(),
         catalogues=max((row["catalogues"] for row in study.summary()), default=0),
         agents=agents_table(study),
+        kinds="; ".join(_kind_of(each) for each in study.settings.get("studies", ())) or "one kind",
+        names=list(dict.fromkeys(row["agent"] for row in study.rows())),
     )
+
+
+def _kind_of(settings: Mapping[str, Any]) -> str:
+    """The world of a study's shops, and where its settings are described."""
+    world, preset = settings.get("world", "?"), settings.get("preset")
+    changed = [f"{name} = {value}" for name, value in (settings.get("params") or {}).items()]
+    named = f", preset {preset} (recsim-mnar describe preset {preset})" if preset else ""
+    return f"the {world} world{named}" + (f" with {', '.join(changed)}" if changed else "")
 
 
 COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -134,29 +144,46 @@ def figures_of(study: Study) -> list[Chart]:
     judged, summary = judged_of(study), study.summary()
     worlds = list(dict.fromkeys(row["study"] for row in summary))
     for name in worlds:
-        own = [row for row in summary if row["study"] == name]
+        own = sorted((r for r in summary if r["study"] == name), key=lambda r: r["cost_share"]["mean"] or 0.0)
         before = f"{name}: " if len(worlds) > 1 else ""
         caption = (
-            "Each small dot is one catalogue: by how much the pick truly falls short of the best one. The large dot is "
-            f"the mean, the line its 95 % interval.{_warnings(own, judged)}"
+            "Each small dot is one simulated shop: by how much the pick truly falls short of the best one. The large "
+            "dot is the mean, the line its 95 % interval."
         )
+        if any(warned(j) for row in own for j in judged[row["study"], row["title"]]):
+            caption += (
+                " Hollow: the tool warned there that the old system's records say too little of this pick or of a "
+                "better one. Such a pick may be good all the same, by luck."
+            )
         title = f"{before}How far each method's picks fall short of the best, in % of what the best gets"
         charts.append(Chart(title, costs_chart(own, judged), caption, folded=bool(charts)))
         parts = {row["title"]: {_KIND[kind]: row[kind]["share"] for kind in _KIND} for row in own}
         caption = (
-            "Share of catalogues on which the pick is the best recommender, a tie with it (too close even for the "
+            "Share of simulated shops in which the pick is the best recommender, a tie with it (too close even for the "
             "simulator to tell), or a worse one."
         )
-        notes = {row["title"]: _note(row) for row in own}
-        charts.append(Chart(f"{before}How often each method is right", shares(parts, KINDS, notes), caption))
+        notes = {
+            row["title"]: f"best or tied: {row[BEST]['share'] + row[INDISTINGUISHABLE]['share']:.0%}\n{_size(row)}"
+            for row in own
+        }
+        title = f"{before}How often each method is right"
+        charts.append(Chart(title, shares(parts, KINDS, notes), caption, folded=len(charts) > 1))
     return charts
 
 
-def _note(row: dict[str, Any]) -> str:
-    """What follows a method's name: the size of an A/B test, how often its estimate must not be used."""
-    said = [] if row["users_per_arm"] is None else [f"{row['users_per_arm']:,} users per variant"]
-    barred = row[UNUSABLE]["count"]
-    return "; ".join([*said, *([f"pick unreliable in {barred} of {row['catalogues']}"] if barred else [])])
+def _size(row: dict[str, Any]) -> str:
+    """Of an A/B test."""
+    return "" if row["users_per_arm"] is None else f"{row['users_per_arm']:,} users per variant"
+
+
+def _note(row: dict[str, Any], judged: Mapping[tuple[str, str], list[dict[str, Any]]]) -> str:
+    """What follows a method's name: what it does, the size of an A/B test, how often the tool warns of it."""
+    each = judged[row["study"], row["title"]]
+    own = sum(j["shown"] == UNUSABLE for j in each)
+    more, n = sum(map(warned, each)) - own, row["catalogues"]
+    said = [ABOUT_METHODS.get(each[0]["protocol"], ""), _size(row)]
+    said += [f"pick unreliable in {own} of {n}"] if own else []
+    return "\n".join([*said, *([f"a better one overlooked in {more}{' more' * bool(own)} of {n}"] if more else [])])
 
 
 def costs_chart(own: list[dict[str, Any]], judged: Mapping[tuple[str, str], list[dict[str, Any]]]) -> str:
@@ -168,21 +195,6 @@ def costs_chart(own: list[dict[str, Any]], judged: Mapping[tuple[str, str], list
         if mean["mean"] is None:
             continue
         low, high = (math.nan if mean[end] is None else mean[end] for end in ("low", "high"))
-        cloud = [(j["cost_share"], j["shown"] == UNUSABLE) for j in each]
-        rows.append(Dot(row["title"], mean["mean"], low, high, cloud=cloud, note=_note(row)))
+        cloud = [(j["cost_share"], warned(j)) for j in each]
+        rows.append(Dot(row["title"], mean["mean"], low, high, cloud=cloud, note=_note(row, judged)))
     return dots(sorted(rows, key=lambda row: row.value), PER_CENT, axis_of(0.0, room_for(rows).high, MANY_TICKS))
-
-
-def _warnings(own: list[dict[str, Any]], judged: Mapping[tuple[str, str], list[dict[str, Any]]]) -> str:
-    """What a hollow dot says, and what it does not: of the pick, not of a better one that was overlooked."""
-    runs = [j for row in own for j in judged[row["study"], row["title"]] if j["cost_share"] is not None]
-    if not any(j["shown"] == UNUSABLE for j in runs):
-        return ""
-    solid = [j for j in runs if j["shown"] != UNUSABLE]
-    missed = [j for j in solid if j["best"] in (*j.get("unusable", ()), *j.get("unranked", ()))]
-    said = " Hollow: the tool would have warned you that the pick's own estimate is unreliable."
-    if not missed:
-        return said
-    worst = PER_CENT.text(max(j["cost_share"] for j in missed), 0.001)
-    cases = f"In {len(missed)} solid case{'s' * (len(missed) > 1)}, up to {worst}"
-    return f"{said} {cases}, it missed a better recommender that it could not measure; the tool warns of that, too."

@@ -161,7 +161,7 @@ def explained(page: str, known: Mapping[str, str]) -> str:
     """
     named = [name for name in known if name not in OWN_COLOURS or f">{name}</th>" in page]
     longest = "|".join(map(re.escape, sorted(named, key=len, reverse=True)))
-    term = re.compile(rf"(?i)(?<![\w/.-])(?<!at )({longest})(?![\w@-]|\.\w)")
+    term = re.compile(rf"(?i)(?<![\w/.-])(?<!at )({longest})(?![\w-]|@\D|\.\w)")
     lower = {name.lower(): name for name in known}
     made, said, used, closed = [], set[str](), set[str](), list[str]()
 

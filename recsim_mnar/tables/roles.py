@@ -273,8 +273,8 @@ def named_column(source: str, role: str, given: str, known: Sequence[str]) -> st
 
 def _ends_so(role: str, name: str) -> bool:
     """Whether a name of several words ends as those of a role do: ``viewed_at``, ``item_sku``."""
-    words = _WORD.findall(_RECBOLE_TYPE.sub("", name))
-    return len(words) > 1 and words[-1].lower() in _ENDINGS.get(role, ())
+    words = [word.lower() for word in _WORD.findall(_RECBOLE_TYPE.sub("", name))]
+    return len(words) > 1 and words[-1] in _ENDINGS.get(role, ()) and not _OF_NEW_POLICIES & set(words)
 
 
 def _recognised(role: str, known: Iterable[str]) -> tuple[list[str], bool]:

@@ -514,3 +514,37 @@ def test_todays_policy_as_baseline_needs_no_reward_model(tmp_path):
     made = [(record["policy"], record["estimator"]) for record in answer.records]
     assert made == [("new", "dr"), ("new", "ips"), ("propensity", "ips"), ("new - propensity", "ips")]
     assert answer.records[2]["value"] == pytest.approx(frame.clicks.mean())
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+def test_a_column_of_items_that_a_policy_shows_is_its_probability_of_0_or_1(tmp_path, numbered):
+    frame = table()
+    frame["new_item"] = np.random.default_rng(1).permutation(frame.arm)
+    if numbered:
+        frame[["arm", "new_item"]] = frame[["arm", "new_item"]].replace({"red": 7, "green": 2, "blue": 31}).astype(int)
+    frame["new"] = (frame.arm == frame.new_item).astype(float)
+    path = write(frame, tmp_path / "log.csv")
+    found = {name: asked(path, [name], {"columns": {"action": "arm"}}) for name in ("new", "new_item")}
+    one, other = (each.records[0] for each in found.values())
+    assert [one[key] for key in ("value", "low", "high", "ess")] == [
+        other[key] for key in ("value", "low", "high", "ess")
+    ]
+    assert any(line.startswith("new_item: the item that the policy shows") for line in found["new_item"].lines)
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    for number, rows in enumerate((frame[:1000], frame[1000:])):
+        write(rows, parts / f"{number}.csv")
+    again = asked(parts, ["new_item"], {"columns": {"action": "arm"}}).records[0]
+    assert again["value"] == pytest.approx(other["value"], rel=1e-12)
+
+
+def test_numbers_are_items_only_where_the_name_says_so_and_two_arms_stay_probabilities(tmp_path):
+    frame = table()
+    frame["arm"] = frame.arm.replace({"red": 0, "green": 1, "blue": 2}).astype(int)
+    frame["new"] = np.random.default_rng(1).permutation(frame.arm)
+    path = write(frame, tmp_path / "log.csv")
+    with pytest.raises(UserError, match="column 'new' is outside"):
+        asked(path, ["new"], {"columns": {"action": "arm"}})
+    frame["new_item"] = (frame.arm == 2).astype(int)
+    (record, *_) = asked(write(frame, tmp_path / "two.csv"), ["new_item"], {"columns": {"action": "arm"}}).records
+    assert record["value"] == pytest.approx(of_columns(frame.assign(new=frame.new_item)).value, rel=1e-12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 
 import numpy as np
@@ -117,8 +118,8 @@ def test_the_difference_to_todays_policy_is_that_of_the_truth(tmp_path):
         [100 * by[key, "ips"]["value"] for key in ("propensity", "better")], rel=0.005
     )
     off = by["better - propensity", "ips"]["diagnostics"]["propensity_tolerance"] - 1.0
-    assert f"an error of {100 * off:.2g} % could erase the gain" in front
-    assert "every item with a probability of at least 20 %, as was stated" in page
+    assert f"If each were wrong by up to {100 * off:.2g} %, in the worst way, the gain could be gone" in front
+    assert "every item with a probability of at least 20 %, as the analyst stated" in page
     assert "better - propensity" not in re.sub(r"(?s)<pre>.*</pre>", "", page)
 
 
@@ -208,18 +209,25 @@ def test_a_value_outside_its_interval_breaks_no_page(tmp_path):
 
 
 def test_the_next_step_has_a_size_that_a_test_on_users_would_need(tmp_path):
-    """Some as many per variant as `plan ab` says, to one digit; rows that are nobody's have no users."""
+    """Users and whole weeks by `plan ab`, for the lift's lower end; rows that are nobody's have no users."""
     from recsim_mnar.own_log.plan import plan_ab
 
     write_table(pa.table(columns()), tmp_path / "log.parquet")
     asked = ("--target", "better", "--baseline", "today", "--propensity-min", "0.2")
     assert run("estimate", tmp_path / "log.parquet", *asked, "--out", tmp_path / "out") == 0
     page = unlinked(tmp_path / "out" / "report.html")
-    (some,) = re.findall(r"with some ([\d,]+) users per variant, each watched as long as here", page)
-    lift = json.loads((tmp_path / "out" / "results.json").read_text())["sentence"]["change_percent"]
-    plan = plan_ab(tmp_path / "log.parquet", f"{lift}%", target="better", baseline="today")
-    assert abs(int(some.replace(",", "")) / plan.users - 1.0) < 0.5
+    (size,) = re.findall(r": ([\d,]+) users per variant with some \d+ recommendations each find even", page)
+    sentence = json.loads((tmp_path / "out" / "results.json").read_text())["sentence"]
+    lift = f"{sentence['low_percent']}%"
+    assert int(size) == max(100, plan_ab(tmp_path / "log.parquet", lift).users)
+    rows = np.arange(len(columns()["user"]))
+    dated = {**columns(), "date": np.datetime64("2026-01-01T00:00:00") + 86_400 * (rows % 9) + rows}
+    write_table(pa.table(dated), tmp_path / "dated.parquet")
+    assert run("estimate", tmp_path / "dated.parquet", *asked, "--out", tmp_path / "days") == 0
+    page = unlinked(tmp_path / "days" / "report.html")
+    (weeks,) = re.findall(r"A/B test of (\d+) weeks?: ", page)
+    assert int(weeks) == math.ceil(plan_ab(tmp_path / "dated.parquet", lift).days / 7)
     table = pa.table({name: values for name, values in columns().items() if name != "user"})
     write_table(table, tmp_path / "rows.parquet")
     assert run("estimate", tmp_path / "rows.parquet", *asked, "--out", tmp_path / "nobody") == 0
-    assert "users per variant, each watched" not in (tmp_path / "nobody" / "report.html").read_text()
+    assert "users per variant" not in (tmp_path / "nobody" / "report.html").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -277,7 +278,8 @@ def test_what_the_log_lacks_has_no_value_to_show_and_no_rank(tmp_path):
     page = unlinked(tmp_path / "page.html")
     assert page.count(found.identified()[0]) == 1  # as the verdict; the table says less
     assert page.count(">covers 5 %</td>") >= 1
-    assert f"{number(random.value)} <span" not in page
+    shown = re.findall(rf'<td[^>]*class="(\w+)"><span>{number(random.value)} <span', page)
+    assert set(shown) == {"forbidden"}  # among every metric, struck through
 
 
 class Silent(Protocol):

@@ -283,7 +283,7 @@ def test_the_page_says_why_a_recommender_is_out_and_keeps_the_warning_open(tmp_p
     found.pictures = [Picture("t", "c", "l", (("loocv", "ndcg@10"),))]
     write_page(tmp_path / "page.html", found, {})
     page = unlinked(tmp_path / "page.html")
-    assert re.search(r"out: 30 % behind good \(29 to 31 %\)", page)
+    assert re.search(r"30 % behind \(29 to 31 %\): out", page)
     front = page.partition("<details")[0]
     assert "not what recommending it would change" in front
     assert "; 400 users)" in front

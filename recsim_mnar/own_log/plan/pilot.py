@@ -143,7 +143,7 @@ class Pilot:
         """Read the columns that a plan needs.
 
         Args:
-            log: a file or folder, a :class:`Log`, or a mapping of columns (a data frame is one).
+            log: a file or folder, a :class:`Log`, a mapping of columns (a data frame is one), or a pilot.
             policies: columns, each a policy's probability of the logged action.
             propensity: whether the propensities are needed.
             optional: for some policies the column of their missing mass, where it is there.
@@ -153,6 +153,8 @@ class Pilot:
         Raises:
             UserError: no such file or column, no rows, or values that are no such numbers.
         """
+        if isinstance(log, Pilot):
+            return log
         given = {} if columns is None else columns
         policies = [text_of(name, "a policy's column") for name in policies]
         reading = given if isinstance(given, Reading) else Reading(columns=dict(table_by_name(given, "columns")))

@@ -129,6 +129,14 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+LEAD = (
+    "Leave-one-out hides one view of a user and asks each recommender for it. Predicting later views (the split by "
+    "time) hides all that came after a date. Nobody knows which one is truly best: the page names all that may predict "
+    "best, as far as this many users can show."
+)
+"""What a comparison without a truth shows."""
+
+
 def compare_interactions(
     data: Interactions,
     learners: Mapping[str, Learner],
@@ -187,9 +195,8 @@ def compare_interactions(
     return Comparison(
         run.records,
         title="Which recommender predicts what your users do?",
-        lead="Leave-one-out hides one view of a user and asks each recommender for it. Predicting later views (the "
-        "split by time) hides all that came after a date. Nobody knows which one is truly best: the page names all "
-        "that may be, as far as this many users can show.",
+        lead=f"Read: {facts['rows']:,} interactions of {facts['users']:,} users with {facts['items']:,} items; in "
+        f"{100 * facts['repeats'] / facts['rows']:.2g} % the user meets an item again. {LEAD}",
         conclusion=conclusion(run.ranked, level, len(learners)),
         notes=[*_notes(data, facts, unseen, details.get("split_by_time")), *([why_not] if why_not else [])],
         facts=described_facts(facts),
@@ -417,8 +424,8 @@ def conclusion(ranked: Sequence[Leaders], level: float, n_agents: int) -> list[s
     if len(ranked) == 2:
         sentences.append(_together(*ranked))
     sentences.append(
-        "This predicts what users view by themselves, not what recommending it would change: an A/B test of the best "
-        "ones shows that, or estimates from a log with propensities."
+        "This predicts what users view by themselves, not what recommending it would change: that needs an A/B test, "
+        "or a log with the probability of each item shown."
     )
     return sentences
 
