@@ -54,10 +54,10 @@ if _TYPE_CHECKING:
     from recsim_mnar.replays.truth import value_on_log as value_on_log
     from recsim_mnar.runs.stages import resumable as resumable
     from recsim_mnar.simulation import simulate as simulate
-    from recsim_mnar.simulation.online import OnlineRun as OnlineRun
-    from recsim_mnar.simulation.online import simulate_online as simulate_online
+    from recsim_mnar.simulation.items import OnlineRun as OnlineRun
+    from recsim_mnar.simulation.items import simulate_online as simulate_online
     from recsim_mnar.simulation.oracle import Oracle as Oracle
-    from recsim_mnar.simulation.planner import Planner as Planner
+    from recsim_mnar.simulation.oracle import Planner as Planner
     from recsim_mnar.studies import Study as Study
     from recsim_mnar.studies import run_study as run_study
     from recsim_mnar.tasks import Evaluation as Evaluation
@@ -104,9 +104,8 @@ _NAMES = {
     "replays.truth": "value_on_log",
     "runs.stages": "resumable",
     "simulation": "simulate",
-    "simulation.online": "OnlineRun simulate_online",
-    "simulation.oracle": "Oracle",
-    "simulation.planner": "Planner",
+    "simulation.items": "OnlineRun simulate_online",
+    "simulation.oracle": "Oracle Planner",
     "studies": "Study run_study",
     "tasks": "Evaluation Task evaluate task task_names=tasks",
     "testing.kinds": "check=check_named",

@@ -166,8 +166,7 @@ def _agent(name: str) -> None:
     """Fit an agent on a small log and let it act; one that this log cannot serve has nothing to compile here."""
     from recsim_mnar.policies import registry
     from recsim_mnar.policies.door import learning_of
-    from recsim_mnar.simulation.items import simulate
-    from recsim_mnar.simulation.online import simulate_online
+    from recsim_mnar.simulation.items import simulate, simulate_online
     from recsim_mnar.worlds import make_world
 
     world: Any = make_world("ratings" if name.endswith("-ratings") else "sessions", "quick")

@@ -10,10 +10,9 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.simulation.run_folder import simulate_to
-from recsim_mnar.tables.arrow import floats_of, integers_of, read_table
-from recsim_mnar.tables.numbering import Numbering
-from recsim_mnar.tables.table_file import TableFile
-from recsim_mnar.tables.verifying import verify
+from recsim_mnar.tables.arrow import read_table
+from recsim_mnar.tables.parts import TableFile, verify
+from recsim_mnar.tables.rows import Numbering
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.commands import status_of
 from twins.own_schema import estimate_file
@@ -74,20 +73,6 @@ def test_what_lies_under_a_null_is_not_read(tmp_path):
     np.testing.assert_array_equal(Numbering().codes(log, "user"), user[bandit])
     with pytest.raises(UserError, match="'target' is missing in"):
         estimate_file(tmp_path / "x.arrow", ["target"])
-
-
-def test_rows_of_chunks_are_those_of_the_whole():
-    rng = np.random.default_rng(1)
-    values, null = rng.normal(size=500), rng.random(500) < 0.3
-    whole = pa.chunked_array([pa.array(values, mask=null)])
-    cut = pa.chunked_array([pa.array([], pa.float64()), *(whole.slice(i, 37).chunk(0) for i in range(0, 500, 37))])
-    numbers = pa.chunked_array([pa.array(np.arange(i, min(i + 91, 500))) for i in range(0, 500, 91)])
-    expected = np.where(null, np.nan, values)
-    for rows in (np.arange(500), np.flatnonzero(null), np.array([0, 36, 37, 499]), np.array([], np.int64)):
-        for table in (whole, cut):
-            np.testing.assert_array_equal(floats_of(table, rows), expected[rows])
-        np.testing.assert_array_equal(integers_of(numbers, rows), rows)
-    np.testing.assert_array_equal(floats_of(cut), expected)
 
 
 def test_codes_beyond_their_words_are_named(tmp_path):

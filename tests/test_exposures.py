@@ -4,6 +4,7 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
+from twins.purchases_log import propensity_matrix
 
 
 def grid(seed=0, shape=(4, 5, 6)):
@@ -50,7 +51,7 @@ def test_a_table_of_propensities_is_looked_up_as_it_broadcasts(shape):
     exposures = of_grid(*grid(), propensities=table)
     u, i, t = np.indices((4, 5, 6))
     assert np.array_equal(exposures.propensity_of(u, i, t), np.broadcast_to(table, (4, 5, 6)))
-    assert np.array_equal(exposures.propensity_matrix(2), np.broadcast_to(table, (4, 5, 6))[:, :, 2])
+    assert np.array_equal(propensity_matrix(exposures, 2), np.broadcast_to(table, (4, 5, 6))[:, :, 2])
     asked = exposures.with_propensities(lambda u, i, t: np.broadcast_to(table, (4, 5, 6))[u, i, t])
     assert np.array_equal(asked.propensity, exposures.propensity)
 
@@ -122,7 +123,7 @@ def test_what_learning_needs_is_asked_for_in_one_line(tmp_path):
     with pytest.raises(UserError, match="period 1 has no purchase"):
         exposures_of(sizes=(2, 2, 2)).validate()
     with pytest.raises(UserError, match="no propensities"):
-        exposures_of().propensity_matrix()
+        exposures_of().need_propensities()
     with pytest.raises(UserError, match="no period 1"):
         exposures_of().dense(1)
     with pytest.raises(UserError, match="a function cannot be written"):

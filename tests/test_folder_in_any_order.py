@@ -19,7 +19,7 @@ from recsim_mnar.runs import files
 from recsim_mnar.runs import folder as folders
 from recsim_mnar.runs.folder import LOCK, SIMULATION, RunFolder, TakenError, holder_of
 from recsim_mnar.runs.receipts import INDEX, JOURNAL, Index
-from recsim_mnar.tables.verifying import verify
+from recsim_mnar.tables.parts import verify
 
 CONTENT = {f"entry-{i}.json": f'{{"entry": {i}}}\n'.encode() * (i + 1) for i in range(3)}
 ENTRIES = st.sampled_from([*CONTENT])

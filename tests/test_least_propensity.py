@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from recsim_mnar.estimators.off_policy.stated import known_bound
-from recsim_mnar.log.arrow import provenance_of
-from recsim_mnar.log.table import Log
+from recsim_mnar.log.table import Log, provenance_of
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.mixture import MixturePolicy
 from recsim_mnar.policies.softening import EpsilonMixture

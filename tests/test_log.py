@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log import Log, from_columns, replacing, schema
+from recsim_mnar.log import Log, replacing, schema
 from recsim_mnar.log.table import FixedColumns
 from recsim_mnar.policies import registry
 from recsim_mnar.runs.files import write_json
@@ -160,13 +160,6 @@ def test_context_columns_are_kept(log, tmp_path):
     assert again["device"].tolist() == list(range(len(log)))
     with pytest.raises(UserError, match="device"):
         again["devise"]
-
-
-def test_from_columns_takes_event_names():
-    log = from_columns({"user": [1], "step": [0], "time": [0.0], "event": ["organic"], "item": [3]})
-    assert log["event"].tolist() == [schema.ORGANIC]
-    with pytest.raises(UserError, match="event"):
-        from_columns({"user": [1], "step": [0], "time": [0.0], "event": ["view"], "item": [3]}).validate()
 
 
 def test_observation_propensities_are_a_column_of_their_own(tmp_path):

@@ -13,7 +13,7 @@ from recsim_mnar.policies import registry
 from recsim_mnar.policies.answers import GRID, Acting
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
-from recsim_mnar.simulation.online import simulate_online
+from recsim_mnar.simulation.items import simulate_online
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.odd_policies import PLANTED, SOUND, DependsOnTheBatch, OrderOfRounds, P, Right, Single
 

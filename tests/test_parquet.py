@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log import Log, writing
-from recsim_mnar.log.writing import write_part, write_stream
+from recsim_mnar.log import Log
+from recsim_mnar.log import table as log_table
+from recsim_mnar.log.table import write_part, write_stream
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
@@ -67,7 +68,7 @@ def same(one, other):
 @pytest.mark.parametrize("n", [1, 2, 33, 129, 1000])
 @pytest.mark.parametrize("form", FORMS)
 def test_every_row_comes_back(n, form, tmp_path, monkeypatch):
-    monkeypatch.setattr(writing, "GROUP_ROWS", 64)
+    monkeypatch.setattr(log_table, "GROUP_ROWS", 64)
     log = rows(n, n)
     write_stream(path := tmp_path / f"x.{form}", pieces_of(log, n // 3, n // 2), log.provenance, form)
     same(Log.read(path), log if form != "csv" else Log(log.columns))
@@ -123,7 +124,7 @@ def test_columns_of_nulls_alone(event, tmp_path):
 
 
 def test_each_piece_of_a_part_begins_a_row_group_and_large_ones_are_divided(tmp_path, monkeypatch):
-    monkeypatch.setattr(writing, "GROUP_ROWS", 64)
+    monkeypatch.setattr(log_table, "GROUP_ROWS", 64)
     log = rows(300, 2)
     same(Log.from_arrow(read_back(log, tmp_path / "x.parquet", 10, 150)), log)
     found = pq.read_metadata(tmp_path / "x.parquet")
@@ -132,7 +133,7 @@ def test_each_piece_of_a_part_begins_a_row_group_and_large_ones_are_divided(tmp_
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_bytes_of_a_file_do_not_depend_on_the_blocks(form, tmp_path, monkeypatch):
-    monkeypatch.setattr(writing, "GROUP_ROWS", 64)
+    monkeypatch.setattr(log_table, "GROUP_ROWS", 64)
     log = rows(1000, 3, word=np.resize(["a", "bc", "d"], 1000))
     write_stream(tmp_path / "whole", [log.columns], log.provenance, form)
     for edges in ([1], [64], [63, 65, 130], [0, 500, 500, 999]):

@@ -7,8 +7,7 @@ import pytest
 
 from recsim_mnar.log import schema
 from recsim_mnar.log.blocks import LogBlocks, read_place
-from recsim_mnar.log.table import Log
-from recsim_mnar.log.writing import write_part
+from recsim_mnar.log.table import Log, write_part
 from recsim_mnar.tables.files import write_table
 
 

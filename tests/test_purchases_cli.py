@@ -8,6 +8,7 @@ import pytest
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
 from twins.commands import status_of as run
+from twins.purchases_log import propensity_matrix
 
 QUICK = ("simulate", "--world", "purchases", "--preset", "quick")
 
@@ -42,7 +43,7 @@ def test_an_agent_writes_its_own_propensities_and_a_run_can_be_taken_up(tmp_path
     (out / "exposures.parquet").unlink()
     assert run(*arguments, "--workers", 2, "--resume") == 0
     assert Log.read(out).digest() == digest
-    assert np.allclose(Exposures.read(out).propensity_matrix().sum(axis=1), 5, rtol=1e-5)
+    assert np.allclose(propensity_matrix(Exposures.read(out)).sum(axis=1), 5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -21,14 +21,13 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.blocks import FiledLog
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.log.writing import write_stream
+from recsim_mnar.log.table import write_stream
 from recsim_mnar.policies import registry
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX, JOURNAL, DamagedIndexError, Index, Journal, Receipt, file_digest
 from recsim_mnar.simulation import simulate
 from recsim_mnar.tables.files import write_table
-from recsim_mnar.tables.parts import Parts, write_file
-from recsim_mnar.tables.verifying import verify
+from recsim_mnar.tables.parts import Parts, verify, write_file
 from recsim_mnar.worlds import make_world
 from twins.own_schema import estimate_file
 

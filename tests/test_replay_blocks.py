@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log import Log, blocks, writing
+from recsim_mnar.log import Log, blocks
+from recsim_mnar.log import table as log_table
 from recsim_mnar.log.blocks import FiledLog, LogBlocks
-from recsim_mnar.log.writing import write_part, write_stream
+from recsim_mnar.log.table import write_part, write_stream
 from recsim_mnar.policies import registry
 from recsim_mnar.replays.probabilities import replay_with_support, same_law
 from recsim_mnar.replays.replayed_log import ReplayRun
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.pools import pool
 from recsim_mnar.tables.arrow import rows_in
-from recsim_mnar.tables.verifying import verify
+from recsim_mnar.tables.parts import verify
 from recsim_mnar.worlds import make_world
 from twins.commands import run
 
@@ -134,7 +135,7 @@ def test_bad_rows_are_named_as_in_the_log(tmp_path, log):
 
 
 def test_a_stream_has_the_bytes_of_its_rows_at_once(tmp_path):
-    n = 2 * writing.GROUP_ROWS + 777
+    n = 2 * log_table.GROUP_ROWS + 777
     rng = np.random.default_rng(0)
     user = np.sort(rng.integers(0, 1000, n))
     bandit = rng.random(n) < 0.5
@@ -152,7 +153,7 @@ def test_a_stream_has_the_bytes_of_its_rows_at_once(tmp_path):
         }
     )
     write_part(tmp_path / "whole.parquet", [log.columns], {"seed": 1})
-    edges = [0, 1, 50_000, writing.GROUP_ROWS, writing.GROUP_ROWS + 5, n - 3, n]
+    edges = [0, 1, 50_000, log_table.GROUP_ROWS, log_table.GROUP_ROWS + 5, n - 3, n]
     pieces = [log.select(np.arange(a, b)).columns for a, b in itertools.pairwise(edges)]
     write_stream(tmp_path / "stream.parquet", pieces, {"seed": 1}, "parquet")
     assert (tmp_path / "stream.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from recsim_mnar.estimators.off_policy.moments import weight_distribution
 from recsim_mnar.estimators.off_policy.records import estimate_columns
-from recsim_mnar.estimators.off_policy.weights import weight_distribution
 from recsim_mnar.fitting.advice import Advice
 from recsim_mnar.fitting.validation import Check, Validation
 from recsim_mnar.log.columns import LogColumns

@@ -25,7 +25,7 @@ from recsim_mnar.runs.receipts import INDEX, JOURNAL, Index
 from recsim_mnar.simulation import items
 from recsim_mnar.simulation.own_code import origin_named, origin_of
 from recsim_mnar.simulation.run_folder import simulate_to
-from recsim_mnar.tables.verifying import verify
+from recsim_mnar.tables.parts import verify
 from recsim_mnar.worlds import make_world
 
 

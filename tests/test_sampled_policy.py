@@ -13,7 +13,7 @@ from recsim_mnar.policies import EpsilonMixture, SampledPolicy
 from recsim_mnar.protocols.off_policy import off_policy
 from recsim_mnar.replays.probabilities import replay, replay_with_support
 from recsim_mnar.simulation import simulate
-from recsim_mnar.simulation.online import simulate_online
+from recsim_mnar.simulation.items import simulate_online
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.policies import Uniform
 

@@ -40,7 +40,7 @@ from recsim_mnar.runs.folder import LEASE, LOCK, RunFolder, holder_of
 from recsim_mnar.runs.receipts import INDEX, JOURNAL, digest_of, made_with
 from recsim_mnar.runs.stages import making, resumable
 from recsim_mnar.tables.arrow import objects_of, read_blocks, read_table
-from recsim_mnar.tables.parquet_pages import unpacked_pages
+from recsim_mnar.tables.unpacked import unpacked_pages
 from recsim_mnar.worlds import make_world
 
 
@@ -484,7 +484,7 @@ def test_nobody_writes_in_exposures_and_ratings():
     arrays = [
         getattr(cells, name) for name in ("user", "item", "time", "recommended", "purchased", "propensities", "_keys")
     ]
-    arrays += [cells.between(0, 1).item, cells.with_propensities(given).propensities, cells.propensity_matrix()]
+    arrays += [cells.between(0, 1).item, cells.with_propensities(given).propensities]
     arrays += [stars.users, stars.items, stars.values, stars.select(np.array([0])).values]
     for array in arrays:
         with pytest.raises(ValueError, match="read-only"):

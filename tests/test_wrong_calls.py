@@ -20,7 +20,7 @@ from recsim_mnar import cli, datasets, export
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.registry import learner
 from recsim_mnar.simulation.executor import run_in_order
-from recsim_mnar.simulation.named import logging_policy
+from recsim_mnar.simulation.run_folder import logging_policy
 
 GOOD = "propensity,reward,t\n" + ".5,1,.5\n.5,0,.5\n" * 20
 SMALL = ("--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5")

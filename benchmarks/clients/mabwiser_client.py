@@ -5,7 +5,7 @@ from mabwiser.mab import MAB, LearningPolicy
 from shared import P, world
 
 from recsim_mnar.policies import EpsilonMixture, Policy
-from recsim_mnar.simulation.online import simulate_online
+from recsim_mnar.simulation.items import simulate_online
 
 mab = MAB(list(range(P)), LearningPolicy.LinUCB(alpha=1))
 

@@ -41,13 +41,13 @@ class Wabbit(Policy):
 
 
 # --- before, not counted
-from recsim_mnar.simulation.online import simulate_online
+from recsim_mnar.simulation.items import simulate_online
 
 # --- before
 policy = Wabbit()
 # --- after
 from recsim_mnar.integrations.vowpal_wabbit import VowpalWabbit
-from recsim_mnar.simulation.online import simulate_online  # noqa: F811
+from recsim_mnar.simulation.items import simulate_online  # noqa: F811
 
 policy = VowpalWabbit("--epsilon 0.2", P)
 # --- end

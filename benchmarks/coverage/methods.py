@@ -9,7 +9,7 @@ from row_bootstrap import RowBootstrap
 from worlds import LEVEL
 
 from recsim_mnar.estimators import estimate_value
-from recsim_mnar.estimators.intervals import by_user
+from recsim_mnar.estimators import intervals as by_user
 from recsim_mnar.log.columns import Floats
 
 QUANTILE = 1.959963984540054

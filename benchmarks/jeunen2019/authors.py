@@ -22,7 +22,7 @@ from scipy import stats
 from tables import HERE, keep, row_limits
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals.limits import ratio_interval
+from recsim_mnar.estimators.intervals import ratio_interval
 from recsim_mnar.log import Log
 from recsim_mnar.log.views import Views, view_counts
 from recsim_mnar.policies import Policy, registry

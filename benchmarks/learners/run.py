@@ -18,13 +18,13 @@ from analysis import tables
 
 from recsim_mnar import rng
 from recsim_mnar.agents.off_policy.choosing import OffPolicyChoice, split_users
-from recsim_mnar.estimators.intervals.limits import ratio_interval
+from recsim_mnar.estimators.intervals import ratio_interval
 from recsim_mnar.log import Log
 from recsim_mnar.policies import Policy, registry
 from recsim_mnar.policies.door import PolicyWrapper
 from recsim_mnar.protocols.ab_test import run_arm
 from recsim_mnar.simulation import simulate
-from recsim_mnar.simulation.online import simulate_online
+from recsim_mnar.simulation.items import simulate_online
 from recsim_mnar.worlds import make_world
 
 HERE = Path(__file__).resolve().parent

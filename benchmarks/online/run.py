@@ -35,7 +35,7 @@ from recsim_mnar.replays.probabilities import replay  # noqa: E402
 from recsim_mnar.replays.truth import value_on_log  # noqa: E402
 from recsim_mnar.rng import derive_seed  # noqa: E402
 from recsim_mnar.simulation import simulate  # noqa: E402
-from recsim_mnar.simulation.online import simulate_online  # noqa: E402
+from recsim_mnar.simulation.items import simulate_online  # noqa: E402
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld  # noqa: E402
 
 P = 10
@@ -154,7 +154,7 @@ class Unchecked(Acting):
 def checks(quick: bool) -> list[dict[str, Any]]:
     """Seconds of a run with and without the questions that policies are asked, alternately."""
     import recsim_mnar.simulation.items as items
-    import recsim_mnar.simulation.online as online
+    import recsim_mnar.simulation.items as online
 
     s = SETTINGS["checks"]
     users, repeats = (200, 2) if quick else (s["users"], s["repeats"])

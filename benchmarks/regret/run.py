@@ -19,7 +19,7 @@ from analysis import figure, summary, tables
 from recsim_mnar import rng
 from recsim_mnar.log import Log
 from recsim_mnar.policies import Policy, registry
-from recsim_mnar.simulation.online import simulate_online
+from recsim_mnar.simulation.items import simulate_online
 from recsim_mnar.worlds.features import FeatureWorld
 
 HERE = Path(__file__).resolve().parent

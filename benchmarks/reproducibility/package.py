@@ -24,9 +24,8 @@ from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation import map_shards, simulate
-from recsim_mnar.simulation.online import simulate_online
+from recsim_mnar.simulation.items import exposures_of, simulate_online
 from recsim_mnar.simulation.platform import additions_log, platform_log, run_campaigns, score_users
-from recsim_mnar.simulation.slates import exposures_of
 from recsim_mnar.worlds import make_world
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))

@@ -14,7 +14,6 @@ from logs import METRICS, OTHER, TAKEN, RealLog, Window, history_of, log_from, m
 from recsim_mnar import rng
 from recsim_mnar.estimators.uplift import EMPTY, top_items
 from recsim_mnar.log import replacing
-from recsim_mnar.log.exposures import CLASSES
 from recsim_mnar.runs.files import write_json
 
 CURVES = ("rmf", "bpr", "ulrmf", "ulbpr")
@@ -144,7 +143,7 @@ def test(log: RealLog, settings: dict[str, Any], cache: Path, chosen: dict[str, 
     rows = {m: mean_of([found[f"{m}/{k}"] for k in range(seeds) if f"{m}/{k}" in found]) for m in methods}
     fits = sum(not name.startswith(("random", "popularity")) for name in names)
     return {
-        "rows": rows, "lengths": lengths, "classes": list(CLASSES), "users": log.exposures.n_users,
+        "rows": rows, "lengths": lengths, "classes": ["R-P", "R-NP", "NR-P", "NR-NP"], "users": log.exposures.n_users,
         "items": log.exposures.n_items, "test_fits": fits, "cells": differences(log, window, cache, lengths, seeds),
         **propensities_checked(window, popularity, lengths[0]),
         "test_seconds": round(time.process_time() - began, 1),

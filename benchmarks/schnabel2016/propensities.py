@@ -22,6 +22,7 @@ import numpy as np
 import parts
 from boosted import boosted
 from fits import FINAL, FitCount
+from logistic_propensities import logistic as fit_logistic
 
 from recsim_mnar.datasets.rating_studies import load_coat
 from recsim_mnar.errors import UserError
@@ -61,7 +62,7 @@ def estimates(train: Ratings, x: Any, z: Any, sample: Any, seed: int) -> dict[st
     def logistic() -> Any:
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
-            fit = propensity.logistic(train, x, z, seed=seed)
+            fit = fit_logistic(train, x, z, seed=seed)
         for warning in found:
             print(f"logistic, {train.n_users} x {train.n_items}, seed {seed}: {warning.message}")
         return fit.matrix, max(fit.scores.values())

@@ -18,6 +18,7 @@ import numpy as np
 import parts
 import real_table
 from fits import FitCount
+from logistic_propensities import PENALTIES, logistic
 from product_kernel import Sides
 from selection import Candidate, Problem, Workers, apart, fit_hl
 
@@ -49,7 +50,7 @@ class Settings:
     correction_penalties: tuple[float, ...] = (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2)
     clips: tuple[float, ...] = (0.0, 0.02, 0.05)
     side_factors: tuple[float, ...] = (4.0, 2.0)
-    logistic_penalties: tuple[float, ...] = propensity.PENALTIES
+    logistic_penalties: tuple[float, ...] = PENALTIES
     hl_ranks: tuple[int, ...] = (5, 10, 20, 40)
     hl_spreads: tuple[float, ...] = (0.1,)
     hl_iterations: int = 2000  # at most; a fit ends where its bound stops rising
@@ -160,7 +161,7 @@ def known_propensities(data: RatingStudy, settings: Settings) -> tuple[dict[str,
         notes.append("MF-IPS and all with side information: the propensities released with the data.")
     if data.user_features is not None and data.item_features is not None:
         fit = apart(
-            propensity.logistic, data.train, data.user_features, data.item_features,
+            logistic, data.train, data.user_features, data.item_features,
             penalties=settings.logistic_penalties, seed=settings.seed,
         )  # fmt: skip
         found["logistic"] = data.train.at(fit.matrix)

@@ -19,7 +19,7 @@ from typing import Any
 from table import Row, machine, peer
 
 from recsim_mnar.log import Log
-from recsim_mnar.log.writing import write_part
+from recsim_mnar.log.table import write_part
 from recsim_mnar.policies import registry
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.run_folder import simulate_to

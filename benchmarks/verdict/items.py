@@ -13,7 +13,7 @@ from typing import Any
 import analysis
 import numpy as np
 
-from recsim_mnar.estimators.off_policy.item_propensities import item_findings
+from recsim_mnar.estimators.off_policy.refuters import item_findings
 
 HERE = Path(__file__).parent
 SIZES, STRENGTHS, CONTEXTS, USER_ROWS = (2_000, 20_000, 100_000), (0.1, 0.2, 0.5), 4, 20

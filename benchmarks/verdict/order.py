@@ -14,8 +14,8 @@ import analysis
 import numpy as np
 
 from recsim_mnar.estimators import estimate_value
+from recsim_mnar.estimators.off_policy.from_moments import STRICT
 from recsim_mnar.estimators.off_policy.row_order import OrderSums
-from recsim_mnar.estimators.off_policy.sampling import STRICT
 
 HERE = Path(__file__).parent
 SETTINGS = (

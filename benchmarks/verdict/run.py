@@ -40,8 +40,8 @@ from interface import Family, Log
 import recsim_mnar.estimators
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import estimate_value
-from recsim_mnar.estimators.off_policy.item_propensities import item_findings
 from recsim_mnar.estimators.off_policy.records import estimate_columns
+from recsim_mnar.estimators.off_policy.refuters import item_findings
 from recsim_mnar.estimators.off_policy.sentence import sentence_of
 from recsim_mnar.estimators.verdict import LEVELS, Finding, Verdict
 from recsim_mnar.log.columns import Clusters, LogColumns

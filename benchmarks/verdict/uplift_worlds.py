@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from average_effect import EFFECTS, average_effect
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.uplift import average_effect, evaluate_lists
+from recsim_mnar.estimators.uplift import evaluate_lists
 from recsim_mnar.log.exposures import Exposures
 
 SEED = 20262
 SETTINGS = 15
-EFFECTS = ("naive", "ips", "snips")
 LISTS = ("uplift", "uplift_snips", "uplift_ips", "uplift_pooled")
 
 

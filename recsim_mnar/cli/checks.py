@@ -237,7 +237,7 @@ def verify(log: Path, json_output: JsonOutput) -> None:
     A line for every file that is missing, damaged, doubled or of another run, and then status 2. Files without receipts
     are read through.
     """
-    from recsim_mnar.tables.verifying import verify as hold
+    from recsim_mnar.tables.parts import verify as hold
 
     json_output.check(log)
     found = hold(log)

@@ -217,9 +217,9 @@ def records_table(records: Sequence[dict[str, Any]]) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
+    from recsim_mnar.estimators.off_policy.records import segment_label, segment_title
     from recsim_mnar.estimators.off_policy.scores import known_to_differ
-    from recsim_mnar.estimators.off_policy.segments import segment_label, segment_title
-    from recsim_mnar.estimators.off_policy.written import Amounts, cells, label, relative_change
+    from recsim_mnar.estimators.off_policy.sentence import Amounts, cells, label, relative_change
     from recsim_mnar.tables.faults import in_rows
 
     first, by = records[0], records[0].get("by")
@@ -300,7 +300,7 @@ def _write_page(
 
 def _show_records(records: list[dict[str, Any]], said: str, json_output: JsonOutput) -> None:
     """Print the table, then each finding against its rows once."""
-    from recsim_mnar.estimators.off_policy.written import partly_covered, reasons
+    from recsim_mnar.estimators.off_policy.sentence import partly_covered, reasons
 
     json_output.show(records_table(records))
     for line in partly_covered(records, said):
@@ -312,7 +312,7 @@ def _show_records(records: list[dict[str, Any]], said: str, json_output: JsonOut
 
 def _show_segments(records: list[dict[str, Any]], whole: list[dict[str, Any]], json_output: JsonOutput) -> None:
     """Print the table of segments, what they come to, and each finding against them once."""
-    from recsim_mnar.estimators.off_policy.segments import loose_segments, segment_lines, segment_reasons
+    from recsim_mnar.estimators.off_policy.records import loose_segments, segment_lines, segment_reasons
     from recsim_mnar.estimators.off_policy.stated import LOOSE
 
     if records:

@@ -60,7 +60,7 @@ def replay(
     A file of your own needs the items that users viewed besides what was recommended to them: agents act on histories.
     """
     from recsim_mnar.policies import registry
-    from recsim_mnar.simulation.named import logging_policy
+    from recsim_mnar.simulation.run_folder import logging_policy
 
     json_output.check(log, train, Path(out))
     if split_users and train is not None:
@@ -144,7 +144,7 @@ def destination_of(out: str, resume: bool) -> Destination:
     Raises:
         UserError: it is neither a file of a known kind nor a folder, or there already.
     """
-    from recsim_mnar.log.writing import FORMATS
+    from recsim_mnar.log.table import FORMATS
 
     path = Path(out)
     forms = {ending: form for form, ending in FORMATS.items()} | {".csv": "csv"}
@@ -450,7 +450,7 @@ def replay_at_once(
     data: Any, fitted: dict[str, Any], logging: Any, target: Destination, executor: Any, story: dict[str, Any]
 ) -> None:
     """Write the replayed log from all of its rows, with the policies' training data in its provenance."""
-    from recsim_mnar.log.writing import write_part
+    from recsim_mnar.log.table import write_part
     from recsim_mnar.replays.probabilities import UNSUPPORTED, replay_with_support
     from recsim_mnar.replays.probabilities import replay as replay_policy
     from recsim_mnar.tables.parts import write_file

@@ -51,7 +51,7 @@ def simulate(json_output: JsonOutput, **options: Any) -> None:
     """
     from recsim_mnar.runs.folder import RunFolder
     from recsim_mnar.simulation.executor import checked_users
-    from recsim_mnar.simulation.named import Request
+    from recsim_mnar.simulation.run_folder import Request
 
     out, workers, scheduler = (options[name] for name in ("out", "workers", "scheduler"))
     json_output.check(out)

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from recsim_mnar.datasets.dsjson import is_dsjson, read_dsjson
 from recsim_mnar.datasets.logged_shares import Damage, LoggedShares
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.arrow import metadata_of
+from recsim_mnar.log.table import metadata_of
 from recsim_mnar.tables.files import write_table
+from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import find_columns, plain_name
 from recsim_mnar.tables.rows import Rows
-from recsim_mnar.tables.table_file import TableFile
 
 _OPEN_BANDIT = {"itemid", "position", "click", "propensityscore"}
 _MOST_ARMS = 12

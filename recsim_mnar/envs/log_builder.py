@@ -10,7 +10,7 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.simulation.online import ROUND
+from recsim_mnar.simulation.items import ROUND
 
 _Row = tuple[int, int, float, int, int, int, float, float, float, int]
 

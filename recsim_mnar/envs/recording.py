@@ -17,8 +17,7 @@ from recsim_mnar.policies.answers import Acting
 from recsim_mnar.policies.base import observe_events
 from recsim_mnar.policies.door import as_policy, learning_of
 from recsim_mnar.rng import policy_uniforms
-from recsim_mnar.simulation.items import described, provenance
-from recsim_mnar.simulation.online import online_provenance
+from recsim_mnar.simulation.items import described, online_provenance, provenance
 
 __all__ = ["LogBuilder", "RecordLog", "RecordVectorLog", "lane_info", "record", "record_vector"]
 
@@ -26,7 +25,7 @@ __all__ = ["LogBuilder", "RecordLog", "RecordVectorLog", "lane_info", "record", 
 def record(env: gym.Env[Any, Any], policy: Any, n_users: int, seed: int) -> Log:
     """The log of ``simulate``, to the byte, from a single environment: users 0 .. n_users - 1 of a seed.
 
-    Of a policy that learns from all users it is the log of :func:`recsim_mnar.simulation.online.simulate_online` with
+    Of a policy that learns from all users it is the log of :func:`recsim_mnar.simulation.items.simulate_online` with
     one lane: one object throughout, and the column ``round``, by which ``replay`` goes through it again.
 
     Args:
@@ -42,7 +41,7 @@ def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Any, n_users
     """:func:`record` through a vector environment in NEXT_STEP mode: the same log, for any number of lanes.
 
     A policy that learns from all users meets them in another order than in one lane, so its log is another one. Every
-    call that it gets is by ascending user, as in :func:`recsim_mnar.simulation.online.simulate_online`.
+    call that it gets is by ascending user, as in :func:`recsim_mnar.simulation.items.simulate_online`.
 
     Raises:
         UserError: an environment of another mode.

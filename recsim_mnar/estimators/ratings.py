@@ -16,8 +16,15 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.intervals.by_user import resampled_counts, resampled_sums
-from recsim_mnar.estimators.intervals.limits import Spread, positive_limits, ratio_interval, small_sample_factor
+from recsim_mnar.estimators.intervals import (
+    Spread,
+    poisson_reach,
+    positive_limits,
+    ratio_interval,
+    resampled_counts,
+    resampled_sums,
+    small_sample_factor,
+)
 from recsim_mnar.estimators.propensities import NaiveBayes
 from recsim_mnar.estimators.uplift import top_items
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, TRUST, Finding, Verdict, few_users, scaled
@@ -151,8 +158,6 @@ class RatingEstimates:
 
 def _judged(ratings: Ratings, w: Floats, value: float, ends: tuple[float, float], level: float, more: str) -> Verdict:
     """The verdict of IPS from the weights of observed entries, (n,), its value, its interval, and what narrows it."""
-    from recsim_mnar.estimators.intervals.limits import poisson_reach, small_sample_factor
-
     users, cells = ratings.n_users, ratings.n_users * ratings.n_items
     findings = few_users(int(np.unique(ratings.users).size))
     ess = float(w.sum() ** 2 / (w * w).sum())
@@ -245,8 +250,6 @@ def estimate_ratings(
         UserError: no ratings, predictions of another shape, a propensity outside (0, 1], a level outside (0, 1), a
             ratio below 1, or fewer than 20 resamples.
     """
-    from recsim_mnar.estimators.propensities import NaiveBayes
-
     delta.check_shape(ratings.shape)
     if len(ratings) == 0:
         raise UserError("there are no observed ratings to estimate from")

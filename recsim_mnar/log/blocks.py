@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
-from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.log.rows import user_begins, user_starts
-from recsim_mnar.log.table import Log, stated_items
+from recsim_mnar.log.table import Log, provenance_of, stated_items
 from recsim_mnar.tables.arrow import read_blocks, read_rows, rows_in, rows_to_read, schema_of
-from recsim_mnar.tables.events import Events
 from recsim_mnar.tables.files import is_text
 from recsim_mnar.tables.parts import Parts
+from recsim_mnar.tables.rows import Events
 
 READ_ROWS = 1 << 18
 """Rows that are decoded at a time."""

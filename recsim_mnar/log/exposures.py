@@ -8,9 +8,10 @@ them.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log import exposure_files
+from recsim_mnar.kernels.archives import read_arrays
+from recsim_mnar.log import schema
 from recsim_mnar.log.schema import read_only
+from recsim_mnar.log.table import parsed_metadata
+from recsim_mnar.runs.files import check_utf8, replacing
+from recsim_mnar.runs.folder import RunFolder
+from recsim_mnar.tables.arrow import read_table
+from recsim_mnar.tables.files import is_text, write_table
+from recsim_mnar.tables.parts import Parts
+from recsim_mnar.tables.text import typed_table
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
-
-
-CLASSES = ("R-P", "R-NP", "NR-P", "NR-NP")
-"""The four observed classes: recommended or not, purchased or not."""
 
 
 @dataclass(frozen=True)
@@ -194,20 +199,6 @@ class Exposures:
         """(n,) P(recommended) of the rows; NaN where it is unknown."""
         return self.propensity_of(self.user, self.item, self.time)
 
-    def propensity_matrix(self, time: int = 0) -> NDArray[np.float32]:
-        """(U, I) P(recommended) of all cells of a period.
-
-        Raises:
-            UserError: the propensities are unknown.
-        """
-        self.need_propensities()
-        shape = (self.n_users, self.n_items)
-        if callable(self.propensities):
-            users, items = np.divmod(np.arange(self.n_users * self.n_items), self.n_items)
-            return np.asarray(self.propensities(users, items, np.full(len(users), time)), np.float32).reshape(shape)
-        table: Any = self.propensities
-        return np.broadcast_to(table[:, :, time if table.shape[2] > 1 else 0].astype(np.float32, copy=False), shape)
-
     def need_propensities(self) -> None:
         """Raise UserError where no propensities are known."""
         if self.propensities is None:
@@ -222,14 +213,7 @@ class Exposures:
 
     def _like(self, rows: Any, **changes: Any) -> Exposures:
         values = {name: getattr(self, name)[rows] for name in REQUIRED}
-        rest = {
-            "n_users": self.n_users,
-            "n_items": self.n_items,
-            "n_periods": self.n_periods,
-            "propensities": self.propensities,
-            "provenance": dict(self.provenance),
-        }
-        return Exposures(**{**values, **rest, **changes})
+        return replace(self, **values, provenance=dict(self.provenance), **changes)
 
     # ------------------------------------------------------------------------------------------------- periods, classes
 
@@ -353,16 +337,8 @@ class Exposures:
         sizes = {
             name: int(values.max(initial=0)) + 1 if size is None else size for name, (size, values) in given.items()
         }
-        return cls(
-            log["user"],
-            item,
-            log["time"],
-            shown,
-            ~shown | (reward == 1),
-            **sizes,
-            propensities=propensities,
-            provenance=dict(log.provenance),
-        )
+        more: dict[str, Any] = {**sizes, "propensities": propensities, "provenance": dict(log.provenance)}
+        return cls(log["user"], item, log["time"], shown, ~shown | (reward == 1), **more)
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any], **sizes: Any) -> Exposures:
@@ -402,7 +378,7 @@ class Exposures:
             )
         columns = {**{name: getattr(self, name) for name in REQUIRED}, "propensity": self.propensity}
         sizes = {name: int(getattr(self, name)) for name in ("n_users", "n_items", "n_periods")}
-        exposure_files.write(Path(folder), columns, {**sizes, "provenance": self.provenance}, self.propensities)
+        write_files(Path(folder), columns, {**sizes, "provenance": self.provenance}, self.propensities)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Exposures:
@@ -413,7 +389,7 @@ class Exposures:
         Raises:
             UserError: nothing there, or a column is missing.
         """
-        columns, known = exposure_files.read(Path(path))
+        columns, known = read_files(Path(path))
         strange = next((name for name in known if name not in _KNOWN), None)
         if strange is not None:
             raise UserError(
@@ -439,3 +415,45 @@ def _typed(name: str, values: Any, kind: np.dtype[Any]) -> NDArray[Any]:
         wanted = "true or false" if kind == np.dtype(bool) else "a whole number"
         raise UserError(f"exposures row {row}: {name} must be {wanted}, got {values[row]}")
     return np.ascontiguousarray(typed)
+
+
+# ---------------------------------------------------------------------------------------------------------------- files
+
+FILE, TABLE_FILE = "exposures.parquet", "propensities.npz"
+_META_KEY = b"recsim_mnar_exposures"
+
+
+def write_files(
+    folder: Path, columns: Mapping[str, NDArray[Any]], known: Mapping[str, Any], propensities: NDArray[Any] | None
+) -> None:
+    """Write the columns with what else is ``known`` of them (JSON types), and the propensities where there are any."""
+    import pyarrow as pa
+
+    table = pa.table(dict(columns))
+    run_config = {**known, "schema_version": schema.SCHEMA_VERSION}
+    table = table.replace_schema_metadata({_META_KEY: json.dumps(run_config)})
+    with RunFolder.fill(folder, keep_others=True) as into:
+        if propensities is not None:
+            with into.recording(TABLE_FILE) as to, replacing(to) as temporary, temporary.open("wb") as file:
+                np.savez(file, propensities=propensities)
+        with into.recording(FILE, rows=table.num_rows) as to:
+            write_table(table, to)
+
+
+def read_files(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """The columns of a folder that :func:`write` filled or of a Parquet or CSV file, and what is known of them.
+
+    Raises:
+        UserError: nothing there, nothing readable, or not what was written.
+    """
+    check_utf8(path)
+    file = path / FILE if path.is_dir() else path
+    if not file.is_file():
+        raise UserError(f"{file} does not exist: name a folder that holds {FILE}, or a Parquet or CSV file")
+    parts = Parts.of(file)
+    table = typed_table(file) if is_text(file) else read_table(parts.first, held=parts.index is not None)
+    known = parsed_metadata(table.schema.metadata, _META_KEY)
+    propensities = file.with_name(TABLE_FILE)
+    if known and propensities.is_file():
+        known["propensities"] = read_arrays(parts.held(propensities), ("propensities",))["propensities"]
+    return {name: table.column(name).to_numpy() for name in table.column_names}, known

@@ -69,18 +69,10 @@ class Profiles:
         user, item, at, cause = user[order], item[order], at[order], cause[order]
         _, first_row = np.unique(user * n_items + item, return_index=True)
         kept = np.sort(first_row)
-        user = user[kept]
+        user, cause, at = user[kept], cause[kept].astype(np.int16), at[kept].astype(np.float64)
         new = user_starts(user)
         starts = np.append(new, len(user)).astype(np.int64)
-        return cls(
-            float(time),
-            n_items,
-            user[new],
-            starts,
-            item[kept],
-            cause[kept].astype(np.int16),
-            at[kept].astype(np.float64),
-        )
+        return cls(float(time), n_items, user[new], starts, item[kept], cause, at)
 
     @property
     def n_users(self) -> int:
@@ -121,15 +113,9 @@ class Profiles:
         """As organic rows only, for learners, which know nothing of campaigns."""
         n = self.n_pairs
         step = np.arange(n) - np.repeat(self.starts[:-1], self.lengths())
-        return Log(
-            {
-                "user": self.users[self.owners()],
-                "step": step,
-                "time": self.added,
-                "event": np.full(n, schema.ORGANIC, np.int8),
-                "item": self.items,
-            }
-        )
+        event = np.full(n, schema.ORGANIC, np.int8)
+        user = self.users[self.owners()]
+        return Log({"user": user, "step": step, "time": self.added, "event": event, "item": self.items})
 
     def fingerprint(self) -> bytes:
         """Equal for profiles of the same users with the same items: 16 bytes."""

@@ -1,13 +1,19 @@
-"""The Log: one flat table of organic and bandit events with the provenance that suffices to make it again."""
+"""The Log: one flat table of organic and bandit events with the provenance that suffices to make it again.
+
+Its files are Parquet, Arrow and CSV, written by pyarrow, piece by piece where all rows are too many at once.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import html
 import itertools
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -16,16 +22,14 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import of_type, refuse_first, table_by_name, text_of, whole_number
 from recsim_mnar.log import schema
-from recsim_mnar.log.arrow import arrow_of, event_codes, metadata_of, parsed_provenance
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.schema import read_only
-from recsim_mnar.log.writing import record_part, write_stream
-from recsim_mnar.runs.files import path_of
+from recsim_mnar.runs.files import path_of, replacing
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import digest_of
-from recsim_mnar.tables.arrow import objects_of, read_table, refuse_written_out
-from recsim_mnar.tables.files import is_text
-from recsim_mnar.tables.parts import Parts
+from recsim_mnar.tables.arrow import metadata_in, objects_of, read_table, refuse_written_out
+from recsim_mnar.tables.files import ARROW, PACKED, PARQUET, is_text, part_path
+from recsim_mnar.tables.parts import Parts, mark_of_part
 from recsim_mnar.tables.text import typed_table
 
 ROWS_PER_PART = 4_000_000
@@ -361,12 +365,8 @@ class Log:
             into.begin(digest_of({"provenance": self.provenance, "rows": len(self)}))
             for i, (first, last) in enumerate(self._ranges(max(1, -(-len(self) // rows_per_part)))):
                 # A view: a log that is written has no need to be in memory twice.
-                part = Log({name: values[first:last] for name, values in self.columns.items()}, self.provenance)
-                part.write_part(into, i)
-
-    def write_part(self, into: RunFolder, index: int) -> None:
-        """Write this log as part ``index`` of a folder that is being filled."""
-        record_part(into, index, [self.columns], self.provenance)
+                rows = {name: values[first:last] for name, values in self.columns.items()}
+                record_part(into, i, [rows], self.provenance)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Log:
@@ -390,16 +390,6 @@ class Log:
         write_stream(path_of(path), [self.columns], {}, "csv")
 
 
-def from_columns(columns: Mapping[str, Iterable[Any]], provenance: dict[str, Any] | None = None) -> Log:
-    """A Log from any mapping of columns, ``event`` as codes or names."""
-    arrays = {name: np.asarray(values) for name, values in columns.items()}
-    event = arrays.get("event")
-    if event is not None and event.dtype.kind in "OUS":
-        codes = {name: code for code, name in enumerate(schema.EVENTS)}
-        arrays["event"] = np.array([codes.get(str(name), -1) for name in event], np.int8)
-    return Log(arrays, provenance or {})
-
-
 def stated_items(provenance: Any, met: int) -> int:
     """Items of the world that a log says it is of, or ``met`` where it says nothing that can be understood.
 
@@ -418,3 +408,234 @@ def stated_items(provenance: Any, met: int) -> int:
             "what it says of itself is of another log"
         )
     return stated
+
+
+# -------------------------------------------------------------------------------------------------- tables of pyarrow's
+
+META_KEY = b"recsim_mnar"
+"""In the metadata of a file: how its log was made."""
+
+
+def metadata_of(provenance: Mapping[str, Any]) -> dict[bytes, bytes]:
+    """Schema metadata with the provenance of a log."""
+    meta = json.dumps({"schema_version": schema.SCHEMA_VERSION, **provenance}, sort_keys=True)
+    return {META_KEY: meta.encode()}
+
+
+def arrow_of(columns: Mapping[str, NDArray[Any]], metadata: Mapping[bytes, bytes]) -> Any:
+    """A pyarrow Table of columns as a Log holds them: the schema's types, and nulls.
+
+    Under a null stands what stands for it in memory, and no number is copied.
+    """
+    import pyarrow as pa
+
+    arrays = []
+    for name, values in columns.items():
+        column = schema.BY_NAME.get(name) or schema.OPTIONAL.get(name)
+        if name == "event":
+            array = pa.DictionaryArray.from_arrays(pa.array(values), pa.array(schema.EVENTS))
+        elif column is not None and column.null is not None:
+            null = np.isnan(values) if column.dtype.kind == "f" else values == column.null
+            array = pa.array(values, mask=null)
+        else:
+            array = pa.array(values)
+        arrays.append(array)
+    return pa.table(arrays, names=list(columns)).replace_schema_metadata(dict(metadata))
+
+
+def event_codes(values: Any, source: str, first_row: int = 1) -> NDArray[Any]:
+    """Codes of events from their names; messages number rows from ``first_row``."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = pa.array(schema.EVENTS)
+    named = pa.types.is_dictionary(values.type) and pa.types.is_string(values.type.value_type)
+    if named and not values.null_count:  # a look at each name instead of at each row
+        codes = []
+        for chunk in values.chunks:
+            known = pc.index_in(chunk.dictionary.cast(pa.string()), value_set=names)
+            if known.null_count:
+                break
+            codes.append(np.asarray(known, np.int8)[np.asarray(chunk.indices)])
+        else:
+            return np.concatenate([np.zeros(0, np.int8), *codes])
+    try:
+        text = values.cast(pa.string())
+    except pa.ArrowException:
+        raise UserError(f"{source}: column 'event' ({values.type}) must hold organic or bandit") from None
+    found = pc.index_in(text, value_set=names)
+    if found.null_count:
+        row = int(np.flatnonzero(found.is_null().to_numpy())[0])
+        raise UserError(f"{source}: row {row + first_row}: event must be organic or bandit, got {text[row].as_py()!r}")
+    codes_of_all: NDArray[Any] = found.to_numpy()
+    return codes_of_all
+
+
+def parsed_provenance(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
+    """The provenance in the metadata of a Parquet file's schema; empty where there is none."""
+    return parsed_metadata(metadata, META_KEY)
+
+
+def parsed_metadata(metadata: Mapping[bytes, bytes] | None, key: bytes) -> dict[str, Any]:
+    """A table of JSON in the metadata of a Parquet file's schema; empty where there is none.
+
+    Raises:
+        UserError: something else stands there, or what another version of the schema wrote.
+    """
+    meta = (metadata or {}).get(key)
+    try:
+        found = json.loads(meta) if meta else {}
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise UserError(f"the metadata {key.decode()!r} is no table of JSON: the file was changed; write it anew")
+    version = found.pop("schema_version", schema.SCHEMA_VERSION)
+    if type(version) is not int or version != schema.SCHEMA_VERSION:
+        raise UserError(
+            f"schema version {json.dumps(version)[:20]}: this package reads version {schema.SCHEMA_VERSION}. Read the "
+            "file with the package that wrote it, or write it anew"
+        )
+    return found
+
+
+def provenance_of(path: str | os.PathLike[str] | Parts) -> dict[str, Any]:
+    """How a log was made, as its file, or the first of its parts, says; empty where it says nothing, as text tables do.
+
+    Raises:
+        UserError: no such file, or one that cannot be read.
+    """
+    part = (path if isinstance(path, Parts) else Parts.of(path)).first
+    if is_text(part):
+        return {}
+    try:
+        return parsed_provenance(metadata_in(part))
+    except UserError as error:
+        raise UserError(f"{part.name}: {error}") from None
+
+
+# ---------------------------------------------------------------------------------------------------------------- files
+
+FORMATS = {"parquet": PARQUET[0], "arrow": ARROW[0]}
+"""Formats of parts, and the endings of their files."""
+GROUP_ROWS = 1 << 17
+"""Most rows of a row group or of a batch, some 1,024 users of the sessions world."""
+_ENCODINGS = {
+    "user": "PLAIN",
+    "step": "PLAIN",
+    "time": "BYTE_STREAM_SPLIT",
+    "item": "DELTA_BINARY_PACKED",
+    "action": "DELTA_BINARY_PACKED",
+}
+"""Of the columns of a Parquet file that have no dictionary: as measured, the smaller or the sooner written."""
+_DICTIONARY_BYTES = 1 << 15
+"""Of a dictionary at most; a column that outgrows it is written plainly from there on."""
+
+Columns = Mapping[str, NDArray[Any]]
+
+
+def check_format(form: str) -> str:
+    """Return the format itself.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    if form not in FORMATS:
+        raise UserError(f"format {form!r}: name one of {', '.join(FORMATS)}")
+    return form
+
+
+def write_part(
+    path: Path, pieces: Sequence[Columns], provenance: Mapping[str, Any], more: Mapping[bytes, bytes] | None = None
+) -> int:
+    """Write one part of a log, under a temporary name first; its ending says the format. Returns the number of rows.
+
+    Args:
+        path: of the part.
+        pieces: columns as a Log holds them; each piece begins a row group of its own.
+        provenance: of the log, JSON types only.
+        more: further metadata of the file.
+    """
+    form = "arrow" if path.suffix in ARROW else "parquet"
+    _write(path, pieces, {**metadata_of(provenance), **(more or {})}, form)
+    return sum(len(each["user"]) for each in pieces)
+
+
+def write_stream(path: Path, blocks: Iterable[Columns], provenance: Mapping[str, Any], form: str) -> None:
+    """Write one file of a log whose rows come in blocks, under a temporary name first.
+
+    Its bytes do not depend on how the rows are divided into blocks: row groups and batches have :data:`GROUP_ROWS`.
+
+    Args:
+        path: of the file.
+        blocks: columns as a Log holds them, at least one block.
+        provenance: of the log, JSON types only.
+        form: ``parquet``, ``arrow`` or ``csv`` (which has no place for the provenance).
+    """
+    _write(path, _in_runs(blocks, GROUP_ROWS), metadata_of(provenance), form)
+
+
+def record_part(
+    into: RunFolder, number: int, pieces: Sequence[Columns], provenance: Mapping[str, Any], form: str = "parquet"
+) -> None:
+    """Write one part of a log into a folder that is being filled, and take it down in a receipt."""
+    users = [each["user"] for each in pieces if len(each["user"])]
+    span = (int(users[0][0]), int(users[-1][-1])) if users else None
+    name = part_path(into.path, number, FORMATS[form]).name
+    with into.recording(name, rows=sum(len(user) for user in users), users=span) as path:
+        write_part(path, pieces, provenance, mark_of_part(number, into.index.made))
+
+
+def _in_runs(blocks: Iterable[Columns], rows: int) -> Iterator[Columns]:
+    """The same rows, so many at a time but for the last."""
+    kept: list[Columns] = []
+    held, any_full = 0, False
+    for block in blocks:
+        kept.append(block)
+        held += len(block["user"])
+        if held < rows:
+            continue
+        any_full = True
+        together = {name: np.concatenate([each[name] for each in kept]) for name in kept[0]}
+        full = held // rows * rows
+        for first in range(0, full, rows):
+            yield {name: values[first : first + rows] for name, values in together.items()}
+        kept, held = [{name: values[full:].copy() for name, values in together.items()}], held - full
+    if held or not any_full:  # of no rows a file with their columns
+        yield {name: np.concatenate([each[name] for each in kept]) for name in kept[0]}
+
+
+def _write(path: Path, pieces: Iterable[Columns], metadata: Mapping[bytes, bytes], form: str) -> None:
+    """Write pieces one after another by pyarrow's writer of a format."""
+    as_table = _texts_of if form == "csv" else arrow_of
+    tables = (as_table(each, metadata) for each in pieces)
+    first = next(tables)
+    with replacing(path) as temporary, contextlib.ExitStack() as stack:
+        writer = _writer(temporary, first.schema, form, stack)
+        for table in itertools.chain([first], tables):
+            writer.write_table(table, GROUP_ROWS)
+
+
+def _texts_of(columns: Columns, metadata: Mapping[bytes, bytes]) -> Any:
+    """Columns as a table with the names of events as text, which CSV holds alone."""
+    table = arrow_of(columns, metadata)
+    return table.set_column(table.schema.get_field_index("event"), "event", table.column("event").cast("string"))
+
+
+def _writer(temporary: Path, schema: Any, form: str, stack: contextlib.ExitStack) -> Any:
+    import pyarrow as pa
+    import pyarrow.csv as pacsv
+    import pyarrow.parquet as pq
+
+    if form == "arrow":
+        file = stack.enter_context(pa.OSFile(str(temporary), "wb"))
+        return stack.enter_context(pa.ipc.new_file(file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")))
+    if form == "csv":
+        return stack.enter_context(pacsv.CSVWriter(temporary, schema))
+    options = {
+        **PACKED,
+        "column_encoding": {name: encoding for name, encoding in _ENCODINGS.items() if name in schema.names},
+        "use_dictionary": [name for name in schema.names if name not in _ENCODINGS],
+        "dictionary_pagesize_limit": _DICTIONARY_BYTES,
+        "write_statistics": False,
+    }
+    return stack.enter_context(pq.ParquetWriter(temporary, schema, **options))

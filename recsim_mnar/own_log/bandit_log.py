@@ -17,13 +17,21 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.off_policy.gathering import Block
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
-from recsim_mnar.tables.events import Events, others_in_words, without_recommendations
 from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, percent_lines
-from recsim_mnar.tables.numbering import Numbering
-from recsim_mnar.tables.parts import Parts
+from recsim_mnar.tables.parts import Parts, TableFile
 from recsim_mnar.tables.roles import Columns, find_columns, likely_columns, similar_columns
-from recsim_mnar.tables.rows import DROP, Ids, Rows, n_repeats, repeats, text_numbers
-from recsim_mnar.tables.table_file import TableFile
+from recsim_mnar.tables.rows import (
+    DROP,
+    Events,
+    Ids,
+    Numbering,
+    Rows,
+    n_repeats,
+    others_in_words,
+    repeats,
+    text_numbers,
+    without_recommendations,
+)
 from recsim_mnar.tables.text import AgainError
 
 _WORD, _LACKS, _PERCENT = "word:", "lacks:", "percent:"

@@ -21,17 +21,19 @@ from recsim_mnar.estimators.off_policy.gathering import (
     gather_blocks,
     needs_all_rows,
 )
-from recsim_mnar.estimators.off_policy.item_propensities import item_findings
 from recsim_mnar.estimators.off_policy.records import (
+    ADVICE,
     Asked,
+    Segments,
     check_question,
     estimate_columns,
     missing_columns,
     records_of,
+    segment_summary,
     todays,
 )
-from recsim_mnar.estimators.off_policy.refuters import Shown, refuter_lines, with_findings, with_refuters
-from recsim_mnar.estimators.off_policy.segments import ADVICE, Segments, segment_summary
+from recsim_mnar.estimators.off_policy.refuters import Shown, item_findings, refuter_lines, with_findings, with_refuters
+from recsim_mnar.estimators.off_policy.sentence import Record, tolerance_of, weight_excess
 from recsim_mnar.estimators.off_policy.stated import (
     Stated,
     bound_lines,
@@ -42,18 +44,17 @@ from recsim_mnar.estimators.off_policy.stated import (
     refuse_outside,
     taken,
 )
-from recsim_mnar.estimators.off_policy.written import Record, tolerance_of, weight_excess
 from recsim_mnar.estimators.verdict import Estimate, Finding, scaled
 from recsim_mnar.kernels.checks import level_of
-from recsim_mnar.log.arrow import provenance_of
+from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.loggers import MANY, as_numbers, labels, logger_findings
 from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
 from recsim_mnar.tables.faults import in_rows
+from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import likely_columns
 from recsim_mnar.tables.rows import Ids, spelled_alike
-from recsim_mnar.tables.table_file import TableFile
 
 MANY_DROPPED = 0.05
 """Share of rows left out from which the verdict says so."""

@@ -12,11 +12,10 @@ from typing import Any
 
 from recsim_mnar.datasets.tool_logs import ToolLog, opened
 from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.estimators.off_policy.records import segment_label
 from recsim_mnar.estimators.off_policy.refuters import with_findings
-from recsim_mnar.estimators.off_policy.segments import segment_label
-from recsim_mnar.estimators.off_policy.sentence import Sentence, sentence_of
+from recsim_mnar.estimators.off_policy.sentence import Amounts, Record, Sentence, label, sentence_of
 from recsim_mnar.estimators.off_policy.stated import Stated
-from recsim_mnar.estimators.off_policy.written import Amounts, Record, label
 from recsim_mnar.estimators.verdict import GRAVE, LEVELS, Finding
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
@@ -24,8 +23,8 @@ from recsim_mnar.own_log.estimating import Answer, Gather, Question, estimate_lo
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.receipts import file_digest
+from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import new_policies
-from recsim_mnar.tables.table_file import TableFile
 
 SCHEMA = 1
 """Of the JSON of an estimate; a change that programs notice raises it."""

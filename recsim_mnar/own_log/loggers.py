@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.estimators.off_policy.from_moments import STRICT, mean_weight_limits
 from recsim_mnar.estimators.off_policy.moments import Moments
-from recsim_mnar.estimators.off_policy.sampling import STRICT, mean_weight_limits
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.verdict import OFF_BY
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding

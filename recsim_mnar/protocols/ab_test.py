@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals.limits import ratio_interval, student_mean_interval
+from recsim_mnar.estimators.intervals import ratio_interval, student_mean_interval
 from recsim_mnar.estimators.off_policy.verdict import USELESS, WIDE
 from recsim_mnar.estimators.verdict import Finding, Verdict, few_users, scaled
 from recsim_mnar.log import schema
@@ -24,8 +24,7 @@ from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.executor import carrying, run_in_order
-from recsim_mnar.simulation.items import map_shards, users_at_once
-from recsim_mnar.simulation.online import simulate_online
+from recsim_mnar.simulation.items import map_shards, simulate_online, users_at_once
 from recsim_mnar.worlds.base import World
 
 GROUPS = 10

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.datasets.interactions import Interactions, events_in_words
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.intervals.limits import user_mean_interval
+from recsim_mnar.estimators.intervals import user_mean_interval
 from recsim_mnar.estimators.verdict import LEAST_USERS
 from recsim_mnar.kernels.checks import level_of, of_type, one_of, table_by_name
 from recsim_mnar.log.rows import shown_time

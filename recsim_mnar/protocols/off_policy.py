@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Estimate, Moments, estimate_value
 from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
+from recsim_mnar.estimators.off_policy.moments import WeightTally
 from recsim_mnar.estimators.off_policy.scores import check_name
+from recsim_mnar.estimators.off_policy.sentence import Amounts, cells, identified, lacks
 from recsim_mnar.estimators.off_policy.stated import Stated, with_adaptive_findings
-from recsim_mnar.estimators.off_policy.weights import WeightTally
-from recsim_mnar.estimators.off_policy.written import Amounts, cells, identified, lacks
 from recsim_mnar.log import schema
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.table import Log

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recsim_mnar.estimators.intervals.limits import ratio_interval
+from recsim_mnar.estimators.intervals import ratio_interval
 
 Floats = NDArray[np.float64]
 

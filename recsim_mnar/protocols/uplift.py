@@ -43,8 +43,7 @@ from recsim_mnar.protocols.leave_one_out.ranks import scores_of_everyone
 from recsim_mnar.protocols.records import Record, Target, ratio_influence, with_half_widths
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation.executor import carrying, checked_users, run_in_order
-from recsim_mnar.simulation.items import simulate
-from recsim_mnar.simulation.slates import exposures_of
+from recsim_mnar.simulation.items import exposures_of, simulate
 from recsim_mnar.worlds.base import ExposureWorld
 from recsim_mnar.worlds.params import Params
 

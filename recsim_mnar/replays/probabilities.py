@@ -43,7 +43,7 @@ def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> Floats
     """The policy sees each user's events as logged and says how likely it was to take each logged action.
 
     A policy that learns from all users is replayed on a whole log of
-    :func:`recsim_mnar.simulation.online.simulate_online` only: round by round, by one copy of the object that is handed
+    :func:`recsim_mnar.simulation.items.simulate_online` only: round by round, by one copy of the object that is handed
     in, which must not have learned yet. The one that made the log gets the propensities that are logged, or an error.
 
     Args:
@@ -434,7 +434,7 @@ def learns_online(provenance: Mapping[str, Any], policy: Any) -> bool:
 
 
 def _replay_online(log: Log, policy: Policy) -> Floats:
-    """Every round as :func:`recsim_mnar.simulation.online.simulate_online` made it, through one object."""
+    """Every round as :func:`recsim_mnar.simulation.items.simulate_online` made it, through one object."""
     _check_whole(log)
     acting = {"policy": policy.fresh()}
     prices = Prices(log, acting)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.log.blocks import Columns, LogBlocks, Place, Survey, read_place
-from recsim_mnar.log.writing import record_part, write_stream
+from recsim_mnar.log.table import record_part, write_stream
 from recsim_mnar.policies.base import Policy
 from recsim_mnar.replays.probabilities import added, check_replayable, replay_blocks
 from recsim_mnar.runs.folder import REPLAY, RunFolder
@@ -70,7 +70,7 @@ class ReplayRun:
 
         Args:
             out: the file.
-            form: as :func:`recsim_mnar.log.writing.write_stream`.
+            form: as :func:`recsim_mnar.log.table.write_stream`.
 
         Raises:
             UserError: the log cannot be read, or is none, or a policy answers with what is no probability.

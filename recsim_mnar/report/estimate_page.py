@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.estimators.off_policy.segments import segment_label, segment_lines, segment_reasons, segment_title
-from recsim_mnar.estimators.off_policy.sentence import Sentence, sentence_of
-from recsim_mnar.estimators.off_policy.weights import WeightDistribution, weight_distribution
-from recsim_mnar.estimators.off_policy.written import (
+from recsim_mnar.estimators.off_policy.moments import WeightDistribution, weight_distribution
+from recsim_mnar.estimators.off_policy.records import segment_label, segment_lines, segment_reasons, segment_title
+from recsim_mnar.estimators.off_policy.sentence import (
     TOLERANCE,
     Amounts,
     Record,
+    Sentence,
     baseline_of,
     cells,
     label,
@@ -23,6 +23,7 @@ from recsim_mnar.estimators.off_policy.written import (
     partly_covered,
     reasons,
     relative_change,
+    sentence_of,
     target_of,
 )
 from recsim_mnar.own_log.bandit_file import WeighedLog

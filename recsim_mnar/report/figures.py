@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from recsim_mnar.estimators.off_policy.weights import WeightDistribution
+from recsim_mnar.estimators.off_policy.moments import WeightDistribution
 from recsim_mnar.estimators.verdict import LEAST_USERS
 from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recsim_mnar.estimators.off_policy.sentence import Sentence
-from recsim_mnar.estimators.off_policy.written import per_cent
+from recsim_mnar.estimators.off_policy.sentence import Sentence, per_cent
 from recsim_mnar.estimators.verdict import LEAST_USERS
 from recsim_mnar.protocols.comparison import CATALOGUES, Comparison
 from recsim_mnar.protocols.interactions import TITLES

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.estimators.off_policy.weights import WeightDistribution
+from recsim_mnar.estimators.off_policy.moments import WeightDistribution
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.report.charts import colours_of

@@ -1,30 +1,44 @@
-"""simulate(world, policy, n_users, seed) -> Log: users of a seed meet a policy, shard by shard, on any executor."""
+"""Users of a seed meet a policy, and what they do is a log: ``simulate``, shard by shard, on any executor.
+
+Items one by one or in slates; and ``simulate_online``, where one policy learns from all users, round by round.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.kernels.memory import give_back
 from recsim_mnar.log import schema
+from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.table import Log
+from recsim_mnar.policies import registry
 from recsim_mnar.policies.answers import Acting, checked_distribution
 from recsim_mnar.policies.base import Policy, observe_events
 from recsim_mnar.policies.door import as_policy, has_fixed_distribution, learning_of, refuse_common_learning
-from recsim_mnar.policies.slates import SlatePolicy, as_slate_policy
+from recsim_mnar.policies.slates import SlatePolicy, as_slate_policy, draw
 from recsim_mnar.progress import counted
 from recsim_mnar.rng import check_seed, policy_uniforms
+from recsim_mnar.runs.files import replacing
+from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, checked_users, run_in_order, together, user_shards
 from recsim_mnar.simulation.oracle import Oracle
 from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, Transition, World
 from recsim_mnar.worlds.checks import as_world, decision_world
 from recsim_mnar.worlds.lanes import Lanes
+
+if TYPE_CHECKING:
+    from recsim_mnar.worlds.base import ExposureWorld
+    from recsim_mnar.worlds.slates import PurchasesLanes
 
 LANE_BYTES = 1 << 28
 """Bound on what the lanes of one shard may remember of their items; above it fewer lanes are opened and refilled. No
@@ -66,7 +80,7 @@ def simulate(
 
     Raises:
         UserError: a bad argument, or a policy that returns an impossible action or propensity, or that learns from all
-            users (run that by :func:`recsim_mnar.simulation.online.simulate_online`).
+            users (run that by :func:`recsim_mnar.simulation.items.simulate_online`).
     """
     policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, first_user)
@@ -218,9 +232,7 @@ def simulate_shard(
         keep_truth: as :func:`simulate`.
     """
     if isinstance(policy, SlatePolicy):
-        from recsim_mnar.simulation import slates
-
-        return slates.simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)  # type: ignore[arg-type]
+        return slate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)  # type: ignore[arg-type]
     world = decision_world(world, "simulate")
     if policy.is_uniform:
         return world.trajectories(seed, first_user, n_users, None, keep_truth=keep_truth)
@@ -345,3 +357,200 @@ def show(world: DecisionWorld, policy: Policy, c: Columns) -> None:
         observe_events(policy, c["user"][views], c["item"][views], c["reward"][views])
     else:
         policy.observe(c["user"][views], c["item"][views])
+
+
+# ------------------------------------------------------------------------------------- one policy learns from all users
+
+ROUND = "round"
+"""Name of the column that says in which round a row was made, from 0."""
+
+_ROUNDS_TOGETHER = 4096
+"""Rounds whose rows are kept apart before they become one: small arrays take more room than what they hold."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a policy has earned, round by round; R rounds.
+
+    Attributes:
+        decisions: (R,) made up to the end of each round.
+        rewards: (R,) earned by then.
+    """
+
+    decisions: NDArray[np.int64]
+    rewards: NDArray[np.float64]
+
+    @property
+    def mean_rewards(self) -> NDArray[np.float64]:
+        """(R,) mean reward of all decisions up to the end of each round; NaN before the first decision."""
+        with np.errstate(invalid="ignore"):
+            return self.rewards / self.decisions
+
+
+@dataclass(frozen=True)
+class OnlineRun:
+    """What :func:`simulate_online` gives.
+
+    Attributes:
+        log: ordered by (user, step), with the column :data:`ROUND`. Its users are not independent of each other: what
+            was shown to one depends on what others did.
+        policy: the object that acted and learned.
+        curve: what it earned.
+    """
+
+    log: Log
+    policy: Policy
+    curve: Curve
+
+
+def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: int = 1) -> OnlineRun:
+    """Users 0 .. n_users - 1 of a seed live under one object that acts and learns throughout.
+
+    A round is one decision for every user who waits for one. In each, users who arrive (one in every lane that is free)
+    are reset and show their views, then comes ``act``, then ``learn``, then the views that followed, then ``forget`` of
+    those who left: each of them one call, users ascending. The order is a function of the arguments, so the bytes are
+    too; with another number of lanes a policy that learns from all users meets them in another order.
+
+    Args:
+        world: whose users are recommended one item at a time.
+        policy: as :func:`recsim_mnar.policies.door.as_policy` takes it, or the name of an agent that needs no log
+            (``lin-ucb+alpha=0.5``). It is not changed: what acts is one ``fresh()`` copy, which is
+            :attr:`OnlineRun.policy`.
+        n_users: how many, at least 1.
+        seed: of the users and of the policy's uniforms, in [0, 2**64).
+        lanes: users who live side by side: decisions between two calls of ``learn``.
+
+    Returns:
+        The log, ordered by (user, step), the policy as it was left, and what it earned.
+
+    Raises:
+        UserError: a bad argument, or a policy that returns an impossible action or propensity.
+    """
+    world = decision_world(world, "simulate_online")
+    if isinstance(policy, str):
+        policy = registry.learner(policy).fit(Log({}), n_items=world.n_items)
+    original = as_policy(policy)
+    acting = original.fresh()
+    n_users, seed = checked_run(world, acting, n_users, seed, 0)
+    n_lanes = whole_number(lanes, "lanes", 1)
+    describes = described(acting)
+    parts: list[Columns] = []
+    compacted: list[Columns] = []
+    decisions: list[int] = []
+    rewards: list[float] = []
+    asked, lanes_of = Acting(acting, world.n_items, original), world.lanes(min(n_lanes, n_users))
+    for transitions, earned in drive(world, asked, lanes_of, seed, 0, n_users):
+        columns = together([transition.columns for transition in transitions])
+        parts.append({**columns, ROUND: np.full(len(columns["user"]), len(decisions))})
+        decisions.append(len(earned))
+        rewards.append(float(earned.sum()))
+        if len(parts) == _ROUNDS_TOGETHER:
+            compacted.append(together(parts))
+            parts = []
+    whole = in_user_order(together(compacted + parts), 0, n_users)
+    log = Log(whole, {**provenance(world, acting, n_users, seed), "policy": describes})
+    log.provenance["online"] = online_provenance(log, acting, n_lanes)
+    curve = Curve(np.cumsum(np.array(decisions, np.int64)), np.cumsum(np.array(rewards, np.float64)))
+    return OnlineRun(log, acting, curve)
+
+
+def online_provenance(log: Log, policy: Policy, lanes: int) -> dict[str, Any]:
+    """What a log says of a run that one object went through: by it ``replay`` knows whether it has the whole."""
+    learns = learning_of(policy)
+    return {"learns": learns, "lanes": lanes, "rounds": int(log[ROUND].max(initial=-1)) + 1, "rows": len(log)}
+
+
+# --------------------------------------------------------------------------------------------------------------- slates
+
+_CELLS = 1 << 22
+"""Cells (user, item) simulated at once; results do not depend on it."""
+
+_TABLE_BYTES = 1 << 31
+"""Bound on a table of propensities."""
+
+
+def slate_shard(
+    world: ExposureWorld, policy: SlatePolicy, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
+) -> Columns:
+    """The columns of a few users, ordered by (user, step), as :func:`simulate_shard` gives them."""
+    parts: list[Columns] = []
+    for users in _batches(first_user, n_users, world.n_items):
+        recommender = policy.fresh()
+        lanes: PurchasesLanes = world.open_lanes(len(users), keep_truth=keep_truth)
+        which = np.arange(len(users))
+        lanes.begin(which, np.full(len(users), seed, np.uint64), users)
+        recommender.reset(users)
+        periods: list[Columns] = []
+        for period in range(world.params.n_periods):
+            if period == 0 or recommender.changes:
+                probability = recommender.probabilities(seed, users)
+            shown = draw(seed, users, period, probability, world.params)
+            periods.append(lanes.show(which, shown, probability).columns)
+            recommender.observe_events(periods[-1])
+        order = np.argsort(np.concatenate([part["user"] for part in periods]), kind="stable")
+        parts.append({name: values[order] for name, values in together(periods).items()})
+    return together(parts)
+
+
+def exposures_of(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed: int) -> Exposures:
+    """The exposures of a log that ``simulate`` made, with the propensity of every cell.
+
+    Args:
+        world: that made the log.
+        policy: that made it.
+        log: of users 0 .. n_users - 1.
+        n_users: how many.
+        seed: of the log.
+
+    Raises:
+        UserError: a table of the propensities would not fit.
+    """
+    sizes = {"n_users": n_users, "n_items": world.n_items, "n_periods": world.params.n_periods}
+    return Exposures.from_log(log, **sizes, propensities=propensity_table(world, policy, log, n_users, seed))
+
+
+def propensity_table(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed: int) -> NDArray[np.float32]:
+    """P(shown) of every cell: (U, I, 1) where it is the same in every period, else (U, I, P); arguments as above."""
+    recommender = as_slate_policy(policy, world.params).fresh()
+    n_periods = world.params.n_periods if recommender.changes else 1
+    size = 4 * n_users * world.n_items * n_periods
+    if size > _TABLE_BYTES:
+        raise UserError(
+            f"the propensities of {n_users:,} users x {world.n_items:,} items x {n_periods} periods would take "
+            f"{size / 2**30:.1f} GiB: simulate fewer users"
+        )
+    table = np.empty((n_users, world.n_items, n_periods), np.float32)
+    time, user = log["time"], log["user"]
+    for users in _batches(0, n_users, world.n_items):
+        recommender.reset(users)
+        first, last = np.searchsorted(user, [users[0], users[-1] + 1])
+        here = {name: log[name][first:last] for name in ("user", "action", "item", "reward")}
+        period = time[first:last]
+        for t in range(n_periods):
+            table[users, :, t] = recommender.probabilities(seed, users)
+            if t < n_periods - 1:
+                recommender.observe_events({name: values[period == t] for name, values in here.items()})
+    return table
+
+
+def write_exposures(folder: Path, world: ExposureWorld, policy: Any, n_users: int, seed: int, keep_truth: bool) -> None:
+    """Write the second part of a log in ``folder / "log"``, and with ``keep_truth`` ``outcomes.npz``.
+
+    That file holds P(Y^C) and P(Y^T) of every user and item, (U, I) float32 ``control`` and ``treated``.
+    """
+    with RunFolder.fill(folder, keep_others=True) as into:
+        exposures_of(world, policy, Log.read(folder / "log"), n_users, seed).write(folder)
+        if not keep_truth:
+            return
+        truth = np.empty((2, n_users, world.n_items), np.float32)
+        for users in _batches(0, n_users, world.n_items):
+            outcomes = world.outcomes_of(seed, users)
+            truth[0, users], truth[1, users] = outcomes.control, outcomes.treated
+        with into.recording("outcomes.npz") as path, replacing(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, control=truth[0], treated=truth[1])
+
+
+def _batches(first_user: int, n_users: int, n_items: int) -> Iterator[NDArray[np.int64]]:
+    size = max(1, _CELLS // n_items)
+    for first in range(first_user, first_user + n_users, size):
+        yield np.arange(first, min(first + size, first_user + n_users))

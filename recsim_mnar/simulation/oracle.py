@@ -1,21 +1,42 @@
-"""References that know the users' states: the oracle, which shows what earns most at once, and one that plans."""
+"""References: the oracle, which knows the users' states, and a planner that sees observations alone.
+
+The planner knows the world, follows each user's interests, and thinks of later.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.policies.base import Floats, Ints, Policy
+from recsim_mnar.policies.base import Floats, Ints, Learns, Policy
+from recsim_mnar.policies.slots import Entry, StatefulPolicy
 from recsim_mnar.worlds.base import World
 from recsim_mnar.worlds.checks import decision_world
 
 ORACLE = "oracle"
 
 
-class Oracle(Policy):
+class _Reference(Policy):
+    """One item per decision, and the world by which it is chosen."""
+
+    world: Any
+
+    def probabilities(self, users: Ints) -> Floats:
+        """See :meth:`Policy.probabilities`."""
+        out = np.zeros((len(users), self.n_items))
+        out[np.arange(len(users)), self.act(users, np.zeros(len(users)))[0]] = 1.0
+        return out
+
+    def describe(self) -> dict[str, Any]:
+        """See :meth:`Policy.describe`."""
+        return {"name": self.name, "world": self.world.describe()}
+
+
+class Oracle(_Reference):
     """Shows each user the item of the largest expected reward in the user's hidden state.
 
     No policy that sees observations alone earns more at the next decision. Over a whole life it is the best there is
@@ -53,16 +74,123 @@ class Oracle(Policy):
         for user in users.tolist():
             self._best.pop(user, None)
 
-    def probabilities(self, users: Ints) -> Floats:
-        """See :meth:`Policy.probabilities`."""
-        out = np.zeros((len(users), self.n_items))
-        out[np.arange(len(users)), self.act(users, np.zeros(len(users)))[0]] = 1.0
-        return out
-
     def fresh(self) -> Oracle:
         """See :meth:`Policy.fresh`."""
         return type(self)(self.world, plans=self.plans)
 
-    def describe(self) -> dict[str, Any]:
-        """See :meth:`Policy.describe`."""
-        return {"name": self.name, "world": self.world.describe()}
+
+class Planner(_Reference, StatefulPolicy):
+    """Shows what is worth most with what it changes later, in the state that a user's views and showings suggest.
+
+    Of the world it knows parameters and catalogue, of a user only what a recommender sees. Interests are followed by a
+    Gaussian filter: a view is an observation of a softmax, whose gradient and curvature at the present mean are taken
+    (an extended Kalman filter). What was shown is known; satisfaction is what the mean makes of it.
+
+    Args:
+        world: whose users it is shown to.
+        myopic: show what earns most at once instead.
+
+    Raises:
+        UserError: no sessions world, or one with a calendar: a recommender does not see when a user arrived.
+    """
+
+    name = "planner"
+    learns: Learns = "own user"
+    _mean: Floats
+    _covariance: Floats
+    _recency: Floats
+    _weariness: Floats
+    _satisfaction: Floats
+
+    def __init__(self, world: World, *, myopic: bool = False) -> None:
+        from recsim_mnar.worlds.sessions.world import SessionsWorld
+
+        if not isinstance(world, SessionsWorld) or world.params.calendar > 0.0:
+            raise UserError("a planner is for sessions worlds without a calendar")
+        self.world, self.myopic, self.n_items = world, myopic, world.n_items
+        self.name = "myopic" if myopic else "planner"
+        self._start()
+
+    def _entries(self) -> dict[str, Entry]:
+        p = self.world.params
+        n_recent = self.n_items if p.fatigue > 0.0 else 0
+        return {
+            "_mean": Entry(np.float64, 0, (p.n_factors,)),
+            "_covariance": Entry(np.float64, 0, (p.n_factors, p.n_factors)),
+            "_recency": Entry(np.float64, 0, (n_recent,)),
+            "_weariness": Entry(np.float64, 0),
+            "_satisfaction": Entry(np.float64, 0),
+        }
+
+    def _clear(self, slots: NDArray[np.int64]) -> None:
+        super()._clear(slots)
+        self._covariance[slots] = self.world.params.sigma_omega_initial**2 * np.eye(self.world.params.n_factors)
+
+    def observe(self, users: Ints, items: Ints) -> None:
+        """See :meth:`Policy.observe`."""
+        slots = self._slots.find(users)
+        for some in _one_each(slots):
+            self._view(slots[some], np.asarray(items)[some])
+
+    def _view(self, slots: NDArray[np.int64], items: Ints) -> None:
+        p, factors = self.world.params, self.world.catalogue.item_factors
+        self._fade(slots)
+        if p.fatigue > 0.0:
+            self._recency[slots, items] += p.fatigue_of_views
+        mean = self._mean[slots]
+        likely = self.world.view_probabilities(mean)
+        expected = likely @ factors
+        curvature = np.einsum("np,pi,pj->nij", likely, factors, factors, optimize=True)
+        curvature -= expected[:, :, None] * expected[:, None, :]
+        before = self._covariance[slots] + p.sigma_omega**2 * np.eye(p.n_factors)
+        after = np.linalg.inv(np.linalg.inv(before) + curvature)
+        self._covariance[slots] = after
+        self._mean[slots] = mean + np.einsum("nij,nj->ni", after, factors[items] - expected)
+
+    def _fade(self, slots: NDArray[np.int64]) -> None:
+        """An event passes."""
+        if self.world.params.fatigue > 0.0:
+            self._recency[slots] *= self.world.params.fatigue_memory
+            self._weariness[slots] *= self.world.params.fatigue_memory
+
+    def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
+        """See :meth:`Policy.learn`: what was shown, and where a click moved the interests."""
+        p, slots, actions = self.world.params, self._slots.find(users), np.asarray(actions)
+        factors = self.world.catalogue.item_factors
+        mean, shown = self._mean[slots], factors[actions]
+        self._fade(slots)
+        if p.fatigue > 0.0:
+            self._weariness[slots] += self._recency[slots, actions]
+            self._recency[slots, actions] += 1.0
+        if p.retention > 0.0:
+            length = np.maximum(np.sqrt((mean**2).sum(axis=1)), 1e-9)
+            suits = np.tanh((mean * shown).sum(axis=1) / length)
+            kept = p.retention_memory
+            self._satisfaction[slots] = kept * self._satisfaction[slots] + (1.0 - kept) * suits
+        if p.influence > 0.0:
+            moved = slots[np.asarray(rewards) > 0.0]
+            self._mean[moved] += p.influence * (shown[np.asarray(rewards) > 0.0] - self._mean[moved])
+
+    def scores(self, users: Ints) -> Floats:
+        """See :meth:`Policy.scores`: what each item is worth."""
+        slots, fading = self._slots.find(users), self.world.params.fatigue_memory
+        if not self.world.params.changes:
+            return self.world.reward_means(self._mean[slots])
+        rest = (fading * self._weariness[slots], self._satisfaction[slots], np.zeros(len(slots)))
+        parts = [self._mean[slots], fading * self._recency[slots], *(each[:, None] for each in rest)]
+        state = np.concatenate(parts, axis=1)
+        return self.world.reward_means(state) if self.myopic else self.world.planned_values(state)
+
+    def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
+        """See :meth:`Policy.act`."""
+        return np.argmax(self.scores(users), axis=1), np.ones(len(users))
+
+
+def _one_each(slots: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Places of events, in their order, such that none of a group's are of one user."""
+    order = np.argsort(slots, kind="stable")
+    begins = np.flatnonzero(np.diff(slots[order], prepend=-1))
+    rank = np.empty(len(slots), np.int64)
+    rank[order] = np.arange(len(slots)) - np.repeat(begins, np.diff(np.append(begins, len(slots))))
+    for number in range(int(rank.max(initial=-1)) + 1):
+        yield np.flatnonzero(rank == number)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,12 +65,18 @@ def lists_of(
     platform: Platform, learner: Learner, *, k: int | None = None, seed: int = 0
 ) -> tuple[NDArray[np.int32], Floats]:
     """The k best items not held, for every present user, of a recommender fitted on what users hold today."""
+    lists, probabilities, _ = _by_scores(platform, learner, seed, lambda scores, of: platform.best_lists(scores, of, k))
+    return lists, probabilities
+
+
+def _by_scores(
+    platform: Platform, learner: Learner, seed: int, lists: Callable[[Floats, NDArray[np.int64]], Any]
+) -> tuple[NDArray[np.int32], Floats, NDArray[np.int64]]:
+    """``lists(scores, users)`` of all present users, in parts, with the scores of a recommender fitted today."""
     log, users = additions_log(platform), platform.present()
     policy = fitted(learner, log, n_items=platform.world.n_items, seed=seed)
-    parts = [
-        platform.best_lists(score_users(policy, log, part), part, k) for part in _chunks(users, platform.world.n_items)
-    ]
-    return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+    parts = [lists(score_users(policy, log, part), part) for part in _chunks(users, platform.world.n_items)]
+    return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts]), users
 
 
 def true_quality(platform: Platform, learner: Learner, *, k: int | None = None, seed: int = 0) -> float:
@@ -106,22 +112,18 @@ def run_campaign(
     weights = platform.world.deployed_weights if weights is None else np.asarray(weights, np.float64)
     if recommender is None:
         return platform.recommend(*platform.draw_lists(weights))
-    log, users = additions_log(platform), platform.present()
-    policy = fitted(recommender, log, n_items=platform.world.n_items, seed=seed)
-    parts = []
-    for part in _chunks(users, platform.world.n_items):
-        scores = score_users(policy, log, part)
+
+    def lists(scores: Floats, users: NDArray[np.int64]) -> Any:
         if sharpness is None:
-            parts.append(platform.best_lists(np.where(weights > 0, scores, -np.inf), part))
-            continue
+            return platform.best_lists(np.where(weights > 0, scores, -np.inf), users)
         scores = np.where(np.isneginf(scores), 0.0, scores)
         if not (scores >= 0).all():
             raise UserError(f"recommender {recommender.name!r} has negative scores: run it with sharpness=None")
         largest = scores.max(axis=1, keepdims=True)
         relative = np.divide(scores, largest, out=np.ones_like(scores), where=largest > 0)
-        parts.append(platform.draw_lists(weights * relative**sharpness, part))
-    lists, probabilities = (np.concatenate([p[i] for p in parts]) for i in (0, 1))
-    return platform.recommend(lists, probabilities, users)
+        return platform.draw_lists(weights * relative**sharpness, users)
+
+    return platform.recommend(*_by_scores(platform, recommender, seed, lists))
 
 
 def run_campaigns(

@@ -168,7 +168,7 @@ def mean(
     """
     import numpy as np
 
-    from recsim_mnar.estimators.intervals.limits import (
+    from recsim_mnar.estimators.intervals import (
         positive_mean_interval,
         ranged_mean_interval,
         student_mean_interval,

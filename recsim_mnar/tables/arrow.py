@@ -9,13 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from recsim_mnar.errors import UserError, not_written
-from recsim_mnar.tables.arrow_sizes import sizes_of
 from recsim_mnar.tables.files import ARROW, most_unpacked, refuse_unpacked
-from recsim_mnar.tables.parquet_pages import unpacked_pages
+from recsim_mnar.tables.unpacked import sizes_of, unpacked_pages
 
 
 def batches_of(path: Path, names: Sequence[str] | None = None) -> Any:
@@ -67,39 +63,6 @@ def schema_of(path: Path) -> Any:
     import pyarrow.parquet as pq
 
     return pq.read_schema(path)
-
-
-def floats_of(values: Any, rows: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
-    """A column of float64, null as NaN, at these ascending rows or whole; no value is copied twice."""
-    if rows is None:
-        found: NDArray[np.float64] = values.to_numpy()
-        return found
-    from recsim_mnar.tables import _taking_kernel
-
-    out = np.empty(len(rows))
-    for chunk, shift, these in _by_chunk(values, rows):
-        bits, data = chunk.buffers()
-        present = np.frombuffer(bits, np.uint8) if chunk.null_count else np.zeros(0, np.uint8)
-        given = np.frombuffer(data, np.float64)
-        _taking_kernel.take(given, present, chunk.offset + shift, rows[these], out[these])
-    return out
-
-
-def integers_of(values: Any, rows: NDArray[np.int64]) -> NDArray[Any]:
-    """A column of integers without nulls at these ascending rows."""
-    pieces = [np.asarray(chunk)[rows[these] + shift] for chunk, shift, these in _by_chunk(values, rows)]
-    return np.concatenate([np.zeros(0, values.type.to_pandas_dtype()), *pieces])
-
-
-def _by_chunk(values: Any, rows: NDArray[np.int64]) -> Iterator[tuple[Any, int, slice]]:
-    """Each chunk with some of the rows, what is added to a row to find it there, and which rows these are."""
-    first = done = 0
-    for chunk in values.chunks:
-        end = first + len(chunk)
-        until = done + int(np.searchsorted(rows[done:], end))
-        if until > done:
-            yield chunk, -first, slice(done, until)
-        first, done = end, until
 
 
 def is_text(kind: Any) -> bool:

@@ -54,10 +54,7 @@ class Fault:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {
-            "code": self.code, "column": self.column, "what": self.what, "count": self.count,
-            "rows": list(self.rows), "values": list(self.values), "advice": self.advice,
-        }  # fmt: skip
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 
 
 @dataclass

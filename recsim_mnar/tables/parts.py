@@ -1,24 +1,28 @@
-"""The files of a log, checked against their receipts before anything in them is believed."""
+"""The files of a table, checked against their receipts before anything in them is believed, and their columns."""
 
 from __future__ import annotations
 
 import collections
 import filecmp
+import functools
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.errors import UserError, not_written
-from recsim_mnar.runs.files import path_of, recorded, sweep
+from recsim_mnar.errors import MachineError, UserError, not_written
+from recsim_mnar.kernels.memory import free_memory, in_words
+from recsim_mnar.runs.files import check_utf8, path_of, recorded, sweep
 from recsim_mnar.runs.folder import MANIFESTS, holder_of, is_filled_here
 from recsim_mnar.runs.receipts import INDEX, JOURNAL, SIDECAR, Index, Receipt, file_digest, made_with
-from recsim_mnar.tables.arrow import rows_in, schema_of
-from recsim_mnar.tables.files import ARROW, PARQUET, is_text, listed, part_files, part_path
-from recsim_mnar.tables.text import rows_in_text
+from recsim_mnar.tables.arrow import names_in, objects_of, read_blocks, rows_in, schema_of, unpacked_bytes
+from recsim_mnar.tables.faults import Faults
+from recsim_mnar.tables.files import ARROW, PARQUET, is_table, is_text, listed, part_files, part_path, refuse_unpacked
+from recsim_mnar.tables.rows import AgainError, Rows
+from recsim_mnar.tables.text import TextForm, TextPart, rows_in_text
 
 PART_KEY = b"recsim_mnar_part"
 """In the metadata of a part: its number, and the digest of what made it."""
@@ -294,3 +298,288 @@ def _is_marked(file: Path) -> bool:
     """Whether a file is a part of ours under the name that it was given."""
     number = _mark_of(file).get("part")
     return isinstance(number, int) and file.name == part_path(file.parent, number, file.suffix).name
+
+
+# -------------------------------------------------------------------------------------------------------------- columns
+
+_HEAD = 4096
+_WHOLE_ROWS = 1 << 20
+"""Rows decoded at a time where all of them are wanted."""
+_COPIES = 8
+"""Times its size that a whole table takes while it is worked with."""
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A table on disk, looked at but not read: what its columns are called, and how it is written.
+
+    Attributes:
+        path: as it was named.
+        parts: its files, checked against their receipts; several where ``path`` is a folder of parts.
+        names: the columns, in order.
+        form: how a text file is written; None for Parquet and Arrow.
+    """
+
+    path: Path
+    parts: Parts
+    names: list[str]
+    form: TextForm | None = None
+
+    @staticmethod
+    def open(path: str | os.PathLike[str] | Parts) -> TableFile:
+        """Look at a file, or at a folder of parts.
+
+        Args:
+            path: a text file with a header line, compressed with gzip, bz2 or zstd where the name says so; a Parquet
+                or Arrow file; a folder of one of them.
+
+        Raises:
+            UserError: no such file, nothing in it, not of these kinds, a column named twice.
+        """
+        parts = path if isinstance(path, Parts) else Parts.of(path)
+        first = parts.first
+        form = TextForm.of(first) if is_text(first) else None
+        names = _unique(first, names_in(first) if form is None else form.names)
+        return TableFile(parts.path, parts, names, form)
+
+    @property
+    def decimal(self) -> str:
+        """The decimal mark."""
+        return "." if self.form is None else self.form.decimal
+
+    def how_written(self) -> list[str]:
+        """What was made of a text file, where it is not commas, points and UTF-8."""
+        return [] if self.form is None else self.form.how_written()
+
+    def head(self) -> dict[str, list[Any]]:
+        """The first rows: the values of each column, as text where the file is."""
+        if self.form is not None:
+            return self.form.head(self.parts.files[0])
+        table = next((each for each in read_blocks(self.parts.files[0], _HEAD) if len(each)), None)
+        if table is None:
+            return {}
+        return {name: objects_of(table.column(name).slice(0, _HEAD)) for name in table.column_names}
+
+    def read(self, kinds: Mapping[str, str]) -> Rows:
+        """Read columns of all rows.
+
+        Args:
+            kinds: by column, what it is read for: "number", "id", "time" or "text".
+
+        Raises:
+            UserError: the file is no table, a row has another number of fields, or there is no room for all rows.
+        """
+        import pyarrow as pa
+
+        self._refuse_too_large(list(kinds))
+        while True:
+            tables, held = [], 0
+            try:
+                for rows in self.blocks(kinds, _WHOLE_ROWS):
+                    tables.append(rows.table)
+                    held += rows.table.nbytes
+                    _check_room(self.path, held)
+                table = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
+            except AgainError:
+                continue
+            except pa.ArrowException:
+                raise UserError(
+                    f"{self.path}: the parts hold columns of different types; write them with one schema"
+                ) from None
+            return Rows(str(self.path), table, self.decimal)
+
+    def _refuse_too_large(self, names: list[str]) -> None:
+        """Raise UserError where columns of all rows take more than there is, or far more than their files do."""
+        size = 0
+        for part in self.parts:
+            if self.form is None:
+                whole = unpacked_bytes(part, names)
+            else:
+                whole = 8 * self._text_part(part).counted()[1] * len(names)
+            refuse_unpacked(part, 2 * whole)  # what is made of them, too
+            size += whole
+        _check_room(self.path, size)
+
+    def blocks(self, kinds: Mapping[str, str], rows: int, faults: Faults | None = None) -> Iterator[Rows]:
+        """Read columns, some ``rows`` rows at a time; their faults are gathered together.
+
+        Raises:
+            UserError: as :meth:`read`.
+            AgainError: the file must be read anew, from its first row.
+        """
+        first, faults = 1, Faults(str(self.path)) if faults is None else faults
+        for part in self.parts:
+            for table in self._tables(part, kinds, rows):
+                if len(table):
+                    yield Rows(str(self.path), table, self.decimal, first, faults=faults)
+                    first += len(table)
+        if first == 1:
+            raise UserError(f"{self.path} has a header but no rows")
+
+    def _tables(self, part: Path, kinds: Mapping[str, str], rows: int) -> Iterator[Any]:
+        names = self.names if part == self.parts.files[0] else self._names_of(part)
+        for name in kinds:
+            if name not in names:
+                raise UserError(f"part {part.name} has no column {name!r}, which the other parts have")
+        if self.form is not None:
+            return self._text_part(part).blocks(kinds)
+        return read_blocks(part, rows, list(kinds), held=self.parts.index is not None)
+
+    def _names_of(self, part: Path) -> list[str]:
+        return names_in(part) if self.form is None else self._text_part(part).form.names
+
+    def _text_part(self, part: Path) -> TextPart:
+        assert self.form is not None
+        if part not in self._text_parts:
+            self._text_parts[part] = TextPart(part, self.form if part == self.parts.files[0] else TextForm.of(part))
+        return self._text_parts[part]
+
+    @functools.cached_property
+    def _text_parts(self) -> dict[Path, TextPart]:
+        return {}
+
+
+def _unique(path: Path, names: list[str]) -> list[str]:
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"{path}: column {name!r} appears twice in the header; rename one")
+    return names
+
+
+def _check_room(path: Path, size: int) -> None:
+    """Raise UserError where the rows read so far fill the memory that is left."""
+    free = free_memory()
+    if _COPIES * size > free + size:
+        raise MachineError(
+            f"{path}: all of its rows are needed at once, {in_words(size)} as they are read and "
+            f"{in_words(_COPIES * size)} to work with them; this machine has {in_words(free)} left. Give fewer rows or "
+            "columns"
+        )
+
+
+# ---------------------------------------------------------------------------------------------- every fault of a folder
+
+
+@dataclass
+class Verified:
+    """The outcome of :func:`verify`.
+
+    Attributes:
+        n_files: files with receipts.
+        n_read: files without, which were read through.
+        n_rows: rows of the tables among both.
+        faults: one line per fault.
+    """
+
+    n_files: int = 0
+    n_read: int = 0
+    n_rows: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    def sentence(self) -> str:
+        """The outcome in one line."""
+        if self.n_files:
+            return f"{_files(self.n_files)}, {self.n_rows:,} rows: all are what their receipts say"
+        return (
+            f"{_files(self.n_read)} without receipts, {self.n_rows:,} rows: all can be read, and whether they are as "
+            "they were written is unknown"
+        )
+
+
+def _files(n: int) -> str:
+    return "1 file" if n == 1 else f"{n:,} files"
+
+
+def verify(path: str | Path) -> Verified:
+    """Check what is at a path against its receipts: a run's folder with all its files, a log, a part, a single file.
+
+    Files without receipts are read through; their pages are checked against the checksums that they bear.
+
+    Raises:
+        UserError: nothing there.
+    """
+    path = Path(path)
+    check_utf8(path)
+    if not path.exists():
+        raise UserError(f"{path} does not exist: name a folder or a file")
+    found = Verified()
+    folders = [each for each in (path, path / "log") if each.is_dir()]
+    for folder in folders:
+        found.faults += _faults_of_folder(folder, found)
+    found.faults += _faults_of_parts(path, found)
+    found.faults[:] = list(dict.fromkeys(found.faults))
+    return found
+
+
+def _faults_of_folder(folder: Path, found: Verified) -> Iterator[str]:
+    """The faults of the files that the index of a folder lists."""
+    try:
+        index = Index.read(folder) or Index()
+    except UserError as error:
+        yield str(error)
+        return
+    for receipt in index.receipts.values():
+        yield from _faults_of_file(folder, receipt, found)
+
+
+def _faults_of_file(folder: Path, receipt: Receipt, found: Verified) -> Iterator[str]:
+    file = folder / receipt.file
+    found.n_files += 1
+    found.n_rows += receipt.rows or 0
+    if not file.is_file():
+        yield f"{file} is missing; {MEND}"
+    elif not receipt.fits(folder):
+        yield _fault_of(file)
+    elif receipt.rows is not None and is_table(file) and _rows_of(file) != receipt.rows:
+        yield f"{file} has {_rows_of(file):,} rows, its receipt says {receipt.rows:,}: the receipt was changed; {MEND}"
+
+
+def _fault_of(file: Path) -> str:
+    """The fault of a file that does not fit its receipt."""
+    if is_table(file):
+        try:
+            Parts.of(file).held(file)  # it knows more of parts
+        except UserError as error:
+            return str(error)
+    return f"{file} is damaged: it is not what {INDEX} lists; {MEND}"
+
+
+def _faults_of_parts(path: Path, found: Verified) -> Iterator[str]:
+    """The faults that a reader would find, and those of files that no index of a folder lists."""
+    try:
+        parts = Parts.of(path)
+    except UserError as error:
+        # A folder of other things than a log, all of which have receipts.
+        if not (path.is_dir() and found.n_files and not _holds_parts(path)):
+            yield str(error)
+        return
+    if path.is_dir() and Index.read(parts.files[0].parent) is not None:
+        return
+    for file in parts.files:
+        if parts.index is not None:
+            yield from _faults_of_file(file.parent, parts.index.receipts[file.name], found)
+            continue
+        try:
+            found.n_read += 1
+            found.n_rows += _rows_of(file, through=True)
+        except UserError as error:
+            yield str(error)
+
+
+def _holds_parts(path: Path) -> bool:
+    """Whether a reader of logs finds files in a folder."""
+    try:
+        return bool(part_files(path))
+    except UserError:
+        return False
+
+
+def _rows_of(file: Path, *, through: bool = False) -> int:
+    """How many rows a table holds; with ``through`` all of them are read.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    if is_text(file):
+        return rows_in_text(file)
+    return sum(len(table) for table in read_blocks(file, 1 << 20)) if through else rows_in(file)

@@ -1,4 +1,4 @@
-"""The rows of a table file: columns as numbers, ids and times, with every fault of every value gathered."""
+"""The rows of a table file: columns as numbers, ids, times and events, with every fault of every value gathered."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.tables.arrow import floats_of, is_text
-from recsim_mnar.tables.faults import INVALID, MISSING, Faults, shown_value
+from recsim_mnar.tables.arrow import is_text
+from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, shown_value
 
 MISSING_WORDS = (
     *("", "-", "na", "NA", "n/a", "N/A", "N/a", "#N/A", "nan", "NaN", "NAN", "Nan"),
@@ -37,6 +37,10 @@ _LONGEST = 1 << 12
 """Bytes of a number or a time."""
 HIGHEST = 1.0 + 1e-6
 """A probability may pass 1 by a rounding."""
+
+
+class AgainError(Exception):
+    """What was learnt of a file on the way makes another pass over it necessary, from its first row."""
 
 
 @dataclass(frozen=True)
@@ -163,12 +167,8 @@ class Rows:
         self.note("outside", name, ~good & ~np.isnan(values), what, values=values, advice=said)
         return values
 
-    def numbers(self, name: str, *, finite: bool = True) -> NDArray[np.float64]:
+    def numbers(self, name: str) -> NDArray[np.float64]:
         """A column (n,) of numbers; true and yes are 1, false and no are 0; NaN where there is a fault.
-
-        Args:
-            name: of the column.
-            finite: whether infinite values are faults.
 
         Raises:
             UserError: a column of lists, dates or the like.
@@ -176,7 +176,8 @@ class Rows:
         import pyarrow as pa
 
         if pa.types.is_float64(self.table.column(name).type):
-            values = floats_of(self.table.column(name), self.picked)
+            values = self.table.column(name).to_numpy()
+            values = values if self.picked is None else values[self.picked]
             if len(values) and np.isfinite(values.min()) and np.isfinite(values.max()):  # the usual case, at two looks
                 return np.ascontiguousarray(values)
         column = self._plain(name)
@@ -200,13 +201,10 @@ class Rows:
                 "one number per row, or name another column"
             )
         self.note(MISSING, name, missing, "is missing")
-        if finite:
-            bad = np.isinf(values)
-            self.note(
-                "not_finite", name, bad, "is not a finite number", values=values, advice="write a number, or nothing"
-            )
-            if bad.any():
-                values = np.where(bad, np.nan, values)
+        bad, advice = np.isinf(values), "write a number, or nothing"
+        self.note("not_finite", name, bad, "is not a finite number", values=values, advice=advice)
+        if bad.any():
+            values = np.where(bad, np.nan, values)
         return np.ascontiguousarray(values)
 
     def ids(self, name: str) -> Ids:
@@ -488,3 +486,162 @@ def _of_probabilities(values: NDArray[np.float64]) -> str:
     if known.size and known.max() <= 100.0 and np.median(known) > 1.0:
         return "these look like percent: divide them by 100"
     return "give the probability of the logged action"
+
+
+# -------------------------------------------------------------------------------------------- views and recommendations
+
+VIEWS = ("organic", "view", "views", "viewed", "pageview", "page_view", "item_view", "detail", "0", "false")
+"""What a view may be called, in lower case."""
+SHOWN = (
+    *("bandit", "recommendation", "recommendations", "recommended", "recommend", "impression", "exposure", "shown"),
+    *("show", "served", "1", "true"),
+)
+"""What a recommendation may be called."""
+
+
+@dataclass(frozen=True)
+class Events:
+    """What the rows of a file, or of a block of it, are.
+
+    Attributes:
+        shown: (n,) recommendations.
+        viewed: (n,) views.
+        words: what else the column holds.
+    """
+
+    shown: NDArray[np.bool_]
+    viewed: NDArray[np.bool_]
+    words: list[str]
+
+    @property
+    def others(self) -> int:
+        """Rows that are neither."""
+        return int((~(self.shown | self.viewed)).sum())
+
+    @staticmethod
+    def of(column: Any) -> Events:
+        """What a pyarrow column of words, codes (0, 1) or truth values says; nothing in it is a fault."""
+        import pyarrow as pa
+
+        shown, viewed, words = [np.zeros(0, np.bool_)], [np.zeros(0, np.bool_)], dict[str, None]()
+        if pa.types.is_nested(column.type):
+            return Events(np.zeros(len(column), np.bool_), np.zeros(len(column), np.bool_), [str(column.type)])
+        for chunk in column.chunks:  # a look at each word instead of at each row
+            encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
+            met = [_word(each) for each in encoded.dictionary.to_pylist()]
+            codes = np.asarray(encoded.indices.fill_null(len(met)) if encoded.null_count else encoded.indices)
+            shown.append(np.array([*(word in SHOWN for word in met), False], np.bool_)[codes])
+            viewed.append(np.array([*(word in VIEWS for word in met), False], np.bool_)[codes])
+            words |= dict.fromkeys(word for word in met if word and word not in SHOWN and word not in VIEWS)
+        return Events(np.concatenate(shown), np.concatenate(viewed), list(words))
+
+
+def _word(value: Any) -> str:
+    """A value of the column in lower case; whole numbers without a point."""
+    value = int(value) if isinstance(value, float) and value.is_integer() else value
+    return "" if value is None else str(value).strip().lower()
+
+
+def others_in_words(number: int, words: list[str]) -> list[str]:
+    """A line about rows that are neither, if there are any."""
+    listed = f" ({', '.join(words[:5])})" if words else ""
+    are = "is" if number == 1 else "are"
+    return [f"{in_rows(number)} {are} neither views nor recommendations{listed}: left out"] if number else []
+
+
+def without_recommendations(words: list[str], column: str) -> str:
+    """Why a column of events marks no recommendation."""
+    if not words:
+        return f"its column {column!r} says so, and nothing was recommended in it"
+    listed = ", ".join(words[:5]) + (", ..." if len(words) > 5 else "")
+    return f"its column {column!r} holds {listed}; write bandit (or 1) where something was recommended"
+
+
+# ------------------------------------------------------------------------------------- ids numbered alike in all blocks
+
+_WHOLE = re.compile(r"(0|-?[1-9][0-9]{0,17})(\.0)?$")
+
+
+class Numbering:
+    """Numbers in place of ids, kept from one block to the next and from one pass to the next.
+
+    Whole numbers stand for themselves unless asked otherwise. Other ids are numbered as they are met, so that numbers
+    ascend where the rows of each id stand together.
+    """
+
+    def __init__(self) -> None:
+        self.plain = True
+        self._given: dict[str, int] = {}
+        self._bare: set[str] = set()  # ids without the zeros that they begin with
+        self._met = self._asked = self._tried = False
+        self._rank: NDArray[np.int64] | None = None
+
+    def codes(self, rows: Rows, name: str, *, alone: bool = False) -> NDArray[np.int64]:
+        """(n,) the number of each row's id; what is missing is noted as a fault.
+
+        Raises:
+            AgainError: the ids are no whole numbers, though earlier ones were, or though the table is ``alone``, a
+                part whose numbers mean nothing in the others.
+        """
+        import pandas as pd
+
+        if not self._met:
+            found = _whole_numbers(rows, name)
+            if found is not None:
+                self._asked = True
+                return found
+            self._met, self.plain = True, False
+            if self._asked or alone:
+                raise AgainError
+        ids = rows.ids(name)
+        met, places = pd.factorize(ids.codes)
+        texts = np.append(ids.ids.astype(str), "")[places].tolist()
+        given = [self._given.setdefault(_normal(text), len(self._given)) for text in texts]
+        bare = set(padded(ids.ids).values())
+        self._bare |= bare
+        earlier = {text for text in bare if text in self._given} | (self._bare and self._bare.intersection(texts))
+        rows.refuse_two_ways(name, ids.codes, ids.ids.astype(str).astype(object), earlier - (bare & set(texts)))
+        numbers = np.array(given, np.int64)
+        return (numbers if self._rank is None else self._rank[numbers])[met]
+
+    def by_order_met(self) -> bool:
+        """From here on number whole numbers as they are met; whether that is new."""
+        new, self._met = not self._met and not self._tried, True
+        self._tried = True
+        return new
+
+    def by_value(self) -> bool:
+        """From here on let whole numbers stand for themselves again; whether they are that."""
+        self._met = not self.plain
+        return self.plain
+
+    def rank(self) -> None:
+        """From here on number ids in their order: of numbers, where all are, else of the alphabet."""
+        texts = list(self._given)
+        whole = all(_WHOLE.match(text) for text in texts)
+        order = np.argsort(np.array([int(text) for text in texts]) if whole else np.array(texts), kind="stable")
+        self._rank = np.empty(len(texts), np.int64)
+        self._rank[order] = np.arange(len(texts))
+
+    def names(self, codes: NDArray[Any]) -> NDArray[Any]:
+        """The ids of numbers that :meth:`codes` gave."""
+        return codes if not self._met else np.array(list(self._given), object)[codes]
+
+
+def _normal(text: str) -> str:
+    """An id as it is numbered: 1.0, as pandas writes integers among which some are missing, is 1."""
+    return text[:-2] if text.endswith(".0") and _WHOLE.match(text) else text
+
+
+def _whole_numbers(rows: Rows, name: str) -> NDArray[np.int64] | None:
+    """A column (n,) of integers as it stands, missing ones noted; None for any other column."""
+    import pyarrow as pa
+
+    kind = rows.table.column(name).type
+    if not pa.types.is_integer(kind) or pa.types.is_uint64(kind):
+        return None
+    values = rows.column(name)
+    if values.null_count:
+        rows.note(MISSING, name, _nulls(values), "is missing")
+        values = values.fill_null(0)
+    return np.ascontiguousarray(values.to_numpy()).astype(np.int64, copy=False)

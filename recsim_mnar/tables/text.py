@@ -14,7 +14,7 @@ from typing import Any
 
 from recsim_mnar.errors import UserError, not_written
 from recsim_mnar.tables.files import refuse_unpacked
-from recsim_mnar.tables.rows import MISSING_WORDS
+from recsim_mnar.tables.rows import MISSING_WORDS, AgainError
 
 SEPARATORS = "\t,;|"
 """What may stand between the fields of a text file, likeliest first where two fit equally well."""
@@ -35,10 +35,6 @@ _KINDS = {
 
 
 _LONG = f"a row is longer than {_BLOCK_BYTES >> 20} MB; shorten it, or close a quote that is open"
-
-
-class AgainError(Exception):
-    """What was learnt of a file on the way makes another pass over it necessary, from its first row."""
 
 
 @dataclass(frozen=True)

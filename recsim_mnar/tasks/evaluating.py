@@ -25,8 +25,7 @@ from recsim_mnar.policies.door import ReadyLearner, as_learner, fitted, unwrappe
 from recsim_mnar.policies.registry import learner
 from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.simulation.items import Columns, map_shards
-from recsim_mnar.simulation.oracle import Oracle
-from recsim_mnar.simulation.planner import Planner
+from recsim_mnar.simulation.oracle import Oracle, Planner
 from recsim_mnar.tasks.definition import Known, Task, task
 from recsim_mnar.worlds.base import DecisionWorld
 

@@ -27,8 +27,7 @@ from recsim_mnar.policies.answers import (
 from recsim_mnar.policies.base import Floats, Ints, Policy, observe_events
 from recsim_mnar.policies.door import as_policy, learning_of
 from recsim_mnar.replays.probabilities import replay
-from recsim_mnar.simulation.items import simulate
-from recsim_mnar.simulation.online import simulate_online
+from recsim_mnar.simulation.items import simulate, simulate_online
 from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, first_breach, rule
 from recsim_mnar.worlds.features import FeatureWorld
 

@@ -43,7 +43,7 @@ class World(abc.ABC):
         views_repeat: whether a user may view an item again; where none does, leave-one-out ranks what is left.
         in_parts: whether a log of it is made in parts, so that an interrupted run can be taken up.
         simulated_by: ``package.module:function`` that writes a log into a folder, see
-            :mod:`recsim_mnar.simulation.named`; empty: as worlds of its kind are.
+            :mod:`recsim_mnar.simulation.run_folder`; empty: as worlds of its kind are.
         compared_by: ``package.module:Class``, a :class:`recsim_mnar.protocols.base.Experiment` that compares
             recommenders in it; empty: as in worlds of its kind.
         params: what defines it.

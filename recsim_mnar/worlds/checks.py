@@ -69,7 +69,7 @@ def decision_world(world: Any, what: str) -> DecisionWorld:
     if isinstance(world, ExposureWorld):
         raise UserError(
             f"{what} asks for one item at a time, the {world.name} world recommends slates: use "
-            "recsim_mnar.simulation.slates or the environment recsim_mnar/Purchases-v0"
+            "recsim_mnar.simulation.items or the environment recsim_mnar/Purchases-v0"
         )
     if isinstance(world, PlatformWorld):
         raise UserError(

@@ -90,9 +90,9 @@ GROUP = "recsim_mnar.worlds"
 """Entry-point group in which a package announces its worlds: ``name = package.module:Class``."""
 
 SIMULATED_BY: dict[type[World], str] = {
-    DecisionWorld: "recsim_mnar.simulation.named:users",
-    ExposureWorld: "recsim_mnar.simulation.named:users",
-    PlatformWorld: "recsim_mnar.simulation.named:platform",
+    DecisionWorld: "recsim_mnar.simulation.run_folder:users",
+    ExposureWorld: "recsim_mnar.simulation.run_folder:users",
+    PlatformWorld: "recsim_mnar.simulation.run_folder:platform",
 }
 """What the command ``simulate`` calls, by the class that a world derives from."""
 
@@ -115,7 +115,7 @@ class Entry:
         default: the preset where none is named; empty where the class has none.
         summary: one line for a person.
         simulated_by: ``package.module:function`` that writes a log into a folder, see
-            :mod:`recsim_mnar.simulation.named`; empty: as its class says, or the class that it derives from
+            :mod:`recsim_mnar.simulation.run_folder`; empty: as its class says, or the class that it derives from
             (:data:`SIMULATED_BY`).
         compared_by: ``package.module:Class`` that compares recommenders in this world; empty: likewise
             (:data:`COMPARED_BY`).

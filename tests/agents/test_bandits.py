@@ -10,7 +10,7 @@ from recsim_mnar.agents.bandits import _bandits_kernel
 from recsim_mnar.agents.bandits.linear import LinThompson, LinUCB, LogisticThompson, chance_of_best
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
-from recsim_mnar.simulation.online import simulate_online
+from recsim_mnar.simulation.items import simulate_online
 from recsim_mnar.worlds.features import FeatureWorld
 from twins.bandits import best_chances, laplace_rows, ridge_posterior
 from twins.contracts import AgentContract

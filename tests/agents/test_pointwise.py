@@ -234,7 +234,7 @@ def test_nothing_but_the_log_is_seen(monkeypatch):
     """No truth of the world, no propensity, no provenance, and no period after those that are learnt from."""
     from recsim_mnar.policies.slates import DeployedPolicy
     from recsim_mnar.simulation import simulate
-    from recsim_mnar.simulation.slates import exposures_of
+    from recsim_mnar.simulation.items import exposures_of
     from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
     world = PurchasesWorld(PurchasesParams(n_items=30, n_periods=4, slate_size=5))

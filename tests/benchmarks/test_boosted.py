@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from study_modules import refused, study_module
 
-from recsim_mnar.estimators import propensities as propensity
 from recsim_mnar.log.ratings import Ratings
 
 pytest.importorskip("sklearn")
 module = study_module("schnabel2016", "boosted")
 boosted = module.boosted
 bounds = study_module("schnabel2016", "bounds")
+logistic = study_module("schnabel2016", "logistic_propensities").logistic
 
 
 def drawn(n_users=120, n_items=100):
@@ -24,7 +24,7 @@ def drawn(n_users=120, n_items=100):
 def test_trees_find_what_logistic_regression_cannot_say():
     x, z, p, observed = drawn()
     trees = boosted(observed, x, z)
-    line = propensity.logistic(observed, x, z, penalties=(1.0,))
+    line = logistic(observed, x, z, penalties=(1.0,))
     errors = [np.abs(m.matrix - p).mean() for m in (trees, line)]
     assert errors[0] < 0.5 * errors[1]
     assert bounds.calibration(observed, trees.matrix).error < 0.02

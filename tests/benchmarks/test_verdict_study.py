@@ -12,7 +12,7 @@ import pytest
 from study_modules import BENCHMARKS, bring
 
 FOLDER = BENCHMARKS / "verdict"
-NAMES = ("interface", "generator", "worlds", "families", "analysis", "run", "uplift_worlds")
+NAMES = ("interface", "generator", "worlds", "families", "analysis", "run", "average_effect", "uplift_worlds")
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from recsim_mnar.estimators.off_policy.records import estimate_columns
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.estimating import Question, estimate_log
-from recsim_mnar.tables import table_file, text
+from recsim_mnar.tables import parts, text
 from twins.own_schema import estimate_file
 
 QUESTION = {"baseline": "b", "estimators": ["ips", "clipped_ips", "snips"], "clip": 3.0}
@@ -89,7 +89,7 @@ def test_blocks_give_the_bits_of_all_rows(tmp_path, monkeypatch, case, n_parts):
 def test_what_needs_all_rows_is_refused_where_they_do_not_fit(tmp_path, monkeypatch):
     path = written(tmp_path / "log", table(200_000), 1)
     assert estimate_file(path, ["t"], estimators=["dm"], q_logged="b", q_target="b")
-    monkeypatch.setattr(table_file, "free_memory", lambda: 1_000_000)
+    monkeypatch.setattr(parts, "free_memory", lambda: 1_000_000)
     assert estimate_file(path, ["t"])
     for question in ({"estimators": ["dm"], "q_logged": "b", "q_target": "b"}, {"keep_rows": True}):
         with pytest.raises(UserError, match=r"all of its rows are needed at once.* this machine has 1 MB left"):

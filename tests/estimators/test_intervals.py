@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.estimators import difference, estimate_value
-from recsim_mnar.estimators.intervals import by_user
-from recsim_mnar.estimators.intervals import limits as intervals
+from recsim_mnar.estimators import difference, estimate_value, intervals
 from recsim_mnar.rng import Stream, blocks
 
 
@@ -51,13 +49,13 @@ def bootstrap_twin(above, below, replicates, seed):
 def test_resampling_agrees_with_its_twin():
     rng = np.random.default_rng(2)
     above, below = rng.random(40) * (rng.random(40) < 0.5), rng.random(40)
-    found = by_user.poisson_ratios(above, below, replicates=64, seed=5)
+    found = intervals.poisson_ratios(above, below, replicates=64, seed=5)
     np.testing.assert_allclose(found, bootstrap_twin(above, below, 64, 5), rtol=1e-12)
 
 
 def test_bootstrap_counts_are_poisson():
     ones = np.ones(2000)
-    kernel_counts = by_user.poisson_ratios(ones * 2000, np.full(2000, 1.0), replicates=8)
+    kernel_counts = intervals.poisson_ratios(ones * 2000, np.full(2000, 1.0), replicates=8)
     np.testing.assert_allclose(kernel_counts, 2000.0)
     cumulative = stats.poisson.cdf(np.arange(8), 1.0) * 65536
     np.testing.assert_allclose([24109, 48219, 60273, 64292, 65296, 65497, 65531, 65535], cumulative, atol=0.6)
@@ -68,7 +66,7 @@ def test_bootstrap_spread_is_the_delta_methods():
     rng = np.random.default_rng(0)
     n = 6000  # idle users are pooled
     above, below = np.where(rng.random(n) < 0.2, rng.random(n), 0.0), rng.uniform(0.5, 1.5, n)
-    values = by_user.poisson_ratios(above, below, replicates=8000, seed=1)
+    values = intervals.poisson_ratios(above, below, replicates=8000, seed=1)
     ratio = above.sum() / below.sum()
     sd = math.sqrt(np.sum((above - ratio * below) ** 2)) / below.sum()
     # the standard deviation of 8,000 draws is known to 1 / sqrt(16,000); five of these, and 1/n of curvature
@@ -98,7 +96,7 @@ def capital_twin(values, mean, sign, level):
 
 def test_betting_ends_are_where_the_twin_has_won():
     values = np.random.default_rng(0).beta(0.3, 3.0, 500)
-    low, high = by_user.betting(values, np.ones(500), 0.95)
+    low, high = intervals.betting(values, np.ones(500), 0.95)
     assert capital_twin(values, low, 1, 0.95) == pytest.approx(math.log(40), rel=1e-3)
     assert capital_twin(values, high, -1, 0.95) == pytest.approx(math.log(40), rel=1e-3)
 
@@ -108,9 +106,9 @@ def test_guaranteed_intervals_hold_the_ratio(anytime):
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 21, 800) / 20.0
     values = lengths * rng.beta(0.3, 3.0, 800)
-    low, high = by_user.betting(values, lengths, 0.95, anytime=anytime)
+    low, high = intervals.betting(values, lengths, 0.95, anytime=anytime)
     assert 0.0 <= low < values.sum() / lengths.sum() < high <= 1.0
-    whole = by_user.betting(lengths * 0.0, lengths, 0.95, anytime=anytime)
+    whole = intervals.betting(lengths * 0.0, lengths, 0.95, anytime=anytime)
     assert whole[0] == 0.0
     assert 0.0 < whole[1] < 0.1
 

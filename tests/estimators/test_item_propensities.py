@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals.limits import Spread, positive_limits, small_sample_factor
-from recsim_mnar.estimators.off_policy.item_propensities import ItemSums, Levels, item_findings
-from recsim_mnar.estimators.off_policy.sampling import STRICT
+from recsim_mnar.estimators.intervals import Spread, positive_limits, small_sample_factor
+from recsim_mnar.estimators.off_policy.from_moments import STRICT
+from recsim_mnar.estimators.off_policy.refuters import ItemSums, Levels, item_findings
 from twins.log_checks import item_sums
 
 
@@ -149,7 +149,6 @@ def test_levels_of_any_column(kind):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"propensity": np.zeros(10)}, "must be in"),
         ({"action": np.arange(9)}, "one id a row"),
         ({"action": np.array(["a"] * 9 + [""], object)}, "id is missing"),
         ({"context": np.arange(3)}, "give one each"),

@@ -20,76 +20,6 @@ def test_naive_bayes_finds_the_propensities_of_each_rating():
     assert smoothed.marginals == pytest.approx(np.array([3, 1, 1, 1, 2]) / 8)
 
 
-def features(seed=2, n_users=80, n_items=60):
-    g = np.random.default_rng(seed)
-    return g.normal(size=(n_users, 2)), g.normal(size=(n_items, 3)), g
-
-
-def test_logistic_regression_finds_the_model():
-    x, z, g = features()
-    logits = -2 + 0.8 * x[:, :1] * z[:, 0] + 0.5 * g.normal(size=(80, 1)) + 0.5 * g.normal(size=60)
-    p = 1 / (1 + np.exp(-logits))
-    observed = Ratings.from_dense(np.ones(p.shape), g.random(p.shape) < p)
-    with_features = propensity.logistic(observed, x, z, penalties=(1.0, 10.0, 100.0))
-    without = propensity.logistic(observed, penalties=(1.0,))
-    assert set(with_features.scores) == {1.0, 10.0, 100.0}
-    assert np.corrcoef(np.log(with_features.matrix / (1 - with_features.matrix)).ravel(), logits.ravel())[0, 1] > 0.9
-    shown = np.zeros(p.shape, bool)
-    shown[observed.users, observed.items] = True
-    a, b = (np.log(np.where(shown, m.matrix, 1 - m.matrix)).mean() for m in (with_features, without))
-    assert a > b
-    assert np.abs(with_features.matrix - p).mean() < 0.05
-
-
-def test_weak_penalties_reach_the_minimum():
-    """Next to a search that stops at rounding; a value within 1e-6 of the minimum is per cents off in propensities."""
-    from scipy.optimize import minimize
-
-    x, z, g = features(n_users=30, n_items=20)
-    p = 1 / (1 + np.exp(2 - 0.8 * x[:, :1] * z[:, 0]))
-    observed = Ratings.from_dense(np.ones(p.shape), g.random(p.shape) < p)
-    shown = np.zeros(p.shape)
-    shown[observed.users, observed.items] = 1.0
-    model = propensity._Bilinear(
-        shown, np.ones(p.shape, np.uint8),
-        np.column_stack([np.ones(30), x]), np.column_stack([np.ones(20), z]), 0.1,
-    )  # fmt: skip
-
-    def objective(theta):
-        gradient = np.empty(model.size)
-        return model(theta, gradient), gradient
-
-    best = minimize(objective, np.zeros(model.size), jac=True, method="BFGS", options={"gtol": 1e-7})
-    expected = 1 / (1 + np.exp(-model.logits(best.x)))
-    fit = propensity.logistic(observed, x, z, penalties=(0.1,))
-    assert np.abs(fit.matrix / expected - 1).max() < 2e-3
-
-
-def test_the_default_grid_reaches_below_ten_and_warns_at_its_edges():
-    """Users and items that differ much: a penalty of 10 draws their offsets together."""
-    x, z, g = features(5, 150, 120)
-    logits = -1.5 + 0.8 * x[:, :1] * z[:, 0] + 1.5 * g.normal(size=(150, 1)) + 1.5 * g.normal(size=120)
-    p = 1 / (1 + np.exp(-logits))
-    observed = Ratings.from_dense(np.ones(p.shape), g.random(p.shape) < p)
-    fit = propensity.logistic(observed, x, z)
-    assert 0.1 < fit.penalty < 10.0
-    with pytest.warns(propensity.EdgeOfGrid, match="the best penalty, 10, is the smallest tried"):
-        short = propensity.logistic(observed, x, z, penalties=(10.0, 30.0, 100.0))
-    assert np.abs(fit.matrix - p).mean() < np.abs(short.matrix - p).mean()
-
-
-def test_likelihood_kernel_is_the_plain_twin():
-    from recsim_mnar.estimators import _propensities_kernel as _observation_kernel
-
-    g = np.random.default_rng(0)
-    logits, o = g.normal(size=(6, 5)) * 20, (g.random((6, 5)) < 0.5).astype(float)
-    mask = (g.random((6, 5)) < 0.7).astype(np.uint8)
-    residual = np.empty((6, 5))
-    value = _observation_kernel.likelihood(logits, o, mask, residual)
-    assert value == pytest.approx((mask * (np.logaddexp(0, logits) - o * logits)).sum())
-    assert residual == pytest.approx(mask * (1 / (1 + np.exp(-logits)) - o))
-
-
 def test_popularity_and_true_propensities():
     share = propensity.popularity(OBSERVED)
     assert share.shape == TRUTH.shape
@@ -105,15 +35,6 @@ def test_popularity_and_true_propensities():
         (lambda: propensity.naive_bayes(OBSERVED.select(OBSERVED.values > 1), [2.0]).of([1.0]), "never seen"),
         (lambda: propensity.naive_bayes(OBSERVED, [1.0]).of([2.5]), "no propensity for rating 2.5"),
         (lambda: propensity.naive_bayes(OBSERVED, [1.0], laplace=0.0), "laplace must be above 0"),
-        (lambda: propensity.logistic(OBSERVED, np.full((120, 2), np.nan)), "user feature 0 of user 0 is nan"),
-        (lambda: propensity.logistic(OBSERVED, np.zeros((3, 2))), "user features must have shape"),
-        (lambda: propensity.logistic(OBSERVED, np.full((120, 1), "a")), "user features must be numbers"),
-        (lambda: propensity.logistic(OBSERVED, penalties=[]), "penalties must be one or more"),
-        (lambda: propensity.logistic(OBSERVED, penalties=[-1]), "penalties must be one or more"),
-        (lambda: propensity.logistic(OBSERVED, penalties=[1.0, np.nan]), "penalties must be one or more"),
-        (lambda: propensity.logistic(OBSERVED, n_folds=1), "n_folds .* must be a whole number of at least 2, got 1"),
-        (lambda: propensity.logistic(OBSERVED.select(np.arange(3)), n_folds=4), r"fold \d of 4 is without ratings"),
-        (lambda: propensity.logistic(OBSERVED.select(np.arange(0))), "no observed ratings"),
     ],
 )
 def test_bad_input_gets_one_line(call, text):

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.refuters import ALARM, last_from_0, refute, row_before
-from recsim_mnar.estimators.off_policy.sampling import STRICT
+from recsim_mnar.estimators.off_policy.from_moments import STRICT
+from recsim_mnar.estimators.off_policy.refuters import ALARM, last_from_0, refute
 from recsim_mnar.log.columns import Clusters
 
 ALL = {"item_propensities", "earlier_rewards", "tastes", "neighbours", "halves"}
@@ -163,11 +163,9 @@ def test_a_target_that_the_log_never_took_is_refused():
 def test_what_came_before_is_the_users_own():
     rng = np.random.default_rng(11)
     user, liked = rng.integers(0, 6, 80), rng.integers(-1, 3, 80)
-    before, last = [], []
+    last = []
     for row in range(80):
         own = [liked[i] for i in range(row) if user[i] == user[row]]
-        before.append(own[-1] if own else 7)
         last.append(next((v for v in reversed(own) if v >= 0), -1))
     clusters = Clusters.of(user, 80)
-    assert row_before(liked, clusters, 7).tolist() == before
     assert last_from_0(liked, clusters).tolist() == last

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy.from_moments import STRICT
 from recsim_mnar.estimators.off_policy.row_order import (
     OrderSums,
     earlier_choices,
@@ -19,7 +20,6 @@ from recsim_mnar.estimators.off_policy.row_order import (
     sums_of_products,
     tiring,
 )
-from recsim_mnar.estimators.off_policy.sampling import STRICT
 from twins.log_checks import order_numbers
 
 

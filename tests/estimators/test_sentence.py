@@ -10,8 +10,16 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.estimators.off_policy.records import estimate_columns
-from recsim_mnar.estimators.off_policy.sentence import leading, sentence_of
-from recsim_mnar.estimators.off_policy.written import Amounts, cells, covered_share, identified, lacks, reasons
+from recsim_mnar.estimators.off_policy.sentence import (
+    Amounts,
+    cells,
+    covered_share,
+    identified,
+    lacks,
+    leading,
+    reasons,
+    sentence_of,
+)
 from recsim_mnar.estimators.verdict import Finding, Verdict
 from recsim_mnar.log.columns import Clusters, LogColumns
 

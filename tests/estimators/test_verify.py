@@ -13,7 +13,7 @@ from recsim_mnar.estimators import (
     estimate_value,
     estimate_without_propensities,
 )
-from recsim_mnar.estimators.intervals import by_user
+from recsim_mnar.estimators import intervals as by_user
 
 pytestmark = pytest.mark.verify
 

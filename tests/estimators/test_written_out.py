@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from recsim_mnar.estimators.intervals.limits import Deviations, Spread, gamma_limits, poisson_reach, small_sample_factor
+from recsim_mnar.estimators.intervals import Deviations, Spread, gamma_limits, poisson_reach, small_sample_factor
 from recsim_mnar.estimators.off_policy.cross_fitted import LoggingModel
+from recsim_mnar.estimators.off_policy.from_moments import expected_half, expected_variance, ratio_limits
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.refuters import _Rows, halves, neighbours
 from recsim_mnar.estimators.off_policy.row_order import tiring
-from recsim_mnar.estimators.off_policy.sampling import expected_half, expected_variance, ratio_limits
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.value import difference, estimate_value
 from recsim_mnar.log.columns import Clusters

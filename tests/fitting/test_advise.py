@@ -13,7 +13,7 @@ from scipy.stats import binom
 
 from recsim_mnar.cli import cli
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals.limits import poisson_reach, small_sample_factor
+from recsim_mnar.estimators.intervals import poisson_reach, small_sample_factor
 from recsim_mnar.estimators.off_policy.row_order import earlier_choices, earlier_showings, lasting, moved_by, repeating
 from recsim_mnar.fitting.advice import Question, advise_on
 from recsim_mnar.fitting.advice.advising import histories

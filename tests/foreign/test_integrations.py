@@ -17,7 +17,7 @@ from recsim_mnar.log.views import view_counts
 from recsim_mnar.policies import EpsilonMixture, registry
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
-from recsim_mnar.simulation.online import simulate_online
+from recsim_mnar.simulation.items import simulate_online
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 

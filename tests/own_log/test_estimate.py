@@ -17,7 +17,7 @@ from recsim_mnar.estimators.off_policy.cross_fitted import cross_fitted_rewards,
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.estimating import Question, estimate_log, is_own_schema
 from recsim_mnar.own_log.gate import unmet
-from recsim_mnar.tables.table_file import TableFile
+from recsim_mnar.tables.parts import TableFile
 from twins.commands import run
 from twins.own_schema import estimate_file
 

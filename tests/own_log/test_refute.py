@@ -11,11 +11,10 @@ import pytest
 
 from recsim_mnar.estimators.off_policy.records import estimate_columns
 from recsim_mnar.estimators.off_policy.refuters import refute
-from recsim_mnar.estimators.off_policy.sentence import sentence_of
-from recsim_mnar.estimators.off_policy.written import propensity_tolerance, weight_tolerance
+from recsim_mnar.estimators.off_policy.sentence import propensity_tolerance, sentence_of, weight_tolerance
 from recsim_mnar.log.columns import Clusters, LogColumns
 from recsim_mnar.own_log.estimating import is_own_schema
-from recsim_mnar.tables.table_file import TableFile
+from recsim_mnar.tables.parts import TableFile
 from twins.commands import run
 from twins.own_schema import estimate_file
 

@@ -8,7 +8,7 @@ import pytest
 
 from recsim_mnar.agents.neighbours.knn import ItemKNN
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals.limits import user_mean_interval
+from recsim_mnar.estimators.intervals import user_mean_interval
 from recsim_mnar.log import Log
 from recsim_mnar.policies import Learner, Policy, registry
 from recsim_mnar.protocols.base import Trial

@@ -10,7 +10,7 @@ from scipy import stats
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import estimate_value
-from recsim_mnar.estimators.intervals.limits import ratio_interval
+from recsim_mnar.estimators.intervals import ratio_interval
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.ab_test import ab_test

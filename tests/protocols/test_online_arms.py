@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.estimators.intervals.limits import student_mean_interval
+from recsim_mnar.estimators.intervals import student_mean_interval
 from recsim_mnar.policies import Learner, Policy, registry
 from recsim_mnar.protocols.ab_test import online_arms
 from recsim_mnar.protocols.comparison import compare
@@ -15,7 +15,7 @@ from recsim_mnar.protocols.off_policy import off_policy
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation import simulate
-from recsim_mnar.simulation.online import simulate_online
+from recsim_mnar.simulation.items import simulate_online
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.own_schema import estimate_file
 from twins.policies import Uniform

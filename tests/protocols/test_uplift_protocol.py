@@ -26,6 +26,7 @@ from recsim_mnar.protocols.uplift import (
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 from twins.commands import run
+from twins.purchases_log import propensity_matrix
 
 QUICK = ("compare", "--world", "purchases", "--preset", "quick")
 TINY = ("--set", "n_items=20", "--train-users", 120, "--agents", "random,popularity,cubn", "--length", 5)
@@ -127,7 +128,7 @@ def test_agents_learn_from_the_past_only_and_from_every_purchase():
     views = purchases_as_views(past).validate(20)
     assert len(views) == past.purchased.sum() > (past.purchased & ~past.recommended).sum()
     assert not views.is_bandit.any()
-    np.testing.assert_allclose(past.propensity_matrix(), exposures.propensity_matrix(5))
+    np.testing.assert_allclose(propensity_matrix(past), propensity_matrix(exposures, 5))
 
 
 def test_an_agents_numbers_do_not_depend_on_who_else_is_judged():

@@ -18,11 +18,10 @@ from recsim_mnar.simulation import simulate
 from recsim_mnar.tables import files
 from recsim_mnar.tables import text as text_tables
 from recsim_mnar.tables.arrow import unpacked_bytes
-from recsim_mnar.tables.arrow_sizes import sizes_of
+from recsim_mnar.tables.parts import TableFile, verify
 from recsim_mnar.tables.roles import NAMED, OWN_SCHEMA, RECOGNISED, find_columns
 from recsim_mnar.tables.rows import repeats
-from recsim_mnar.tables.table_file import TableFile
-from recsim_mnar.tables.verifying import verify
+from recsim_mnar.tables.unpacked import sizes_of
 from recsim_mnar.worlds import make_world
 from twins.own_schema import estimate_file
 

@@ -8,6 +8,11 @@ from recsim_mnar.log.exposures import Exposures
 from twins.logs import log_of
 
 
+def propensity_matrix(exposures, time=0):
+    """(U, I) propensities of a period."""
+    return exposures.propensity_of(*np.ogrid[: exposures.n_users, : exposures.n_items], time)
+
+
 def logistic(x):
     return 1.0 / (1.0 + np.exp(-x))
 

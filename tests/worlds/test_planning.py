@@ -11,8 +11,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.policies import registry
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation.items import simulate
-from recsim_mnar.simulation.oracle import Oracle
-from recsim_mnar.simulation.planner import Planner
+from recsim_mnar.simulation.oracle import Oracle, Planner
 from recsim_mnar.worlds import make_world
 
 FATIGUE = {"n_items": 50, "fatigue": 0.5, "fatigue_spread": 0.25, "fatigue_memory": 0.9}

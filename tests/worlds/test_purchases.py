@@ -4,11 +4,12 @@ import pytest
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.slates import DeployedPolicy, draw
-from recsim_mnar.simulation import simulate, slates
+from recsim_mnar.simulation import items, simulate
+from recsim_mnar.simulation.items import exposures_of
 from recsim_mnar.simulation.pools import pool
-from recsim_mnar.simulation.slates import exposures_of
 from recsim_mnar.worlds.purchases import PRESETS, PurchasesParams, PurchasesWorld
 from twins import purchases as twin
+from twins.purchases_log import propensity_matrix
 
 SMALL = {"n_items": 9, "n_periods": 3, "slate_size": 3, "base": -1.0, "smallest_propensity": 0.05}
 
@@ -91,7 +92,7 @@ def test_any_agent_recommends_with_known_propensities_whoever_computes_them(name
     policy = DeployedPolicy(world) if name == "deployed" else registry.learner(name).fit(train, n_items=12, seed=0)
     log = simulate(world, policy, 25, 2)
     with pool(3) as executor:
-        monkeypatch.setattr(slates, "_CELLS", 7 * 12)
+        monkeypatch.setattr(items, "_CELLS", 7 * 12)
         monkeypatch.setattr("recsim_mnar.simulation.executor.SHARD_USERS", 10)
         assert simulate(world, policy, 25, 2, executor=executor).digest() == log.digest()
     exposures = exposures_of(world, policy, log, 25, 2)
@@ -100,7 +101,7 @@ def test_any_agent_recommends_with_known_propensities_whoever_computes_them(name
     assert np.isnan(logged)
     at = exposures.propensity_of(log["user"][shown], log["action"][shown], log["time"][shown].astype(int))
     assert np.allclose(at, log["propensity"][shown], rtol=1e-6)
-    users = exposures.propensity_matrix(2).sum(axis=1)
+    users = propensity_matrix(exposures, 2).sum(axis=1)
     assert np.allclose(users, 4, rtol=1e-5)
     if name == "random":
         assert np.allclose(exposures.propensities, 4 / 12)

@@ -10,7 +10,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.slates import DeployedPolicy, SlatePolicy
-from recsim_mnar.simulation import simulate, slates
+from recsim_mnar.simulation import items, simulate
 from recsim_mnar.simulation.platform import run_campaign
 from recsim_mnar.worlds import WORLDS, make_world
 from recsim_mnar.worlds.campaigns import CampaignsParams, CampaignsWorld
@@ -191,7 +191,7 @@ CALLS = [
         "need the world's parameter slates = 'fixed'",
     ),
     (
-        lambda: slates.propensity_table(world_of_slates(), DeployedPolicy(world_of_slates()), Log({}), 10**8, 0),
+        lambda: items.propensity_table(world_of_slates(), DeployedPolicy(world_of_slates()), Log({}), 10**8, 0),
         "would take",
     ),
     # campaigns

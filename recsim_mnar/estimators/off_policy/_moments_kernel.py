@@ -20,10 +20,7 @@ from recsim_mnar.kernels.jit import inlined, kernel, summing
 
 CHUNK = 16384
 """Rows a chunk: shards cut at multiples of it merge to the same bits as the whole."""
-N_TOP = 8
-"""Number of largest weights that are kept."""
-N_SUMS, N_POWERS = 13, 35
-N_SCRATCH = N_SUMS + N_POWERS
+N_SUMS = 13
 
 _REWARDED = N_SUMS
 _SUPPORTED = N_SUMS + 1
@@ -181,98 +178,45 @@ def _find_top(target, propensity, maxima, top, out):
 
 
 @kernel
-def gather(target, propensity, reward, clip, sums, counts, extremes, top, maxima, out):
-    """Add the rows to the moments; every row is a user of its own.
+def _close_user(own, rows, sums, powers, factors, numbers):
+    """Add a finished user's sums ``own`` (in the order of the names), and their products, to the moments."""
+    add_exactly(sums[0], sums[1], own)
+    numbers[0] = own[0]
+    numbers[1] = own[2]
+    numbers[2] = own[5]
+    numbers[3] = own[7]
+    numbers[4] = rows
+    for j in range(len(factors)):
+        numbers[5 + j] = numbers[factors[j, 0]] * numbers[factors[j, 1]]
+    add_exactly(powers[0], powers[1], numbers[5:])
 
-    Rows that are no data show in the extremes or as a sum that is not finite.
+
+@kernel
+def gather(target, propensity, reward, user, by_user, clip, sums, powers, factors, counts, extremes, top, maxima, out):
+    """Add the rows to the moments.
+
+    Rows that are no data show in the extremes or as a sum that is not finite. A user's sums are closed before they are
+    added, so that shards cut between users merge to the same bits.
 
     Args:
         target: (n,) the target policy's probability of the logged action.
         propensity: (n,) the logging policy's.
         reward: (n,) rewards.
+        user: (n,) int64, the rows of a user together; read where ``by_user``, else a row is a user.
+        by_user: whether rows have users.
         clip: weights are cut there; inf for no clipping.
         sums: (2, 13) high and low parts, in the order of the names.
+        powers: (2, k) likewise; of users only.
+        factors: (k, 2) places of the two factors of each product, among w, x, c, y, l and the products before it.
         counts: (6,) int64: rows, users, rewarded, supported, clipped, rewarded users.
         extremes: (8,) least propensity, largest propensity or target (NaN where one is NaN or signed), least and
             largest reward, largest weight and w r; of users the most rows, and weights beyond their rows.
         top: (8,) largest weights, downwards.
         maxima: (chunks,) largest weight of each chunk, written.
-        out: (48,) scratch.
-    """
-    n = reward.size
-    for k in range(maxima.size):
-        start = k * CHUNK
-        stop = min(start + CHUNK, n)
-        t = target[start:stop]
-        p = propensity[start:stop]
-        maxima[k] = _chunk(t, p, reward[start:stop], clip, counts, extremes, out)
-        add_exactly(sums[0], sums[1], out[:N_SUMS])
-    counts[1] += n
-    counts[5] = counts[2]
-    extremes[6] = max(extremes[6], min(n, 1))
-    extremes[7] = max(extremes[7], extremes[4] - 1.0)
-    _find_top(target, propensity, maxima, top, out)
-
-
-@kernel
-def _close_user(own, rows, sums, powers, products):
-    """Add a finished user's sums ``own`` (in the order of the names) to the moments."""
-    add_exactly(sums[0], sums[1], own)
-    w = own[0]
-    x = own[2]
-    c = own[5]
-    y = own[7]
-    xx = x * x
-    yy = y * y
-    ll = rows * rows
-    ww = w * w
-    products[0] = ww
-    products[1] = xx
-    products[2] = w * x
-    products[3] = c * c
-    products[4] = yy
-    products[5] = w * c
-    products[6] = x * y
-    products[7] = rows * w
-    products[8] = rows * x
-    products[9] = rows * c
-    products[10] = rows * y
-    products[11] = ll
-    products[12] = xx * xx
-    products[13] = rows * x * xx
-    products[14] = ll * xx
-    products[15] = ll * rows * x
-    products[16] = yy * yy
-    products[17] = rows * y * yy
-    products[18] = ll * yy
-    products[19] = ll * rows * y
-    products[20] = ll * ll
-    products[21] = w * x * xx
-    products[22] = ww * xx
-    products[23] = ww * w * x
-    products[24] = ww * ww
-    products[25] = x * xx
-    products[26] = rows * xx
-    products[27] = ll * x
-    products[28] = y * yy
-    products[29] = rows * yy
-    products[30] = ll * y
-    products[31] = ll * rows
-    products[32] = w * xx
-    products[33] = ww * x
-    products[34] = ww * w
-    add_exactly(powers[0], powers[1], products)
-
-
-@kernel
-def gather_by_user(target, propensity, reward, user, clip, sums, powers, counts, extremes, top, maxima, out):
-    """As :func:`gather`, with the rows of a user together (``user``: (n,) int64), and sums over users.
-
-    A user's sums are closed before they are added, so that shards cut between users merge to the same bits.
+        out: (18 + k,) scratch.
     """
     n = reward.size
     own = out[:N_SUMS]
-    products = out[N_SUMS:N_SCRATCH]
     rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = r1 = used = 0.0
     for k in range(maxima.size):
         start = k * CHUNK
@@ -280,6 +224,9 @@ def gather_by_user(target, propensity, reward, user, clip, sums, powers, counts,
         t = target[start:stop]
         p = propensity[start:stop]
         maxima[k] = _chunk(t, p, reward[start:stop], clip, counts, extremes, out)
+        if not by_user:
+            add_exactly(sums[0], sums[1], own)
+            continue
         for i in range(start, stop):
             r = reward[i]
             w = target[i] / propensity[i]
@@ -303,13 +250,18 @@ def gather_by_user(target, propensity, reward, user, clip, sums, powers, counts,
             used += abs(r)
             if i + 1 == n or user[i + 1] != user[i]:
                 own[:] = (w0, w1, x0, x1, wx, c0, c1, y0, y1, wc, xy, r0, r1)
-                _close_user(own, rows, sums, powers, products)
+                _close_user(own, rows, sums, powers, factors, out[N_SUMS:])
                 extremes[6] = max(extremes[6], rows)
                 extremes[7] = max(extremes[7], w0 - rows)
                 counts[1] += 1
                 if used > 0.0:
                     counts[5] += 1
                 rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = r1 = used = 0.0
+    if not by_user:
+        counts[1] += n
+        counts[5] = counts[2]
+        extremes[6] = max(extremes[6], min(n, 1))
+        extremes[7] = max(extremes[7], extremes[4] - 1.0)
     _find_top(target, propensity, maxima, top, out)
 
 
@@ -363,114 +315,55 @@ def put_products(z, degree, out):
 
 
 @inlined
-def _differences(w, b, clip):
-    """Gain and loss of weight w beside b, and those of the weights cut at the clip."""
-    wc = w if w < clip else clip
-    bc = b if b < clip else clip
-    return max(w - b, 0.0), max(b - w, 0.0), max(wc - bc, 0.0), max(bc - wc, 0.0)
+def _put_pair(own, degree, z, products):
+    """Products of a user's 13 sums into ``products``: those of ``plain``, then of ``cut``, then of ``ratio``."""
+    z[0] = own[0]
+    z[1] = own[1]
+    z[2] = own[2]
+    n = put_products(z[:3], degree, products)
+    z[1] = own[3]
+    z[2] = own[4]
+    n += put_products(z[:3], degree, products[n:])
+    for j in range(4):
+        z[j] = own[5 + j]
+    return n + put_products(z, degree, products[n:])
 
 
 @kernel
-def gather_pair(target, baseline, propensity, reward, clip, plain, cut, ratio, excesses, out):
-    """Add the rows to the sums; every row is a user of its own. Returns how many weights differ.
+def gather_pair(target, baseline, propensity, reward, user, by_user, clip, sums, excesses, out):
+    """Add the rows to the sums; where not ``by_user`` a row is a user of its own. Returns how many weights differ.
 
     Args:
         target: (n,) probability of the logged action under one policy.
         baseline: (n,) under the other.
         propensity: (n,) under the logging policy.
         reward: (n,) rewards, not negative.
+        user: as :func:`gather`.
+        by_user: likewise.
         clip: weights are cut there; inf for no clipping.
-        plain: (2, 9) sums of products of up to two.
-        cut: (2, 9) likewise.
-        ratio: (2, 14) likewise.
+        sums: (2, k) sums of products of up to two or, by user, of up to four: of ``plain``, ``cut`` and ``ratio``.
         excesses: (4,) most by which a user's gains, losses, and those of cut weights, sum to more than its rows.
-        out: (73,) scratch.
+        out: (17 + 2 k,) scratch.
     """
     n = reward.size
+    size = sums.shape[1]
     differ = 0
     z = out[:4]
-    one = out[4:18]
-    sums = out[18:32]
-    one_cut = out[32:41]
-    totals = out[41:73]
-    z3 = z[:3]
-    for start in range(0, n, CHUNK):
-        totals[:] = 0.0
-        for i in range(start, min(start + CHUNK, n)):
-            w = target[i] / propensity[i]
-            b = baseline[i] / propensity[i]
-            r = reward[i]
-            gain, loss, cut_gain, cut_loss = _differences(w, b, clip)
-            differ += int(w != b)
-            excesses[0] = max(excesses[0], gain - 1.0)
-            excesses[1] = max(excesses[1], loss - 1.0)
-            excesses[2] = max(excesses[2], cut_gain - 1.0)
-            excesses[3] = max(excesses[3], cut_loss - 1.0)
-            z[0] = 1.0
-            z[1] = gain * r
-            z[2] = loss * r
-            put_products(z3, 2, one)
-            for j in range(9):
-                totals[j] += one[j]
-            z[1] = cut_gain * r
-            z[2] = cut_loss * r
-            put_products(z3, 2, one_cut)
-            for j in range(9):
-                totals[9 + j] += one_cut[j]
-            z[0] = (w - b) * r
-            z[1] = b * r
-            z[2] = w - b
-            z[3] = b
-            put_products(z, 2, sums)
-            for j in range(14):
-                totals[18 + j] += sums[j]
-        add_exactly(plain[0], plain[1], totals[:9])
-        add_exactly(cut[0], cut[1], totals[9:18])
-        add_exactly(ratio[0], ratio[1], totals[18:])
-    return differ
-
-
-@kernel
-def _close_pair(own, plain, cut, ratio, excesses, out):
-    """Add a finished user's sums ``own`` (13,) to the sums over users."""
-    z = out[:4]
-    products = out[4:73]
-    rows = own[0]
-    z3 = z[:3]
-    z[0] = rows
-    z[1] = own[1]
-    z[2] = own[2]
-    n = put_products(z3, 4, products)
-    add_exactly(plain[0], plain[1], products[:n])
-    z[1] = own[3]
-    z[2] = own[4]
-    n = put_products(z3, 4, products)
-    add_exactly(cut[0], cut[1], products[:n])
-    z[0] = own[5]
-    z[1] = own[6]
-    z[2] = own[7]
-    z[3] = own[8]
-    n = put_products(z, 4, products)
-    add_exactly(ratio[0], ratio[1], products[:n])
-    for j in range(4):
-        excesses[j] = max(excesses[j], own[9 + j] - rows)
-
-
-@kernel
-def gather_pair_by_user(target, baseline, propensity, reward, user, clip, plain, cut, ratio, excesses, out):
-    """As :func:`gather_pair`, with the rows of a user together (``user``: (n,) int64), and products of up to four.
-
-    The sums are (2, 34), (2, 34) and (2, 69), ``out`` (86,).
-    """
-    n = reward.size
-    differ = 0
-    own = out[73:86]
+    own = out[4:17]
+    products = out[17 : 17 + size]
+    totals = out[17 + size :]
     own[:] = 0.0
+    totals[:] = 0.0
     for i in range(n):
         w = target[i] / propensity[i]
         b = baseline[i] / propensity[i]
         r = reward[i]
-        gain, loss, cut_gain, cut_loss = _differences(w, b, clip)
+        wc = w if w < clip else clip
+        bc = b if b < clip else clip
+        gain = max(w - b, 0.0)
+        loss = max(b - w, 0.0)
+        cut_gain = max(wc - bc, 0.0)
+        cut_loss = max(bc - wc, 0.0)
         differ += int(w != b)
         own[0] += 1.0
         own[1] += gain * r
@@ -485,7 +378,21 @@ def gather_pair_by_user(target, baseline, propensity, reward, user, clip, plain,
         own[10] += loss
         own[11] += cut_gain
         own[12] += cut_loss
-        if i + 1 == n or user[i + 1] != user[i]:
-            _close_pair(own, plain, cut, ratio, excesses, out)
-            own[:] = 0.0
+        if by_user and i + 1 < n and user[i + 1] == user[i]:
+            continue
+        if by_user:  # with the degree as a constant the loops unroll
+            _put_pair(own, 4, z, products)
+        else:
+            _put_pair(own, 2, z, products)
+        for j in range(4):
+            excesses[j] = max(excesses[j], own[9 + j] - own[0])
+        own[:] = 0.0
+        if by_user:
+            add_exactly(sums[0], sums[1], products)
+            continue
+        for j in range(size):
+            totals[j] += products[j]
+        if (i + 1) % CHUNK == 0 or i + 1 == n:
+            add_exactly(sums[0], sums[1], totals)
+            totals[:] = 0.0
     return differ

@@ -124,17 +124,13 @@ def cross_fitted_rewards(
     if n == 0 or actions.min() < 0 or actions.max() >= n_actions:
         raise UserError(f"column 'action' must hold whole numbers from 0 to {n_actions - 1}")
     x = np.zeros((n, 0)) if context is None else np.asarray(context, dtype=np.float64).reshape(n, -1)
-    clusters = Clusters.of(cluster, n)
-    units, number = (np.arange(n), n) if clusters is None else clusters.dense()
-    if not 2 <= folds <= number:
-        raise UserError(f"folds must be between 2 and the number of users ({number}), got {folds}")
+    fold_of = _folds(Clusters.of(cluster, n), n, folds)[0] % folds
     probabilities = target if callable(target) else lambda rows: np.asarray(target, dtype=np.float64)[rows]
     features = np.eye(n_actions) if action_features is None else np.asarray(action_features, dtype=np.float64)
     q_logged, q_target = np.empty(n), np.empty(n)
     size = max(_BLOCK // n_actions, 1)
     for fold in range(folds):
-        held = np.flatnonzero(units % folds == fold)
-        others = np.flatnonzero(units % folds != fold)
+        held, others = np.flatnonzero(fold_of == fold), np.flatnonzero(fold_of != fold)
         fitted: Any = ActionMeans(n_actions) if model is None else _Wrapped(model, features)
         fitted.fit(x[others], actions[others], r[others])
         for start in range(0, held.size, size):
@@ -148,6 +144,18 @@ def cross_fitted_rewards(
             q_logged[rows] = q[np.arange(rows.size), actions[rows]]
             q_target[rows] = np.sum(pi * q, axis=1)
     return q_logged, q_target
+
+
+def _folds(clusters: Clusters | None, n: int, folds: int) -> tuple[NDArray[np.int64], int]:
+    """The number of each row's user (the row's own without users), and how many there are.
+
+    Raises:
+        UserError: fewer than folds, or fewer than two folds.
+    """
+    units, number = (np.arange(n), n) if clusters is None else clusters.dense()
+    if not 2 <= folds <= number:
+        raise UserError(f"folds must be between 2 and the number of users ({number}), got {folds}")
+    return units, number
 
 
 @dataclass(frozen=True)
@@ -254,9 +262,7 @@ def estimate_without_propensities(
     if actions is None or n == 0:
         raise UserError("the logged actions are needed to estimate the logging policy. Give one per row")
     clusters = Clusters.of(cluster, n)
-    units, users = (np.arange(n), n) if clusters is None else clusters.dense()
-    if not 2 <= folds <= users:
-        raise UserError(f"folds must be between 2 and the number of users ({users}), got {folds}")
+    units, users = _folds(clusters, n, folds)
     codes, n_actions = actions.dense()
     labels: NDArray[Any] = np.zeros(n, np.int64)
     if context is not None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.estimators.intervals.limits import (
+from recsim_mnar.estimators.intervals import (
     ROUNDING,
     Deviations,
     Interval,
@@ -20,18 +20,22 @@ from recsim_mnar.estimators.intervals.limits import (
     positive_limits,
     small_sample_factor,
 )
-from recsim_mnar.estimators.off_policy.from_moments import AUTO, clip_part, diagnostics, leading, spread_facts
-from recsim_mnar.estimators.off_policy.moments import Moments, added
-from recsim_mnar.estimators.off_policy.sampling import (
+from recsim_mnar.estimators.off_policy.from_moments import (
+    AUTO,
     Bounds,
+    clip_part,
+    diagnostics,
     expected_ess,
     largest_weight,
+    leading,
     luck_of_weights,
     one_reward_above,
     ratio_base,
+    spread_facts,
     support_of,
     unit,
 )
+from recsim_mnar.estimators.off_policy.moments import Moments, added, users_of_rows
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.verdict import judge, loosening
 from recsim_mnar.estimators.verdict import Estimate, Finding, Verdict
@@ -43,7 +47,7 @@ Form = Sequence[float]
 
 @functools.cache
 def _places(width: int) -> dict[tuple[int, ...], int]:
-    """Position of the product of some of ``width`` numbers, as ``_pairs_kernel.put_products`` writes them."""
+    """Position of the product of some of ``width`` numbers, as ``_moments_kernel.put_products`` writes them."""
     every = [each for k in (1, 2, 3, 4) for each in itertools.combinations_with_replacement(range(width), k)]
     return {each: place for place, each in enumerate(every)}
 
@@ -95,9 +99,7 @@ class PairMoments:
     Attributes:
         ours: of the target policy.
         theirs: of the baseline.
-        plain: per user its rows l, gains (w - b)+ r and losses (b - w)+ r.
-        cut: likewise, of weights cut at the clip of ``ours``.
-        ratio: per user (w - b) r, b r, w - b and b.
+        pairs: (2, k) the sums of ``plain``, ``cut`` and ``ratio``.
         excesses: (4,) most by which a user's gains, losses, and those of cut weights, without the reward, sum to more
             than the user has rows.
         differing: rows whose weights differ.
@@ -105,16 +107,34 @@ class PairMoments:
 
     ours: Moments
     theirs: Moments
-    plain: Products = field(init=False)
-    cut: Products = field(init=False)
-    ratio: Products = field(init=False)
+    pairs: NDArray[np.float64] = field(init=False)
     excesses: NDArray[np.float64] = field(default_factory=lambda: np.full(4, -np.inf))
     differing: int = 0
 
     def __post_init__(self) -> None:
         """Start without rows."""
+        self.pairs = np.zeros((2, sum(self._sizes)))
+
+    @property
+    def _sizes(self) -> tuple[int, int, int]:
         degree = 4 if self.ours.clustered else 2
-        self.plain, self.cut, self.ratio = (Products.empty(width, degree) for width in (3, 3, 4))
+        each, ratio = (math.comb(width + degree, degree) - 1 for width in (3, 4))
+        return each, each, ratio
+
+    @property
+    def plain(self) -> Products:
+        """Per user its rows l, gains (w - b)+ r and losses (b - w)+ r."""
+        return Products(3, self.pairs[:, : self._sizes[0]])
+
+    @property
+    def cut(self) -> Products:
+        """Likewise, of weights cut at the clip of ``ours``."""
+        return Products(3, self.pairs[:, self._sizes[0] : -self._sizes[2]])
+
+    @property
+    def ratio(self) -> Products:
+        """Per user (w - b) r, b r, w - b and b."""
+        return Products(4, self.pairs[:, -self._sizes[2] :])
 
     def extend(self, reward: Floats, p: Floats, target: Floats, baseline: Floats, clusters: Clusters | None) -> None:
         """Add rows that the moments of both policies have met, in place; blocks as :meth:`Moments.extend`.
@@ -129,20 +149,16 @@ class PairMoments:
         from recsim_mnar.estimators.off_policy import _moments_kernel as kernels
 
         shift = self.ours.shift
-        r = reward - shift if shift else reward
-        rest = [self.ours.clip, self.plain.pairs, self.cut.pairs, self.ratio.pairs, self.excesses, np.empty(86)]
-        if clusters is None:
-            self.differing += kernels.gather_pair(target, baseline, p, r, *rest)
-            return
-        columns = [clusters.together(values) for values in (target, baseline, p, r, clusters.codes)]
-        self.differing += kernels.gather_pair_by_user(*columns, *rest)
+        columns = [target, baseline, p, reward - shift if shift else reward]
+        if clusters is not None:
+            columns = [clusters.together(values) for values in columns]
+        rest = self.ours.clip, self.pairs, self.excesses, np.empty(17 + self.pairs.size)
+        self.differing += kernels.gather_pair(*columns, *users_of_rows(clusters), *rest)
 
     def merged(self, other: PairMoments, ours: Moments, theirs: Moments) -> PairMoments:
         """Of the rows of both, which share no user; ``ours`` and ``theirs`` are the policies' merged moments."""
         same = PairMoments(ours, theirs)
-        for name in ("plain", "cut", "ratio"):
-            one = getattr(self, name)
-            setattr(same, name, Products(one.width, added(one.pairs, getattr(other, name).pairs)))
+        same.pairs = added(self.pairs, other.pairs)
         same.excesses = np.maximum(self.excesses, other.excesses)
         same.differing = self.differing + other.differing
         return same
@@ -152,8 +168,8 @@ class PairMoments:
         if math.isinf(self.ours.clip):
             return self
         same = PairMoments(self.ours.unclipped(), self.theirs.unclipped())
-        same.plain = same.cut = self.plain
-        same.ratio, same.differing = self.ratio, self.differing
+        same.pairs = np.concatenate([self.plain.pairs, self.plain.pairs, self.ratio.pairs], axis=1)
+        same.differing = self.differing
         same.excesses = np.concatenate([self.excesses[:2], self.excesses[:2]])
         return same
 
@@ -268,7 +284,7 @@ class _Limits:
     one_reward: float
 
     def expected_half(self, estimator: str, times: float = 1.0) -> float:
-        """As :func:`recsim_mnar.estimators.off_policy.sampling.expected_half`, for the difference."""
+        """As :func:`recsim_mnar.estimators.off_policy.from_moments.expected_half`, for the difference."""
         pair, n = self.pair, self.pair.ours.rows
         rewards = pair.ours.sum("rr") / n
         one = self.one_reward

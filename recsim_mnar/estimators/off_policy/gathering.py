@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.differences import PairMoments, estimate_difference
 from recsim_mnar.estimators.off_policy.from_moments import AUTO, estimate_from_moments
-from recsim_mnar.estimators.off_policy.item_propensities import ItemSums
 from recsim_mnar.estimators.off_policy.moments import Moments
+from recsim_mnar.estimators.off_policy.refuters import ItemSums
 from recsim_mnar.estimators.off_policy.row_order import OrderSums, weights_agree
 from recsim_mnar.estimators.off_policy.scores import check_name
 from recsim_mnar.estimators.off_policy.stated import Stated, check_rows, limit_column, missing_column, refuse_outside
@@ -28,8 +28,7 @@ from recsim_mnar.log.columns import Clusters
 from recsim_mnar.progress import counted
 from recsim_mnar.tables.files import most_unpacked
 from recsim_mnar.tables.parts import Parts
-from recsim_mnar.tables.rows import n_repeats
-from recsim_mnar.tables.text import AgainError
+from recsim_mnar.tables.rows import AgainError, n_repeats
 
 CHUNK = 16384
 """Rows of a chunk of rows without users, as in ``_moments_kernel``."""

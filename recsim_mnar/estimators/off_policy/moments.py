@@ -1,4 +1,4 @@
-"""What the weighting estimators need, gathered in one pass over rows and mergeable across shards."""
+"""What the weighting estimators need, gathered in one pass over rows and mergeable; and how weights are distributed."""
 
 from __future__ import annotations
 
@@ -24,19 +24,27 @@ from recsim_mnar.estimators.off_policy.stated import (
 )
 from recsim_mnar.log.columns import Clusters, Floats, column
 
-N_SUMS, N_POWERS, N_TOP = 13, 35, 8
+N_SUMS, N_TOP = 13, 8
 _SUMS = {name: i for i, name in enumerate(("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "wc", "xy", "r", "rr"))}
-_POWER_NAMES = (
-    *("ww", "xx", "wx", "cc", "yy", "wc", "xy", "lw", "lx", "lc", "ly", "ll"),
-    *("xxxx", "lxxx", "llxx", "lllx", "yyyy", "lyyy", "llyy", "llly", "llll"),
-    *("wxxx", "wwxx", "wwwx", "wwww"),
-    *("xxx", "lxx", "llx", "yyy", "lyy", "lly", "lll", "wxx", "wwx", "www"),
+_PRODUCTS = (
+    *("w*w", "x*x", "w*x", "c*c", "y*y", "w*c", "x*y", "l*w", "l*x", "l*c", "l*y", "l*l"),
+    *("xx*x", "l*xx", "ll*x", "yy*y", "l*yy", "ll*y", "ll*l", "w*xx", "ww*x", "ww*w"),
+    *("xx*xx", "lx*xx", "ll*xx", "lll*x", "yy*yy", "ly*yy", "ll*yy", "lll*y", "ll*ll"),
+    *("wx*xx", "ww*xx", "www*x", "ww*ww"),
 )
-_POWERS = {name: i for i, name in enumerate(_POWER_NAMES)}
+"""Products of a user's sums: each of two sums, or of products before it."""
+_POWERS = {name.replace("*", ""): i for i, name in enumerate(_PRODUCTS)}
+_PLACES = {name: i for i, name in enumerate(("w", "x", "c", "y", "l", *_POWERS))}
+_FACTORS = np.array([[_PLACES[factor] for factor in name.split("*")] for name in _PRODUCTS])
 _LEAST = np.array([True, False, True, False, False, False, False, False])
 """Which of the extremes are minima."""
 _SEEN = ("_counts", "_extremes")
 _TOPS = ("top_weights",)
+
+
+def users_of_rows(clusters: Clusters | None) -> tuple[NDArray[np.int64], bool]:
+    """Users of rows that stand together, and whether there are any, as kernels take them."""
+    return (np.empty(0, np.int64), False) if clusters is None else (clusters.together(clusters.codes), True)
 
 
 def _start_extremes() -> NDArray[np.float64]:
@@ -117,7 +125,7 @@ class Moments:
     clustered: bool = False
     shift: float = 0.0
     _sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros((2, N_SUMS)), repr=False)
-    _powers: NDArray[np.float64] = field(default_factory=lambda: np.zeros((2, N_POWERS)), repr=False)
+    _powers: NDArray[np.float64] = field(default_factory=lambda: np.zeros((2, len(_POWERS))), repr=False)
     _counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(6, np.int64), repr=False)
     _extremes: NDArray[np.float64] = field(default_factory=_start_extremes, repr=False)
     top_weights: NDArray[np.float64] = field(default_factory=lambda: np.full(N_TOP, -1.0), repr=False)
@@ -229,8 +237,7 @@ class Moments:
         if self._missing is None:
             self._missing = np.zeros((2, 3))
         together = missing if clusters is None else clusters.together(missing)
-        users = np.empty(0, np.int64) if clusters is None else clusters.together(clusters.codes)
-        kernels.gather_missing(together, users, clusters is not None, self._missing, np.empty(3))
+        kernels.gather_missing(together, *users_of_rows(clusters), self._missing, np.empty(3))
 
     def unclipped(self) -> Moments:
         """The moments of the same rows without clipping: every product of a clipped weight is that of the weight."""
@@ -248,16 +255,11 @@ class Moments:
         from recsim_mnar.estimators.off_policy import _moments_kernel as kernels
 
         before = float(self._extremes[0])
-        fed: list[Any] = [self.clip, self._sums]
-        maxima = np.empty(-(-r.size // kernels.CHUNK))
-        scratch = np.empty(N_SUMS + N_POWERS)
-        kept = [self._counts, self._extremes, self.top_weights, maxima, scratch]
+        together = (t, p, r) if clusters is None else [clusters.together(values) for values in (t, p, r)]
+        sums = [self._sums, self._powers, _FACTORS, self._counts, self._extremes, self.top_weights]
+        scratch = np.empty(-(-r.size // kernels.CHUNK)), np.empty(N_SUMS + len(_PLACES))
         with np.errstate(all="ignore"):  # divisions by 0 in rows that are then refused
-            if clusters is None:
-                kernels.gather(t, p, r, *fed, *kept)
-            else:
-                together = [clusters.together(values) for values in (t, p, r, clusters.codes)]
-                kernels.gather_by_user(*together, *fed, self._powers, *kept)
+            kernels.gather(*together, *users_of_rows(clusters), self.clip, *sums, *scratch)
         least = float(self._extremes[0])
         kept_rows = self.least_propensity_rows if least == before else 0
         self.least_propensity_rows = kept_rows + int(np.count_nonzero(p == least))
@@ -409,3 +411,132 @@ def _downwards(tops: Floats) -> tuple[Floats, NDArray[np.int64]]:
     """The entries of parts' (n_parts, k) largest values, downwards, and the part of each."""
     order = np.argsort(-tops.ravel(), kind="stable")
     return tops.ravel()[order], order // tops.shape[1]
+
+
+# ------------------------------------------------------------------------------------------ how weights are distributed
+
+MOST_BINS = 40
+"""Bins that a distribution has at most."""
+_AN_OCTAVE = 32
+"""Bins that numbers are counted in before they are joined."""
+
+
+class RatioBins:
+    """Counts whose memory does not grow with the numbers; those of two blocks are the same as of both at once."""
+
+    def __init__(self) -> None:
+        self.counts: dict[int, int] = {}
+
+    def extend(self, positive: NDArray[np.float64]) -> None:
+        """Count numbers (n,), all of them above 0 and finite."""
+        places, counts = np.unique(np.floor(_AN_OCTAVE * np.log2(positive)).astype(np.int64), return_counts=True)
+        for place, count in zip(places.tolist(), counts.tolist(), strict=True):
+            self.counts[place] = self.counts.get(place, 0) + count
+
+    def joined(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
+        """Edges (b + 1,) and counts (b,), neighbours put together until there are at most :data:`MOST_BINS`."""
+        if not self.counts:
+            return (), ()
+        wide = -(-(max(self.counts) - min(self.counts) + 1) // (MOST_BINS - 1))
+        first, last = min(self.counts) // wide, max(self.counts) // wide
+        counts = [0] * (last - first + 1)
+        for place, count in self.counts.items():
+            counts[place // wide - first] += count
+        edges = np.exp2(np.arange(first, last + 2) * (wide / _AN_OCTAVE))
+        return tuple(edges.tolist()), tuple(counts)
+
+
+@dataclass(frozen=True)
+class WeightDistribution:
+    """A policy's weights target / propensity, in numbers.
+
+    Attributes:
+        policy: whose.
+        rows: number of weights.
+        mean: should be 1.
+        largest: the heaviest.
+        effective: Kish's effective sample, (sum w)^2 / sum w^2; 0 where every weight is 0.
+        zero: share of rows that the policy would not have shown.
+        clipped: share of rows above the clip.
+        mass_clipped: share of the weights' sum that the clip takes off.
+        edges: (b + 1,) of the bins, in equal ratios; none where every weight is 0.
+        counts: (b,) rows in them; rows of weight 0 are in none.
+    """
+
+    policy: str
+    rows: int
+    mean: float
+    largest: float
+    effective: float
+    zero: float
+    clipped: float
+    mass_clipped: float
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types."""
+        return {**vars(self), "edges": list(self.edges), "counts": list(self.counts)}
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> WeightDistribution:
+        """Read the result of :meth:`to_dict`."""
+        return WeightDistribution(**{**values, "edges": tuple(values["edges"]), "counts": tuple(values["counts"])})
+
+
+class WeightTally:
+    """Gathers weights from one block of rows after another, in a memory that does not grow with them.
+
+    Args:
+        clip: largest weight of the clipped estimators, None for none.
+    """
+
+    def __init__(self, clip: float | None = None) -> None:
+        self.clip = np.inf if clip is None else clip
+        self.rows = self.zeros = self.above = 0
+        self.total = self.squares = self.off = self.largest = 0.0
+        self.bins = RatioBins()
+
+    def extend(self, weight: Floats) -> None:
+        """Add weights (n,), none of them negative."""
+        if not weight.size:
+            return
+        above = weight[weight > self.clip]
+        positive = weight[weight > 0.0]
+        self.rows += weight.size
+        self.zeros += weight.size - positive.size
+        self.above += above.size
+        self.total += float(weight.sum())
+        self.squares += float(weight @ weight)
+        self.off += float((above - self.clip).sum()) if above.size else 0.0
+        self.largest = max(self.largest, float(weight.max()))
+        self.bins.extend(positive)
+
+    def distribution(self, policy: str) -> WeightDistribution:
+        """Of all weights so far, under a policy's name."""
+        edges, counts = self.bins.joined()
+        return WeightDistribution(
+            policy,
+            self.rows,
+            self.total / max(self.rows, 1),
+            self.largest,
+            self.total**2 / self.squares if self.squares > 0.0 else 0.0,
+            self.zeros / max(self.rows, 1),
+            self.above / max(self.rows, 1),
+            self.off / self.total if self.total > 0.0 else 0.0,
+            edges,
+            counts,
+        )
+
+
+def weight_distribution(policy: str, weight: Floats, clip: float | None = None) -> WeightDistribution:
+    """The distribution of a policy's weights (n,), none of them negative.
+
+    Args:
+        policy: whose.
+        weight: target / propensity of each row.
+        clip: largest weight of the clipped estimators, None for none.
+    """
+    tally = WeightTally(clip)
+    tally.extend(weight)
+    return tally.distribution(policy)

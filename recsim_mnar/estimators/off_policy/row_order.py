@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals.limits import Deviations, Spread, positive_limits, student_limits
+from recsim_mnar.estimators.intervals import Deviations, Spread, positive_limits, student_limits
 from recsim_mnar.estimators.off_policy.differences import Form, Products
-from recsim_mnar.estimators.off_policy.sampling import STRICT
+from recsim_mnar.estimators.off_policy.from_moments import STRICT
 from recsim_mnar.estimators.verdict import CAUTION, LEAST_USERS, Finding, Verdict
-from recsim_mnar.log.columns import Clusters, Floats, Ints, column
+from recsim_mnar.log.columns import Clusters, Floats, Ints
 from recsim_mnar.log.rows import user_begins, user_starts
 
 ROWS, REWARD, WEIGHT, LEAD = np.eye(4).tolist()
@@ -50,7 +50,7 @@ class OrderSums:
     reward_max: float = -np.inf
     products: Products = field(default_factory=lambda: Products.empty(4, 4))
 
-    def extend(self, reward: Any, propensity: Any, target: Any, cluster: Any) -> None:
+    def extend(self, reward: Floats, propensity: Floats, target: Floats, cluster: Any) -> None:
         """Add rows of whole users, each user's in the order of the decisions.
 
         Args:
@@ -59,13 +59,10 @@ class OrderSums:
             target: (n,) the target policy's probability of the logged action.
             cluster: (n,) the user of each row.
         """
-        r = column(reward, "reward")
-        if r.size == 0:
+        clusters = Clusters.of(cluster, reward.size)
+        if clusters is None or reward.size == 0:
             return
-        p, t = (column(values, name, rows=r.size) for values, name in ((propensity, "propensity"), (target, "target")))
-        clusters = Clusters.of(cluster, r.size)
-        assert clusters is not None
-        r, w = clusters.together(r) - self.shift, clusters.together(t / p)
+        r, w = clusters.together(reward) - self.shift, clusters.together(target / propensity)
         starts = user_starts(clusters.together(clusters.codes))
         for some in np.split(starts, np.flatnonzero(np.diff(starts // AT_ONCE)) + 1):
             first, last = some[0], r.size if some[-1] == starts[-1] else starts[np.searchsorted(starts, some[-1]) + 1]
@@ -83,16 +80,11 @@ class OrderSums:
             return NotImplemented
         if self.shift != other.shift:
             raise UserError(f"sums by order merge only with the same shift, not {self.shift:g} and {other.shift:g}")
+        added = {name: getattr(self, name) + getattr(other, name) for name in ("rows", "users", "weight", "weighted")}
+        most = {name: max(getattr(self, name), getattr(other, name)) for name in ("weight_max", "reward_max")}
+        products = Products(4, self.products.pairs + other.products.pairs)
         return OrderSums(
-            self.shift,
-            self.rows + other.rows,
-            self.users + other.users,
-            self.weight + other.weight,
-            self.weighted + other.weighted,
-            max(self.weight_max, other.weight_max),
-            min(self.reward_min, other.reward_min),
-            max(self.reward_max, other.reward_max),
-            Products(4, self.products.pairs + other.products.pairs),
+            self.shift, **added, **most, reward_min=min(self.reward_min, other.reward_min), products=products
         )
 
     @property
@@ -191,7 +183,7 @@ def weights_agree(verdict: Verdict) -> bool:
 
 
 def order_findings(
-    reward: Any, propensity: Any, target: Any, cluster: Any, *, half_width: float, level: float = 0.95
+    reward: Floats, propensity: Floats, target: Floats, cluster: Any, *, half_width: float, level: float = 0.95
 ) -> list[Finding]:
     """Findings ``carry_over`` and ``staying`` of a log whose rows stand in the order of the decisions.
 
@@ -205,9 +197,8 @@ def order_findings(
     """
     if cluster is None:
         return []
-    rewards = column(reward, "reward")
-    sums = OrderSums(float(np.mean(rewards)) if rewards.size else 0.0)
-    sums.extend(rewards, propensity, target, cluster)
+    sums = OrderSums(float(np.mean(reward)) if reward.size else 0.0)
+    sums.extend(reward, propensity, target, cluster)
     return sums.findings(half_width, level)
 
 

@@ -130,26 +130,20 @@ Weights = tuple[Floats, bool, float]
 """Weights in place of w, whether they differ from it (which makes the estimate biased), and the largest they can be."""
 
 
-def weighted(weights: Callable[..., Weights]) -> Callable[..., Scores]:
-    """The mean of a weight times the reward."""
+def weighted(weights: Callable[..., Weights], *, model: bool = False) -> Callable[..., Scores]:
+    """The mean of a weight times the reward; with a ``model`` it plus the mean of a weight times the residual."""
 
     @functools.wraps(weights)
     def scores(rows: Rows, **parameters: Any) -> Scores:
         used, biased, most = weights(rows, **parameters)
-        return Scores(linear=used * rows.reward, used=used if biased else None, counts=True, most=most)
+        linear = rows.model_mean + used * rows.residual if model else used * rows.reward
+        return Scores(linear=linear, used=used if biased else None, counts=not model, most=most)
 
     return scores
 
 
-def doubly_robust(weights: Callable[..., Weights]) -> Callable[..., Scores]:
-    """The reward model plus the mean of a weight times the residual (Dudik, Langford & Li 2011)."""
-
-    @functools.wraps(weights)
-    def scores(rows: Rows, **parameters: Any) -> Scores:
-        used, biased, most = weights(rows, **parameters)
-        return Scores(linear=rows.model_mean + used * rows.residual, used=used if biased else None, most=most)
-
-    return scores
+doubly_robust = functools.partial(weighted, model=True)
+"""Dudik, Langford & Li 2011."""
 
 
 def plain(rows: Rows) -> Weights:

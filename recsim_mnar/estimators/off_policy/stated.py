@@ -237,23 +237,14 @@ def check_rows(
         names: of the three columns, for messages.
         numbers: (n,) row numbers for messages, where the rows are a file's.
     """
-    refuse_rows(
-        ~((propensity > 0.0) & (propensity <= 1.0)),
-        propensity,
-        names[1],
-        "is outside (0, 1]; a logged action has a positive probability",
-        numbers,
-    )
-    refuse_rows(
-        ~((target >= 0.0) & (target <= HIGHEST_TARGET)),
-        target,
-        names[2],
-        "is no probability; give the target policy's probability of the logged action",
-        numbers,
-    )
-    refuse_rows(
-        ~np.isfinite(reward), reward, names[0], "is not a finite number; drop the row or fill in the reward", numbers
-    )
+    bad = ~((propensity > 0.0) & (propensity <= 1.0))
+    why = "is outside (0, 1]; a logged action has a positive probability"
+    refuse_rows(bad, propensity, names[1], why, numbers)
+    bad = ~((target >= 0.0) & (target <= HIGHEST_TARGET))
+    why = "is no probability; give the target policy's probability of the logged action"
+    refuse_rows(bad, target, names[2], why, numbers)
+    why = "is not a finite number; drop the row or fill in the reward"
+    refuse_rows(~np.isfinite(reward), reward, names[0], why, numbers)
 
 
 def check_clip(clip: float | None) -> float:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from recsim_mnar.estimators.intervals.limits import Interval
+from recsim_mnar.estimators.intervals import Interval
 from recsim_mnar.estimators.off_policy.scores import ESTIMATORS
 from recsim_mnar.estimators.off_policy.stated import LOOSE, Stated
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, HOPELESS, Finding, Verdict, few_users, scaled

@@ -14,9 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals.limits import poisson_reach, small_sample_factor
+from recsim_mnar.estimators.intervals import poisson_reach, small_sample_factor
 from recsim_mnar.estimators.off_policy.differences import PairMoments, estimate_difference
-from recsim_mnar.estimators.off_policy.from_moments import AUTO, estimate_from_moments
+from recsim_mnar.estimators.off_policy.from_moments import (
+    AUTO,
+    STRICT,
+    estimate_from_moments,
+    mean_weight_limits,
+    support_of,
+)
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.row_order import (
     Limits,
@@ -29,7 +35,6 @@ from recsim_mnar.estimators.off_policy.row_order import (
     repeating,
     tiring,
 )
-from recsim_mnar.estimators.off_policy.sampling import STRICT, mean_weight_limits, support_of
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.export.arrays import distributions
 from recsim_mnar.kernels.checks import list_of
@@ -44,7 +49,7 @@ from recsim_mnar.policies.door import as_learner, as_policy, check_needs, fitted
 from recsim_mnar.protocols.leave_one_out.protocol import fold_ranks
 from recsim_mnar.replays.probabilities import gives_propensities, least_propensity, replay, replay_with_support
 from recsim_mnar.rng import Stream, derive_seed, uniforms
-from recsim_mnar.simulation.named import logging_policy
+from recsim_mnar.simulation.run_folder import logging_policy
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

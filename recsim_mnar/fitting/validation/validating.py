@@ -30,7 +30,7 @@ from recsim_mnar.rng import Stream, check_seed, derive_seed, policy_uniforms, un
 from recsim_mnar.runs.receipts import arrays_digest
 from recsim_mnar.runs.stages import stage, work
 from recsim_mnar.simulation import simulate
-from recsim_mnar.simulation.named import logging_policy, names_catalogue, runs_nothing
+from recsim_mnar.simulation.run_folder import logging_policy, names_catalogue, runs_nothing
 from recsim_mnar.worlds.base import DecisionWorld
 from recsim_mnar.worlds.checks import as_world
 

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.segments import Segments, Weights
+from recsim_mnar.estimators.off_policy.records import Segments, Weights
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.log.columns import Clusters, Floats
 from recsim_mnar.own_log.doctor.problems import NOTE, MeanWeight, Problem, mean_weight
 from recsim_mnar.tables.arrow import is_text
+from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import (
     USUAL_NAMES,
     Columns,
@@ -28,7 +29,6 @@ from recsim_mnar.tables.roles import (
     plain_name,
 )
 from recsim_mnar.tables.rows import Ids, Rows, spelled_alike, text_numbers
-from recsim_mnar.tables.table_file import TableFile
 
 BANDIT, INTERACTIONS, TABLE = "bandit log", "interactions", "table"
 """What a file can be: recommendations with what came of them; who met what; neither."""

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.datasets.tool_logs import ToolLog
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.log.columns import Floats
+from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.doctor.columns import BANDIT, INTERACTIONS, Asked, Unnamed, columns_of, targets_of
@@ -32,8 +32,8 @@ from recsim_mnar.own_log.doctor.problems import (
 from recsim_mnar.own_log.estimating import OWN
 from recsim_mnar.own_log.target_file import TargetFile
 from recsim_mnar.runs.receipts import SIDECAR
-from recsim_mnar.tables.events import Events
 from recsim_mnar.tables.faults import MISSING, in_rows, percent_lines
+from recsim_mnar.tables.parts import TableFile, verify
 from recsim_mnar.tables.roles import (
     GUESSED,
     Columns,
@@ -41,9 +41,7 @@ from recsim_mnar.tables.roles import (
     plain_name,
     say_which,
 )
-from recsim_mnar.tables.rows import DROP, Ids, Rows, repeats
-from recsim_mnar.tables.table_file import TableFile
-from recsim_mnar.tables.verifying import verify
+from recsim_mnar.tables.rows import DROP, Events, Ids, Rows, repeats
 
 _ROW_NUMBERS = ("", "unnamed0", "rownumber", "rownum")
 BY_CHANCE = 0.001

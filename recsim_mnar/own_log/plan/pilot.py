@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.off_policy.stated import check_rows
 from recsim_mnar.kernels.checks import table_by_name, text_of
-from recsim_mnar.log.arrow import provenance_of
 from recsim_mnar.log.columns import Clusters, Floats, column
-from recsim_mnar.log.table import Log
+from recsim_mnar.log.table import Log, provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
+from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import OWN_SCHEMA, Columns, find_columns
-from recsim_mnar.tables.table_file import TableFile
 
 
 @dataclass(frozen=True)

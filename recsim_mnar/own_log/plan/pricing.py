@@ -28,9 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals.limits import Spread, positive_limits, small_sample_factor
+from recsim_mnar.estimators.intervals import Spread, positive_limits, small_sample_factor
+from recsim_mnar.estimators.off_policy.from_moments import STRICT, support_of
 from recsim_mnar.estimators.off_policy.moments import Moments
-from recsim_mnar.estimators.off_policy.sampling import STRICT, support_of
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.log.columns import Clusters, Floats, user_sums
 from recsim_mnar.own_log.plan.pilot import Pilot, two_sided

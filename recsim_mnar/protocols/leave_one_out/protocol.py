@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals.limits import user_mean_interval
+from recsim_mnar.estimators.intervals import user_mean_interval
 from recsim_mnar.kernels.checks import level_of, one_of, whole_number
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views, sharing_counts

@@ -21,8 +21,8 @@ from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.base import Experiment, Picture, Trial
 from recsim_mnar.protocols.records import Record, Target, truth_of_users
 from recsim_mnar.protocols.temporal.weighing import SCHEMES, AfterCampaigns, Hits, notes
-from recsim_mnar.simulation.named import DEPLOYED_NAMES
 from recsim_mnar.simulation.platform import additions_log, lists_of, opened, platform_log, run_campaigns
+from recsim_mnar.simulation.run_folder import DEPLOYED_NAMES
 from recsim_mnar.worlds.base import PlatformWorld
 from recsim_mnar.worlds.campaigns.world import Platform
 from recsim_mnar.worlds.params import Params

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals.limits import ratio_interval
+from recsim_mnar.estimators.intervals import ratio_interval
 from recsim_mnar.kernels.checks import level_of, whole_number
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.log.table import Log

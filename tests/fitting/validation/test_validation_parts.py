@@ -19,7 +19,7 @@ from recsim_mnar.fitting.validation.checks import (
     holm,
 )
 from recsim_mnar.fitting.validation.statistics import TABLE, Lives, Material
-from recsim_mnar.log.table import from_columns
+from recsim_mnar.log import Log
 
 
 def small_log():
@@ -28,12 +28,11 @@ def small_log():
         (0, 0, "organic", 1), (0, 1, "organic", 1), (0, 2, "organic", 2), (0, 3, "bandit", 1), (0, 4, "bandit", 2),
         (0, 5, "organic", 2), (4, 0, "bandit", 3), (9, 0, "organic", 0), (9, 1, "organic", 0), (9, 99, "organic", 0),
     ]  # fmt: skip
-    event = [kind for *_, kind, _ in rows]
-    shown = np.array([kind == "bandit" for kind in event])
+    shown = np.array([kind == "bandit" for *_, kind, _ in rows])
     item = np.array([row[3] for row in rows])
-    return from_columns({
+    return Log({
         "user": [row[0] for row in rows], "step": [row[1] for row in rows], "time": [float(row[1]) for row in rows],
-        "event": event, "item": np.where(shown, -1, item), "action": np.where(shown, item, -1),
+        "event": shown, "item": np.where(shown, -1, item), "action": np.where(shown, item, -1),
         "propensity": np.where(shown, 0.25, np.nan), "reward": np.where(shown, [0, 0, 0, 1, 0, 0, 0, 0, 0, 0], np.nan),
     })  # fmt: skip
 

@@ -11,7 +11,6 @@ from recsim_mnar.kernels._rng_kernel import block
 from recsim_mnar.kernels.jit import kernel
 
 _LOW = np.uint32(0xFFFF)
-_SIXTEEN = np.uint32(16)
 # P(Poisson(1) <= k) in units of 2^-16, k = 0 .. 7: a draw of 16 bits is inverted by counting how many it reaches.
 T0 = np.uint32(24109)
 T1 = np.uint32(48219)
@@ -37,23 +36,17 @@ def _draw(seed, stream, user, w0, w1, w2, w3):
 @kernel
 def _add(words, a, b, above, below):
     """Add counts: the low halves of ``words`` make those of the first half of the replicates, high ones the rest."""
-    half = words.size
-    for j in range(half):
-        u = words[j] & _LOW
-        k = np.int32(u >= T0) + np.int32(u >= T1) + np.int32(u >= T2) + np.int32(u >= T3)
-        k += np.int32(u >= T4) + np.int32(u >= T5) + np.int32(u >= T6) + np.int32(u >= T7)
-        count = np.float64(np.int32(k))
-        above[j] += count * a
-        below[j] += count * b
-    above_rest = above[half:]
-    below_rest = below[half:]
-    for j in range(half):
-        u = words[j] >> _SIXTEEN
-        k = np.int32(u >= T0) + np.int32(u >= T1) + np.int32(u >= T2) + np.int32(u >= T3)
-        k += np.int32(u >= T4) + np.int32(u >= T5) + np.int32(u >= T6) + np.int32(u >= T7)
-        count = np.float64(np.int32(k))
-        above_rest[j] += count * a
-        below_rest[j] += count * b
+    for half in range(2):
+        shift = np.uint32(16 * half)
+        into_above = above[half * words.size :]
+        into_below = below[half * words.size :]
+        for j in range(words.size):
+            u = (words[j] >> shift) & _LOW
+            k = np.int32(u >= T0) + np.int32(u >= T1) + np.int32(u >= T2) + np.int32(u >= T3)
+            k += np.int32(u >= T4) + np.int32(u >= T5) + np.int32(u >= T6) + np.int32(u >= T7)
+            count = np.float64(np.int32(k))
+            into_above[j] += count * a
+            into_below[j] += count * b
 
 
 @kernel

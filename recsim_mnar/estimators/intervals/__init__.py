@@ -1,1 +1,0 @@
-"""Limits of estimates: gamma, Student, bootstrap, concentration, clipping, proportions."""
