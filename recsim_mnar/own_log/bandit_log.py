@@ -84,7 +84,7 @@ class BanditLog:
         """Look at a bandit log.
 
         Args:
-            path: as :meth:`recsim_mnar.tables.table_file.TableFile.open`, or what that opened.
+            path: as :meth:`recsim_mnar.tables.parts.TableFile.open`, or what that opened.
             policies: columns of policies' probabilities of the logged action.
             reading: what the user says of the file.
             needs: roles that must be there, apart from the reward: "propensity", "action", "user".

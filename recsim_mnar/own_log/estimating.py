@@ -156,7 +156,7 @@ def estimate_log(
     memory for them.
 
     Args:
-        path: CSV, Parquet or Arrow, as :meth:`recsim_mnar.tables.table_file.TableFile.open`, or what that opened.
+        path: CSV, Parquet or Arrow, as :meth:`recsim_mnar.tables.parts.TableFile.open`, or what that opened.
         question: what is asked. Where neither ``propensity_min`` nor ``weight_max`` is stated, the least propensity
             that the provenance of a replayed log knows is taken (``propensity_min_taken`` in the diagnostics).
         reading: what the user says of the file's columns and rows.

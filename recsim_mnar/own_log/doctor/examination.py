@@ -97,7 +97,7 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     """Look at a table file: CSV with any separator, decimal mark and encoding, or Parquet; one, or a folder of parts.
 
     Args:
-        path: as :meth:`recsim_mnar.tables.table_file.TableFile.open`.
+        path: as :meth:`recsim_mnar.tables.parts.TableFile.open`.
         asked: what the user says of it.
 
     Raises:
