@@ -63,8 +63,8 @@ class Logged:
         rows = np.diff(starts)
         centre = (rows @ features[:, 1:]) / rows.sum()
         features[:, 1:] -= centre
-        given = (np.ascontiguousarray(values, np.float64) for values in (data.propensities, data.rewards))
-        return cls(starts, features, data.actions, *given, centre)
+        propensities, rewards = (np.ascontiguousarray(each, np.float64) for each in (data.propensities, data.rewards))
+        return cls(starts, features, data.actions, propensities, rewards, centre)
 
 
 _FIRST_EPOCH = 100
