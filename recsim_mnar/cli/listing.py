@@ -390,11 +390,12 @@ def _task(name: str) -> Found:
     from recsim_mnar.tasks import task
 
     found = task(name)
+    runner = found.runner()
     facts: Found = {
         "world": found.world,
-        "horizon": f"{found.horizon:,} recommendations per user",
-        "users": f"{found.users:,}, seed {found.seed}",
-        "a learner's log": f"{found.log_users:,} users under {found.logging}",
+        "horizon": f"{found.horizon:,} {runner.step}s per {runner.unit}",
+        f"{runner.unit}s": f"{found.users:,}, seed {found.seed}",
+        "a learner's log": runner.learns_from,
         "score 0": f"random: {found.random.value:g} per user (standard error {found.random.error:g})",
         "score 1": f"{found.reference}: {found.best.value:g} per user (standard error {found.best.error:g})",
         "sha256": found.digest,

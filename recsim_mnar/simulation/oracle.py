@@ -1,4 +1,4 @@
-"""References that know the users' states: the oracle, which shows what earns most at once, and one that plans."""
+"""References that know the users' states: oracles, which show what earns most at once, and one that plans."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies.base import Floats, Ints, Policy
+from recsim_mnar.policies.slates import DeployedPolicy, top_shares
 from recsim_mnar.worlds.base import World
 from recsim_mnar.worlds.checks import decision_world
 
@@ -66,3 +67,13 @@ class Oracle(Policy):
     def describe(self) -> dict[str, Any]:
         """See :meth:`Policy.describe`."""
         return {"name": self.name, "world": self.world.describe()}
+
+
+class UpliftOracle(DeployedPolicy):
+    """Shows each user the items of largest true uplift, which no slates surpass."""
+
+    name = ORACLE
+
+    def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
+        """See :meth:`recsim_mnar.policies.slates.SlatePolicy.probabilities`."""
+        return top_shares(self.world.outcomes_of(seed, users).uplift, self.params.slate_size)
