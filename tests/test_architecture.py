@@ -40,7 +40,7 @@ MAY = {
     "estimators": GROUND | {"tables", "plugins", "log"},
     "datasets": GROUND | {"tables", "log"},
     "models": GROUND | {"log"},
-    "worlds": GROUND | {"plugins", "log.schema", "log.ratings", "log.rows", "models", "datasets"},
+    "worlds": GROUND | {"plugins", "log.schema", "log.contexts", "log.ratings", "log.rows", "models", "datasets"},
     "simulation": GROUND | {"tables", "plugins", "log", "policies", "worlds"},
     "cluster": GROUND | {"log", "simulation"},
     "warming": GROUND | {"log", "policies", "estimators", "worlds", "simulation", "envs"},
@@ -449,16 +449,18 @@ LINES = {
     # 30 for SIGTERM, a least propensity of 0, logs that may not be read
     "cli": 2_890,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
     "policies": 1_680,
-    "log": 1_590,
+    "log": 1_690,  # 100 for observations by name with users' features, and those of one's own worlds
     # 20 for endings of names, spellings and rows that cannot be read; 30 for names by their words
     "tables": 1_870,  # 230 for what a file would unpack to, before it is; 50 for names, per cent, money, yes and no
     # 30 for what was shown
-    "envs": 1_590,  # lines rendered, info by kind, specs: what RL libraries ask for; one lane recorded at its own cost
+    # 30 for users' features behind an observation, and a world's own one
+    "envs": 1_620,  # lines rendered, info by kind, specs: what RL libraries ask for; one lane recorded at its own cost
     # 150 for what each method could not tell, notes and ends of intervals in charts, and what a warning covers
     # 40 for segments that lose, and methods compared catalogue by catalogue
     "report": 1_830,  # a first screen on each of 8 pages, words explained, charts drawn here; 120 for luck, axes cut
     "simulation": 1_340,  # 70 for references that know users' states, and a planner that does not
-    "testing": 1_380,  # rules for learners, and for a dozen breaches that were let pass
+    # 40 for what a world's own observation must keep
+    "testing": 1_420,  # rules for learners, and for a dozen breaches that were let pass
     # 20 for tasks
     "the root": 1_090,  # the machine's errors are no mistakes; silent, late and lost workers of a cluster are named
     "kernels": 920,
@@ -466,7 +468,7 @@ LINES = {
     "models": 710,
     "replays": 560,
     "integrations": 520,
-    "export": 410,
+    "export": 420,
     "datasets": 1_070,  # readers of DSJSON and of three tools' assignments, and the test of their probabilities
     "studies": 390,
     "tasks": 450,  # 160 for slates and platforms, where an action is not one item
