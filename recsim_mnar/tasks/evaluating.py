@@ -184,8 +184,12 @@ def _without_luck(earned: Floats, lowest: Floats, random: Known) -> tuple[Known,
     apart = lowest - lowest.mean()
     square = float(apart @ apart)
     slope = float(apart @ earned) / square if square > 0.0 else 0.0
-    value = float(earned.mean()) - slope * (float(lowest.mean()) - random.value)
-    return Known(value, _mean(earned - slope * lowest).error), slope
+    luck = float(lowest.mean()) - random.value
+    left = earned - slope * lowest
+    # A slope that is fitted costs a degree of freedom, and its own error counts as far as luck was taken off.
+    spread = float(((left - left.mean()) ** 2).sum()) / max(len(left) - 2, 1)
+    error = math.sqrt(spread * (1.0 / len(left) + (luck * luck / square if square > 0.0 else 0.0)))
+    return Known(float(earned.mean()) - slope * luck, error), slope
 
 
 def _frozen_score(value: Known, slope: float, chosen: Task) -> tuple[float, float]:
