@@ -146,7 +146,10 @@ for _world in ("sessions", "campaigns", "ratings", "purchases", "world"):
         vector_entry_point=f"recsim_mnar.envs:{_world}_vector_env",
     )
 
-for _name in sorted(_file.stem for _file in _Path(__file__).with_name("tasks").joinpath("frozen").glob("*.toml")):
+for _file in sorted(_Path(__file__).with_name("tasks").joinpath("frozen").glob("*.toml")):
+    if "environment = false" in _file.read_text().splitlines():  # to be learned from a log alone
+        continue
+    _name = _file.stem
     # sessions-10-v1 is recsim_mnar/Sessions10-v1.
     _words, _, _number = _name.rpartition("-")
     _gymnasium.register(

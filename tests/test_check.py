@@ -127,7 +127,7 @@ def printed_by_check(capsys, name):
         ("own_things:Named+share=0.3+epsilon=0.1", 0, "keeps the 19 rules of a policy"),
         ("own_things:Wrong", 3, "act() states .0416667 for item"),
         ("own_things:Wrong", 3, "    return the probability, over the uniform alone, of the action drawn"),
-        ("own_things:World", 0, "keeps the 18 rules of a world"),
+        ("own_things:World", 0, "keeps the 19 rules of a world"),
         ("own_things:weighted", 0, "keeps the 7 rules of an estimator"),
         ("own_things:nothing", 3, "is an estimator that breaks 2 of 7 rules"),
         ("own_things:number", 2, r"what can be checked is the class of a policy"),

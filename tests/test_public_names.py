@@ -40,8 +40,8 @@ PACKAGES = {
     "testing": """Breach PolicyContract WorldContract check_estimator check_policy check_protocol check_vector
         check_world example_views""",
     "worlds": """WORLDS CampaignsParams CampaignsWorld DecisionWorld Entry ExposureWorld FeatureParams FeatureWorld
-        Lanes Outcomes Params PlainLanes PlatformWorld PurchasesParams PurchasesWorld RatingsParams RatingsWorld
-        SessionsParams SessionsWorld SlateParams Transition World as_world entry_of make_world""",
+        Lanes Observation Outcomes Params PlainLanes PlatformWorld PurchasesParams PurchasesWorld RatingsParams
+        RatingsWorld SessionsParams SessionsWorld SlateParams Transition World as_world entry_of make_world""",
 }
 MOST = 150
 ROOT = Path(recsim_mnar.__file__).parent

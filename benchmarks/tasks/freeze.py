@@ -23,7 +23,8 @@ from recsim_mnar.worlds import make_world
 HERE = Path(__file__).parent
 FROZEN = HERE.parents[1] / "recsim_mnar" / "tasks" / "frozen"
 USERS = 40_000
-"""Over whom random and reference are measured; none of them is among the public ones."""
+"""Over whom random and reference are measured, unless a definition has ``measured``; none is among the public ones."""
+USUAL = {"users": 4_000, "logging": "user-popularity+epsilon=0.2", "log_users": 2_000}
 FACTS = ("summary", "world", "horizon", "users", "seed", "logging", "log_users", "reference")
 SEED = 1_000
 """Of the public users."""
@@ -32,15 +33,9 @@ SEED = 1_000
 def definition(name: str, given: dict) -> Task:
     """The task without its values; parameters are those of the preset where none are named, all of them written out."""
     world = make_world(given["world"], None, given.get("params", {}))
-    facts = {key: given[key] for key in ("summary", "world", "horizon", "reference")}
+    facts = {**USUAL, "seed": SEED, **{key: given[key] for key in (*FACTS, "environment") if key in given}}
     nothing = Known(0.0, 0.0)
-    more = {
-        "users": 4_000,
-        "seed": SEED,
-        "logging": given.get("logging", "user-popularity+epsilon=0.2"),
-        "log_users": 2_000,
-    }
-    return Task(name, params=world.params.to_dict(), **facts, **more, random=nothing, best=nothing, digest="")
+    return Task(name, params=world.params.to_dict(), **facts, random=nothing, best=nothing, digest="")
 
 
 def main() -> None:
@@ -58,12 +53,11 @@ def main() -> None:
             seed = derive_seed(task.seed, "task/frozen")
             found = {}
             for which, policy in (("random", task.random_policy()), ("best", task.reference_policy())):
-                known = measured(task, policy, USERS, seed, executor)
+                known = measured(task, policy, given.get("measured", USERS), seed, executor)
                 found[which] = {"value": float(f"{known.value:.6g}"), "error": float(f"{known.error:.3g}")}
-            facts = {
-                key: getattr(task, key)
-                for key in ("summary", "world", "horizon", "users", "seed", "logging", "log_users", "reference")
-            }
+            facts = {key: getattr(task, key) for key in FACTS}
+            if not task.environment:
+                facts["environment"] = False
             path.write_text(tomli_w.dumps({**facts, **found, "params": dict(task.params)}))
             print(name, found, flush=True)
 

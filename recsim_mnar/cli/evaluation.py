@@ -53,9 +53,10 @@ def evaluate(json_output: JsonOutput, **options: Any) -> None:
         result, rivals = run(options["agent"]), [run(other) for other in others]
     for line in str(result).splitlines():
         json_output.sentence(line)
+    unit = chosen.runner().unit
     for rival in rivals:
         lead = result.ahead_of(rival)
-        json_output.sentence(f"{rival.agent}: score {rival.score:.3f}; {result.agent} is {lead}, user by user.")
+        json_output.sentence(f"{rival.agent}: score {rival.score:.3f}; {result.agent} is {lead}, {unit} by {unit}.")
     if users == "public":
         json_output.sentence("A paper quotes the score of --quoted: nobody can have tried on its users.", remark=True)
     content = result.to_dict()

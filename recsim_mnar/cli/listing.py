@@ -391,11 +391,12 @@ def _task(name: str) -> Found:
     from recsim_mnar.tasks import task
 
     found = task(name)
+    runner = found.runner()
     facts: Found = {
         "world": found.world,
-        "horizon": f"{found.horizon:,} recommendations per user",
-        "users": f"{found.users:,}, seed {found.seed}",
-        "a learner's log": f"{found.log_users:,} users under {found.logging}",
+        "horizon": f"{found.horizon:,} {runner.step}s per {runner.unit}",
+        f"{runner.unit}s": f"{found.users:,}, seed {found.seed}",
+        "a learner's log": runner.learns_from,
         "score 0": f"random: {found.random.value:g} per user (standard error {found.random.error:g})",
         "score 1": f"{found.reference}: {found.best.value:g} per user (standard error {found.best.error:g})",
         "sha256": found.digest,
@@ -407,11 +408,12 @@ def _task(name: str) -> Found:
 
 
 def _reference(name: str) -> Found:
-    from recsim_mnar.tasks.evaluating import REFERENCES
+    from recsim_mnar.tasks.running import Items
 
-    if name not in REFERENCES:
-        raise UserError(f"unknown reference {name!r}; {nearest(name, REFERENCES)}")
-    kind = getattr(REFERENCES[name], "func", REFERENCES[name])
+    known = Items.references
+    if name not in known:
+        raise UserError(f"unknown reference {name!r}; {nearest(name, known)}")
+    kind = getattr(known[name], "func", known[name])
     facts = {
         "knows": f"the world{' and' if 'oracle' in name else ', not'} its users' states",
         "source": _place(kind),

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.kernels.checks import number_in, whole_number
-from recsim_mnar.log.contexts import COUNT_LIMIT, ContextRule
+from recsim_mnar.kernels.checks import number_in
+from recsim_mnar.log.contexts import COUNT_LIMIT, ContextRule, Observation, joined, joined_space, observation_of
 from recsim_mnar.worlds.base import ExposureWorld, LaneWorld
 
 Array = NDArray[Any]
@@ -20,8 +20,6 @@ Array = NDArray[Any]
 RATING_LIMIT = 5.0
 """Upper bound of a rating."""
 _LARGEST = float(np.finfo(np.float32).max)
-DECAY, LENGTH = 0.9, 10
-"""Of ``decayed`` and ``shown``, and of ``last``, where no number is given."""
 
 
 class Observer(abc.ABC):
@@ -143,8 +141,8 @@ class Features(_OfArray):
         self.array[lanes] = features
 
 
-class Decayed(_OfArray):
-    """Sums of the rewards of each item (1 per view, or its rating), decaying with every later event.
+class DecayedRatings(_OfArray):
+    """Sums of the ratings of each item, decaying with every later one.
 
     Args:
         world: where users live.
@@ -156,8 +154,7 @@ class Decayed(_OfArray):
         self._decay = np.float32(decay)
         # A little above what sums can be, and not by the same factor: no space of ratings is one of views.
         high = min(RATING_LIMIT * 1.002 / (1.0 - decay), COUNT_LIMIT)
-        rated = gym.spaces.Box(0.0, high, (world.n_items,), np.float32)
-        self.space = rated if world.rates else ContextRule("decayed", decay).space(world.n_items)
+        self.space = gym.spaces.Box(0.0, high, (world.n_items,), np.float32)
         self.keep(np.zeros((n_lanes, world.n_items), np.float32))
 
     def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
@@ -172,52 +169,26 @@ class Decayed(_OfArray):
             self.array[lane, item] += np.float32(share)
 
 
-class Last(_OfArray):
-    """The last items, the latest first, each numbered from 1; 0 for none.
+class OfRule(_OfArray):
+    """What an :class:`recsim_mnar.log.contexts.Observation` says, of views and, where it counts them, of showings.
 
     Args:
         world: where users live.
         n_lanes: how many.
-        length: how many items.
-    """
-
-    def __init__(self, world: LaneWorld, n_lanes: int, length: int) -> None:
-        self.space = ContextRule("last", last=length).space(world.n_items)
-        self.keep(np.zeros((n_lanes, length), np.int64))
-
-    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
-        """See :meth:`Observer.begin`."""
-        self.array[lanes] = 0
-
-    def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
-        """See :meth:`Observer.see`."""
-        for lane, item in zip(lanes.tolist(), items.tolist(), strict=True):
-            row = self.array[lane]
-            row[1:] = row[:-1].copy()
-            row[0] = item + 1
-
-
-class Shown(_OfArray):
-    """What was viewed, shown and earned: ``shown`` of :class:`recsim_mnar.log.contexts.ContextRule`.
-
-    Args:
-        world: where users live.
-        n_lanes: how many.
-        decay: in (0, 1).
+        rule: what is observed.
 
     Raises:
-        UserError: a world of ratings or of slates.
+        UserError: showings count, in a world of ratings or of slates.
     """
 
-    counts_shown = True
-
-    def __init__(self, world: LaneWorld, n_lanes: int, decay: float) -> None:
-        if world.rates or isinstance(world, ExposureWorld):
+    def __init__(self, world: LaneWorld, n_lanes: int, rule: Observation) -> None:
+        if rule.counts_shown and (world.rates or isinstance(world, ExposureWorld)):
             has = "ratings" if world.rates else "slates"
-            raise UserError(f"observation='shown': the {world.name} world has {has}; take counts, decayed or last")
-        self._rule = ContextRule("shown", decay)
-        self.space = self._rule.space(world.n_items)
-        self.keep(self._rule.empty(n_lanes, world.n_items))
+            raise UserError(
+                f"observation={rule.kind!r}: the {world.name} world has {has}; take counts, decayed or last"
+            )
+        self._rule, self.counts_shown, self.space = rule, rule.counts_shown, rule.space(world.n_items)
+        self.keep(rule.empty(n_lanes, world.n_items))
         self._row, self._item, self._nothing = np.zeros(1, np.int64), np.zeros(1, np.int32), np.zeros(1, np.float32)
 
     def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
@@ -229,14 +200,70 @@ class Shown(_OfArray):
         self._rule.observe(self.array, lanes, items)
 
     def answered(self, lanes: NDArray[np.int64], items: Array, rewards: Array) -> None:
-        """See :meth:`Observer.answered`; here those that earned nothing too."""
-        self._rule.show(self.array, lanes, items, rewards)
+        """See :meth:`Observer.answered`; where showings count those that earned nothing too."""
+        if self.counts_shown:
+            self._rule.show(self.array, lanes, items, rewards)
+        else:
+            self.see(lanes, items, rewards)
 
     def alone_shown(self, item: int) -> Array:
         """See :meth:`Observer.alone_shown`."""
-        self._item[0] = item
-        self._rule.show(self.array, self._row, self._item, self._nothing)
-        return self._flat.copy()
+        if self.counts_shown:
+            self._item[0] = item
+            self._rule.show(self.array, self._row, self._item, self._nothing)
+        return self.alone()
+
+
+class Last(OfRule):
+    """The last items, as integers: ``last`` of :class:`recsim_mnar.log.contexts.ContextRule`."""
+
+    def all(self) -> Array:
+        """See :meth:`Observer.all`."""
+        return self.array.astype(np.int64)
+
+    def one(self, lane: int) -> Array:
+        """See :meth:`Observer.one`."""
+        return self.array[lane].astype(np.int64)
+
+    def alone(self) -> Array:
+        """See :meth:`Observer.alone`."""
+        return self.one(0)
+
+
+class WithFeatures(Observer):
+    """Another observation, with the user's features behind it."""
+
+    def __init__(self, world: LaneWorld, n_lanes: int, events: _OfArray) -> None:
+        self._events, self._known = events, Features(world, n_lanes)
+        self.counts_shown = events.counts_shown
+        self.space = joined_space(events.space, world.n_user_features)
+
+    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+        """See :meth:`Observer.begin`."""
+        for part in (self._events, self._known):
+            part.begin(lanes, features)
+
+    def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
+        """See :meth:`Observer.see`."""
+        self._events.see(lanes, items, values)
+
+    def answered(self, lanes: NDArray[np.int64], items: Array, rewards: Array) -> None:
+        """See :meth:`Observer.answered`."""
+        self._events.answered(lanes, items, rewards)
+
+    def all(self) -> Array:
+        """See :meth:`Observer.all`."""
+        return joined(self._events.array, self._known.array)
+
+    def one(self, lane: int) -> Array:
+        """See :meth:`Observer.one`."""
+        row: Array = joined(self._events.array[lane, None], self._known.array[lane, None])[0]
+        return row
+
+    def alone_shown(self, item: int) -> Array:
+        """See :meth:`Observer.alone_shown`."""
+        self._events.alone_shown(item)
+        return self.one(0)
 
 
 class ByName(Observer):
@@ -283,7 +310,7 @@ class ByName(Observer):
         return dict(sorted(found.items()))
 
 
-KINDS = ("counts", "decayed", "last", "shown", "features", "dict")
+KINDS = ("counts", "decayed", "last", "shown", "features", "own", "dict")
 
 
 def observer(world: LaneWorld, n_lanes: int, kind: str | None = None) -> Observer:
@@ -292,33 +319,38 @@ def observer(world: LaneWorld, n_lanes: int, kind: str | None = None) -> Observe
     Args:
         world: where they live.
         n_lanes: how many at once.
-        kind: of :data:`KINDS`, ``decayed=0.95``, ``shown=0.95`` or ``last=20`` with a number of its own; None for the
-            user's features where the world has any, else counts.
+        kind: of :data:`KINDS`, ``decayed=0.95``, ``shown=0.95`` or ``last=20`` with a number of its own, and
+            ``+features`` behind it; ``own`` is what the world's :attr:`LaneWorld.observation` defines. None: that where
+            the world has it, else the user's features, else counts.
 
     Raises:
         UserError: an unknown kind, a number that cannot be, or a kind that does not fit the world.
     """
-    sort, _, text = (kind or ("features" if world.n_user_features else "counts")).partition("=")
+    usual = "own" if world.observation is not None else "features" if world.n_user_features else "counts"
+    name, plus, more = (kind or usual).partition("+")
+    sort, equals, _ = name.partition("=")
     if sort not in KINDS:
         raise UserError(f"observation={kind!r}: {nearest(sort, KINDS)}")
-    if text and sort not in ("decayed", "shown", "last"):
-        raise UserError(f"observation={kind!r}: {sort} takes no number")
-    if sort == "features" and not world.n_user_features:
-        raise UserError(f"observation='features': users of the {world.name} world have none")
-    if sort in ("decayed", "shown"):
-        decay = number_in(_number(kind, text, DECAY), "observation's decay", 0, 1, ends="()")
-        return (Decayed if sort == "decayed" else Shown)(world, n_lanes, decay)
-    if sort == "last":
-        return Last(world, n_lanes, whole_number(_number(kind, text, LENGTH), "observation's length", 1))
-    plain: dict[str, type[Any]] = {"counts": Counts, "features": Features, "dict": ByName}
-    made: Observer = plain[sort](world, n_lanes)
-    return made
+    if (plus or sort == "features") and not world.n_user_features:
+        raise UserError(f"observation={kind!r}: features: users of the {world.name} world have none")
+    if sort == "dict" and not (plus or equals):
+        return ByName(world, n_lanes)
+    if sort == "own" and not equals and more in ("", "features"):
+        if world.observation is None:
+            raise UserError(f"observation={kind!r}: the {world.name} world defines none: set its observation")
+        rule: Observation = world.observation
+    else:
+        rule = observation_of(kind or usual)[0]
+    made = _of_events(world, n_lanes, rule)
+    return WithFeatures(world, n_lanes, made) if plus else made
 
 
-def _number(kind: str | None, text: str, usual: float) -> float | int:
-    if not text:
-        return usual
-    try:
-        return int(text) if isinstance(usual, int) else float(text)
-    except ValueError:
-        raise UserError(f"observation={kind!r}: {text!r} is not a valid number for it") from None
+def _of_events(world: LaneWorld, n_lanes: int, rule: Observation) -> _OfArray:
+    if not isinstance(rule, ContextRule):
+        return Features(world, n_lanes) if rule.kind == "features" else OfRule(world, n_lanes, rule)
+    number_in(rule.decay, "observation's decay", 0, 1, ends="()")
+    if rule.kind == "counts":
+        return Counts(world, n_lanes)
+    if rule.kind == "decayed" and world.rates:
+        return DecayedRatings(world, n_lanes, rule.decay)
+    return (Last if rule.kind == "last" else OfRule)(world, n_lanes, rule)

@@ -25,6 +25,7 @@ from recsim_mnar.envs.validation import (
 )
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import derive_seed
+from recsim_mnar.simulation.platform import platform_observation
 from recsim_mnar.worlds.checks import check_weights
 
 if TYPE_CHECKING:
@@ -141,10 +142,7 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
             raise gym.error.ResetNeeded("no campaign is due: call reset() first")
 
     def _observe(self) -> Observation:
-        platform = self.platform
-        holders = platform.holders() / max(len(platform.present()), 1)
-        done = len(platform.campaigns) / self.world.params.n_campaigns
-        return np.append(holders, done).astype(np.float32)
+        return platform_observation(self.platform)
 
     def _info(self, recommended: int = 0, accepted: int = 0) -> dict[str, Any]:
         platform = self.platform

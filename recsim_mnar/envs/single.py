@@ -41,9 +41,10 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         world: where users live.
         observation: ``counts`` of views (or the ratings), ``decayed`` counts (``decayed=0.95``: what a share keeps at
             each later event), the ``last`` items (``last=20``; the latest first, item + 1, 0 for none), decayed counts
-            of what was viewed and what was ``shown``, with its rewards (``shown=0.95``), ``features`` of the user, or a
-            ``dict`` of ``counts`` and, where the world has features, ``user`` and ``item_features``. None: features
-            where the world has any, else counts.
+            of what was viewed and what was ``shown``, with its rewards (``shown=0.95``), each with ``+features`` for
+            the user's features behind it; ``features`` of the user alone, what the world defines as its ``own``, or a
+            ``dict`` of ``counts`` and, where the world has features, ``user`` and ``item_features``. None: the world's
+            own, else features, else counts, as the world has them.
         info: ``counts`` (default), as above. ``views``: instead of numbers the events themselves, of which a log is
             made: tuples ``views`` and ``view_times``, in the ratings world ``ratings`` and
             ``observation_propensities`` next to them, and ``skipped`` where users left without a decision. ``none``:

@@ -79,6 +79,11 @@ _ASKED = ("observation", "info", "info_size", "render_mode")
 """What environments, single and vector, are asked for besides their world."""
 
 
+def keywords_of(vector: bool) -> tuple[str, ...]:
+    """Keywords of environments that are no parameters of their worlds."""
+    return ("max_episode_steps", "autoreset_mode", *_ASKED) if vector else _ASKED
+
+
 def taken(keywords: dict[str, Any], *, vector: bool, of_world: Collection[str]) -> dict[str, Any]:
     """Take the environment's own keywords out of the others.
 
@@ -87,7 +92,7 @@ def taken(keywords: dict[str, Any], *, vector: bool, of_world: Collection[str]) 
         vector: whether it is a vector environment.
         of_world: values of ``observation`` that are the world's parameter of that name, and stay.
     """
-    names = ("max_episode_steps", "autoreset_mode", *_ASKED) if vector else _ASKED
+    names = keywords_of(vector)
     asked = keywords.get("observation")
     stays = isinstance(asked, str) and asked in of_world
     return {name: keywords.pop(name) for name in names if name in keywords and not (stays and name == "observation")}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import of_type, whole_number
 from recsim_mnar.log import schema
-from recsim_mnar.log.contexts import Context, ContextRule
+from recsim_mnar.log.contexts import Context, UserFeatures, contexts_of
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.schema import as_type
 from recsim_mnar.log.table import Log
@@ -92,22 +92,31 @@ def checked(given: Any) -> Decisions:
     return found
 
 
-def decisions(log: Log, n_items: int, *, context: Context = "counts", decay: float = 0.9, last: int = 10) -> Decisions:
+def decisions(
+    log: Log,
+    n_items: int,
+    *,
+    context: Context = "counts",
+    decay: float = 0.9,
+    last: int = 10,
+    user_features: UserFeatures | None = None,
+) -> Decisions:
     """The decisions of a log as arrays.
 
     Args:
         log: ordered by (user, step).
         n_items: items and actions are 0 .. n_items - 1.
-        context: ``counts``, ``decayed``, ``last`` or ``shown``: see :class:`recsim_mnar.log.contexts.ContextRule`.
+        context: as ``features`` of :class:`recsim_mnar.FeaturePolicy`.
         decay: in [0, 1], for ``decayed`` and ``shown``.
         last: how many items, for ``last``.
+        user_features: see :class:`recsim_mnar.FeaturePolicy`.
 
     Raises:
         UserError: no decision in the log, an item or action out of range, or a context that is none.
     """
     n_items = whole_number(n_items, "n_items", 1)
     of_type(log, "log", Log, "a Log (read_log reads one)")
-    contexts, finals = ContextRule(context, decay, last).of(log, n_items)
+    contexts, finals = contexts_of(log, n_items, context, decay=decay, last=last, user_features=user_features)
     shown = np.flatnonzero(log["event"] == schema.BANDIT)
     if len(shown) == 0:
         raise UserError("the log has no bandit rows: there are no decisions to export")

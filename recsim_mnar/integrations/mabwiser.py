@@ -115,7 +115,7 @@ class _Sampler:
 
     def __deepcopy__(self, memo: Any) -> _Sampler:
         """A separate copy without users."""
-        return _Sampler(self.mab, self._users.rule.kind)
+        return _Sampler(self.mab, self._users.rule)
 
     def sample(self, user: int, draws: int) -> NDArray[np.int64]:
         """(draws,) arms; equally often before anything was learned."""

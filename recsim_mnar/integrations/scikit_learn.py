@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.contexts import Context, ContextRule
+from recsim_mnar.log.contexts import Context, contexts_of
 from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.features import FeaturePolicy
 
@@ -202,8 +202,8 @@ def _decisions(
     log: Log, n_items: int, features: Context, arguments: dict[str, Any], name: str
 ) -> tuple[Array, NDArray[np.int64]]:
     """Features at each decision of a log, and the decisions' rows."""
-    settings = {key: arguments[key] for key in ("decay", "last") if key in arguments}
-    x, _ = ContextRule(features, **settings).of(log, n_items)
+    settings = {key: arguments[key] for key in ("decay", "last", "user_features") if key in arguments}
+    x, _ = contexts_of(log, n_items, features, **settings)
     if len(x) == 0:
         raise UserError(f"{name}: the log has no bandit rows, there is no reward to learn from")
     return x, np.flatnonzero(log.is_bandit)

@@ -200,8 +200,9 @@ def policy_of(
             on ``observation="shown=0.9"``.
         decay: see :class:`recsim_mnar.policies.FeaturePolicy`.
         last: likewise; where features is None that of the model.
-        user_features: for a model trained on ``observation="features"``: a function of users (n,) that gives those,
-            ``lambda users: world.features_of(seed, users)``. The policy then acts for users of that seed.
+        user_features: for a model trained on ``observation="features"``, or on another with ``+features``: a function
+            of users (n,) that gives those, ``lambda users: world.features_of(seed, users)``. The policy then acts for
+            users of that seed.
         transform: what stood between environment and model: (n, width) to what the model takes. For ``VecNormalize``
             its ``normalize_obs``. Only the shape of what it gives is compared.
         deterministic: the most probable action always.
@@ -250,9 +251,7 @@ def policy_of(
 
 def _compare(observed: Any, policy: FeaturePolicy) -> None:
     """Refuse a model that was shown something else than what the policy will show it."""
-    kind, largest = policy.describe()["features"], float(np.finfo(np.float32).max)
-    known = gym.spaces.Box(-largest, largest, (policy.width,), np.float32)
-    shown = known if kind == "users" else policy.rule.space(policy.n_items)
+    kind, shown = policy.describe()["features"], policy.space
     if observed != shown:
         model, ours = _in_a_line(observed), _in_a_line(shown)
         raise UserError(

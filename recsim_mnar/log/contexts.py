@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import abc
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -17,14 +19,114 @@ from recsim_mnar.log.rows import user_begins
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
 
-Context = Literal["counts", "decayed", "last", "shown"]
+KINDS = ("counts", "decayed", "last", "shown")
+DECAY, LENGTH = 0.9, 10
+"""Of ``decayed`` and ``shown``, and of ``last``, where no number is given."""
+UserFeatures = Callable[[NDArray[Any]], Any]
+"""Of users (n,), what is known of them from the start: (n, k)."""
 COUNT_LIMIT = float(2**24)
 """Upper bound of a view count: float32 counts exactly up to here, and no life comes near it."""
 _LARGEST = float(np.finfo(np.float32).max)
 
 
+class Observation(abc.ABC):
+    """What is observed of users, each a row of float32 numbers that starts at 0 and that events change.
+
+    One definition for environments, :class:`recsim_mnar.FeaturePolicy`, replays and exports. Derive one for a world of
+    your own: define :meth:`width` and :meth:`observe`, :meth:`show` where recommendations count, and set the world's
+    ``observation`` to an object of it. What happens to one user's row must not depend on other rows.
+
+    Attributes:
+        kind: its name.
+        counts_shown: whether recommendations and their rewards change it, so that :meth:`show` must be called.
+    """
+
+    kind: str = "own"
+    counts_shown: bool = False
+
+    @abc.abstractmethod
+    def width(self, n_items: int) -> int:
+        """Numbers in a row."""
+
+    @abc.abstractmethod
+    def observe(self, states: NDArray[np.float32], rows: NDArray[Any], items: NDArray[Any]) -> None:
+        """Views in their order: ``items[j]`` by the user in row ``rows[j]`` of ``states`` (n, width), to be changed.
+
+        A user may stand in ``rows`` several times.
+        """
+
+    def show(self, states: NDArray[np.float32], rows: Any, actions: Any, rewards: Any) -> None:
+        """Recommendations in their order, as :meth:`observe`, with what they earned."""
+        raise NotImplementedError(f"{type(self).__name__} has counts_shown and no show(states, rows, actions, rewards)")
+
+    def space(self, n_items: int) -> gym.Space[Any]:
+        """Gymnasium's space of a row: any numbers, unless defined."""
+        return gym.spaces.Box(-_LARGEST, _LARGEST, (self.width(n_items),), np.float32)
+
+    def settings(self) -> dict[str, Any]:
+        """Its numbers, for a policy's provenance; JSON types only."""
+        return {}
+
+    def empty(self, n: int, n_items: int) -> NDArray[np.float32]:
+        """Rows of ``n`` users who arrive, (n, width)."""
+        return np.zeros((n, self.width(n_items)), np.float32)
+
+    def of(self, log: Log, n_items: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Rows at a log's decisions, and of its users at their ends.
+
+        Args:
+            log: ordered by (user, step).
+            n_items: items are 0 .. n_items - 1.
+
+        Returns:
+            (d, width) for the decisions in their order, (u, width) for the users in theirs.
+
+        Raises:
+            UserError: an item out of range; where recommendations count an action too.
+        """
+        bandit, items = self._read(log, n_items)
+        begins = np.flatnonzero(user_begins(log["user"]))
+        lengths = np.diff(np.append(begins, len(bandit)))
+        states, place = self.empty(len(begins), n_items), np.cumsum(bandit) - 1
+        out = self.empty(int(bandit.sum()), n_items)
+        for step in range(int(lengths.max(initial=0))):  # all users side by side
+            users = np.flatnonzero(lengths > step)
+            now = begins[users] + step
+            asked = bandit[now]
+            out[place[now[asked]]] = states[users[asked]]
+            if not asked.all():
+                self.observe(states, users[~asked], items[now[~asked]])
+            if self.counts_shown and asked.any():
+                self.show(states, users[asked], items[now[asked]], log["reward"][now[asked]])
+        return out, states
+
+    def _read(self, log: Log, n_items: int) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
+        """Flags of decisions, and what was viewed or shown in each row, after a look at those that are read."""
+        bandit, items = log["event"] == schema.BANDIT, np.array(log["item"], np.int32)
+        if self.counts_shown:
+            items[bandit] = log["action"][bandit]
+        read = items if self.counts_shown else items[~bandit]
+        if len(read) and (read.min() < 0 or read.max() >= n_items):
+            bad = int(read[(read < 0) | (read >= n_items)][0])
+            raise UserError(f"the log has item {bad}, but n_items = {n_items}: items must be in 0..{n_items - 1}")
+        return bandit, items
+
+
+class NoEvents(Observation):
+    """Nothing that users do: their features alone."""
+
+    kind = "features"
+
+    def width(self, n_items: int) -> int:
+        """See :meth:`Observation.width`."""
+        return 0
+
+    def observe(self, states: NDArray[np.float32], rows: NDArray[Any], items: NDArray[Any]) -> None:
+        """See :meth:`Observation.observe`."""
+
+
 @dataclass(frozen=True)
-class ContextRule:
+class ContextRule(Observation):
     """How a user's views, and with ``shown`` the recommendations too, become numbers.
 
     A context of ``shown`` has 3 n_items numbers: v (views), s (recommendations) and r (their rewards), n_items each, in
@@ -44,20 +146,20 @@ class ContextRule:
         last: at least 1; of ``last`` only.
     """
 
-    kind: Context = "counts"
-    decay: float = 0.9
-    last: int = 10
+    kind: str = "counts"
+    decay: float = DECAY
+    last: int = LENGTH
 
     def __post_init__(self) -> None:
         """Refuse an invalid rule."""
-        if self.kind not in get_args(Context):
-            raise UserError(f"unknown context {self.kind!r}; {nearest(str(self.kind), get_args(Context))}")
+        if self.kind not in KINDS:
+            raise UserError(f"unknown context {self.kind!r}; {nearest(str(self.kind), KINDS)}")
         number_in(self.decay, "decay", 0.0, 1.0)
         whole_number(self.last, "last", 1)
 
     @property
-    def counts_shown(self) -> bool:
-        """Whether recommendations and their rewards are in a context, so that :meth:`show` must be called."""
+    def counts_shown(self) -> bool:  # type: ignore[override]  # by its kind
+        """See :class:`Observation`."""
         return self.kind == "shown"
 
     def width(self, n_items: int) -> int:
@@ -75,9 +177,10 @@ class ContextRule:
         low, high = np.repeat([[0.0, 0.0, -_LARGEST], [most, most, _LARGEST]], n_items, axis=1).astype(np.float32)
         return gym.spaces.Box(low, high, dtype=np.float32)  # a reward may be any number
 
-    def empty(self, n: int, n_items: int) -> NDArray[np.float32]:
-        """Contexts of ``n`` users who arrive, (n, width)."""
-        return np.zeros((n, self.width(n_items)), np.float32)
+    def settings(self) -> dict[str, Any]:
+        """See :meth:`Observation.settings`."""
+        number = {"decayed": "decay", "shown": "decay", "last": "last"}.get(self.kind)
+        return {} if number is None else {number: getattr(self, number)}
 
     def observe(self, states: NDArray[np.float32], rows: NDArray[Any], items: NDArray[Any]) -> None:
         """Views in their order: ``items[j]`` by the user in row ``rows[j]`` of ``states``, which is changed."""
@@ -94,28 +197,12 @@ class ContextRule:
         _contexts_kernel.show_all(states, *shown, self._factor)
 
     def of(self, log: Log, n_items: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Contexts of a log's decisions, and of its users at their ends.
-
-        Args:
-            log: ordered by (user, step).
-            n_items: items are 0 .. n_items - 1.
-
-        Returns:
-            (d, width) for the decisions in their order, (u, width) for the users in theirs.
-
-        Raises:
-            UserError: an item out of range; with ``shown`` an action too.
-        """
+        """See :meth:`Observation.of`."""
         from recsim_mnar.log import _contexts_kernel
 
         n_items = whole_number(n_items, "n_items", 1)
-        bandit, items, rewards = log["event"] == schema.BANDIT, np.array(log["item"], np.int32), np.empty(0, np.float32)
-        if self.counts_shown:
-            items[bandit], rewards = log["action"][bandit], log["reward"].astype(np.float32)
-        read = items if self.counts_shown else items[~bandit]
-        if len(read) and (read.min() < 0 or read.max() >= n_items):
-            bad = int(read[(read < 0) | (read >= n_items)][0])
-            raise UserError(f"the log has item {bad}, but n_items = {n_items}: items must be in 0..{n_items - 1}")
+        bandit, items = self._read(log, n_items)
+        rewards = log["reward"].astype(np.float32) if self.counts_shown else np.empty(0, np.float32)
         begins = user_begins(log["user"])
         out, final = self.empty(int(bandit.sum()), n_items), self.empty(int(begins.sum()), n_items)
         keeps, state = self.kind == "last", self.empty(1, n_items)[0]
@@ -127,6 +214,85 @@ class ContextRule:
     @property
     def _factor(self) -> np.float32:
         return np.float32(self.decay if self.kind in ("decayed", "shown") else 1.0)
+
+
+Context = str | Observation
+"""A name of :func:`observation_of`, or what a world of one's own defines."""
+
+
+def observation_of(
+    given: Context, decay: float = DECAY, last: int = LENGTH, *, user_features: UserFeatures | None = None
+) -> tuple[Observation, bool]:
+    """What a name says is observed, and whether the users' features follow it.
+
+    Args:
+        given: ``counts``, ``decayed``, ``last`` or ``shown``, also with a number, ``decayed=0.95``; with ``+features``
+            the users' features follow; ``features`` are they alone. An object is taken as it is.
+        decay: of ``decayed`` and ``shown`` where the name has no number.
+        last: likewise.
+        user_features: known of users. Next to a name without ``+features`` they stand in the place of events, next to
+            an object behind it.
+
+    Raises:
+        UserError: an unknown name, a number that cannot be, or features that are not given.
+    """
+    if isinstance(given, Observation):
+        return given, user_features is not None
+    name, plus, more = str(given).partition("+")
+    sort, equals, text = name.partition("=")
+    rule: Observation = NoEvents() if sort == NoEvents.kind else ContextRule(sort, decay, last)
+    if plus and (more != NoEvents.kind or sort == NoEvents.kind):
+        raise UserError(f"observation {given!r}: after + comes features, once, or nothing")
+    if equals and not rule.settings():
+        raise UserError(f"observation {given!r}: {sort} takes no number")
+    if equals and sort == "last":
+        rule = ContextRule(sort, last=whole_number(_number(given, text, int), "observation's length", 1))
+    elif equals:
+        rule = ContextRule(sort, number_in(_number(given, text, float), "observation's decay", 0.0, 1.0))
+    if user_features is not None and not plus:
+        rule = NoEvents()
+    return rule, bool(plus) or isinstance(rule, NoEvents)
+
+
+def contexts_of(
+    log: Log, n_items: int, given: Context, *, user_features: UserFeatures | None = None, **numbers: Any
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """:meth:`Observation.of` of what :func:`observation_of` makes of a name, with the users' features."""
+    rule, more = observation_of(given, user_features=user_features, **numbers)
+    at, ends = rule.of(log, n_items)
+    if not more:
+        return at, ends
+    known, users = checked_features(user_features, given), log["user"]
+    return joined(at, known(users[log.is_bandit])), joined(ends, known(users[user_begins(users)]))
+
+
+def checked_features(user_features: UserFeatures | None, given: Context) -> UserFeatures:
+    """The function of users, where there is one."""
+    if user_features is None:
+        raise UserError(f"{given!r} needs user_features, a function of users (n,) that gives (n, k)")
+    return user_features
+
+
+def joined(states: NDArray[np.float32], features: Any) -> NDArray[np.float32]:
+    """Rows with the users' features behind them, (n, width + k) float32."""
+    return np.concatenate([states, np.asarray(features, np.float32)], axis=1)
+
+
+def joined_space(space: gym.Space[Any], n_features: int) -> gym.spaces.Box:
+    """Gymnasium's space of rows with so many features behind them."""
+    bounds = (space.low, space.high) if isinstance(space, gym.spaces.Box) else (space.start, space.nvec - 1)  # type: ignore[attr-defined]
+    low, high = (
+        np.append(np.asarray(bound, np.float32), np.full(n_features, end, np.float32))
+        for bound, end in zip(bounds, (-_LARGEST, _LARGEST), strict=True)
+    )
+    return gym.spaces.Box(low, high, dtype=np.float32)
+
+
+def _number(given: Context, text: str, kind: Any) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        raise UserError(f"observation {given!r}: {text!r} is not a valid number for it") from None
 
 
 def _plain(values: Any, kind: Any) -> NDArray[Any]:

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
-from recsim_mnar.log.contexts import Context, ContextRule
+from recsim_mnar.log.contexts import (
+    Context,
+    UserFeatures,
+    checked_features,
+    joined,
+    joined_space,
+    observation_of,
+)
 from recsim_mnar.policies.answers import checked_distribution, checked_scores
 from recsim_mnar.policies.base import Floats, Ints, Learns, Policy, best_of
 from recsim_mnar.policies.door import learning_of
@@ -41,13 +49,16 @@ class FeaturePolicy(StatefulPolicy):
 
     Args:
         n_items: number of items.
-        features: ``counts``, ``decayed``, ``last`` or ``shown``: see :class:`recsim_mnar.log.contexts.ContextRule`.
+        features: ``counts``, ``decayed``, ``last`` or ``shown``, also with a number, ``shown=0.95``, and with
+            ``+features`` for what ``user_features`` knows behind it: see
+            :func:`recsim_mnar.log.contexts.observation_of`. Or the ``observation`` of a world of your own.
         scores: of a matrix of features, where no class defines it.
         distribution: likewise; give one of the two.
         decay: in [0, 1], for ``decayed`` and ``shown``.
         last: how many items, for ``last``.
-        user_features: instead of views, what is known of users from the start: a function of their numbers (n,) that
-            gives (n, width), as ``lambda users: world.features_of(seed, users)`` does for users of one seed.
+        user_features: what is known of users from the start: a function of their numbers (n,) that gives (n, k), as
+            ``lambda users: world.features_of(seed, users)`` does for users of one seed. Without ``+features`` it stands
+            in the place of events.
         rows: hand over exactly so many rows at a time, the missing ones zero: a library that rounds by the shape of a
             batch then answers the same for a user in any batch. Any number where None.
         name: the name under which results are reported.
@@ -77,16 +88,18 @@ class FeaturePolicy(StatefulPolicy):
         distribution: Written | None = None,
         decay: float = 0.9,
         last: int = 10,
-        user_features: Callable[[Ints], Any] | None = None,
+        user_features: UserFeatures | None = None,
         rows: int | None = None,
         name: str | None = None,
     ) -> None:
         self.n_items = whole_number(n_items, "n_items", 1)
-        self.rule, self._of_users = ContextRule(features, decay, last), user_features
-        known = None if user_features is None else np.shape(user_features(np.zeros(1, np.int64)))
-        if known is not None and (len(known) != 2 or known[0] != 1):
+        self.rule, more = observation_of(features, decay, last, user_features=user_features)
+        self._of_users = checked_features(user_features, features) if more else None
+        known = (1, 0) if self._of_users is None else np.shape(self._of_users(np.zeros(1, np.int64)))
+        if len(known) != 2 or known[0] != 1:
             raise UserError(f"user_features of one user must have shape (1, width), got {known}")
-        self.width = self.rule.width(self.n_items) if known is None else known[1]
+        self._n_known = known[1]
+        self.width = self.rule.width(self.n_items) + self._n_known
         self.rows = None if rows is None else whole_number(rows, "rows", 1)
         if name is not None or type(self).name == Policy.name:
             self.name = name or (type(self).__name__ if type(self) is not FeaturePolicy else "features")
@@ -97,8 +110,7 @@ class FeaturePolicy(StatefulPolicy):
             raise UserError(f"policy {self.name!r}: define one of scores(x) and distribution(x), got {len(given)}")
         self._given_scores, self._given_distribution = scores, distribution
         self._scored = scores is not None or own_scores is not None
-        self._counts_shown = self.rule.counts_shown and user_features is None
-        if self._counts_shown:
+        if self.rule.counts_shown:
             self.batches_decisions = False
             if learning_of(self) == "nothing":
                 self.learns = "own user"
@@ -111,12 +123,14 @@ class FeaturePolicy(StatefulPolicy):
     # -------------------------------------------------------------------------------------------------------- its users
 
     _x: Matrix
+    _given: Matrix
     _answers: Floats
     _known: NDArray[np.bool_]
 
     def _entries(self) -> dict[str, Entry]:
         answers = Entry(np.float64, None, (self.n_items,))
-        return {"_x": Entry(np.float32, 0.0, (self.width,)), "_answers": answers, "_known": Entry(np.bool_, False)}
+        seen, given = (Entry(np.float32, 0.0, (n,)) for n in (self.width - self._n_known, self._n_known))
+        return {"_x": seen, "_given": given, "_answers": answers, "_known": Entry(np.bool_, False)}
 
     def features(self, users: Ints) -> Matrix:
         """The features of users, (n, width).
@@ -124,7 +138,16 @@ class FeaturePolicy(StatefulPolicy):
         Raises:
             UserError: a user has not begun.
         """
-        return self._x[self._slots.find(users)]
+        return self._rows_of(self._slots.find(users))
+
+    def _rows_of(self, slots: NDArray[np.int64]) -> Matrix:
+        return self._x[slots] if self._of_users is None else joined(self._x[slots], self._given[slots])
+
+    @property
+    def space(self) -> gym.Space[Any]:
+        """Gymnasium's space of a user's features, as environments state it."""
+        own = self.rule.space(self.n_items)
+        return own if self._of_users is None else joined_space(own, self._n_known)
 
     def forget_answers(self) -> None:
         """Ask again for every user: for a class whose scores or distributions change, as by learning."""
@@ -134,19 +157,19 @@ class FeaturePolicy(StatefulPolicy):
         """See :meth:`Policy.reset`."""
         super().reset(users)
         if self._of_users is not None:
-            self._x[self._slots.find(users)] = self._of_users(np.asarray(users))
+            self._given[self._slots.find(users)] = self._of_users(np.asarray(users))
 
     def observe(self, users: Ints, items: Ints) -> None:
         """See :meth:`Policy.observe`."""
         slots = self._found(users, items)
-        if self._of_users is not None:
+        if self.width == self._n_known:
             return
         self.rule.observe(self._x, slots, items)
         self._known[slots] = False
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
         """See :meth:`Policy.learn`: recommendations enter the features of ``shown``; nothing else is learned."""
-        if self._counts_shown:
+        if self.rule.counts_shown:
             slots = self._found(users, actions)
             self.rule.show(self._x, slots, actions, rewards)
             self._known[slots] = False
@@ -161,11 +184,10 @@ class FeaturePolicy(StatefulPolicy):
 
     def describe(self) -> dict[str, Any]:
         """See :meth:`Policy.describe`."""
-        if self._of_users is not None:
+        if self.rule.kind == "features":
             return {"name": self.name, "features": "users"}
-        number = {"decayed": "decay", "shown": "decay", "last": "last"}.get(self.rule.kind)
-        settings = {} if number is None else {number: getattr(self.rule, number)}
-        return {"name": self.name, "features": self.rule.kind, **settings}
+        more = "" if self._of_users is None else "+features"
+        return {"name": self.name, "features": f"{self.rule.kind}{more}", **self.rule.settings()}
 
     # ----------------------------------------------------------------------------------------------------- what it does
 
@@ -213,7 +235,7 @@ class FeaturePolicy(StatefulPolicy):
         slots = self._slots.find(users)
         asked = np.unique(slots[~self._known[slots]])
         if len(asked):
-            self._answers[asked] = self._ask(self._x[asked])
+            self._answers[asked] = self._ask(self._rows_of(asked))
             self._known[asked] = True
         return slots
 

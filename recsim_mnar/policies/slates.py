@@ -65,11 +65,7 @@ class SlatePolicy:
 
     def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
         """(n, I) P(shown) of every item in each user's present state."""
-        scores = np.asarray(self.policy.scores(users), np.float64)
-        if scores.shape != (len(users), self.n_items):
-            raise UserError(f"policy {self.name!r}: its scores have shape {scores.shape}, not (users, items)")
-        if np.isnan(scores).any():
-            raise UserError(f"policy {self.name!r}: a score is not a number: was its training stopped too late?")
+        scores = self._scores(users)
         weights = np.empty(scores.shape)
         for row, own in zip(weights, scores, strict=True):
             _values, place, count = np.unique(-own, return_inverse=True, return_counts=True)
@@ -77,6 +73,15 @@ class SlatePolicy:
             row[:] = ((self._sums[edges[1:]] - self._sums[edges[:-1]]) / count)[place]
         p = self.params
         return slates.scaled(weights, p.slate_size, p.smallest_propensity, p.largest_propensity)
+
+    def _scores(self, users: NDArray[np.int64]) -> Floats:
+        """(n, I) scores by which items are ranked."""
+        scores = np.asarray(self.policy.scores(users), np.float64)
+        if scores.shape != (len(users), self.n_items):
+            raise UserError(f"policy {self.name!r}: its scores have shape {scores.shape}, not (users, items)")
+        if np.isnan(scores).any():
+            raise UserError(f"policy {self.name!r}: a score is not a number: was its training stopped too late?")
+        return scores
 
     def slates(self, seed: int, users: NDArray[np.int64], period: int) -> tuple[NDArray[np.int32], Floats]:
         """Slates of exactly N items, (n, N), and the probability of each item, (n, N): for an environment's loop.
@@ -110,11 +115,26 @@ class SlatePolicy:
 
     def fresh(self) -> SlatePolicy:
         """The same recommender without any user."""
-        return SlatePolicy(self.policy.fresh(), self.params)
+        return type(self)(self.policy.fresh(), self.params)
 
     def describe(self) -> dict[str, Any]:
         """For a log's provenance."""
         return self.policy.describe()
+
+
+class TopSlates(SlatePolicy):
+    """The ``slate_size`` items that a policy ranks highest; items that tie for the last places are drawn evenly."""
+
+    def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
+        """See :meth:`SlatePolicy.probabilities`: 1 above the last place, 0 below it."""
+        return top_shares(self._scores(users), self.params.slate_size)
+
+
+def top_shares(scores: Floats, size: int) -> Floats:
+    """(n, I) probability of each item to be among the ``size`` of largest score, ties drawn evenly."""
+    last = np.partition(scores, -size, axis=1)[:, -size, None]
+    above, tied = scores > last, scores == last
+    return np.where(tied, (size - above.sum(axis=1, keepdims=True)) / tied.sum(axis=1, keepdims=True), above)
 
 
 class DeployedPolicy(SlatePolicy):
@@ -148,6 +168,44 @@ class DeployedPolicy(SlatePolicy):
     def describe(self) -> dict[str, Any]:
         """For a log's provenance."""
         return {"name": self.name}
+
+
+class LaterSlates(SlatePolicy):
+    """A world's own recommender in the first periods, another one, which observes them, in those that follow.
+
+    Args:
+        world: of slates.
+        own: who recommends later.
+        past: periods before.
+    """
+
+    def __init__(self, world: Any, own: SlatePolicy, past: int) -> None:
+        self.deployed, self.own, self.past, self._period = DeployedPolicy(world), own, past, 0
+        self.name, self.params, self.n_items = own.name, world.params, own.n_items
+
+    def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
+        """See :meth:`SlatePolicy.probabilities`."""
+        return (self.deployed if self._period < self.past else self.own).probabilities(seed, users)
+
+    changes = True
+
+    def reset(self, users: NDArray[np.int64]) -> None:
+        """See :meth:`SlatePolicy.reset`."""
+        self._period = 0
+        self.own.reset(users)
+
+    def observe_events(self, columns: Columns) -> None:
+        """See :meth:`SlatePolicy.observe_events`."""
+        self._period += 1
+        self.own.observe_events(columns)
+
+    def fresh(self) -> LaterSlates:
+        """See :meth:`SlatePolicy.fresh`."""
+        return LaterSlates(self.deployed.world, self.own.fresh(), self.past)
+
+    def describe(self) -> dict[str, Any]:
+        """See :meth:`SlatePolicy.describe`."""
+        return {**self.own.describe(), "past": self.past}
 
 
 def draw(seed: int, users: NDArray[np.int64], period: int, probability: Floats, params: Any) -> Flags:

@@ -42,6 +42,12 @@ def platform_log(platform: Platform) -> Log:
     return Log(platform.log_columns(), run_config)
 
 
+def platform_observation(platform: Platform) -> NDArray[np.float32]:
+    """(n_items + 1,) what environments observe: the share of users who hold each item, and of campaigns over."""
+    holders = platform.holders() / max(len(platform.present()), 1)
+    return np.append(holders, len(platform.campaigns) / platform.world.params.n_campaigns).astype(np.float32)
+
+
 def additions_log(platform: Platform) -> Log:
     """What users hold today, as organic rows: what a recommender of campaigns learns from."""
     from recsim_mnar.log.profiles import Profiles

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import inspect
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,13 +12,8 @@ from typing import Any
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.table import Log
-from recsim_mnar.policies.base import Policy
-from recsim_mnar.policies.registry import learner, uniform_policy
-from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulation.items import simulate
-from recsim_mnar.simulation.oracle import Oracle
-from recsim_mnar.worlds.base import DecisionWorld
-from recsim_mnar.worlds.checks import decision_world
+from recsim_mnar.tasks.running import Runner, runner_of
+from recsim_mnar.worlds.base import World
 from recsim_mnar.worlds.registry import make_world
 
 FOLDER = "frozen"
@@ -42,6 +36,8 @@ class Known:
 class Task:
     """What a policy is asked to do, and what its value is measured by; every field is frozen.
 
+    In a world of slates a horizon is in periods. In one of platforms it is in campaigns, and ``users`` are platforms.
+
     Attributes:
         name: with its version, ``sessions-10-v1``.
         summary: a line for a person.
@@ -57,6 +53,7 @@ class Task:
         random: the value of the uniform policy.
         best: the value of the reference.
         digest: sha256 of the task's file.
+        environment: whether an agent may be trained in an environment; else from the task's log alone.
     """
 
     name: str
@@ -72,25 +69,27 @@ class Task:
     random: Known
     best: Known
     digest: str = field(repr=False)
+    environment: bool = True
 
-    def make_world(self) -> DecisionWorld:
+    def make_world(self) -> World:
         """The task's world."""
-        return decision_world(make_world(self.world, None, dict(self.params)), f"task {self.name}")
+        return make_world(self.world, None, dict(self.params))
+
+    def runner(self) -> Runner:
+        """What runs policies of the task."""
+        return runner_of(self)
 
     def log(self) -> Log:
-        """The task's log, for learners: ``log_users`` other users under the logging policy, without truth."""
-        world = self.make_world()
-        began = simulate(world, uniform_policy(world.n_items), self.log_users, derive_seed(self.seed, "task/train"))
-        logger = learner(self.logging).fit(began, n_items=world.n_items, seed=derive_seed(self.seed, "task/fit"))
-        return simulate(world, logger, self.log_users, derive_seed(self.seed, "task/log"))
+        """The task's log, for learners: other users under the logging policy, without truth."""
+        return self.runner().log()
 
-    def reference_policy(self) -> Policy:
+    def reference_policy(self) -> Any:
         """The policy whose value is a score of 1; it knows the users' states."""
-        return Oracle(self.make_world(), plans=self.reference != "oracle")
+        return self.runner().policy_of(self.reference)
 
-    def random_policy(self) -> Policy:
+    def random_policy(self) -> Any:
         """The policy whose value is a score of 0."""
-        return uniform_policy(self.make_world().n_items)
+        return self.runner().random()
 
 
 def tasks() -> list[str]:
@@ -120,15 +119,16 @@ def task_env(name: str, **params: Any) -> Any:
 
     Args:
         name: of the task.
-        **params: keywords of :class:`recsim_mnar.envs.WorldEnv`.
+        **params: keywords of the environment: of :class:`recsim_mnar.envs.WorldEnv`, say.
     """
     from gymnasium.wrappers import TimeLimit
 
-    from recsim_mnar.envs import WorldEnv
+    from recsim_mnar.envs import world_env
 
     chosen = task(name)
-    _refuse_parameters(chosen, WorldEnv, params)
-    return TimeLimit(WorldEnv(chosen.make_world(), **params), chosen.horizon)
+    world = _world_of_env(chosen, params, vector=False)
+    env = world_env(world, **params)
+    return env if world.most_decisions == chosen.horizon else TimeLimit(env, chosen.horizon)
 
 
 def task_vector_env(num_envs: int = 1, *, name: str, **options: Any) -> Any:
@@ -137,21 +137,32 @@ def task_vector_env(num_envs: int = 1, *, name: str, **options: Any) -> Any:
     Args:
         num_envs: number of lanes.
         name: of the task.
-        **options: keywords of :class:`recsim_mnar.envs.WorldVectorEnv`.
+        **options: keywords of the environment: of :class:`recsim_mnar.envs.WorldVectorEnv`, say.
     """
-    from recsim_mnar.envs import WorldVectorEnv
+    from recsim_mnar.envs import world_vector_env
 
     chosen = task(name)
-    _refuse_parameters(chosen, WorldVectorEnv, options)
-    return WorldVectorEnv(chosen.make_world(), num_envs, **{"max_episode_steps": chosen.horizon, **options})
+    world = _world_of_env(chosen, options, vector=True)
+    return world_vector_env(num_envs, world=world, **{"max_episode_steps": chosen.horizon, **options})
 
 
-def _refuse_parameters(chosen: Task, kind: type[Any], given: Mapping[str, Any]) -> None:
-    """Raise UserError for what is no keyword of an environment: a task's parameters are frozen."""
-    known = [name for name in inspect.signature(kind).parameters if name not in ("world", "num_envs")]
+def _world_of_env(chosen: Task, given: Mapping[str, Any], *, vector: bool) -> World:
+    """The world of a task's environment.
+
+    Raises:
+        UserError: a keyword is a parameter of the world, which is frozen, or none; or there is no environment.
+    """
+    from recsim_mnar.envs.validation import keywords_of
+
+    if not chosen.environment:
+        raise UserError(
+            f"the task {chosen.name} has no environment: it is learned from its log alone, "
+            f"recsim_mnar.task({chosen.name!r}).log()"
+        )
     for name in given:
         if name in chosen.params:
             world = f"recsim_mnar/{chosen.world.capitalize()}-v0"
             raise UserError(f"{name} is frozen in the task {chosen.name}: for other parameters make {world!r}")
-        if name not in known:
-            raise UserError(f"unknown keyword {name!r}; {nearest(name, known)}")
+        if name not in keywords_of(vector):
+            raise UserError(f"unknown keyword {name!r}; {nearest(name, keywords_of(vector))}")
+    return chosen.make_world()

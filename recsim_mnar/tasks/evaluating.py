@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import math
-from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,27 +15,11 @@ from numpy.typing import NDArray
 from recsim_mnar._version import __version__
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import one_of, whole_number
-from recsim_mnar.log import schema
-from recsim_mnar.log.table import Log
-from recsim_mnar.policies.answers import name_of
-from recsim_mnar.policies.base import Policy
-from recsim_mnar.policies.door import ReadyLearner, as_learner, fitted, unwrapped
-from recsim_mnar.policies.registry import learner
 from recsim_mnar.rng import check_seed, derive_seed
-from recsim_mnar.simulation.items import Columns, map_shards
-from recsim_mnar.simulation.oracle import Oracle, Planner
 from recsim_mnar.tasks.definition import Known, Task, task
-from recsim_mnar.worlds.base import DecisionWorld
 
 Floats = NDArray[np.float64]
 
-REFERENCES: Mapping[str, Callable[[DecisionWorld], Policy]] = {
-    "oracle": Oracle,
-    "planning-oracle": functools.partial(Oracle, plans=True),
-    "planner": Planner,
-    "myopic": functools.partial(Planner, myopic=True),
-}
-"""Names of policies that know the world, and of some that know its users' states."""
 USERS = ("public", "quoted")
 LEVEL = 0.95
 
@@ -109,12 +91,12 @@ class Evaluation:
 
     def __repr__(self) -> str:
         known, percent = task(self.task), f"{100 * self.level:g} %"
-        reward = known.make_world().reward_name.removesuffix("s")
+        runner = known.runner()
         return (
             f"{self.agent} on {self.task}: score {self.score:.3f} ({percent} interval {self.score_low:.3f} "
             f"to {self.score_high:.3f}); 0 is random, 1 is {known.reference}.\n"
-            f"{reward}s per user {self.value:.4g} ({self.value_low:.4g} to "
-            f"{self.value_high:.4g}) in {self.decisions:.3g} recommendations; {self.users:,} {self.which} users."
+            f"{runner.earns} per user {self.value:.4g} ({self.value_low:.4g} to {self.value_high:.4g}) "
+            f"in {self.decisions:.3g} recommendations; {self.users:,} {self.which} {runner.unit}s."
         )
 
 
@@ -135,7 +117,8 @@ def evaluate(
     interval is of pairs.
 
     Args:
-        agent: a policy; a learner, fitted on the task's log; or an agent's name, or one of :data:`REFERENCES`.
+        agent: a policy; a learner, fitted on the task's log; or an agent's name, or one of its
+            :attr:`recsim_mnar.tasks.running.Runner.references`. See docs/tasks.md for slates and platforms.
         on: the task, or its name (:func:`tasks` lists them).
         users: "public", for development, or "quoted": users whose seed follows from what the agent did with the public
             ones, so that nobody can have tried on them. A score in a paper is of these.
@@ -148,18 +131,17 @@ def evaluate(
     chosen = on if isinstance(on, Task) else task(on)
     one_of(users, "users", USERS)
     n = chosen.users if n_users is None else whole_number(n_users, "n_users", 2)
-    world = chosen.make_world()
-    policy = _policy_of(agent, chosen, world)
-    run = functools.partial(_earned, world, horizon=chosen.horizon, executor=executor)
+    runner = chosen.runner()
+    policy, run = runner.policy_of(agent), functools.partial(runner.run, executor=executor)
     earned, decisions, behaviour = run(policy, n, chosen.seed)
     seed = chosen.seed
     if users == "quoted":
         seed = derive_seed(chosen.seed, f"task/{chosen.digest}/{behaviour}")
         earned, decisions, _ = run(policy, n, seed)
-    lowest = run(chosen.random_policy(), n, seed)[0]
+    lowest = run(runner.random(), n, seed).rewards
     value, slope = _without_luck(earned, lowest, chosen.random)
     if users == "quoted":
-        score, error = _paired_score(earned, lowest, run(chosen.reference_policy(), n, seed)[0])
+        score, error = _paired_score(earned, lowest, run(runner.policy_of(chosen.reference), n, seed).rewards)
     else:
         score, error = _frozen_score(value, slope, chosen)
     value, reach = Known(value.value, math.hypot(value.error, slope * chosen.random.error)), _quantile(n)
@@ -181,47 +163,9 @@ def evaluate(
     )
 
 
-def _policy_of(agent: Any, chosen: Task, world: DecisionWorld) -> Policy:
-    """The policy that is judged; a learner is fitted on the task's log, and a name is looked up."""
-    if isinstance(agent, str) and agent in REFERENCES:
-        return REFERENCES[agent](world)
-    found = learner(agent) if isinstance(agent, str) else as_learner(agent, name=name_of(agent))
-    log = Log({}) if isinstance(unwrapped(found), ReadyLearner) else chosen.log()
-    return fitted(found, log, n_items=world.n_items, seed=derive_seed(chosen.seed, "task/fit"))
-
-
-def measured(chosen: Task, policy: Policy, n_users: int, seed: int, executor: Executor | None = None) -> Known:
+def measured(chosen: Task, policy: Any, n_users: int, seed: int, executor: Executor | None = None) -> Known:
     """The value of a policy over some users of a task's world: what is frozen."""
-    return _mean(_earned(chosen.make_world(), policy, n_users, seed, horizon=chosen.horizon, executor=executor)[0])
-
-
-def _earned(
-    world: DecisionWorld, policy: Policy, n_users: int, seed: int, *, horizon: int, executor: Executor | None
-) -> tuple[Floats, Floats, str]:
-    """(n_users,) expected rewards and decisions within the horizon, and a digest of what the policy did."""
-    if world.truth_column is None:
-        raise UserError(f"the {world.name} world does not say expected rewards: a task needs them")
-    reduce = functools.partial(_within, world.truth_column, horizon)
-    earned, decisions, digest = np.zeros(n_users), np.zeros(n_users), hashlib.sha256()
-    for user, rewards, counts, done in map_shards(reduce, world, policy, n_users, seed, executor=executor, keep=True):
-        earned[user], decisions[user] = rewards, counts
-        digest.update(done)
-    return earned, decisions, digest.hexdigest()
-
-
-def _within(truth: str, horizon: int, columns: Columns) -> tuple[NDArray[np.int64], Floats, Floats, bytes]:
-    """A shard's users who came to a decision: ids, expected rewards and decisions within the horizon; and a digest."""
-    shown = columns["event"] == schema.BANDIT
-    user, expected = columns["user"][shown], columns[truth][shown]
-    begins = np.flatnonzero(np.diff(user, prepend=-1))
-    sizes = np.diff(np.append(begins, len(user)))
-    counts = (np.arange(len(user)) - np.repeat(begins, sizes)) < horizon
-    place = np.repeat(np.arange(len(begins)), sizes)
-    rewards = np.bincount(place[counts], expected[counts], minlength=len(begins)).astype(np.float64)
-    decisions = np.bincount(place[counts], minlength=len(begins)).astype(np.float64)
-    done = hashlib.sha256(columns["action"][shown].astype("<i4").tobytes())
-    done.update(columns["propensity"][shown].astype("<f8").tobytes())
-    return np.asarray(user[begins], np.int64), rewards, decisions, done.digest()
+    return _mean(chosen.runner().run(policy, n_users, seed, executor).rewards)
 
 
 def _mean(earned: Floats) -> Known:
@@ -240,8 +184,12 @@ def _without_luck(earned: Floats, lowest: Floats, random: Known) -> tuple[Known,
     apart = lowest - lowest.mean()
     square = float(apart @ apart)
     slope = float(apart @ earned) / square if square > 0.0 else 0.0
-    value = float(earned.mean()) - slope * (float(lowest.mean()) - random.value)
-    return Known(value, _mean(earned - slope * lowest).error), slope
+    luck = float(lowest.mean()) - random.value
+    left = earned - slope * lowest
+    # A slope that is fitted costs a degree of freedom, and its own error counts as far as luck was taken off.
+    spread = float(((left - left.mean()) ** 2).sum()) / max(len(left) - 2, 1)
+    error = math.sqrt(spread * (1.0 / len(left) + (luck * luck / square if square > 0.0 else 0.0)))
+    return Known(float(earned.mean()) - slope * luck, error), slope
 
 
 def _frozen_score(value: Known, slope: float, chosen: Task) -> tuple[float, float]:

@@ -18,9 +18,12 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.log import schema
+from recsim_mnar.log.contexts import Observation
 from recsim_mnar.log.rows import user_starts
+from recsim_mnar.log.table import Log
 from recsim_mnar.policies.answers import Acting
 from recsim_mnar.policies.base import Floats, Ints, Policy
+from recsim_mnar.policies.features import FeaturePolicy
 from recsim_mnar.simulation.items import drive, simulate
 from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, rule
 from recsim_mnar.worlds.base import DecisionWorld, Transition
@@ -199,6 +202,52 @@ def interfaces(make: Make) -> Reasons:
     yield from _same(single, log, "the single environment", "simulate")
     vector = record_vector(WorldVectorEnv(make(), 3), *given).columns
     yield from _same(vector, log, "3 lanes of the vector one", "simulate")
+
+
+@rule(RULES, "let observe() and show() change the given rows alone, by what is given, events in their order")
+def observation_is_one(make: Make) -> Reasons:
+    """An observation that the world defines is the same in logs, policies and environments, whoever else is there."""
+    from recsim_mnar.envs.single import WorldEnv
+
+    world = make()
+    observation, n = world.observation, world.n_items
+    if observation is None:
+        return
+    if not isinstance(observation, Observation):
+        yield f"observation must be an object of a class derived from Observation, got {observation!r}"
+        return
+    log, space = simulate(world, UniformPolicy(n), FEW_USERS // 2, SEED), observation.space(n)
+    rows, _ = observation.of(log, n)
+    yield from (f"{row} is not in its space, {space}" for row in [row for row in rows if row not in space][:1])
+    deciding = log["user"][log.is_bandit]
+    policy = FeaturePolicy(n, observation, scores=lambda x: np.zeros((len(x), n)))
+    env = WorldEnv(make(), observation="own")
+    for user in np.unique(deciding)[:5].tolist():
+        own, expected = log.select(log["user"] == user), rows[deciding == user]
+        yield from _differs(observation.of(own, n)[0], expected, f"user {user} alone and among others")
+        yield from _differs(_shown_by_policy(policy, own), expected, f"user {user} in a FeaturePolicy and in a log")
+        seen = [env.reset(seed=SEED, options={"user": user})[0]]
+        seen += [env.step(action)[0] for action in own["action"][own.is_bandit].tolist()[:-1]]
+        yield from _differs(np.stack(seen), expected, f"user {user} in an environment and in a log")
+
+
+def _differs(found: Any, expected: Any, who: str) -> Iterator[str]:
+    if not np.array_equal(found, expected):
+        yield f"{who}: the observations differ"
+
+
+def _shown_by_policy(policy: FeaturePolicy, log: Log) -> NDArray[np.float32]:
+    """What a policy knows at each decision of one user, event by event."""
+    user, seen = log["user"][:1], []
+    policy.reset(user)
+    for row in range(len(log)):
+        one = slice(row, row + 1)
+        if log.is_bandit[row]:
+            seen.append(policy.features(user)[0])
+            policy.learn(user, log["action"][one], log["reward"][one], log["propensity"][one])
+        else:
+            policy.observe(user, log["item"][one])
+    return np.stack(seen)
 
 
 @rule(RULES, "return new arrays, or copies")

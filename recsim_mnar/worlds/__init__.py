@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from recsim_mnar.log.contexts import Observation
 from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, Lanes, PlatformWorld, Transition, World
 from recsim_mnar.worlds.checks import as_world
 from recsim_mnar.worlds.lanes import PlainLanes
@@ -36,6 +37,7 @@ __all__ = [
     "FeatureParams",
     "FeatureWorld",
     "Lanes",
+    "Observation",
     "Outcomes",
     "Params",
     "PlainLanes",

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.log.contexts import Observation
 from recsim_mnar.rng import policy_uniforms
 from recsim_mnar.worlds.checked_lanes import CheckedLanes
 from recsim_mnar.worlds.lanes import Lanes, Occasions, Transition, cumulative_of
@@ -84,10 +85,15 @@ class LaneWorld(World):
             revealed is the column ``observation_propensity``.
         n_user_features: how many features of a user a recommender may see; where there are any,
             :meth:`features_of` gives them, and an environment's observation is they.
+        observation: what recommenders observe of a user, where the world defines it itself: an object of a class
+            derived from :class:`recsim_mnar.worlds.Observation`. Environments show it unless asked otherwise; for the
+            same in a policy or in arrays, ``FeaturePolicy(n_items, world.observation)`` and
+            ``decisions(log, n_items, context=world.observation)``.
     """
 
     rates: ClassVar[bool] = False
     n_user_features: int = 0
+    observation: Observation | None = None
 
     @abc.abstractmethod
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> Lanes:

@@ -14,7 +14,7 @@ from recsim_mnar.testing import WorldContract, check_world
 from recsim_mnar.testing import worlds as rules
 from recsim_mnar.testing.rules import first_breach
 from recsim_mnar.testing.worlds import RULES, bound
-from recsim_mnar.worlds import WORLDS, DecisionWorld, Params, PlainLanes, make_world
+from recsim_mnar.worlds import WORLDS, DecisionWorld, Observation, Params, PlainLanes, make_world
 from recsim_mnar.worlds.features import FeatureParams, FeatureWorld
 
 
@@ -244,6 +244,25 @@ class Uneven(Coins):
         super().__init__(UnevenParams())
 
 
+class Neighbours(Observation):
+    """Counts the views and showings of everybody who is at hand."""
+
+    counts_shown = True
+
+    def width(self, n_items):
+        return 1
+
+    def observe(self, states, rows, items):
+        states += len(rows)
+
+    def show(self, states, rows, actions, rewards):
+        states += len(rows)
+
+
+class Crowded(Coins):
+    observation = Neighbours()
+
+
 FAULTS = {
     "door": NoItems,
     "users_leave": of_lanes(Immortal),
@@ -253,6 +272,7 @@ FAULTS = {
     "alone": of_lanes(RememberedUsers),
     "whole_lives": OtherLives,
     "interfaces": of_lanes(SharedGenerator),
+    "observation_is_one": Crowded,
     "arrays_are_new": of_lanes(BufferTwice),
     "truth_is_the_mean": of_lanes(TruthAside),
     "truth_in_range": of_lanes(TruthBeyond),
