@@ -149,9 +149,8 @@ def task_vector_env(num_envs: int = 1, *, name: str, **options: Any) -> Any:
 def _refuse_parameters(chosen: Task, kind: type[Any], given: Mapping[str, Any]) -> None:
     """Raise UserError for what is no keyword of an environment: a task's parameters are frozen."""
     known = [name for name in inspect.signature(kind).parameters if name not in ("world", "num_envs")]
-    for name in given:
+    for name in set(given) - set(known):  # ``observation`` is a parameter of the ratings world, too
         if name in chosen.params:
             world = f"recsim_mnar/{chosen.world.capitalize()}-v0"
             raise UserError(f"{name} is frozen in the task {chosen.name}: for other parameters make {world!r}")
-        if name not in known:
-            raise UserError(f"unknown keyword {name!r}; {nearest(name, known)}")
+        raise UserError(f"unknown keyword {name!r}; {nearest(name, known)}")

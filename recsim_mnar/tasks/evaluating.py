@@ -150,7 +150,7 @@ def evaluate(
     one_of(users, "users", USERS)
     n = chosen.users if n_users is None else whole_number(n_users, "n_users", 2)
     world = chosen.make_world()
-    policy = _policy_of(agent, chosen, world)
+    policy = policy_of(agent, chosen, world)
     run = functools.partial(_earned, world, horizon=chosen.horizon, executor=executor)
     earned, decisions, behaviour = run(policy, n, chosen.seed)
     seed = chosen.seed
@@ -182,8 +182,8 @@ def evaluate(
     )
 
 
-def _policy_of(agent: Any, chosen: Task, world: DecisionWorld) -> Policy:
-    """The policy that is judged; a learner is fitted on the task's log, and a name is looked up."""
+def policy_of(agent: Any, chosen: Task, world: DecisionWorld) -> Policy:
+    """The policy of an agent on a task; a learner is fitted on the task's log, and a name is looked up."""
     if isinstance(agent, str) and agent in REFERENCES:
         return REFERENCES[agent](world)
     found = learner(agent) if isinstance(agent, str) else as_learner(agent, name=name_of(agent))
