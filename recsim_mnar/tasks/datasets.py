@@ -180,6 +180,7 @@ class TaskDataset:
                 author="recsim-mnar",
                 ref_min_score=chosen.random.value,
                 ref_max_score=chosen.best.value,
+                num_episodes_average_score=40_000,  # users over whom a task freezes both
                 description=f"{chosen.summary}; logged by a {recipe.quality} policy",
                 requirements=["recsim-mnar"],
             )
