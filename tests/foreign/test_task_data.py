@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from recsim_mnar import task_dataset
-from recsim_mnar.export import from_minari, to_d3rlpy, to_obp
+from recsim_mnar.export import action_dist, distributions, from_minari, to_d3rlpy, to_obp
 from recsim_mnar.tasks.datasets import recipe_of
 
 NAME, QUALITY = "cold-100-v1", "good"
@@ -125,9 +125,8 @@ def test_obp(made):
         warnings.simplefilter("ignore")
         from obp.ope import InverseProbabilityWeighting, OffPolicyEvaluation
 
-        feedback = to_obp(made.decisions)
+        logged = distributions(made.log, made.recipe.logging_policy())
+        feedback = to_obp(made.decisions, logging=logged)
         ope = OffPolicyEvaluation(bandit_feedback=feedback, ope_estimators=[InverseProbabilityWeighting()])
-        logged = np.zeros((feedback["n_rounds"], feedback["n_actions"], 1))
-        logged[np.arange(len(logged)), feedback["action"], 0] = feedback["pscore"]
-        value = ope.estimate_policy_values(action_dist=logged)["ipw"]
-    assert value == pytest.approx(made.decisions.reward.mean(), rel=1e-12)
+        value = ope.estimate_policy_values(action_dist=action_dist(logged))["ipw"]
+    assert value == pytest.approx(made.decisions.reward.mean(), rel=1e-9)
