@@ -67,8 +67,9 @@ def test_minari_whole(minari):
 def holds(minari, made):
     dataset = minari.load_dataset(made.write_minari())
     check_data_integrity(dataset, range(dataset.total_episodes))
+    back = from_minari(dataset)
     for field in FIELDS:
-        np.testing.assert_array_equal(getattr(from_minari(dataset), field), getattr(made.decisions, field))
+        np.testing.assert_array_equal(getattr(back, field), getattr(made.decisions, field))
     env = dataset.recover_environment()
     assert env.observation_space == dataset.observation_space
     assert env.action_space == dataset.action_space
