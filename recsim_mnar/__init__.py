@@ -62,8 +62,10 @@ if _TYPE_CHECKING:
     from recsim_mnar.studies import run_study as run_study
     from recsim_mnar.tasks import Evaluation as Evaluation
     from recsim_mnar.tasks import Task as Task
+    from recsim_mnar.tasks import TaskDataset as TaskDataset
     from recsim_mnar.tasks import evaluate as evaluate
     from recsim_mnar.tasks import task as task
+    from recsim_mnar.tasks import task_dataset as task_dataset
     from recsim_mnar.tasks import tasks as _tasks
     from recsim_mnar.testing.kinds import check_named as _check_named
     from recsim_mnar.worlds import DecisionWorld as DecisionWorld
@@ -107,7 +109,7 @@ _NAMES = {
     "simulation.items": "OnlineRun simulate_online",
     "simulation.oracle": "Oracle Planner",
     "studies": "Study run_study",
-    "tasks": "Evaluation Task evaluate task task_names=tasks",
+    "tasks": "Evaluation Task TaskDataset evaluate task task_dataset task_names=tasks",
     "testing.kinds": "check=check_named",
     "worlds": "DecisionWorld ExposureWorld PlatformWorld World make_world",
 }

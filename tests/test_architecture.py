@@ -45,7 +45,7 @@ MAY = {
     "cluster": GROUND | {"log", "simulation"},
     "warming": GROUND | {"log", "policies", "estimators", "worlds", "simulation", "envs"},
     "installation": GROUND,
-    "tasks": GROUND | {"log", "policies", "worlds", "simulation", "envs"},
+    "tasks": GROUND | {"log", "policies", "worlds", "simulation", "envs", "export"},
     "replays": set(),
     "replays.probabilities": GROUND | {"log", "policies", "simulation.executor"},
     "replays.replayed_log": GROUND | {"tables", "log", "policies", "simulation", "replays.probabilities"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import math
 import sys
 from pathlib import Path
@@ -39,7 +40,7 @@ from twins import histories
 from twins.policies import OrderReader
 
 P = 9
-FIELDS = ("context", "action", "reward", "propensity", "user", "step", "last", "final")
+FIELDS = ("context", "action", "reward", "propensity", "user", "step", "last", "truncated", "final")
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +155,22 @@ def test_obp_feedback_of_others_comes_in(made):
         from_obp({**given, "position": np.arange(len(made)) % 2})
     with pytest.raises(UserError, match="no 'pscore'"):
         from_obp({**given, "pscore": None})
+
+
+def test_a_limit_that_ended_decisions_is_said_and_comes_back(made):
+    """Where the user stayed, the episode is truncated and not terminated: d3rlpy's timeout."""
+    cut = made.last & (made.user % 3 == 0)
+    assert 0 < cut.sum() < made.last.sum()
+    limited = dataclasses.replace(made, truncated=cut)
+    arrays = to_d3rlpy(limited)
+    np.testing.assert_array_equal(arrays["timeouts"], cut)
+    np.testing.assert_array_equal(arrays["terminals"] + arrays["timeouts"], made.last)
+    episodes = [SimpleNamespace(**one) for one in to_minari(limited)]
+    space = SimpleNamespace(n=P)
+    back = from_minari(SimpleNamespace(iterate_episodes=lambda: iter(episodes), action_space=space))
+    same(back, limited)
+    assert back.n_items == P
+    same(from_rllib(to_rllib(limited), P), limited, but=("propensity",))
 
 
 def test_minari_and_back(made):

@@ -22,7 +22,7 @@ from recsim_mnar._start import leave
 from recsim_mnar.cli.checks import check, doctor, verify, warm
 from recsim_mnar.cli.comparison import compare, study
 from recsim_mnar.cli.estimation import estimate
-from recsim_mnar.cli.evaluation import evaluate
+from recsim_mnar.cli.evaluation import dataset, evaluate
 from recsim_mnar.cli.fitting import advise, calibrate, validate
 from recsim_mnar.cli.listing import aliases, describe, list_command
 from recsim_mnar.cli.output import quiet_option
@@ -43,7 +43,7 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 SECTIONS = {
     "A log of your own": ("doctor", "estimate", "plan", "advise", "calibrate", "validate"),
-    "Simulated worlds": ("compare", "study", "evaluate", "simulate", "replay"),
+    "Simulated worlds": ("compare", "study", "evaluate", "dataset", "simulate", "replay"),
     "Look up and check": ("list", "describe", "check", "verify", "warm"),
 }
 """Commands by the heading under which help shows them."""
@@ -84,6 +84,7 @@ for command in (
     compare,
     study,
     evaluate,
+    dataset,
     simulate,
     replay,
     estimate,

@@ -1,7 +1,8 @@
-"""``recsim-mnar evaluate``."""
+"""``recsim-mnar evaluate`` and ``recsim-mnar dataset``."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import click
 
-from recsim_mnar.cli.options import READ_PATH, USERS, names_of, option
+from recsim_mnar.cli.options import NEW_PATH, READ_PATH, USERS, names_of, option
 from recsim_mnar.cli.output import JsonOutput, json_option, progress
 from recsim_mnar.cli.workers import RunRecord, executor, refuse_both, worker_options
 from recsim_mnar.errors import UserError, why_unreadable
@@ -68,6 +69,40 @@ def evaluate(json_output: JsonOutput, **options: Any) -> None:
                 f"{verified} does not hold: {', '.join(other)} differ: it is of another agent, task or version"
             )
         json_output.say(f"{verified} holds.")
+
+
+@click.command(short_help="Make the data set of a frozen task.")
+@click.argument("task")
+@option("--quality", "Of the policy that logged it: random, mediocre or good.", required=True)
+@option(
+    "--format form",
+    "parquet: a log, as other commands read it. minari: a data set of Minari.",
+    click.Choice(["parquet", "minari"]),
+    "parquet",
+)
+@option("--out", "A new folder.", NEW_PATH, required=True)
+@json_option("the recipe, and what was written")
+def dataset(json_output: JsonOutput, task: str, quality: str, form: str, out: Path) -> None:
+    """Make the data set of a frozen TASK from its recipe, with the bytes that are frozen.
+
+    OUT/log holds it in Parquet, with propensities; --format minari makes OUT a root of Minari's data sets. See
+    docs/tasks.md.
+    """
+    from recsim_mnar.runs.folder import RunFolder
+    from recsim_mnar.tasks import task_dataset
+
+    json_output.check(out)
+    with RunFolder.fill(out, what="--out"), progress():
+        made = task_dataset(task, quality)
+        made.write(out, form)
+    recipe, n_users = made.recipe, len(made.decisions.episodes())
+    json_output.say(
+        f"{recipe.decisions:,} recommendations to {n_users:,} users, by {recipe.policy} and a share of "
+        f"{recipe.epsilon:g} at random, whose score is {recipe.score:.3f}; sha256 {recipe.sha256[:12]}, as frozen."
+    )
+    where = f"MINARI_DATASETS_PATH={out}: {recipe.minari_id}" if form == "minari" else str(out / "log")
+    json_output.say(where)
+    json_output.write({**dataclasses.asdict(recipe), "minari_id": recipe.minari_id, "format": form, "out": str(out)})
 
 
 def _read(path: Path, name: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import of_type, whole_number
 from recsim_mnar.log import schema
 from recsim_mnar.log.contexts import Context, UserFeatures, contexts_of
-from recsim_mnar.log.rows import user_begins, user_starts
+from recsim_mnar.log.rows import steps_within, user_begins, user_starts
 from recsim_mnar.log.schema import as_type
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.answers import checked_distribution
@@ -37,6 +37,7 @@ class Decisions:
         user: (d,) to whom, a user's decisions one after another.
         step: (d,) position in that user's life.
         last: (d,) whether it is that user's last decision.
+        truncated: (d,) whether it is the last one because a limit was reached: the user stayed.
         final: (u, c) float32, of each user's events until the end, for the users who have decisions.
     """
 
@@ -48,6 +49,7 @@ class Decisions:
     user: Ints
     step: Ints
     last: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
     final: NDArray[np.float32]
 
     def __len__(self) -> int:
@@ -136,6 +138,7 @@ def decisions(
         user=user,
         step=log["step"][shown].astype(np.int64),
         last=_lasts(user),
+        truncated=np.zeros(len(user), np.bool_),
         final=finals[kept],
     )
 
@@ -192,6 +195,7 @@ def from_arrays(
     user: Any = None,
     step: Any = None,
     final: Any = None,
+    truncated: Any = None,
 ) -> Decisions:
     """Decisions from the columns of another library.
 
@@ -204,6 +208,7 @@ def from_arrays(
         user: (d,) whose; a user's rows stand together. Each decision is a user's own where None.
         step: (d,) position in the user's life; counted from 0 where None.
         final: (u, c); the last context of each user again where None.
+        truncated: (d,) whether a limit ended the user's decisions there; never where None.
 
     Raises:
         UserError: arrays of different lengths, actions out of range, propensities outside (0, 1].
@@ -230,8 +235,6 @@ def from_arrays(
         row = int(np.flatnonzero(~good)[0])
         raise UserError(f"row {row}: propensity must be in (0, 1], got {propensity_[row]}")
     last = _lasts(user_)
-    starts = user_starts(user_)
-    counted = np.arange(n) - np.repeat(starts, np.diff(np.append(starts, n)))
     return Decisions(
         n_items=n_items,
         context=context_,
@@ -239,8 +242,9 @@ def from_arrays(
         reward=reward_,
         propensity=propensity_,
         user=user_,
-        step=counted if step is None else as_type(step, whole, "step").reshape(-1),
+        step=steps_within(user_) if step is None else as_type(step, whole, "step").reshape(-1),
         last=last,
+        truncated=last & (False if truncated is None else np.asarray(truncated, np.bool_)),
         final=context_[last] if final is None else np.asarray(final, np.float32).reshape(int(last.sum()), -1),
     )
 

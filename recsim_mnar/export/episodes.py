@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.export.arrays import Decisions, checked, from_arrays
+from recsim_mnar.log.rows import steps_within
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,14 +25,15 @@ def to_d3rlpy(decisions: Decisions) -> dict[str, Any]:
     """Arguments of ``d3rlpy.dataset.MDPDataset``: an episode is a user, discrete actions.
 
     Returns:
-        ``observations`` (d, c) float32, ``actions`` (d, 1) int32, ``rewards`` (d, 1) and ``terminals`` (d,) float32,
-        and ``action_size``, the number of items.
+        ``observations`` (d, c) float32, ``actions`` (d, 1) int32, ``rewards`` (d, 1), ``terminals`` (d,) and
+        ``timeouts`` (d,) float32, and ``action_size``, the number of items.
     """
     return {
         "observations": checked(decisions).context,
         "actions": decisions.action.astype(np.int32)[:, None],
         "rewards": decisions.reward.astype(np.float32)[:, None],
-        "terminals": decisions.last.astype(np.float32),
+        "terminals": (decisions.last & ~decisions.truncated).astype(np.float32),
+        "timeouts": decisions.truncated.astype(np.float32),
         "action_size": decisions.n_items,
     }
 
@@ -40,21 +42,21 @@ def to_minari(decisions: Decisions) -> list[dict[str, Any]]:
     """Arguments of ``minari.data_collector.EpisodeBuffer``, a dictionary for each user.
 
     An episode of T decisions has ``observations`` (T + 1, c), the last one at the user's end, ``actions``, ``rewards``,
-    ``terminations`` (True at the end) and ``truncations``, (T,) each, and ``infos`` of fixed size, (T + 1,) each:
-    ``propensity`` and ``step`` of the decision that the observation is followed by (NaN and -1 at the end) and
+    ``terminations`` and ``truncations`` (one of them True at the end), (T,) each, and ``infos`` of fixed size, (T + 1,)
+    each: ``propensity`` and ``step`` of the decision that the observation is followed by (NaN and -1 at the end) and
     ``user``.
     """
     episodes = []
     for number, rows in enumerate(checked(decisions).episodes()):
-        length = rows.stop - rows.start
+        length, truncated = rows.stop - rows.start, decisions.truncated[rows]
         episodes.append(
             {
                 "id": number,
                 "observations": np.concatenate([decisions.context[rows], decisions.final[number : number + 1]]),
                 "actions": decisions.action[rows],
                 "rewards": decisions.reward[rows],
-                "terminations": decisions.last[rows],
-                "truncations": np.zeros(length, np.bool_),
+                "terminations": decisions.last[rows] & ~truncated,
+                "truncations": truncated,
                 "infos": {
                     "propensity": np.append(decisions.propensity[rows], np.nan),
                     "step": np.append(decisions.step[rows], -1),
@@ -65,12 +67,12 @@ def to_minari(decisions: Decisions) -> list[dict[str, Any]]:
     return episodes
 
 
-def from_minari(dataset: Any, n_items: int) -> Decisions:
+def from_minari(dataset: Any, n_items: int | None = None) -> Decisions:
     """Decisions of a ``MinariDataset`` that was written from :func:`to_minari`.
 
     Args:
         dataset: with ``iterate_episodes()``.
-        n_items: actions are 0 .. n_items - 1.
+        n_items: actions are 0 .. n_items - 1; as many as its space of actions has where None.
 
     Raises:
         UserError: an episode without propensities, or no episode.
@@ -89,7 +91,7 @@ def from_minari(dataset: Any, n_items: int) -> Decisions:
         for key in ("propensity", "step", "user")
     }
     return from_arrays(
-        n_items,
+        dataset.action_space.n if n_items is None else n_items,
         np.concatenate([rows[:-1] for rows in observed]),
         np.concatenate([episode.actions for episode in episodes]),
         np.concatenate([episode.rewards for episode in episodes]),
@@ -97,6 +99,7 @@ def from_minari(dataset: Any, n_items: int) -> Decisions:
         user=known["user"],
         step=known["step"],
         final=np.stack([rows[-1] for rows in observed]),
+        truncated=np.concatenate([episode.truncations for episode in episodes]),
     )
 
 
@@ -110,19 +113,16 @@ def to_rllib(decisions: Decisions) -> pa.Table:
     """
     import pyarrow as pa
 
-    n = len(checked(decisions))
-    starts = np.flatnonzero(np.append(True, decisions.last[:-1]))
-    lengths = np.diff(np.append(starts, n))
     return pa.table(
         {
-            "eps_id": pa.array(decisions.user.astype(str)),
-            "t": np.arange(n) - np.repeat(starts, lengths),
+            "eps_id": pa.array(checked(decisions).user.astype(str)),
+            "t": steps_within(decisions.user),
             "obs": _lists(decisions.context),
             "actions": decisions.action,
             "rewards": decisions.reward,
             "new_obs": _lists(decisions.next_context()),
-            "terminateds": decisions.last,
-            "truncateds": np.zeros(n, np.bool_),
+            "terminateds": decisions.last & ~decisions.truncated,
+            "truncateds": decisions.truncated,
             "action_logp": np.log(decisions.propensity),
             "step": decisions.step,
         }
@@ -159,6 +159,7 @@ def from_rllib(table: Any, n_items: int) -> Decisions:
         user=user,
         step=table.column("step").to_numpy() if "step" in table.column_names else None,
         final=following[ends],
+        truncated=table.column("truncateds").to_numpy(),
     )
 
 

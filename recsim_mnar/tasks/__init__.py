@@ -1,5 +1,7 @@
 """Frozen tasks that papers cite, and what an agent scores on them."""
 
+from recsim_mnar.tasks.datasets import TaskDataset as TaskDataset
+from recsim_mnar.tasks.datasets import task_dataset as task_dataset
 from recsim_mnar.tasks.definition import Task as Task
 from recsim_mnar.tasks.definition import task as task
 from recsim_mnar.tasks.definition import tasks as tasks

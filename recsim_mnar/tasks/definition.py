@@ -159,10 +159,9 @@ def _world_of_env(chosen: Task, given: Mapping[str, Any], *, vector: bool) -> Wo
             f"the task {chosen.name} has no environment: it is learned from its log alone, "
             f"recsim_mnar.task({chosen.name!r}).log()"
         )
-    for name in given:
+    for name in set(given) - set(keywords_of(vector)):  # ``observation`` is a parameter of the ratings world, too
         if name in chosen.params:
             world = f"recsim_mnar/{chosen.world.capitalize()}-v0"
             raise UserError(f"{name} is frozen in the task {chosen.name}: for other parameters make {world!r}")
-        if name not in keywords_of(vector):
-            raise UserError(f"unknown keyword {name!r}; {nearest(name, keywords_of(vector))}")
+        raise UserError(f"unknown keyword {name!r}; {nearest(name, keywords_of(vector))}")
     return chosen.make_world()

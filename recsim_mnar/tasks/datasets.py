@@ -1,0 +1,267 @@
+"""Data sets of frozen tasks: logs of three qualities, made anew from a recipe of 1 kB, with the same bytes everywhere.
+
+A recipe names the logging policy, its users and the observation, and has the sha256 of what comes of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import os
+import tomllib
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.export.arrays import Decisions, decisions
+from recsim_mnar.export.episodes import to_minari
+from recsim_mnar.kernels.checks import one_of
+from recsim_mnar.log.rows import user_begins, user_starts
+from recsim_mnar.log.table import Log
+from recsim_mnar.policies.base import Policy
+from recsim_mnar.policies.softening import EpsilonMixture
+from recsim_mnar.runs.files import path_of
+from recsim_mnar.runs.folder import RunFolder
+from recsim_mnar.runs.receipts import INDEX
+from recsim_mnar.simulation.items import simulate
+from recsim_mnar.tasks.definition import Task, task
+from recsim_mnar.worlds.checks import decision_world
+
+QUALITIES = ("random", "mediocre", "good")
+FORMATS = ("parquet", "minari")
+FOLDER, ROOT = "recipes", "MINARI_DATASETS_PATH"
+_DIGESTED = ("context", "final", "action", "reward", "propensity", "user", "step", "last", "truncated")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a task's data set is made from; every field is frozen.
+
+    Attributes:
+        task: its name.
+        quality: of the logging policy, of :data:`QUALITIES`.
+        policy: that logs, fitted on the task's log where it learns; it sees what a recommender sees.
+        epsilon: share of its decisions that are uniform instead, so that no propensity is 0.
+        users: of the log, none of whom is in an evaluation.
+        seed: of those users.
+        observation: as the environments name it.
+        value: rewards per user of the logging policy, within the horizon.
+        score: 0 as the random policy, 1 as the task's reference.
+        decisions: recommendations in the data set.
+        sha256: of its arrays.
+        digest: sha256 of the recipe's file.
+    """
+
+    task: str
+    quality: str
+    policy: str
+    epsilon: float
+    users: int
+    seed: int
+    observation: str
+    value: float
+    score: float
+    decisions: int
+    sha256: str
+    digest: str = field(default="", repr=False)
+
+    @property
+    def minari_id(self) -> str:
+        """Its name among Minari's data sets: ``recsim-mnar/sessions-10/good-v1``."""
+        name, _, version = self.task.rpartition("-")
+        return f"recsim-mnar/{name}/{self.quality}-{version}"
+
+    def logging_policy(self) -> Policy:
+        """The policy that logs."""
+        chosen = task(self.task)
+        return EpsilonMixture(chosen.runner().policy_of(self.policy), self.epsilon)
+
+    def make(self, executor: Executor | None = None) -> TaskDataset:
+        """The data set, whatever its digest; users are spread over the executor, on which nothing depends."""
+        chosen = task(self.task)
+        world = decision_world(chosen.make_world(), f"data set {self.minari_id}")
+        lives = simulate(world, self.logging_policy(), self.users, self.seed, executor=executor)
+        log, cut = _first_decisions(lives, chosen.horizon)
+        log.provenance["dataset"] = {"name": self.minari_id, "recipe": self.digest}
+        kind, _, number = self.observation.partition("=")
+        options: Any = {"context": kind, **({"decay": float(number)} if number else {})}
+        made = decisions(log, world.n_items, **options)
+        if world.rates:
+            made = dataclasses.replace(made, **_of_ratings(log, world.n_items))
+        return TaskDataset(self, log, dataclasses.replace(made, truncated=made.last & np.isin(made.user, cut)))
+
+
+@dataclass(frozen=True)
+class TaskDataset:
+    """A frozen task's data set.
+
+    Attributes:
+        recipe: what it is made from.
+        log: each user's events until the decision after the horizon.
+        decisions: of the log, with what the environment observes at each; of which :mod:`recsim_mnar.export` makes what
+            d3rlpy, obp, RLlib and others read.
+    """
+
+    recipe: Recipe
+    log: Log = field(repr=False)
+    decisions: Decisions = field(repr=False)
+
+    @property
+    def sha256(self) -> str:
+        """Of observations, actions, rewards, propensities, users, steps and ends, little-endian."""
+        digest = hashlib.sha256()
+        for name in _DIGESTED:
+            values = np.ascontiguousarray(getattr(self.decisions, name))
+            digest.update(f"{name} {values.shape}".encode())
+            digest.update(values.astype(values.dtype.newbyteorder("<")).tobytes())
+        return digest.hexdigest()
+
+    def write(self, folder: str | os.PathLike[str], form: str = "parquet") -> None:
+        """Write a new folder: of "parquet" its ``log`` holds the log, of "minari" it is a root of Minari's data sets.
+
+        Raises:
+            UserError: the folder holds something, another format, or Minari is not installed.
+        """
+        one_of(form, "format", FORMATS)
+        with RunFolder.fill(path_of(folder)) as into:
+            if form == "parquet":
+                self.log.write(into.path / "log")
+                into.record(f"log/{INDEX}")
+                return
+            self.write_minari(into.path)
+            for path in sorted(into.path.joinpath("recsim-mnar").rglob("*")):
+                if path.is_file():
+                    into.record(str(path.relative_to(into.path)))
+
+    def write_minari(self, root: str | os.PathLike[str] | None = None) -> str:
+        """Write it as Minari's data set of the name ``recipe.minari_id``, which is returned.
+
+        An episode is a user, with the seed and the options by which the recovered environment meets that user again.
+        ``ref_min_score`` and ``ref_max_score`` are the values of the random policy and of the task's reference.
+
+        Args:
+            root: the folder of Minari's data sets; where Minari itself would write where None.
+
+        Raises:
+            UserError: Minari is not installed, or has a data set of this name there.
+        """
+        try:
+            import minari
+            from minari.data_collector import EpisodeBuffer
+        except ImportError as error:
+            raise UserError(f"{error}: install what writes Minari's files: pip install 'recsim-mnar[minari]'") from None
+        import gymnasium as gym
+
+        recipe, chosen = self.recipe, task(self.recipe.task)
+        known = next(spec.id for spec in gym.registry.values() if spec.kwargs == {"name": recipe.task})
+        buffers = [
+            EpisodeBuffer(**episode, seed=recipe.seed, options={"user": int(episode["infos"]["user"][0])})
+            for episode in to_minari(self.decisions)
+        ]
+        with _minari_at(root), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of an e-mail address and a link that are not given
+            if recipe.minari_id in minari.list_local_datasets():
+                raise UserError(f"Minari has a data set {recipe.minari_id} there: name another folder, or delete it")
+            made = minari.create_dataset_from_buffers(
+                recipe.minari_id,
+                buffers,
+                env=gym.make(known, observation=recipe.observation),
+                algorithm_name=f"{recipe.policy}+epsilon={recipe.epsilon:g}",
+                author="recsim-mnar",
+                ref_min_score=chosen.random.value,
+                ref_max_score=chosen.best.value,
+                num_episodes_average_score=40_000,  # users over whom a task freezes both
+                description=f"{chosen.summary}; logged by a {recipe.quality} policy",
+                requirements=["recsim-mnar"],
+            )
+            held = {name: value for name, value in dataclasses.asdict(recipe).items() if name != "seed"}
+            made.storage.update_metadata({f"recipe_{name}": value for name, value in held.items()})
+        return recipe.minari_id
+
+
+@functools.cache
+def recipe_of(name: str, quality: str) -> Recipe:
+    """The frozen recipe of a task's data set.
+
+    Raises:
+        UserError: no such task or quality, or the task has no data sets.
+    """
+    chosen = task(name)
+    one_of(quality, "quality", QUALITIES)
+    file = resources.files(__package__).joinpath(FOLDER, f"{chosen.name}-{quality}.toml")
+    if not file.is_file():
+        raise UserError(f"the task {chosen.name} has no data sets")
+    content = file.read_bytes()
+    return Recipe(**tomllib.loads(content.decode()), digest=hashlib.sha256(content).hexdigest())
+
+
+def task_dataset(on: str | Task, quality: str, *, executor: Executor | None = None) -> TaskDataset:
+    """Make a frozen task's data set from its recipe.
+
+    Args:
+        on: the task, or its name.
+        quality: of the logging policy: "random", "mediocre" or "good".
+        executor: to spread users over; no byte depends on it.
+
+    Raises:
+        UserError: no such task or quality, or other bytes than were frozen.
+    """
+    recipe = recipe_of(on.name if isinstance(on, Task) else on, quality)
+    made = recipe.make(executor)
+    if made.sha256 != recipe.sha256:
+        raise UserError(
+            f"{recipe.minari_id} has sha256 {made.sha256} here and {recipe.sha256} in its recipe: NumPy or a linear "
+            "algebra library rounds otherwise in this version; make it with those of constraints.txt"
+        )
+    return made
+
+
+def _first_decisions(log: Log, horizon: int) -> tuple[Log, NDArray[np.int64]]:
+    """Events of each user until the decision after the horizon, and the users who came to that one."""
+    shown, begins = log.is_bandit, user_starts(log["user"])
+    done = np.cumsum(shown)
+    number: NDArray[np.int64] = done - np.repeat((done - shown)[begins], np.diff(np.append(begins, len(log))))
+    return log.select(np.flatnonzero(number <= horizon)), np.unique(log["user"][number > horizon])
+
+
+def _of_ratings(log: Log, n_items: int) -> dict[str, Any]:
+    """What environments of ratings observe: ratings revealed so far, 0 for none, at each decision and at the end."""
+    shown, begins = log.is_bandit, user_begins(log["user"])
+    items = np.where(shown, log["action"], log["item"])
+    observed: list[NDArray[np.float32]] = []
+    ends: dict[int, NDArray[np.float32]] = {}
+    state = np.zeros(n_items, np.float32)
+    for row, user in enumerate(log["user"].tolist()):
+        if begins[row]:
+            state = np.zeros(n_items, np.float32)
+        if shown[row]:
+            observed.append(state.copy())
+            ends[user] = state  # which the user's later ratings change
+        if log["reward"][row] > 0:
+            state[items[row]] = log["reward"][row]
+    return {"context": np.stack(observed), "final": np.stack([*ends.values()])}
+
+
+@contextlib.contextmanager
+def _minari_at(root: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Let Minari write below a folder, of which it asks the environment variable alone."""
+    before = os.environ.get(ROOT)
+    if root is not None:
+        os.environ[ROOT] = str(Path(root).resolve())
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(ROOT, None)
+        else:
+            os.environ[ROOT] = before

@@ -1,0 +1,133 @@
+"""Data sets of frozen tasks, read by Minari, d3rlpy and obp themselves where they are installed."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+
+import numpy as np
+import pytest
+
+from recsim_mnar import task_dataset
+from recsim_mnar.export import action_dist, distributions, from_minari, to_d3rlpy, to_obp
+from recsim_mnar.tasks.datasets import recipe_of
+
+NAME, QUALITY = "cold-100-v1", "good"
+FIELDS = ("context", "action", "reward", "propensity", "user", "step", "last", "truncated", "final")
+
+
+def few_users(name, quality):
+    """The data of a recipe's first users."""
+    return dataclasses.replace(recipe_of(name, quality), users=60).make()
+
+
+@pytest.fixture(scope="module")
+def made():
+    return few_users(NAME, QUALITY)
+
+
+@pytest.fixture
+def minari(tmp_path, monkeypatch):
+    """Minari, whose data sets are in a folder of the test's."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "here"))
+    (tmp_path / "here").mkdir()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield pytest.importorskip("minari")
+
+
+def check_data_integrity(dataset, indices):
+    """As Minari's own tests have it (tests/common.py of 0.5.4, MIT licence), for spaces that are one array."""
+    episodes = list(dataset.iterate_episodes(indices))
+    assert dataset.total_episodes == len(episodes)
+    total = 0
+    for episode in episodes:
+        total += len(episode)
+        assert len(episode.observations) == len(episode) + 1
+        assert len(episode.actions) == len(episode)
+        assert all(dataset.observation_space.contains(one) for one in episode.observations)
+        assert all(dataset.action_space.contains(one) for one in episode.actions)
+        assert len(episode) == len(episode.rewards) == len(episode.terminations) == len(episode.truncations)
+    assert total == dataset.total_steps
+
+
+@pytest.mark.parametrize(
+    ("name", "quality"), [(NAME, QUALITY), ("ratings-100-v1", "random"), ("retention-50-v1", "mediocre")]
+)
+def test_minari(minari, name, quality):
+    """Its checks pass; the environment that it recovers gives the recorded observations and rewards, user by user."""
+    holds(minari, few_users(name, quality))
+
+
+@pytest.mark.slow
+def test_minari_whole(minari):
+    holds(minari, task_dataset(NAME, QUALITY))
+
+
+def holds(minari, made):
+    dataset = minari.load_dataset(made.write_minari())
+    check_data_integrity(dataset, range(dataset.total_episodes))
+    back = from_minari(dataset)
+    for field in FIELDS:
+        np.testing.assert_array_equal(getattr(back, field), getattr(made.decisions, field))
+    env = dataset.recover_environment()
+    assert env.observation_space == dataset.observation_space
+    assert env.action_space == dataset.action_space
+    metadata = list(dataset.storage.get_episode_metadata(range(dataset.total_episodes)))
+    for episode in dataset.iterate_episodes():
+        how = metadata[episode.id]
+        observed, _ = env.reset(seed=how["seed"], options={key: int(value) for key, value in how["options"].items()})
+        np.testing.assert_array_equal(observed, episode.observations[0])
+        for number, action in enumerate(episode.actions):
+            observed, reward, terminated, _, _ = env.step(action)
+            np.testing.assert_array_equal(observed, episode.observations[number + 1])
+            assert (reward, terminated) == (episode.rewards[number], episode.terminations[number])
+
+
+def test_minari_normalises_as_scores_do(minari, made):
+    """0 is random, 1 the task's reference; the logging policy's score follows from its value."""
+    dataset = minari.load_dataset(made.write_minari())
+    score = float(minari.get_normalized_score(dataset, np.array([made.recipe.value]))[0])
+    assert score == pytest.approx(made.recipe.score, abs=6e-4)
+    held = dataset.storage.metadata
+    assert held["recipe_sha256"] == made.recipe.sha256
+    assert held["recipe_digest"] == made.recipe.digest
+    with pytest.raises(Exception, match="has a data set recsim-mnar/cold-100/good-v1 there"):
+        made.write_minari()
+
+
+def test_minari_writes_the_same_files_twice(minari, made, tmp_path):
+    """With one version of HDF5; with another the arrays are the same, and the files need not be."""
+    files = []
+    for folder in (tmp_path / "here" / "a", tmp_path / "here" / "b"):
+        made.write(folder, "minari")
+        (file,) = folder.rglob("*.hdf5")
+        files.append(file.read_bytes())
+    assert files[0] == files[1]
+
+
+def test_d3rlpy(made):
+    d3rlpy = pytest.importorskip("d3rlpy")
+    dataset = d3rlpy.dataset.MDPDataset(**to_d3rlpy(made.decisions))
+    assert len(dataset.episodes) == len(made.decisions.episodes())
+    for name in ("observations", "actions", "rewards"):
+        held = np.concatenate([getattr(episode, name) for episode in dataset.episodes])
+        np.testing.assert_array_equal(held, to_d3rlpy(made.decisions)[name])
+    model = d3rlpy.algos.DiscreteCQLConfig(batch_size=32).create(device="cpu:0")
+    nowhere = d3rlpy.logging.NoopAdapterFactory()
+    model.fit(dataset, n_steps=20, n_steps_per_epoch=20, show_progress=False, logger_adapter=nowhere)
+    assert set(model.predict(made.decisions.context[:100])) <= set(range(100))
+
+
+def test_obp(made):
+    """obp's IPS of the logging policy itself is the mean reward."""
+    pytest.importorskip("obp")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from obp.ope import InverseProbabilityWeighting, OffPolicyEvaluation
+
+        logged = distributions(made.log, made.recipe.logging_policy())
+        feedback = to_obp(made.decisions, logging=logged)
+        ope = OffPolicyEvaluation(bandit_feedback=feedback, ope_estimators=[InverseProbabilityWeighting()])
+        value = ope.estimate_policy_values(action_dist=action_dist(logged))["ipw"]
+    assert value == pytest.approx(made.decisions.reward.mean(), rel=1e-9)
