@@ -148,23 +148,47 @@ def results(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def cell(one: Mapping[str, Any]) -> str:
-    """An interquartile mean with its interval, bold where no rival is ahead."""
+    """An interquartile mean, bold where no rival is ahead."""
     if not one["seeds"]:
         return "not run" if one["refused"] == "not run" else "none"
-    text = f"{one['iqm']:.2f}"
-    low, high = one["interval"]
-    return f"**{text}** [{low:.2f}, {high:.2f}]" if one.get("best") else f"{text} [{low:.2f}, {high:.2f}]"
+    return f"**{one['iqm']:.2f}**" if one.get("best") else f"{one['iqm']:.2f}"
+
+
+def with_interval(one: Mapping[str, Any]) -> str:
+    """A cell, with its interval where there is one."""
+    return cell(one) + ("" if not one["seeds"] else " [{:.2f}, {:.2f}]".format(*one["interval"]))
 
 
 def lines(found: Mapping[str, Any]) -> list[str]:
     """Lines of the page: interquartile means, then means and what they cost, then what was not run."""
-    agents, tasks = found["agents"], found["tasks"]
-    head = [name.removesuffix("-v1") for name in tasks]
-    out = _rows(["agent", *head], [[agent, *(cell(tasks[name][agent]) for name in tasks)] for agent in agents])
+    agents, tasks, head = found["agents"], found["tasks"], _head(found)
+    out = _rows(["agent", *head], [[agent, *(with_interval(tasks[name][agent]) for name in tasks)] for agent in agents])
     out += ["", "Mean over seeds; how many there are, and CPU minutes of all tasks and seeds:", ""]
     out += _rows(["agent", *head, "seeds", "training", "evaluation"], [_means(agent, tasks) for agent in agents])
     missing = _missing(agents, tasks)
     return [*out, "", *missing] if missing else out
+
+
+def short_lines(found: Mapping[str, Any]) -> list[str]:
+    """Interquartile means alone; a dash where an agent cannot be run."""
+    tasks = found["tasks"]
+    rows = [[agent, *(cell(one[agent]).replace("none", "-") for one in tasks.values())] for agent in found["agents"]]
+    return _rows(["agent", *_head(found)], rows)
+
+
+def tuned_lines(chosen: Mapping[str, Any], tasks: Sequence[str]) -> list[str]:
+    """The settings that were chosen, and what each scored where it was."""
+    rows = []
+    for kind, of in chosen.items():
+        setting = ", ".join(f"{key} {value}" for key, value in of["best"]["setting"].items())
+        scores = [f"{of['best']['scores'][name]:.2f}" for name in tasks]
+        seconds = {id(one): one["cpu_seconds"] for one in of["candidates"] if not one["setting"]["deterministic"]}
+        rows.append([kind, setting, *scores, f"{len(of['candidates'])}", f"{sum(seconds.values()) / 60:.1f}"])
+    return _rows(["model", "tuned setting", *(name.removesuffix("-v1") for name in tasks), "of", "CPU minutes"], rows)
+
+
+def _head(found: Mapping[str, Any]) -> list[str]:
+    return [name.removesuffix("-v1") for name in found["tasks"]]
 
 
 def _rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -94,6 +94,9 @@ def test_cells_that_were_not_run_say_so(cells):
     assert "| dqn-tuned | not run |" in lines
     assert f"`planner` on `{NAME}`: a planner is for other worlds" in lines
     assert f"`seeded` on `{NAME}`: 5 of 6 seeds were run" in lines
+    short = table.short_lines(found)
+    assert "| dqn-tuned | not run |" in short
+    assert "| planner | - |" in short
 
 
 def test_cells_are_whole_with_one_seed_first():
