@@ -184,7 +184,7 @@ def tuned_lines(chosen: Mapping[str, Any], tasks: Sequence[str]) -> list[str]:
         scores = [f"{of['best']['scores'][name]:.2f}" for name in tasks]
         seconds = {id(one): one["cpu_seconds"] for one in of["candidates"] if not one["setting"]["deterministic"]}
         rows.append([kind, setting, *scores, f"{len(of['candidates'])}", f"{sum(seconds.values()) / 60:.1f}"])
-    return _rows(["model", "tuned setting", *(name.removesuffix("-v1") for name in tasks), "of", "CPU minutes"], rows)
+    return _rows(["model", "tuned setting", *(name.removesuffix("-v1") for name in tasks), "candidates", "CPU minutes"], rows)
 
 
 def _head(found: Mapping[str, Any]) -> list[str]:
@@ -205,12 +205,13 @@ def _means(agent: str, tasks: Mapping[str, Any]) -> list[str]:
 
 
 def _missing(agents: Sequence[str], tasks: Mapping[str, Any]) -> list[str]:
-    """Why cells are empty, and which have fewer seeds than they should."""
-    out = []
-    for name, agent in itertools.product(tasks, agents):
+    """Why cells are empty, and which have fewer seeds than they should; one line per agent and reason."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for agent, name in itertools.product(agents, tasks):
         one = tasks[name][agent]
         if not one["seeds"]:
-            out.append(f"- `{agent}` on `{name}`: {one['refused']}")
+            found.setdefault((agent, one["refused"]), []).append(name.removesuffix("-v1"))
         elif one["seeds"] < one["wanted"]:
-            out.append(f"- `{agent}` on `{name}`: {one['seeds']} of {one['wanted']} seeds were run")
-    return out
+            reason = f"{one['seeds']} of {one['wanted']} seeds were run"
+            found.setdefault((agent, reason), []).append(name.removesuffix("-v1"))
+    return [f"- `{agent}` on {', '.join(names)}: {reason}" for (agent, reason), names in found.items()]

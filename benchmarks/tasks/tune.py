@@ -31,7 +31,10 @@ def judged(kind: str, name: str, setting: Mapping[str, Any], given: Mapping[str,
 
 
 def candidate(kind: str, setting: Mapping[str, Any], given: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
-    """A candidate's mean score over the tasks, once for each way to act."""
+    """A candidate's scores on the tasks and their mean, once for each way to act.
+
+    A score below 0, worse than random, counts as 0 in the mean: else a task on which greedy agents lose much decides.
+    """
     words = "-".join(str(setting[key]) for key in ("observation", "gamma", "learning_rate"))
     per_task = {}
     for name in given["tuning"]["tasks"]:
@@ -41,7 +44,7 @@ def candidate(kind: str, setting: Mapping[str, Any], given: Mapping[str, Any], f
     found = []
     for way in ways:
         scores = {name: one["scores"][way] for name, one in per_task.items()}
-        mean = sum(scores.values()) / len(scores)
+        mean = sum(max(score, 0.0) for score in scores.values()) / len(scores)
         chosen = {**setting, "deterministic": way == "true"}
         found.append({"setting": chosen, "scores": scores, "mean": mean, "cpu_seconds": seconds_of(per_task)})
         print(kind, words, way, {name: round(score, 3) for name, score in scores.items()}, flush=True)

@@ -92,8 +92,8 @@ def test_cells_that_were_not_run_say_so(cells):
     lines = "\n".join(table.lines(found))
     assert "| planner | none |" in lines
     assert "| dqn-tuned | not run |" in lines
-    assert f"`planner` on `{NAME}`: a planner is for other worlds" in lines
-    assert f"`seeded` on `{NAME}`: 5 of 6 seeds were run" in lines
+    assert "- `planner` on cold-100: a planner is for other worlds" in lines
+    assert "- `seeded` on cold-100: 5 of 6 seeds were run" in lines
     short = table.short_lines(found)
     assert "| dqn-tuned | not run |" in short
     assert "| planner | - |" in short
