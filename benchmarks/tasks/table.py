@@ -184,7 +184,9 @@ def tuned_lines(chosen: Mapping[str, Any], tasks: Sequence[str]) -> list[str]:
         scores = [f"{of['best']['scores'][name]:.2f}" for name in tasks]
         seconds = {id(one): one["cpu_seconds"] for one in of["candidates"] if not one["setting"]["deterministic"]}
         rows.append([kind, setting, *scores, f"{len(of['candidates'])}", f"{sum(seconds.values()) / 60:.1f}"])
-    return _rows(["model", "tuned setting", *(name.removesuffix("-v1") for name in tasks), "candidates", "CPU minutes"], rows)
+    return _rows(
+        ["model", "tuned setting", *(name.removesuffix("-v1") for name in tasks), "candidates", "CPU minutes"], rows
+    )
 
 
 def _head(found: Mapping[str, Any]) -> list[str]:
