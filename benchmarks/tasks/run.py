@@ -87,13 +87,15 @@ def cells(given: Mapping[str, Any], names: list[str]) -> Iterator[Cell]:
     for name in names:
         for agent in (*given["once"], *given["planners"], *given["learners"]):
             yield Cell(name, agent, 0)
-    seeds = dict.fromkeys(given["bandits"], given["bandit_seeds"])
-    if given.get("rl"):
-        seeds |= {f"{kind}-tuned": given["rl"]["seeds"] for kind in making.KINDS}
-        seeds |= {f"{kind}-default": 1 for kind in making.KINDS}
-    seeds |= dict.fromkeys(given["learners"], given["learner_seeds"])
-    for seed in range(max(seeds.values(), default=0)):
-        for name, (agent, many) in itertools.product(names, seeds.items()):
+    models = making.KINDS if given.get("rl") else ()
+    groups = (
+        dict.fromkeys(given["bandits"], given["bandit_seeds"])
+        | {f"{kind}-tuned": given["rl"]["seeds"] for kind in models},
+        {f"{kind}-default": 1 for kind in models},
+        dict.fromkeys(given["learners"], given["learner_seeds"]),
+    )
+    for seed, group in itertools.product(range(max(given["learner_seeds"], given["bandit_seeds"])), groups):
+        for name, (agent, many) in itertools.product(names, group.items()):
             if seed < many and not (agent in given["learners"] and seed == 0):
                 yield Cell(name, agent, seed)
 
