@@ -19,6 +19,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.policies import Learner, Policy, registry
 from recsim_mnar.policies.slates import DeployedPolicy
 from recsim_mnar.rng import derive_seed
+from recsim_mnar.simulation.executor import SHARD_USERS
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.simulation.pools import pool
 from recsim_mnar.tasks import evaluate, task, tasks
@@ -267,11 +268,15 @@ def test_a_lead_is_of_pairs(capsys):
 
 
 def test_no_number_depends_on_workers():
-    chosen = task("cold-100-v1")
-    with pool(2) as executor:
+    """Of 1 and 2 workers, each with a shard of its own."""
+    chosen, n = task("cold-100-v1"), SHARD_USERS + 80
+    with pool(1) as one, pool(2) as two:
         for users in ("public", "quoted"):
-            alone = evaluate("user-popularity", chosen, users=users, n_users=80)
-            assert evaluate("user-popularity", chosen, users=users, n_users=80, executor=executor) == alone
+            alone = evaluate("user-popularity", chosen, users=users, n_users=n)
+            for executor in (one, two):
+                found = evaluate("user-popularity", chosen, users=users, n_users=n, executor=executor)
+                assert found.to_dict() == alone.to_dict()
+                assert found.earned.tobytes() == alone.earned.tobytes()
 
 
 @pytest.mark.parametrize("name", sorted({*FROZEN} - {"from-log-100-v1"}))

@@ -1,0 +1,140 @@
+"""The table of the frozen tasks: interquartile means, intervals over users and seeds, ties, cells that were not run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import trim_mean
+from study_modules import bring, study_module
+
+from recsim_mnar import evaluate, replay, simulate, task
+
+with bring("tasks", "making", "table", "run") as _found:
+    making, table, run = (_found[name] for name in ("making", "table", "run"))
+SETTINGS = study_module("shared", "_study").settings_of(run.HERE)
+NAME, USERS = "cold-100-v1", 500
+
+
+@pytest.fixture(scope="module")
+def cells():
+    """Of three agents, the third with five seeds that differ much."""
+    found = {name: evaluate(name, NAME, n_users=USERS) for name in ("random", "user-popularity", "popularity")}
+    made = {}
+    for name, one in found.items():
+        cpu = {"train": 6.0, "evaluate": 3.0}
+        given = {**one.to_dict(), "agent": name, "seed": 0, "cpu_seconds": cpu, "earned": one.earned.tolist()}
+        made[name] = [given]
+    room = task(NAME).best.value - task(NAME).random.value
+    first = made.pop("popularity")[0]
+    for seed, more in enumerate((0.0, 0.1, 0.2, 0.3, 1.4)):
+        moved = [each + more * room for each in first["earned"]]
+        made.setdefault("seeded", []).append(
+            {**first, "agent": "seeded", "seed": seed, "score": first["score"] + more, "earned": moved}
+        )
+    return made
+
+
+@pytest.mark.parametrize("n", [1, 4, 5, 10])
+def test_interquartile_means_are_those_of_rliable(n):
+    values = np.random.default_rng(n).normal(size=(3, n))
+    assert table.interquartile(values) == pytest.approx([trim_mean(row, 0.25) for row in values])
+
+
+def test_an_interval_of_one_seed_is_that_of_the_evaluation(cells):
+    found = table.results([cell for group in cells.values() for cell in group])["tasks"][NAME]
+    one, evaluated = found["user-popularity"], cells["user-popularity"][0]
+    assert one["iqm"] == one["mean"] == evaluated["score"]
+    half = (evaluated["score_high"] - evaluated["score_low"]) / 2
+    assert one["interval"] == pytest.approx([evaluated["score_low"], evaluated["score_high"]], abs=0.25 * half)
+
+
+def test_an_interval_of_seeds_holds_their_spread(cells):
+    found = table.results([cell for group in cells.values() for cell in group])["tasks"][NAME]["seeded"]
+    lowest = cells["seeded"][0]["score"]
+    assert found["iqm"] == pytest.approx(lowest + 0.2)  # without the smallest and the largest
+    assert found["mean"] == pytest.approx(lowest + 0.4)
+    alone = table.results([*cells["random"], cells["seeded"][0]])["tasks"][NAME]["seeded"]
+    apart = [high - low for low, high in (found["interval"], alone["interval"])]
+    assert apart[0] > 2 * apart[1]
+    assert found["seeds"] == 5
+    assert found["cpu_minutes"] == pytest.approx({"train": 0.5, "evaluate": 0.25})
+
+
+def test_ties_are_of_pairs(cells):
+    """Two agents that earn nearly the same of each user are apart by less than the width of either's interval."""
+    best = cells["user-popularity"][0]
+    less = [each - 1e-4 for each in best["earned"]]
+    noise = np.random.default_rng(0).normal(0, 0.01, USERS)
+    noisy = (np.array(best["earned"]) + noise - noise.mean()).tolist()
+    behind = {**best, "agent": "behind", "earned": less, "score": best["score"] - 1e-4}
+    even = {**best, "agent": "even", "earned": noisy, "score": best["score"] - 1e-6}
+    found = table.results([*cells["random"], best, behind, even])["tasks"][NAME]
+    assert found["user-popularity"]["best"]
+    assert (found["behind"]["best"], found["even"]["best"], found["random"]["best"]) == (False, True, False)
+    assert found["even"]["tied_with"] == ["behind", "user-popularity"]
+    assert found["user-popularity"]["tied_with"] == ["even"]
+    assert "random" not in found["user-popularity"]["tied_with"]
+    assert found["random"]["ahead_of_best"][2] < 0
+
+
+def test_what_knows_the_world_leads_no_table(cells):
+    planner = {**cells["user-popularity"][0], "agent": "planner", "score": 2.0}
+    found = table.results([*cells["random"], *cells["seeded"], planner])["tasks"][NAME]
+    assert found["seeded"]["best"]
+    assert not found["planner"]["best"]
+
+
+def test_cells_that_were_not_run_say_so(cells):
+    missing = {"task": NAME, "agent": "planner", "seed": 0, "refused": "a planner is for other worlds"}
+    unmade = [{"task": NAME, "agent": "dqn-tuned", "seed": seed, "refused": "not run"} for seed in range(5)]
+    short = {"task": NAME, "agent": "seeded", "seed": 5, "refused": "not run"}
+    found = table.results([*cells["random"], *cells["seeded"], short, missing, *unmade])
+    lines = "\n".join(table.lines(found))
+    assert "| planner | none |" in lines
+    assert "| dqn-tuned | not run |" in lines
+    assert "- `planner` on cold-100: a planner is for other worlds" in lines
+    assert "- `seeded` on cold-100: 5 of 6 seeds were run" in lines
+    short = table.short_lines(found)
+    assert "| dqn-tuned | not run |" in short
+    assert "| planner | - |" in short
+
+
+def test_cells_are_whole_with_one_seed_first():
+    wanted = list(run.cells(SETTINGS, SETTINGS["tasks"]))
+    assert len(set(wanted)) == len(wanted)
+    first = [cell for cell in wanted if cell.seed == 0]
+    assert wanted[: len(first)] == first
+    seeds = {agent: 1 + max(cell.seed for cell in wanted if cell.agent == agent) for agent in {c.agent for c in wanted}}
+    assert (seeds["poem"], seeds["ppo-tuned"], seeds["ppo-default"], seeds["svd"]) == (10, 5, 1, 1)
+
+
+def test_a_cell_of_seed_0_is_what_evaluate_finds():
+    given = {**SETTINGS, "users": 60}
+    for name in ("poem", "svd"):
+        found = run.scored(run.Cell(NAME, name, 0), given)
+        assert found["behaviour"] == evaluate(name, NAME, n_users=60).behaviour
+    assert run.scored(run.Cell(NAME, "poem", 1), given)["behaviour"] != found["behaviour"]
+    refused = run.scored(run.Cell("drifting-100-v1", "planner", 0), given)
+    assert "calendar" in refused["refused"]
+
+
+def test_a_frozen_bandit_acts_as_it_was_left():
+    chosen = task(NAME)
+    policy = making.bandit("lin-ucb", chosen, 0, users=60, lanes=8)
+    log = simulate(chosen.make_world(), policy, 40, 7)
+    shown = log.is_bandit
+    assert np.array_equal(replay(log, policy)[shown], log["propensity"][shown])
+    state = {name: values.copy() for name, values in policy.inner.state.items()}
+    evaluate(policy, NAME, n_users=40)
+    assert all(np.array_equal(values, policy.inner.state[name]) for name, values in state.items())
+
+
+def test_a_model_of_stable_baselines3_is_a_cell():
+    pytest.importorskip("stable_baselines3")
+    setting = {**making.DEFAULTS, "lanes": 4, "observation": "shown=0.95", "n_steps": 16, "scaled": True}
+    for kind in ("ppo", "a2c"):
+        model = making.trained(kind, task(NAME), setting, steps=64, seed=1)
+        policy = making.as_policy(model, setting)
+        assert evaluate(policy, NAME, n_users=20).agent == kind
+    refused = run.scored(run.Cell("ratings-100-v1", "dqn-default", 0), SETTINGS)
+    assert "keeps no ratings" in refused["refused"]
