@@ -42,6 +42,11 @@ _ROLES = ("reward", "propensity", "action", "user", "time", "logger")
 _READING = ("context", "drop_missing", "deduplicate", "drop_invalid", "fold_case")
 _OWN = ("targets", "stated", "keep_rows", "needs", "interval")
 """Fields of a question that nobody gives by name."""
+CONTRADICTED = {
+    *("bound_denied", "propensities", "item_propensities", "logger_propensities", "share_sums", "shares_disproved"),
+    *("not_sticky", "dsjson_label", "dsjson_index", "dsjson_lengths", "dsjson_joined_twice", "rows_repeated"),
+}
+"""Codes of findings by which the log contradicts itself, or what is stated of it: somebody must look."""
 
 
 class Reason(str):
@@ -98,7 +103,7 @@ class FileAnswer:
 
     @property
     def causes(self) -> list[Record]:
-        """What keeps the requirement from being met, by ``policy``, ``estimator``, ``code`` and ``message``."""
+        """What keeps the requirement from being met; keys as in docs/json.md."""
         return [cause for reason in self.reasons for cause in reason.causes]
 
     @cached_property
@@ -328,11 +333,14 @@ def _misses(require: str, judged: Mapping[str, Any], amounts: Amounts) -> tuple[
     least = LEVELS.index("trust" if require == BETTER else require)
     lines = [str(judged["verdict"])] if LEVELS.index(judged["verdict_level"]) > least else []
     against = [each for each in judged["findings"] if LEVELS.index(each["level"]) > least]
-    causes = [{"code": each["code"], "message": each["message"]} for each in against]
+    causes: list[Record] = [
+        {"code": each["code"], "message": each["message"], "contradicted": each["code"] in CONTRADICTED}
+        for each in against
+    ]
     if require == BETTER and not judged["low"] > 0.0:
         span = amounts.span(judged["low"], judged["high"], " points")
         lines.append(f"the {100.0 * judged['level']:.4g} % interval of the difference, {span}, is not above 0")
-        causes.append({"code": NOT_ABOVE_0, "message": lines[-1]})
+        causes.append({"code": NOT_ABOVE_0, "message": lines[-1], "contradicted": False})
     return (lines[0], causes) if lines else None
 
 

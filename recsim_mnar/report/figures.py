@@ -156,7 +156,7 @@ def _noted(dot: Dot, comparison: Comparison, record: Record, records: Sequence[R
         gap, width = best.value - record.value, half_width(best, record)
         ends = between(*(min((gap + side * width) / best.value, 1.0) for side in (-1, 1)))
         sure = "a hint" if record.n < LEAST_USERS else ends
-        note += f"\n{two_digits(gap / best.value)} % behind ({sure}){': out' if out else ''}"
+        note += f"\n{two_digits(gap / best.value)} % behind ({sure}){': out as a predictor' if out else ''}"
     return replace(dot, note=note)
 
 

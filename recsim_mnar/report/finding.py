@@ -37,6 +37,8 @@ WORDS = {BEST: "Best", INDISTINGUISHABLE: "A tie", COSTS: "Costs", UNUSABLE: "Do
 LUCK, TOO_CLOSE = "Best, by luck", "Too close for it"
 """Of a pick that is the best or nearly so, though the data that the method has could not show it."""
 _HALF = 16
+NEGLIGIBLE = 0.01
+"""Share of the best below which methods' picks are said to come within that of it."""
 MOST_NAMES, MOST_KEPT = 3, 5
 """In a sentence of the first screen; of recommenders that no method separates."""
 
@@ -94,7 +96,9 @@ def of_comparison(comparison: Comparison) -> Finding | None:
         kinds.setdefault(_kind(j), []).append(j)
     ranked = truths_of(comparison, first)
     led = next((kind for kind in _FOUND if kind in kinds), COSTS)
-    decision = as_subject(_FOUND[led].format(_titles(kinds.get(led, [])), counted(len(ranked))))
+    right = [j for j in judged if j.pick == j.best and not j.tied_with] if led == LUCK else kinds.get(led, [])
+    who = f"All {counted(len(right))} methods" if len(right) == len(judged) > 2 else _titles(right)
+    decision = as_subject(_FOUND[led].format(who, counted(len(ranked))))
     lead, unsure = _lead(ranked, first.target)
     tried = [j for j in judged if j.close and _kind(j) in (LUCK, TOO_CLOSE)]
     narrow = min((j for j in tried if not _wrongly_out(j, ranked)), key=lambda j: len(j.close), default=None)
@@ -106,10 +110,7 @@ def of_comparison(comparison: Comparison) -> Finding | None:
             said = f"{as_subject(_title(narrow))} ruled out the others. "
         of = f" of the {_CLICKS[first.target]}" if first.target in _CLICKS else ""
         cost = two_digits(abs(ranked[0].value - kept[-1].value) / abs(ranked[0].value))
-        lead = f"No method had the data to separate {names}; a wrong pick costs {cost} %{of} at worst."
-    for j in tried:
-        for out, kept_one in _wrongly_out(j, ranked)[:1]:
-            said += f"{as_subject(_title(j))} was wrong to rule out {out} and keep {kept_one}, which is worse. "
+        lead = f"No method had the data to separate {names}; a wrong pick among them costs {cost} %{of} at worst."
     more = f"Next: repeat it in {CATALOGUES} simulated shops; another shop may differ." if comparison.again else ""
     return Finding(decision, as_subject(lead), f"{said}{unsure}{more}".strip(), "good" if led == BEST else "tie")
 
@@ -168,9 +169,11 @@ def _method(comparison: Comparison, j: Judgement) -> Method:
         why = f"{data} cannot tell {j.pick} from {others}" if others else f"{data} are too few to tell"
         sizes = sorted(needed[name] for name in needed if name in (j.best, j.pick, *j.close))
         if sizes:
-            rely, least = "no: too small", f"{rounded(sizes[0]):,} to " if len(sizes) > 1 else ""
-            why += f"; that takes {least}{rounded(sizes[-1]):,}"
+            worst = f"; {rounded(sizes[0]):,} avoid the worst of these" if len(sizes) > 1 else ""
+            rely, why = "no: too small", f"{why}; that takes {rounded(sizes[-1]):,}{worst}"
         why = f"luck: {why}" if kind == LUCK else why
+        for out, kept in _wrongly_out(j, truths_of(comparison, j))[:1]:
+            why += f"; wrongly rules out {out} and keeps {kept}, which is worse"
     elif kind in (UNUSABLE, COSTS):
         own = (
             [f"its estimate of {brief(j.pick)} is unreliable"] if kind == UNUSABLE and j.pick not in j.unranked else []
@@ -326,7 +329,10 @@ def of_study(study: Study) -> Finding | None:
     tested = next((r for r in rows[1:] if r["users_per_arm"]), None)
     rival = "" if tested is None else f"an A/B test of {tested['users_per_arm']:,} users per variant"
     decision = f"{title} chose best{f', better than {rival}' if rival else ''}."
-    if level:
+    close = [r for r in rows if r["cost_share"]["mean"] < NEGLIGIBLE]
+    if first in close and tested in close:
+        decision = f"{title} and {rival} both come within {NEGLIGIBLE:.0%} of the best."
+    elif level:
         looks = f"better than {rival}" if tested in level else "best"
         decision = f"{title} looks {looks}; {n} simulated shops cannot prove it."
     lift = f"{title}'s picks {_short_of(shown)}{_ends(shown)}" + "".join(
@@ -348,7 +354,8 @@ def _apart(judged: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]
     found = mean([cost - least for cost, least in costs if cost is not None and least is not None])
     if found["mean"] is None or found["low"] is None:
         return ""
-    return f"The difference, shop by shop: {two_digits(found['mean'])} % ({between(found['low'], found['high'])}). "
+    apart = f"{two_digits(found['mean'])} % ({between(found['low'], found['high'])})"
+    return f"The first is {apart} closer, shop by shop. "
 
 
 def _worse(judged: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]]) -> bool:

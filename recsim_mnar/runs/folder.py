@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.errors import UserError, not_written
+from recsim_mnar.errors import MachineError, UserError, not_written
 from recsim_mnar.runs.files import (
     check_utf8,
     is_temporary,
@@ -51,8 +51,8 @@ _TRIES, _APART = 10, 0.01
 """Of a lock that is held, and the seconds between: who asks for the holder has it for an instant."""
 
 
-class TakenError(UserError):
-    """The folder has another owner."""
+class TakenError(MachineError):
+    """The folder has another owner, who may be done soon."""
 
 
 class Lock:

@@ -270,7 +270,11 @@ class TextPart:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if self._quotes_looked_at or self.counted()[0] % 2 == 0:  # the usual case: one look at the file's bytes
+        try:
+            odd = not self._quotes_looked_at and self.counted()[0] % 2 == 1
+        except OSError as error:
+            raise UserError(f"{self.path} is not a readable table: {str(error).splitlines()[0]}") from None
+        if not odd:  # the usual case: one look at the file's bytes
             self._quotes_looked_at = True
             return
         rows, last = 0, None

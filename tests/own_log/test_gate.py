@@ -73,7 +73,10 @@ def test_the_causes_tell_not_trusted_from_not_better(shop, capsys, tmp_path):
     assert causes("new", *STATED) == []
     (worse,) = causes("worse", *STATED)
     assert worse.pop("message").endswith("is not above 0")
-    assert worse == {"policy": "worse - propensity", "estimator": "ips", "code": "not_above_0"}
+    assert worse == {"policy": "worse - propensity", "estimator": "ips", "code": "not_above_0", "contradicted": False}
+    assert [each["code"] for each in causes("new", "--propensity-min", "0.9") if each["contradicted"]] == [
+        "bound_denied"
+    ]
     assert {each["code"] for each in causes("new")} == {"support_unstated"}
     assert {each["code"] for each in causes("worse")} == {"support_unstated", "not_above_0"}
 
