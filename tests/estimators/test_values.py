@@ -184,3 +184,17 @@ def test_value_is_in_its_interval_for_every_estimator_and_interval(log, interval
             assert np.all(np.isfinite([estimate.value, estimate.low, estimate.high, estimate.ess])), name
             assert within_interval(estimate), name
             assert estimate.method
+
+
+@pytest.mark.parametrize("estimator", ["ips", "snips"])
+def test_where_all_propensities_are_too_small_by_one_factor_the_interval_still_holds_the_truth(estimator):
+    """Logged as p / 1.15: a weighted mean is 15 % too large, its sampling interval far from the truth."""
+    rng, n = np.random.default_rng(5), 20_000
+    shown = rng.random(n) < 0.5
+    reward = (rng.random(n) < np.where(shown, 0.3, 0.1)) * 1.0
+    target, truth = np.where(shown, 0.8, 0.2), 0.8 * 0.3 + 0.2 * 0.1
+    known = {"estimator": estimator, "full_support": True, "weight_max": 2.0}
+    found = estimate_value(reward, np.full(n, 0.5 / 1.15), target, **known)
+    assert found.low <= truth <= found.high
+    assert found.verdict.level != "trust"
+    assert (found.diagnostics["sampling_low"] > 1.05 * truth) == (estimator == "ips")

@@ -63,6 +63,11 @@ class Support:
     excess: float
     mean: float
 
+    @property
+    def too_much(self) -> float:
+        """Share of a weighted mean that goes where logged probabilities are too small by as much as the mean weight."""
+        return 1.0 - 1.0 / self.mean if self.excess > 0.0 else 0.0
+
 
 def mean_weight_limits(moments: Moments, stated: Stated, level: float) -> tuple[float, float]:
     """Limits of E[w], which is 1 less the missing mass; a heavier weight than the largest could still be drawn."""
@@ -445,8 +450,9 @@ def assemble(
     below = 0.0 if clipped else sampling.low - whole.low
     part = max(whole.high - sampling.high, below, 0.0) if clipped or "changed" in extras else 0.0
     gap = known.entering * bounds.reach if known.entering > 0.0 else 0.0
-    # Ratios and control variates take the missing mass for mass that earns as the rest does.
-    low = whole.low * (1.0 - known.entering) if extras.get("ratio") else whole.low
+    # Ratios and control variates take the missing mass for mass that earns as the rest does. A weighted mean may be too
+    # large by the proved excess of the mean weight.
+    low = whole.low * (1.0 - (known.entering if extras.get("ratio") else known.too_much))
     low, high = max(low - known.entering * extras.get("slope", 0.0), 0.0), min(whole.high + gap, bounds.reach)
     if not extras.get("value_outside"):  # a point whose bias is proved does not stretch the interval
         low, high = min(low, value), max(high, value)
