@@ -97,6 +97,7 @@ def test_cells_that_were_not_run_say_so(cells):
     short = table.short_lines(found)
     assert "| dqn-tuned | not run |" in short
     assert "| planner | - |" in short
+    assert short[-1] == "Not all training seeds were run: `seeded` 5 of 6."
 
 
 def test_cells_are_whole_with_one_seed_first():
