@@ -64,7 +64,7 @@ def claims(results: dict[str, Any], published: dict[str, Any]) -> list[Claim]:
     if "source" in results:
         same = {name: all(parts.values()) for name, parts in results["source"].items()}
         ours = "; ".join(f"{name}: {'equal' if equal else 'differs'}" for name, equal in same.items())
-        text = "catalogue and rows of the first 200 users against RecoGym's own code, compared in this run (`--source`)"
+        text = "catalogue and rows of the first 200 users against RecoGym's own code, compared once (README: made once)"
         found.append(Claim("the authors' environment, drawn without RecoGym", text, "-", ours, all(same.values())))
     if "authors" in results:
         found += sizes(results, published)
