@@ -195,7 +195,8 @@ PAPER_NOTES = {
     "user-popularity; clipped IPS .0182 item-knn, .0170 user-popularity, .0162 user-knn, .0115 svd; A/B CTR .0190 "
     "item-knn, .0187 user-knn, .0183 svd, .0169 user-popularity, .0099 popularity and random. Their item-knn counts a "
     "viewed item as its own neighbour; with it leave-one-out is wrong in all of 24 catalogues, as they say, without it "
-    "in 6, and tied with the best in one. Their methods: --agents random,constant,user-popularity,svd,item-knn+include_self=true,user-knn. Figure by "
-    "figure: benchmarks/jeunen2019/results.md.",
+    "in 6, and tied with the best in one. Their methods: --agents "
+    "random,constant,user-popularity,svd,item-knn+include_self=true,user-knn. Figure by figure: "
+    "benchmarks/jeunen2019/results.md.",
 }
 """What a reader of a preset's paper should know of a comparison in it."""
