@@ -449,7 +449,7 @@ LINES = {
     "cli": 2_945,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
     "policies": 1_680,
     "log": 1_600,  # 100 for observations by name with users' features, and those of one's own worlds
-    "tables": 1_780,
+    "tables": 1_790,
     # 30 for what was shown
     # 30 for users' features behind an observation, and a world's own one
     "envs": 1_620,  # lines rendered, info by kind, specs: what RL libraries ask for; one lane recorded at its own cost

@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from recsim_mnar.datasets.interactions import events_in_words
-from recsim_mnar.log.schema import BANDIT
-from recsim_mnar.own_log.doctor.columns import INTERACTIONS
+from recsim_mnar.own_log.doctor.columns import BANDIT, INTERACTIONS
 from recsim_mnar.own_log.doctor.examination import BY_CHANCE, Examination
 from recsim_mnar.own_log.doctor.problems import PROBLEM
 from recsim_mnar.tables.roles import GUESSED, NAMED, NONE, in_words
