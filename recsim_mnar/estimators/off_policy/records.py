@@ -42,7 +42,7 @@ CERTAIN = 20
 THIN = 30
 """Users below which a segment has no interval: at the level that many intervals share, it would miss too often."""
 NO_VALUE = "no value"
-ADVICE = "Name a column that was known before, such as country or device"
+ADVICE = "Name a column that was known before the recommendation"
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,8 @@ class Amounts:
 
 
 def per_cent(share: float) -> str:
-    """A share in per cent, three digits of it: ``1.80``."""
-    return f"{100.0 * share:#.3g}".rstrip(".")
+    """A share in per cent, three digits of it: ``1.80``; what no reader can tell from 0 is 0."""
+    return f"{100.0 * (share if abs(share) >= 5e-8 else 0.0):#.3g}".rstrip(".")
 
 
 def label(record: Record) -> str:
