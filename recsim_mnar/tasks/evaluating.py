@@ -118,7 +118,7 @@ def evaluate(
 
     Args:
         agent: a policy; a learner, fitted on the task's log; or an agent's name, or one of its
-            :attr:`recsim_mnar.tasks.running.Runner.references`. See docs/tasks.md for slates and platforms.
+            ``recsim_mnar.tasks.running.Runner.references``. See docs/tasks.md for slates and platforms.
         on: the task, or its name (:func:`tasks` lists them).
         users: "public", for development, or "quoted": users whose seed follows from what the agent did with the public
             ones, so that nobody can have tried on them. A score in a paper is of these.
