@@ -468,8 +468,21 @@ def _of_items(file: TableFile, action: str, policies: Sequence[str]) -> Iterator
     for name in policies:
         values = [str(value) for value in head.get(name, ()) if value not in (None, "")]
         numbers = all(re.fullmatch(r"[-+]?[0-9.,]+(e[-+]?[0-9]+)?", value) for value in values)
-        said = not numbers or (likely_columns("action", [name]) and not set(values) <= {"0", "1"})
-        if values and said and sum(value in shown for value in values) >= 0.9 * len(values):
+        of_items = bool(likely_columns("action", [name]))
+        if not values or sum(value in shown for value in values) < 0.9 * len(values):
+            alike = {value.strip().lower() for value in shown}
+            if values and not numbers and sum(value.strip().lower() in alike for value in values) >= 0.9 * len(values):
+                raise UserError(
+                    f"{file.path}: the items of column {name!r} are those of {action!r}, but for capitals or blanks: "
+                    "write them alike"
+                )
+            continue
+        if numbers and of_items and set(values) <= {"0", "1"}:
+            raise UserError(
+                f"{file.path}: column {name!r} could hold items or probabilities, as 0 and 1 are both: write the items "
+                "as text in both columns, or name the column of probabilities after no item"
+            )
+        if not numbers or of_items:
             yield name
 
 

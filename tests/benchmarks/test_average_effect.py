@@ -8,22 +8,10 @@ from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policies.slates import DeployedPolicy
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
+from twins.purchases_log import of_grid, random_grid
 
 study = study_module("verdict", "average_effect")
 EFFECTS, average_effect = study.EFFECTS, study.average_effect
-
-
-def of_grid(z, y, e=None):
-    u, i, t = np.nonzero(z | y)
-    return Exposures(u, i, t, z[u, i, t], y[u, i, t], *z.shape, propensities=e)
-
-
-def random_grid(seed=0, shape=(6, 7, 2)):
-    draw = np.random.default_rng(seed)
-    e = draw.uniform(0.2, 0.8, shape)
-    z = draw.random(shape) < e
-    z[:, 0], z[:, 1] = True, False  # so that every user has both
-    return z, draw.random(shape) < 0.5, e.astype(np.float32)
 
 
 def test_effects_are_the_papers_equations():

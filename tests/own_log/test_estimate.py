@@ -539,7 +539,8 @@ def test_a_column_of_items_that_a_policy_shows_is_its_probability_of_0_or_1(tmp_
     assert again["value"] == pytest.approx(other["value"], rel=1e-12)
 
 
-def test_numbers_are_items_only_where_the_name_says_so_and_two_arms_stay_probabilities(tmp_path):
+def test_numbers_are_items_only_where_the_name_says_so_and_0_and_1_are_asked_about(tmp_path):
+    """Taken for probabilities, the numbers of two items give a mean weight of 1 and a wrong value in silence."""
     frame = table()
     frame["arm"] = frame.arm.replace({"red": 0, "green": 1, "blue": 2}).astype(int)
     frame["new"] = np.random.default_rng(1).permutation(frame.arm)
@@ -547,5 +548,16 @@ def test_numbers_are_items_only_where_the_name_says_so_and_two_arms_stay_probabi
     with pytest.raises(UserError, match="column 'new' is outside"):
         asked(path, ["new"], {"columns": {"action": "arm"}})
     frame["new_item"] = (frame.arm == 2).astype(int)
-    (record, *_) = asked(write(frame, tmp_path / "two.csv"), ["new_item"], {"columns": {"action": "arm"}}).records
-    assert record["value"] == pytest.approx(of_columns(frame.assign(new=frame.new_item)).value, rel=1e-12)
+    two = write(frame, tmp_path / "two.csv")
+    with pytest.raises(UserError, match="'new_item' could hold items or probabilities"):
+        asked(two, ["new_item"], {"columns": {"action": "arm"}})
+    frame["new"] = frame.new_item
+    (record, *_) = asked(write(frame, tmp_path / "named.csv"), ["new"], {"columns": {"action": "arm"}}).records
+    assert record["value"] == pytest.approx(of_columns(frame).value, rel=1e-12)
+
+
+def test_items_that_differ_in_capitals_are_no_faulty_numbers(tmp_path):
+    frame = table()
+    frame["new_item"] = frame.arm.str.upper() + " "
+    with pytest.raises(UserError, match="are those of 'arm', but for capitals or blanks: write them alike"):
+        asked(write(frame, tmp_path / "log.csv"), ["new_item"], {"columns": {"action": "arm"}})

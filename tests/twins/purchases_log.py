@@ -58,3 +58,16 @@ def purchase_log(cells):
         reward=np.where(shown, cells.purchased[order], np.nan),
         time=cells.time[order].astype(float),
     )
+
+
+def of_grid(z, y, e=None):
+    u, i, t = np.nonzero(z | y)
+    return Exposures(u, i, t, z[u, i, t], y[u, i, t], *z.shape, propensities=e)
+
+
+def random_grid(seed=0, shape=(6, 7, 2)):
+    draw = np.random.default_rng(seed)
+    e = draw.uniform(0.2, 0.8, shape)
+    z = draw.random(shape) < e
+    z[:, 0], z[:, 1] = True, False  # so that every user has both
+    return z, draw.random(shape) < 0.5, e.astype(np.float32)
