@@ -103,9 +103,9 @@ _FEW_ITEMS = 5
 _PICTURES = [
     Picture(
         "How well recommenders predict what users viewed",
-        f"NDCG@{K}: 1 = the items viewed always come first, 0 = they are never among the first {K}. Overlapping lines "
-        "do not mean a tie: all were tried on the same users, and the difference is known better. In brackets its "
-        "interval.",
+        f"NDCG@{K} scores the order: 1 = the items viewed always come first, 0 = they are never among the first {K}. "
+        "Overlapping lines do not mean a tie: all were tried on the same users, and the difference is known better. In "
+        "brackets its interval.",
         f"NDCG@{K}",
         ((LOOCV, _RANKING), (BY_TIME, _RANKING)),
     ),
@@ -124,9 +124,9 @@ Ints = NDArray[np.int64]
 
 
 LEAD = (
-    "Leave-one-out hides one view of a user and asks each recommender for it. Predicting later views (the split by "
-    "time) hides all that came after a date. Nobody knows which one is truly best: the page names all that may predict "
-    "best, as far as this many users can show."
+    "The hidden-view test (leave-one-out) hides one view of a user and asks each recommender for it. The later-views "
+    "test (a split by time) hides all that came after a date. Nobody knows which one is truly best: the page names all "
+    "that may predict best, as far as this many users can show."
 )
 """What a comparison without a truth shows."""
 

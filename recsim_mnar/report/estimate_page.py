@@ -31,7 +31,7 @@ from recsim_mnar.own_log.plan.experiment import ABPlan
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.report.charts import CHANGE, PER_CENT, PLAIN, Chart, Dot, Unit, colours_of, dots, room_for
 from recsim_mnar.report.figures import weight_figures
-from recsim_mnar.report.finding import Finding, of_estimates
+from recsim_mnar.report.finding import TODAY, Finding, of_estimates
 from recsim_mnar.report.page import SCHEMA
 from recsim_mnar.report.template import downloads_of, together, write_from
 from recsim_mnar.runs.folder import RunFolder
@@ -157,11 +157,16 @@ def _extent(found: Estimates) -> str:
 
 
 def _stated_least(made_by: Mapping[str, Any], leaders: Sequence[Record]) -> str:
-    """The least probability that the estimates rest on, and who said it; empty where none is known."""
-    if made_by.get("propensity_min") is not None:
-        return f"{100.0 * float(made_by['propensity_min']):.4g} %, as the analyst stated"
-    least = leaders[0]["diagnostics"].get("propensity_min_taken") if leaders else None
-    return "" if least is None else f"{100.0 * float(least):.4g} %, as the log's own description says"
+    """The least probability that the estimates rest on, who said it, and what follows; empty where none is known."""
+    said = "as the analyst stated"
+    least = made_by.get("propensity_min")
+    if least is None:
+        said = "as the log's own description says"
+        least = leaders[0]["diagnostics"].get("propensity_min_taken") if leaders else None
+    if least is None:
+        return ""
+    most = int(1.0 / float(least) + 1e-9)
+    return f"{100.0 * float(least):.4g} %, {said}, so there are at most {most:,} items to choose from"
 
 
 def _row_of(record: Record) -> Record:
@@ -196,7 +201,7 @@ def _value_chart(
     scale, unit = (base, CHANGE) if base > 0.0 else (1.0, unit)
     ordered = sorted(drawn, key=lambda r: -r["value"])
     rows = [_dot(r, target_of(r) if differ else label(r), colours, scale) for r in ordered]
-    other = baseline_of(drawn[0]) if differ else ""
+    other = "" if not differ else TODAY if all(r["today"] for r in drawn) else baseline_of(drawn[0])
     who = "each" if len(rows) > 1 else rows[0].name
     what = f"more {_outcome(found)} {who} gets" if amounts.shares else f"more {who} earns"
     title = f"How many {what}" if amounts.shares else f"How much {what}"

@@ -11,7 +11,8 @@ from recsim_mnar.estimators.off_policy.moments import WeightDistribution
 from recsim_mnar.estimators.verdict import LEAST_USERS
 from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison
-from recsim_mnar.protocols.records import POWER, Record, half_width
+from recsim_mnar.protocols.interactions import TITLES
+from recsim_mnar.protocols.records import POWER, Record, as_subject, half_width
 from recsim_mnar.report.charts import (
     MANY_TICKS,
     PER_CENT,
@@ -29,7 +30,8 @@ from recsim_mnar.report.charts import (
     panels,
     room_for,
 )
-from recsim_mnar.report.finding import between, counted, rounded, state, truths_of, users_needed
+from recsim_mnar.report.finding import between, counted, found_in_ten, rounded, state, truths_of, users_needed
+from recsim_mnar.report.naming import in_plain, method, spoken
 from recsim_mnar.report.tables import has_interval, heading
 from recsim_mnar.studies.result import two_digits
 
@@ -37,15 +39,7 @@ MOST_ROWS = 24
 """Of a chart that names each of them."""
 _NO_SHARES = ("ndcg", "dcg", "mrr", "uplift", "cp", "mse", "mae", "rmse")
 """Metrics that are no shares, so that per cent would mislead."""
-ABOUT = {
-    "svd": "finds patterns shared by users",
-    "user-knn": "shows what similar users viewed",
-    "item-knn": "shows items viewed together",
-    "user-popularity": "shows one of this user's own views",
-    "popularity": "shows what everybody views",
-    "random": "shows any item by chance",
-}
-"""What recommenders that most comparisons show do, in half a sentence."""
+_RATES = {"CTR": "clicks per recommendation"}
 _FAR = 15.0
 """Times as far behind the best as the next one is: what is farther is cut off with an arrow."""
 Colours = Mapping[str, str]
@@ -90,18 +84,17 @@ def _picks(comparison: Comparison, colours: Colours) -> Chart | None:
         behind = abs(record.value - best.value) / scale
         ends = (behind - width / scale, behind + width / scale)
         words = "the best" if record is best else f"{two_digits(behind)} %" if best.value else ""
-        note = ABOUT.get(record.agent, "")
-        rows.append(Dot(record.agent, behind, *ends, colours[record.agent], words=words, note=note))
+        rows.append(in_plain(Dot(record.agent, behind, *ends, colours[record.agent], words=words)))
     far = sorted(row.value for row in rows if row.value)
     near = [row for row in rows if not far or row.value <= max(_FAR * far[0], far[:2][-1])]
     axis = room_for(near)
     caption = (
-        f"True {first.target} compared with {best.agent}; the lines are {100 * best.level:g} % intervals of that "
-        "difference."
+        f"True {_RATES.get(first.target, first.target)} compared with {spoken(best.agent)}; the lines are "
+        f"{100 * best.level:g} % intervals of that difference."
     )
     caption += " An arrow: too far behind for this axis." if len(near) < len(rows) else ""
     what = "fewer clicks than" if first.target == "CTR" else "far behind"
-    title = f"The truth, which no method saw: how {'many ' * (first.target == 'CTR')}{what} {best.agent}"
+    title = f"The truth, which no method saw: how {'many ' * (first.target == 'CTR')}{what} {spoken(best.agent)}"
     drawn = dots(rows, PER_CENT if best.value else PLAIN, axis_of(axis.low, axis.high, MANY_TICKS))
     return Chart(title, drawn, caption)
 
@@ -123,7 +116,7 @@ def _picture(comparison: Comparison, picture: Picture, colours: Colours) -> Char
 
     shown = [
         Panel(
-            heading(comparison, key),
+            _title(comparison, key),
             _says(comparison, key),
             [
                 _noted(_dot(r, colours, None if key[0] == "truth" else known.get(r.agent)), comparison, r, records)
@@ -136,12 +129,19 @@ def _picture(comparison: Comparison, picture: Picture, colours: Colours) -> Char
     return Chart(picture.title, panels(shown), picture.caption)
 
 
+def _title(comparison: Comparison, key: tuple[str, str]) -> str:
+    """Of a panel; a test without a truth has its plain name."""
+    if comparison.judgements or key[0] not in TITLES:
+        return heading(comparison, key)
+    return f"{as_subject(method(TITLES[key[0]]))} ({key[1].upper()})"
+
+
 def _dot(record: Record, colours: Colours, known: float | None) -> Dot:
     """Of a record; one of which the log lacks too much has words for a number."""
     ends = (record.low, record.high) if has_interval(record) else (math.nan, math.nan)
     value = math.nan if record.covers else record.value
     more: dict[str, Any] = {"hollow": record.forbidden, "known": known, "words": record.covers}
-    return Dot(record.agent, value, *ends, colours[record.agent], **more)
+    return in_plain(Dot(record.agent, value, *ends, colours[record.agent], **more))
 
 
 def _noted(dot: Dot, comparison: Comparison, record: Record, records: Sequence[Record]) -> Dot:
@@ -149,7 +149,8 @@ def _noted(dot: Dot, comparison: Comparison, record: Record, records: Sequence[R
     judged = [one for one in comparison.details.get("best", ()) if one["protocol"] == record.protocol]
     if comparison.judgements or not judged or record.metric != judged[0]["metric"]:
         return dot
-    note = ABOUT.get(record.agent, "")
+    hits = found_in_ten(comparison, record)
+    note = "" if hits is None else f"its first ten hold {hits:.0f} of 100 viewed"
     best = next((r for r in records if r.agent == judged[0]["first"]), record)
     if record is not best and best.value > 0.0:
         out = record.agent not in judged[0]["may_be_the_best"]
@@ -157,14 +158,14 @@ def _noted(dot: Dot, comparison: Comparison, record: Record, records: Sequence[R
         ends = between(*(min((gap + side * width) / best.value, 1.0) for side in (-1, 1)))
         sure = "a hint" if record.n < LEAST_USERS else ends
         note += f"\n{two_digits(gap / best.value)} % behind ({sure}){': out as a predictor' if out else ''}"
-    return replace(dot, note=note)
+    return replace(dot, note=f"{dot.note}\n{note}".strip("\n"))
 
 
 def _says(comparison: Comparison, key: tuple[str, str]) -> str:
     judged = next((j for j in comparison.judgements if (j.protocol, j.metric) == key), None)
     if judged is None:
         return _rules_out(comparison, key)
-    return f"Picks {judged.pick}: {state(judged)[:1].lower()}{state(judged)[1:]}."
+    return f"Picks {spoken(judged.pick)}: {state(judged)[:1].lower()}{state(judged)[1:]}."
 
 
 def _rules_out(comparison: Comparison, key: tuple[str, str]) -> str:
@@ -192,16 +193,20 @@ def _power(comparison: Comparison, colours: Colours) -> Chart | None:
     """Users per arm with which an A/B test tells the best from those that come nearest."""
     needed, users = users_needed(comparison)
     ordered = sorted(needed.items(), key=lambda item: -item[1])[:MOST_ROWS]
-    rows = [Dot(a, n, colour=colours[a], known=users, words=f"{rounded(n):,} users") for a, n in ordered if n > 0.0]
+    rows = [
+        in_plain(Dot(a, n, colour=colours[a], known=users, words=f"{rounded(n):,} users"))
+        for a, n in ordered
+        if n > 0.0
+    ]
     if not rows:
         return None
     best = truths_of(comparison, comparison.judgements[0])[0]
     sizes = [*(row.value for row in rows), users]
     axis = log_axis(10.0 ** math.floor(math.log10(min(sizes))), 10.0 ** math.ceil(math.log10(max(sizes)) + 1e-9))
     caption = (
-        f"Users per variant with which an A/B test sees, in {POWER:.0%} of all tests, that {best.agent} is better than "
-        f"the one named (two-sided at {100 * (1 - best.level):.2g} %). The upright line is the size of this test, "
-        f"{users:,} users: what is right of it, this test cannot see. The axis is logarithmic."
+        f"Users per variant with which an A/B test sees, in {POWER:.0%} of all tests, that {spoken(best.agent)} is "
+        f"better than the one named (two-sided at {100 * (1 - best.level):.2g} %). The upright line is the size of "
+        f"this test, {users:,} users: what is right of it, this test cannot see. The axis is logarithmic."
     )
     return Chart("How many users an A/B test needs", dots(rows, PLAIN, axis), caption)
 
@@ -226,7 +231,9 @@ def popularity_figure(
     top, n_items = own["last_rank"] - own["first_rank"] + 1, max(row["last_rank"] for row in rows)
     shown = sorted(first.items(), key=lambda item: -item[1]["share"])[:MOST_ROWS]
     drawn = [
-        Dot(name or "what users view unasked", row["share"], colour=colours.get(name, "ink"), known=own["share"])
+        in_plain(
+            Dot(name or "what users view unasked", row["share"], colour=colours.get(name, "ink"), known=own["share"])
+        )
         for name, row in shown
     ]
     caption = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +24,7 @@ from recsim_mnar.protocols.records import (
     listed,
     seen,
 )
+from recsim_mnar.report.naming import METHODS, MOST_NAMES, about, both, method, spoken, spoken_all
 from recsim_mnar.studies.result import mean, two_digits
 
 if TYPE_CHECKING:
@@ -36,11 +38,10 @@ WORDS = {BEST: "Best", INDISTINGUISHABLE: "A tie", COSTS: "Costs", UNUSABLE: "Do
 """How a page calls what came of a pick; in words, so that nothing depends on colour."""
 LUCK, TOO_CLOSE = "Best, by luck", "Too close for it"
 """Of a pick that is the best or nearly so, though the data that the method has could not show it."""
-_HALF = 16
 NEGLIGIBLE = 0.01
 """Share of the best below which methods' picks are said to come within that of it."""
-MOST_NAMES, MOST_KEPT = 3, 5
-"""In a sentence of the first screen; of recommenders that no method separates."""
+MOST_KEPT = 5
+"""Recommenders named that no method separates."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,6 @@ class Finding:
 
 
 # ------------------------------------------------------------------------------------------------------- comparisons
-
-
-def brief(name: str) -> str:
-    """A name as the first screen has room for it."""
-    return name if len(name) <= 2 * _HALF else f"{name[:_HALF]}\N{HORIZONTAL ELLIPSIS}{name[-_HALF:]}"
 
 
 def state(judgement: Judgement) -> str:
@@ -105,13 +101,15 @@ def of_comparison(comparison: Comparison) -> Finding | None:
     said = ""
     if led in (LUCK, TOO_CLOSE) and narrow is not None and ranked[0].value:
         kept = [r for r in ranked if r.agent in (narrow.pick, *narrow.close)]
-        names = listed([brief(r.agent) for r in kept], MOST_KEPT)
+        names = spoken_all((r.agent for r in kept), MOST_KEPT)
         if len(kept) < len(ranked):
-            said = f"{as_subject(_title(narrow))} ruled out the others. "
+            rest = len(ranked) - len(kept)
+            said = f"{as_subject(_title(narrow))} ruled out the other {counted(rest) if rest > 1 else 'one'}, rightly. "
         of = f" of the {_CLICKS[first.target]}" if first.target in _CLICKS else ""
-        cost = two_digits(abs(ranked[0].value - kept[-1].value) / abs(ranked[0].value))
-        lead = f"No method had the data to separate {names}; a wrong pick among them costs {cost} %{of} at worst."
-    more = f"Next: repeat it in {CATALOGUES} simulated shops; another shop may differ." if comparison.again else ""
+        share = abs(ranked[0].value - kept[-1].value) / abs(ranked[0].value)
+        lead = f"No method had the data to separate {names}; a wrong pick among them costs {two_digits(share)} %{of} "
+        lead += f"at worst{', which hardly matters' if share < NEGLIGIBLE else ''}."
+    more = f"Next: one shop settles nothing, so repeat this in {CATALOGUES} simulated ones." if comparison.again else ""
     return Finding(decision, as_subject(lead), f"{said}{unsure}{more}".strip(), "good" if led == BEST else "tie")
 
 
@@ -120,15 +118,7 @@ def _wrongly_out(judgement: Judgement, ranked: Sequence[Record]) -> list[tuple[s
     kept = [r.agent for r in ranked if r.agent in (judgement.pick, *judgement.close)]
     place = {r.agent: i for i, r in enumerate(ranked)}
     better = [r.agent for r in ranked if r.agent not in kept and kept and place[r.agent] < place[kept[-1]]]
-    return [(brief(name), brief(kept[-1])) for name in better]
-
-
-ABOUT_METHODS = {
-    "loocv": "hides one view of a user and sees who names it",
-    "off_policy": "reckons from what the old system showed",
-    "ab_test": "shows each recommender to users of its own",
-}
-"""What protocols do, in half a sentence."""
+    return [(spoken(name), spoken(kept[-1])) for name in better]
 
 
 class Method(NamedTuple):
@@ -162,28 +152,28 @@ def methods_of(comparison: Comparison) -> list[Method]:
 def _method(comparison: Comparison, j: Judgement) -> Method:
     kind = _kind(j)
     rely, why, colour = _RELY[kind]
-    others, lacking = (listed(names, MOST_NAMES) if names else "" for names in (j.close, j.unranked))
+    others, lacking = (spoken_all(names) if names else "" for names in (j.close, j.unranked))
     needed, users = users_needed(comparison) if j.protocol == "ab_test" else ({}, 0)
     if kind in (LUCK, TOO_CLOSE):
         data = f"{users:,} users per variant" if users else "its data"
-        why = f"{data} cannot tell {j.pick} from {others}" if others else f"{data} are too few to tell"
+        why = f"{data} cannot tell {spoken(j.pick)} from {others}" if others else f"{data} are too few to tell"
         sizes = sorted(needed[name] for name in needed if name in (j.best, j.pick, *j.close))
         if sizes:
             worst = f"; {rounded(sizes[0]):,} avoid the worst of these" if len(sizes) > 1 else ""
-            rely, why = "no: too small", f"{why}; that takes {rounded(sizes[-1]):,}{worst}"
+            rely, why = "no: too small", f"{why}; that takes {rounded(sizes[-1]):,} users{worst}"
         why = f"luck: {why}" if kind == LUCK else why
         for out, kept in _wrongly_out(j, truths_of(comparison, j))[:1]:
             why += f"; wrongly rules out {out} and keeps {kept}, which is worse"
     elif kind in (UNUSABLE, COSTS):
         own = (
-            [f"its estimate of {brief(j.pick)} is unreliable"] if kind == UNUSABLE and j.pick not in j.unranked else []
+            [f"its estimate of {spoken(j.pick)} is unreliable"] if kind == UNUSABLE and j.pick not in j.unranked else []
         )
         blind = [f"the old system's records hold too little of {lacking}"] if lacking else []
         why = "; ".join([*own, *blind]) or why
-    picks = "all alike" if j.ranks_nothing else " or ".join([brief(j.pick), *map(brief, j.tied_with)][:MOST_NAMES])
+    picks = "all alike" if j.ranks_nothing else " or ".join([both(j.pick), *map(both, j.tied_with)][:MOST_NAMES])
     cost = f"{two_digits(j.cost_share)} %" if j.cost_share else f"{j.cost:.3g}" if j.cost else "nothing"
-    about = ABOUT_METHODS.get(j.protocol, "")
-    return Method(as_subject(_title(j)), about, picks, cost, rely, why.format(best=brief(j.best)), colour)
+    small = about(j.title, METHODS.get(j.title))
+    return Method(as_subject(_title(j)), small, picks, cost, rely, why.format(best=spoken(j.best)), colour)
 
 
 _RELY = {
@@ -199,9 +189,9 @@ _RELY = {
 
 _FOUND = {
     BEST: "{0} found the best of {1} recommenders here.",
-    LUCK: "{0} picked the best of {1} recommenders, but by luck.",
+    LUCK: "No method can be relied on here to find the best of {1} recommenders.",
     INDISTINGUISHABLE: "{0} found one as good as the best of {1} recommenders here.",
-    TOO_CLOSE: "No method could reliably find the best of {1} recommenders here.",
+    TOO_CLOSE: "No method can be relied on here to find the best of {1} recommenders.",
     COSTS: "No method found the best of {1} recommenders here.",
 }
 """What is said of the methods by the best of what came of their picks: their names, the number of recommenders."""
@@ -218,7 +208,7 @@ def _titles(judged: Sequence[Judgement]) -> str:
 
 
 def _title(judgement: Judgement) -> str:
-    return judgement.title.removesuffix(f" of {judgement.target}")
+    return method(judgement.title.removesuffix(f" of {judgement.target}"))
 
 
 def _kind(judgement: Judgement) -> str:
@@ -232,7 +222,7 @@ def _lead(ranked: Sequence[Record], target: str) -> tuple[str, str]:
     best, second = ranked[:2]
     gap, width = abs(best.value - second.value), half_width(best, second)
     unsure = "" if gap > width else "The simulator itself cannot tell which is better. "
-    names = brief(best.agent), brief(second.agent)
+    names = spoken(best.agent), spoken(second.agent)
     if not best.value > 0.0:
         return f"the best, {names[0]}, is {gap:.3g} ahead of the next, {names[1]}.", unsure
     ends = (gap - width) / best.value, (gap + width) / best.value
@@ -288,23 +278,54 @@ def _of_interactions(comparison: Comparison) -> Finding | None:
     leads = [text for text in (_behind(comparison, key) for key in keys) if text]
     alone = "is best" in lines[-2] or "beats all others" in lines[-2]
     best = next(iter(comparison.details.get("best", ())), {"first": "it"})["first"]
-    todo = f"try {best} against today's recommender in an A/B test"
-    todo += "" if alone else "; those too close to call may do as well"
-    return Finding(lines[-2], " ".join(leads), f"{lines[-1]} Next: {todo}.", "good" if alone else "tie")
+    todo = f"try {spoken(best)} against today's recommender in an A/B test"
+    todo += "" if alone else f"; those too close to call may do as well{_would_decide(comparison, keys[0])}"
+    names = dict.fromkeys(r.agent for r in comparison.records)
+    longest = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    decision = re.sub(rf"(?<![\w+-])({longest})(?![\w+-])", lambda found: both(found[1]), lines[-2])
+    return Finding(decision, " ".join(leads), f"{lines[-1]} Next: {todo}.", "good" if alone else "tie")
+
+
+def _leading(comparison: Comparison, key: tuple[str, str]) -> tuple[Record, Record] | None:
+    """The first two of a test without a truth."""
+    own = [r for r in comparison.records if (r.protocol, r.metric) == key and math.isfinite(r.value)]
+    first, second = sorted(own, key=lambda r: -r.value)[:2] if len(own) > 1 else (None, None)
+    return None if first is None or second is None or not first.value > 0.0 else (first, second)
 
 
 def _behind(comparison: Comparison, key: tuple[str, str]) -> str:
     """How far the second of a test without a truth is behind the first."""
-    own = [r for r in comparison.records if (r.protocol, r.metric) == key and math.isfinite(r.value)]
-    first, second = sorted(own, key=lambda r: -r.value)[:2] if len(own) > 1 else (None, None)
-    if first is None or second is None or not first.value > 0.0:
+    pair = _leading(comparison, key)
+    if pair is None:
         return ""
+    first, second = pair
     gap, width = first.value - second.value, half_width(first, second)
-    few = f"only {first.n:,} users, a hint"
     ends = between(*((gap + side * width) / first.value for side in (-1, 1))) if math.isfinite(width) else "not known"
-    lead = f"{as_subject(TITLES.get(key[0], key[0]))}: {second.agent} is {two_digits(gap / first.value)} % behind "
     interval = f"{100 * first.level:g} % interval {ends}; {first.n:,} users"
-    return f"{lead}{first.agent} ({few if first.n < LEAST_USERS else interval})."
+    sure = f"only {first.n:,} users, a hint" if first.n < LEAST_USERS else interval
+    title = as_subject(method(TITLES.get(key[0], key[0])))
+    said = f"{spoken(second.agent)} is {two_digits(gap / first.value)} % behind {spoken(first.agent)} ({sure})"
+    hits, others = (found_in_ten(comparison, r) for r in (second, first))
+    if hits is not None and others is not None and first.n >= LEAST_USERS:
+        said += f", with {hits:.0f} instead of {others:.0f} of 100 views found in its first ten items"
+    return f"{title}: {said}."
+
+
+def found_in_ten(comparison: Comparison, record: Record) -> float | None:
+    """Of 100 items that a recommender is to find, how many stand in its list of ten; None where nobody counted."""
+    wanted = [(record.protocol, record.agent, metric) for metric in ("hr@10", "recall@10")]
+    found = [r.value for r in comparison.records if (r.protocol, r.agent, r.metric) in wanted]
+    return 100.0 * found[0] if found else None
+
+
+def _would_decide(comparison: Comparison, key: tuple[str, str]) -> str:
+    """How many users would tell the first two apart, if they differ as much as they seem to."""
+    pair = _leading(comparison, key)
+    gap = 0.0 if pair is None else pair[0].value - pair[1].value
+    if pair is None or not gap > 0.0 or not math.isfinite(width := half_width(*pair)):
+        return ""
+    users = pair[0].n * (width * seen(pair[0].level) / gap) ** 2
+    return f" (if they differ as they seem to, some {rounded(users):,} users would tell)" if users > pair[0].n else ""
 
 
 # ----------------------------------------------------------------------------------------------------------- studies
@@ -324,28 +345,48 @@ def of_study(study: Study) -> Finding | None:
         return None
     first, n = rows[0], rows[0]["catalogues"]
     level = [r for r in rows[1:] if not _worse(judged[r["study"], r["title"]], judged[first["study"], first["title"]])]
-    title = as_subject(first["title"])
+    group = [first, *level]
+    poor = [r for r in rows if r not in group]
+    title = as_subject(method(first["title"]))
     shown, *others = [first, *(level or rows[1:2])][:MOST_NAMES]
-    tested = next((r for r in rows[1:] if r["users_per_arm"]), None)
-    rival = "" if tested is None else f"an A/B test of {tested['users_per_arm']:,} users per variant"
-    decision = f"{title} chose best{f', better than {rival}' if rival else ''}."
-    close = [r for r in rows if r["cost_share"]["mean"] < NEGLIGIBLE]
-    if first in close and tested in close:
-        decision = f"{title} and {rival} both come within {NEGLIGIBLE:.0%} of the best."
-    elif level:
-        looks = f"better than {rival}" if tested in level else "best"
-        decision = f"{title} looks {looks}; {n} simulated shops cannot prove it."
-    lift = f"{title}'s picks {_short_of(shown)}{_ends(shown)}" + "".join(
-        f"; {r['title']}'s {two_digits(r['cost_share']['mean'])} %{_ends(r)}" for r in others
+    sized = [_sized(r) for r in group]
+    worse = f" {as_subject(_named(poor))} did worse." if poor else ""
+    if not level:
+        decision = f"{title} chose best{f', better than {_sized(poor[0])}' if len(poor) == 1 else ''}."
+    elif poor or all(r["cost_share"]["mean"] < NEGLIGIBLE for r in group):
+        decision = f"{as_subject(listed(sized, MOST_NAMES))} chose about equally well.{worse}"
+    else:
+        decision = f"{title} looks best; {n} simulated shops cannot prove it."
+    named = [shown, *others, *(r for r in poor if r not in others)][:MOST_NAMES]
+    lost = (f"{method(r['title'])} {two_digits(r['cost_share']['mean'])} %{_ends(r)}" for r in named)
+    lift = (
+        f"{as_subject(_CLICKS.get(first['target'], first['target']))} lost by its picks, against the best: "
+        + "; ".join(lost)
     )
     sure = (
         _apart(judged[others[0]["study"], others[0]["title"]], judged[first["study"], first["title"]]) if others else ""
     )
     sure += "Larger A/B tests find the best more often. " if any(r["users_per_arm"] for r in rows) else ""
-    sure += f"Do not use {listed(blind, MOST_NAMES)} here. " if blind else ""
+    sure += f"Do not use {listed([method(name) for name in blind], MOST_NAMES)} here. " if blind else ""
     more = f"repeat it in {max(CATALOGUES, 2 * n)} simulated shops"
-    todo = f"choose by {first['title']} in shops like these" if n >= CATALOGUES and not level else more
-    return Finding(decision, f"{lift}.", f"{sure}Next: {todo}.", "good" if not level else "tie")
+    todo = (
+        f"choose by {_named(group, 'or')} in shops like these, described below"
+        if n >= CATALOGUES and (poor or not level)
+        else more
+    )
+    return Finding(decision, f"{lift}.", f"{sure}Next: {todo}.", "good" if poor or not level else "tie")
+
+
+def _named(rows: Sequence[Mapping[str, Any]], link: str = "and") -> str:
+    """Methods in a sentence."""
+    names = [method(r["title"]) for r in rows][:MOST_NAMES]
+    return f" {link} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _sized(row: Mapping[str, Any]) -> str:
+    """A method in a sentence; an A/B test with its size."""
+    users = row["users_per_arm"]
+    return method(row["title"]) if users is None else f"an A/B test of {users:,} users per variant"
 
 
 def _apart(judged: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]]) -> str:
@@ -354,24 +395,24 @@ def _apart(judged: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]
     found = mean([cost - least for cost, least in costs if cost is not None and least is not None])
     if found["mean"] is None or found["low"] is None:
         return ""
+    little = max(abs(found["low"]), abs(found["high"])) < NEGLIGIBLE
     apart = f"{two_digits(found['mean'])} % ({between(found['low'], found['high'])})"
-    return f"The first is {apart} closer, shop by shop. "
+    return f"Shop by shop the first two are {apart} apart{', which hardly matters' if little else ''}. "
 
 
 def _worse(judged: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a method's picks cost more than another's, catalogue by catalogue: a signed-rank test at 5 %."""
-    from scipy.stats import wilcoxon
+    """Whether a method's picks cost more than another's: the interval of the mean difference, shop by shop, is above 0.
 
+    Of fewer than :data:`_LEAST_SHOPS` shops with a difference none is told from chance.
+    """
     costs = [(one["cost_share"], other["cost_share"]) for one, other in zip(judged, best, strict=True)]
-    apart = [cost - least for cost, least in costs if cost is not None and least is not None and cost != least]
-    return sum(apart) > 0.0 and float(wilcoxon(apart).pvalue) < 0.05
+    apart = [cost - least for cost, least in costs if cost is not None and least is not None]
+    found = mean(apart)
+    return sum(map(bool, apart)) >= _LEAST_SHOPS and found["low"] is not None and found["low"] > 0.0
 
 
-def _short_of(row: Mapping[str, Any]) -> str:
-    """How much less than the best one a method's picks get on average, after "its picks"."""
-    lost = two_digits(row["cost_share"]["mean"])
-    clicks = _CLICKS.get(row["target"])
-    return f"get {lost} % fewer {clicks} than the best would" if clicks else f"fall {lost} % short of the best"
+_LEAST_SHOPS = 6
+"""That differ: fewer can all differ the same way by chance, once in twenty times or more often."""
 
 
 def _ends(row: Mapping[str, Any]) -> str:
@@ -417,6 +458,8 @@ _ANSWERS: Mapping[str, tuple[str, str]] = {
     "no_reward": ("This log says nothing: it holds no reward.", "bad"),
     "do_not_use": ("Do not decide on {who} by this log.", "bad"),
 }
+TODAY = "today's recommender"
+"""What a page calls the policy that made the records."""
 _ELSEWHERE = "try it on users other than {}'s, or look there first"
 _SURE = {"trust": "Checks passed", "caution": "Caution: {doubt}", "do_not_use": "Not usable: {doubt}"}
 
@@ -441,7 +484,7 @@ def of_estimates(
         worse: where the policy is worse, as its segments say.
         plans: A/B tests that find the change, and that find its lower end; none where it is not known.
     """
-    other = "today's policy" if sentence.baseline in (None, "propensity") else sentence.baseline
+    other = TODAY if sentence.baseline in (None, "propensity") else sentence.baseline
     words, kind = _ANSWERS[sentence.answer]
     if sentence.change_percent is not None and sentence.low_percent is not None and sentence.high_percent is not None:
         low, high = (digits(end) for end in (sentence.low_percent, sentence.high_percent))
@@ -460,8 +503,9 @@ def of_estimates(
         off, gap = f"{100.0 * (tolerance - 1.0):.2g}", "gain" if sentence.answer == "better" else "difference"
         sure = (
             f"Two things to ask: was \N{LEFT DOUBLE QUOTATION MARK}{sentence.policy}\N{RIGHT DOUBLE QUOTATION MARK} "
-            "trained on these very records (then it looks too good)? And are the recorded probabilities of what was "
-            f"shown exact? If each were wrong by up to {off} %, in the worst way, the {gap} could be gone"
+            "trained on these very records (then it looks too good)? And does the system record the very probabilities "
+            f"that it draws by? If each were off by up to {off} %, in the worst way (a 10 % that truly is "
+            f"{10.0 / tolerance:.2g} or {10.0 * tolerance:.3g} %), the {gap} could be gone"
         )
     action = sentence.action
     if "A/B" in action:

@@ -12,6 +12,7 @@ from recsim_mnar.protocols.records import Record
 from recsim_mnar.report.charts import colours_of
 from recsim_mnar.report.figures import agents_of, figures_of, weight_figures
 from recsim_mnar.report.finding import methods_of, of_comparison, state
+from recsim_mnar.report.naming import both
 from recsim_mnar.report.tables import grid
 from recsim_mnar.report.template import downloads_of, together, write_from
 from recsim_mnar.runs.files import write_json
@@ -120,7 +121,7 @@ def _shop(comparison: Comparison, run_config: dict[str, Any]) -> str:
     items = max((row["last_rank"] for row in comparison.details.get("popularity", ())), default=0)
     old = run_config.get("settings", {}).get("logging", "")
     said = f"The simulated shop has {items:,} items" if items else ""
-    said += f"{'; its' if said else 'The'} old system, whose records off-policy estimates read, is {old}" if old else ""
+    said += f"{'; its' if said else 'The'} old system, whose records the estimate reads, is {both(old)}" if old else ""
     return f"{said}." if said else ""
 
 

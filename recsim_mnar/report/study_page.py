@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.errors import printable
+from recsim_mnar.errors import UserError, printable
+from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, UNUSABLE
 from recsim_mnar.report.charts import MANY_TICKS, PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
-from recsim_mnar.report.finding import ABOUT_METHODS, judged_of, of_study, warned
+from recsim_mnar.report.finding import judged_of, of_study, warned
+from recsim_mnar.report.naming import METHODS, about, both, method
 from recsim_mnar.report.page import headed
 from recsim_mnar.report.template import downloads_of, write_from
 from recsim_mnar.runs.files import write_json
@@ -55,17 +57,26 @@ def _write_page(path: Path, study: Study) -> None:
         sentences=study.sentences(),
         catalogues=max((row["catalogues"] for row in study.summary()), default=0),
         agents=agents_table(study),
-        kinds="; ".join(_kind_of(each) for each in study.settings.get("studies", ())) or "one kind",
-        names=list(dict.fromkeys(row["agent"] for row in study.rows())),
+        kinds=" ".join(_kind_of(each) for each in study.settings.get("studies", ())),
+        names=[both(name) for name in dict.fromkeys(row["agent"] for row in study.rows())],
     )
 
 
 def _kind_of(settings: Mapping[str, Any]) -> str:
-    """The world of a study's shops, and where its settings are described."""
-    world, preset = settings.get("world", "?"), settings.get("preset")
-    changed = [f"{name} = {value}" for name, value in (settings.get("params") or {}).items()]
-    named = f", preset {preset} (recsim-mnar describe preset {preset})" if preset else ""
-    return f"the {world} world{named}" + (f" with {', '.join(changed)}" if changed else "")
+    """What a study's shops have in common, in a sentence or two."""
+    fields = {name: value for name, value in settings.items() if name in Setup.__dataclass_fields__}
+    changed = ", ".join(f"{name} = {value}" for name, value in (settings.get("params") or {}).items())
+    try:
+        found = Setup(**fields).resolved()
+    except UserError:  # a world or an agent of one's own, which is not there any more
+        return f"The shops are of the world {settings.get('world', '?')}."
+    said = f"Each simulated shop has {found.world.n_items:,} items, and tastes of its own (the {found.world.name} world"
+    said += f"{' with ' if changed else ''}{changed})."
+    old, users = (getattr(found.settings, name, None) for name in ("logging", "test_users"))
+    if old:
+        said += f" Its old system shows {both(old)}"
+        said += f"; its records are of {users:,} users." if users else "."
+    return said
 
 
 COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -157,18 +168,23 @@ def figures_of(study: Study) -> list[Chart]:
             )
         title = f"{before}How far each method's picks fall short of the best, in % of what the best gets"
         charts.append(Chart(title, costs_chart(own, judged), caption, folded=bool(charts)))
-        parts = {row["title"]: {_KIND[kind]: row[kind]["share"] for kind in _KIND} for row in own}
+        parts = {_head(row): {_KIND[kind]: row[kind]["share"] for kind in _KIND} for row in own}
         caption = (
             "Share of simulated shops in which the pick is the best recommender, a tie with it (too close even for the "
             "simulator to tell), or a worse one."
         )
         notes = {
-            row["title"]: f"best or tied: {row[BEST]['share'] + row[INDISTINGUISHABLE]['share']:.0%}\n{_size(row)}"
+            _head(row): f"best or tied: {row[BEST]['share'] + row[INDISTINGUISHABLE]['share']:.0%}\n{_size(row)}"
             for row in own
         }
         title = f"{before}How often each method is right"
         charts.append(Chart(title, shares(parts, KINDS, notes), caption, folded=len(charts) > 1))
     return charts
+
+
+def _head(row: dict[str, Any]) -> str:
+    """A method at the head of a chart's row."""
+    return method(row["title"]).removeprefix("the ")
 
 
 def _size(row: dict[str, Any]) -> str:
@@ -181,7 +197,7 @@ def _note(row: dict[str, Any], judged: Mapping[tuple[str, str], list[dict[str, A
     each = judged[row["study"], row["title"]]
     own = sum(j["shown"] == UNUSABLE for j in each)
     more, n = sum(map(warned, each)) - own, row["catalogues"]
-    said = [ABOUT_METHODS.get(each[0]["protocol"], ""), _size(row)]
+    said = [about(row["title"], METHODS.get(row["title"])), _size(row)]
     said += [f"pick unreliable in {own} of {n}"] if own else []
     return "\n".join([*said, *([f"a better one overlooked in {more}{' more' * bool(own)} of {n}"] if more else [])])
 
@@ -196,5 +212,5 @@ def costs_chart(own: list[dict[str, Any]], judged: Mapping[tuple[str, str], list
             continue
         low, high = (math.nan if mean[end] is None else mean[end] for end in ("low", "high"))
         cloud = [(j["cost_share"], warned(j)) for j in each]
-        rows.append(Dot(row["title"], mean["mean"], low, high, cloud=cloud, note=_note(row, judged)))
+        rows.append(Dot(_head(row), mean["mean"], low, high, cloud=cloud, note=_note(row, judged)))
     return dots(sorted(rows, key=lambda row: row.value), PER_CENT, axis_of(0.0, room_for(rows).high, MANY_TICKS))
