@@ -103,11 +103,11 @@ _FEW_ITEMS = 5
 _PICTURES = [
     Picture(
         "How well recommenders predict what users viewed",
-        f"NDCG@{K} scores the order: 1 = the items viewed always come first, 0 = they are never among the first {K}. "
-        "Overlapping lines do not mean a tie: all were tried on the same users, and the difference is known better. In "
-        "brackets its interval.",
-        f"NDCG@{K}",
-        ((LOOCV, _RANKING), (BY_TIME, _RANKING)),
+        f"Of 100 views, how many stand in the first {K} items that a recommender names. Below: how far its score for "
+        f"the order (NDCG@{K}) is behind, in brackets the interval of that, which decides who is out, on the same "
+        "users. Out as a predictor of views: what is out may still earn clicks.",
+        "share",
+        ((LOOCV, f"hr@{K}"), (BY_TIME, f"recall@{K}")),
     ),
     HIT_RATES,
     Picture(

@@ -113,7 +113,7 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
         "estimate.html",
         path,
         made_by,
-        _finding(found, leaders, sentence, amounts),
+        _finding(found, leaders, sentence, amounts, made_by.get("propensity_min")),
         [
             *_value_chart(found, leaders, amounts, colours),
             *_segment_charts(found.segments, amounts, colours),
@@ -166,7 +166,7 @@ def _stated_least(made_by: Mapping[str, Any], leaders: Sequence[Record]) -> str:
     if least is None:
         return ""
     most = int(1.0 / float(least) + 1e-9)
-    return f"{100.0 * float(least):.4g} %, {said}, so there are at most {most:,} items to choose from"
+    return f"{100.0 * float(least):.4g} %, {said} (so it chooses among at most {most:,} items)"
 
 
 def _row_of(record: Record) -> Record:
@@ -254,6 +254,9 @@ def _worse(found: Estimates, sentence: Sentence, amounts: Amounts) -> str:
     return f"Worse on {segment_label(losing[0])}: {amounts.span(*ends)}{more}."
 
 
+_VERDICTS = {"trust": "checks passed", "caution": "to be used with caution", "do_not_use": "must not be used"}
+
+
 def _unit(amounts: Amounts, differ: bool) -> Unit:
     return (CHANGE if amounts.shares else Unit(1.0, "", True)) if differ else PER_CENT if amounts.shares else PLAIN
 
@@ -269,12 +272,14 @@ def _dot(record: Record, name: str, colours: Mapping[str, str], scale: float = 1
         high,
         colour,
         verdict == "do_not_use",
-        note=f"verdict: {verdict.replace('_', ' ')}",
+        note=_VERDICTS[verdict],
         labelled=True,
     )
 
 
-def _finding(found: Estimates, leaders: Sequence[Record], sentence: Sentence, amounts: Amounts) -> Finding:
+def _finding(
+    found: Estimates, leaders: Sequence[Record], sentence: Sentence, amounts: Amounts, least: float | None
+) -> Finding:
     own = next((r for r in leaders if r["policy"] == sentence.policy and "baseline" not in r), None)
     usable = own is not None and not lacks(own) and own["verdict_level"] != "do_not_use"
     value = "{} per recommendation ({:g} % interval {}).".format(
@@ -290,7 +295,9 @@ def _finding(found: Estimates, leaders: Sequence[Record], sentence: Sentence, am
         ends = " \u2192 ".join(amounts.one(values[name]) for name in ("value_baseline", "value_target"))
         rates = f" {_outcome(found)}: {ends} of recommendations"
     worse = _worse(found, sentence, amounts)
-    return of_estimates(sentence, value, doubt.partition(": ")[0], rates, facts.get(TOLERANCE), worse, found.plans)
+    return of_estimates(
+        sentence, value, doubt.partition(": ")[0], rates, facts.get(TOLERANCE), worse, found.plans, least
+    )
 
 
 def _outcome(found: Estimates) -> str:

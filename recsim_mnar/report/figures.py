@@ -30,7 +30,7 @@ from recsim_mnar.report.charts import (
     panels,
     room_for,
 )
-from recsim_mnar.report.finding import between, counted, found_in_ten, rounded, state, truths_of, users_needed
+from recsim_mnar.report.finding import LISTED, between, counted, rounded, state, truths_of, users_needed
 from recsim_mnar.report.naming import in_plain, method, spoken
 from recsim_mnar.report.tables import has_interval, heading
 from recsim_mnar.studies.result import two_digits
@@ -133,7 +133,7 @@ def _title(comparison: Comparison, key: tuple[str, str]) -> str:
     """Of a panel; a test without a truth has its plain name."""
     if comparison.judgements or key[0] not in TITLES:
         return heading(comparison, key)
-    return f"{as_subject(method(TITLES[key[0]]))} ({key[1].upper()})"
+    return as_subject(method(TITLES[key[0]]))
 
 
 def _dot(record: Record, colours: Colours, known: float | None) -> Dot:
@@ -147,18 +147,17 @@ def _dot(record: Record, colours: Colours, known: float | None) -> Dot:
 def _noted(dot: Dot, comparison: Comparison, record: Record, records: Sequence[Record]) -> Dot:
     """Where no truth is known: what the recommender does, and why it is out, by the interval of the difference."""
     judged = [one for one in comparison.details.get("best", ()) if one["protocol"] == record.protocol]
-    if comparison.judgements or not judged or record.metric != judged[0]["metric"]:
+    if comparison.judgements or not judged or record.metric not in LISTED:
         return dot
-    hits = found_in_ten(comparison, record)
-    note = "" if hits is None else f"its first ten hold {hits:.0f} of 100 viewed"
-    best = next((r for r in records if r.agent == judged[0]["first"]), record)
-    if record is not best and best.value > 0.0:
+    order = {r.agent: r for r in comparison.records if (r.protocol, r.metric) == (record.protocol, judged[0]["metric"])}
+    best, own, note = order[judged[0]["first"]], order[record.agent], ""
+    if own is not best and best.value > 0.0:
         out = record.agent not in judged[0]["may_be_the_best"]
-        gap, width = best.value - record.value, half_width(best, record)
+        gap, width = best.value - own.value, half_width(best, own)
         ends = between(*(min((gap + side * width) / best.value, 1.0) for side in (-1, 1)))
         sure = "a hint" if record.n < LEAST_USERS else ends
-        note += f"\n{two_digits(gap / best.value)} % behind ({sure}){': out as a predictor' if out else ''}"
-    return replace(dot, note=f"{dot.note}\n{note}".strip("\n"))
+        note = f"order {two_digits(gap / best.value)} % behind ({sure}){': out' if out else ''}"
+    return replace(dot, note=f"{dot.note}\n{note}".strip("\n"), words=f"{100.0 * record.value:.0f} of 100")
 
 
 def _says(comparison: Comparison, key: tuple[str, str]) -> str:
@@ -171,7 +170,7 @@ def _says(comparison: Comparison, key: tuple[str, str]) -> str:
 def _rules_out(comparison: Comparison, key: tuple[str, str]) -> str:
     """Where no truth is known: how many recommenders a test rules out, and of how many users it is."""
     own = [r for r in comparison.records if (r.protocol, r.metric) == key]
-    if comparison.judgements or key not in [(p, m) for p, m in comparison.columns if m.startswith("ndcg")]:
+    if comparison.judgements or key[1] not in LISTED:
         return ""
     judged = next((one for one in comparison.details.get("best", ()) if one["protocol"] == key[0]), None)
     out = 0 if judged is None else len(own) - len(judged["may_be_the_best"])

@@ -24,7 +24,7 @@ from recsim_mnar.protocols.records import (
     listed,
     seen,
 )
-from recsim_mnar.report.naming import METHODS, MOST_NAMES, about, both, method, spoken, spoken_all
+from recsim_mnar.report.naming import METHODS, MOST_NAMES, about, both, method, plain, spoken, spoken_all
 from recsim_mnar.studies.result import mean, two_digits
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ WORDS = {BEST: "Best", INDISTINGUISHABLE: "A tie", COSTS: "Costs", UNUSABLE: "Do
 """How a page calls what came of a pick; in words, so that nothing depends on colour."""
 LUCK, TOO_CLOSE = "Best, by luck", "Too close for it"
 """Of a pick that is the best or nearly so, though the data that the method has could not show it."""
-NEGLIGIBLE = 0.01
-"""Share of the best below which methods' picks are said to come within that of it."""
+NEGLIGIBLE, CLOSE = 0.01, 0.02
+"""Shares of the best: below the first a difference hardly matters, up to the second any of several will do."""
 MOST_KEPT = 5
 """Recommenders named that no method separates."""
 
@@ -98,19 +98,20 @@ def of_comparison(comparison: Comparison) -> Finding | None:
     lead, unsure = _lead(ranked, first.target)
     tried = [j for j in judged if j.close and _kind(j) in (LUCK, TOO_CLOSE)]
     narrow = min((j for j in tried if not _wrongly_out(j, ranked)), key=lambda j: len(j.close), default=None)
-    said = ""
     if led in (LUCK, TOO_CLOSE) and narrow is not None and ranked[0].value:
         kept = [r for r in ranked if r.agent in (narrow.pick, *narrow.close)]
         names = spoken_all((r.agent for r in kept), MOST_KEPT)
-        if len(kept) < len(ranked):
-            rest = len(ranked) - len(kept)
-            said = f"{as_subject(_title(narrow))} ruled out the other {counted(rest) if rest > 1 else 'one'}, rightly. "
         of = f" of the {_CLICKS[first.target]}" if first.target in _CLICKS else ""
         share = abs(ranked[0].value - kept[-1].value) / abs(ranked[0].value)
-        lead = f"No method had the data to separate {names}; a wrong pick among them costs {two_digits(share)} %{of} "
-        lead += f"at worst{', which hardly matters' if share < NEGLIGIBLE else ''}."
+        lead = f"No method had the data to tell which of {names} is best; a wrong pick among them costs "
+        lead += f"{two_digits(share)} %{of} at worst."
+        if len(kept) < len(ranked) and share <= CLOSE:
+            decision = f"{as_subject(counted(len(kept)))} of {counted(len(ranked))} recommenders will do here, within "
+            decision += f"{two_digits(share)} %. {as_subject(_title(narrow))} rules out the others."
+        elif len(kept) < len(ranked):
+            unsure = f"{as_subject(_title(narrow))} rightly rules out the others. {unsure}"
     more = f"Next: one shop settles nothing, so repeat this in {CATALOGUES} simulated ones." if comparison.again else ""
-    return Finding(decision, as_subject(lead), f"{said}{unsure}{more}".strip(), "good" if led == BEST else "tie")
+    return Finding(decision, as_subject(lead), f"{unsure}{more}".strip(), "good" if led == BEST else "tie")
 
 
 def _wrongly_out(judgement: Judgement, ranked: Sequence[Record]) -> list[tuple[str, str]]:
@@ -157,13 +158,18 @@ def _method(comparison: Comparison, j: Judgement) -> Method:
     if kind in (LUCK, TOO_CLOSE):
         data = f"{users:,} users per variant" if users else "its data"
         why = f"{data} cannot tell {spoken(j.pick)} from {others}" if others else f"{data} are too few to tell"
-        sizes = sorted(needed[name] for name in needed if name in (j.best, j.pick, *j.close))
-        if sizes:
-            worst = f"; {rounded(sizes[0]):,} avoid the worst of these" if len(sizes) > 1 else ""
-            rely, why = "no: too small", f"{why}; that takes {rounded(sizes[-1]):,} users{worst}"
+        ranked = truths_of(comparison, j)
+        nearest = max((name for name in needed if name in (j.pick, *j.close)), key=needed.__getitem__, default=None)
+        if nearest is not None:
+            value = next(r.value for r in ranked if r.agent == nearest)
+            gain = two_digits(abs(j.best_truth - value) / abs(j.best_truth)) if j.best_truth else "0"
+            rely, why = "no: too small", f"{why}; that takes {rounded(needed[nearest]):,} per variant, to gain {gain} %"
         why = f"luck: {why}" if kind == LUCK else why
-        for out, kept in _wrongly_out(j, truths_of(comparison, j))[:1]:
-            why += f"; wrongly rules out {out} and keeps {kept}, which is worse"
+        wrongly = _wrongly_out(j, ranked)
+        for out, kept in wrongly[:1]:
+            why += f"; wrongly drops {out}, better than {kept}, which it keeps"
+        if not wrongly and len(j.close) + 1 < len(ranked):
+            rely, colour = "only to drop the worst", "tie"
     elif kind in (UNUSABLE, COSTS):
         own = (
             [f"its estimate of {spoken(j.pick)} is unreliable"] if kind == UNUSABLE and j.pick not in j.unranked else []
@@ -282,7 +288,7 @@ def _of_interactions(comparison: Comparison) -> Finding | None:
     todo += "" if alone else f"; those too close to call may do as well{_would_decide(comparison, keys[0])}"
     names = dict.fromkeys(r.agent for r in comparison.records)
     longest = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-    decision = re.sub(rf"(?<![\w+-])({longest})(?![\w+-])", lambda found: both(found[1]), lines[-2])
+    decision = re.sub(rf"(?<![\w+-])({longest})(?![\w+-])", lambda found: plain(found[1]), lines[-2])
     return Finding(decision, " ".join(leads), f"{lines[-1]} Next: {todo}.", "good" if alone else "tie")
 
 
@@ -293,6 +299,10 @@ def _leading(comparison: Comparison, key: tuple[str, str]) -> tuple[Record, Reco
     return None if first is None or second is None or not first.value > 0.0 else (first, second)
 
 
+LISTED = ("hr@10", "recall@10")
+"""Metrics without a truth: the share of what is to be found that stands in a list of ten."""
+
+
 def _behind(comparison: Comparison, key: tuple[str, str]) -> str:
     """How far the second of a test without a truth is behind the first."""
     pair = _leading(comparison, key)
@@ -301,21 +311,21 @@ def _behind(comparison: Comparison, key: tuple[str, str]) -> str:
     first, second = pair
     gap, width = first.value - second.value, half_width(first, second)
     ends = between(*((gap + side * width) / first.value for side in (-1, 1))) if math.isfinite(width) else "not known"
-    interval = f"{100 * first.level:g} % interval {ends}; {first.n:,} users"
-    sure = f"only {first.n:,} users, a hint" if first.n < LEAST_USERS else interval
-    title = as_subject(method(TITLES.get(key[0], key[0])))
-    said = f"{spoken(second.agent)} is {two_digits(gap / first.value)} % behind {spoken(first.agent)} ({sure})"
-    hits, others = (found_in_ten(comparison, r) for r in (second, first))
-    if hits is not None and others is not None and first.n >= LEAST_USERS:
-        said += f", with {hits:.0f} instead of {others:.0f} of 100 views found in its first ten items"
-    return f"{title}: {said}."
+    sure = "only a hint" if first.n < LEAST_USERS else f"{100 * first.level:g} % interval {ends}"
+    found = {r.agent: r.value for r in comparison.records if r.protocol == key[0] and r.metric in LISTED}
+    if first.agent not in found or second.agent not in found:
+        said = f"{spoken(second.agent)} is {two_digits(gap / first.value)} % behind {spoken(first.agent)}"
+        return f"{as_subject(method(TITLES.get(key[0], key[0])))}: {said} ({sure}; {first.n:,} users)."
+    hidden = _HIDDEN[key[0]].format(users=f"{first.n:,} users")
+    hits = [f"{100.0 * found[r.agent]:.0f}" for r in pair]
+    order = f"by its order it is {two_digits(gap / first.value)} % behind, {sure}"
+    said = (
+        f"{spoken(first.agent)} names {hits[0]} of 100 among its first ten, {spoken(second.agent)} {hits[1]} ({order})"
+    )
+    return f"{hidden} {said}."
 
 
-def found_in_ten(comparison: Comparison, record: Record) -> float | None:
-    """Of 100 items that a recommender is to find, how many stand in its list of ten; None where nobody counted."""
-    wanted = [(record.protocol, record.agent, metric) for metric in ("hr@10", "recall@10")]
-    found = [r.value for r in comparison.records if (r.protocol, r.agent, r.metric) in wanted]
-    return 100.0 * found[0] if found else None
+_HIDDEN = {"loocv": "One view hidden of each of {users}:", "by_time": "All later views hidden of {users}:"}
 
 
 def _would_decide(comparison: Comparison, key: tuple[str, str]) -> str:
@@ -325,7 +335,7 @@ def _would_decide(comparison: Comparison, key: tuple[str, str]) -> str:
     if pair is None or not gap > 0.0 or not math.isfinite(width := half_width(*pair)):
         return ""
     users = pair[0].n * (width * seen(pair[0].level) / gap) ** 2
-    return f" (if they differ as they seem to, some {rounded(users):,} users would tell)" if users > pair[0].n else ""
+    return f" (the views of some {rounded(users):,} users would tell them apart)" if users > pair[0].n else ""
 
 
 # ----------------------------------------------------------------------------------------------------------- studies
@@ -358,23 +368,17 @@ def of_study(study: Study) -> Finding | None:
     else:
         decision = f"{title} looks best; {n} simulated shops cannot prove it."
     named = [shown, *others, *(r for r in poor if r not in others)][:MOST_NAMES]
-    lost = (f"{method(r['title'])} {two_digits(r['cost_share']['mean'])} %{_ends(r)}" for r in named)
-    lift = (
-        f"{as_subject(_CLICKS.get(first['target'], first['target']))} lost by its picks, against the best: "
-        + "; ".join(lost)
-    )
+    lift = "; ".join(_record(r, judged[r["study"], r["title"]], place) for place, r in enumerate(named))
     sure = (
         _apart(judged[others[0]["study"], others[0]["title"]], judged[first["study"], first["title"]]) if others else ""
     )
-    sure += "Larger A/B tests find the best more often. " if any(r["users_per_arm"] for r in rows) else ""
     sure += f"Do not use {listed([method(name) for name in blind], MOST_NAMES)} here. " if blind else ""
     more = f"repeat it in {max(CATALOGUES, 2 * n)} simulated shops"
-    todo = (
-        f"choose by {_named(group, 'or')} in shops like these, described below"
-        if n >= CATALOGUES and (poor or not level)
-        else more
-    )
-    return Finding(decision, f"{lift}.", f"{sure}Next: {todo}.", "good" if poor or not level else "tie")
+    if n >= CATALOGUES and (poor or not level):
+        by = [r for r in group if not r["users_per_arm"]]
+        more = f"shorten your list by {_named(by, 'or')}, then confirm" if by else "decide"
+        more += " by an A/B test in your own shop; these shops are described below"
+    return Finding(decision, f"{lift}.", f"{sure}Next: {more}.", "good" if poor or not level else "tie")
 
 
 def _named(rows: Sequence[Mapping[str, Any]], link: str = "and") -> str:
@@ -415,9 +419,17 @@ _LEAST_SHOPS = 6
 """That differ: fewer can all differ the same way by chance, once in twenty times or more often."""
 
 
-def _ends(row: Mapping[str, Any]) -> str:
-    cost = row["cost_share"]
-    return "" if cost["high"] is None else f" (95 % interval {between(cost['low'], cost['high'])})"
+def _record(row: Mapping[str, Any], judged: Sequence[Mapping[str, Any]], place: int) -> str:
+    """How often a method was right, and what its picks lost; the first one in full."""
+    right = row[BEST]["count"] + row[INDISTINGUISHABLE]["count"]
+    lost = two_digits(row["cost_share"]["mean"])
+    most = two_digits(max(j["cost_share"] for j in judged if j["cost_share"] is not None))
+    title, what = method(row["title"]), _CLICKS.get(row["target"], row["target"])
+    if place:
+        return f"{title} in {right}, and lost {lost} %, {most} % at worst"
+    shops = f"{right} of {row['catalogues']} shops"
+    lost = f"lost {lost} % of the {what} on average, {most} % at worst"
+    return f"{as_subject(title)} found the best or its equal in {shops}, and {lost}"
 
 
 _CLICKS = {"CTR": "clicks"}
@@ -425,17 +437,31 @@ _CLICKS = {"CTR": "clicks"}
 
 
 def judged_of(study: Study) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """By study and ranking: the judgement of each catalogue, as in the results."""
+    """By study and ranking: the judgement of each catalogue, as in the results, and whether the tool warned of it.
+
+    It warns where the estimate of the pick, or of one that is truly better, must not be used.
+    """
+    truths: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for row in study.rows():
+        if row["protocol"] == "truth":
+            truths.setdefault((row["study"].rpartition("-")[0], row["catalogue"]), []).append(row)
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for judgement in study.judgements():
-        found.setdefault((judgement["study"], judgement["title"]), []).append(judgement)
+    for j in study.judgements():
+        overlooked = _overlooked(j, truths.get((j["study"], j["catalogue"]), ()))
+        row = {**j, "warned": j["shown"] == UNUSABLE or overlooked}
+        found.setdefault((j["study"], j["title"]), []).append(row)
     return found
 
 
-def warned(judgement: Mapping[str, Any]) -> bool:
-    """Whether the tool warns of a choice: the estimate of the pick, or of a better one, must not be used."""
-    overlooked = (*judgement.get("unusable", ()), *judgement.get("unranked", ()))
-    return judgement["shown"] == UNUSABLE or judgement["best"] in overlooked
+def _overlooked(judgement: Mapping[str, Any], truths: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a recommender that is truly better than the pick has an estimate that must not be used."""
+    barred = {*judgement.get("unusable", ()), *judgement.get("unranked", ())}
+    best, pick = (judgement.get(name) for name in ("best_truth", "pick_truth"))
+    if judgement["best"] in barred or best is None or pick is None:
+        return judgement["best"] in barred
+    metric = next((r["metric"] for r in truths if r["agent"] == judgement["best"] and r["value"] == best), None)
+    values = [r["value"] for r in truths if r["metric"] == metric and r["agent"] in barred and r["value"] is not None]
+    return any((value - pick) * (best - pick) > 0.0 for value in values)
 
 
 def mostly_unusable(judged: Sequence[Mapping[str, Any]]) -> bool:
@@ -447,7 +473,7 @@ def mostly_unusable(judged: Sequence[Mapping[str, Any]]) -> bool:
 
 
 _ANSWERS: Mapping[str, tuple[str, str]] = {
-    "better": ("{who} is better than {other}: try it in an A/B test.", "good"),
+    "better": ("{who} should beat {other}: try it in an A/B test.", "good"),
     "looks_better": ("{who} looks better than {other}. Do not switch on this alone.", "tie"),
     "worse": ("{who} is worse than {other}: keep {other}.", "bad"),
     "looks_worse": ("{who} looks worse than {other}: keep {other} for now.", "tie"),
@@ -472,6 +498,7 @@ def of_estimates(
     tolerance: float | None = None,
     worse: str = "",
     plans: Sequence[ABPlan] = (),
+    least: float | None = None,
 ) -> Finding:
     """Of the answer that the log gives.
 
@@ -483,6 +510,7 @@ def of_estimates(
         tolerance: factor by which all propensities may be off before the answer may not hold; None for none known.
         worse: where the policy is worse, as its segments say.
         plans: A/B tests that find the change, and that find its lower end; none where it is not known.
+        least: the smallest probability of any item, where somebody stated it.
     """
     other = TODAY if sentence.baseline in (None, "propensity") else sentence.baseline
     words, kind = _ANSWERS[sentence.answer]
@@ -501,19 +529,22 @@ def of_estimates(
     )
     if tolerance is not None and sentence.sure == "trust":
         off, gap = f"{100.0 * (tolerance - 1.0):.2g}", "gain" if sentence.answer == "better" else "difference"
-        sure = (
-            f"Two things to ask: was \N{LEFT DOUBLE QUOTATION MARK}{sentence.policy}\N{RIGHT DOUBLE QUOTATION MARK} "
-            "trained on these very records (then it looks too good)? And does the system record the very probabilities "
-            f"that it draws by? If each were off by up to {off} %, in the worst way (a 10 % that truly is "
-            f"{10.0 / tolerance:.2g} or {10.0 * tolerance:.3g} %), the {gap} could be gone"
-        )
+        who = f"\N{LEFT DOUBLE QUOTATION MARK}{sentence.policy}\N{RIGHT DOUBLE QUOTATION MARK}"
+        asked = [] if least is None else [f"does {other} choose among at most {int(1.0 / least + 1e-9):,} items here?"]
+        asked += [f"was {who} trained on these very records?"]
+        worst = f"were each off by {off} %, all in the worst way, the {gap} could be gone"
+        asked += [f"are the recorded probabilities exact ({worst})?"]
+        sure = f"{as_subject(counted(len(asked)))} things to ask, as each could undo this: "
+        sure += " ".join(map(as_subject, asked))
     action = sentence.action
     if "A/B" in action:
         action += _size_of_test(plans)
     if worse and sentence.answer == "better" and sentence.segments is not None:
         names = listed(sentence.segments["worse"], MOST_NAMES)
         decision, kind = decision.replace("try it in an A/B test", _ELSEWHERE.format(names)), "tie"
-    return Finding(decision, lift, f"{sure}. Next: {action}.", kind, worse)
+    return Finding(
+        decision, lift, f"{sure.removesuffix('.')}{'' if sure.endswith('?') else '.'} Next: {action}.", kind, worse
+    )
 
 
 def _size_of_test(plans: Sequence[ABPlan]) -> str:

@@ -60,6 +60,11 @@ def spoken_all(names: Iterable[str], most: int = MOST_NAMES) -> str:
     return listed([spoken(name) for name in names], most)
 
 
+def plain(name: str) -> str:
+    """A recommender's plain name, or its own."""
+    return RECOMMENDERS[name].plain if name in RECOMMENDERS else brief(name)
+
+
 def both(name: str) -> str:
     """A recommender by its plain name, the field's in brackets."""
     known = RECOMMENDERS.get(name)

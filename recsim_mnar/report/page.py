@@ -104,6 +104,7 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
         shop=_shop(comparison, run_config),
         judged=[(j, state(j)) for j in comparison.judgements],
         judges=methods_of(comparison) if comparison.judgements else [],
+        lost="clicks lost" if comparison.judgements and comparison.judgements[0].target == "CTR" else "costs",
         again=comparison.again,
         short=grid(comparison),
         full=grid(comparison, full=True),

@@ -11,7 +11,7 @@ from recsim_mnar.errors import UserError, printable
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, UNUSABLE
 from recsim_mnar.report.charts import MANY_TICKS, PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
-from recsim_mnar.report.finding import judged_of, of_study, warned
+from recsim_mnar.report.finding import judged_of, of_study
 from recsim_mnar.report.naming import METHODS, about, both, method
 from recsim_mnar.report.page import headed
 from recsim_mnar.report.template import downloads_of, write_from
@@ -76,6 +76,7 @@ def _kind_of(settings: Mapping[str, Any]) -> str:
     if old:
         said += f" Its old system shows {both(old)}"
         said += f"; its records are of {users:,} users." if users else "."
+        said += " One that shows every item now and then would make estimates from its records better."
     return said
 
 
@@ -161,7 +162,7 @@ def figures_of(study: Study) -> list[Chart]:
             "Each small dot is one simulated shop: by how much the pick truly falls short of the best one. The large "
             "dot is the mean, the line its 95 % interval."
         )
-        if any(warned(j) for row in own for j in judged[row["study"], row["title"]]):
+        if any(j["warned"] for row in own for j in judged[row["study"], row["title"]]):
             caption += (
                 " Hollow: the tool warned there that the old system's records say too little of this pick or of a "
                 "better one. Such a pick may be good all the same, by luck."
@@ -196,8 +197,9 @@ def _note(row: dict[str, Any], judged: Mapping[tuple[str, str], list[dict[str, A
     """What follows a method's name: what it does, the size of an A/B test, how often the tool warns of it."""
     each = judged[row["study"], row["title"]]
     own = sum(j["shown"] == UNUSABLE for j in each)
-    more, n = sum(map(warned, each)) - own, row["catalogues"]
+    more, n = sum(j["warned"] for j in each) - own, row["catalogues"]
     said = [about(row["title"], METHODS.get(row["title"])), _size(row)]
+    said += [f"nothing lost in {sum(j['cost_share'] == 0.0 for j in each)} of {n}"]
     said += [f"pick unreliable in {own} of {n}"] if own else []
     return "\n".join([*said, *([f"a better one overlooked in {more}{' more' * bool(own)} of {n}"] if more else [])])
 
@@ -211,6 +213,6 @@ def costs_chart(own: list[dict[str, Any]], judged: Mapping[tuple[str, str], list
         if mean["mean"] is None:
             continue
         low, high = (math.nan if mean[end] is None else mean[end] for end in ("low", "high"))
-        cloud = [(j["cost_share"], warned(j)) for j in each]
+        cloud = [(j["cost_share"], j["warned"]) for j in each]
         rows.append(Dot(_head(row), mean["mean"], low, high, cloud=cloud, note=_note(row, judged)))
     return dots(sorted(rows, key=lambda row: row.value), PER_CENT, axis_of(0.0, room_for(rows).high, MANY_TICKS))

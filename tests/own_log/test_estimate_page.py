@@ -118,8 +118,10 @@ def test_the_difference_to_todays_policy_is_that_of_the_truth(tmp_path):
         [100 * by[key, "ips"]["value"] for key in ("propensity", "better")], rel=0.005
     )
     off = by["better - propensity", "ips"]["diagnostics"]["propensity_tolerance"] - 1.0
-    assert f"If each were off by up to {100 * off:.2g} %, in the worst way (a 10 % that truly is " in front
-    assert "every item with a probability of at least 20 %, as the analyst stated" in page
+    assert f"were each off by {100 * off:.2g} %, all in the worst way, the gain could be gone)? Next:" in front
+    assert "Three things to ask" in front
+    assert "among at most 5 items here?" in front
+    assert "each with a probability of at least 20 %, as the analyst stated" in page
     assert "better - propensity" not in re.sub(r"(?s)<pre>.*</pre>", "", page)
 
 
