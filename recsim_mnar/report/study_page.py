@@ -12,7 +12,7 @@ from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, UNUSABLE
 from recsim_mnar.report.charts import MANY_TICKS, PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
 from recsim_mnar.report.finding import judged_of, of_study
-from recsim_mnar.report.naming import METHODS, about, both, method
+from recsim_mnar.report.naming import METHODS, about, both, method, spoken
 from recsim_mnar.report.page import headed
 from recsim_mnar.report.template import downloads_of, write_from
 from recsim_mnar.runs.files import write_json
@@ -74,7 +74,7 @@ def _kind_of(settings: Mapping[str, Any]) -> str:
     said += f"{' with ' if changed else ''}{changed})."
     old, users = (getattr(found.settings, name, None) for name in ("logging", "test_users"))
     if old:
-        said += f" Its old system shows {both(old)}"
+        said += f" Its old system is {spoken(old)} ({old})"
         said += f"; its records are of {users:,} users." if users else "."
         said += " One that shows every item now and then would make estimates from its records better."
     return said
