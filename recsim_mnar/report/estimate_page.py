@@ -254,7 +254,7 @@ def _worse(found: Estimates, sentence: Sentence, amounts: Amounts) -> str:
     return f"Worse on {segment_label(losing[0])}: {amounts.span(*ends)}{more}."
 
 
-_VERDICTS = {"trust": "checks passed", "caution": "to be used with caution", "do_not_use": "must not be used"}
+_VERDICTS = {"trust": "", "caution": "to be used with caution", "do_not_use": "must not be used"}
 
 
 def _unit(amounts: Amounts, differ: bool) -> Unit:

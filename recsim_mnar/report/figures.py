@@ -30,7 +30,7 @@ from recsim_mnar.report.charts import (
     panels,
     room_for,
 )
-from recsim_mnar.report.finding import LISTED, between, counted, rounded, state, truths_of, users_needed
+from recsim_mnar.report.finding import LISTED, counted, rounded, state, truths_of, users_needed
 from recsim_mnar.report.naming import in_plain, method, spoken
 from recsim_mnar.report.tables import has_interval, heading
 from recsim_mnar.studies.result import two_digits
@@ -119,7 +119,7 @@ def _picture(comparison: Comparison, picture: Picture, colours: Colours) -> Char
             _title(comparison, key),
             _says(comparison, key),
             [
-                _noted(_dot(r, colours, None if key[0] == "truth" else known.get(r.agent)), comparison, r, records)
+                _noted(_dot(r, colours, None if key[0] == "truth" else known.get(r.agent)), comparison, r)
                 for r in sorted(records, key=order)[:MOST_ROWS]
             ],
             unit_of(key, comparison),
@@ -144,20 +144,13 @@ def _dot(record: Record, colours: Colours, known: float | None) -> Dot:
     return in_plain(Dot(record.agent, value, *ends, colours[record.agent], **more))
 
 
-def _noted(dot: Dot, comparison: Comparison, record: Record, records: Sequence[Record]) -> Dot:
-    """Where no truth is known: what the recommender does, and why it is out, by the interval of the difference."""
+def _noted(dot: Dot, comparison: Comparison, record: Record) -> Dot:
+    """Where no truth is known: hits of 100, and whether the recommender is out."""
     judged = [one for one in comparison.details.get("best", ()) if one["protocol"] == record.protocol]
     if comparison.judgements or not judged or record.metric not in LISTED:
         return dot
-    order = {r.agent: r for r in comparison.records if (r.protocol, r.metric) == (record.protocol, judged[0]["metric"])}
-    best, own, note = order[judged[0]["first"]], order[record.agent], ""
-    if own is not best and best.value > 0.0:
-        out = record.agent not in judged[0]["may_be_the_best"]
-        gap, width = best.value - own.value, half_width(best, own)
-        ends = between(*(min((gap + side * width) / best.value, 1.0) for side in (-1, 1)))
-        sure = "a hint" if record.n < LEAST_USERS else ends
-        note = f"order {two_digits(gap / best.value)} % behind ({sure}){': out' if out else ''}"
-    return replace(dot, note=f"{dot.note}\n{note}".strip("\n"), words=f"{100.0 * record.value:.0f} of 100")
+    out = "" if record.agent in judged[0]["may_be_the_best"] else "out as a predictor"
+    return replace(dot, note=f"{dot.note}\n{out}".strip("\n"), words=f"{100.0 * record.value:.0f} of 100")
 
 
 def _says(comparison: Comparison, key: tuple[str, str]) -> str:

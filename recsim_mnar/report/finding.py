@@ -38,8 +38,8 @@ WORDS = {BEST: "Best", INDISTINGUISHABLE: "A tie", COSTS: "Costs", UNUSABLE: "Do
 """How a page calls what came of a pick; in words, so that nothing depends on colour."""
 LUCK, TOO_CLOSE = "Best, by luck", "Too close for it"
 """Of a pick that is the best or nearly so, though the data that the method has could not show it."""
-NEGLIGIBLE, CLOSE = 0.01, 0.02
-"""Shares of the best: below the first a difference hardly matters, up to the second any of several will do."""
+NEGLIGIBLE = 0.01
+"""Share of the best below which methods' picks are said to come within that of it."""
 MOST_KEPT = 5
 """Recommenders named that no method separates."""
 
@@ -54,6 +54,7 @@ class Finding:
         next: how sure it is, and what to do next.
         kind: "good", "tie" or "bad", for the colour.
         but: where it is otherwise, in a sentence; empty where it is nowhere.
+        asks: questions whose answer must be yes.
     """
 
     decision: str
@@ -61,6 +62,7 @@ class Finding:
     next: str
     kind: str = "tie"
     but: str = ""
+    asks: tuple[str, ...] = ()
 
 
 # ------------------------------------------------------------------------------------------------------- comparisons
@@ -103,14 +105,11 @@ def of_comparison(comparison: Comparison) -> Finding | None:
         names = spoken_all((r.agent for r in kept), MOST_KEPT)
         of = f" of the {_CLICKS[first.target]}" if first.target in _CLICKS else ""
         share = abs(ranked[0].value - kept[-1].value) / abs(ranked[0].value)
-        lead = f"No method had the data to tell which of {names} is best; a wrong pick among them costs "
-        lead += f"{two_digits(share)} %{of} at worst."
-        if len(kept) < len(ranked) and share <= CLOSE:
-            decision = f"{as_subject(counted(len(kept)))} of {counted(len(ranked))} recommenders will do here, within "
-            decision += f"{two_digits(share)} %. {as_subject(_title(narrow))} rules out the others."
-        elif len(kept) < len(ranked):
-            unsure = f"{as_subject(_title(narrow))} rightly rules out the others. {unsure}"
-    more = f"Next: one shop settles nothing, so repeat this in {CATALOGUES} simulated ones." if comparison.again else ""
+        lead = f"No method had the data to tell which of {names} is best, so a right pick was luck; a wrong one among "
+        lead += f"them costs about {two_digits(share)} %{of}."
+        if len(kept) < len(ranked):
+            decision = f"Only {_title(narrow)} can be relied on in this simulated shop, and only to drop the worst."
+    more = f"Next: repeat this in {CATALOGUES} simulated shops, as one settles nothing." if comparison.again else ""
     return Finding(decision, as_subject(lead), f"{unsure}{more}".strip(), "good" if led == BEST else "tie")
 
 
@@ -195,9 +194,9 @@ _RELY = {
 
 _FOUND = {
     BEST: "{0} found the best of {1} recommenders here.",
-    LUCK: "No method can be relied on here to find the best of {1} recommenders.",
+    LUCK: "No method can be relied on in this simulated shop to find the best of {1} recommenders.",
     INDISTINGUISHABLE: "{0} found one as good as the best of {1} recommenders here.",
-    TOO_CLOSE: "No method can be relied on here to find the best of {1} recommenders.",
+    TOO_CLOSE: "No method can be relied on in this simulated shop to find the best of {1} recommenders.",
     COSTS: "No method found the best of {1} recommenders here.",
 }
 """What is said of the methods by the best of what came of their picks: their names, the number of recommenders."""
@@ -303,29 +302,27 @@ LISTED = ("hr@10", "recall@10")
 """Metrics without a truth: the share of what is to be found that stands in a list of ten."""
 
 
+LISTED = ("hr@10", "recall@10")
+"""Metrics without a truth: the share of what is to be found that stands in a list of ten."""
+
+
 def _behind(comparison: Comparison, key: tuple[str, str]) -> str:
-    """How far the second of a test without a truth is behind the first."""
+    """How the first two of a test without a truth compare."""
     pair = _leading(comparison, key)
     if pair is None:
         return ""
     first, second = pair
-    gap, width = first.value - second.value, half_width(first, second)
-    ends = between(*((gap + side * width) / first.value for side in (-1, 1))) if math.isfinite(width) else "not known"
-    sure = "only a hint" if first.n < LEAST_USERS else f"{100 * first.level:g} % interval {ends}"
     found = {r.agent: r.value for r in comparison.records if r.protocol == key[0] and r.metric in LISTED}
+    hint = f", but {first.n:,} users are only a hint" if first.n < LEAST_USERS else ""
     if first.agent not in found or second.agent not in found:
-        said = f"{spoken(second.agent)} is {two_digits(gap / first.value)} % behind {spoken(first.agent)}"
-        return f"{as_subject(method(TITLES.get(key[0], key[0])))}: {said} ({sure}; {first.n:,} users)."
-    hidden = _HIDDEN[key[0]].format(users=f"{first.n:,} users")
+        behind = two_digits((first.value - second.value) / first.value)
+        title = as_subject(method(TITLES.get(key[0], key[0])))
+        return f"{title}: {spoken(second.agent)} is {behind} % behind {spoken(first.agent)}{hint}."
     hits = [f"{100.0 * found[r.agent]:.0f}" for r in pair]
-    order = f"by its order it is {two_digits(gap / first.value)} % behind, {sure}"
-    said = (
-        f"{spoken(first.agent)} names {hits[0]} of 100 among its first ten, {spoken(second.agent)} {hits[1]} ({order})"
-    )
-    return f"{hidden} {said}."
-
-
-_HIDDEN = {"loocv": "One view hidden of each of {users}:", "by_time": "All later views hidden of {users}:"}
+    if key[0] != "loocv":
+        return f"Of their later views: {hits[0]} and {hits[1]}{hint}."
+    said = f"{spoken(first.agent)} names {hits[0]} among its first ten items, {spoken(second.agent)} {hits[1]}"
+    return f"Of 100 hidden views of {first.n:,} users {said}{hint}."
 
 
 def _would_decide(comparison: Comparison, key: tuple[str, str]) -> str:
@@ -358,27 +355,126 @@ def of_study(study: Study) -> Finding | None:
     group = [first, *level]
     poor = [r for r in rows if r not in group]
     title = as_subject(method(first["title"]))
-    shown, *others = [first, *(level or rows[1:2])][:MOST_NAMES]
-    sized = [_sized(r) for r in group]
-    worse = f" {as_subject(_named(poor))} did worse." if poor else ""
     if not level:
         decision = f"{title} chose best{f', better than {_sized(poor[0])}' if len(poor) == 1 else ''}."
     elif poor or all(r["cost_share"]["mean"] < NEGLIGIBLE for r in group):
-        decision = f"{as_subject(listed(sized, MOST_NAMES))} chose about equally well.{worse}"
+        decision = f"{as_subject(listed([_sized(r) for r in group], MOST_NAMES))} chose about equally well."
+        decision += f" {as_subject(_named(poor))} did worse." if poor else ""
     else:
         decision = f"{title} looks best; {n} simulated shops cannot prove it."
-    named = [shown, *others, *(r for r in poor if r not in others)][:MOST_NAMES]
-    lift = "; ".join(_record(r, judged[r["study"], r["title"]], place) for place, r in enumerate(named))
-    sure = (
-        _apart(judged[others[0]["study"], others[0]["title"]], judged[first["study"], first["title"]]) if others else ""
-    )
-    sure += f"Do not use {listed([method(name) for name in blind], MOST_NAMES)} here. " if blind else ""
+    sure = f"Do not use {listed([method(name) for name in blind], MOST_NAMES)} here. " if blind else ""
     more = f"repeat it in {max(CATALOGUES, 2 * n)} simulated shops"
     if n >= CATALOGUES and (poor or not level):
-        by = [r for r in group if not r["users_per_arm"]]
-        more = f"shorten your list by {_named(by, 'or')}, then confirm" if by else "decide"
-        more += " by an A/B test in your own shop; these shops are described below"
-    return Finding(decision, f"{lift}.", f"{sure}Next: {more}.", "good" if poor or not level else "tie")
+        more = _advice(screen_of(study))
+    kind = "good" if poor or not level else "tie"
+    return Finding(
+        decision, " ".join([*_blind_spots(rows, judged), *_always(study, first)]), f"{sure}Next: {more}.", kind
+    )
+
+
+class Row(NamedTuple):
+    """A row of a study's first screen: what a method's picks were over n shops.
+
+    Attributes:
+        name: of the method, or of always picking one recommender.
+        about: what it does.
+        right: shops in which the pick is the best or a tie with it.
+        kept: shops in which the best is among its first three; None for one that ranks nothing.
+        lost: mean share of the best that its picks lose, with its interval.
+        most: the largest share lost.
+        shops: n.
+        tested: whether it is an A/B test.
+    """
+
+    name: str
+    about: str
+    right: int
+    kept: int | None
+    lost: Mapping[str, Any]
+    most: float
+    shops: int
+    tested: bool = False
+
+
+SHORTLIST = 3
+"""Recommenders that a list is shortened to, of which it is said whether they hold the best."""
+
+
+def screen_of(study: Study) -> list[Row]:
+    """A row per method of the first world and target, and one for always picking the same recommender."""
+    judged, summary = judged_of(study), study.summary()
+    own = [r for r in summary if (r["study"], r["target"]) == (summary[0]["study"], summary[0]["target"])]
+    found = []
+    for r in sorted((r for r in own if r["cost_share"]["mean"] is not None), key=lambda r: r["cost_share"]["mean"]):
+        each = [j for j in judged[r["study"], r["title"]] if j["cost_share"] is not None]
+        right = r[BEST]["count"] + r[INDISTINGUISHABLE]["count"]
+        small = about(r["title"], METHODS.get(r["title"]))
+        small += f" ({r['users_per_arm']:,} per variant)" if r["users_per_arm"] else ""
+        kept = [j["place"] < SHORTLIST for j in each if j["place"] is not None]
+        most = max(j["cost_share"] for j in each)
+        name = as_subject(method(r["title"]).removeprefix("the "))
+        held, tested = sum(kept) if kept else None, bool(r["users_per_arm"])
+        found.append(Row(name, small, right, held, r["cost_share"], most, r["catalogues"], tested))
+    constant = _constant(study)
+    return [*found, constant[0]] if constant and len(found) else found
+
+
+def _constant(study: Study) -> tuple[Row, list[float]] | None:
+    """The recommender that loses least if it is always picked, and what it loses in each shop; None if unknown."""
+    first = next(iter(judged_of(study).values()), [])
+    lost: dict[str, list[float]] = {}
+    for j in first:
+        scale = abs(j.get("best_truth") or 0.0)
+        for name, value in j["truths"].items() if scale else ():
+            lost.setdefault(name, []).append(abs(value - j["best_truth"]) / scale)
+    whole = {name: values for name, values in lost.items() if len(values) == len(first)}
+    if not whole:
+        return None
+    name = min(whole, key=lambda name: sum(whole[name]))
+    values = whole[name]
+    row = Row(f"Always {spoken(name)}", "asks nobody", sum(v == 0.0 for v in values), None,
+              mean(values, least=0.0), max(values), len(first))  # fmt: skip
+    return row, values
+
+
+def _always(study: Study, first: Mapping[str, Any]) -> list[str]:
+    """Where the leading method does not do better than always picking one recommender: a sentence."""
+    constant = _constant(study)
+    if constant is None:
+        return []
+    row, values = constant
+    judged = judged_of(study)[first["study"], first["title"]]
+    if _worse([{"cost_share": value} for value in values], judged):
+        return []
+    lost = two_digits(row.lost["mean"])
+    return [
+        f"{row.name} would have done as well ({lost} % lost): in these shops hardly anything depends on the choice."
+    ]
+
+
+def _blind_spots(rows: Sequence[Mapping[str, Any]], judged: Mapping[tuple[str, str], Sequence[Any]]) -> list[str]:
+    """Why a method chose worse: in how many shops it lacked data on its pick or on a better recommender."""
+    found = []
+    for r in rows:
+        each = judged[r["study"], r["title"]]
+        warned = sum(j["warned"] for j in each)
+        if warned >= len(each) / 4:
+            found.append(
+                f"In {warned} of {len(each)} shops the old system's records say too little for "
+                f"{method(r['title'])}: they hardly show what it picks, or a better one."
+            )
+    return found[:1]
+
+
+def _advice(rows: Sequence[Row]) -> str:
+    """What to do in a shop of one's own."""
+    own = [r for r in rows if r.kept is not None and not r.tested]
+    safe = next((r for r in own if r.kept == r.shops), None)
+    if safe is not None:
+        return f"shorten your list by the {safe.name.lower()}, then decide by an A/B test in your own shop"
+    missed = [r.shops - r.kept for r in own if r.kept is not None]
+    said = f"; other tests dropped the best from their first {counted(SHORTLIST)} in {min(missed)} shops and more"
+    return f"decide by an A/B test in your own shop{said if missed else ''}"
 
 
 def _named(rows: Sequence[Mapping[str, Any]], link: str = "and") -> str:
@@ -391,17 +487,6 @@ def _sized(row: Mapping[str, Any]) -> str:
     """A method in a sentence; an A/B test with its size."""
     users = row["users_per_arm"]
     return method(row["title"]) if users is None else f"an A/B test of {users:,} users per variant"
-
-
-def _apart(judged: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]]) -> str:
-    """By how much a method's picks cost more than another's, shop by shop, in a sentence."""
-    costs = [(one["cost_share"], other["cost_share"]) for one, other in zip(judged, best, strict=True)]
-    found = mean([cost - least for cost, least in costs if cost is not None and least is not None])
-    if found["mean"] is None or found["low"] is None:
-        return ""
-    little = max(abs(found["low"]), abs(found["high"])) < NEGLIGIBLE
-    apart = f"{two_digits(found['mean'])} % ({between(found['low'], found['high'])})"
-    return f"Shop by shop the first two are {apart} apart{', which hardly matters' if little else ''}. "
 
 
 def _worse(judged: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]]) -> bool:
@@ -419,19 +504,6 @@ _LEAST_SHOPS = 6
 """That differ: fewer can all differ the same way by chance, once in twenty times or more often."""
 
 
-def _record(row: Mapping[str, Any], judged: Sequence[Mapping[str, Any]], place: int) -> str:
-    """How often a method was right, and what its picks lost; the first one in full."""
-    right = row[BEST]["count"] + row[INDISTINGUISHABLE]["count"]
-    lost = two_digits(row["cost_share"]["mean"])
-    most = two_digits(max(j["cost_share"] for j in judged if j["cost_share"] is not None))
-    title, what = method(row["title"]), _CLICKS.get(row["target"], row["target"])
-    if place:
-        return f"{title} in {right}, and lost {lost} %, {most} % at worst"
-    shops = f"{right} of {row['catalogues']} shops"
-    lost = f"lost {lost} % of the {what} on average, {most} % at worst"
-    return f"{as_subject(title)} found the best or its equal in {shops}, and {lost}"
-
-
 _CLICKS = {"CTR": "clicks"}
 """What a share of a target is a share of, in plain words."""
 
@@ -439,29 +511,47 @@ _CLICKS = {"CTR": "clicks"}
 def judged_of(study: Study) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """By study and ranking: the judgement of each catalogue, as in the results, and whether the tool warned of it.
 
-    It warns where the estimate of the pick, or of one that is truly better, must not be used.
+    It warns where the estimate of the pick, or of one that is truly better, must not be used. ``truths`` are all true
+    values by recommender, ``place`` is that of the best one in the method's own ranking, from 0; None if unknown.
     """
-    truths: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    records: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for row in study.rows():
-        if row["protocol"] == "truth":
-            truths.setdefault((row["study"].rpartition("-")[0], row["catalogue"]), []).append(row)
+        records.setdefault((row["study"].rpartition("-")[0], row["catalogue"]), []).append(row)
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for j in study.judgements():
-        overlooked = _overlooked(j, truths.get((j["study"], j["catalogue"]), ()))
-        row = {**j, "warned": j["shown"] == UNUSABLE or overlooked}
+        own = records.get((j["study"], j["catalogue"]), [])
+        truths = _truths(j, own)
+        row = {**j, "truths": truths, "place": _place(j, own), "warned": _warned(j, truths)}
         found.setdefault((j["study"], j["title"]), []).append(row)
     return found
 
 
-def _overlooked(judgement: Mapping[str, Any], truths: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a recommender that is truly better than the pick has an estimate that must not be used."""
+def _truths(judgement: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """True values of what can be picked, by recommender."""
+    known = [r for r in records if r["protocol"] == "truth" and r["value"] is not None]
+    best = judgement["best"], judgement.get("best_truth")
+    metric = next((r["metric"] for r in known if (r["agent"], r["value"]) == best), None)
+    return {r["agent"]: r["value"] for r in known if r["metric"] == metric and not r["details"].get("reference")}
+
+
+def _place(judgement: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> int | None:
+    """Of the best recommender in a method's ranking, from 0; ties count as before it."""
+    key = judgement["protocol"], judgement["metric"]
+    values = {r["agent"]: r["value"] for r in records if (r["protocol"], r["metric"]) == key}
+    own = values.get(judgement["best"])
+    if own is None or None in values.values():
+        return None
+    sign = 1.0 if values.get(judgement["pick"], own) >= own else -1.0  # of losses the least is picked
+    return sum(sign * value >= sign * own for name, value in values.items() if name != judgement["best"])
+
+
+def _warned(judgement: Mapping[str, Any], truths: Mapping[str, float]) -> bool:
+    """Whether the estimate of the pick, or of one that is truly better, must not be used."""
     barred = {*judgement.get("unusable", ()), *judgement.get("unranked", ())}
-    best, pick = (judgement.get(name) for name in ("best_truth", "pick_truth"))
-    if judgement["best"] in barred or best is None or pick is None:
-        return judgement["best"] in barred
-    metric = next((r["metric"] for r in truths if r["agent"] == judgement["best"] and r["value"] == best), None)
-    values = [r["value"] for r in truths if r["metric"] == metric and r["agent"] in barred and r["value"] is not None]
-    return any((value - pick) * (best - pick) > 0.0 for value in values)
+    if judgement["shown"] == UNUSABLE or judgement["best"] in barred:
+        return True
+    best, pick = (truths.get(judgement[name], math.nan) for name in ("best", "pick"))
+    return any((truths[name] - pick) * (best - pick) > 0.0 for name in barred if name in truths)
 
 
 def mostly_unusable(judged: Sequence[Mapping[str, Any]]) -> bool:
@@ -523,28 +613,34 @@ def of_estimates(
         lift = value or "By how much, this log does not say."
     if sentence.sure == "caution" and kind == "good":
         kind = "tie"
-    sure = _SURE[sentence.sure].format(doubt=doubt or "see below")
-    decision = words.format(
-        who=f"\N{LEFT DOUBLE QUOTATION MARK}{sentence.policy}\N{RIGHT DOUBLE QUOTATION MARK}", other=other
-    )
-    if tolerance is not None and sentence.sure == "trust":
-        off, gap = f"{100.0 * (tolerance - 1.0):.2g}", "gain" if sentence.answer == "better" else "difference"
-        who = f"\N{LEFT DOUBLE QUOTATION MARK}{sentence.policy}\N{RIGHT DOUBLE QUOTATION MARK}"
-        asked = [] if least is None else [f"does {other} choose among at most {int(1.0 / least + 1e-9):,} items here?"]
-        asked += [f"was {who} trained on these very records?"]
-        worst = f"were each off by {off} %, all in the worst way, the {gap} could be gone"
-        asked += [f"are the recorded probabilities exact ({worst})?"]
-        sure = f"{as_subject(counted(len(asked)))} things to ask, as each could undo this: "
-        sure += " ".join(map(as_subject, asked))
+    who = f"\N{LEFT DOUBLE QUOTATION MARK}{sentence.policy}\N{RIGHT DOUBLE QUOTATION MARK}"
+    decision = words.format(who=who, other=other)
     action = sentence.action
     if "A/B" in action:
         action += _size_of_test(plans)
     if worse and sentence.answer == "better" and sentence.segments is not None:
         names = listed(sentence.segments["worse"], MOST_NAMES)
         decision, kind = decision.replace("try it in an A/B test", _ELSEWHERE.format(names)), "tie"
-    return Finding(
-        decision, lift, f"{sure.removesuffix('.')}{'' if sure.endswith('?') else '.'} Next: {action}.", kind, worse
+    if tolerance is not None and sentence.sure == "trust":
+        gap = "gain" if sentence.answer == "better" else "difference"
+        return Finding(decision, lift, f"Next: {action}.", kind, worse, _asks(who, other, gap, tolerance, least))
+    sure = _SURE[sentence.sure].format(doubt=doubt or "see below")
+    return Finding(decision, lift, f"{sure}. Next: {action}.", kind, worse)
+
+
+def _asks(who: str, other: str, gap: str, tolerance: float, least: float | None) -> tuple[str, ...]:
+    """What must be so for the answer to hold, and a log cannot prove, as questions."""
+    items = ""
+    if least is not None:
+        items = f"Has {other} at most {int(1.0 / least + 1e-9):,} items to choose from in this place? "
+        items += f"(A probability of at least {100.0 * least:.4g} % for each was stated.)"
+    off = f"{100.0 * (tolerance - 1.0):.2g} %"
+    asked = (
+        items,
+        f"Was {who} built without these very records? (Else it looks too good.)",
+        f"Are the recorded probabilities exact? (Were each off by {off}, all the worst way, the {gap} could be gone.)",
     )
+    return tuple(filter(None, asked))
 
 
 def _size_of_test(plans: Sequence[ABPlan]) -> str:

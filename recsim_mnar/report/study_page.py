@@ -11,13 +11,13 @@ from recsim_mnar.errors import UserError, printable
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, UNUSABLE
 from recsim_mnar.report.charts import MANY_TICKS, PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
-from recsim_mnar.report.finding import judged_of, of_study
+from recsim_mnar.report.finding import judged_of, of_study, screen_of
 from recsim_mnar.report.naming import METHODS, about, both, method, spoken
 from recsim_mnar.report.page import headed
 from recsim_mnar.report.template import downloads_of, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
-from recsim_mnar.studies.result import Study, percent, sized
+from recsim_mnar.studies.result import Study, percent, sized, two_digits
 
 KINDS = {"best": "good", "tie": "tie", "worse": "bad"}
 """What may come of a method's pick, and the class of its colour."""
@@ -53,6 +53,9 @@ def _write_page(path: Path, study: Study) -> None:
         figures_of(study),
         downloads=downloads_of("judgements", study.judgements()),
         heads=heads,
+        screen=screen_of(study),
+        digits=two_digits,
+        lost="clicks lost" if {row["target"] for row in study.summary()} == {"CTR"} else "lost",
         rows=[[COLUMNS[head](row) for head in heads] for row in study.summary()],
         sentences=study.sentences(),
         catalogues=max((row["catalogues"] for row in study.summary()), default=0),
@@ -159,8 +162,8 @@ def figures_of(study: Study) -> list[Chart]:
         own = sorted((r for r in summary if r["study"] == name), key=lambda r: r["cost_share"]["mean"] or 0.0)
         before = f"{name}: " if len(worlds) > 1 else ""
         caption = (
-            "Each small dot is one simulated shop: by how much the pick truly falls short of the best one. The large "
-            "dot is the mean, the line its 95 % interval."
+            "Each small dot is one simulated shop: by how much the pick truly falls short of the best one. Many lie on "
+            "each other at 0 %; the table counts them. The large dot is the mean, the line its 95 % interval."
         )
         if any(j["warned"] for row in own for j in judged[row["study"], row["title"]]):
             caption += (
@@ -179,7 +182,7 @@ def figures_of(study: Study) -> list[Chart]:
             for row in own
         }
         title = f"{before}How often each method is right"
-        charts.append(Chart(title, shares(parts, KINDS, notes), caption, folded=len(charts) > 1))
+        charts.append(Chart(title, shares(parts, KINDS, notes), caption))
     return charts
 
 
@@ -199,9 +202,8 @@ def _note(row: dict[str, Any], judged: Mapping[tuple[str, str], list[dict[str, A
     own = sum(j["shown"] == UNUSABLE for j in each)
     more, n = sum(j["warned"] for j in each) - own, row["catalogues"]
     said = [about(row["title"], METHODS.get(row["title"])), _size(row)]
-    said += [f"nothing lost in {sum(j['cost_share'] == 0.0 for j in each)} of {n}"]
-    said += [f"pick unreliable in {own} of {n}"] if own else []
-    return "\n".join([*said, *([f"a better one overlooked in {more}{' more' * bool(own)} of {n}"] if more else [])])
+    said += [f"too little data in {own + more} of {n}"] if own + more else []
+    return "\n".join(filter(None, said))
 
 
 def costs_chart(own: list[dict[str, Any]], judged: Mapping[tuple[str, str], list[dict[str, Any]]]) -> str:
