@@ -19,7 +19,7 @@ from recsim_mnar.protocols.leave_one_out.protocol import LeaveOneOut
 from recsim_mnar.protocols.records import Ranking, Record, Target, judge
 from recsim_mnar.report.charts import PER_CENT, PLAIN, Dot, axis_of, colours_of, dots, log_axis, room_for
 from recsim_mnar.report.figures import figures_of
-from recsim_mnar.report.finding import judged_of, methods_of, of_comparison, of_study, state
+from recsim_mnar.report.finding import judged_of, methods_of, of_comparison, of_study, screen_of, state
 from recsim_mnar.report.naming import both, in_plain, spoken
 from recsim_mnar.report.page import write_page
 from recsim_mnar.report.study_page import _write_page as write_study_page
@@ -203,13 +203,13 @@ def test_a_best_pick_that_the_data_could_not_show_is_luck_and_the_page_says_how_
     assert (judgement.close, state(judgement)) == (("two",), "Best, by luck")
     assert judgement.sentence().endswith("nothing lost. Luck helped: its data are too few to tell one from two.")
     finding = of_comparison(found)
-    assert finding.decision == "No method can be relied on here to find the best of three recommenders."
+    assert finding.decision == "Only the A/B test can be relied on in this simulated shop, and only to drop the worst."
     assert (
         finding.lift
-        == "No method had the data to tell which of one and two is best; a wrong pick among them costs 10 % of the "
-        "clicks at worst."
+        == "No method had the data to tell which of one and two is best, so a right pick was luck; a wrong one among "
+        "them costs about 10 % of the clicks."
     )
-    assert finding.next == "The A/B test rightly rules out the others."
+    assert finding.next == ""
     (method,) = methods_of(found)
     assert (method.picks, method.cost, method.rely) == ("one", "nothing", "only to drop the worst")
     needed = 100 * 2 * (0.0071 * 2.801585 / 1.959964 / 0.01) ** 2
@@ -246,17 +246,16 @@ def test_a_study_has_one_meaning_of_best_and_tie_and_says_the_size_of_its_ab_tes
     assert sentence.endswith("of the CTR. In 1 of 5 its estimate must not be used.")
     finding = of_study(study)
     assert finding.decision == "The A/B test chose best."
-    assert finding.lift == (
-        "The A/B test found the best or its equal in 2 of 5 shops, and lost 0.82 % of the clicks on average, 2 % at "
-        "worst."
-    )
+    (screen,) = screen_of(study)
+    assert (screen.right, screen.shops, screen.kept, screen.most) == (2, 5, 5, 0.02)
+    assert screen.lost["mean"] == pytest.approx(0.0082)
     costs, outcomes = study_figures(study)
     assert re.findall(r'part (\w+)" style="flex:([\d.]+)', outcomes.body) == [
         ("good", "0.2000"), ("tie", "0.2000"), ("bad", "0.6000")
     ]  # fmt: skip
     assert costs.body.count('class="cloud"') == 4
     assert costs.body.count('class="cloud hollow"') == 1
-    assert "<small>nothing lost in 1 of 5</small> <small>pick unreliable in 1 of 5</small>" in costs.body
+    assert "<small>500 users per variant</small> <small>too little data in 1 of 5</small>" in costs.body
     write_study_page(tmp_path / "page.html", study)
     cells = dict(re.findall(r'data-head="([^"]*)"><span>([^<]*?) ?<', (tmp_path / "page.html").read_text()))
     assert [cells[head] for head in ("picks the best", "tied", "picks a worse one")] == ["20%", "20%", "60%"]
@@ -288,7 +287,7 @@ def test_a_study_has_one_mark_for_a_pick_that_must_not_be_used_and_for_a_best_on
     costs = study_figures(study)[0]
     assert costs.body.count('class="cloud hollow"') == 2
     assert costs.body.count('class="cloud"') == 1
-    assert "pick unreliable in 1 of 3</small> <small>a better one overlooked in 1 more of 3" in costs.body
+    assert "too little data in 2 of 3" in costs.body
     assert "say too little of this pick or of a better one" in costs.caption
 
 
@@ -318,7 +317,37 @@ def test_methods_within_chance_of_each_other_choose_equally_well_and_a_worse_one
         "An A/B test of 500 users per variant and the hidden-view test chose about equally well. The estimate from old "
         "records did worse."
     )
-    assert "Next: shorten your list by the hidden-view test, then confirm by an A/B test in your own shop" in found.next
+    assert found.next == "Next: decide by an A/B test in your own shop."  # of no ranking anything is known
+
+
+@pytest.mark.parametrize(
+    ("third", "advice"),
+    [
+        (0.3, "shorten your list by the hidden-view test, then decide by"),
+        (0.01, "decide by an A/B test in your own shop; other tests dropped"),
+    ],
+)
+def test_a_list_is_shortened_by_a_test_that_keeps_the_best_in_every_shop(third, advice):
+    """Truths a > b > c > d; leave-one-out picks b, and has a third, or last. Always a would lose nothing."""
+    truths = {"a": 0.4, "b": 0.3999, "c": 0.2, "d": 0.1}
+    records = [record("truth", name, "ctr", value).to_dict() for name, value in truths.items()]
+    ranks = {"a": third, "b": 0.5, "c": 0.4, "d": 0.02}
+    records += [record("loocv", name, "hr@1", value).to_dict() for name, value in ranks.items()]
+    records += [record("ab_test", name, "ctr", value, users=500).to_dict() for name, value in truths.items()]
+    pick = {"best": "a", "best_truth": 0.4}
+    runs = []
+    for i in range(24):
+        tested = judgement_of_run("best", "best", 0.0) | pick | {"pick": "a", "pick_truth": 0.4}
+        left = judgement_of_run("costs", "costs", 0.00025) | pick | {"pick": "b", "pick_truth": 0.3999}
+        left |= {"protocol": "loocv", "metric": "hr@1", "title": "leave-one-out"}
+        runs.append({"label": f"w-{i:03}", "catalogue": i, "seed": i, "records": records, "judgements": [tested, left]})
+    study = Study({}, runs)
+    rows = {row.name: row for row in screen_of(study)}
+    assert rows["Hidden-view test"].kept == (24 if third == 0.3 else 0)
+    assert (rows["Always a"].right, rows["Always a"].most) == (24, 0.0)
+    found = of_study(study)
+    assert advice in found.next
+    assert "Always a would have done as well: it is at most 0 % behind the best" in found.lift
 
 
 def test_known_recommenders_have_plain_names_and_others_their_own():
@@ -337,13 +366,13 @@ def test_what_a_method_ruled_out_wrongly_is_said_and_the_narrowest_right_one_lea
     rankings = [Ranking(name, "ctr", title, CTR) for name, title in {"ips": "IPS", "snips": "SNIPS"}.items()]
     judged = judge(records, [*rankings, Ranking("loocv", "hr@1", "leave-one-out", CTR)])
     found = of_comparison(Comparison(records, judged))
-    assert found.decision == "No method can be relied on here to find the best of three recommenders."
+    assert found.decision == "Only SNIPS can be relied on in this simulated shop, and only to drop the worst."
     assert (
         found.lift
-        == "No method had the data to tell which of one and two is best; a wrong pick among them costs 10 % of the "
-        "clicks at worst."
+        == "No method had the data to tell which of one and two is best, so a right pick was luck; a wrong one among "
+        "them costs about 10 % of the clicks."
     )
-    assert found.next == "SNIPS rightly rules out the others."
+    assert found.next == ""
     assert methods_of(Comparison(records, judged))[-1].why.endswith(
         "; wrongly drops two, better than three, which it keeps"
     )

@@ -446,10 +446,8 @@ def _always(study: Study, first: Mapping[str, Any]) -> list[str]:
     judged = judged_of(study)[first["study"], first["title"]]
     if _worse([{"cost_share": value} for value in values], judged):
         return []
-    lost = two_digits(row.lost["mean"])
-    return [
-        f"{row.name} would have done as well ({lost} % lost): in these shops hardly anything depends on the choice."
-    ]
+    most = two_digits(row.most)
+    return [f"{row.name} would have done as well: it is at most {most} % behind the best in any of these shops."]
 
 
 def _blind_spots(rows: Sequence[Mapping[str, Any]], judged: Mapping[tuple[str, str], Sequence[Any]]) -> list[str]:
@@ -472,8 +470,8 @@ def _advice(rows: Sequence[Row]) -> str:
     safe = next((r for r in own if r.kept == r.shops), None)
     if safe is not None:
         return f"shorten your list by the {safe.name.lower()}, then decide by an A/B test in your own shop"
-    missed = [r.shops - r.kept for r in own if r.kept is not None]
-    said = f"; other tests dropped the best from their first {counted(SHORTLIST)} in {min(missed)} shops and more"
+    missed = min((r.shops - r.kept for r in own if r.kept is not None), default=0)
+    said = f"; other tests dropped the best from their first {counted(SHORTLIST)} in {missed} shops and more"
     return f"decide by an A/B test in your own shop{said if missed else ''}"
 
 
