@@ -75,9 +75,9 @@ class Task:
         """The task's world."""
         return make_world(self.world, None, dict(self.params))
 
-    def runner(self) -> Runner:
-        """What runs policies of the task."""
-        return runner_of(self)
+    def runner(self, number: int = 0) -> Runner:
+        """What runs policies of the task; learners are fitted with the training seed of this number."""
+        return runner_of(self, number)
 
     def log(self) -> Log:
         """The task's log, for learners: other users under the logging policy, without truth."""
