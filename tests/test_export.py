@@ -94,6 +94,15 @@ def test_contexts_are_what_the_environment_observes(world, log, observation):
         np.testing.assert_array_equal(observed, final)
 
 
+def test_the_page_of_exports_says_what_decisions_can_be_asked(made):
+    page = Path(__file__).parents[1] / "docs" / "export.md"
+    if not page.exists():
+        pytest.skip("the documentation is not next to the tests")
+    for name in vars(type(made)):
+        if not name.startswith("_") and callable(getattr(made, name)):
+            assert f"`{name}()`" in page.read_text()
+
+
 def test_decisions_are_the_bandit_rows(log, made):
     shown = log.is_bandit
     for name in ("action", "reward", "propensity", "user", "step"):

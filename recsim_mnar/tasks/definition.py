@@ -119,7 +119,8 @@ def task_env(name: str, **params: Any) -> Any:
 
     Args:
         name: of the task.
-        **params: keywords of the environment: of :class:`recsim_mnar.envs.WorldEnv`, say.
+        **params: keywords of the environment: of :class:`recsim_mnar.envs.WorldEnv`, say. ``observation`` is view
+            counts unless given; in ``fatigue-50-v1``, where what was shown decides, give ``shown=0.9``.
     """
     from gymnasium.wrappers import TimeLimit
 

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import re
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
@@ -411,6 +412,27 @@ def test_environments_are_those_of_the_task(name):
     lanes = gym.make_vec(identity, num_envs=3, vectorization_mode="vector_entry_point")
     assert lanes.max_episode_steps == task(name).horizon
     assert lanes.world.params == env.unwrapped.world.params
+
+
+@pytest.mark.parametrize("name", sorted(FROZEN))
+def test_a_task_says_how_its_environment_is_made(capsys, name):
+    """The line makes the environment; where what was shown decides, with an observation that holds it."""
+    status, out, err = run(capsys, "describe", "task", name)
+    assert status == 0, err
+    (line,) = [line for line in out.splitlines() if line.startswith("environment")]
+    made = re.search(r"gym\.make\(.*?\)", line)
+    if name == "from-log-100-v1":
+        assert made is None
+        return
+    env = eval(made.group(), {"gym": gym})
+    assert env.unwrapped.world.params.to_dict() == dict(task(name).params)
+    if name == "fatigue-50-v1":
+        observation, _ = env.reset(seed=1)
+        after, *_ = env.step(7)
+        assert observation[57] == 0
+        assert after[57] > 0  # shown once, whatever was viewed since
+        plain = gym.make("recsim_mnar/Fatigue50-v1")
+        assert plain.observation_space.shape == (50,)
 
 
 def test_an_episode_ends_with_the_horizon():
