@@ -132,7 +132,7 @@ def evaluate(
 
     A list is one agent trained with several seeds: all run on the same users, the score is their mean, and the interval
     covers other users and other training seeds (the two parts' degrees of freedom by Satterthwaite). Few seeds make it
-    wide.
+    wide; where seeds matter less than users it covers more than its level, because what is left counts in both parts.
 
     Args:
         agent: a policy; a learner, fitted on the task's log; or an agent's name, or one of its
