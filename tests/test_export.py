@@ -68,9 +68,9 @@ def same(one, other, *, but=()):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
 
 
-@pytest.mark.parametrize("kind", ["counts", "decayed", "last", "shown"])
-def test_contexts_are_those_of_a_plain_twin(log, kind):
-    given = decisions(log, P, context=kind, decay=0.7, last=3)
+@pytest.mark.parametrize("observation", ["counts", "decayed=0.7", "last=3", "shown=0.7"])
+def test_contexts_are_those_of_a_plain_twin(log, observation):
+    given, kind = decisions(log, P, context=observation), observation.partition("=")[0]
     rows, ends = histories.contexts(log, P, kind, decay=0.7, last=3)
     np.testing.assert_array_equal(given.context, np.array(rows))
     some = dict.fromkeys(log["user"][log.is_bandit].tolist())
@@ -81,9 +81,7 @@ def test_contexts_are_those_of_a_plain_twin(log, kind):
 @pytest.mark.parametrize("observation", ["counts", "decayed=0.8", "last=4", "shown=0.8"])
 def test_contexts_are_what_the_environment_observes(world, log, observation):
     """The same users live again in an environment, shown the logged items."""
-    kind, _, number = observation.partition("=")
-    settings = {"last": int(number)} if kind == "last" else {"decay": float(number or 1)}
-    given = decisions(log, P, context=kind, **settings)
+    given = decisions(log, P, context=observation)
     env = gym.make("recsim_mnar/World-v0", world=world, observation=observation)
     first = True
     for rows, final in zip(given.episodes(), given.final, strict=True):
@@ -94,6 +92,15 @@ def test_contexts_are_what_the_environment_observes(world, log, observation):
             np.testing.assert_array_equal(observed, given.context[row])
             observed, *_ = env.step(given.action[row])
         np.testing.assert_array_equal(observed, final)
+
+
+def test_the_page_of_exports_says_what_decisions_can_be_asked(made):
+    page = Path(__file__).parents[1] / "docs" / "export.md"
+    if not page.exists():
+        pytest.skip("the documentation is not next to the tests")
+    for name in vars(type(made)):
+        if not name.startswith("_") and callable(getattr(made, name)):
+            assert f"`{name}()`" in page.read_text()
 
 
 def test_decisions_are_the_bandit_rows(log, made):
@@ -255,8 +262,8 @@ def test_mistakes_are_said(log, made):
         (lambda: decisions(log.bandit(), 3), "the log has action"),
         (lambda: decisions(log.organic(), P), "no bandit rows"),
         (lambda: decisions(log, P, context="count"), "did you mean 'counts'"),
-        (lambda: decisions(log, P, context="last", last=0), "last must be"),
-        (lambda: decisions(log, P, context="decayed", decay=2), "decay"),
+        (lambda: decisions(log, P, context="last=0"), "observation's length"),
+        (lambda: decisions(log, P, context="decayed=2"), "decay"),
         (lambda: to_obp(made, logging=np.ones((2, P))), "logging must have shape"),
         (lambda: from_arrays(3, np.zeros((2, 1)), [0, 1], [0.0], [1.0, 1.0]), "one length"),
     ):

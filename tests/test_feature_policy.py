@@ -28,7 +28,7 @@ class Newest(FeaturePolicy):
     """The items seen last, by the one-hot of their ids."""
 
     def __init__(self, n_items):
-        super().__init__(n_items, "last", last=2, name="newest")
+        super().__init__(n_items, "last=2", name="newest")
 
     def scores(self, x):
         items = 1 + np.arange(self.n_items)
@@ -51,12 +51,12 @@ class TestNewest(PolicyContract):
 
 class TestScoresOfAFunction(PolicyContract):
     def make_policy(self):
-        return FeaturePolicy(P, "decayed", decay=0.8, scores=linear, rows=4)
+        return FeaturePolicy(P, "decayed=0.8", scores=linear, rows=4)
 
 
 class TestOfWhatWasShown(PolicyContract):
     def make_policy(self):
-        return FeaturePolicy(P, "shown", decay=0.8, scores=linear, rows=4)
+        return FeaturePolicy(P, "shown=0.8", scores=linear, rows=4)
 
 
 class TestSoftenedOfWhatWasShown(PolicyContract):
@@ -74,11 +74,11 @@ def world():
     return SessionsWorld(SessionsParams(n_items=P, p_leave_bandit=0.1))
 
 
-@pytest.mark.parametrize("features", ["counts", "decayed", "last", "shown"])
-def test_it_sees_what_is_exported(world, features):
-    """The matrix that a model is trained on is the one that it is shown when it acts."""
+@pytest.mark.parametrize("observation", ["counts", "decayed=0.8", "last=4", "shown=0.8"])
+def test_it_sees_what_is_exported(world, observation):
+    """The matrix that a model is trained on is the one that it is shown when it acts, by the environments' string."""
     log = simulate(world, registry.learner("random").fit(None, n_items=P, seed=0), n_users=80, seed=1)
-    made = decisions(log, P, context=features)
+    made = decisions(log, P, context=observation)
     seen = {}
 
     class Spy(FeaturePolicy):
@@ -87,7 +87,7 @@ def test_it_sees_what_is_exported(world, features):
                 seen[row.tobytes()] = True
             return np.full((len(x), P), 1.0 / P)
 
-    replay(log, Spy(P, features))
+    replay(log, Spy(P, observation=observation))
     assert {row.tobytes() for row in made.context} <= set(seen)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import dataclasses
 import io
 import json
 import math
@@ -22,9 +23,10 @@ from recsim_mnar.report.figures import figures_of
 from recsim_mnar.report.finding import judged_of, methods_of, of_comparison, of_study, screen_of, state
 from recsim_mnar.report.naming import both, in_plain, spoken
 from recsim_mnar.report.page import write_page
+from recsim_mnar.report.study_page import COLUMNS, cells_of
 from recsim_mnar.report.study_page import _write_page as write_study_page
 from recsim_mnar.report.study_page import figures_of as study_figures
-from recsim_mnar.report.tables import grid
+from recsim_mnar.report.tables import comparison_table, grid
 from recsim_mnar.report.template import MOST_BYTES, anchor, downloads_of, explained, together, unbroken, words
 from recsim_mnar.studies.result import Study
 
@@ -168,6 +170,29 @@ def test_a_column_whose_first_must_not_be_used_has_no_best_one():
     assert grid(Comparison(records[::2])).best == [0.2]
 
 
+@pytest.mark.parametrize(("value", "code", "marked"), [
+    (0.004, "bias_proved", True), (0.03, "bias_proved", True), (0.01, "bias_proved", False), (0.004, "few", False)
+])  # fmt: skip
+def test_a_value_outside_its_own_interval_is_marked_with_a_line_that_says_why(tmp_path, value, code, marked):
+    """In the terminal and in the page; the truth's values are not."""
+    from rich.console import Console
+
+    own = {"findings": [{"code": code}], "ess": 5.0}
+    clipped = dataclasses.replace(record("off_policy", "one", "clipped_ips", value, **own), low=0.008, high=0.02)
+    found = Comparison([clipped, record("truth", "one", "ctr", 0.01)], columns=[RATES[0], RATES[2]])
+    console = Console(file=io.StringIO(), width=120)
+    console.print(comparison_table(found))
+    printed = console.file.getvalue()
+    write_page(tmp_path / "page.html", found, {})
+    page = (tmp_path / "page.html").read_text()
+    shown = f"{value:.5f}".removeprefix("0")
+    assert (f"{shown}* [.00800, .02000]" in printed) == marked
+    assert (f'{shown}* <span class="interval">' in page) == marked
+    why = "* Outside its interval, which is of the true value: what the clip cuts away is more than chance explains."
+    for text in (printed, re.sub("<[^>]*>", "", page)):
+        assert (why in " ".join(text.split())) == marked
+
+
 def test_as_many_agents_as_there_are_colours_differ():
     assert list(colours_of("abcdefghij").values()) == [*(f"a{i}" for i in range(9)), "a0"]
 
@@ -222,6 +247,9 @@ def test_a_best_pick_that_the_data_could_not_show_is_luck_and_the_page_says_how_
     assert f"{size} users" in figures_of(found)[1].body
 
 
+SHARES = ("picks the best", "tied", "picks a worse one", "must not be used", "best by upper bound")
+
+
 def judgement_of_run(outcome, shown, cost):
     return {"protocol": "ab_test", "metric": "ctr", "target": "CTR", "title": "the A/B test", "outcome": outcome,
             "shown": shown, "cost_share": cost, "kendall_tau": 1.0, "pick_by_upper_bound": "a", "best": "a",
@@ -259,6 +287,10 @@ def test_a_study_has_one_meaning_of_best_and_tie_and_says_the_size_of_its_ab_tes
     write_study_page(tmp_path / "page.html", study)
     cells = dict(re.findall(r'data-head="([^"]*)"><span>([^<]*?) ?<', (tmp_path / "page.html").read_text()))
     assert [cells[head] for head in ("picks the best", "tied", "picks a worse one")] == ["20%", "20%", "60%"]
+    assert "best or tied: 2 of 5" in outcomes.body
+    few = Study({}, study.results[:4])  # a share of so few catalogues has an interval that says nothing
+    cells = dict(zip(COLUMNS, cells_of(*few.summary()), strict=True))
+    assert [cells[head] for head in SHARES] == ["1 of 4", "1 of 4", "2 of 4", "1 of 4", "4 of 4"]
 
 
 @pytest.mark.parametrize(("n", "clear"), [(8, True), (5, False)])

@@ -37,9 +37,9 @@ def distribution(x):
 
 
 POLICIES = {
-    "scores": lambda: FeaturePolicy(P, "shown", decay=0.8, scores=scores, rows=8),
-    "distribution": lambda: FeaturePolicy(P, "shown", decay=0.8, distribution=distribution, rows=8),
-    "softmax": lambda: SoftmaxPolicy(FeaturePolicy(P, "shown", decay=0.8, scores=scores, rows=8), 0.5),
+    "scores": lambda: FeaturePolicy(P, "shown=0.8", scores=scores, rows=8),
+    "distribution": lambda: FeaturePolicy(P, "shown=0.8", distribution=distribution, rows=8),
+    "softmax": lambda: SoftmaxPolicy(FeaturePolicy(P, "shown=0.8", scores=scores, rows=8), 0.5),
     "epsilon": lambda: EpsilonMixture(FeaturePolicy(P, "shown", scores=scores, rows=8), 0.3),
 }
 
@@ -96,7 +96,7 @@ def test_the_definition_in_numbers():
 @pytest.mark.parametrize("lanes", [None, 1, 5])
 def test_environments_observe_the_contexts_of_the_log(world, log, lanes):
     """At every decision and at the end of every user, in lanes too, where most steps come to nothing."""
-    made = decisions(log, P, context="shown", decay=0.8)
+    made = decisions(log, P, context="shown=0.8")
     rows = {int(made.user[part.start]): part for part in made.episodes()}
     finals = {user: made.final[number] for number, user in enumerate(rows)}
     asked = {"observation": "shown=0.8"}
@@ -153,12 +153,12 @@ def test_the_features_are_those_of_the_log(world):
         asked.extend(row.tobytes() for row in x)
         return np.full((len(x), P), 1.0 / P)
 
-    log = simulate(world, FeaturePolicy(P, "shown", decay=0.8, distribution=uniform), 40, SEED)
-    rows = [row.tobytes() for row in decisions(log, P, context="shown", decay=0.8).context]
+    log = simulate(world, FeaturePolicy(P, "shown=0.8", distribution=uniform), 40, SEED)
+    rows = [row.tobytes() for row in decisions(log, P, context="shown=0.8").context]
     assert set(rows) <= set(asked)
-    first = decisions(log, P, context="shown", decay=0.8)
+    first = decisions(log, P, context="shown=0.8")
     expected = distribution(first.context)[np.arange(len(first)), first.action]
-    other = replay(log, FeaturePolicy(P, "shown", decay=0.8, distribution=distribution))
+    other = replay(log, FeaturePolicy(P, "shown=0.8", distribution=distribution))
     np.testing.assert_allclose(other[log.is_bandit], expected, rtol=1e-6)
 
 
@@ -184,7 +184,7 @@ def test_an_answer_is_forgotten_when_something_is_shown():
         asked.append(len(x))
         return scores(x)
 
-    policy, users = FeaturePolicy(P, "shown", decay=0.5, scores=counting), np.array([5, 6])
+    policy, users = FeaturePolicy(P, "shown=0.5", scores=counting), np.array([5, 6])
     policy.reset(users)
     policy.probabilities(users)
     policy.learn(users[:1], np.array([4]), np.array([1.0]), np.array([0.5]))
@@ -249,8 +249,7 @@ def test_users_who_tire_are_served_better_by_who_knows_what_was_shown():
     def agent(penalty):
         return FeaturePolicy(
             n_items,
-            "shown",
-            decay=0.9,
+            "shown=0.9",
             scores=lambda x: np.log(rate) - penalty * x[:, n_items : 2 * n_items],
             name=f"penalty-{penalty:g}",
         )

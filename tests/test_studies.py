@@ -253,6 +253,7 @@ def test_wrong_studies_are_one_line(capsys, tmp_path):
     assert "at least one catalogue" in fails(capsys, *COMMAND, "--catalogues", 0, "--out", tmp_path / "a")
     assert "give --catalogues too" in fails(capsys, *COMMAND, "--resume", "--out", tmp_path / "a")
     assert "name the study's folder" in fails(capsys, *COMMAND, "--catalogues", 2, "--resume")
+    assert "--clip and --option clip are one setting" in fails(capsys, *COMMAND, "--clip", 5, "--option", "clip=15")
     assert "did you mean 'loocv'" in fails(capsys, "compare", "--catalogues", 2, "--protocols", "lcv")
     settings = tmp_path / "s.toml"
     for text, words in (

@@ -1,4 +1,4 @@
-"""The authors' own logs, and every table of their notebook next to our agents and estimators on the same logs.
+"""The paper as its authors ran it: their logs, agents, seeds and intervals; each published figure next to ours.
 
     python benchmarks/jeunen2019/authors.py [--out DIR] [--quick]
 
@@ -19,7 +19,7 @@ from _select_kernel import select
 from analysis import paper_interval
 from july import Choose, July, Score, best, lived, random_agent, uniform, user_popularity
 from scipy import stats
-from tables import HERE, keep, row_limits
+from tables import HERE, beside, keep, row_limits
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import ratio_interval
@@ -336,7 +336,10 @@ def main() -> None:
     found = tables(env, logs_of(env, sizes, out), out, sizes["uniform"])
     folder = out if options.quick else HERE
     keep("authors", found, folder, quick=options.quick)
-    print((folder / "results.md").read_text())
+    if options.quick:
+        print("A slice of few users and items, next to what was published of the full size.\n")
+    print("\n".join(beside(found)))
+    print(f"Every claim, and the tables behind it: {folder / 'results.md'}")
 
 
 if __name__ == "__main__":

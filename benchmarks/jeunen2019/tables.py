@@ -76,6 +76,12 @@ def claims(results: dict[str, Any], published: dict[str, Any]) -> list[Claim]:
     return [*found, *further(results)]
 
 
+def beside(authors: dict[str, Any]) -> list[str]:
+    """The notebook's figures, published and ours: one row each."""
+    rows = notebook(authors, json.loads((HERE / "published.json").read_text()))
+    return table(["quantity", "published", "ours", "verdict"], [[*row[:1], *row[2:4], row.cells()[-1]] for row in rows])
+
+
 def sizes(results: dict[str, Any], published: dict[str, Any]) -> Iterator[Claim]:
     """Rows of the logs under the uniform policy, by the analytic expectation less what July's generator drops."""
     world: Any = make_world("sessions", "jeunen2019")

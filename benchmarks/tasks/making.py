@@ -104,9 +104,7 @@ def as_policy(model: Any, setting: Mapping[str, Any]) -> Policy:
     """The policy of a model, which observes and acts by its setting."""
     from recsim_mnar.integrations.stable_baselines3 import policy_of
 
-    sort, _, number = setting["observation"].partition("=")
-    decay = {"decay": float(number)} if number else {}
-    return policy_of(model, features=sort, deterministic=setting["deterministic"], **decay)
+    return policy_of(model, observation=setting["observation"], deterministic=setting["deterministic"])
 
 
 def other_users(chosen: Task, seed: int) -> Task:

@@ -32,12 +32,6 @@ TASKS = ("cold-100-v1", "flipped-100-v1", "fatigue-50-v1", "retention-50-v1")
 AGENTS = ("poem", "dr-policy", "banditnet", "cql")
 
 
-def features_of(observation: str) -> dict[str, Any]:
-    """How a policy of features observes what the data set holds."""
-    kind, _, number = observation.partition("=")
-    return {"features": kind, **({"decay": float(number)} if number else {})}
-
-
 def cql(data: Any, steps: int, seed: int) -> FeaturePolicy:
     """d3rlpy's discrete CQL with its own settings, 256 rows per batch; it shows the item of the largest value."""
     import d3rlpy
@@ -57,7 +51,7 @@ def cql(data: Any, steps: int, seed: int) -> FeaturePolicy:
             given = torch.tensor(x)
             return np.mean([one(given).q_value.numpy() for one in network], axis=0)
 
-    return FeaturePolicy(data.decisions.n_items, scores=scores, name="cql", **features_of(data.recipe.observation))
+    return FeaturePolicy(data.decisions.n_items, data.recipe.observation, scores=scores, name="cql")
 
 
 def cell(name: str, quality: str, agent: str, steps: int, users: int | None) -> dict[str, Any]:

@@ -160,6 +160,8 @@ def setup_of(options: dict[str, Any]) -> Setup:
     if options["metrics"] is not None:
         given["metrics"] = ",".join(names_of(options["metrics"], "--metrics"))
     world, more = options["world"] or "sessions", pairs_of(options["options"], "--option")
+    for twice in sorted(given.keys() & more.keys()):
+        raise UserError(f"--{twice.replace('_', '-')} and --option {twice} are one setting: give one of them")
     _check_options(
         world, {**{name: f"--{name.replace('_', '-')}" for name in given}, **dict.fromkeys(more, "--option")}
     )

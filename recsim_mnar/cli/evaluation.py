@@ -20,6 +20,7 @@ from recsim_mnar.errors import UserError, why_unreadable
 @click.argument("agent")
 @option("--task", "The task's name; `recsim-mnar list tasks` shows them.", required=True)
 @option("--against", "Other agents, with commas: how far AGENT is ahead of each on the same users.")
+@option("--seeds", "Fit AGENT with this many training seeds, and score their mean.", click.IntRange(2))
 @option("--quoted", "On users that nobody can have tried on: their seed follows from what the agent does.", bool)
 @option("--users", "How many users, for a quick look; the task's number unless named.", USERS)
 @option("--verify", "A file that --json wrote: evaluate again, and say whether it holds.", READ_PATH)
@@ -29,29 +30,29 @@ def evaluate(json_output: JsonOutput, **options: Any) -> None:
     """Score AGENT on a frozen task: 0 is the uniform policy, 1 the reference, which knows the users' states.
 
     AGENT is a name (`recsim-mnar list agents`; or oracle and planner, which know the world) or package.module:Class; a
-    learner is fitted on the task's log. A paper quotes the score of --quoted. See docs/tasks.md.
+    learner is fitted on the task's log. A paper quotes the score of --quoted; with --against the others run on these
+    users of AGENT, too. See docs/tasks.md.
     """
     from recsim_mnar.tasks import evaluate as evaluated
     from recsim_mnar.tasks import task
 
     workers, scheduler, verified = (options[name] for name in ("workers", "scheduler", "verify"))
     json_output.check(verified)
-    if options["against"] and options["quoted"]:
-        raise UserError("--against is of the public users, whom all agents share: omit --quoted")
     others = names_of(options["against"], "--against") if options["against"] else []
     refuse_both(workers, scheduler)
     chosen = task(options["task"])
     given = None if verified is None else _read(verified, options["task"])
     users = "quoted" if options["quoted"] else "public"
-    n_users = options["users"]
+    n_users, seeds = options["users"], options["seeds"] or 1
     if given is not None:
-        users, n_users = given["which"], given["users"]
+        users, n_users, seeds = given["which"], given["users"], len(given.get("scores", [0]))
     with (
         executor(workers, scheduler, RunRecord("evaluate"), folder=Path(), named=[options["agent"]]) as found,
         progress(),
     ):
-        run = functools.partial(evaluated, on=chosen, users=users, n_users=n_users, executor=found)
-        result, rivals = run(options["agent"]), [run(other) for other in others]
+        run = functools.partial(evaluated, on=chosen, n_users=n_users, executor=found)
+        result = run(seeds * [options["agent"]], users=users)
+        rivals = [run(other, users=result) for other in others]
     for line in str(result).splitlines():
         json_output.sentence(line)
     unit = chosen.runner().unit

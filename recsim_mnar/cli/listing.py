@@ -399,12 +399,24 @@ def _task(name: str) -> Found:
         "a learner's log": runner.learns_from,
         "score 0": f"random: {found.random.value:g} per user (standard error {found.random.error:g})",
         "score 1": f"{found.reference}: {found.best.value:g} per user (standard error {found.best.error:g})",
+        "environment": _environment(found),
         "sha256": found.digest,
         "used as": f"recsim-mnar evaluate AGENT --task {name}",
     }
     rows = _parameters(type(found.make_world().params))
     frozen = [{**row, "default": found.params[row["name"]]} for row in rows]
     return _found("task", name, [f"{found.summary[0].upper()}{found.summary[1:]}."], facts, parameters=frozen)
+
+
+def _environment(found: Any) -> str:
+    """How to make a task's environment, with the observation that it takes where what was shown lately matters."""
+    if not found.environment:
+        return "none: learn from the task's log"
+    words = found.name.split("-")
+    make, params = f"gym.make('recsim_mnar/{''.join(words[:-1]).capitalize()}-{words[-1]}'", found.params
+    if not (params.get("fatigue") and "fatigue_memory" in params):
+        return f"{make})"
+    return f"{make}, observation='shown={params['fatigue_memory']:g}'); without it, what was shown is not observed"
 
 
 def _reference(name: str) -> Found:

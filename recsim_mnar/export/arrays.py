@@ -99,8 +99,6 @@ def decisions(
     n_items: int,
     *,
     context: Context = "counts",
-    decay: float = 0.9,
-    last: int = 10,
     user_features: UserFeatures | None = None,
 ) -> Decisions:
     """The decisions of a log as arrays.
@@ -108,9 +106,7 @@ def decisions(
     Args:
         log: ordered by (user, step).
         n_items: items and actions are 0 .. n_items - 1.
-        context: as ``features`` of :class:`recsim_mnar.FeaturePolicy`.
-        decay: in [0, 1], for ``decayed`` and ``shown``.
-        last: how many items, for ``last``.
+        context: as ``observation`` of :class:`recsim_mnar.FeaturePolicy`: ``shown=0.9``, say.
         user_features: see :class:`recsim_mnar.FeaturePolicy`.
 
     Raises:
@@ -118,7 +114,7 @@ def decisions(
     """
     n_items = whole_number(n_items, "n_items", 1)
     of_type(log, "log", Log, "a Log (read_log reads one)")
-    contexts, finals = contexts_of(log, n_items, context, decay=decay, last=last, user_features=user_features)
+    contexts, finals = contexts_of(log, n_items, context, user_features=user_features)
     shown = np.flatnonzero(log["event"] == schema.BANDIT)
     if len(shown) == 0:
         raise UserError("the log has no bandit rows: there are no decisions to export")

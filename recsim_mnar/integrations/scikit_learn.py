@@ -24,13 +24,13 @@ Array = NDArray[Any]
 _BLOCK = 1 << 22
 
 
-def classifier_policy(model: Any, n_items: int, features: Context = "counts", **arguments: Any) -> FeaturePolicy:
+def classifier_policy(model: Any, n_items: int, observation: Context = "counts", **arguments: Any) -> FeaturePolicy:
     """A fitted classifier of items: recommends by ``predict_proba``; items outside its classes are never recommended.
 
     Args:
         model: fitted on features of users (n, width), its classes are items.
         n_items: number of items.
-        features: that it was fitted on.
+        observation: that it was fitted on.
         **arguments: of :class:`recsim_mnar.policies.FeaturePolicy`.
 
     Raises:
@@ -45,13 +45,13 @@ def classifier_policy(model: Any, n_items: int, features: Context = "counts", **
         out[:, classes] = model.predict_proba(x)
         return out
 
-    return FeaturePolicy(n_items, features, distribution=distribution, **_named(arguments, model))
+    return FeaturePolicy(n_items, observation, distribution=distribution, **_named(arguments, model))
 
 
 def reward_policy(
     model: Any,
     n_items: int,
-    features: Context = "counts",
+    observation: Context = "counts",
     *,
     item_features: Array | None = None,
     together: Callable[[Array, Array], Array] | None = None,
@@ -63,7 +63,7 @@ def reward_policy(
         model: fitted on ``together(x, items)``; its ``predict_proba`` of the class 1 where there is one, else its
             ``predict``.
         n_items: number of items.
-        features: of users, that it was fitted on.
+        observation: of users, that it was fitted on.
         item_features: (n_items, k); one-hot rows where None.
         together: of rows of users' features (m, width) and of items' features (m, k) the model's input: one next to the
             other where None.
@@ -81,7 +81,7 @@ def reward_policy(
             out[begin : begin + step] = _predicted(model, table).reshape(len(part), n_items)
         return out
 
-    return FeaturePolicy(n_items, features, scores=scores, **_named(arguments, model))
+    return FeaturePolicy(n_items, observation, scores=scores, **_named(arguments, model))
 
 
 class RewardModel(Learner):
@@ -90,18 +90,18 @@ class RewardModel(Learner):
     Args:
         model: unfitted; a classifier needs rewards of 0 and 1. A linear model of features that stand side by side ranks
             items alike for everyone: give it ``together=outer``, or a model that finds interactions.
-        features: of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
+        observation: of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
         item_features: see :func:`reward_policy`.
         together: see :func:`reward_policy`.
         weighted: rows weigh 1 / propensity.
         name: under which results are reported; that of the model's class where None.
-        **arguments: ``decay`` and ``last`` of the features, ``rows``.
+        **arguments: further ones of :class:`recsim_mnar.policies.FeaturePolicy`.
     """
 
     def __init__(
         self,
         model: Any,
-        features: Context = "counts",
+        observation: Context = "counts",
         *,
         item_features: Array | None = None,
         together: Callable[[Array, Array], Array] | None = None,
@@ -109,7 +109,7 @@ class RewardModel(Learner):
         name: str | None = None,
         **arguments: Any,
     ) -> None:
-        self.model, self.features, self.weighted, self.arguments = model, features, weighted, arguments
+        self.model, self.observation, self.weighted, self.arguments = model, observation, weighted, arguments
         self.item_features, self.together = item_features, together or side_by_side
         self.name = name or type(model).__name__
 
@@ -119,7 +119,7 @@ class RewardModel(Learner):
         Raises:
             UserError: the log has no bandit rows.
         """
-        x, shown = _decisions(log, n_items, self.features, self.arguments, self.name)
+        x, shown = _decisions(log, n_items, self.observation, self.arguments, self.name)
         items = _item_features(self.item_features, n_items)
         model = seeded(self.model, seed)
         weights = {"sample_weight": 1.0 / log["propensity"][shown]} if self.weighted else {}
@@ -130,7 +130,7 @@ class RewardModel(Learner):
         return reward_policy(
             model,
             n_items,
-            self.features,
+            self.observation,
             item_features=self.item_features,
             together=self.together,
             **{"name": self.name, **self.arguments},
@@ -144,22 +144,22 @@ class RewardedActions(Learner):
 
     Args:
         model: unfitted, with ``predict_proba`` and a ``fit`` that takes ``sample_weight``.
-        features: of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
+        observation: of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
         weighted: whether by 1 / propensity too.
         name: under which results are reported; that of the model's class where None.
-        **arguments: ``decay`` and ``last`` of the features, ``rows``.
+        **arguments: further ones of :class:`recsim_mnar.policies.FeaturePolicy`.
     """
 
     def __init__(
         self,
         model: Any,
-        features: Context = "counts",
+        observation: Context = "counts",
         *,
         weighted: bool = True,
         name: str | None = None,
         **arguments: Any,
     ) -> None:
-        self.model, self.features, self.weighted, self.arguments = model, features, weighted, arguments
+        self.model, self.observation, self.weighted, self.arguments = model, observation, weighted, arguments
         self.name = name or type(model).__name__
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
@@ -168,7 +168,7 @@ class RewardedActions(Learner):
         Raises:
             UserError: the log has no bandit rows, or no two actions that were rewarded.
         """
-        x, shown = _decisions(log, n_items, self.features, self.arguments, self.name)
+        x, shown = _decisions(log, n_items, self.observation, self.arguments, self.name)
         reward, action = log["reward"][shown], log["action"][shown].astype(np.int64)
         paid = reward > 0
         if len(np.unique(action[paid])) < 2:
@@ -176,7 +176,7 @@ class RewardedActions(Learner):
         weights = reward[paid] / (log["propensity"][shown][paid] if self.weighted else 1.0)
         model = seeded(self.model, seed)
         model.fit(x[paid], action[paid], sample_weight=weights)
-        return classifier_policy(model, n_items, self.features, **{"name": self.name, **self.arguments})
+        return classifier_policy(model, n_items, self.observation, **{"name": self.name, **self.arguments})
 
 
 def side_by_side(x: Array, items: Array) -> Array:
@@ -199,11 +199,10 @@ def seeded(model: Any, seed: int) -> Any:
 
 
 def _decisions(
-    log: Log, n_items: int, features: Context, arguments: dict[str, Any], name: str
+    log: Log, n_items: int, observation: Context, arguments: dict[str, Any], name: str
 ) -> tuple[Array, NDArray[np.int64]]:
     """Features at each decision of a log, and the decisions' rows."""
-    settings = {key: arguments[key] for key in ("decay", "last", "user_features") if key in arguments}
-    x, _ = contexts_of(log, n_items, features, **settings)
+    x, _ = contexts_of(log, n_items, observation, user_features=arguments.get("user_features"))
     if len(x) == 0:
         raise UserError(f"{name}: the log has no bandit rows, there is no reward to learn from")
     return x, np.flatnonzero(log.is_bandit)

@@ -178,9 +178,7 @@ class VecEnvAdapter(VecEnv):
 def policy_of(
     model: Any,
     *,
-    features: Context | None = None,
-    decay: float = 0.9,
-    last: int = 10,
+    observation: Context | None = None,
     user_features: Callable[[Array], Any] | None = None,
     transform: Callable[[Array], Array] | None = None,
     deterministic: bool = False,
@@ -195,11 +193,8 @@ def policy_of(
 
     Args:
         model: an algorithm of Stable-Baselines3.
-        features: what it observed of users: ``counts`` is what the environments show unless asked otherwise. None:
-            ``counts``, or ``last`` where that is the model's space. Give ``shown`` and its ``decay`` to a model trained
-            on ``observation="shown=0.9"``.
-        decay: see :class:`recsim_mnar.policies.FeaturePolicy`.
-        last: likewise; where features is None that of the model.
+        observation: that of its environment, ``shown=0.9``, say. None: ``counts``, which environments show unless asked
+            otherwise, or ``last`` where that is the model's space.
         user_features: for a model trained on ``observation="features"``, or on another with ``+features``: a function
             of users (n,) that gives those, ``lambda users: world.features_of(seed, users)``. The policy then acts for
             users of that seed.
@@ -220,8 +215,8 @@ def policy_of(
             f"policy_of: the model's actions are {actions}, a policy's are the items from 0. Train it where they are "
             "Discrete(n_items); models of slates have no way back yet"
         )
-    if features is None and isinstance(observed_space, gym.spaces.MultiDiscrete) and transform is None:
-        features, last = "last", observed_space.shape[0]
+    if observation is None and isinstance(observed_space, gym.spaces.MultiDiscrete) and transform is None:
+        observation = f"last={observed_space.shape[0]}"
     answer = _values if hasattr(model, "q_net") else _probabilities
 
     def written(x: Array) -> Array:
@@ -235,11 +230,9 @@ def policy_of(
     scored = deterministic or answer is _values
     policy = FeaturePolicy(
         int(actions.n),
-        features or "counts",
+        observation or "counts",
         scores=written if scored else None,
         distribution=None if scored else written,
-        decay=decay,
-        last=last,
         user_features=user_features,
         rows=rows,
         name=name or type(model).__name__.lower(),
@@ -255,8 +248,8 @@ def _compare(observed: Any, policy: FeaturePolicy) -> None:
     if observed != shown:
         model, ours = _in_a_line(observed), _in_a_line(shown)
         raise UserError(
-            f"the model observes {model}, the policy would show it {ours} ({kind}). Give the features=, decay=, "
-            "last= or user_features= of its environment, or a transform; of ratings and dictionaries nothing is kept"
+            f"the model observes {model}, the policy would show it {ours} ({kind}). Give the observation= "
+            "or user_features= of its environment, or a transform; of ratings and dictionaries nothing is kept"
         )
 
 

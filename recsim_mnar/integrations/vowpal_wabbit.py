@@ -29,8 +29,8 @@ class VowpalWabbit(FeaturePolicy):
         arguments: of Vowpal Wabbit, without the number of actions: ``"--cb_type mtr --epsilon 0.1"``; ``-i file``
             begins with a model.
         n_items: number of items.
-        features: of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
-        learns: ``nothing``: a trained model that only acts (with ``features="shown"`` it then learns from its ``own
+        observation: of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
+        learns: ``nothing``: a trained model that only acts (with ``shown`` it then learns from its ``own
             user`` what was shown).
         **settings: of :class:`recsim_mnar.policies.FeaturePolicy`.
 
@@ -45,7 +45,7 @@ class VowpalWabbit(FeaturePolicy):
         self,
         arguments: str,
         n_items: int,
-        features: Context = "counts",
+        observation: Context = "counts",
         *,
         learns: Any = "all users",
         **settings: Any,
@@ -54,7 +54,7 @@ class VowpalWabbit(FeaturePolicy):
             raise UserError("give the arguments without --cb_explore: its number is n_items")
         self.arguments, self.learns = arguments, learns
         self.batches_decisions = learns == "nothing"
-        super().__init__(n_items, features, distribution=self._predicted, **{"name": "vowpal-wabbit", **settings})
+        super().__init__(n_items, observation, distribution=self._predicted, **{"name": "vowpal-wabbit", **settings})
         self._learned = 0
         self.workspace = self._opened("")
 

@@ -220,16 +220,13 @@ Context = str | Observation
 """A name of :func:`observation_of`, or what a world of one's own defines."""
 
 
-def observation_of(
-    given: Context, decay: float = DECAY, last: int = LENGTH, *, user_features: UserFeatures | None = None
-) -> tuple[Observation, bool]:
+def observation_of(given: Context, *, user_features: UserFeatures | None = None) -> tuple[Observation, bool]:
     """What a name says is observed, and whether the users' features follow it.
 
     Args:
-        given: ``counts``, ``decayed``, ``last`` or ``shown``, also with a number, ``decayed=0.95``; with ``+features``
-            the users' features follow; ``features`` are they alone. An object is taken as it is.
-        decay: of ``decayed`` and ``shown`` where the name has no number.
-        last: likewise.
+        given: ``counts``, ``decayed=0.95``, ``last=20`` or ``shown=0.95``, without a number :data:`DECAY` and
+            :data:`LENGTH`; with ``+features`` the users' features follow; ``features`` are they alone. An object is
+            taken as it is.
         user_features: known of users. Next to a name without ``+features`` they stand in the place of events, next to
             an object behind it.
 
@@ -240,7 +237,7 @@ def observation_of(
         return given, user_features is not None
     name, plus, more = str(given).partition("+")
     sort, equals, text = name.partition("=")
-    rule: Observation = NoEvents() if sort == NoEvents.kind else ContextRule(sort, decay, last)
+    rule: Observation = NoEvents() if sort == NoEvents.kind else ContextRule(sort)
     if plus and (more != NoEvents.kind or sort == NoEvents.kind):
         raise UserError(f"observation {given!r}: after + comes features, once, or nothing")
     if equals and not rule.settings():
@@ -255,10 +252,10 @@ def observation_of(
 
 
 def contexts_of(
-    log: Log, n_items: int, given: Context, *, user_features: UserFeatures | None = None, **numbers: Any
+    log: Log, n_items: int, given: Context, *, user_features: UserFeatures | None = None
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """:meth:`Observation.of` of what :func:`observation_of` makes of a name, with the users' features."""
-    rule, more = observation_of(given, user_features=user_features, **numbers)
+    rule, more = observation_of(given, user_features=user_features)
     at, ends = rule.of(log, n_items)
     if not more:
         return at, ends

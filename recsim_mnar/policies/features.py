@@ -49,13 +49,11 @@ class FeaturePolicy(StatefulPolicy):
 
     Args:
         n_items: number of items.
-        features: ``counts``, ``decayed``, ``last`` or ``shown``, also with a number, ``shown=0.95``, and with
-            ``+features`` for what ``user_features`` knows behind it: see
+        observation: as environments take it: ``counts``, ``decayed=0.9``, ``last=10`` or ``shown=0.9``, and with
+            ``+features`` what ``user_features`` knows behind it: see
             :func:`recsim_mnar.log.contexts.observation_of`. Or the ``observation`` of a world of your own.
         scores: of a matrix of features, where no class defines it.
         distribution: likewise; give one of the two.
-        decay: in [0, 1], for ``decayed`` and ``shown``.
-        last: how many items, for ``last``.
         user_features: what is known of users from the start: a function of their numbers (n,) that gives (n, k), as
             ``lambda users: world.features_of(seed, users)`` does for users of one seed. Without ``+features`` it stands
             in the place of events.
@@ -82,19 +80,17 @@ class FeaturePolicy(StatefulPolicy):
     def __init__(
         self,
         n_items: int,
-        features: Context = "counts",
+        observation: Context = "counts",
         *,
         scores: Written | None = None,
         distribution: Written | None = None,
-        decay: float = 0.9,
-        last: int = 10,
         user_features: UserFeatures | None = None,
         rows: int | None = None,
         name: str | None = None,
     ) -> None:
         self.n_items = whole_number(n_items, "n_items", 1)
-        self.rule, more = observation_of(features, decay, last, user_features=user_features)
-        self._of_users = checked_features(user_features, features) if more else None
+        self.rule, more = observation_of(observation, user_features=user_features)
+        self._of_users = checked_features(user_features, observation) if more else None
         known = (1, 0) if self._of_users is None else np.shape(self._of_users(np.zeros(1, np.int64)))
         if len(known) != 2 or known[0] != 1:
             raise UserError(f"user_features of one user must have shape (1, width), got {known}")

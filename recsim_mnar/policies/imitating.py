@@ -33,7 +33,7 @@ def imitations(log: Log, n_items: int, seed: int) -> list[Policy]:
     shares = np.bincount(action, minlength=n_items) + 0.5
     shares = shares / shares.sum()
     found: list[Policy] = [
-        FeaturePolicy(n_items, "last", last=1, distribution=lambda x: np.tile(shares, (len(x), 1)), name="shares")
+        FeaturePolicy(n_items, "last=1", distribution=lambda x: np.tile(shares, (len(x), 1)), name="shares")
     ]
     if n_items > MOST_ITEMS:
         return found
@@ -56,9 +56,7 @@ def imitations(log: Log, n_items: int, seed: int) -> list[Policy]:
     kept = uniforms(seed, Stream.PROTOCOL, np.arange(action.size), 0) < _CELLS / n_items / action.size
     states, _ = ContextRule("last", last=LAST).of(log, n_items)
     weights = _conditional_logit(features(states[kept]), action[kept])
-    logit = FeaturePolicy(
-        n_items, "last", last=LAST, distribution=lambda x: _softmax(features(x) @ weights), name="logit"
-    )
+    logit = FeaturePolicy(n_items, f"last={LAST}", distribution=lambda x: _softmax(features(x) @ weights), name="logit")
     return [*found, logit]
 
 

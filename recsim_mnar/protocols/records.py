@@ -74,6 +74,12 @@ class Record:
         """Whether the estimate must not be used."""
         return bool(self.covers) or self.details.get("verdict_level") == "do_not_use"
 
+    @property
+    def biased(self) -> bool:
+        """Whether the log proves the value wrong: its interval, which is of the true value, leaves it out."""
+        proved = any(each["code"] == "bias_proved" for each in self.details.get("findings", ()))
+        return proved and not self.low <= self.value <= self.high
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON; a number that is not finite becomes null, which JSON has and NaN it has not."""
         return {name: plain(value) for name, value in asdict(self).items()}

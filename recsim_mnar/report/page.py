@@ -13,7 +13,7 @@ from recsim_mnar.report.charts import colours_of
 from recsim_mnar.report.figures import agents_of, figures_of, weight_figures
 from recsim_mnar.report.finding import methods_of, of_comparison, state
 from recsim_mnar.report.naming import both
-from recsim_mnar.report.tables import grid
+from recsim_mnar.report.tables import BIASED, grid
 from recsim_mnar.report.template import downloads_of, together, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
@@ -109,6 +109,7 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
         short=grid(comparison),
         full=grid(comparison, full=True),
         level=comparison.records[0].level if comparison.records else 0.95,
+        biased=BIASED,
         verdicts=[
             (r.agent, r.details.get("verdict", ""), r.details.get("value_on_log"), r)
             for r in comparison.records

@@ -19,6 +19,8 @@ from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.studies.result import Study, percent, sized, two_digits
 
+LEAST = 5
+"""Catalogues from which on shares are shown as per cent."""
 KINDS = {"best": "good", "tie": "tie", "worse": "bad"}
 """What may come of a method's pick, and the class of its colour."""
 _KIND = dict(zip((BEST, INDISTINGUISHABLE, COSTS), KINDS, strict=True))
@@ -87,13 +89,13 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "study": lambda row: str(row["study"]),
     "method": lambda row: sized(row),
     "catalogues": lambda row: str(row["catalogues"]),
-    "picks the best": lambda row: _share(row[BEST]),
-    "tied": lambda row: _share(row[INDISTINGUISHABLE]),
-    "picks a worse one": lambda row: _share(row[COSTS]),
+    "picks the best": lambda row: _share(row, BEST),
+    "tied": lambda row: _share(row, INDISTINGUISHABLE),
+    "picks a worse one": lambda row: _share(row, COSTS),
     "mean cost, share of the best": lambda row: _cost(row["cost_share"]),
-    "must not be used": lambda row: _share(row[UNUSABLE]),
+    "must not be used": lambda row: _share(row, UNUSABLE),
     "Kendall's tau": lambda row: _mean(row["kendall_tau"]),
-    "best by upper bound": lambda row: _share(row["best_by_upper_bound"]),
+    "best by upper bound": lambda row: _share(row, "best_by_upper_bound"),
     "its tau": lambda row: _mean(row["tau_by_upper_bound"]),
 }
 """Heads of the summary's table, and the text of each cell from a row of the summary."""
@@ -108,8 +110,14 @@ def _cost(row: dict[str, Any]) -> str:
     return "-" if row["mean"] is None else percent(row)
 
 
-def _share(row: dict[str, Any]) -> str:
-    return f"{row['share']:.0%} [{row['low']:.0%}, {row['high']:.0%}]"
+def _share(row: dict[str, Any], name: str) -> str:
+    if row["catalogues"] < LEAST:  # the interval of a share says nothing there
+        return _counted(row, name)
+    return f"{row[name]['share']:.0%} [{row[name]['low']:.0%}, {row[name]['high']:.0%}]"
+
+
+def _counted(row: dict[str, Any], *names: str) -> str:
+    return f"{sum(row[name]['count'] for name in names)} of {row['catalogues']}"
 
 
 def _mean(row: dict[str, Any]) -> str:
@@ -177,10 +185,7 @@ def figures_of(study: Study) -> list[Chart]:
             "Share of simulated shops in which the pick is the best recommender, a tie with it (too close even for the "
             "simulator to tell), or a worse one."
         )
-        notes = {
-            _head(row): f"best or tied: {row[BEST]['share'] + row[INDISTINGUISHABLE]['share']:.0%}\n{_size(row)}"
-            for row in own
-        }
+        notes = {_head(row): f"best or tied: {_counted(row, BEST, INDISTINGUISHABLE)}\n{_size(row)}" for row in own}
         title = f"{before}How often each method is right"
         charts.append(Chart(title, shares(parts, KINDS, notes), caption))
     return charts

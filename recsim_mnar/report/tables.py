@@ -10,6 +10,7 @@ from recsim_mnar.errors import printable
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record
 
+BIASED = "* Outside its interval, which is of the true value: what the clip cuts away is more than chance explains."
 _MOST_INTERVALS = 6
 """Columns of a table on a screen that has room for intervals next to its values; the report has them always."""
 
@@ -78,7 +79,8 @@ def comparison_table(comparison: Comparison) -> Any:
     cells = grid(comparison)
     level = comparison.records[0].level if comparison.records else 0.95
     narrow = len(cells.heads) <= _MOST_INTERVALS
-    table = Table(title=f"value [{level:.0%} interval]" if narrow else "value", title_justify="left")
+    title = f"value [{level:.0%} interval]" if narrow else "value"
+    table = Table(title=title, title_justify="left", caption_justify="left")
     table.add_column("agent", no_wrap=True)
     for head in cells.heads:
         table.add_column(escape(printable(head)), justify="right", no_wrap=narrow)
@@ -92,7 +94,8 @@ def comparison_table(comparison: Comparison) -> Any:
                 shown.append(record.covers)
                 continue
             limits = f" [dim]\\[{number(record.low)}, {number(record.high)}][/dim]"
-            text = number(record.value) + (limits if narrow and has_interval(record) else "")
+            table.caption = BIASED if record.biased else table.caption
+            text = number(record.value) + "*" * record.biased + (limits if narrow and has_interval(record) else "")
             shown.append(f"[bold]{text}[/bold]" if record.value == best else text)
         table.add_row(escape(printable(agent)), *shown)
     return table

@@ -93,9 +93,7 @@ class Recipe:
         lives = simulate(world, self.logging_policy(), self.users, self.seed, executor=executor)
         log, cut = _first_decisions(lives, chosen.horizon)
         log.provenance["dataset"] = {"name": self.minari_id, "recipe": self.digest}
-        kind, _, number = self.observation.partition("=")
-        options: Any = {"context": kind, **({"decay": float(number)} if number else {})}
-        made = decisions(log, world.n_items, **options)
+        made = decisions(log, world.n_items, context=self.observation)
         if world.rates:
             made = dataclasses.replace(made, **_of_ratings(log, world.n_items))
         return TaskDataset(self, log, dataclasses.replace(made, truncated=made.last & np.isin(made.user, cut)))

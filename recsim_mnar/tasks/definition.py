@@ -75,9 +75,9 @@ class Task:
         """The task's world."""
         return make_world(self.world, None, dict(self.params))
 
-    def runner(self) -> Runner:
-        """What runs policies of the task."""
-        return runner_of(self)
+    def runner(self, number: int = 0) -> Runner:
+        """What runs policies of the task; learners are fitted with the training seed of this number."""
+        return runner_of(self, number)
 
     def log(self) -> Log:
         """The task's log, for learners: other users under the logging policy, without truth."""
@@ -119,7 +119,8 @@ def task_env(name: str, **params: Any) -> Any:
 
     Args:
         name: of the task.
-        **params: keywords of the environment: of :class:`recsim_mnar.envs.WorldEnv`, say.
+        **params: keywords of the environment: of :class:`recsim_mnar.envs.WorldEnv`, say. ``observation`` is view
+            counts unless given; in ``fatigue-50-v1``, where what was shown decides, give ``shown=0.9``.
     """
     from gymnasium.wrappers import TimeLimit
 

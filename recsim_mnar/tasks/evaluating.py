@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
+import hashlib
 import math
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import one_of, whole_number
 from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.tasks.definition import Known, Task, task
+from recsim_mnar.tasks.running import Earned
 
 Floats = NDArray[np.float64]
 
@@ -38,7 +40,7 @@ class Lead(NamedTuple):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an agent earns on a task.
+    """What an agent earns on a task; of several training seeds, their mean.
 
     Attributes:
         task: its name.
@@ -47,11 +49,14 @@ class Evaluation:
         score: 0 as random, 1 as the reference, with the ends of its interval, in which the errors of both are.
         decisions: recommendations per user within the horizon.
         users: over whom it was measured.
-        which: "public", whom all may try on, or "quoted", whose seed follows from what the agent does.
+        which: "public", whom all may try on; "quoted", whose seed follows from what the agent does; or "shared", those
+            quoted for another agent.
         seed: of the users.
         behaviour: sha256 of what the agent did with the public users.
         level: of the intervals.
+        scores: of each training seed, where there are several; the intervals then cover other seeds too.
         earned: (users,) what each user's recommendations earned within the horizon.
+        room: (users,) what the reference earns there beyond random; of public users the frozen mean.
     """
 
     task: str
@@ -68,33 +73,42 @@ class Evaluation:
     seed: int
     behaviour: str
     level: float = LEVEL
+    scores: list[float] = field(default_factory=list)
     earned: Floats = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
+    room: Floats = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
 
     def ahead_of(self, other: Evaluation) -> Lead:
         """How far the score is ahead of another agent's: the interval is of pairs, user by user.
+
+        Where either has several training seeds, the interval covers other seeds too.
 
         Raises:
             UserError: the two are of other tasks or users.
         """
         if (self.task, self.seed, self.users) != (other.task, other.seed, other.users):
             raise UserError(
-                "a lead is of one task and the same users: evaluate both on the public users, as many of them"
+                "a lead is of one task and the same users: evaluate both on the public users, as many of them, or the "
+                "other one with users=EVALUATION, on the users of the first"
             )
-        known, apart = task(self.task), self.earned - other.earned
-        lead, reach = _mean(apart / (known.best.value - known.random.value)), _quantile(self.users)
-        return Lead(lead.value, lead.value - reach * lead.error, lead.value + reach * lead.error)
+        lead = _ratio(self.earned - other.earned, self.room)
+        reach = _reach(lead.error, self.users, self.scores, other.scores)
+        return Lead(lead.value, lead.value - reach, lead.value + reach)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON types, with the task's digest and the package's version."""
-        own = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "earned"}
+        own = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.compare}
+        if not own["scores"]:
+            del own["scores"]
         return {"package": __version__, "task_digest": task(self.task).digest, **own}
 
     def __repr__(self) -> str:
         known, percent = task(self.task), f"{100 * self.level:g} %"
-        runner = known.runner()
+        runner, seeds = known.runner(), ""
+        if self.scores:
+            seeds = f"; mean of {len(self.scores)} training seeds, {min(self.scores):.3f} to {max(self.scores):.3f}"
         return (
             f"{self.agent} on {self.task}: score {self.score:.3f} ({percent} interval {self.score_low:.3f} "
-            f"to {self.score_high:.3f}); 0 is random, 1 is {known.reference}.\n"
+            f"to {self.score_high:.3f}){seeds}; 0 is random, 1 is {known.reference}.\n"
             f"{runner.earns} per user {self.value:.4g} ({self.value_low:.4g} to {self.value_high:.4g}) "
             f"in {self.decisions:.3g} recommendations; {self.users:,} {self.which} {runner.unit}s."
         )
@@ -104,7 +118,7 @@ def evaluate(
     agent: Any,
     on: str | Task,
     *,
-    users: str = "public",
+    users: str | Evaluation = "public",
     n_users: int | None = None,
     executor: Executor | None = None,
 ) -> Evaluation:
@@ -116,50 +130,76 @@ def evaluate(
     is the one frozen with the task, and the errors of both are in the interval; on quoted users it runs, too, and the
     interval is of pairs.
 
+    A list is one agent trained with several seeds: all run on the same users, the score is their mean, and the interval
+    covers other users and other training seeds (the two parts' degrees of freedom by Satterthwaite). Few seeds make it
+    wide; where seeds matter less than users it covers more than its level, because what is left counts in both parts.
+
     Args:
         agent: a policy; a learner, fitted on the task's log; or an agent's name, or one of its
-            ``recsim_mnar.tasks.running.Runner.references``. See docs/tasks.md for slates and platforms.
+            ``recsim_mnar.tasks.running.Runner.references``. Or a list of them, one per training seed: names and
+            learners, ``5 * ["poem"]``, are fitted with a seed each. See docs/tasks.md for slates and platforms.
         on: the task, or its name (:func:`tasks` lists them).
         users: "public", for development, or "quoted": users whose seed follows from what the agent did with the public
-            ones, so that nobody can have tried on them. A score in a paper is of these.
-        n_users: how many; the task's number where None.
+            ones, so that nobody can have tried on them. A score in a paper is of these. Or an evaluation: its users,
+            for :meth:`Evaluation.ahead_of`.
+        n_users: how many; the task's number where None, or the evaluation's.
         executor: to spread users over; no number depends on it.
 
     Raises:
-        UserError: an unknown task, no agent, or one that learns from all users while it acts.
+        UserError: an unknown task, no agent, one that learns from all users while it acts, or users of another task.
     """
     chosen = on if isinstance(on, Task) else task(on)
-    one_of(users, "users", USERS)
-    n = chosen.users if n_users is None else whole_number(n_users, "n_users", 2)
-    runner = chosen.runner()
-    policy, run = runner.policy_of(agent), functools.partial(runner.run, executor=executor)
-    earned, decisions, behaviour = run(policy, n, chosen.seed)
-    seed = chosen.seed
-    if users == "quoted":
+    agents = list(agent) if isinstance(agent, (list, tuple)) else [agent]
+    if not agents:
+        raise UserError("no agent: give one, or a list with one per training seed")
+    which, n, seed = _users_of(users, n_users, chosen)
+    runners = [chosen.runner(number) for number in range(len(agents))]
+    policies = [own.policy_of(each) for own, each in zip(runners, agents, strict=True)]
+
+    def run(seed: int) -> list[Earned]:
+        return [own.run(each, n, seed, executor) for own, each in zip(runners, policies, strict=True)]
+
+    def rewards_of(policy: Any) -> Floats:
+        return runners[0].run(policy, n, seed, executor).rewards
+
+    runs = run(chosen.seed)
+    behaviour = runs[0].behaviour
+    if len(runs) > 1:
+        behaviour = hashlib.sha256("".join(each.behaviour for each in runs).encode()).hexdigest()
+    if which == "quoted":
         seed = derive_seed(chosen.seed, f"task/{chosen.digest}/{behaviour}")
-        earned, decisions, _ = run(policy, n, seed)
-    lowest = run(runner.random(), n, seed).rewards
-    value, slope = _without_luck(earned, lowest, chosen.random)
-    if users == "quoted":
-        score, error = _paired_score(earned, lowest, run(runner.policy_of(chosen.reference), n, seed).rewards)
-    else:
-        score, error = _frozen_score(value, slope, chosen)
-    value, reach = Known(value.value, math.hypot(value.error, slope * chosen.random.error)), _quantile(n)
+    runs = runs if which == "public" else run(seed)
+    lowest, room = rewards_of(runners[0].random()), np.full(n, chosen.best.value - chosen.random.value)
+    if which != "public":
+        room = rewards_of(runners[0].policy_of(chosen.reference)) - lowest
+
+    def scored(earned: Floats) -> tuple[Known, Known]:
+        value, slope = _without_luck(earned, lowest, chosen.random)
+        score = _frozen_score(value, slope, chosen) if which == "public" else _ratio(earned - lowest, room)
+        return Known(value.value, math.hypot(value.error, slope * chosen.random.error)), score
+
+    earned = np.mean([each.rewards for each in runs], axis=0)
+    value, score = scored(earned)
+    several = [scored(each.rewards) for each in runs] if len(runs) > 1 else []
+    values, scores = ([each[part].value for each in several] for part in (0, 1))
+    up, wide = _reach(value.error, n, values), _reach(score.error, n, scores)
     return Evaluation(
         chosen.name,
-        policy.name,
+        "/".join(dict.fromkeys(policy.name for policy in policies)),
         value.value,
-        value.value - reach * value.error,
-        value.value + reach * value.error,
-        score,
-        score - reach * error,
-        score + reach * error,
-        float(decisions.mean()),
+        value.value - up,
+        value.value + up,
+        score.value,
+        score.value - wide,
+        score.value + wide,
+        float(np.mean([each.decisions for each in runs], axis=0).mean()),
         n,
-        users,
+        which,
         check_seed(seed),
         behaviour,
+        scores=scores,
         earned=earned,
+        room=room,
     )
 
 
@@ -172,11 +212,25 @@ def _mean(earned: Floats) -> Known:
     return Known(float(earned.mean()), float(earned.std(ddof=1)) / math.sqrt(len(earned)))
 
 
-def _quantile(n: int) -> float:
-    """Student's, of an interval over n users."""
+def _users_of(given: str | Evaluation, n_users: int | None, chosen: Task) -> tuple[str, int, int]:
+    """Which users, how many, and their seed; that of quoted ones follows later."""
+    if not isinstance(given, Evaluation):
+        n = chosen.users if n_users is None else whole_number(n_users, "n_users", 2)
+        return one_of(given, "users", USERS), n, chosen.seed
+    if given.task != chosen.name or n_users not in (None, given.users):
+        raise UserError(f"users of an evaluation: it is of {given.users:,} users of {given.task}; ask for the same")
+    return ("public" if given.which == "public" else "shared"), given.users, given.seed
+
+
+def _reach(error: float, n: int, *by_seed: Sequence[float]) -> float:
+    """Half the width of an interval over n users and, of each agent that has several, over training seeds."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(n - 1, 0.5 + LEVEL / 2))
+    parts = [(error**2, n - 1)] + [(float(np.var(x, ddof=1)) / len(x), len(x) - 1) for x in by_seed if len(x) > 1]
+    total, free = sum(part for part, _ in parts), n - 1.0
+    if total > parts[0][0]:
+        free = total**2 / sum(part**2 / own for part, own in parts)
+    return float(stdtrit(free, 0.5 + LEVEL / 2)) * math.sqrt(total)
 
 
 def _without_luck(earned: Floats, lowest: Floats, random: Known) -> tuple[Known, float]:
@@ -192,17 +246,15 @@ def _without_luck(earned: Floats, lowest: Floats, random: Known) -> tuple[Known,
     return Known(float(earned.mean()) - slope * luck, error), slope
 
 
-def _frozen_score(value: Known, slope: float, chosen: Task) -> tuple[float, float]:
-    """The score and its error; the value leans on the frozen one of random by the slope of its regression."""
+def _frozen_score(value: Known, slope: float, chosen: Task) -> Known:
+    """The score and its error. The value leans on the frozen one of random by the slope of its regression."""
     room = chosen.best.value - chosen.random.value
     score = (value.value - chosen.random.value) / room
     parts = (value.error, (slope + score - 1.0) * chosen.random.error, score * chosen.best.error)
-    return score, math.hypot(*parts) / room
+    return Known(score, math.hypot(*parts) / room)
 
 
-def _paired_score(earned: Floats, lowest: Floats, highest: Floats) -> tuple[float, float]:
-    """The score and its error; the three ran on the same users."""
-    room = float((highest - lowest).mean())
-    score = float((earned - lowest).mean()) / room
-    influence = (earned - lowest - score * (highest - lowest)) / room
-    return score, float(influence.std(ddof=1)) / math.sqrt(len(earned))
+def _ratio(earned: Floats, room: Floats) -> Known:
+    """What is earned as a share of the room on the same users, in pairs."""
+    share, whole = float(earned.mean() / room.mean()), float(room.mean())
+    return Known(share, _mean((earned - share * room) / whole).error)

@@ -49,6 +49,7 @@ class Runner(abc.ABC):
 
     Args:
         task: a :class:`recsim_mnar.tasks.definition.Task`, which knows its runner, so that its type is none here.
+        number: of the training seed with which learners are fitted.
 
     Attributes:
         unit: what is drawn independently, over which intervals are.
@@ -62,8 +63,9 @@ class Runner(abc.ABC):
     step: ClassVar[str] = "recommendation"
     references: ClassVar[Mapping[str, Callable[[Any], Any]]]
 
-    def __init__(self, task: Any) -> None:
+    def __init__(self, task: Any, number: int = 0) -> None:
         self.task, self.world = task, cast(Any, task.make_world())
+        self.fit_seed = derive_seed(task.seed, f"task/fit/{number}" if number else "task/fit")
 
     @property
     def earns(self) -> str:
@@ -124,7 +126,7 @@ class Items(Runner):
         """See :meth:`Runner.taken`: a policy as it is, or what a learner fits on the task's log."""
         found = _learner_of(agent)
         log = Log({}) if isinstance(unwrapped(found), ReadyLearner) else self.log()
-        return fitted(found, log, n_items=self.world.n_items, seed=derive_seed(self.task.seed, "task/fit"))
+        return fitted(found, log, n_items=self.world.n_items, seed=self.fit_seed)
 
     def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
         """See :meth:`Runner.run`."""
@@ -199,10 +201,10 @@ class Slates(Items):
         if isinstance(unwrapped(found), ReadyLearner):
             return fitted(found, Log({}), n_items=self.world.n_items, seed=0)
         log, exposures = self._past_of(n, seed)
-        fit_seed, of_exposures = derive_seed(self.task.seed, "task/fit"), able(found, "fit_exposures")
+        of_exposures = able(found, "fit_exposures")
         if of_exposures is None:
-            return fitted(found, log, n_items=self.world.n_items, seed=fit_seed)
-        return as_policy(of_exposures.fit_exposures(exposures, seed=fit_seed))
+            return fitted(found, log, n_items=self.world.n_items, seed=self.fit_seed)
+        return as_policy(of_exposures.fit_exposures(exposures, seed=self.fit_seed))
 
 
 class Platforms(Runner):
@@ -256,10 +258,10 @@ RUNNERS: Mapping[type[World], type[Runner]] = {DecisionWorld: Items, ExposureWor
 """By the class that a world derives from."""
 
 
-def runner_of(task: Any) -> Runner:
-    """What runs a task."""
+def runner_of(task: Any, number: int = 0) -> Runner:
+    """What runs a task, with the training seed of this number."""
     world = task.make_world()
-    return next(runner for kind, runner in RUNNERS.items() if isinstance(world, kind))(task)
+    return next(runner for kind, runner in RUNNERS.items() if isinstance(world, kind))(task, number)
 
 
 def _learner_of(agent: Any) -> Learner:

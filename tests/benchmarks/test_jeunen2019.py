@@ -316,6 +316,18 @@ def test_a_kept_part_leaves_the_others_and_makes_the_page(study, tmp_path):
     assert (tmp_path / "results.md").read_text() == (FOLDER / "results.md").read_text()
 
 
+def test_the_papers_figures_are_printed_next_to_ours(study):
+    """A row per figure of the notebook: what was published, what came out here, and whether the digits agree."""
+    authors = json.loads((FOLDER / "results.json").read_text())["authors"]
+    head, _, *rows = (line for line in study["tables"].beside(authors) if line)
+    assert head == "| quantity | published | ours | verdict |"
+    assert "| clipped IPS of svd | 0.011509 [0.005199, 0.017819] | 0.011509 [0.005199, 0.017819] | PASS |" in rows
+    published = json.loads((FOLDER / "published.json").read_text())["agents"]
+    assert len(rows) == 4 * len(published)
+    for row, (name, figures) in zip(rows, published.items(), strict=False):
+        assert row.startswith(f"| HR@1 of {name} | {study['tables'].six(figures['hr@1'])} | expected ")
+
+
 def test_a_wrong_digit_is_short(study):
     tables = study["tables"]
     published = json.loads((FOLDER / "published.json").read_text())

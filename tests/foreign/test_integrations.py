@@ -189,13 +189,13 @@ def test_sb3_model_as_policy(world, kind):
         clear = np.sort(theirs, axis=1)[:, -1] - np.sort(theirs, axis=1)[:, -2] > 1e-5
         np.testing.assert_array_equal(np.argmax(best._ask(x), axis=1)[clear], taken[clear])
     with pytest.raises(UserError, match=r"the model observes Box.*would show it MultiDiscrete"):
-        policy_of(model, features="last", last=3)
+        policy_of(model, observation="last=3")
 
 
 MAKES = {  # of each observation, with ten items: what makes the environment, and what policy_of needs to be given
     "last": ({"observation": "last=10"}, {}),
-    "decayed": ({"observation": "decayed=0.8"}, {"features": "decayed", "decay": 0.8}),
-    "shown": ({"observation": "shown=0.8"}, {"features": "shown", "decay": 0.8}),
+    "decayed": ({"observation": "decayed=0.8"}, {"observation": "decayed=0.8"}),
+    "shown": ({"observation": "shown=0.8"}, {"observation": "shown=0.8"}),
     "features": ({"world": "features", "n_items": P}, {"user_features": lambda users: USERS.features_of(3, users)}),
     "ratings": ({"world": "ratings", "n_items": P}, None),
     "decayed ratings": ({"world": "ratings", "n_items": P, "observation": "decayed=0.8"}, None),
@@ -213,8 +213,7 @@ def test_sb3_model_is_shown_what_it_was_trained_on_or_refused(world, name):
     env = gym.make("recsim_mnar/World-v0", **(makes if "world" in makes else {"world": "sessions", **ENV, **makes}))
     kind = "MultiInputPolicy" if name == "dict" else "MlpPolicy"
     model = sb3.A2C(kind, env, **settings).learn(8)
-    decays = [{"features": features, "decay": 0.9} for features in ("decayed", "shown")]
-    for others in ({}, {"features": "counts"}, *decays, {"features": "last", "last": 9}):
+    for others in ({}, *({"observation": other} for other in ("counts", "decayed=0.9", "shown=0.9", "last=9"))):
         if name != "last" or others:
             with pytest.raises(UserError, match=r"the model observes .*, the policy would show it") as caught:
                 policy_of(model, **others)
@@ -310,7 +309,7 @@ def test_sklearn_classifier_and_reward_models(world, log):
     learners = [
         ours.RewardModel(LogisticRegression(max_iter=500), together=ours.outer, rows=64),
         ours.RewardModel(Ridge(), weighted=True, together=ours.outer, rows=64, name="ridge"),
-        ours.RewardModel(RandomForestClassifier(10, max_depth=4), "last", last=3),
+        ours.RewardModel(RandomForestClassifier(10, max_depth=4), "last=3"),
         ours.RewardedActions(LogisticRegression(max_iter=500), rows=64),
     ]
     for learner in learners:

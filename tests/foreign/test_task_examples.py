@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+
+from recsim_mnar import Policy
+from recsim_mnar.testing import check_policy
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LOOPS = {"task_plain_loop": None, "ppo_one_file": "torch", "task_stable_baselines3": "stable_baselines3"}
@@ -34,6 +40,23 @@ def names_of(node: ast.AST) -> set[str]:
     if isinstance(node, ast.ImportFrom):
         return {(node.module or "").partition(".")[0]}
     return {node.id} if isinstance(node, ast.Name) else set()
+
+
+def test_a_recurrent_policy_remembers_what_it_showed():
+    """It beats itself without that memory and random, keeps the rules of policies, and stands in the guide as it is."""
+    path = EXAMPLES / "task_recurrent.py"
+    done = subprocess.run([sys.executable, str(path), "200"], capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    blind, remembering = (float(score) for score in re.findall(r"on fatigue-50-v1: score (-?[\d.]+)", done.stdout))
+    assert blind < 0.0
+    assert remembering > 0.5
+    source = path.read_text()
+    shown = source[source.index("class Recurrent(") : source.index("task = recsim_mnar.task(TASK)")].strip()
+    assert shown in (EXAMPLES.parent / "docs" / "rl.md").read_text()
+    made: dict[str, Any] = {"Policy": Policy, "np": np, "ITEMS": 6}
+    exec(shown, made)
+    weights = np.random.default_rng(0).normal(size=(6, 6))
+    assert check_policy(lambda: made["Recurrent"](made["trace"], lambda hidden: hidden @ weights, 6)) == []
 
 
 @pytest.mark.parametrize("name", LOOPS)

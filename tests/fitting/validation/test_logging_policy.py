@@ -133,7 +133,7 @@ def test_item_shares_would_have_accused_the_right_world(monkeypatch):
     log = Log(simulate(made, policy, N_USERS, 1).columns, {})
     assert validate_world(made, log, same_items=True, checks=["statistics"]).not_valid_for == []
     shares = np.bincount(log["action"][log.is_bandit], minlength=N_ITEMS) / log.is_bandit.sum()
-    blind = FeaturePolicy(N_ITEMS, "last", last=1, distribution=lambda x: np.tile(shares, (len(x), 1)))
+    blind = FeaturePolicy(N_ITEMS, "last=1", distribution=lambda x: np.tile(shares, (len(x), 1)))
     monkeypatch.setattr(validating, "shown_in", lambda *asked, **more: ShownPolicy(blind, True, "", {"how": "shares"}))
     found = validate_world(made, log, same_items=True, checks=["statistics"])
     assert found.check("clicks by interest").grade == found.check("clicks by place").grade == "off"
