@@ -438,7 +438,7 @@ LINES = {
     "estimators": 5_460,
     "agents": 4_650,
     "worlds": 4_860,  # 190 for fatigue, retention, influence and a calendar
-    "protocols": 3_940,
+    "protocols": 3_945,
     # 190 for the gate: what is required of an answer, estimate as a function of Python, what it was made from.
     # 110 for rows that cannot be read, spellings, lines by segment; 30 for policies found by their mean weight
     # 130 for a line to paste with guesses
@@ -455,7 +455,7 @@ LINES = {
     "envs": 1_620,  # lines rendered, info by kind, specs: what RL libraries ask for; one lane recorded at its own cost
     # 150 for what each method could not tell, notes and ends of intervals in charts, and what a warning covers
     # 40 for segments that lose, and methods compared catalogue by catalogue
-    "report": 2_080,  # 8 first screens, words explained, charts drawn here; 200 for plain names, studies
+    "report": 2_110,  # 8 first screens, words explained, charts drawn here; 200 for plain names, studies
     "simulation": 1_290,
     "testing": 1_420,  # rules for learners, and for a dozen breaches that were let pass
     # 20 for tasks

@@ -232,7 +232,7 @@ def test_a_best_pick_that_the_data_could_not_show_is_luck_and_the_page_says_how_
     assert (
         finding.lift
         == "No method had the data to tell which of one and two is best, so a right pick was luck; a wrong one among "
-        "them costs about 10 % of the clicks."
+        "them costs at most about 10 % of the clicks."
     )
     assert finding.next == ""
     (method,) = methods_of(found)
@@ -402,7 +402,7 @@ def test_what_a_method_ruled_out_wrongly_is_said_and_the_narrowest_right_one_lea
     assert (
         found.lift
         == "No method had the data to tell which of one and two is best, so a right pick was luck; a wrong one among "
-        "them costs about 10 % of the clicks."
+        "them costs at most about 10 % of the clicks."
     )
     assert found.next == ""
     assert methods_of(Comparison(records, judged))[-1].why.endswith(

@@ -103,7 +103,7 @@ _FEW_ITEMS = 5
 _READING = (
     f"The dots are shares of views that stand in the first {K} items that a recommender names, with their intervals. "
     f"Out: beaten beyond chance by the order in which they are named (NDCG@{K}), on the same users. What is out as a "
-    "predictor of views may still earn clicks."
+    "predictor of views may still earn clicks: do not keep it out of an A/B test for this alone."
 )
 _PICTURES = [
     Picture("Of 100 hidden views, how many are named among the first ten", _READING, "share", ((LOOCV, f"hr@{K}"),)),
@@ -191,8 +191,7 @@ def compare_interactions(
         run.records,
         title="Which recommender predicts what your users do?",
         lead=f"Read: {facts['rows']:,} interactions of {facts['users']:,} users with {facts['items']:,} items; in "
-        f"{100 * facts['repeats'] / facts['rows']:.2g} % the user meets an item again"
-        f"{', so naming what a user has seen is rewarded' if repeats and not unseen else ''}. {LEAD}",
+        f"{100 * facts['repeats'] / facts['rows']:.2g} % the user meets an item again. {LEAD}",
         conclusion=conclusion(run.ranked, level, len(learners)),
         notes=[*_notes(data, facts, unseen, details.get("split_by_time")), *([why_not] if why_not else [])],
         facts=described_facts(facts),

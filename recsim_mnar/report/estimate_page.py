@@ -124,6 +124,7 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
             downloads_of("weights", (each.to_dict() for each in weights)),
         ),
         source=found.source,
+        outcome=_outcome(found) if amounts.shares else "the reward",
         rows=found.log.rows,
         least=_stated_least(made_by, leaders),
         extent=_extent(found),

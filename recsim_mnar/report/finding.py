@@ -106,7 +106,7 @@ def of_comparison(comparison: Comparison) -> Finding | None:
         of = f" of the {_CLICKS[first.target]}" if first.target in _CLICKS else ""
         share = abs(ranked[0].value - kept[-1].value) / abs(ranked[0].value)
         lead = f"No method had the data to tell which of {names} is best, so a right pick was luck; a wrong one among "
-        lead += f"them costs about {two_digits(share)} %{of}."
+        lead += f"them costs at most about {two_digits(share)} %{of}."
         if len(kept) < len(ranked):
             decision = f"Only {_title(narrow)} can be relied on in this simulated shop, and only to drop the worst."
     more = f"Next: repeat this in {CATALOGUES} simulated shops, as one settles nothing." if comparison.again else ""
@@ -146,7 +146,7 @@ class Method(NamedTuple):
 def methods_of(comparison: Comparison) -> list[Method]:
     """What each method picks, what that costs, and whether to rely on it: of the first target's judgements."""
     judged = [j for j in comparison.judgements if j.target == comparison.judgements[0].target]
-    return [_method(comparison, j) for j in judged]
+    return sorted((_method(comparison, j) for j in judged), key=lambda row: ("good", "tie", "bad").index(row.kind))
 
 
 def _method(comparison: Comparison, j: Judgement) -> Method:
@@ -166,9 +166,10 @@ def _method(comparison: Comparison, j: Judgement) -> Method:
         why = f"luck: {why}" if kind == LUCK else why
         wrongly = _wrongly_out(j, ranked)
         for out, kept in wrongly[:1]:
-            why += f"; wrongly drops {out}, better than {kept}, which it keeps"
+            why += f"; wrongly drops {out}, which is truly better than {kept}"
         if not wrongly and len(j.close) + 1 < len(ranked):
             rely, colour = "only to drop the worst", "tie"
+            why = f"safely drops {spoken_all(r.agent for r in ranked if r.agent not in (j.pick, *j.close))}; {why}"
     elif kind in (UNUSABLE, COSTS):
         own = (
             [f"its estimate of {spoken(j.pick)} is unreliable"] if kind == UNUSABLE and j.pick not in j.unranked else []
@@ -288,7 +289,22 @@ def _of_interactions(comparison: Comparison) -> Finding | None:
     names = dict.fromkeys(r.agent for r in comparison.records)
     longest = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
     decision = re.sub(rf"(?<![\w+-])({longest})(?![\w+-])", lambda found: plain(found[1]), lines[-2])
-    return Finding(decision, " ".join(leads), f"{lines[-1]} Next: {todo}.", "good" if alone else "tie")
+    return Finding(
+        decision, " ".join(leads), f"{_seen_before(comparison)}{lines[-1]} Next: {todo}.", "good" if alone else "tie"
+    )
+
+
+def _seen_before(comparison: Comparison) -> str:
+    """Where many views are of items that the user has viewed before, and these may be named: what follows."""
+    facts = comparison.details.get("facts", {})
+    share = facts.get("repeats", 0) / max(facts.get("rows", 0), 1)
+    if share < MANY_REPEATS or comparison.details.get("candidates") != "all":
+        return ""
+    return f"In {100.0 * share:.2g} % of the views the user knew the item, so naming known items pays here. "
+
+
+MANY_REPEATS = 0.1
+"""Share of views of items known to the user from which a page says so at once."""
 
 
 def _leading(comparison: Comparison, key: tuple[str, str]) -> tuple[Record, Record] | None:
@@ -320,9 +336,9 @@ def _behind(comparison: Comparison, key: tuple[str, str]) -> str:
         return f"{title}: {spoken(second.agent)} is {behind} % behind {spoken(first.agent)}{hint}."
     hits = [f"{100.0 * found[r.agent]:.0f}" for r in pair]
     if key[0] != "loocv":
-        return f"Of their later views: {hits[0]} and {hits[1]}{hint}."
-    said = f"{spoken(first.agent)} names {hits[0]} among its first ten items, {spoken(second.agent)} {hits[1]}"
-    return f"Of 100 hidden views of {first.n:,} users {said}{hint}."
+        return "" if hint else f"Of 100 later views they name {hits[0]} and {hits[1]}."
+    said = f"{spoken(first.agent)} names it among its first ten items in {hits[0]} of 100 cases"
+    return f"One view at a time of {first.n:,} users was hidden: {said}, {spoken(second.agent)} in {hits[1]}{hint}."
 
 
 def _would_decide(comparison: Comparison, key: tuple[str, str]) -> str:
@@ -332,7 +348,7 @@ def _would_decide(comparison: Comparison, key: tuple[str, str]) -> str:
     if pair is None or not gap > 0.0 or not math.isfinite(width := half_width(*pair)):
         return ""
     users = pair[0].n * (width * seen(pair[0].level) / gap) ** 2
-    return f" (the views of some {rounded(users):,} users would tell them apart)" if users > pair[0].n else ""
+    return f"; to tell them apart here takes the views of some {rounded(users):,} users" if users > pair[0].n else ""
 
 
 # ----------------------------------------------------------------------------------------------------------- studies
@@ -363,12 +379,22 @@ def of_study(study: Study) -> Finding | None:
     else:
         decision = f"{title} looks best; {n} simulated shops cannot prove it."
     sure = f"Do not use {listed([method(name) for name in blind], MOST_NAMES)} here. " if blind else ""
+    screen, alike = screen_of(study), ""
+    safe = [r for r in screen if r.kept == n]
+    if n >= CATALOGUES and len(safe) == 1 and sum(r.kept is not None for r in screen) > 1:
+        tested = next((r for r in rows if r["users_per_arm"]), None) if safe[0].tested else None
+        name = _sized(tested) if tested is not None else f"the {safe[0].name.lower()}"
+        alike = decision
+        decision = f"Only {name} had the best or its equal among its first {counted(SHORTLIST)} in all {n} shops."
     more = f"repeat it in {max(CATALOGUES, 2 * n)} simulated shops"
     if n >= CATALOGUES and (poor or not level):
-        more = _advice(screen_of(study))
+        more = _advice(screen)
     kind = "good" if poor or not level else "tie"
     return Finding(
-        decision, " ".join([*_blind_spots(rows, judged), *_always(study, first)]), f"{sure}Next: {more}.", kind
+        decision,
+        " ".join(filter(None, [alike, *_blind_spots(rows, judged), *_always(study, first)])),
+        f"{sure}Next: {more}.",
+        kind,
     )
 
 
@@ -410,7 +436,8 @@ def screen_of(study: Study) -> list[Row]:
         right = r[BEST]["count"] + r[INDISTINGUISHABLE]["count"]
         small = about(r["title"], METHODS.get(r["title"]))
         small += f" ({r['users_per_arm']:,} per variant)" if r["users_per_arm"] else ""
-        kept = [j["place"] < SHORTLIST for j in each if j["place"] is not None]
+        level = (BEST, INDISTINGUISHABLE)
+        kept = [j["place"] < SHORTLIST or j["outcome"] in level for j in each if j["place"] is not None]
         most = max(j["cost_share"] for j in each)
         name = as_subject(method(r["title"]).removeprefix("the "))
         held, tested = sum(kept) if kept else None, bool(r["users_per_arm"])
@@ -457,9 +484,10 @@ def _blind_spots(rows: Sequence[Mapping[str, Any]], judged: Mapping[tuple[str, s
         each = judged[r["study"], r["title"]]
         warned = sum(j["warned"] for j in each)
         if warned >= len(each) / 4:
+            own = sum(j["shown"] == UNUSABLE for j in each)
             found.append(
-                f"In {warned} of {len(each)} shops the old system's records say too little for "
-                f"{method(r['title'])}: they hardly show what it picks, or a better one."
+                f"In {warned} of {len(each)} shops the old system's records hold too little of what "
+                f"{method(r['title'])} picks ({own}) or of a better one ({warned - own})."
             )
     return found[:1]
 
@@ -470,8 +498,9 @@ def _advice(rows: Sequence[Row]) -> str:
     safe = next((r for r in own if r.kept == r.shops), None)
     if safe is not None:
         return f"shorten your list by the {safe.name.lower()}, then decide by an A/B test in your own shop"
-    missed = min((r.shops - r.kept for r in own if r.kept is not None), default=0)
-    said = f"; other tests dropped the best from their first {counted(SHORTLIST)} in {missed} shops and more"
+    missed = sorted({r.shops - r.kept for r in own if r.kept is not None})
+    shops = f"{missed[0]} to {missed[-1]}" if len(missed) > 1 else "".join(map(str, missed))
+    said = f"; other tests dropped the best from their first {counted(SHORTLIST)} in {shops} shops"
     return f"decide by an A/B test in your own shop{said if missed else ''}"
 
 
@@ -630,13 +659,18 @@ def _asks(who: str, other: str, gap: str, tolerance: float, least: float | None)
     """What must be so for the answer to hold, and a log cannot prove, as questions."""
     items = ""
     if least is not None:
-        items = f"Has {other} at most {int(1.0 / least + 1e-9):,} items to choose from in this place? "
-        items += f"(A probability of at least {100.0 * least:.4g} % for each was stated.)"
+        items = (
+            f"Has {other} at most {int(1.0 / least + 1e-9):,} items to choose from in this place? (Each is said to be "
+        )
+        items += (
+            f"shown with {100.0 * least:.4g} % or more. With more items some never were, and the answer ignores them.)"
+        )
     off = f"{100.0 * (tolerance - 1.0):.2g} %"
     asked = (
         items,
         f"Was {who} built without these very records? (Else it looks too good.)",
-        f"Are the recorded probabilities exact? (Were each off by {off}, all the worst way, the {gap} could be gone.)",
+        "Did the system itself record its probabilities as it drew? (Estimated later they may be wrong: were each off "
+        f"by {off}, all the worst way, the {gap} could be gone.)",
     )
     return tuple(filter(None, asked))
 
@@ -651,7 +685,7 @@ def _size_of_test(plans: Sequence[ABPlan]) -> str:
         weeks = math.ceil(plan.days / 7.0)
         users, size = plan.users_by_then / 2.0, f" of {weeks:,} week{'s' * (weeks > 1)}"
         rows = (plan.rows_by_then or 0) / max(users, 1.0)
-    found = f"find even {digits(100.0 * plan.lift_share)} % in {100 * plan.power:.0f} % of such tests"
+    found = f"find even {digits(100.0 * plan.lift_share)} % with a chance of {100 * plan.power:.0f} %"
     each = f"{max(rounded(users), LEAST_USERS):,} users per variant with some {rows:.0f} recommendations each"
     return f"{size}: {each} {found}"
 

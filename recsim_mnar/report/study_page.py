@@ -59,7 +59,7 @@ def _write_page(path: Path, study: Study) -> None:
         digits=two_digits,
         lost="clicks lost" if {row["target"] for row in study.summary()} == {"CTR"} else "lost",
         rows=[[COLUMNS[head](row) for head in heads] for row in study.summary()],
-        sentences=study.sentences(),
+        sentences=[sentence.replace("catalogues", "shops") for sentence in study.sentences()],
         catalogues=max((row["catalogues"] for row in study.summary()), default=0),
         agents=agents_table(study),
         kinds=" ".join(_kind_of(each) for each in study.settings.get("studies", ())),

@@ -118,7 +118,7 @@ def test_the_difference_to_todays_policy_is_that_of_the_truth(tmp_path):
         [100 * by[key, "ips"]["value"] for key in ("propensity", "better")], rel=0.005
     )
     off = by["better - propensity", "ips"]["diagnostics"]["propensity_tolerance"] - 1.0
-    assert f"(Were each off by {100 * off:.2g} %, all the worst way, the gain could be gone.)" in front
+    assert f"were each off by {100 * off:.2g} %, all the worst way, the gain could be gone.)" in front
     assert front.count("<li>") == 3
     assert "at most 5 items to choose from in this place?" in front
     assert "each with a probability of at least 20 %, as the analyst stated" in page

@@ -280,20 +280,25 @@ def test_the_page_says_why_a_recommender_is_out_and_keeps_the_warning_open(tmp_p
     users = np.linspace(0.0, 1.0, 400)
     values = {"good": 0.2 + 0.6 * users, "bad": 0.6 * users + 0.1 * (np.arange(400) % 2)}
     records = [
-        Record.of("interactions", "loocv", name, "ndcg@10", (v.mean(), v.mean() - 0.2, v.mean() + 0.2), level=0.95,
+        Record.of("interactions", "loocv", name, metric, (v.mean(), v.mean() - 0.2, v.mean() + 0.2), level=0.95,
                   n=400, seconds=0.0)
+        for metric in ("ndcg@10", "hr@10")
         for name, v in values.items()
     ]  # fmt: skip
     ranked = leaders(values, 0.95, protocol="loocv", metric="ndcg@10")
-    found = Comparison(with_half_widths(records, values, 0.95), conclusion=conclusion([ranked], 0.95, 2))
-    found.details, found.columns = {"best": [ranked.to_dict()]}, [("loocv", "ndcg@10")]
-    found.pictures = [Picture("t", "c", "l", (("loocv", "ndcg@10"),))]
+    ranking, hits = with_half_widths(records[:2], values, 0.95), records[2:]
+    found = Comparison([*ranking, *hits], conclusion=conclusion([ranked], 0.95, 2))
+    facts = {"facts": {"repeats": 48, "rows": 100}, "candidates": "all"}
+    found.details, found.columns = {"best": [ranked.to_dict()], **facts}, [("loocv", "ndcg@10")]
+    found.pictures = [Picture("t", "c", "l", (("loocv", "hr@10"),))]
     write_page(tmp_path / "page.html", found, {})
     page = unlinked(tmp_path / "page.html")
-    assert re.search(r"30 % behind \(29 to 31 %\): out", page)
+    (out,) = re.findall(r'<span class="name">(\w+) <small>out as a predictor</small>', page)
+    assert out == "bad"
     front = page.partition("<details")[0]
     assert "not what recommending it would change" in front
-    assert "; 400 users)" in front
+    assert "One view at a time of 400 users was hidden: good names it among its first ten items in 50 of 100" in front
+    assert "In 48 % of the views the user knew the item, so naming known items pays here." in front
 
 
 @pytest.mark.parametrize("unseen", [False, True])
