@@ -436,7 +436,7 @@ class _Pass:
         """Refuse where more rows have values that cannot be read than may be left out unasked."""
         limit, number = self.log.reading.drop_invalid, self.counts["dropped_invalid"]
         total = number + self.counts["dropped_missing"] + self.counts["kept"]
-        if limit is not None and number > limit * total:
+        if limit is not None and number and number / total > limit:
             share = 100.0 * number / total
             raise UserError(
                 f"{self.faults.source}: {in_rows(number)} of {total:,} ({share:.2g} %) cannot be read, more than "
