@@ -6,7 +6,6 @@ import contextlib
 import functools
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +86,6 @@ UNMET = 3
 @option(
     "--by", "A column of segments that was fixed before the recommendation, such as country: adds each one's estimates."
 )
-@option("--fold-case", "Take values of --by that differ only in capitals (DE, de) as one.", bool)
 @option(
     "--refute",
     "Run further tests that can prove the log wrong, on all rows at once; their findings join the verdict.",
@@ -184,7 +182,7 @@ def _ab_line(log: Path, asked: dict[str, Any], sentence: Sentence) -> str:
     for name in ("reward", "propensity", "user", "time"):
         column = asked[f"{name}_column"] or (asked["cluster"] if name == "user" else None)
         words += [] if column is None else [f"--{name}-column", column]
-    words += [f"--{name.replace('_', '-')}" for name in ("drop_missing", "deduplicate") if asked[name]]
+    words += [f"--{name.replace('_', '-')}" for name in ("drop_missing", "deduplicate", "fold_case") if asked[name]]
     share = asked["drop_invalid"]
     return shlex.join([*words, *([] if share is None else ["--drop-invalid", f"{share:g}"])])
 
@@ -344,7 +342,6 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, require: str | None
 
     metrics, cluster, clip = (options.pop(name) for name in ("metrics", "cluster", "clip"))
     reading = reading_of(options, options.pop("context_columns"))
-    reading = replace(reading, fold_case=options.pop("fold_case"))
     target, unsupported = options.pop("target"), options.pop("unsupported")
     own = {name: options.pop(name) for name in ("target_file", "on", "fit_reward_model")}
     question = Question(

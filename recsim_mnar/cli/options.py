@@ -355,7 +355,10 @@ def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
         SHARE, is_flag=False, flag_value="0.05",
     )  # fmt: skip
     equal = option("--deduplicate", "Keep the first of rows that are equal in every column read.", bool)
-    return all_of(column_options(*roles), missing, *([invalid, equal] if copies else []))
+    fold = option(
+        "--fold-case", "Take items of --target, and values of --by, that differ only in capitals as one.", bool
+    )
+    return all_of(column_options(*roles), missing, *([invalid, equal, fold] if copies else []))
 
 
 def reading_of(options: dict[str, Any], context: str | None = None) -> Any:
@@ -368,4 +371,5 @@ def reading_of(options: dict[str, Any], context: str | None = None) -> Any:
         drop_missing=options.pop("drop_missing"),
         drop_invalid=options.pop("drop_invalid", None),
         deduplicate=options.pop("deduplicate", False),
+        fold_case=options.pop("fold_case", False),
     )

@@ -105,7 +105,9 @@ class BanditLog:
                     raise UserError(f"{file.path} has no column {name!r}; {nearest(name, file.names)}{option}")
         columns = _exact(file, reading) if reading.exact else _recognised(file, policies, reading, needs)
         action = None if reading.exact else columns.get("action")
-        of_items = frozenset() if action is None else frozenset(_of_items(file, action, policies))
+        of_items = (
+            frozenset() if action is None else frozenset(_of_items(file, action, policies, fold=reading.fold_case))
+        )
         return BanditLog(file, columns, policies, others, reading, needs, of_items=of_items)
 
     @property
@@ -228,6 +230,7 @@ class BanditLog:
         lines += [f"taken: {self.columns.line()}", *self.columns.lines()[1:]]
         lines += [
             f"{each}: the item that the policy shows. Its probability of the item shown is 1 where both are the same"
+            + (" but for capitals" if self.reading.fold_case else "")
             for each in sorted(self.of_items)
         ]
         lines += percent_lines({name: counts[_PERCENT + name] for name in _behind(_PERCENT, counts)})
@@ -358,7 +361,8 @@ class _Pass:
             known[columns["propensity"]] = rows.probabilities(columns["propensity"], zero=False)
         for name in self.log.policies:
             if name in self.log.of_items:
-                known[name] = _same(rows.ids(name), rows.quiet().ids(columns["action"]))
+                action = rows.quiet().ids(columns["action"])
+                known[name] = same_items(rows.ids(name), action, fold=self.log.reading.fold_case)
             elif name not in known:
                 known[name] = rows.probabilities(name, zero=True)
         propensity = known[columns["propensity"]] if "propensity" in columns else None
@@ -458,37 +462,51 @@ def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:
     return found[:3]
 
 
-def _of_items(file: TableFile, action: str, policies: Sequence[str]) -> Iterator[str]:
-    """Policies whose columns hold items, as the first rows say: nearly all of them are shown there.
+ALIKE, IN_CAPITALS, UNCLEAR = "alike", "in capitals", "unclear"
+"""How a column's values are items: as written in the action column, but for capitals, or 0 and 1, which could be both."""
+
+
+def held_items(file: TableFile, action: str, name: str) -> str:
+    """How a column holds items, as the first rows say: nearly all of them are shown there; "" where it does not.
 
     Numbers could be per cent as well: of them the column's name must say so, too.
     """
     head = file.head()
-    shown = {str(value) for value in head.get(action, ()) if value is not None}
+    shown = {str(value).strip() for value in head.get(action, ()) if value is not None}
+    values = [str(value).strip() for value in head.get(name, ()) if value not in (None, "")]
+    numbers = all(re.fullmatch(r"[-+]?[0-9.,]+(e[-+]?[0-9]+)?", value) for value in values)
+    if not values or (numbers and not likely_columns("action", [name])):
+        return ""
+    if sum(value in shown for value in values) >= 0.9 * len(values):
+        return UNCLEAR if numbers and set(values) <= {"0", "1"} else ALIKE
+    alike = {value.casefold() for value in shown}
+    folded = not numbers and sum(value.casefold() in alike for value in values) >= 0.9 * len(values)
+    return IN_CAPITALS if folded else ""
+
+
+def _of_items(file: TableFile, action: str, policies: Sequence[str], *, fold: bool) -> Iterator[str]:
+    """Policies whose columns hold items; with ``fold`` those too that are written in other capitals."""
     for name in policies:
-        values = [str(value) for value in head.get(name, ()) if value not in (None, "")]
-        numbers = all(re.fullmatch(r"[-+]?[0-9.,]+(e[-+]?[0-9]+)?", value) for value in values)
-        of_items = bool(likely_columns("action", [name]))
-        if not values or sum(value in shown for value in values) < 0.9 * len(values):
-            alike = {value.strip().lower() for value in shown}
-            if values and not numbers and sum(value.strip().lower() in alike for value in values) >= 0.9 * len(values):
-                raise UserError(
-                    f"{file.path}: the items of column {name!r} are those of {action!r}, but for capitals or blanks: "
-                    "write them alike"
-                )
-            continue
-        if numbers and of_items and set(values) <= {"0", "1"}:
+        how = held_items(file, action, name)
+        if how == UNCLEAR:
             raise UserError(
                 f"{file.path}: column {name!r} could hold items or probabilities, as 0 and 1 are both: write the items "
                 "as text in both columns, or name the column of probabilities after no item"
             )
-        if not numbers or of_items:
+        if how == IN_CAPITALS and not fold:
+            raise UserError(
+                f"{file.path}: the items of column {name!r} are those of {action!r}, but for capitals: add --fold-case "
+                "to take them as the same, or write them alike"
+            )
+        if how:
             yield name
 
 
-def _same(one: Ids, other: Ids) -> Floats:
-    """(n,) 1.0 where both ids are the same; those that are missing are not."""
-    _, codes = np.unique(np.concatenate([one.ids.astype(str), other.ids.astype(str)]), return_inverse=True)
+def same_items(one: Ids, other: Ids, *, fold: bool = False) -> Floats:
+    """(n,) 1.0 where both ids are the same, with ``fold`` but for capitals; those that are missing are not."""
+    words = np.concatenate([one.ids.astype(str), other.ids.astype(str)])
+    words = np.array([word.casefold() for word in words.tolist()]) if fold and words.size else words
+    codes = np.unique(words, return_inverse=True)[1]
     first, second = np.append(codes[: one.number], -1), np.append(codes[one.number :], -2)
     return (first[one.codes] == second[other.codes]).astype(np.float64)
 

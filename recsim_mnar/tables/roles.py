@@ -319,14 +319,15 @@ def _perhaps_probabilities(known: Iterable[str]) -> list[str]:
     return [name for name in known if _words(name) & _PROBABILITY]
 
 
-def new_policies(known: Iterable[str]) -> list[str]:
-    """Columns whose names say that they are a new policy's probabilities: ``new_prob``, ``target_svd``."""
+def new_policies(known: Iterable[str], *, items: bool = False) -> list[str]:
+    """Columns whose names say that they are a new policy's probabilities: ``new_prob``, ``target_svd``; or ``items``."""
     begin = ("target", "newpolicy", "evalpolicy", "evaluationpolicy")
     probable = _PROBABILITY | {"p", "pi", "share"} | _PER_CENT
     return [
         name
         for name in known
-        if plain_name(name).startswith(begin) or (_words(name) & _OF_NEW_POLICIES and _words(name) & probable)
+        if plain_name(name).startswith(begin)
+        or (_words(name) & _OF_NEW_POLICIES and (items or _words(name) & probable))
     ]
 
 

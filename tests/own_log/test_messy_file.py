@@ -307,3 +307,38 @@ def test_one_is_no_plural(tmp_path, number, said):
     answer = estimate_log(file, Question(["new_model_prob"], estimators=["ips"]))
     assert any(line.startswith(said) for line in answer.lines)
     assert any(each["message"] == said for each in answer.records[0]["findings"])
+
+
+@pytest.mark.parametrize("capitals", [False, True])
+def test_a_column_of_items_is_a_policy_and_no_segment(tmp_path, capsys, capitals):
+    """Doctor names it, judges it in the line to type, and offers neither it nor a second name of the item by --by."""
+    frame = table().drop(columns="new_model_prob")
+    new = np.where(frame.device == "Mobile", "SKU-4", "SKU-2")
+    frame["new_sku"] = np.char.lower(new) if capitals else new
+    frame = frame.rename(columns={"item_sku": "sku"})
+    frame["tile"], frame["seen_last"] = frame.sku, np.roll(frame.sku, 1)
+    path = tmp_path / "log.csv"
+    frame.to_csv(path, index=False)
+    flags = " --fold-case" if capitals else ""
+    found = examine_file(path)
+    (items,) = [each for each in found.problems if each.code == "holds_items"]
+    assert str(items).startswith(f"column new_sku holds items: judge it with --target new_sku{flags}, if")
+    assert found.segments == ["device", "country"]
+    line = f"recsim-mnar estimate {path} --target new_sku{flags} --baseline today"
+    assert fits(found)["estimate"] == line
+    assert fits(found)["estimate --by"] == f"{line} --by device"
+    assert "guessed: new_sku is the item that a new policy would show\n" in run(capsys, "doctor", path)[1]
+    status, out, _ = run(capsys, *shlex.split(line)[1:])
+    assert status == 0
+    assert "new_sku: the item that the policy shows." in out
+    named = run(capsys, "doctor", path, "--target", "new_sku")[1]
+    assert "mean          of new_sku / logged probability: " in named
+    assert f"plan estimate {path} --target new_sku{flags}\n" in named
+
+
+def test_without_a_name_for_a_new_policy_all_columns_of_items_are_named(tmp_path):
+    frame = table().drop(columns="new_model_prob")
+    frame["first"], frame["second"] = np.roll(frame.item_sku, 1), np.roll(frame.item_sku, 2)
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    (items,) = [each for each in examine_file(tmp_path / "log.csv").problems if each.code == "holds_items"]
+    assert str(items).startswith("columns first, second hold items: judge them with --target first,second, if")

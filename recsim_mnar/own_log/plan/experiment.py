@@ -496,9 +496,7 @@ def _off_policy_rows(pilot: Pilot, target: str, baseline: str | None, error: flo
     return math.ceil(square / (len(pilot) * error**2))
 
 
-def _notes(
-    totals: UserTotals, users: int, given: int | None, entering: float | None, undated: str
-) -> tuple[str, ...]:
+def _notes(totals: UserTotals, users: int, given: int | None, entering: float | None, undated: str) -> tuple[str, ...]:
     found = []
     if given is not None and given < users:
         found.append(f"the {given:,} users per arm do not find this lift: it takes {users:,}")
