@@ -463,7 +463,7 @@ def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:
 
 
 ALIKE, IN_CAPITALS, UNCLEAR = "alike", "in capitals", "unclear"
-"""How a column's values are items: as written in the action column, but for capitals, or 0 and 1, which could be both."""
+"""How a column's values are items: written as in the action column, so but for capitals, or 0 and 1, perhaps items."""
 
 
 def held_items(file: TableFile, action: str, name: str) -> str:

@@ -320,7 +320,7 @@ def _perhaps_probabilities(known: Iterable[str]) -> list[str]:
 
 
 def new_policies(known: Iterable[str], *, items: bool = False) -> list[str]:
-    """Columns whose names say that they are a new policy's probabilities: ``new_prob``, ``target_svd``; or ``items``."""
+    """Columns whose names say that they are a new policy's probabilities (``new_prob``, ``target_svd``), or items."""
     begin = ("target", "newpolicy", "evalpolicy", "evaluationpolicy")
     probable = _PROBABILITY | {"p", "pi", "share"} | _PER_CENT
     return [

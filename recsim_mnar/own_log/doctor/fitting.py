@@ -233,11 +233,11 @@ def _plans(found: Examination) -> list[Fit]:
         estimate = logging = "" if found.targets and "propensity" in found.columns else lacking
         if _not_of_the_item(found):
             estimate = logging = _FIX
-    targets, flags, fold = ",".join(found.targets), _flags(found), _folded(found, found.targets)
+    flags, judged = _flags(found), ["--target", ",".join(found.targets), *_folded(found, found.targets)]
     wanted = (
         ("plan ab", ab, ["--lift", "5%"], "how many users an A/B test needs to find a lift of 5 %"),
-        ("plan estimate", estimate, ["--target", targets, *fold], "how many rows until the verdicts on these policies turn"),
-        ("plan logging", logging, ["--target", targets, *fold, "--width", "10%", "--cost", "5%"],
+        ("plan estimate", estimate, judged, "how many rows until the verdicts on these policies turn"),
+        ("plan logging", logging, [*judged, "--width", "10%", "--cost", "5%"],
          "what to explore from here on for intervals of +-10 %, where 5 % of decisions may differ from today's"),
     )  # fmt: skip
     roles = {name: ("reward", "propensity", "user", *(["time"] if name == "plan ab" else [])) for name, *_ in wanted}

@@ -249,14 +249,14 @@ _FIRST_DATE = 1e8
 
 
 MOST_UNDATED = 0.05
-"""Share of rows that may lack a date for days to be counted by the others', as many as ``--drop-invalid`` leaves out."""
+"""Share of rows that may lack a date, days being counted by the others: as many as ``--drop-invalid`` leaves out."""
 
 
 def day_numbers(times: Floats, most: float = MOST_UNDATED) -> NDArray[np.int64] | None:
     """Days (n,) from 0, of seconds or milliseconds since 1970; the last one may be shorter or longer by half.
 
-    Rows without a time, NaN, have day -1. None where the times are no dates (smaller numbers), where a larger share than
-    ``most`` is missing, or where they span less than a day and a half.
+    Rows without a time, NaN, have day -1. None where the times are no dates (smaller numbers), where a larger share
+    than ``most`` is missing, or where they span less than a day and a half.
     """
     known = times[np.isfinite(times)]
     if not known.size or (times.size - known.size) / times.size > most or np.median(known) < _FIRST_DATE:
