@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import recsim_mnar
+from recsim_mnar.estimators.off_policy.records import NOT_FIXED, TOO_MANY
 from recsim_mnar.own_log.gate import NOT_ABOVE_0
 
 CORE = Path(recsim_mnar.__file__).parent
@@ -81,7 +82,7 @@ def codes() -> set[str]:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
         if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
     }
-    return {NOT_ABOVE_0}.union(*(codes_of(tree, constants) for tree in trees))
+    return {NOT_ABOVE_0, NOT_FIXED, TOO_MANY}.union(*(codes_of(tree, constants) for tree in trees))
 
 
 def test_the_page_has_every_code_once_and_no_other():

@@ -167,6 +167,8 @@ def _show(found: FileAnswer, line: str, json_output: JsonOutput, *, every: bool)
         json_output.sentence(f"  {line}")
     _show_records([r for r in answer.records if r["leads"] or every], sentence.text, json_output)
     _show_segments(answer.segments, answer.records, json_output)
+    for each in answer.refused:
+        json_output.sentence(f"No segments. {each}.")
     if sentence.rests:
         json_output.sentence(sentence.rests)
     json_output.say(*answer.lines)
@@ -289,9 +291,8 @@ def _write_page(
 
     answer = found.found
     assert answer.log is not None
-    shown = Estimates(
-        str(log), answer.records, answer.lines, WeighedLog.of(answer.log), clip, answer.segments, found.stamp, plans
-    )
+    lines, weighed = [*answer.lines, *map(str, answer.refused)], WeighedLog.of(answer.log)
+    shown = Estimates(str(log), answer.records, lines, weighed, clip, answer.segments, found.stamp, plans)
     made_by = {name: str(value) if isinstance(value, Path) else value for name, value in asked.items() if value}
     write_estimates(out, shown, {"command": "estimate", "log": str(log), **made_by})
 

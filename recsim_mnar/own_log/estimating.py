@@ -23,7 +23,9 @@ from recsim_mnar.estimators.off_policy.gathering import (
 )
 from recsim_mnar.estimators.off_policy.records import (
     ADVICE,
+    NOT_FIXED,
     Asked,
+    RefusedColumnError,
     Segments,
     check_question,
     estimate_columns,
@@ -132,6 +134,7 @@ class Answer:
         lines: what was read, taken and left out, for a person.
         log: the rows that the estimates rest on, ``policies`` with those of the target file; None where they were read
             in blocks.
+        refused: why a column of segments is refused, where it is; all else is as without it.
         segments: records of segments, where they were asked for, with by, segment (None for the rows without a value),
             intervals, how many hold at once at level_of_all, and ``level``, that of each.
     """
@@ -140,6 +143,7 @@ class Answer:
     lines: list[str]
     log: BanditFile | None
     segments: list[Record] = field(default_factory=list)
+    refused: list[RefusedColumnError] = field(default_factory=list)
 
 
 def estimate_log(
@@ -202,6 +206,7 @@ class _Estimating:
         if "propensity" not in self.log.columns and "action" not in self.log.columns:
             self.log = open_log(needs=[*needs, "action"])  # from which propensities are estimated
         self.columns = self.log.columns
+        self.refused: list[RefusedColumnError] = []
         self._refuse_doubles()
         own = self.columns.get("propensity") or ""
         elsewhere = [] if self.second is None else self.second.names
@@ -218,7 +223,9 @@ class _Estimating:
         asked, models = self.question, ("q_logged", "q_target")
         roles = [(role, name) for role, name in self.columns.names.items() if role != "propensity"]
         if asked.by is not None and asked.by in (*self.names, *(self.columns.get(role) for role in _CHOSEN)):
-            raise UserError(f"--by {asked.by}: it depends on what was recommended. {ADVICE}")
+            why = f"it depends on what was recommended. {ADVICE}"
+            self.refused.append(RefusedColumnError(asked.by, NOT_FIXED, why))
+            self.log.reading = replace(self.log.reading, by=None)
         roles += [("unsupported mass", name) for name in asked.unsupported]
         roles += [(name, getattr(asked, name) or "") for name in ("q_logged", "q_target", "reward_limit")]
         for role, name in roles:
@@ -284,7 +291,7 @@ class _Estimating:
                 items = replace(found.items, items=self.log.actions.names(found.items.items)).findings()
             findings = [*items, *_of_the_rows(counts)]
             records = [with_findings(record, findings) for record in records]
-        return Answer(records, lines + bound_lines(records), None)
+        return Answer(records, lines + bound_lines(records), None, refused=self.refused)
 
     def _off_by(self, name: str, **ends: Any) -> float:
         """The tolerance of a policy by its rows, which are read once more."""
@@ -305,7 +312,11 @@ class _Estimating:
             log.policies.update(dict.fromkeys(self.today, log.propensity))
         lines = [*log.lines, *found.lines]
         likely = likely_columns("action", (name for name in self.log.file.names if name != question.by))
-        segments = _segments(log, question.by, lines, likely, fold=self.log.reading.fold_case)
+        segments = None
+        try:
+            segments = _segments(log, question.by, lines, likely, fold=self.log.reading.fold_case)
+        except RefusedColumnError as error:
+            self.refused.append(error)
         if question.refute and log.propensity is None:
             raise UserError("--refute: refuters need propensities. Name their column with --propensity-column")
         own, stated = log.columns["reward"], self.stated
@@ -315,7 +326,8 @@ class _Estimating:
             limits = log.others[question.reward_limit]
             limit_column(limits, log.reward, (own, question.reward_limit), log.row_numbers)
         if log.propensity is None:
-            return Answer(_without_propensities(log, self.targets, question, lines), lines, log)
+            records = _without_propensities(log, self.targets, question, lines)
+            return Answer(records, lines, log, refused=self.refused)
         columns = log.values()
         for name in self.names:
             names = (own, log.columns["propensity"], name)
@@ -335,6 +347,7 @@ class _Estimating:
             reward_limit=limits,
             segments=segments,
             action=None if log.action is None else log.action.codes,
+            refused=self.refused,
             **self.stated_options,
         )
         records = taken(records, self.bound)
@@ -345,7 +358,7 @@ class _Estimating:
         whole = [record for record in records if "by" not in record]
         parts = records[len(whole) :]
         whole = [record | segment_summary(record, parts) for record in whole]
-        return Answer(whole, lines + bound_lines(whole) + refuter_lines(whole), log, parts)
+        return Answer(whole, lines + bound_lines(whole) + refuter_lines(whole), log, parts, self.refused)
 
 
 def _segments(

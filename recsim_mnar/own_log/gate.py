@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -113,7 +113,9 @@ class FileAnswer:
         Files are read once more for their digests, when this is first asked for.
         """
         asked = {} if self.require is None else {"required": self.require, "met": self.met, "reasons": self.causes}
-        return {"schema": SCHEMA, "input": [_identity(*each) for each in self.files.items()], **asked}
+        refused = [{"by": each.column, "code": each.code, "message": str(each)} for each in self.found.refused]
+        by = {"refused": refused} if refused or self.found.segments else {}
+        return {"schema": SCHEMA, "input": [_identity(*each) for each in self.files.items()], **by, **asked}
 
     def called(self, names: Mapping[str, str]) -> FileAnswer:
         """The same answer, with other names for files."""
@@ -127,7 +129,7 @@ class FileAnswer:
         """The list that ``estimate --json`` writes."""
         stamp = dict(self.stamp)
         begin = {"sentence": self.sentence.to_dict()}
-        begin |= {name: stamp.pop(name) for name in ("input", "reasons") if name in stamp}
+        begin |= {name: stamp.pop(name) for name in ("input", "refused", "reasons") if name in stamp}
         first, *others = [{**stamp, **record} for record in self.records]
         return [plain(each) for each in ({**begin, **first}, *others)]
 
@@ -224,7 +226,7 @@ def answer_question(
     _refuse_empty(path, found.records)
     if require == BETTER and not any("baseline" in record for record in records):
         raise UserError(_NO_BASELINE)
-    reasons = () if require is None else tuple(unmet(require, records))
+    reasons = () if require is None else (*unmet(require, records), *_refused(require, found))
     sentence, warnings = sentence_of(found.records), tuple(_warnings(require, found.records))
     return FileAnswer(sentence, records, require, reasons, warnings, files, found)
 
@@ -326,6 +328,13 @@ def unmet(require: str, records: Sequence[Record]) -> list[Reason]:
             line = f"--require {require}: {where}{label(record)}, {record['estimator']}: {said}"
             lines.append(Reason(line, [{**whose, **cause} for cause in causes]))
     return lines
+
+
+def _refused(require: str, found: Answer) -> Iterator[Reason]:
+    """A column of segments that is refused: what was required of each of them cannot be met."""
+    for each in found.refused:
+        cause = {"by": each.column, "code": each.code, "message": str(each), "contradicted": False}
+        yield Reason(f"--require {require}: {each}", [cause])
 
 
 def _misses(require: str, judged: Mapping[str, Any], amounts: Amounts) -> tuple[str, list[Record]] | None:

@@ -406,7 +406,7 @@ def test_json_md_describes_every_key_and_no_other(shop, tmp_path, capsys):
     assert described("Diagnostics") - more <= keys(*(record["diagnostics"] for record in records))
     segmented = estimate_file(log, "worse", baseline="today", require="better", propensity_min=FLOOR, by="device")
     assert keys(*results["reasons"], *segmented.causes) == described("A reason")
-    besides = {"schema", "sentence", "input", "required", "met", "reasons", "records"}
+    besides = {"schema", "sentence", "input", "refused", "required", "met", "reasons", "records"}
     assert keys(results) == described("results.json of estimate") | besides
     page = Path("docs/json.md").read_text()
     assert all(f"`{key}`" in page for key in keys(results["read"], *results["weights"]))
