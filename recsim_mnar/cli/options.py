@@ -354,7 +354,7 @@ def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
         "that is named.",
         SHARE, is_flag=False, flag_value="0.05",
     )  # fmt: skip
-    equal = option("--deduplicate", "Keep the first of rows that are equal in every column read.", bool)
+    equal = option("--deduplicate", "Keep the first of rows that are equal in every column.", bool)
     fold = option("--fold-case", "Take items of --target and values of --by that differ only in capitals as one.", bool)
     return all_of(column_options(*roles), missing, *([invalid, equal, fold] if copies else []))
 

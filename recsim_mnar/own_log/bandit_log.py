@@ -19,7 +19,7 @@ from recsim_mnar.log.columns import Floats
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, percent_lines
 from recsim_mnar.tables.parts import Parts, TableFile
-from recsim_mnar.tables.roles import Columns, find_columns, likely_columns, similar_columns
+from recsim_mnar.tables.roles import Columns, find_columns, likely_columns, plain_name, similar_columns
 from recsim_mnar.tables.rows import (
     DROP,
     Events,
@@ -34,8 +34,10 @@ from recsim_mnar.tables.rows import (
 )
 from recsim_mnar.tables.text import AgainError
 
-_WORD, _LACKS, _PERCENT = "word:", "lacks:", "percent:"
-"""Before counts of unknown words of events, and of missing values and of values in per cent by column."""
+_WORD, _LACKS, _PERCENT, _ALIKE = "word:", "lacks:", "percent:", "alike:"
+"""Before counts of unknown words of events, of missing values and of values in per cent by column, and of rows that
+repeat an earlier one in what is read and differ elsewhere."""
+_ROW_NUMBERS = ("", "unnamed0", "rownumber", "rownum")
 
 
 @dataclass
@@ -71,6 +73,7 @@ class BanditLog:
     _no_events: bool | None = None
     some_without_action: bool = False
     unread: Sequence[str] = ()
+    copies_in: str = "every column"
 
     @staticmethod
     def open(
@@ -177,17 +180,37 @@ class BanditLog:
                 yield block
         work.finish()
 
-    def count_copies(self) -> int:
-        """How many rows repeat an earlier one in every column that is read; takes 8 bytes for each row."""
-        counts, work = self.counts, _Pass(self)
-        rows = (work.recommendations(each) for each in self.file.blocks(self.kinds(), 1 << 19))
-        digests = [each.digests(self.compared) for each in rows]
-        self.counts = counts
-        return n_repeats(np.concatenate(digests))
+    def digests(self) -> NDArray[np.uint64]:
+        """(m,) 64 bits for each recommendation, equal for copies: rows that are equal in all columns.
+
+        Where a part lacks one that is not read, in those that are.
+        """
+        counts, unread, work = self.counts, self.unread, _Pass(self)
+        names, found = columns_of_copies(self.file.names), list[NDArray[np.uint64]]()
+        self.copies_in = "every column"
+        while True:
+            try:
+                for each in self.file.blocks(dict.fromkeys(names, "text") | self.kinds(), 1 << 19):
+                    found.append(work.recommendations(each).digests(names))
+                break
+            except AgainError:
+                found.clear()
+            except UserError:
+                if names == self.read_columns:
+                    raise
+                names, found = self.read_columns, []
+                self.copies_in = ", ".join(names)
+        self.counts, self.unread = counts, unread
+        return np.concatenate(found)
+
+    def count_copies(self, alike: int = 1) -> None:
+        """Count copies, and the other of the rows that are ``alike`` in what is read; takes 8 bytes for each row."""
+        number = n_repeats(self.digests()) if alike else 0
+        self.counts["duplicates"], self.counts[_ALIKE] = number, alike - number
 
     @property
-    def compared(self) -> list[str]:
-        """Columns in which copies are equal."""
+    def read_columns(self) -> list[str]:
+        """Columns that are read, but for that of events: copies are looked for where rows are equal in these."""
         return [name for name in self.kinds() if name != self.columns.get("event")]
 
     def out_of_order(self) -> bool:
@@ -206,10 +229,13 @@ class BanditLog:
         counts = self.counts
         dropped, number, said = counts["dropped_missing"], counts["duplicates"], []
         if number and not self.reading.exact:
-            what = f"{in_rows(number)} repeat{'s' * (number == 1)} an earlier row in {', '.join(self.compared)}"
+            what = f"{in_rows(number)} repeat{'s' * (number == 1)} an earlier row in {self.copies_in}"
             if self.reading.deduplicate and "time" not in self.columns and self.reading.key is None:
                 what += " (without a column of times these may be different events: --time-column)"
             said = [f"{what}: left out" if self.reading.deduplicate else f"{what}: kept; --deduplicate leaves them out"]
+        if counts[_ALIKE] > 0 and "time" in self.columns and not self.reading.exact:
+            only = f"{in_rows(counts[_ALIKE])} repeat{'s' * (counts[_ALIKE] == 1)} an earlier row in what is read"
+            said.append(f"{only} ({', '.join(self.read_columns)}) and not in the other columns: kept")
         if dropped:
             each = ", ".join(f"{name} {counts[_LACKS + name]:,}" for name in _behind(_LACKS, counts))
             have = "rows have missing values and are" if dropped > 1 else "row has missing values and is"
@@ -333,7 +359,7 @@ class _Pass:
         user = log.users.codes(rows, columns["user"], alone=log.alone) if "user" in columns else None
         digest = None
         if log.looks_for_copies:
-            digest = rows.digests(log.compared)
+            digest = rows.digests(log.read_columns)
         action = self._actions(rows)
         keep = self._kept(rows)
         if any(fault.code not in self.forgiven for fault in self.faults.found):
@@ -404,13 +430,15 @@ class _Pass:
         return rows if events.shown.all() else rows.kept(events.shown)
 
     def _without_copies(self, rows: Rows) -> Rows:
-        """Rows that repeat others in every column that is read: counted, and left out where that is asked for."""
-        digests = rows.digests(self.log.compared)
-        self.counts["duplicates"] = n_repeats(digests)
-        if not self.log.reading.deduplicate or not self.counts["duplicates"]:
+        """Rows that repeat others in every column: counted, and left out where that is asked for."""
+        alike = n_repeats(rows.digests(self.log.read_columns))
+        again = repeats(self.log.digests()) if alike else np.zeros(len(rows), np.bool_)
+        number = self.counts["duplicates"] = int(np.count_nonzero(again))
+        self.counts[_ALIKE] = alike - number
+        if not self.log.reading.deduplicate or not number:
             return rows
-        self.counts["dropped_duplicates"] = self.counts["duplicates"]
-        return rows.kept(~repeats(digests))
+        self.counts["dropped_duplicates"] = number
+        return rows.kept(~again)
 
     def finish(self) -> None:
         """Report the columns read.
@@ -426,7 +454,7 @@ class _Pass:
         log.unread = [str(fault).removesuffix(f": {fault.advice}") for fault in away if fault.code != MISSING]
         away = [fault for fault in away if fault.code == MISSING]
         if self.faults.found and log.looks_for_copies and "duplicates" not in counts:
-            counts["duplicates"] = log.count_copies()
+            log.count_copies()
         again = counts["duplicates"] - counts["dropped_duplicates"]
         besides = f"; besides, {again:,} rows repeat an earlier row (--deduplicate)" if again else ""
         self.faults.refuse(DROP + besides)
@@ -447,6 +475,11 @@ class _Pass:
                 f"{100 * limit:g} %: {'; '.join(self.log.unread)}. If they may be left out all the same, "
                 f"--drop-invalid {math.ceil(share) / 100:g}"
             )
+
+
+def columns_of_copies(names: Sequence[str]) -> list[str]:
+    """Columns in which copies are equal: all but one that numbers the rows."""
+    return [name for name in names if plain_name(name) not in _ROW_NUMBERS]
 
 
 def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:

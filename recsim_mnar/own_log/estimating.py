@@ -277,7 +277,7 @@ class _Estimating:
         alone = self.gather is None or self.log.reading.drop_invalid is not None
         found = None if self.gather is None or alone else self.gather(self.log, asked)
         found = found or gather_blocks(self.log, asked)
-        self.log.counts["duplicates"] = found.copies
+        self.log.count_copies(found.copies)
         counts, lines = self.log.counts.copy(), self.log.lines
         exact = self.log.reading.exact
         of_records = Asked(

@@ -342,3 +342,34 @@ def test_without_a_name_for_a_new_policy_all_columns_of_items_are_named(tmp_path
     frame.to_csv(tmp_path / "log.csv", index=False)
     (items,) = [each for each in examine_file(tmp_path / "log.csv").problems if each.code == "holds_items"]
     assert str(items).startswith("columns first, second hold items: judge them with --target first,second, if")
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_copies_are_equal_in_columns_that_are_not_read_too(tmp_path, at_once):
+    """Two slots of one page are two recommendations, though all that is read of them is alike."""
+    frame = table().assign(slot=1, row_number=0)
+    slots, copies = frame[:40].assign(slot=2), frame[100:130]
+    more = pd.concat([frame, slots, copies]).sample(frac=1.0, random_state=0)
+    more["row_number"] = np.arange(len(more))
+    path = tmp_path / "log.csv"
+    more.to_csv(path, index=False)
+    question = Question(["new_model_prob"], keep_rows=at_once)
+    found = estimate_log(path, question)
+    assert "30 rows repeat an earlier row in every column: kept; --deduplicate leaves them out" in found.lines
+    read = "clicked, shown_prob, new_model_prob, customer, item_sku, viewed_at"
+    alike = f"40 rows repeat an earlier row in what is read ({read}) and not in the other columns: kept"
+    assert alike in found.lines
+    assert [each["number"] for each in found.records[0]["findings"] if each["code"] == "rows_repeated"] == [
+        pytest.approx(30 / len(more))
+    ]
+    left = estimate_log(path, question, reading=Reading(deduplicate=True))
+    assert left.records[0]["n"] == N + 40
+    assert "30 rows repeat an earlier row in every column: left out" in left.lines
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    more[: N // 2].to_csv(parts / "a.csv", index=False)
+    more[N // 2 :].drop(columns="slot").to_csv(parts / "b.csv", index=False)
+    left = estimate_log(parts, question, reading=Reading(deduplicate=True))
+    assert any(line.startswith(f"70 rows repeat an earlier row in {read}: left out") for line in left.lines)
+    (duplicates,) = [each for each in examine_file(path).problems if each.code == "duplicates"]
+    assert duplicates.message.startswith("30 rows are equal to an earlier row in every column")

@@ -16,7 +16,7 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import Reading
-from recsim_mnar.own_log.bandit_log import UNCLEAR, BanditLog, held_items, same_items
+from recsim_mnar.own_log.bandit_log import UNCLEAR, BanditLog, columns_of_copies, held_items, same_items
 from recsim_mnar.own_log.doctor.columns import BANDIT, INTERACTIONS, Asked, Unnamed, columns_of, targets_of
 from recsim_mnar.own_log.doctor.problems import (
     NOTE,
@@ -38,14 +38,9 @@ from recsim_mnar.tables.roles import (
     GUESSED,
     Columns,
     in_words,
-    plain_name,
     say_which,
 )
 from recsim_mnar.tables.rows import DROP, Events, Ids, Rows, repeats
-
-_ROW_NUMBERS = ("", "unnamed0", "rownumber", "rownum")
-BY_CHANCE = 0.001
-"""Share of rows that may be equal in what is read and not in the rest."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +213,7 @@ class _Patient:
         items: dict[str, str],
     ) -> None:  # fmt: skip
         self.file, self.kind, self.columns, self.targets, self.items = file, kind, columns, targets, items
-        self.n_actions, self.key, self.whole = asked.n_actions, asked.on, rows
+        self.n_actions, self.whole = asked.n_actions, rows
         self.problems: list[Problem] = []
         kinds = kinds_of_rows(rows, columns) if kind == BANDIT else None
         self.shown, self.viewed = np.ones(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
@@ -345,12 +340,8 @@ class _Patient:
 
     def _copies(self) -> dict[str, Any]:
         """Rows that are equal to an earlier one in every column but one that numbers the rows."""
-        names = [name for name in self.file.names if plain_name(name) not in _ROW_NUMBERS]
-        again = repeats(self.whole.digests(names))
-        number = alike = int(again.sum())
-        read = [name for role, name in self.columns.names.items() if role not in ("item", "event")]
-        if number and read:
-            alike = int(repeats(self.whole.digests([*read, *self.targets, *([self.key] if self.key else [])])).sum())
+        again = repeats(self.whole.digests(columns_of_copies(self.file.names)))
+        number = int(again.sum())
         if number:
             rows = ", ".join(str(row) for row in np.flatnonzero(again)[:3] + 1) + (", ..." if number > 3 else "")
             said = f"{number:,} rows are equal to an earlier row in every column (rows {rows})"
@@ -360,14 +351,8 @@ class _Patient:
             advice = "leave them out (--deduplicate) unless the same thing happened twice"
             if self.kind == INTERACTIONS:
                 advice = "compare counts them as further views: remove them first if they are copies"
-            elif alike - number > BY_CHANCE * len(self.whole) and self.kind == BANDIT:
-                more = "" if dated else ", or name the column of times (--time-column)"
-                advice = (
-                    f"--deduplicate is not for them: it compares only columns that are read, and {alike:,} rows are "
-                )
-                advice += f"equal in these. Take them out of the file{more}"
             self.problems.append(Problem("duplicates", PROBLEM if dated else NOTE, said, advice))
-        return {"duplicates": number, "duplicates_as_read": alike}
+        return {"duplicates": number}
 
     def _values(self) -> dict[str, Any]:
         """Rewards, propensities and weights."""

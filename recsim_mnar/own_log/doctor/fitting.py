@@ -11,7 +11,7 @@ from typing import Any
 from recsim_mnar.datasets.interactions import events_in_words
 from recsim_mnar.own_log.bandit_log import IN_CAPITALS
 from recsim_mnar.own_log.doctor.columns import BANDIT, INTERACTIONS
-from recsim_mnar.own_log.doctor.examination import BY_CHANCE, Examination
+from recsim_mnar.own_log.doctor.examination import Examination
 from recsim_mnar.own_log.doctor.problems import HOLDS_ITEMS, PROBLEM
 from recsim_mnar.tables.roles import GUESSED, NAMED, NONE, in_words
 
@@ -82,10 +82,9 @@ def _flags(found: Examination) -> list[str]:
 
 
 def _copies(found: Examination) -> bool:
-    """Whether equal rows are copies, and ``--deduplicate``, which compares what is read, leaves out no others."""
-    number, alike, rows = (found.facts[name] for name in ("duplicates", "duplicates_as_read", "rows"))
-    dated = "time" in found.columns and ("user" in found.columns or number <= _FEW_COPIES * rows)
-    return bool(number and dated and alike - number <= BY_CHANCE * rows)
+    """Whether equal rows are copies and no different events."""
+    number, rows = (found.facts[name] for name in ("duplicates", "rows"))
+    return bool(number and "time" in found.columns and ("user" in found.columns or number <= _FEW_COPIES * rows))
 
 
 def guessed_in_words(found: Examination, line: str) -> str:
