@@ -34,7 +34,14 @@ from recsim_mnar.estimators.off_policy.records import (
     segment_summary,
     todays,
 )
-from recsim_mnar.estimators.off_policy.refuters import Shown, item_findings, refuter_lines, with_findings, with_refuters
+from recsim_mnar.estimators.off_policy.refuters import (
+    ItemSums,
+    Shown,
+    item_findings,
+    refuter_lines,
+    with_findings,
+    with_refuters,
+)
 from recsim_mnar.estimators.off_policy.sentence import Record, tolerance_of, weight_excess
 from recsim_mnar.estimators.off_policy.stated import (
     Stated,
@@ -51,6 +58,7 @@ from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
+from recsim_mnar.own_log.factors import with_likely_faults
 from recsim_mnar.own_log.loggers import MANY, as_numbers, labels, logger_findings
 from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
 from recsim_mnar.tables.faults import in_rows
@@ -286,11 +294,12 @@ class _Estimating:
         )  # fmt: skip
         records = taken(records_of(of_records, found.value, found.difference), self.bound)
         if not exact:
-            items = []
+            sums = None
             if found.items is not None and not self.log.some_without_action:
-                items = replace(found.items, items=self.log.actions.names(found.items.items)).findings()
-            findings = [*items, *_of_the_rows(counts)]
+                sums = replace(found.items, items=self.log.actions.names(found.items.items))
+            findings = [*(() if sums is None else sums.findings()), *_of_the_rows(counts)]
             records = [with_findings(record, findings) for record in records]
+            records = with_likely_faults(records, sums, self.columns["propensity"])
         return Answer(records, lines + bound_lines(records), None, refused=self.refused)
 
     def _off_by(self, name: str, **ends: Any) -> float:
@@ -522,7 +531,10 @@ def _with_findings(records: list[Record], log: BanditFile, targets: Sequence[str
     for record in records:
         more = [*every, *by_policy.get(record["policy"].split(" - ")[0], [])]
         found.append(with_findings(record, more))
-    return found
+    if log.action is None or log.propensity is None:
+        return found
+    shown = np.asarray(log.action.ids)[log.action.codes]
+    return with_likely_faults(found, ItemSums.of(shown, log.propensity, log.clusters()), log.columns["propensity"])
 
 
 def _propensities_by_item(log: BanditFile) -> list[Finding]:
