@@ -346,6 +346,22 @@ def test_python_says_what_the_command_writes(shop, capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("baseline", "policy", "role"),
+    [("today", "propensity", "today"), ("propensity", "propensity", "today"), ("same", "same", "baseline")],
+)
+def test_a_row_is_found_by_its_role(shop, tmp_path, baseline, policy, role):
+    """Whatever today's column is called; in segments too."""
+    log = tmp_path / "log.csv"
+    frame = pd.read_csv(shop)
+    frame.assign(device=np.where(frame.user_id % 2, "phone", "desk")).to_csv(log, index=False)
+    records = estimate_file(log, ["new", "worse"], baseline=baseline, by="device").to_json()
+    wanted = {"new": "target", "worse": "target", policy: role}
+    for record in records:
+        assert record["role"] == ("difference" if "baseline" in record else wanted[record["policy"]])
+    assert {record["role"] for record in records if "by" in record} == {"target", "difference", role}
+
+
+@pytest.mark.parametrize(
     ("more", "said"),
     [
         ({"propensity_mim": 0.1}, "no argument 'propensity_mim': did you mean 'propensity_min'?"),

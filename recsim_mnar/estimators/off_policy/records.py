@@ -301,6 +301,8 @@ def segment_reasons(records: Sequence[Record]) -> list[str]:
 
 Answering = Callable[..., Estimate | None]
 
+DIFFERENCE = "difference"
+"""Role of a record that compares a target with the baseline; others are "target", "baseline" and "today"."""
 UNSUPPORTED = "_unsupported"
 """Behind a policy's name: the column of its mass where the logging probability is 0."""
 _OF_ESTIMATES = ("estimator", "value", "low", "high", "level", "method", "n", "ess")
@@ -458,7 +460,8 @@ class _Rows:
                 names = [each for each in (name, whole.get("baseline")) if each is not None]
                 estimate = with_adaptive_findings(estimate, asked.made, *names).with_findings(_off_everywhere(whole))
                 of_it = {"baseline": whole["baseline"]} if "baseline" in whole else {}
-                found.append(_record(whole["policy"], part._wide_enough(estimate), whole["today"]) | of_it | more)
+                own = {"today": whole["today"], "role": whole["role"]}
+                found.append(_record(whole["policy"], part._wide_enough(estimate)) | own | of_it | more)
         return found
 
     def _wide_enough(self, estimate: Estimate) -> Estimate:
@@ -520,7 +523,9 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
             of_it = {} if other is None else {"baseline": other}
             called = name if other is None else f"{name} - {other}"
             estimate = with_adaptive_findings(estimate, asked.made, *(n for n in (name, other) if n is not None))
-            records.append(_record(called, estimate, (other or name) in asked.today) | of_it)
+            today = (other or name) in asked.today
+            role = DIFFERENCE if other else "today" if today else "baseline" if name == asked.baseline else "target"
+            records.append(_record(called, estimate) | {"today": today, "role": role} | of_it)
             again[called, other] = functools.partial(ask, name)
     records = [with_tolerance(record, asked.off_by) for record in leading(records)]
     best, number = best_record(records), len(candidates(records))
@@ -586,11 +591,10 @@ def missing_columns(policies: Sequence[str], named: Sequence[str], known: Sequen
     return dict(zip(policies, named, strict=True))
 
 
-def _record(policy: str, estimate: Estimate, today: bool) -> Record:
+def _record(policy: str, estimate: Estimate) -> Record:
     return {
         "policy": policy,
         **{name: getattr(estimate, name) for name in _OF_ESTIMATES},
         **estimate.verdict.to_dict(),
         "diagnostics": estimate.diagnostics,
-        "today": today,
     }
