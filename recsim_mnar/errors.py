@@ -11,7 +11,16 @@ class UserError(ValueError):
     """An error that the user can fix; the message is one line with the problem and the fix.
 
     The command line prints the message and exits with status 2.
+
+    Attributes:
+        code: stable name of the kind of error, for programs; empty for one without a name.
     """
+
+    code = ""
+
+    def __init__(self, message: str = "", *, code: str | None = None) -> None:
+        super().__init__(message)
+        self.code = type(self).code if code is None else code
 
 
 class MachineError(UserError):
@@ -19,6 +28,8 @@ class MachineError(UserError):
 
     The same command may succeed later, or on another machine; the command line exits with status 4.
     """
+
+    code = "machine"
 
 
 _OF_THE_MACHINE = {
@@ -34,9 +45,27 @@ def is_of_the_machine(error: BaseException) -> bool:
     return isinstance(error, (MachineError, MemoryError))
 
 
+CODES_BY_ERRNO = {
+    "permission": (errno.EACCES, errno.EPERM, errno.EROFS),
+    "disk": (errno.ENOSPC, errno.EFBIG, errno.EIO, *([errno.EDQUOT] if hasattr(errno, "EDQUOT") else [])),
+    "memory": (errno.ENOMEM,),
+}
+"""Codes of errors of the machine."""
+
+
+def code_of(error: BaseException) -> str:
+    """The stable name of an error's kind; "" for one without."""
+    if isinstance(error, UserError):
+        return error.code
+    if isinstance(error, MemoryError):
+        return "memory"
+    found = (name for name, numbers in CODES_BY_ERRNO.items() if getattr(error, "errno", None) in numbers)
+    return next(found, MachineError.code if is_of_the_machine(error) else "")
+
+
 def not_written(error: BaseException, message: str) -> UserError:
     """The error to raise for a place that cannot be written, or read, with this message."""
-    return (MachineError if is_of_the_machine(error) else UserError)(message)
+    return (MachineError if is_of_the_machine(error) else UserError)(message, code=code_of(error))
 
 
 def described(error: BaseException) -> str:

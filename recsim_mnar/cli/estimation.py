@@ -17,6 +17,7 @@ from recsim_mnar.cli.options import (
     NUMBER,
     READ_PATH,
     STANDARD_INPUT,
+    WHOLE,
     as_a_file,
     names_of,
     option,
@@ -83,6 +84,7 @@ UNMET = 3
     "epsilon-greedy. 2% is 0.02.",
     LEAST_PROPENSITY,
 )
+@option("--min-rows", "Fail (status 2) where the estimates would rest on fewer rows: a log that was cut, say.", WHOLE)
 @option(
     "--by", "A column of segments that was fixed before the recommendation, such as country: adds each one's estimates."
 )
@@ -135,7 +137,7 @@ def estimate(
             except UserError as error:
                 if not str(error).startswith("column "):
                     raise
-                raise UserError(f"{name}: {error}") from error
+                raise UserError(f"{name}: {error}", code=error.code) from error
             if out is not None:
                 _write_page(
                     out, source if file == log else name, asked, clip, found, _plans(source, asked, found.sentence)
@@ -341,7 +343,7 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, require: str | None
     from recsim_mnar.own_log.estimating import Question
     from recsim_mnar.own_log.gate import answer_question
 
-    metrics, cluster, clip = (options.pop(name) for name in ("metrics", "cluster", "clip"))
+    clip, more = options.pop("clip"), {name: options.pop(name) for name in ("metrics", "cluster", "min_rows")}
     reading = reading_of(options, options.pop("context_columns"))
     target, unsupported = options.pop("target"), options.pop("unsupported")
     own = {name: options.pop(name) for name in ("target_file", "on", "fit_reward_model")}
@@ -356,7 +358,7 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, require: str | None
         **{name: options.pop(name) for name in ("baseline", "level", "q_logged", "q_target", "by", "refute")},
         stated=options,
     )
-    return answer_question(log, question, reading, cluster=cluster, metrics=metrics, require=require, gather=gather)
+    return answer_question(log, question, reading, require=require, gather=gather, **more)
 
 
 def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -> list[str]:

@@ -267,7 +267,9 @@ class ReadPath(click.Path):
         _refuse_empty(value, flag)
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if path.exists() and not os.access(path, os.R_OK):
-            raise MachineError(f"{flag} {path} cannot be read: {os.strerror(errno.EACCES)}; name another file")
+            raise MachineError(
+                f"{flag} {path} cannot be read: {os.strerror(errno.EACCES)}; name another file", code="permission"
+            )
         return path
 
 
@@ -295,7 +297,7 @@ def as_a_file(path: Path) -> Iterator[Path]:
         try:
             yield copy
         except UserError as error:
-            raise type(error)(str(error).replace(str(copy), STANDARD_INPUT)) from error
+            raise type(error)(str(error).replace(str(copy), STANDARD_INPUT), code=error.code) from error
 
 
 def check_there(path: Path) -> None:

@@ -32,7 +32,7 @@ from recsim_mnar.tables.rows import (
     text_numbers,
     without_recommendations,
 )
-from recsim_mnar.tables.text import AgainError
+from recsim_mnar.tables.text import AgainError, ends_within_a_line
 
 _WORD, _LACKS, _PERCENT, _ALIKE = "word:", "lacks:", "percent:", "alike:"
 """Before counts of unknown words of events, of missing values and of values in per cent by column, and of rows that
@@ -105,7 +105,8 @@ class BanditLog:
         for names, option in given:
             for name in names:
                 if name not in file.names:
-                    raise UserError(f"{file.path} has no column {name!r}; {nearest(name, file.names)}{option}")
+                    said = f"{file.path} has no column {name!r}; {nearest(name, file.names)}{option}"
+                    raise UserError(said, code="no_such_column")
         columns = _exact(file, reading) if reading.exact else _recognised(file, policies, reading, needs)
         action = None if reading.exact else columns.get("action")
         of_items = (
@@ -253,6 +254,8 @@ class BanditLog:
         written = self.file.how_written()
         rows = in_rows(counts["rows"])
         lines = [f"{self.file.path}: {rows}" + (f" ({', '.join(written)})" if written else "")]
+        cut = [part.name for part in self.parts.files if ends_within_a_line(part)]
+        lines += [f"{', '.join(cut[:3])}: the last line has no end, so the file may be cut there"] if cut else []
         lines += [f"taken: {self.columns.line()}", *self.columns.lines()[1:]]
         lines += [
             f"{each}: the item that the policy shows. Its probability of the item shown is 1 where both are the same"
@@ -460,7 +463,7 @@ class _Pass:
         self.faults.refuse(DROP + besides)
         self._refuse_many_invalid()
         if not counts["kept"]:
-            raise UserError(f"{source}: no row is left")
+            raise UserError(f"{source}: no row is left", code="empty")
         counts.update({_LACKS + fault.column: fault.count for fault in away})
         counts.update({_PERCENT + name: number for name, number in self.faults.percents.items() if number})
 
@@ -473,7 +476,8 @@ class _Pass:
             raise UserError(
                 f"{self.faults.source}: {in_rows(number)} of {total:,} ({share:.2g} %) cannot be read, more than "
                 f"{100 * limit:g} %: {'; '.join(self.log.unread)}. If they may be left out all the same, "
-                f"--drop-invalid {math.ceil(share) / 100:g}"
+                f"--drop-invalid {math.ceil(share) / 100:g}",
+                code="invalid_values",
             )
 
 

@@ -133,7 +133,8 @@ class Answer:
     Attributes:
         records: with keys policy, estimator, value, low, high, level, method, n, ess, verdict (a sentence),
             verdict_level ("trust", "caution" or "do_not_use"), findings, diagnostics, role ("target", "baseline",
-            "today" or "difference"), today (whether the policy, or the baseline of a difference, logged the rows), leads (whether it is what a person reads first of its policy),
+            "today" or "difference"), today (whether the policy, or the baseline of a difference, logged the rows),
+            leads (whether it is what a person reads first of its policy),
             and baseline for a difference, whose policy reads "target - baseline"; JSON types only. With ``refute`` the
             leading value of each target has refuters, a list of findings. The best of several policies has best_of too:
             policies, level, low, high, verdict, verdict_level and findings at a level corrected for the choice. With

@@ -179,7 +179,7 @@ class Columns:
         """
         for role in roles or self.unclear:
             if role in self.unclear:
-                raise UserError(f"{source}: {_which(role, self.unclear[role])}")
+                raise UserError(f"{source}: {_which(role, self.unclear[role])}", code="unclear_column")
 
     def lines(self) -> list[str]:
         """What was taken, what of it is doubtful, and what was not because several columns could be meant."""
@@ -254,7 +254,7 @@ def find_columns(
     if wrong:
         again = f"columns: {', '.join(known)}; "
         more = [line.removeprefix(f"{source}: ").replace(again, "") for line in wrong[1:] if line != wrong[0]]
-        raise UserError("; ".join([wrong[0], *more]))
+        raise UserError("; ".join([wrong[0], *more]), code="unclear_column")
     order = sorted(names, key=lambda role: _ORDER.index(role) if role in _ORDER else len(_ORDER))
     return Columns({role: names[role] for role in order}, {role: how[role] for role in order}, unclear, without)
 
@@ -268,7 +268,8 @@ def named_column(source: str, role: str, given: str, known: Sequence[str]) -> st
     for name in known:
         if given in (name, name.strip(), _RECBOLE_TYPE.sub("", name)):
             return name
-    raise UserError(f"{source} has no column {given!r}; {nearest(given, known)} ({option_of(role)})")
+    said = f"{source} has no column {given!r}; {nearest(given, known)} ({option_of(role)})"
+    raise UserError(said, code="no_such_column")
 
 
 def _ends_so(role: str, name: str) -> bool:

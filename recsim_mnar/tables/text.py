@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError, not_written
-from recsim_mnar.tables.files import refuse_unpacked
+from recsim_mnar.tables.files import is_text, kind_of, refuse_unpacked
 from recsim_mnar.tables.rows import MISSING_WORDS, AgainError
 
 SEPARATORS = "\t,;|"
@@ -65,7 +65,7 @@ class TextForm:
         encoding, lines = _begin(part)
         skip = next((i for i, line in enumerate(lines) if line.strip()), None)
         if skip is None:
-            raise UserError(f"{part} is empty: give a table with a header and at least one row")
+            raise UserError(f"{part} is empty: give a table with a header and at least one row", code="empty")
         delimiter = _delimiter(part, lines[skip:])
         rows = _fields(part, lines[skip:], delimiter)
         names = [name.strip() for name in next(rows)]
@@ -122,7 +122,7 @@ def _fields(part: Path, lines: Sequence[str], delimiter: str) -> Iterator[list[s
     try:
         yield from csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter)
     except csv.Error as error:
-        raise UserError(f"{part} is not a readable table: {error}") from None
+        raise UserError(f"{part} is not a readable table: {error}", code="not_a_table") from None
 
 
 def _delimiter(part: Path, lines: Sequence[str]) -> str:
@@ -188,7 +188,7 @@ class TextPart:
             except (pa.ArrowException, OSError, UnicodeError) as error:
                 said = _LONG if "straddling" in str(error) else str(error).splitlines()[0]
                 if self._way == len(ways) - 1:
-                    raise UserError(f"{self.path} is not a readable table: {said}") from None
+                    raise UserError(f"{self.path} is not a readable table: {said}", code="not_a_table") from None
                 self._way = len(ways) - 1 if "CSV parse error" in said else self._way + 1
             if any_row:
                 raise AgainError
@@ -262,7 +262,8 @@ class TextPart:
         rows = "row has" if len(ragged) == 1 else "rows have"
         raise UserError(
             f"{self.path} is not a readable table: {len(ragged):,} {rows} not the header's {fields} fields "
-            f"(row {shown}); {hint}"
+            f"(row {shown}); {hint}",
+            code="not_a_table",
         )
 
     def _refuse_open_quote(self) -> None:
@@ -292,9 +293,19 @@ class TextPart:
         if goes_on:
             raise UserError(
                 f"{self.path} is not a readable table: a quote seems to be left open in row {rows:,}, "
-                f"column {goes_on[0]!r}"
+                f"column {goes_on[0]!r}",
+                code="not_a_table",
             )
         self._quotes_looked_at = True
+
+
+def ends_within_a_line(part: Path) -> bool:
+    """Whether the last line of a text file has no end; never of a compressed one, whose end is known to be there."""
+    if kind_of(part) != part.suffix.lower() or not is_text(part):
+        return False
+    with part.open("rb") as file:
+        file.seek(-min(2, part.stat().st_size), io.SEEK_END)
+        return not file.read().rstrip(b"\0").endswith((b"\n", b"\r"))
 
 
 def _counted(part: Path) -> tuple[int, int]:

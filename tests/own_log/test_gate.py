@@ -159,7 +159,7 @@ def test_memory_and_disk_are_status_4(shop, capsys, monkeypatch):
     status, _, err = run(capsys, "estimate", shop, "--target", "new", "--json", "/dev/full")
     assert (status, err) == (
         4,
-        "error: --json /dev/full cannot be written: No space left on device; name another file\n",
+        "error: --json /dev/full cannot be written: No space left on device; name another file [disk]\n",
     )
 
     def fail(*args, **more):
@@ -169,6 +169,7 @@ def test_memory_and_disk_are_status_4(shop, capsys, monkeypatch):
     status, _, err = run(capsys, "estimate", shop, "--target", "new")
     assert status == 4
     assert err.startswith("error: not enough memory: free some and try again")
+    assert err.endswith(" [memory]\n")
 
 
 def test_a_log_that_may_not_be_read_is_status_4(shop, capsys, monkeypatch):
@@ -183,11 +184,76 @@ def test_a_log_that_may_not_be_read_is_status_4(shop, capsys, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(os, "access", lambda path, mode: False)
         status, _, err = run(capsys, *asked)
-    assert (status, err) == (4, f"error: LOG {shop} cannot be read: Permission denied; name another file\n")
+    assert (status, err) == (
+        4,
+        f"error: LOG {shop} cannot be read: Permission denied; name another file [permission]\n",
+    )
     monkeypatch.setattr(pa, "input_stream", refuse)
     status, _, err = run(capsys, *asked)
     assert status == 4
     assert err.startswith(f"error: {shop} cannot be read: ")
+    assert err.endswith(" [permission]\n")
+
+
+def changed(shop, path, change):
+    """A log with something wrong."""
+    frame = pd.read_csv(shop)[:1000]
+    frame["click"] = frame.click.astype(object)
+    change(frame).to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("more", "change", "code"),
+    [
+        (["--reward-column", "clack"], None, "no_such_column"),
+        (["--by", "land"], None, "no_such_column"),
+        (["--min-rows", "1001"], None, "too_few_rows"),
+        ([], lambda f: f[:1], "too_few_rows"),
+        ([], lambda f: f[:0], "empty"),
+        ([], lambda f: f.rename(columns={"click": "x"}), "unclear_column"),
+        ([], lambda f: f.assign(click=f.click.where(f.index > 3)), "missing_values"),
+        ([], lambda f: f.assign(click=f.click.where(f.index > 3, "perhaps")), "invalid_values"),
+        (["--drop-invalid"], lambda f: f.assign(click=f.click.where(f.index > 99, "perhaps")), "invalid_values"),
+    ],
+)
+def test_failures_have_codes(shop, tmp_path, capsys, more, change, code):
+    path = changed(shop, tmp_path / "log.csv", change or (lambda frame: frame))
+    status, _, err = run(capsys, "estimate", path, "--target", "new", *more, "--json", tmp_path / "a.json")
+    assert status == 2
+    assert re.fullmatch(rf"error: .* \[{code}\]\n", err)
+    assert not (tmp_path / "a.json").exists()
+
+
+def test_failures_of_whole_files_have_codes(shop, tmp_path, capsys):
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "log.xlsx").write_text("PK")
+    (tmp_path / "ragged.csv").write_text("click,propensity,new\n1,0.5,0.5\n0,0.5\n")
+    found = {}
+    for name in ("empty.csv", "log.xlsx", "ragged.csv", "none.csv"):
+        status, _, err = run(capsys, "estimate", tmp_path / name, "--target", "new")
+        assert status == 2
+        found[name] = err.rpartition(" ")[2].strip()
+    wanted = {"empty.csv": "empty", "log.xlsx": "not_a_table", "ragged.csv": "not_a_table", "none.csv": "no_such_file"}
+    assert found == {name: f"[{code}]" for name, code in wanted.items()}
+    assert run(capsys, "estimate", shop)[2].endswith(" [no_target]\n")
+    with pytest.raises(UserError) as caught:
+        estimate_file(shop, "new", min_rows=N + 1)
+    assert (caught.value.code, str(caught.value).endswith("fewer than --min-rows 20,001: is the log whole?")) == (
+        "too_few_rows", True,
+    )  # fmt: skip
+    assert estimate_file(shop, "new", min_rows=N).records[0]["n"] == N
+
+
+def test_a_last_line_without_an_end_is_a_remark(shop, tmp_path, capsys):
+    path = tmp_path / "log.csv"
+    text = shop.read_bytes()
+    for content, cut in ((text, False), (text.removesuffix(b"\n"), True), (text.replace(b"\n", b"\r\n"), False)):
+        path.write_bytes(content)
+        out = run(capsys, "estimate", path, "--target", "new")[1]
+        assert ("log.csv: the last line has no end, so the file may be cut there" in out) is cut
+    path.write_bytes(text.decode().encode("utf-16"))
+    assert "may be cut" not in run(capsys, "estimate", path, "--target", "new")[1]
 
 
 @pytest.mark.parametrize(

@@ -56,8 +56,12 @@ class RefusedColumnError(UserError):
     """
 
     def __init__(self, column: str, code: str, why: str) -> None:
-        super().__init__(printable(f"--by {column}: {why}"))
-        self.column, self.code = column, code
+        super().__init__(printable(f"--by {column}: {why}"), code=code)
+        self.column = column
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What copies and other processes make it of."""
+        return RefusedColumnError, (self.column, self.code, str(self).removeprefix(f"--by {self.column}: "))
 
 
 @dataclass(frozen=True)
