@@ -23,6 +23,7 @@ from recsim_mnar.cli.options import checked_file, writing
 from recsim_mnar.errors import is_of_the_machine
 from recsim_mnar.runs.folder import foreign_in
 from twins.commands import run
+from twins.json_schema import breaches
 
 N, FLOOR = 20_000, 0.1
 STATED = ("--propensity-min", FLOOR)
@@ -495,6 +496,52 @@ def test_json_md_describes_every_key_and_no_other(shop, tmp_path, capsys):
     assert results["input"] == records[0]["input"]
     plain = [{key: r[key] for key in r if key not in besides - {"records"}} for r in records]
     assert plain == results["records"]
+
+
+SCHEMA = json.loads(Path("docs/estimate.schema.json").read_text())
+ASKED = {
+    "a value": [],
+    "a difference": ["--baseline", "today", "--estimators", "ips,snips", *STATED],
+    "the best of two": ["--target", "new,worse", "--baseline", "today", "--require", "better", *STATED],
+    "segments": ["--baseline", "same", "--by", "device", "--refute", "--require", "trust"],
+    "a refused column": ["--by", "item", "--require", "trust"],
+    "estimated propensities": ["--propensity-column", "none"],
+    "no support": ["--target", "never"],
+    "no range": ["--reward-column", "spent", "--baseline", "today"],
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_is_written_keeps_the_schema(shop, tmp_path, capsys, name):
+    frame = pd.read_csv(shop)[:6000]
+    frame["device"] = np.where(np.arange(6000) % 7 == 0, "", np.where(frame.user_id % 2, "phone", "desk"))
+    frame["spent"], frame["never"] = frame.click * 7.5, np.where(np.arange(6000) == 0, 1e-3, 0.0)
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    target = [] if "--target" in ASKED[name] else ["--target", "new"]
+    status = run(capsys, "estimate", tmp_path / "log.csv", *target, *ASKED[name], "--json", tmp_path / "a.json")[0]
+    assert status in (0, 3)
+    assert breaches(json.loads((tmp_path / "a.json").read_text()), SCHEMA, SCHEMA) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda r: r[0].pop("sentence"), "breaks required"),
+        (lambda r: r[1].update(role="mine"), "breaks enum"),
+        (lambda r: r[1].update(n=1.5), "breaks type integer"),
+        (lambda r: r[1].update(today=1), "breaks type boolean"),
+        (lambda r: r[1].update(more=1), "'more' is not described"),
+        (lambda r: r[0]["sentence"].update(more=1), "'more' is not described"),
+        (lambda r: r[0]["findings"][0].update(level="fine"), "breaks enum"),
+        (lambda r: r.clear(), "breaks minItems"),
+    ],
+)
+def test_the_schema_finds_what_is_otherwise(shop, change, said):
+    records = json.loads(json.dumps(estimate_file(shop, "new", baseline="today").to_json()))
+    assert breaches(records, SCHEMA, SCHEMA) == []
+    change(records)
+    (found,) = breaches(records, SCHEMA, SCHEMA)
+    assert said in found
 
 
 def test_the_page_of_the_gate_has_a_script_of_whole_columns():
