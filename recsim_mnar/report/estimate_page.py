@@ -28,10 +28,10 @@ from recsim_mnar.estimators.off_policy.sentence import (
 )
 from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.own_log.plan.experiment import ABPlan
-from recsim_mnar.protocols.records import plain
+from recsim_mnar.protocols.records import listed, plain
 from recsim_mnar.report.charts import CHANGE, PER_CENT, PLAIN, Chart, Dot, Unit, colours_of, dots, room_for
 from recsim_mnar.report.figures import weight_figures
-from recsim_mnar.report.finding import Finding, of_estimates
+from recsim_mnar.report.finding import MOST_NAMES, Finding, of_estimates
 from recsim_mnar.report.page import SCHEMA
 from recsim_mnar.report.template import downloads_of, together, write_from
 from recsim_mnar.runs.folder import RunFolder
@@ -237,16 +237,25 @@ def _in_words(record: Record, amounts: Amounts) -> str:
     return (amounts.change(record["value"]) + (f" ({share})" if share else "")).replace("-", "\N{MINUS SIGN}")
 
 
-def _worse(found: Estimates, sentence: Sentence, amounts: Amounts) -> str:
-    """Where the policy loses most, with both values there, and in how many segments more; "" where it nowhere does."""
-    names = (sentence.segments or {}).get("worse", ())
-    losing = [r for r in found.segments if "baseline" in r and target_of(r) == sentence.policy]
-    losing = sorted((r for r in losing if segment_label(r) in names), key=lambda r: float(r["value"]))
-    if not losing:
+def _by_segment(found: Estimates, sentence: Sentence, amounts: Amounts) -> str:
+    """Where the policy loses, the most first with both its values there, and where it gains; "" without segments."""
+    groups = sentence.segments
+    if groups is None:
         return ""
-    ends = (losing[0]["diagnostics"][name] for name in ("value_baseline", "value_target"))
-    more = f" (and in {len(losing) - 1} more)" if len(losing) > 1 else ""
-    return f"Worse on {segment_label(losing[0])}: {amounts.span(*ends)}{more}."
+    rows = [r for r in found.segments if "baseline" in r and target_of(r) == sentence.policy]
+    said, open_ = [], groups["cannot_tell"] + groups["do_not_use"]
+    for way, names in (("worse", groups["worse"]), ("better", groups["better"])):
+        of = sorted(
+            (r for r in rows if segment_label(r) in names), key=lambda r: float(r["value"]), reverse=way != "worse"
+        )
+        if of:
+            ends = " \u2192 ".join(
+                amounts.one(of[0]["diagnostics"][f"value_{name}"]) for name in ("baseline", "target")
+            )
+            which = f"{segment_label(of[0])}: " if len(of) > 1 else ""
+            said.append(f"{way} on {listed([segment_label(r) for r in of], MOST_NAMES)} ({which}{ends})")
+    said += [f"not clear on {listed(open_, MOST_NAMES)}"] if said and open_ else []
+    return f"By {groups['by']}: {'; '.join(said) or 'no segment is shown to differ'}."
 
 
 def _unit(amounts: Amounts, differ: bool) -> Unit:
@@ -284,8 +293,8 @@ def _finding(found: Estimates, leaders: Sequence[Record], sentence: Sentence, am
     if amounts.shares and "value_baseline" in values:
         ends = " \u2192 ".join(amounts.one(values[name]) for name in ("value_baseline", "value_target"))
         rates = f" {_outcome(found)}: {ends} of recommendations"
-    worse = _worse(found, sentence, amounts)
-    return of_estimates(sentence, value, doubt.partition(": ")[0], rates, facts.get(TOLERANCE), worse, found.plans)
+    by_segment = _by_segment(found, sentence, amounts)
+    return of_estimates(sentence, value, doubt.partition(": ")[0], rates, facts.get(TOLERANCE), by_segment, found.plans)
 
 
 def _outcome(found: Estimates) -> str:

@@ -52,7 +52,7 @@ class Finding:
         lift: by how much in per cent, with its interval.
         next: how sure it is, and what to do next.
         kind: "good", "tie" or "bad", for the colour.
-        but: where it is otherwise, in a sentence; empty where it is nowhere.
+        but: where it is otherwise, or differs, in a sentence; empty where nothing is known of that.
     """
 
     decision: str
@@ -427,7 +427,7 @@ def of_estimates(
     doubt: str,
     rates: str = "",
     tolerance: float | None = None,
-    worse: str = "",
+    by_segment: str = "",
     plans: Sequence[ABPlan] = (),
 ) -> Finding:
     """Of the answer that the log gives.
@@ -438,7 +438,7 @@ def of_estimates(
         doubt: the gravest one, or nothing.
         rates: both policies' values, as they follow the change.
         tolerance: factor by which all propensities may be off before the answer may not hold; None for none known.
-        worse: where the policy is worse, as its segments say.
+        by_segment: where the policy is worse and where it is better, as its segments say.
         plans: A/B tests that find the change, and that find its lower end; none where it is not known.
     """
     other = "today's policy" if sentence.baseline in (None, "propensity") else sentence.baseline
@@ -466,10 +466,11 @@ def of_estimates(
     action = sentence.action
     if "A/B" in action:
         action += _size_of_test(plans)
-    if worse and sentence.answer == "better" and sentence.segments is not None:
-        names = listed(sentence.segments["worse"], MOST_NAMES)
+    worse = () if sentence.segments is None else sentence.segments["worse"]
+    if worse and sentence.answer == "better":
+        names = listed(worse, MOST_NAMES)
         decision, kind = decision.replace("try it in an A/B test", _ELSEWHERE.format(names)), "tie"
-    return Finding(decision, lift, f"{sure}. Next: {action}.", kind, worse)
+    return Finding(decision, lift, f"{sure}. Next: {action}.", kind, by_segment)
 
 
 def _size_of_test(plans: Sequence[ABPlan]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 import numpy as np
@@ -125,6 +126,26 @@ def test_the_first_line_names_the_segments_that_lose(file, capsys):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("by", "said"),
+    [
+        ("device", "By device: worse on Desktop \\([\\d.]+ % \u2192 [\\d.]+ %\\); better on Mobile \\([\\d.]+ % \u2192 "
+         "[\\d.]+ %\\); not clear on Tablet\\."),
+        ("half", r"By half: no segment is shown to differ\."),
+    ],
+)  # fmt: skip
+def test_the_first_screen_has_a_line_on_segments(tmp_path, capsys, by, said):
+    frame = table()
+    frame["half"] = np.arange(N) % 40
+    path, out = write(frame, tmp_path / "log.csv"), tmp_path / "out"
+    asked = ("estimate", path, *ASKED, "--by", by, "--propensity-min", "15%", "--out", out)
+    assert run(capsys, *asked)[0] == 0
+    page = (out / "report.html").read_text().replace("\N{NO-BREAK SPACE}", " ")
+    (line,) = re.findall(r'<p class="lift but">(.*?)</p>', page)
+    assert re.fullmatch(said, line)
+    assert page.index("<h1>") < page.index(line) < page.index('<p class="next">')
+
+
 def test_one_column_of_segments_at_a_time(file):
     with pytest.raises(UserError, match=r"--by country,device: one column at a time. Run it once per column"):
         estimate_log(file, Question(["new_model_prob"], by="country,device"))
@@ -200,9 +221,10 @@ def test_the_plan_says_once_how_long_users_are_watched(file, capsys):
     assert alone.startswith("Take ")
 
 
+@pytest.mark.parametrize("items", [False, True])
 @pytest.mark.parametrize("how", ["top", "shuffled"])
-def test_a_column_that_is_not_of_the_item_shown(tmp_path, how):
-    """Both suspects are named, and doctor offers no line for it."""
+def test_a_column_that_is_not_of_the_item_shown(tmp_path, how, items):
+    """Both suspects are named, or the one that items leave; and doctor offers no line for it."""
     frame = table()
     rng = np.random.default_rng(1)
     law = 0.9 * rng.dirichlet(np.full(ITEMS, 0.3), N) + 0.02
@@ -210,10 +232,12 @@ def test_a_column_that_is_not_of_the_item_shown(tmp_path, how):
     frame["shown_prob"] = law[np.arange(N), shown]
     frame["item_sku"] = [f"SKU-{each}" for each in shown]
     frame["new_model_prob"] = law.max(1) if how == "top" else rng.permutation(frame.shown_prob.to_numpy())
+    frame = frame if items else frame.drop(columns="item_sku")
     file = write(frame, tmp_path / "log.csv")
     (record,) = estimate_log(file, Question(["new_model_prob"], estimators=["ips"])).records
     (wrong,) = [each for each in record["findings"] if each["code"] == "propensities"]
-    assert "either the logged probabilities or the new policy's column are not of the item shown" in wrong["action"]
+    both = "either the logged probabilities or the new policy's column are not of the item shown"
+    assert ("look at new_model_prob, whose probabilities are not" if items else both) in wrong["action"]
     found = examine_file(file)
     assert set(fits(found)) == {"plan ab"}
     (says,) = [fit.says for fit in commands_for(found) if fit.command == "estimate"]

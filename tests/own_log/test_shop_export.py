@@ -127,7 +127,7 @@ def test_the_first_screen_says_where_the_policy_loses(export, tmp_path, capsys):
     base, new = (tablet["diagnostics"][f"value_{name}"] for name in ("baseline", "target"))
     share = f"{100 * tablet['value'] / base:.2g} %"
     page = (tmp_path / "out" / "report.html").read_text().replace("\N{NO-BREAK SPACE}", " ")
-    worse = f"Worse on tablet: {100 * base:#.3g} to {100 * new:#.3g} %."
+    worse = f"By DeviceType: worse on tablet ({100 * base:#.3g} % \u2192 {100 * new:#.3g} %); better on "
     assert page.index("<h1>") < page.index(worse) < page.index('<p class="next">')
     title = page[page.index("<h1>") : page.index("</h1>")]
     assert "other than tablet&#39;s, or look there first" in title
