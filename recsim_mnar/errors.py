@@ -32,35 +32,27 @@ class MachineError(UserError):
     code = "machine"
 
 
-_OF_THE_MACHINE = {
-    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EFBIG, errno.EIO, errno.ENOMEM, errno.EMFILE,
-    errno.ENFILE, errno.EAGAIN, *([errno.EDQUOT] if hasattr(errno, "EDQUOT") else []),
-}  # fmt: skip
+CODES_BY_ERRNO = {
+    "permission": (errno.EACCES, errno.EPERM, errno.EROFS),
+    "disk": (errno.ENOSPC, errno.EFBIG, errno.EIO, *([errno.EDQUOT] if hasattr(errno, "EDQUOT") else [])),
+    "memory": (errno.ENOMEM,),
+    MachineError.code: (errno.EMFILE, errno.ENFILE, errno.EAGAIN),
+}
+"""Errors of the machine by their codes."""
+
+
+def code_of(error: BaseException) -> str:
+    """The stable name of an error's kind; "" for one without."""
+    if isinstance(error, (UserError, MemoryError)):
+        return error.code if isinstance(error, UserError) else "memory"
+    return next((name for name, known in CODES_BY_ERRNO.items() if getattr(error, "errno", None) in known), "")
 
 
 def is_of_the_machine(error: BaseException) -> bool:
     """Whether an error is about the machine (memory, disk, permissions), not about what the user gave."""
     if isinstance(error, OSError):
-        return error.errno in _OF_THE_MACHINE
+        return bool(code_of(error))
     return isinstance(error, (MachineError, MemoryError))
-
-
-CODES_BY_ERRNO = {
-    "permission": (errno.EACCES, errno.EPERM, errno.EROFS),
-    "disk": (errno.ENOSPC, errno.EFBIG, errno.EIO, *([errno.EDQUOT] if hasattr(errno, "EDQUOT") else [])),
-    "memory": (errno.ENOMEM,),
-}
-"""Codes of errors of the machine."""
-
-
-def code_of(error: BaseException) -> str:
-    """The stable name of an error's kind; "" for one without."""
-    if isinstance(error, UserError):
-        return error.code
-    if isinstance(error, MemoryError):
-        return "memory"
-    found = (name for name, numbers in CODES_BY_ERRNO.items() if getattr(error, "errno", None) in numbers)
-    return next(found, MachineError.code if is_of_the_machine(error) else "")
 
 
 def not_written(error: BaseException, message: str) -> UserError:

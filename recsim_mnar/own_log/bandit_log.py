@@ -109,10 +109,8 @@ class BanditLog:
                     raise UserError(said, code="no_such_column")
         columns = _exact(file, reading) if reading.exact else _recognised(file, policies, reading, needs)
         action = None if reading.exact else columns.get("action")
-        of_items = (
-            frozenset() if action is None else frozenset(_of_items(file, action, policies, fold=reading.fold_case))
-        )
-        return BanditLog(file, columns, policies, others, reading, needs, of_items=of_items)
+        of_items = () if action is None else _of_items(file, action, policies, fold=reading.fold_case)
+        return BanditLog(file, columns, policies, others, reading, needs, of_items=frozenset(of_items))
 
     @property
     def parts(self) -> Parts:

@@ -23,7 +23,6 @@ from recsim_mnar.estimators.off_policy.gathering import (
 )
 from recsim_mnar.estimators.off_policy.records import (
     ADVICE,
-    NOT_FIXED,
     Asked,
     RefusedColumnError,
     Segments,
@@ -34,14 +33,7 @@ from recsim_mnar.estimators.off_policy.records import (
     segment_summary,
     todays,
 )
-from recsim_mnar.estimators.off_policy.refuters import (
-    ItemSums,
-    Shown,
-    item_findings,
-    refuter_lines,
-    with_findings,
-    with_refuters,
-)
+from recsim_mnar.estimators.off_policy.refuters import Shown, item_findings, refuter_lines, with_findings, with_refuters
 from recsim_mnar.estimators.off_policy.sentence import Record, tolerance_of, weight_excess
 from recsim_mnar.estimators.off_policy.stated import (
     Stated,
@@ -58,7 +50,7 @@ from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
-from recsim_mnar.own_log.factors import with_likely_faults
+from recsim_mnar.own_log.factors import sums_of, with_likely_faults
 from recsim_mnar.own_log.loggers import MANY, as_numbers, labels, logger_findings
 from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
 from recsim_mnar.tables.faults import in_rows
@@ -232,8 +224,7 @@ class _Estimating:
         asked, models = self.question, ("q_logged", "q_target")
         roles = [(role, name) for role, name in self.columns.names.items() if role != "propensity"]
         if asked.by is not None and asked.by in (*self.names, *(self.columns.get(role) for role in _CHOSEN)):
-            why = f"it depends on what was recommended. {ADVICE}"
-            self.refused.append(RefusedColumnError(asked.by, NOT_FIXED, why))
+            self.refused.append(RefusedColumnError(asked.by, f"it depends on what was recommended. {ADVICE}"))
             self.log.reading = replace(self.log.reading, by=None)
         roles += [("unsupported mass", name) for name in asked.unsupported]
         roles += [(name, getattr(asked, name) or "") for name in ("q_logged", "q_target", "reward_limit")]
@@ -300,7 +291,7 @@ class _Estimating:
                 sums = replace(found.items, items=self.log.actions.names(found.items.items))
             findings = [*(() if sums is None else sums.findings()), *_of_the_rows(counts)]
             records = [with_findings(record, findings) for record in records]
-            records = with_likely_faults(records, sums, self.columns["propensity"])
+            records = with_likely_faults(records, lambda: sums, self.columns["propensity"])
         return Answer(records, lines + bound_lines(records), None, refused=self.refused)
 
     def _off_by(self, name: str, **ends: Any) -> float:
@@ -532,10 +523,7 @@ def _with_findings(records: list[Record], log: BanditFile, targets: Sequence[str
     for record in records:
         more = [*every, *by_policy.get(record["policy"].split(" - ")[0], [])]
         found.append(with_findings(record, more))
-    if log.action is None or log.propensity is None:
-        return found
-    shown = np.asarray(log.action.ids)[log.action.codes]
-    return with_likely_faults(found, ItemSums.of(shown, log.propensity, log.clusters()), log.columns["propensity"])
+    return with_likely_faults(found, functools.partial(sums_of, log), log.columns.get("propensity") or "")
 
 
 def _propensities_by_item(log: BanditFile) -> list[Finding]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from recsim_mnar.estimators.off_policy.refuters import ItemSums
 from recsim_mnar.estimators.off_policy.sentence import EXPLORE, Record, target_of
 from recsim_mnar.estimators.verdict import Finding, Verdict
+from recsim_mnar.own_log.bandit_file import BanditFile
 
 _EXPLAINED = ("support_missing", "propensities")
 _ERRORS = 4.0
@@ -19,31 +20,37 @@ _CLOSE, _APART = 0.02, 1.25
 _LEAST_ROWS = 100
 
 
-def with_likely_faults(records: Sequence[Record], items: ItemSums | None, propensity: str) -> list[Record]:
+def with_likely_faults(records: Sequence[Record], sums: Callable[[], ItemSums | None], propensity: str) -> list[Record]:
     """The records; a mean weight that is proved not to be 1 has the likely fault for an action, where one fits.
 
     Args:
         records: of a log.
-        items: sums of 1 / propensity by item, of all rows; None where items are not known.
+        sums: gives sums of 1 / propensity by item, of all rows; None where items are not known.
         propensity: the column.
     """
+    proved = any(each["code"] in _EXPLAINED for record in records for each in record["findings"])
+    items = sums() if proved else None
     return [record if items is None else _explained(record, items, propensity) for record in records]
 
 
+def sums_of(log: BanditFile) -> ItemSums | None:
+    """Sums of 1 / propensity by item; None where items or propensities are not known."""
+    if log.action is None or log.propensity is None:
+        return None
+    return ItemSums.of(np.asarray(log.action.ids)[log.action.codes], log.propensity, log.clusters())
+
+
 def _explained(record: Record, items: ItemSums, propensity: str) -> Record:
-    if not any(each["code"] in _EXPLAINED for each in record["findings"]):
-        return record
     fault = likely_fault(items, record["diagnostics"], propensity, target_of(record))
-    if not fault:
+    if not fault or not any(each["code"] in _EXPLAINED for each in record["findings"]):
         return record
 
-    def put(judged: Mapping[str, object], findings: Sequence[Mapping[str, object]]) -> Record:
-        given = [{key: value for key, value in each.items() if key != "level"} for each in findings]
+    def put(judged: Record) -> Record:
+        given = [{key: value for key, value in each.items() if key != "level"} for each in judged["findings"]]
         named = [each | ({"action": fault} if each["code"] in _EXPLAINED else {}) for each in given]
-        return {**judged, **Verdict(str(judged["verdict_level"]), [Finding(**each) for each in named]).to_dict()}
+        return judged | Verdict(judged["verdict_level"], [Finding(**each) for each in named]).to_dict()
 
-    best = {"best_of": put(record["best_of"], record["best_of"]["findings"])} if "best_of" in record else {}
-    return put(record, record["findings"]) | best
+    return put(record) | ({"best_of": put(record["best_of"])} if "best_of" in record else {})
 
 
 def likely_fault(items: ItemSums, facts: Mapping[str, float], propensity: str, target: str) -> str:

@@ -115,7 +115,7 @@ class FileAnswer:
         Files are read once more for their digests, when this is first asked for.
         """
         asked = {} if self.require is None else {"required": self.require, "met": self.met, "reasons": self.causes}
-        refused = [{"by": each.column, "code": each.code, "message": str(each)} for each in self.found.refused]
+        refused = [each.to_dict() for each in self.found.refused]
         by = {"refused": refused} if refused or self.found.segments else {}
         return {"schema": SCHEMA, "input": [_identity(*each) for each in self.files.items()], **by, **asked}
 
@@ -347,8 +347,7 @@ def unmet(require: str, records: Sequence[Record]) -> list[Reason]:
 def _refused(require: str, found: Answer) -> Iterator[Reason]:
     """A column of segments that is refused: what was required of each of them cannot be met."""
     for each in found.refused:
-        cause = {"by": each.column, "code": each.code, "message": str(each), "contradicted": False}
-        yield Reason(f"--require {require}: {each}", [cause])
+        yield Reason(f"--require {require}: {each}", [{**each.to_dict(), "contradicted": False}])
 
 
 def _misses(require: str, judged: Mapping[str, Any], amounts: Amounts) -> tuple[str, list[Record]] | None:

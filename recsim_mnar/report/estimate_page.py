@@ -244,16 +244,15 @@ def _by_segment(found: Estimates, sentence: Sentence, amounts: Amounts) -> str:
         return ""
     rows = [r for r in found.segments if "baseline" in r and target_of(r) == sentence.policy]
     said, open_ = [], groups["cannot_tell"] + groups["do_not_use"]
-    for way, names in (("worse", groups["worse"]), ("better", groups["better"])):
+    for way, sign in (("worse", 1.0), ("better", -1.0)):
         of = sorted(
-            (r for r in rows if segment_label(r) in names), key=lambda r: float(r["value"]), reverse=way != "worse"
+            (r for r in rows if segment_label(r) in groups[way]), key=lambda r, sign=sign: sign * float(r["value"])
         )
+        names = [segment_label(r) for r in of]
         if of:
-            ends = " \u2192 ".join(
-                amounts.one(of[0]["diagnostics"][f"value_{name}"]) for name in ("baseline", "target")
-            )
-            which = f"{segment_label(of[0])}: " if len(of) > 1 else ""
-            said.append(f"{way} on {listed([segment_label(r) for r in of], MOST_NAMES)} ({which}{ends})")
+            before, after = (amounts.one(of[0]["diagnostics"][f"value_{who}"]) for who in ("baseline", "target"))
+            which = f"{names[0]}: " if len(of) > 1 else ""
+            said.append(f"{way} on {listed(names, MOST_NAMES)} ({which}{before} \u2192 {after})")
     said += [f"not clear on {listed(open_, MOST_NAMES)}"] if said and open_ else []
     return f"By {groups['by']}: {'; '.join(said) or 'no segment is shown to differ'}."
 

@@ -122,7 +122,7 @@ def _fields(part: Path, lines: Sequence[str], delimiter: str) -> Iterator[list[s
     try:
         yield from csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter)
     except csv.Error as error:
-        raise UserError(f"{part} is not a readable table: {error}", code="not_a_table") from None
+        raise _unreadable(part, error) from None
 
 
 def _delimiter(part: Path, lines: Sequence[str]) -> str:
@@ -188,7 +188,7 @@ class TextPart:
             except (pa.ArrowException, OSError, UnicodeError) as error:
                 said = _LONG if "straddling" in str(error) else str(error).splitlines()[0]
                 if self._way == len(ways) - 1:
-                    raise UserError(f"{self.path} is not a readable table: {said}", code="not_a_table") from None
+                    raise _unreadable(self.path, said) from None
                 self._way = len(ways) - 1 if "CSV parse error" in said else self._way + 1
             if any_row:
                 raise AgainError
@@ -260,11 +260,7 @@ class TextPart:
         if self.form.delimiter == "," and ragged[0][1] > fields:
             hint = "write decimal points, or semicolons between the columns, if these are decimal commas"
         rows = "row has" if len(ragged) == 1 else "rows have"
-        raise UserError(
-            f"{self.path} is not a readable table: {len(ragged):,} {rows} not the header's {fields} fields "
-            f"(row {shown}); {hint}",
-            code="not_a_table",
-        )
+        raise _unreadable(self.path, f"{len(ragged):,} {rows} not the header's {fields} fields (row {shown}); {hint}")
 
     def _refuse_open_quote(self) -> None:
         """Raise UserError for an unclosed quote, which makes one value of all that follows."""
@@ -274,7 +270,7 @@ class TextPart:
         try:
             odd = not self._quotes_looked_at and self.counted()[0] % 2 == 1
         except OSError as error:
-            raise UserError(f"{self.path} is not a readable table: {str(error).splitlines()[0]}") from None
+            raise _unreadable(self.path, str(error).splitlines()[0]) from None
         if not odd:  # the usual case: one look at the file's bytes
             self._quotes_looked_at = True
             return
@@ -291,12 +287,12 @@ class TextPart:
             if last is not None and pc.any(pc.match_substring(last.column(name), "\n")).as_py()
         ]
         if goes_on:
-            raise UserError(
-                f"{self.path} is not a readable table: a quote seems to be left open in row {rows:,}, "
-                f"column {goes_on[0]!r}",
-                code="not_a_table",
-            )
+            raise _unreadable(self.path, f"a quote seems to be left open in row {rows:,}, column {goes_on[0]!r}")
         self._quotes_looked_at = True
+
+
+def _unreadable(part: Path, why: object) -> UserError:
+    return UserError(f"{part} is not a readable table: {why}", code="not_a_table")
 
 
 def ends_within_a_line(part: Path) -> bool:
@@ -334,7 +330,7 @@ def typed_table(part: Path) -> Any:
         _counted(part)
         return pacsv.read_csv(part, parse_options=pacsv.ParseOptions(delimiter=form.delimiter))
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise UserError(f"{part} is not a readable table: {str(error).splitlines()[0]}") from None
+        raise _unreadable(part, str(error).splitlines()[0]) from None
 
 
 def rows_in_text(part: Path) -> int:

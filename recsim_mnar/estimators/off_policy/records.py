@@ -55,13 +55,13 @@ class RefusedColumnError(UserError):
         code: :data:`NOT_FIXED` or :data:`TOO_MANY`.
     """
 
-    def __init__(self, column: str, code: str, why: str) -> None:
-        super().__init__(printable(f"--by {column}: {why}"), code=code)
+    def __init__(self, column: str, why: str = "", code: str = NOT_FIXED) -> None:
+        super().__init__(printable(f"--by {column}: {why}") if why else column, code=code)
         self.column = column
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """What copies and other processes make it of."""
-        return RefusedColumnError, (self.column, self.code, str(self).removeprefix(f"--by {self.column}: "))
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"by": self.column, "code": self.code, "message": str(self)}
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,9 @@ class Segments:
         """
         used, sizes = np.unique(codes, return_counts=True)
         if used.size > MOST:
-            raise RefusedColumnError(
-                column, TOO_MANY,
-                f"it has {used.size:,} values, and at most {MOST} segments can be estimated at once. "
-                "Write the rare ones as one value (other), or numbers as ranges; ids of users are no segments",
-            )  # fmt: skip
+            why = f"it has {used.size:,} values, and at most {MOST} segments can be estimated at once. Write the rare "
+            why += "ones as one value (other), or numbers as ranges; ids of users are no segments"
+            raise RefusedColumnError(column, why, TOO_MANY)
         order, ends = np.argsort(codes, kind="stable"), np.cumsum(sizes)
         found = {int(code): order[end - size : end] for code, size, end in zip(used, sizes, ends, strict=True)}
         listed = sorted(found, key=lambda code: (code < 0, -found[code].size, code))
@@ -165,11 +163,11 @@ class Weights:
                 found.append(self._by_items(rows, level))
             for words, mean in zip(named, found, strict=True):
                 if mean is not None:
-                    raise RefusedColumnError(
-                        segments.column, NOT_FIXED,
+                    why = (
                         f"{segments.where(value)} {words.format(mean)} and should be 1, so the column depends on what "
-                        f"was recommended (or the propensities there are wrong). {ADVICE}",
-                    )  # fmt: skip
+                    )
+                    why += f"was recommended (or the propensities there are wrong). {ADVICE}"
+                    raise RefusedColumnError(segments.column, why)
 
     def _refuse_outcomes(self, segments: Segments) -> None:
         """Refuse a column with a segment all of whose rows are rewarded, or none where most are."""
@@ -179,11 +177,9 @@ class Weights:
             users = rows if self.users is None else np.unique(self.users.codes[rows])
             if users.size >= CERTAIN and np.all(rewarded[rows] != usual):
                 what = "none of the {:,} rows is" if usual else "all {:,} rows are"
-                raise RefusedColumnError(
-                    segments.column, NOT_FIXED,
-                    f"{segments.where(value)} {what.format(rows.size)} rewarded, so the column depends on what came of "
-                    f"the recommendation. {ADVICE}",
-                )  # fmt: skip
+                why = f"{segments.where(value)} {what.format(rows.size)} rewarded, so the column depends on what came "
+                why += f"of the recommendation. {ADVICE}"
+                raise RefusedColumnError(segments.column, why)
 
     def _by_policy(self, name: str, rows: Ints, level: float) -> float | None:
         missing = self.missing.get(name)
@@ -305,8 +301,6 @@ def segment_reasons(records: Sequence[Record]) -> list[str]:
 
 Answering = Callable[..., Estimate | None]
 
-DIFFERENCE = "difference"
-"""Role of a record that compares a target with the baseline; others are "target", "baseline" and "today"."""
 UNSUPPORTED = "_unsupported"
 """Behind a policy's name: the column of its mass where the logging probability is 0."""
 _OF_ESTIMATES = ("estimator", "value", "low", "high", "level", "method", "n", "ess")
@@ -528,7 +522,7 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
             called = name if other is None else f"{name} - {other}"
             estimate = with_adaptive_findings(estimate, asked.made, *(n for n in (name, other) if n is not None))
             today = (other or name) in asked.today
-            role = DIFFERENCE if other else "today" if today else "baseline" if name == asked.baseline else "target"
+            role = "difference" if other else "today" if today else "baseline" if name == asked.baseline else "target"
             records.append(_record(called, estimate) | {"today": today, "role": role} | of_it)
             again[called, other] = functools.partial(ask, name)
     records = [with_tolerance(record, asked.off_by) for record in leading(records)]

@@ -213,12 +213,9 @@ class Unnamed:
         found = new_policies(found, items=True) or found
         what = f"column {found[0]} holds" if len(found) == 1 else f"columns {', '.join(found)} hold"
         fold = " --fold-case" if any(self.items[name] == IN_CAPITALS for name in found) else ""
-        message, advice = (
-            f"{what} items",
-            f"judge {'it' if len(found) == 1 else 'them'} with --target {','.join(found)}",
-        )
-        advice += f"{fold}, if a new policy would show them"
-        return [Problem(HOLDS_ITEMS, NOTE, message, advice, tuple(found))] if found else []
+        judge = f"judge {'it' if len(found) == 1 else 'them'} with --target {','.join(found)}{fold}"
+        advice = f"{judge}, if a new policy would show them"
+        return [Problem(HOLDS_ITEMS, NOTE, f"{what} items", advice, tuple(found))] if found else []
 
     def _depends(self, name: str, values: Ids) -> bool:
         """Whether `estimate --by` would refuse a column, as one that depends on what was recommended."""
