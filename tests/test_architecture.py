@@ -462,7 +462,8 @@ LINES = {
     "simulation": 1_290,
     "testing": 1_420,  # rules for learners, and for a dozen breaches that were let pass
     # 20 for tasks
-    "the root": 1_100,  # 10 for codes of errors; the machine's errors are no mistakes; silent, late and lost workers of a cluster are named
+    # 10 for codes of errors
+    "the root": 1_100,  # the machine's errors are no mistakes; silent, late and lost workers of a cluster are named
     "kernels": 920,
     "runs": 890,
     "models": 710,
