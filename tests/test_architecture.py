@@ -443,7 +443,7 @@ LINES = {
     # 110 for rows that cannot be read, spellings, lines by segment; 30 for policies found by their mean weight
     # 130 for a line to paste with guesses
     # 80 for users who come back: a test's days, where intervals level off; 25 segments; 30 guesses
-    # 175 for messy files: factors named (69), copies by whole rows and items in capitals (42), dates that cannot be read
+    # 175 for messy files: factors named (69), copies by whole rows and items in capitals (42), dates not read
     # (30), items in doctor (22), refused columns and least rows (43), less what took copies for events
     "own_log": 4_125,
     "fitting": 2_700,

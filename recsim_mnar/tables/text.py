@@ -259,6 +259,8 @@ class TextPart:
             hint += "; a quote may be open there"
         if self.form.delimiter == "," and ragged[0][1] > fields:
             hint = "write decimal points, or semicolons between the columns, if these are decimal commas"
+        if len(ragged) == 1 and ends_within_a_line(self.path):
+            hint = "its last line has no end, so the file may be cut there"
         rows = "row has" if len(ragged) == 1 else "rows have"
         raise _unreadable(self.path, f"{len(ragged):,} {rows} not the header's {fields} fields (row {shown}); {hint}")
 

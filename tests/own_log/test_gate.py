@@ -253,6 +253,8 @@ def test_a_last_line_without_an_end_is_a_remark(shop, tmp_path, capsys):
         path.write_bytes(content)
         out = run(capsys, "estimate", path, "--target", "new")[1]
         assert ("log.csv: the last line has no end, so the file may be cut there" in out) is cut
+    path.write_bytes(text[: text.rindex(b",")])
+    assert "fields (row 20000: 6); its last line has no end" in run(capsys, "estimate", path, "--target", "new")[2]
     path.write_bytes(text.decode().encode("utf-16"))
     assert "may be cut" not in run(capsys, "estimate", path, "--target", "new")[1]
 
