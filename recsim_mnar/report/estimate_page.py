@@ -242,12 +242,11 @@ def _by_segment(found: Estimates, sentence: Sentence, amounts: Amounts) -> str:
     groups = sentence.segments
     if groups is None:
         return ""
-    rows = [r for r in found.segments if "baseline" in r and target_of(r) == sentence.policy]
+    rows = (r for r in found.segments if "baseline" in r and target_of(r) == sentence.policy)
+    rising = sorted(rows, key=lambda r: float(r["value"]))
     said, open_ = [], groups["cannot_tell"] + groups["do_not_use"]
-    for way, sign in (("worse", 1.0), ("better", -1.0)):
-        of = sorted(
-            (r for r in rows if segment_label(r) in groups[way]), key=lambda r, sign=sign: sign * float(r["value"])
-        )
+    for way, ordered in (("worse", rising), ("better", rising[::-1])):
+        of = [r for r in ordered if segment_label(r) in groups[way]]
         names = [segment_label(r) for r in of]
         if of:
             before, after = (amounts.one(of[0]["diagnostics"][f"value_{who}"]) for who in ("baseline", "target"))
