@@ -6,9 +6,10 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -501,12 +502,11 @@ ALIKE, IN_CAPITALS, UNCLEAR = "alike", "in capitals", "unclear"
 """How a column's values are items: written as in the action column, so but for capitals, or 0 and 1, perhaps items."""
 
 
-def held_items(file: TableFile, action: str, name: str) -> str:
+def held_items(head: Mapping[str, Sequence[Any]], action: str, name: str) -> str:
     """How a column holds items, as the first rows say: nearly all of them are shown there; "" where it does not.
 
     Numbers could be per cent as well: of them the column's name must say so, too.
     """
-    head = file.head()
     shown = {str(value).strip() for value in head.get(action, ()) if value is not None}
     values = [str(value).strip() for value in head.get(name, ()) if value not in (None, "")]
     numbers = all(re.fullmatch(r"[-+]?[0-9.,]+(e[-+]?[0-9]+)?", value) for value in values)
@@ -521,8 +521,9 @@ def held_items(file: TableFile, action: str, name: str) -> str:
 
 def _of_items(file: TableFile, action: str, policies: Sequence[str], *, fold: bool) -> Iterator[str]:
     """Policies whose columns hold items; with ``fold`` those too that are written in other capitals."""
+    head = file.head() if policies else {}
     for name in policies:
-        how = held_items(file, action, name)
+        how = held_items(head, action, name)
         if how == UNCLEAR:
             raise UserError(
                 f"{file.path}: column {name!r} could hold items or probabilities, as 0 and 1 are both: write the items "

@@ -173,7 +173,8 @@ def _receipts(path: Path) -> str | None:
 def _items(file: TableFile, columns: Columns) -> dict[str, str]:
     """Columns without a role that hold items, and how."""
     action, free = columns.get("action"), (name for name in file.names if name not in columns.names.values())
-    how = {} if action is None else {name: held_items(file, action, name) for name in free}
+    head = {} if action is None else file.head()
+    how = {name: held_items(head, action or "", name) for name in free} if head else {}
     return {name: each for name, each in how.items() if each not in ("", UNCLEAR)}
 
 
