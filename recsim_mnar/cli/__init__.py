@@ -76,7 +76,8 @@ def cli() -> None:
     if limit < LEAST_ADDRESSES:  # below it libraries abort, and no line could be said
         raise MachineError(
             f"this process may have {limit / 1e6:,.0f} MB of addresses (ulimit -v), and libraries take "
-            f"{LEAST_ADDRESSES / 1e6:,.0f}: raise the limit"
+            f"{LEAST_ADDRESSES / 1e6:,.0f}: raise the limit",
+            code="memory",
         )
 
 

@@ -253,9 +253,9 @@ class BanditLog:
         written = self.file.how_written()
         rows = in_rows(counts["rows"])
         lines = [f"{self.file.path}: {rows}" + (f" ({', '.join(written)})" if written else "")]
+        lines += [f"taken: {self.columns.line()}", *self.columns.lines()[1:]]
         cut = [part.name for part in self.parts.files if ends_within_a_line(part)]
         lines += [f"{', '.join(cut[:3])}: the last line has no end, so the file may be cut there"] if cut else []
-        lines += [f"taken: {self.columns.line()}", *self.columns.lines()[1:]]
         lines += [
             f"{each}: the item that the policy shows. Its probability of the item shown is 1 where both are the same"
             + (" but for capitals" if self.reading.fold_case else "")
