@@ -14,7 +14,7 @@ import analysis
 import numpy as np
 
 from recsim_mnar.estimators import estimate_value
-from recsim_mnar.estimators.off_policy.from_moments import STRICT
+from recsim_mnar.estimators.off_policy.limits import STRICT
 from recsim_mnar.estimators.off_policy.row_order import OrderSums
 
 HERE = Path(__file__).parent

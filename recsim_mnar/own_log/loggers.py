@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.estimators.off_policy.from_moments import STRICT, mean_weight_limits
+from recsim_mnar.estimators.off_policy.limits import STRICT, mean_weight_limits
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.verdict import OFF_BY

@@ -10,7 +10,8 @@ from scipy import stats
 
 from recsim_mnar.estimators import intervals as limits
 from recsim_mnar.estimators.off_policy.cross_fitted import ActionMeans
-from recsim_mnar.estimators.off_policy.from_moments import diagnostics, hill, of_letters
+from recsim_mnar.estimators.off_policy.from_moments import diagnostics, hill
+from recsim_mnar.estimators.off_policy.limits import of_letters
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.stated import known_bound
 from recsim_mnar.estimators.propensities import popularity

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.from_moments import STRICT
+from recsim_mnar.estimators.off_policy.limits import STRICT
 from recsim_mnar.estimators.off_policy.refuters import ALARM, last_from_0, refute
 from recsim_mnar.log.columns import Clusters
 

@@ -13,7 +13,7 @@ from scipy import stats
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Moments, difference, estimate_value
-from recsim_mnar.estimators.off_policy.from_moments import Bounds, shows_every_action
+from recsim_mnar.estimators.off_policy.limits import Bounds, shows_every_action
 from recsim_mnar.estimators.off_policy.stated import Stated
 from twins.own_schema import estimate_file
 

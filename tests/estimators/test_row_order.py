@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.from_moments import STRICT
+from recsim_mnar.estimators.off_policy.limits import STRICT
 from recsim_mnar.estimators.off_policy.row_order import (
     OrderSums,
     earlier_choices,

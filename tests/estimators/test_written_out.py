@@ -9,7 +9,7 @@ import pytest
 
 from recsim_mnar.estimators.intervals import Deviations, Spread, gamma_limits, poisson_reach, small_sample_factor
 from recsim_mnar.estimators.off_policy.cross_fitted import LoggingModel
-from recsim_mnar.estimators.off_policy.from_moments import expected_half, expected_variance, ratio_limits
+from recsim_mnar.estimators.off_policy.limits import expected_half, expected_variance, ratio_limits
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.refuters import _Rows, halves, neighbours
 from recsim_mnar.estimators.off_policy.row_order import tiring

@@ -22,16 +22,18 @@ from recsim_mnar.estimators.intervals import (
 )
 from recsim_mnar.estimators.off_policy.from_moments import (
     AUTO,
-    Bounds,
     clip_part,
     diagnostics,
+    leading,
+    spread_facts,
+)
+from recsim_mnar.estimators.off_policy.limits import (
+    Bounds,
     expected_ess,
     largest_weight,
-    leading,
     luck_of_weights,
     one_reward_above,
     ratio_base,
-    spread_facts,
     support_of,
     unit,
 )
@@ -284,7 +286,7 @@ class _Limits:
     one_reward: float
 
     def expected_half(self, estimator: str, times: float = 1.0) -> float:
-        """As :func:`recsim_mnar.estimators.off_policy.from_moments.expected_half`, for the difference."""
+        """As :func:`recsim_mnar.estimators.off_policy.limits.expected_half`, for the difference."""
         pair, n = self.pair, self.pair.ours.rows
         rewards = pair.ours.sum("rr") / n
         one = self.one_reward

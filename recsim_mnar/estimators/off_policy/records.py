@@ -14,7 +14,7 @@ import numpy as np
 
 from recsim_mnar.errors import UserError, printable
 from recsim_mnar.estimators import Estimate, difference, estimate_value
-from recsim_mnar.estimators.off_policy.from_moments import mean_weight_limits
+from recsim_mnar.estimators.off_policy.limits import mean_weight_limits
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.scores import check_name, known_to_differ
 from recsim_mnar.estimators.off_policy.sentence import (

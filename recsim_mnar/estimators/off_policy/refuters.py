@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import Deviations, Spread, positive_limits, small_sample_factor
-from recsim_mnar.estimators.off_policy.from_moments import STRICT
+from recsim_mnar.estimators.off_policy.limits import STRICT
 from recsim_mnar.estimators.off_policy.sentence import Record, target_of
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding, Verdict
 from recsim_mnar.log.columns import Clusters, Floats, Ints, LogColumns, column, finite_column, user_sums

@@ -10,7 +10,7 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import Deviations, Spread, positive_limits, student_limits
 from recsim_mnar.estimators.off_policy.differences import Form, Products
-from recsim_mnar.estimators.off_policy.from_moments import STRICT
+from recsim_mnar.estimators.off_policy.limits import STRICT
 from recsim_mnar.estimators.verdict import CAUTION, LEAST_USERS, Finding, Verdict
 from recsim_mnar.log.columns import Clusters, Floats, Ints
 from recsim_mnar.log.rows import user_begins, user_starts

@@ -24,14 +24,12 @@ from recsim_mnar.estimators.intervals import (
 )
 from recsim_mnar.estimators.off_policy.from_moments import (
     AUTO,
-    Bounds,
     assemble,
     estimate_from_moments,
     intersected,
-    mean_limits,
     spread_facts,
-    unit,
 )
+from recsim_mnar.estimators.off_policy.limits import Bounds, mean_limits, unit
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.refuters import item_findings
 from recsim_mnar.estimators.off_policy.row_order import order_findings, weights_agree

@@ -16,13 +16,8 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import poisson_reach, small_sample_factor
 from recsim_mnar.estimators.off_policy.differences import PairMoments, estimate_difference
-from recsim_mnar.estimators.off_policy.from_moments import (
-    AUTO,
-    STRICT,
-    estimate_from_moments,
-    mean_weight_limits,
-    support_of,
-)
+from recsim_mnar.estimators.off_policy.from_moments import AUTO, estimate_from_moments
+from recsim_mnar.estimators.off_policy.limits import STRICT, mean_weight_limits, support_of
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.row_order import (
     Limits,

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import Spread, positive_limits, small_sample_factor
-from recsim_mnar.estimators.off_policy.from_moments import STRICT, support_of
+from recsim_mnar.estimators.off_policy.limits import STRICT, support_of
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.log.columns import Clusters, Floats, user_sums

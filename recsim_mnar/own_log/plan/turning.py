@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.off_policy.from_moments import AUTO, STRICT, estimate_from_moments, support_of
+from recsim_mnar.estimators.off_policy.from_moments import AUTO, estimate_from_moments
+from recsim_mnar.estimators.off_policy.limits import STRICT, support_of
 from recsim_mnar.estimators.off_policy.moments import Moments, Shards
 from recsim_mnar.estimators.off_policy.records import UNSUPPORTED
 from recsim_mnar.estimators.off_policy.scores import check_name, known_to_differ
