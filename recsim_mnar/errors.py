@@ -11,7 +11,16 @@ class UserError(ValueError):
     """An error that the user can fix; the message is one line with the problem and the fix.
 
     The command line prints the message and exits with status 2.
+
+    Attributes:
+        code: stable name of the kind of error, for programs; empty for one without a name.
     """
+
+    code = ""
+
+    def __init__(self, message: str = "", *, code: str | None = None) -> None:
+        super().__init__(message)
+        self.code = type(self).code if code is None else code
 
 
 class MachineError(UserError):
@@ -20,23 +29,35 @@ class MachineError(UserError):
     The same command may succeed later, or on another machine; the command line exits with status 4.
     """
 
+    code = "machine"
 
-_OF_THE_MACHINE = {
-    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EFBIG, errno.EIO, errno.ENOMEM, errno.EMFILE,
-    errno.ENFILE, errno.EAGAIN, *([errno.EDQUOT] if hasattr(errno, "EDQUOT") else []),
-}  # fmt: skip
+
+CODES_BY_ERRNO = {
+    "permission": (errno.EACCES, errno.EPERM, errno.EROFS),
+    "disk": (errno.ENOSPC, errno.EFBIG, errno.EIO, *([errno.EDQUOT] if hasattr(errno, "EDQUOT") else [])),
+    "memory": (errno.ENOMEM,),
+    MachineError.code: (errno.EMFILE, errno.ENFILE, errno.EAGAIN),
+}
+"""Errors of the machine by their codes."""
+
+
+def code_of(error: BaseException) -> str:
+    """The stable name of an error's kind; "" for one without."""
+    if isinstance(error, (UserError, MemoryError)):
+        return error.code if isinstance(error, UserError) else "memory"
+    return next((name for name, known in CODES_BY_ERRNO.items() if getattr(error, "errno", None) in known), "")
 
 
 def is_of_the_machine(error: BaseException) -> bool:
     """Whether an error is about the machine (memory, disk, permissions), not about what the user gave."""
     if isinstance(error, OSError):
-        return error.errno in _OF_THE_MACHINE
+        return bool(code_of(error))
     return isinstance(error, (MachineError, MemoryError))
 
 
 def not_written(error: BaseException, message: str) -> UserError:
     """The error to raise for a place that cannot be written, or read, with this message."""
-    return (MachineError if is_of_the_machine(error) else UserError)(message)
+    return (MachineError if is_of_the_machine(error) else UserError)(message, code=code_of(error))
 
 
 def described(error: BaseException) -> str:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import recsim_mnar
-from recsim_mnar.own_log.gate import NOT_ABOVE_0
+from recsim_mnar.errors import CODES_BY_ERRNO, MachineError
+from recsim_mnar.estimators.off_policy.records import NOT_FIXED, TOO_MANY
+from recsim_mnar.own_log.gate import NOT_ABOVE_0, TOO_FEW_ROWS
 
 CORE = Path(recsim_mnar.__file__).parent
 MAKERS = {"Finding", "Damage"}  # a Damage of a tool's log becomes the finding of its code
@@ -71,8 +73,24 @@ def codes_of(tree: ast.Module, constants: dict[str, str]) -> set[str]:
     return found
 
 
+def failures() -> set[str]:
+    """Codes of errors: as they are given to one, and those of the machine."""
+    trees = [ast.parse(path.read_text()) for path in sorted(CORE.rglob("*.py"))]
+    given = {
+        keyword.value
+        for tree in trees
+        for call in calls(tree, {"UserError", "MachineError"})
+        for keyword in call.keywords
+        if keyword.arg == "code"
+    }
+    words = {value.value for value in given if isinstance(value, ast.Constant)}
+    named = {value.id for value in given if isinstance(value, ast.Name)} - {"code"}
+    assert named == {"TOO_FEW_ROWS"}
+    return words | {TOO_FEW_ROWS, "missing_values", "invalid_values", "memory", *CODES_BY_ERRNO, MachineError.code}
+
+
 def codes() -> set[str]:
-    """All codes of findings."""
+    """All codes of findings, and of failures."""
     trees = [ast.parse(path.read_text()) for place in PLACES for path in sorted((CORE / place).rglob("*.py"))]
     constants = {
         node.targets[0].id: node.value.value
@@ -81,7 +99,7 @@ def codes() -> set[str]:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
         if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
     }
-    return {NOT_ABOVE_0}.union(*(codes_of(tree, constants) for tree in trees))
+    return {NOT_ABOVE_0, NOT_FIXED, TOO_MANY, *failures()}.union(*(codes_of(tree, constants) for tree in trees))
 
 
 def test_the_page_has_every_code_once_and_no_other():

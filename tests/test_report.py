@@ -379,7 +379,7 @@ def test_a_list_is_shortened_by_a_test_that_keeps_the_best_in_every_shop(third, 
     assert (rows["Always a"].right, rows["Always a"].most) == (24, 0.0)
     found = of_study(study)
     assert advice in found.next
-    assert "Always a would have done as well: it is at most 0 % behind the best" in found.lift
+    assert "Always a would have done as well, at most 0 % behind the best" in found.lift
 
 
 def test_known_recommenders_have_plain_names_and_others_their_own():

@@ -469,4 +469,4 @@ def test_too_little_memory_for_the_libraries_is_a_line(place, megabytes):
     words = f"ulimit -v {megabytes}000; exec {shlex.quote(sys.executable)} -m recsim_mnar estimate g.csv --target t"
     ended = subprocess.run(["/bin/sh", "-c", words], cwd=place, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (4, "")
-    assert re.fullmatch(r"error: this process may have .* raise the limit\n", ended.stderr)
+    assert re.fullmatch(r"error: this process may have .* raise the limit \[memory\]\n", ended.stderr)

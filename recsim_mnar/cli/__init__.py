@@ -29,7 +29,7 @@ from recsim_mnar.cli.output import quiet_option
 from recsim_mnar.cli.plan import plan
 from recsim_mnar.cli.replaying import replay
 from recsim_mnar.cli.simulation import simulate
-from recsim_mnar.errors import MachineError, UserError, described, is_of_the_machine, printable
+from recsim_mnar.errors import MachineError, UserError, code_of, described, is_of_the_machine, printable
 from recsim_mnar.kernels.memory import LEAST_ADDRESSES, address_limit
 from recsim_mnar.plugins import look_in
 from recsim_mnar.simulation.own_code import TRACEBACK, of_own_code
@@ -76,7 +76,8 @@ def cli() -> None:
     if limit < LEAST_ADDRESSES:  # below it libraries abort, and no line could be said
         raise MachineError(
             f"this process may have {limit / 1e6:,.0f} MB of addresses (ulimit -v), and libraries take "
-            f"{LEAST_ADDRESSES / 1e6:,.0f}: raise the limit"
+            f"{LEAST_ADDRESSES / 1e6:,.0f}: raise the limit",
+            code="memory",
         )
 
 
@@ -131,7 +132,8 @@ def main(arguments: list[str] | None = None) -> None:
         message = _in_one_line(error)
         if message is not None:
             lacking = isinstance(error, BrokenExecutor) or is_of_the_machine(error)
-            _fail(message, OF_THE_MACHINE if lacking else MISTAKE)
+            code = code_of(error) or (MachineError.code if lacking else "")
+            _fail(message, OF_THE_MACHINE if lacking else MISTAKE, code if given[:1] == ["estimate"] else "")
         if isinstance(error, BrokenPipeError):
             _leave_closed_pipe()
         raise
@@ -223,9 +225,9 @@ def _usage(error: click.ClickException) -> str:
     return f"{text.removesuffix('.')} ({where})" if bare and where else text
 
 
-def _fail(message: str, status: int) -> None:
+def _fail(message: str, status: int, code: str = "") -> None:
     if os.environ.get(TRACEBACK):
         traceback.print_exc()
     with contextlib.suppress(OSError):  # of a full disk
-        print(f"error: {printable(message)}", file=sys.stderr, flush=True)
+        print(f"error: {printable(message)}" + (f" [{code}]" if code else ""), file=sys.stderr, flush=True)
     sys.exit(status)

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from recsim_mnar.cli.options import (
     NUMBER,
     READ_PATH,
     STANDARD_INPUT,
+    WHOLE,
     as_a_file,
     names_of,
     option,
@@ -84,10 +84,10 @@ UNMET = 3
     "epsilon-greedy. 2% is 0.02.",
     LEAST_PROPENSITY,
 )
+@option("--min-rows", "Fail (status 2) where the estimates would rest on fewer rows: a log that was cut, say.", WHOLE)
 @option(
     "--by", "A column of segments that was fixed before the recommendation, such as country: adds each one's estimates."
 )
-@option("--fold-case", "Take values of --by that differ only in capitals (DE, de) as one.", bool)
 @option(
     "--refute",
     "Run further tests that can prove the log wrong, on all rows at once; their findings join the verdict.",
@@ -137,7 +137,7 @@ def estimate(
             except UserError as error:
                 if not str(error).startswith("column "):
                     raise
-                raise UserError(f"{name}: {error}") from error
+                raise UserError(f"{name}: {error}", code=error.code) from error
             if out is not None:
                 _write_page(
                     out, source if file == log else name, asked, clip, found, _plans(source, asked, found.sentence)
@@ -169,6 +169,8 @@ def _show(found: FileAnswer, line: str, json_output: JsonOutput, *, every: bool)
         json_output.sentence(f"  {line}")
     _show_records([r for r in answer.records if r["leads"] or every], sentence.text, json_output)
     _show_segments(answer.segments, answer.records, json_output)
+    for each in answer.refused:
+        json_output.sentence(f"No segments. {each}.")
     if sentence.rests:
         json_output.sentence(sentence.rests)
     json_output.say(*answer.lines)
@@ -184,7 +186,7 @@ def _ab_line(log: Path, asked: dict[str, Any], sentence: Sentence) -> str:
     for name in ("reward", "propensity", "user", "time"):
         column = asked[f"{name}_column"] or (asked["cluster"] if name == "user" else None)
         words += [] if column is None else [f"--{name}-column", column]
-    words += [f"--{name.replace('_', '-')}" for name in ("drop_missing", "deduplicate") if asked[name]]
+    words += [f"--{name.replace('_', '-')}" for name in ("drop_missing", "deduplicate", "fold_case") if asked[name]]
     share = asked["drop_invalid"]
     return shlex.join([*words, *([] if share is None else ["--drop-invalid", f"{share:g}"])])
 
@@ -291,9 +293,8 @@ def _write_page(
 
     answer = found.found
     assert answer.log is not None
-    shown = Estimates(
-        str(log), answer.records, answer.lines, WeighedLog.of(answer.log), clip, answer.segments, found.stamp, plans
-    )
+    lines, weighed = [*answer.lines, *map(str, answer.refused)], WeighedLog.of(answer.log)
+    shown = Estimates(str(log), answer.records, lines, weighed, clip, answer.segments, found.stamp, plans)
     made_by = {name: str(value) if isinstance(value, Path) else value for name, value in asked.items() if value}
     write_estimates(out, shown, {"command": "estimate", "log": str(log), **made_by})
 
@@ -342,9 +343,8 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, require: str | None
     from recsim_mnar.own_log.estimating import Question
     from recsim_mnar.own_log.gate import answer_question
 
-    metrics, cluster, clip = (options.pop(name) for name in ("metrics", "cluster", "clip"))
+    clip, more = options.pop("clip"), {name: options.pop(name) for name in ("metrics", "cluster", "min_rows")}
     reading = reading_of(options, options.pop("context_columns"))
-    reading = replace(reading, fold_case=options.pop("fold_case"))
     target, unsupported = options.pop("target"), options.pop("unsupported")
     own = {name: options.pop(name) for name in ("target_file", "on", "fit_reward_model")}
     question = Question(
@@ -358,7 +358,7 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, require: str | None
         **{name: options.pop(name) for name in ("baseline", "level", "q_logged", "q_target", "by", "refute")},
         stated=options,
     )
-    return answer_question(log, question, reading, cluster=cluster, metrics=metrics, require=require, gather=gather)
+    return answer_question(log, question, reading, require=require, gather=gather, **more)
 
 
 def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -> list[str]:

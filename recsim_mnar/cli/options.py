@@ -267,7 +267,9 @@ class ReadPath(click.Path):
         _refuse_empty(value, flag)
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if path.exists() and not os.access(path, os.R_OK):
-            raise MachineError(f"{flag} {path} cannot be read: {os.strerror(errno.EACCES)}; name another file")
+            raise MachineError(
+                f"{flag} {path} cannot be read: {os.strerror(errno.EACCES)}; name another file", code="permission"
+            )
         return path
 
 
@@ -295,7 +297,7 @@ def as_a_file(path: Path) -> Iterator[Path]:
         try:
             yield copy
         except UserError as error:
-            raise type(error)(str(error).replace(str(copy), STANDARD_INPUT)) from error
+            raise type(error)(str(error).replace(str(copy), STANDARD_INPUT), code=error.code) from error
 
 
 def check_there(path: Path) -> None:
@@ -354,8 +356,9 @@ def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
         "that is named.",
         SHARE, is_flag=False, flag_value="0.05",
     )  # fmt: skip
-    equal = option("--deduplicate", "Keep the first of rows that are equal in every column read.", bool)
-    return all_of(column_options(*roles), missing, *([invalid, equal] if copies else []))
+    equal = option("--deduplicate", "Keep the first of rows that are equal in every column.", bool)
+    fold = option("--fold-case", "Take items of --target and values of --by that differ only in capitals as one.", bool)
+    return all_of(column_options(*roles), missing, *([invalid, equal, fold] if copies else []))
 
 
 def reading_of(options: dict[str, Any], context: str | None = None) -> Any:
@@ -368,4 +371,5 @@ def reading_of(options: dict[str, Any], context: str | None = None) -> Any:
         drop_missing=options.pop("drop_missing"),
         drop_invalid=options.pop("drop_invalid", None),
         deduplicate=options.pop("deduplicate", False),
+        fold_case=options.pop("fold_case", False),
     )

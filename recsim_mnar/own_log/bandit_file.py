@@ -27,8 +27,8 @@ class Reading:
         by: column of segments.
         drop_missing: leave out rows that miss a value that is needed.
         drop_invalid: leave out rows with a value that cannot be read, up to this share of all; None: refuse them.
-        fold_case: take values of ``by`` that differ only in capitals as one.
-        deduplicate: keep the first of rows that are equal in every column that is read.
+        fold_case: take values of ``by``, and items of policies' columns, that differ only in capitals as one.
+        deduplicate: keep the first of rows that are equal in every column.
         today: the policy that may be the logging policy itself, its column that of the propensities; None: no policy's
             column is taken for it.
         times: read the column of times, where there is one, into ``others``.

@@ -6,9 +6,10 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from recsim_mnar.log.columns import Floats
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, percent_lines
 from recsim_mnar.tables.parts import Parts, TableFile
-from recsim_mnar.tables.roles import Columns, find_columns, likely_columns, similar_columns
+from recsim_mnar.tables.roles import Columns, find_columns, likely_columns, plain_name, similar_columns
 from recsim_mnar.tables.rows import (
     DROP,
     Events,
@@ -32,10 +33,12 @@ from recsim_mnar.tables.rows import (
     text_numbers,
     without_recommendations,
 )
-from recsim_mnar.tables.text import AgainError
+from recsim_mnar.tables.text import AgainError, ends_within_a_line
 
-_WORD, _LACKS, _PERCENT = "word:", "lacks:", "percent:"
-"""Before counts of unknown words of events, and of missing values and of values in per cent by column."""
+_WORD, _LACKS, _PERCENT, _ALIKE = "word:", "lacks:", "percent:", "alike:"
+"""Before counts of unknown words of events, of missing values and of values in per cent by column, and of rows that
+repeat an earlier one in what is read and differ elsewhere."""
+_ROW_NUMBERS = ("", "unnamed0", "rownumber", "rownum")
 
 
 @dataclass
@@ -71,6 +74,7 @@ class BanditLog:
     _no_events: bool | None = None
     some_without_action: bool = False
     unread: Sequence[str] = ()
+    copies_in: str = "every column"
 
     @staticmethod
     def open(
@@ -102,11 +106,12 @@ class BanditLog:
         for names, option in given:
             for name in names:
                 if name not in file.names:
-                    raise UserError(f"{file.path} has no column {name!r}; {nearest(name, file.names)}{option}")
+                    said = f"{file.path} has no column {name!r}; {nearest(name, file.names)}{option}"
+                    raise UserError(said, code="no_such_column")
         columns = _exact(file, reading) if reading.exact else _recognised(file, policies, reading, needs)
         action = None if reading.exact else columns.get("action")
-        of_items = frozenset() if action is None else frozenset(_of_items(file, action, policies))
-        return BanditLog(file, columns, policies, others, reading, needs, of_items=of_items)
+        of_items = () if action is None else _of_items(file, action, policies, fold=reading.fold_case)
+        return BanditLog(file, columns, policies, others, reading, needs, of_items=frozenset(of_items))
 
     @property
     def parts(self) -> Parts:
@@ -175,17 +180,37 @@ class BanditLog:
                 yield block
         work.finish()
 
-    def count_copies(self) -> int:
-        """How many rows repeat an earlier one in every column that is read; takes 8 bytes for each row."""
-        counts, work = self.counts, _Pass(self)
-        rows = (work.recommendations(each) for each in self.file.blocks(self.kinds(), 1 << 19))
-        digests = [each.digests(self.compared) for each in rows]
-        self.counts = counts
-        return n_repeats(np.concatenate(digests))
+    def digests(self) -> NDArray[np.uint64]:
+        """(m,) 64 bits for each recommendation, equal for copies: rows that are equal in all columns.
+
+        Where a part lacks one that is not read, in those that are.
+        """
+        counts, unread, work = self.counts, self.unread, _Pass(self)
+        names, found = columns_of_copies(self.file.names), list[NDArray[np.uint64]]()
+        self.copies_in = "every column"
+        while True:
+            try:
+                for each in self.file.blocks(dict.fromkeys(names, "text") | self.kinds(), 1 << 19):
+                    found.append(work.recommendations(each).digests(names))
+                break
+            except AgainError:
+                found.clear()
+            except UserError:
+                if names == self.read_columns:
+                    raise
+                names, found = self.read_columns, []
+                self.copies_in = ", ".join(names)
+        self.counts, self.unread = counts, unread
+        return np.concatenate(found)
+
+    def count_copies(self, alike: int = 1) -> None:
+        """Count copies, and the other of the rows that are ``alike`` in what is read; takes 8 bytes for each row."""
+        number = n_repeats(self.digests()) if alike else 0
+        self.counts["duplicates"], self.counts[_ALIKE] = number, alike - number
 
     @property
-    def compared(self) -> list[str]:
-        """Columns in which copies are equal."""
+    def read_columns(self) -> list[str]:
+        """Columns that are read, but for that of events: copies are looked for where rows are equal in these."""
         return [name for name in self.kinds() if name != self.columns.get("event")]
 
     def out_of_order(self) -> bool:
@@ -204,10 +229,13 @@ class BanditLog:
         counts = self.counts
         dropped, number, said = counts["dropped_missing"], counts["duplicates"], []
         if number and not self.reading.exact:
-            what = f"{in_rows(number)} repeat{'s' * (number == 1)} an earlier row in {', '.join(self.compared)}"
+            what = f"{in_rows(number)} repeat{'s' * (number == 1)} an earlier row in {self.copies_in}"
             if self.reading.deduplicate and "time" not in self.columns and self.reading.key is None:
                 what += " (without a column of times these may be different events: --time-column)"
             said = [f"{what}: left out" if self.reading.deduplicate else f"{what}: kept; --deduplicate leaves them out"]
+        if counts[_ALIKE] > 0 and "time" in self.columns and not self.reading.exact:
+            only = f"{in_rows(counts[_ALIKE])} repeat{'s' * (counts[_ALIKE] == 1)} an earlier row in what is read"
+            said.append(f"{only} ({', '.join(self.read_columns)}) and not in the other columns: kept")
         if dropped:
             each = ", ".join(f"{name} {counts[_LACKS + name]:,}" for name in _behind(_LACKS, counts))
             have = "rows have missing values and are" if dropped > 1 else "row has missing values and is"
@@ -226,8 +254,11 @@ class BanditLog:
         rows = in_rows(counts["rows"])
         lines = [f"{self.file.path}: {rows}" + (f" ({', '.join(written)})" if written else "")]
         lines += [f"taken: {self.columns.line()}", *self.columns.lines()[1:]]
+        cut = [part.name for part in self.parts.files if ends_within_a_line(part)]
+        lines += [f"{', '.join(cut[:3])}: the last line has no end, so the file may be cut there"] if cut else []
         lines += [
             f"{each}: the item that the policy shows. Its probability of the item shown is 1 where both are the same"
+            + (" but for capitals" if self.reading.fold_case else "")
             for each in sorted(self.of_items)
         ]
         lines += percent_lines({name: counts[_PERCENT + name] for name in _behind(_PERCENT, counts)})
@@ -330,7 +361,7 @@ class _Pass:
         user = log.users.codes(rows, columns["user"], alone=log.alone) if "user" in columns else None
         digest = None
         if log.looks_for_copies:
-            digest = rows.digests(log.compared)
+            digest = rows.digests(log.read_columns)
         action = self._actions(rows)
         keep = self._kept(rows)
         if any(fault.code not in self.forgiven for fault in self.faults.found):
@@ -358,7 +389,8 @@ class _Pass:
             known[columns["propensity"]] = rows.probabilities(columns["propensity"], zero=False)
         for name in self.log.policies:
             if name in self.log.of_items:
-                known[name] = _same(rows.ids(name), rows.quiet().ids(columns["action"]))
+                action = rows.quiet().ids(columns["action"])
+                known[name] = same_items(rows.ids(name), action, fold=self.log.reading.fold_case)
             elif name not in known:
                 known[name] = rows.probabilities(name, zero=True)
         propensity = known[columns["propensity"]] if "propensity" in columns else None
@@ -400,13 +432,15 @@ class _Pass:
         return rows if events.shown.all() else rows.kept(events.shown)
 
     def _without_copies(self, rows: Rows) -> Rows:
-        """Rows that repeat others in every column that is read: counted, and left out where that is asked for."""
-        digests = rows.digests(self.log.compared)
-        self.counts["duplicates"] = n_repeats(digests)
-        if not self.log.reading.deduplicate or not self.counts["duplicates"]:
+        """Rows that repeat others in every column: counted, and left out where that is asked for."""
+        alike = n_repeats(rows.digests(self.log.read_columns))
+        again = repeats(self.log.digests()) if alike else np.zeros(len(rows), np.bool_)
+        number = self.counts["duplicates"] = int(np.count_nonzero(again))
+        self.counts[_ALIKE] = alike - number
+        if not self.log.reading.deduplicate or not number:
             return rows
-        self.counts["dropped_duplicates"] = self.counts["duplicates"]
-        return rows.kept(~repeats(digests))
+        self.counts["dropped_duplicates"] = number
+        return rows.kept(~again)
 
     def finish(self) -> None:
         """Report the columns read.
@@ -422,13 +456,13 @@ class _Pass:
         log.unread = [str(fault).removesuffix(f": {fault.advice}") for fault in away if fault.code != MISSING]
         away = [fault for fault in away if fault.code == MISSING]
         if self.faults.found and log.looks_for_copies and "duplicates" not in counts:
-            counts["duplicates"] = log.count_copies()
+            log.count_copies()
         again = counts["duplicates"] - counts["dropped_duplicates"]
         besides = f"; besides, {again:,} rows repeat an earlier row (--deduplicate)" if again else ""
         self.faults.refuse(DROP + besides)
         self._refuse_many_invalid()
         if not counts["kept"]:
-            raise UserError(f"{source}: no row is left")
+            raise UserError(f"{source}: no row is left", code="empty")
         counts.update({_LACKS + fault.column: fault.count for fault in away})
         counts.update({_PERCENT + name: number for name, number in self.faults.percents.items() if number})
 
@@ -436,13 +470,19 @@ class _Pass:
         """Refuse where more rows have values that cannot be read than may be left out unasked."""
         limit, number = self.log.reading.drop_invalid, self.counts["dropped_invalid"]
         total = number + self.counts["dropped_missing"] + self.counts["kept"]
-        if limit is not None and number > limit * total:
+        if limit is not None and number and number / total > limit:
             share = 100.0 * number / total
             raise UserError(
                 f"{self.faults.source}: {in_rows(number)} of {total:,} ({share:.2g} %) cannot be read, more than "
                 f"{100 * limit:g} %: {'; '.join(self.log.unread)}. If they may be left out all the same, "
-                f"--drop-invalid {math.ceil(share) / 100:g}"
+                f"--drop-invalid {math.ceil(share) / 100:g}",
+                code="invalid_values",
             )
+
+
+def columns_of_copies(names: Sequence[str]) -> list[str]:
+    """Columns in which copies are equal: all but one that numbers the rows."""
+    return [name for name in names if plain_name(name) not in _ROW_NUMBERS]
 
 
 def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:
@@ -458,37 +498,51 @@ def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:
     return found[:3]
 
 
-def _of_items(file: TableFile, action: str, policies: Sequence[str]) -> Iterator[str]:
-    """Policies whose columns hold items, as the first rows say: nearly all of them are shown there.
+ALIKE, IN_CAPITALS, UNCLEAR = "alike", "in capitals", "unclear"
+"""How a column's values are items: written as in the action column, so but for capitals, or 0 and 1, perhaps items."""
+
+
+def held_items(head: Mapping[str, Sequence[Any]], action: str, name: str) -> str:
+    """How a column holds items, as the first rows say: nearly all of them are shown there; "" where it does not.
 
     Numbers could be per cent as well: of them the column's name must say so, too.
     """
-    head = file.head()
-    shown = {str(value) for value in head.get(action, ()) if value is not None}
+    shown = {str(value).strip() for value in head.get(action, ()) if value is not None}
+    values = [str(value).strip() for value in head.get(name, ()) if value not in (None, "")]
+    numbers = all(re.fullmatch(r"[-+]?[0-9.,]+(e[-+]?[0-9]+)?", value) for value in values)
+    if not values or (numbers and not likely_columns("action", [name])):
+        return ""
+    if sum(value in shown for value in values) >= 0.9 * len(values):
+        return UNCLEAR if numbers and set(values) <= {"0", "1"} else ALIKE
+    alike = {value.casefold() for value in shown}
+    folded = not numbers and sum(value.casefold() in alike for value in values) >= 0.9 * len(values)
+    return IN_CAPITALS if folded else ""
+
+
+def _of_items(file: TableFile, action: str, policies: Sequence[str], *, fold: bool) -> Iterator[str]:
+    """Policies whose columns hold items; with ``fold`` those too that are written in other capitals."""
+    head = file.head() if policies else {}
     for name in policies:
-        values = [str(value) for value in head.get(name, ()) if value not in (None, "")]
-        numbers = all(re.fullmatch(r"[-+]?[0-9.,]+(e[-+]?[0-9]+)?", value) for value in values)
-        of_items = bool(likely_columns("action", [name]))
-        if not values or sum(value in shown for value in values) < 0.9 * len(values):
-            alike = {value.strip().lower() for value in shown}
-            if values and not numbers and sum(value.strip().lower() in alike for value in values) >= 0.9 * len(values):
-                raise UserError(
-                    f"{file.path}: the items of column {name!r} are those of {action!r}, but for capitals or blanks: "
-                    "write them alike"
-                )
-            continue
-        if numbers and of_items and set(values) <= {"0", "1"}:
+        how = held_items(head, action, name)
+        if how == UNCLEAR:
             raise UserError(
                 f"{file.path}: column {name!r} could hold items or probabilities, as 0 and 1 are both: write the items "
                 "as text in both columns, or name the column of probabilities after no item"
             )
-        if not numbers or of_items:
+        if how == IN_CAPITALS and not fold:
+            raise UserError(
+                f"{file.path}: the items of column {name!r} are those of {action!r}, but for capitals: add --fold-case "
+                "to take them as the same, or write them alike"
+            )
+        if how:
             yield name
 
 
-def _same(one: Ids, other: Ids) -> Floats:
-    """(n,) 1.0 where both ids are the same; those that are missing are not."""
-    _, codes = np.unique(np.concatenate([one.ids.astype(str), other.ids.astype(str)]), return_inverse=True)
+def same_items(one: Ids, other: Ids, *, fold: bool = False) -> Floats:
+    """(n,) 1.0 where both ids are the same, with ``fold`` but for capitals; those that are missing are not."""
+    words = np.concatenate([one.ids.astype(str), other.ids.astype(str)])
+    words = np.array([word.casefold() for word in words.tolist()]) if fold and words.size else words
+    codes = np.unique(words, return_inverse=True)[1]
     first, second = np.append(codes[: one.number], -1), np.append(codes[one.number :], -2)
     return (first[one.codes] == second[other.codes]).astype(np.float64)
 

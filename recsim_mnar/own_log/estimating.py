@@ -24,6 +24,7 @@ from recsim_mnar.estimators.off_policy.gathering import (
 from recsim_mnar.estimators.off_policy.records import (
     ADVICE,
     Asked,
+    RefusedColumnError,
     Segments,
     check_question,
     estimate_columns,
@@ -49,6 +50,7 @@ from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
+from recsim_mnar.own_log.factors import sums_of, with_likely_faults
 from recsim_mnar.own_log.loggers import MANY, as_numbers, labels, logger_findings
 from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
 from recsim_mnar.tables.faults import in_rows
@@ -122,8 +124,9 @@ class Answer:
 
     Attributes:
         records: with keys policy, estimator, value, low, high, level, method, n, ess, verdict (a sentence),
-            verdict_level ("trust", "caution" or "do_not_use"), findings, diagnostics, today (whether the policy, or the
-            baseline of a difference, logged the rows), leads (whether it is what a person reads first of its policy),
+            verdict_level ("trust", "caution" or "do_not_use"), findings, diagnostics, role ("target", "baseline",
+            "today" or "difference"), today (whether the policy, or the baseline of a difference, logged the rows),
+            leads (whether it is what a person reads first of its policy),
             and baseline for a difference, whose policy reads "target - baseline"; JSON types only. With ``refute`` the
             leading value of each target has refuters, a list of findings. The best of several policies has best_of too:
             policies, level, low, high, verdict, verdict_level and findings at a level corrected for the choice. With
@@ -132,6 +135,7 @@ class Answer:
         lines: what was read, taken and left out, for a person.
         log: the rows that the estimates rest on, ``policies`` with those of the target file; None where they were read
             in blocks.
+        refused: why a column of segments is refused, where it is; all else is as without it.
         segments: records of segments, where they were asked for, with by, segment (None for the rows without a value),
             intervals, how many hold at once at level_of_all, and ``level``, that of each.
     """
@@ -140,6 +144,7 @@ class Answer:
     lines: list[str]
     log: BanditFile | None
     segments: list[Record] = field(default_factory=list)
+    refused: list[RefusedColumnError] = field(default_factory=list)
 
 
 def estimate_log(
@@ -202,6 +207,7 @@ class _Estimating:
         if "propensity" not in self.log.columns and "action" not in self.log.columns:
             self.log = open_log(needs=[*needs, "action"])  # from which propensities are estimated
         self.columns = self.log.columns
+        self.refused: list[RefusedColumnError] = []
         self._refuse_doubles()
         own = self.columns.get("propensity") or ""
         elsewhere = [] if self.second is None else self.second.names
@@ -218,7 +224,8 @@ class _Estimating:
         asked, models = self.question, ("q_logged", "q_target")
         roles = [(role, name) for role, name in self.columns.names.items() if role != "propensity"]
         if asked.by is not None and asked.by in (*self.names, *(self.columns.get(role) for role in _CHOSEN)):
-            raise UserError(f"--by {asked.by}: it depends on what was recommended. {ADVICE}")
+            self.refused.append(RefusedColumnError(asked.by, f"it depends on what was recommended. {ADVICE}"))
+            self.log.reading = replace(self.log.reading, by=None)
         roles += [("unsupported mass", name) for name in asked.unsupported]
         roles += [(name, getattr(asked, name) or "") for name in ("q_logged", "q_target", "reward_limit")]
         for role, name in roles:
@@ -270,7 +277,7 @@ class _Estimating:
         alone = self.gather is None or self.log.reading.drop_invalid is not None
         found = None if self.gather is None or alone else self.gather(self.log, asked)
         found = found or gather_blocks(self.log, asked)
-        self.log.counts["duplicates"] = found.copies
+        self.log.count_copies(found.copies)
         counts, lines = self.log.counts.copy(), self.log.lines
         exact = self.log.reading.exact
         of_records = Asked(
@@ -279,12 +286,13 @@ class _Estimating:
         )  # fmt: skip
         records = taken(records_of(of_records, found.value, found.difference), self.bound)
         if not exact:
-            items = []
+            sums = None
             if found.items is not None and not self.log.some_without_action:
-                items = replace(found.items, items=self.log.actions.names(found.items.items)).findings()
-            findings = [*items, *_of_the_rows(counts)]
+                sums = replace(found.items, items=self.log.actions.names(found.items.items))
+            findings = [*(() if sums is None else sums.findings()), *_of_the_rows(counts)]
             records = [with_findings(record, findings) for record in records]
-        return Answer(records, lines + bound_lines(records), None)
+            records = with_likely_faults(records, lambda: sums, self.columns["propensity"])
+        return Answer(records, lines + bound_lines(records), None, refused=self.refused)
 
     def _off_by(self, name: str, **ends: Any) -> float:
         """The tolerance of a policy by its rows, which are read once more."""
@@ -305,7 +313,11 @@ class _Estimating:
             log.policies.update(dict.fromkeys(self.today, log.propensity))
         lines = [*log.lines, *found.lines]
         likely = likely_columns("action", (name for name in self.log.file.names if name != question.by))
-        segments = _segments(log, question.by, lines, likely, fold=self.log.reading.fold_case)
+        segments = None
+        try:
+            segments = _segments(log, question.by, lines, likely, fold=self.log.reading.fold_case)
+        except RefusedColumnError as error:
+            self.refused.append(error)
         if question.refute and log.propensity is None:
             raise UserError("--refute: refuters need propensities. Name their column with --propensity-column")
         own, stated = log.columns["reward"], self.stated
@@ -315,7 +327,8 @@ class _Estimating:
             limits = log.others[question.reward_limit]
             limit_column(limits, log.reward, (own, question.reward_limit), log.row_numbers)
         if log.propensity is None:
-            return Answer(_without_propensities(log, self.targets, question, lines), lines, log)
+            records = _without_propensities(log, self.targets, question, lines)
+            return Answer(records, lines, log, refused=self.refused)
         columns = log.values()
         for name in self.names:
             names = (own, log.columns["propensity"], name)
@@ -335,6 +348,7 @@ class _Estimating:
             reward_limit=limits,
             segments=segments,
             action=None if log.action is None else log.action.codes,
+            refused=self.refused,
             **self.stated_options,
         )
         records = taken(records, self.bound)
@@ -345,7 +359,7 @@ class _Estimating:
         whole = [record for record in records if "by" not in record]
         parts = records[len(whole) :]
         whole = [record | segment_summary(record, parts) for record in whole]
-        return Answer(whole, lines + bound_lines(whole) + refuter_lines(whole), log, parts)
+        return Answer(whole, lines + bound_lines(whole) + refuter_lines(whole), log, parts, self.refused)
 
 
 def _segments(
@@ -509,7 +523,7 @@ def _with_findings(records: list[Record], log: BanditFile, targets: Sequence[str
     for record in records:
         more = [*every, *by_policy.get(record["policy"].split(" - ")[0], [])]
         found.append(with_findings(record, more))
-    return found
+    return with_likely_faults(found, functools.partial(sums_of, log), log.columns.get("propensity") or "")
 
 
 def _propensities_by_item(log: BanditFile) -> list[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from recsim_mnar.own_log.estimating import Answer, Gather, Question, estimate_lo
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.receipts import file_digest
+from recsim_mnar.tables.faults import in_rows
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import new_policies
 
@@ -33,6 +34,7 @@ REQUIREMENTS = ("trust", "caution", BETTER)
 """What can be required of an answer."""
 NOT_ABOVE_0 = "not_above_0"
 """Code of what kept "better" from being met where no finding did: the interval of the difference."""
+TOO_FEW_ROWS = "too_few_rows"
 LEAST_ROWS = 2
 """Rows that an estimate needs."""
 _NO_BASELINE = (
@@ -113,7 +115,9 @@ class FileAnswer:
         Files are read once more for their digests, when this is first asked for.
         """
         asked = {} if self.require is None else {"required": self.require, "met": self.met, "reasons": self.causes}
-        return {"schema": SCHEMA, "input": [_identity(*each) for each in self.files.items()], **asked}
+        refused = [each.to_dict() for each in self.found.refused]
+        by = {"refused": refused} if refused or self.found.segments else {}
+        return {"schema": SCHEMA, "input": [_identity(*each) for each in self.files.items()], **by, **asked}
 
     def called(self, names: Mapping[str, str]) -> FileAnswer:
         """The same answer, with other names for files."""
@@ -127,7 +131,7 @@ class FileAnswer:
         """The list that ``estimate --json`` writes."""
         stamp = dict(self.stamp)
         begin = {"sentence": self.sentence.to_dict()}
-        begin |= {name: stamp.pop(name) for name in ("input", "reasons") if name in stamp}
+        begin |= {name: stamp.pop(name) for name in ("input", "refused", "reasons") if name in stamp}
         first, *others = [{**stamp, **record} for record in self.records]
         return [plain(each) for each in ({**begin, **first}, *others)]
 
@@ -141,6 +145,7 @@ def answer_file(
     columns: Mapping[str, str] | None = None,
     cluster: str | None = None,
     metrics: str | os.PathLike[str] | None = None,
+    min_rows: int | None = None,
     **stated: Any,
 ) -> FileAnswer:
     """Estimate from a log file what target policies would have earned: ``recsim-mnar estimate`` as a function.
@@ -153,6 +158,7 @@ def answer_file(
         columns: by role (reward, propensity, action, user, time, logger) the column; recognised where left out.
         cluster: column that groups dependent rows; None for the users.
         metrics: a second file for tables of assignments.
+        min_rows: an error where the estimates would rest on fewer.
         **stated: what is known of the log: propensity_min, weight_max, full_support, reward_min, reward_max;
             estimators, clip, level, target_file, on, fit_reward_model, q_logged, q_target, unsupported, reward_limit,
             by and refute, as the options of these names; for how it is read context, drop_missing, deduplicate,
@@ -177,7 +183,9 @@ def answer_file(
         **{name: stated[name] for name in asked if name in stated},
     )
     reading = Reading(dict(columns or {}), **{name: stated[name] for name in _READING if name in stated})
-    found = answer_question(path_of(path), question, reading, cluster=cluster, metrics=metrics, require=require)
+    found = answer_question(
+        path_of(path), question, reading, cluster=cluster, metrics=metrics, require=require, min_rows=min_rows
+    )
     assert found.stamp  # of the files as they were read
     return found
 
@@ -190,6 +198,7 @@ def answer_question(
     cluster: str | None = None,
     metrics: str | os.PathLike[str] | None = None,
     require: str | None = None,
+    min_rows: int | None = None,
     gather: Gather | None = None,
 ) -> FileAnswer:
     """Answer a question to a log file of any kind, and hold the answer against what is required.
@@ -222,9 +231,14 @@ def answer_question(
             found = estimate_tool_log(tool, question, reading, gather)
     records = found.records + found.segments
     _refuse_empty(path, found.records)
+    if min_rows is not None and found.records[0]["n"] < min_rows:
+        said = (
+            f"{path}: the estimates would rest on {in_rows(found.records[0]['n'])}, fewer than --min-rows {min_rows:,}"
+        )
+        raise UserError(f"{said}: is the log whole?", code=TOO_FEW_ROWS)
     if require == BETTER and not any("baseline" in record for record in records):
         raise UserError(_NO_BASELINE)
-    reasons = () if require is None else tuple(unmet(require, records))
+    reasons = () if require is None else (*unmet(require, records), *_refused(require, found))
     sentence, warnings = sentence_of(found.records), tuple(_warnings(require, found.records))
     return FileAnswer(sentence, records, require, reasons, warnings, files, found)
 
@@ -267,7 +281,7 @@ def default_estimators(clip: float | None, fit_reward_model: bool) -> list[str]:
 def _of_table(file: TableFile, question: Question, reading: Reading, require: str | None) -> tuple[Question, bool]:
     """The question, refused where it lacks what is required; and whether more than the file's own columns is asked."""
     if not question.targets and question.target_file is None:
-        raise UserError(_without_targets(file, reading))
+        raise UserError(_without_targets(file, reading), code="no_target")
     if require == BETTER and question.baseline is None:
         raise UserError(_NO_BASELINE)
     if require is not None and (question.fit_reward_model or not reading.context):
@@ -293,7 +307,9 @@ def _refuse_empty(log: Path, records: Sequence[Record]) -> None:
     """Raise UserError if the log cannot say anything about any target."""
     targets = [record for record in records if "baseline" not in record]
     if targets and targets[0]["n"] < LEAST_ROWS:
-        raise UserError(f"{log} has one row that counts: an interval needs two or more; give a longer log")
+        raise UserError(
+            f"{log} has one row that counts: an interval needs two or more; give a longer log", code=TOO_FEW_ROWS
+        )
     if targets and all(any(f["code"] == "no_support" for f in record["findings"]) for record in targets):
         names = ", ".join(dict.fromkeys(record["policy"] for record in targets))
         raise UserError(
@@ -326,6 +342,12 @@ def unmet(require: str, records: Sequence[Record]) -> list[Reason]:
             line = f"--require {require}: {where}{label(record)}, {record['estimator']}: {said}"
             lines.append(Reason(line, [{**whose, **cause} for cause in causes]))
     return lines
+
+
+def _refused(require: str, found: Answer) -> Iterator[Reason]:
+    """A column of segments that is refused: what was required of each of them cannot be met."""
+    for each in found.refused:
+        yield Reason(f"--require {require}: {each}", [{**each.to_dict(), "contradicted": False}])
 
 
 def _misses(require: str, judged: Mapping[str, Any], amounts: Amounts) -> tuple[str, list[Record]] | None:

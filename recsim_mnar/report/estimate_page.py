@@ -28,10 +28,11 @@ from recsim_mnar.estimators.off_policy.sentence import (
 )
 from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.own_log.plan.experiment import ABPlan
-from recsim_mnar.protocols.records import plain
+from recsim_mnar.protocols.records import listed, plain
 from recsim_mnar.report.charts import CHANGE, PER_CENT, PLAIN, Chart, Dot, Unit, colours_of, dots, room_for
 from recsim_mnar.report.figures import weight_figures
 from recsim_mnar.report.finding import TODAY, Finding, of_estimates
+from recsim_mnar.report.naming import MOST_NAMES
 from recsim_mnar.report.page import SCHEMA
 from recsim_mnar.report.template import downloads_of, together, write_from
 from recsim_mnar.runs.folder import RunFolder
@@ -243,16 +244,23 @@ def _in_words(record: Record, amounts: Amounts) -> str:
     return (amounts.change(record["value"]) + (f" ({share})" if share else "")).replace("-", "\N{MINUS SIGN}")
 
 
-def _worse(found: Estimates, sentence: Sentence, amounts: Amounts) -> str:
-    """Where the policy loses most, with both values there, and in how many segments more; "" where it nowhere does."""
-    names = (sentence.segments or {}).get("worse", ())
-    losing = [r for r in found.segments if "baseline" in r and target_of(r) == sentence.policy]
-    losing = sorted((r for r in losing if segment_label(r) in names), key=lambda r: float(r["value"]))
-    if not losing:
+def _by_segment(found: Estimates, sentence: Sentence, amounts: Amounts) -> str:
+    """Where the policy loses, the most first with both its values there, and where it gains; "" without segments."""
+    groups = sentence.segments
+    if groups is None:
         return ""
-    ends = (losing[0]["diagnostics"][name] for name in ("value_baseline", "value_target"))
-    more = f" (and in {len(losing) - 1} more)" if len(losing) > 1 else ""
-    return f"Worse on {segment_label(losing[0])}: {amounts.span(*ends)}{more}."
+    rows = (r for r in found.segments if "baseline" in r and target_of(r) == sentence.policy)
+    rising = sorted(rows, key=lambda r: float(r["value"]))
+    said, open_ = [], groups["cannot_tell"] + groups["do_not_use"]
+    for way, ordered in (("worse", rising), ("better", rising[::-1])):
+        of = [r for r in ordered if segment_label(r) in groups[way]]
+        names = [segment_label(r) for r in of]
+        if of:
+            before, after = (amounts.one(of[0]["diagnostics"][f"value_{who}"]) for who in ("baseline", "target"))
+            which = f"{names[0]}: " if len(of) > 1 else ""
+            said.append(f"{way} on {listed(names, MOST_NAMES)} ({which}{before} \u2192 {after})")
+    said += [f"not clear on {listed(open_, MOST_NAMES)}"] if said and open_ else []
+    return f"By {groups['by']}: {'; '.join(said) or 'no segment is shown to differ'}."
 
 
 _VERDICTS = {"trust": "", "caution": "to be used with caution", "do_not_use": "must not be used"}
@@ -295,10 +303,10 @@ def _finding(
     if amounts.shares and "value_baseline" in values:
         ends = " \u2192 ".join(amounts.one(values[name]) for name in ("value_baseline", "value_target"))
         rates = f" {_outcome(found)}: {ends} of recommendations"
-    worse = _worse(found, sentence, amounts)
-    return of_estimates(
-        sentence, value, doubt.partition(": ")[0], rates, facts.get(TOLERANCE), worse, found.plans, least
-    )
+    by_segment = _by_segment(found, sentence, amounts)
+    tolerance = facts.get(TOLERANCE)
+    doubt = doubt.partition(": ")[0]
+    return of_estimates(sentence, value, doubt, rates, tolerance, by_segment, found.plans, least)
 
 
 def _outcome(found: Estimates) -> str:

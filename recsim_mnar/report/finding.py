@@ -53,7 +53,7 @@ class Finding:
         lift: by how much in per cent, with its interval.
         next: how sure it is, and what to do next.
         kind: "good", "tie" or "bad", for the colour.
-        but: where it is otherwise, in a sentence; empty where it is nowhere.
+        but: where it is otherwise, or differs, in a sentence; empty where nothing is known of that.
         asks: questions whose answer must be yes.
     """
 
@@ -474,7 +474,8 @@ def _always(study: Study, first: Mapping[str, Any]) -> list[str]:
     if _worse([{"cost_share": value} for value in values], judged):
         return []
     most = two_digits(row.most)
-    return [f"{row.name} would have done as well: it is at most {most} % behind the best in any of these shops."]
+    said = f"{row.name} would have done as well, at most {most} % behind the best in any of these shops"
+    return [f"{said}; which one that is, only the simulator knows beforehand."]
 
 
 def _blind_spots(rows: Sequence[Mapping[str, Any]], judged: Mapping[tuple[str, str], Sequence[Any]]) -> list[str]:
@@ -613,7 +614,7 @@ def of_estimates(
     doubt: str,
     rates: str = "",
     tolerance: float | None = None,
-    worse: str = "",
+    by_segment: str = "",
     plans: Sequence[ABPlan] = (),
     least: float | None = None,
 ) -> Finding:
@@ -625,7 +626,7 @@ def of_estimates(
         doubt: the gravest one, or nothing.
         rates: both policies' values, as they follow the change.
         tolerance: factor by which all propensities may be off before the answer may not hold; None for none known.
-        worse: where the policy is worse, as its segments say.
+        by_segment: where the policy is worse and where it is better, as its segments say.
         plans: A/B tests that find the change, and that find its lower end; none where it is not known.
         least: the smallest probability of any item, where somebody stated it.
     """
@@ -645,26 +646,23 @@ def of_estimates(
     action = sentence.action
     if "A/B" in action:
         action += _size_of_test(plans)
-    if worse and sentence.answer == "better" and sentence.segments is not None:
-        names = listed(sentence.segments["worse"], MOST_NAMES)
+    worse = () if sentence.segments is None else sentence.segments["worse"]
+    if worse and sentence.answer == "better":
+        names = listed(worse, MOST_NAMES)
         decision, kind = decision.replace("try it in an A/B test", _ELSEWHERE.format(names)), "tie"
     if tolerance is not None and sentence.sure == "trust":
         gap = "gain" if sentence.answer == "better" else "difference"
-        return Finding(decision, lift, f"Next: {action}.", kind, worse, _asks(who, other, gap, tolerance, least))
+        return Finding(decision, lift, f"Next: {action}.", kind, by_segment, _asks(who, other, gap, tolerance, least))
     sure = _SURE[sentence.sure].format(doubt=doubt or "see below")
-    return Finding(decision, lift, f"{sure}. Next: {action}.", kind, worse)
+    return Finding(decision, lift, f"{sure}. Next: {action}.", kind, by_segment)
 
 
 def _asks(who: str, other: str, gap: str, tolerance: float, least: float | None) -> tuple[str, ...]:
     """What must be so for the answer to hold, and a log cannot prove, as questions."""
     items = ""
     if least is not None:
-        items = (
-            f"Has {other} at most {int(1.0 / least + 1e-9):,} items to choose from in this place? (Each is said to be "
-        )
-        items += (
-            f"shown with {100.0 * least:.4g} % or more. With more items some never were, and the answer ignores them.)"
-        )
+        items = f"Has {other} at most {int(1.0 / least + 1e-9):,} items to choose from in this place? (Each is said "
+        items += f"to be shown with {100.0 * least:.4g} % or more. Items that never are, the answer ignores.)"
     off = f"{100.0 * (tolerance - 1.0):.2g} %"
     asked = (
         items,

@@ -119,7 +119,8 @@ class Faults:
             return
         number = f"{len(self.found)} faults: " if len(self.found) > 1 else ""
         advice = f"; {missing}" if missing and any(fault.code == MISSING for fault in self.found) else ""
-        raise UserError(f"{self.source}: {number}{'; '.join(str(fault) for fault in self.found)}{advice}")
+        code = "missing_values" if all(fault.code == MISSING for fault in self.found) else "invalid_values"
+        raise UserError(f"{self.source}: {number}{'; '.join(str(fault) for fault in self.found)}{advice}", code=code)
 
 
 def percent_lines(percents: Mapping[str, int]) -> list[str]:

@@ -84,17 +84,18 @@ def part_files(path: Path) -> list[Path]:
     """
     check_utf8(path)
     if not path.exists():
-        raise UserError(f"{path} does not exist: give a Parquet or CSV file, or a folder of parts")
+        raise UserError(f"{path} does not exist: give a Parquet or CSV file, or a folder of parts", code="no_such_file")
     if not path.is_dir():
         if not is_table(path):
             raise UserError(
                 f"{path} is neither Parquet nor CSV: tables are read from {', '.join((*TEXT, *PARQUET, *ARROW))} files "
-                f"(text may be compressed: {', '.join(COMPRESSED)}), not {kind_of(path) or 'without an ending'}"
+                f"(text may be compressed: {', '.join(COMPRESSED)}), not {kind_of(path) or 'without an ending'}",
+                code="not_a_table",
             )
         if not path.is_file():
             raise UserError(f"{path} is no regular file, and tables are read more than once: write it into one first")
         if path.stat().st_size == 0:
-            raise UserError(f"{path} is empty: give a log with at least one row")
+            raise UserError(f"{path} is empty: give a log with at least one row", code="empty")
         return [path]
     folder = path / "log" if (path / "log").is_dir() else path
     found = listed(folder)

@@ -414,7 +414,7 @@ class TableFile:
                     yield Rows(str(self.path), table, self.decimal, first, faults=faults)
                     first += len(table)
         if first == 1:
-            raise UserError(f"{self.path} has a header but no rows")
+            raise UserError(f"{self.path} has a header but no rows", code="empty")
 
     def _tables(self, part: Path, kinds: Mapping[str, str], rows: int) -> Iterator[Any]:
         names = self.names if part == self.parts.files[0] else self._names_of(part)

@@ -179,7 +179,7 @@ class Columns:
         """
         for role in roles or self.unclear:
             if role in self.unclear:
-                raise UserError(f"{source}: {_which(role, self.unclear[role])}")
+                raise UserError(f"{source}: {_which(role, self.unclear[role])}", code="unclear_column")
 
     def lines(self) -> list[str]:
         """What was taken, what of it is doubtful, and what was not because several columns could be meant."""
@@ -254,7 +254,7 @@ def find_columns(
     if wrong:
         again = f"columns: {', '.join(known)}; "
         more = [line.removeprefix(f"{source}: ").replace(again, "") for line in wrong[1:] if line != wrong[0]]
-        raise UserError("; ".join([wrong[0], *more]))
+        raise UserError("; ".join([wrong[0], *more]), code="unclear_column")
     order = sorted(names, key=lambda role: _ORDER.index(role) if role in _ORDER else len(_ORDER))
     return Columns({role: names[role] for role in order}, {role: how[role] for role in order}, unclear, without)
 
@@ -268,7 +268,8 @@ def named_column(source: str, role: str, given: str, known: Sequence[str]) -> st
     for name in known:
         if given in (name, name.strip(), _RECBOLE_TYPE.sub("", name)):
             return name
-    raise UserError(f"{source} has no column {given!r}; {nearest(given, known)} ({option_of(role)})")
+    said = f"{source} has no column {given!r}; {nearest(given, known)} ({option_of(role)})"
+    raise UserError(said, code="no_such_column")
 
 
 def _ends_so(role: str, name: str) -> bool:
@@ -319,14 +320,15 @@ def _perhaps_probabilities(known: Iterable[str]) -> list[str]:
     return [name for name in known if _words(name) & _PROBABILITY]
 
 
-def new_policies(known: Iterable[str]) -> list[str]:
-    """Columns whose names say that they are a new policy's probabilities: ``new_prob``, ``target_svd``."""
+def new_policies(known: Iterable[str], *, items: bool = False) -> list[str]:
+    """Columns whose names say that they are a new policy's probabilities (``new_prob``, ``target_svd``), or items."""
     begin = ("target", "newpolicy", "evalpolicy", "evaluationpolicy")
     probable = _PROBABILITY | {"p", "pi", "share"} | _PER_CENT
     return [
         name
         for name in known
-        if plain_name(name).startswith(begin) or (_words(name) & _OF_NEW_POLICIES and _words(name) & probable)
+        if plain_name(name).startswith(begin)
+        or (_words(name) & _OF_NEW_POLICIES and (items or _words(name) & probable))
     ]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError, not_written
-from recsim_mnar.tables.files import refuse_unpacked
+from recsim_mnar.tables.files import is_text, kind_of, refuse_unpacked
 from recsim_mnar.tables.rows import MISSING_WORDS, AgainError
 
 SEPARATORS = "\t,;|"
@@ -65,7 +65,7 @@ class TextForm:
         encoding, lines = _begin(part)
         skip = next((i for i, line in enumerate(lines) if line.strip()), None)
         if skip is None:
-            raise UserError(f"{part} is empty: give a table with a header and at least one row")
+            raise UserError(f"{part} is empty: give a table with a header and at least one row", code="empty")
         delimiter = _delimiter(part, lines[skip:])
         rows = _fields(part, lines[skip:], delimiter)
         names = [name.strip() for name in next(rows)]
@@ -122,7 +122,7 @@ def _fields(part: Path, lines: Sequence[str], delimiter: str) -> Iterator[list[s
     try:
         yield from csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter)
     except csv.Error as error:
-        raise UserError(f"{part} is not a readable table: {error}") from None
+        raise _unreadable(part, error) from None
 
 
 def _delimiter(part: Path, lines: Sequence[str]) -> str:
@@ -188,7 +188,7 @@ class TextPart:
             except (pa.ArrowException, OSError, UnicodeError) as error:
                 said = _LONG if "straddling" in str(error) else str(error).splitlines()[0]
                 if self._way == len(ways) - 1:
-                    raise UserError(f"{self.path} is not a readable table: {said}") from None
+                    raise _unreadable(self.path, said) from None
                 self._way = len(ways) - 1 if "CSV parse error" in said else self._way + 1
             if any_row:
                 raise AgainError
@@ -259,11 +259,10 @@ class TextPart:
             hint += "; a quote may be open there"
         if self.form.delimiter == "," and ragged[0][1] > fields:
             hint = "write decimal points, or semicolons between the columns, if these are decimal commas"
+        if len(ragged) == 1 and ends_within_a_line(self.path):
+            hint = "its last line has no end, so the file may be cut there"
         rows = "row has" if len(ragged) == 1 else "rows have"
-        raise UserError(
-            f"{self.path} is not a readable table: {len(ragged):,} {rows} not the header's {fields} fields "
-            f"(row {shown}); {hint}"
-        )
+        raise _unreadable(self.path, f"{len(ragged):,} {rows} not the header's {fields} fields (row {shown}); {hint}")
 
     def _refuse_open_quote(self) -> None:
         """Raise UserError for an unclosed quote, which makes one value of all that follows."""
@@ -273,7 +272,7 @@ class TextPart:
         try:
             odd = not self._quotes_looked_at and self.counted()[0] % 2 == 1
         except OSError as error:
-            raise UserError(f"{self.path} is not a readable table: {str(error).splitlines()[0]}") from None
+            raise _unreadable(self.path, str(error).splitlines()[0]) from None
         if not odd:  # the usual case: one look at the file's bytes
             self._quotes_looked_at = True
             return
@@ -290,11 +289,21 @@ class TextPart:
             if last is not None and pc.any(pc.match_substring(last.column(name), "\n")).as_py()
         ]
         if goes_on:
-            raise UserError(
-                f"{self.path} is not a readable table: a quote seems to be left open in row {rows:,}, "
-                f"column {goes_on[0]!r}"
-            )
+            raise _unreadable(self.path, f"a quote seems to be left open in row {rows:,}, column {goes_on[0]!r}")
         self._quotes_looked_at = True
+
+
+def _unreadable(part: Path, why: object) -> UserError:
+    return UserError(f"{part} is not a readable table: {why}", code="not_a_table")
+
+
+def ends_within_a_line(part: Path) -> bool:
+    """Whether the last line of a text file has no end; never of a compressed one, whose end is known to be there."""
+    if kind_of(part) != part.suffix.lower() or not is_text(part):
+        return False
+    with part.open("rb") as file:
+        file.seek(-min(2, part.stat().st_size), io.SEEK_END)
+        return not file.read().rstrip(b"\0").endswith((b"\n", b"\r"))
 
 
 def _counted(part: Path) -> tuple[int, int]:
@@ -323,7 +332,7 @@ def typed_table(part: Path) -> Any:
         _counted(part)
         return pacsv.read_csv(part, parse_options=pacsv.ParseOptions(delimiter=form.delimiter))
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise UserError(f"{part} is not a readable table: {str(error).splitlines()[0]}") from None
+        raise _unreadable(part, str(error).splitlines()[0]) from None
 
 
 def rows_in_text(part: Path) -> int:

@@ -556,8 +556,31 @@ def test_numbers_are_items_only_where_the_name_says_so_and_0_and_1_are_asked_abo
     assert record["value"] == pytest.approx(of_columns(frame).value, rel=1e-12)
 
 
-def test_items_that_differ_in_capitals_are_no_faulty_numbers(tmp_path):
+def test_items_that_differ_in_capitals_are_asked_about_and_folded(tmp_path):
+    """Blanks around them do not count; what is asked about is answered by the option that the error names."""
     frame = table()
-    frame["new_item"] = frame.arm.str.upper() + " "
-    with pytest.raises(UserError, match="are those of 'arm', but for capitals or blanks: write them alike"):
-        asked(write(frame, tmp_path / "log.csv"), ["new_item"], {"columns": {"action": "arm"}})
+    shown = np.random.default_rng(1).permutation(frame.arm)
+    frame["new_item"], frame["new"] = shown, (frame.arm == shown).astype(float)
+    frame["loud_item"] = frame.new_item.str.upper() + " "
+    path = write(frame, tmp_path / "log.csv")
+    arm = {"columns": {"action": "arm"}}
+    with pytest.raises(UserError, match="are those of 'arm', but for capitals: add --fold-case to take them as the"):
+        asked(path, ["loud_item"], arm)
+    plain = asked(path, ["new_item"], arm).records
+    folded = asked(path, ["loud_item"], arm | {"fold_case": True})
+    assert [record["value"] for record in folded.records] == [record["value"] for record in plain]
+    assert any(line.endswith("is 1 where both are the same but for capitals") for line in folded.lines)
+    frame.loc[0, "loud_item"] = "MAUVE"  # of items that were never shown a name is left as it is
+    assert asked(write(frame, path), ["loud_item"], arm | {"fold_case": True}).records[0]["n"] == len(frame)
+
+
+def test_the_command_folds_items_and_its_plan_does_too(tmp_path, capsys):
+    frame = table()
+    frame["new_item"] = np.random.default_rng(1).permutation(frame.arm)
+    frame["new_item"] = frame.new_item.str.upper()
+    path = write(frame, tmp_path / "log.csv")
+    asked = ("estimate", path, "--target", "new_item", "--action-column", "arm")
+    status, _, error = run(capsys, *asked)
+    assert status == 2
+    assert "--fold-case" in error
+    assert run(capsys, *asked, "--fold-case")[0] == 0

@@ -23,6 +23,7 @@ from recsim_mnar.cli.options import checked_file, writing
 from recsim_mnar.errors import is_of_the_machine
 from recsim_mnar.runs.folder import foreign_in
 from twins.commands import run
+from twins.json_schema import breaches
 
 N, FLOOR = 20_000, 0.1
 STATED = ("--propensity-min", FLOOR)
@@ -159,7 +160,7 @@ def test_memory_and_disk_are_status_4(shop, capsys, monkeypatch):
     status, _, err = run(capsys, "estimate", shop, "--target", "new", "--json", "/dev/full")
     assert (status, err) == (
         4,
-        "error: --json /dev/full cannot be written: No space left on device; name another file\n",
+        "error: --json /dev/full cannot be written: No space left on device; name another file [disk]\n",
     )
 
     def fail(*args, **more):
@@ -169,6 +170,7 @@ def test_memory_and_disk_are_status_4(shop, capsys, monkeypatch):
     status, _, err = run(capsys, "estimate", shop, "--target", "new")
     assert status == 4
     assert err.startswith("error: not enough memory: free some and try again")
+    assert err.endswith(" [memory]\n")
 
 
 def test_a_log_that_may_not_be_read_is_status_4(shop, capsys, monkeypatch):
@@ -183,11 +185,78 @@ def test_a_log_that_may_not_be_read_is_status_4(shop, capsys, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(os, "access", lambda path, mode: False)
         status, _, err = run(capsys, *asked)
-    assert (status, err) == (4, f"error: LOG {shop} cannot be read: Permission denied; name another file\n")
+    assert (status, err) == (
+        4,
+        f"error: LOG {shop} cannot be read: Permission denied; name another file [permission]\n",
+    )
     monkeypatch.setattr(pa, "input_stream", refuse)
     status, _, err = run(capsys, *asked)
     assert status == 4
     assert err.startswith(f"error: {shop} cannot be read: ")
+    assert err.endswith(" [permission]\n")
+
+
+def changed(shop, path, change):
+    """A log with something wrong."""
+    frame = pd.read_csv(shop)[:1000]
+    frame["click"] = frame.click.astype(object)
+    change(frame).to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("more", "change", "code"),
+    [
+        (["--reward-column", "clack"], None, "no_such_column"),
+        (["--by", "land"], None, "no_such_column"),
+        (["--min-rows", "1001"], None, "too_few_rows"),
+        ([], lambda f: f[:1], "too_few_rows"),
+        ([], lambda f: f[:0], "empty"),
+        ([], lambda f: f.rename(columns={"click": "x"}), "unclear_column"),
+        ([], lambda f: f.assign(click=f.click.where(f.index > 3)), "missing_values"),
+        ([], lambda f: f.assign(click=f.click.where(f.index > 3, "perhaps")), "invalid_values"),
+        (["--drop-invalid"], lambda f: f.assign(click=f.click.where(f.index > 99, "perhaps")), "invalid_values"),
+    ],
+)
+def test_failures_have_codes(shop, tmp_path, capsys, more, change, code):
+    path = changed(shop, tmp_path / "log.csv", change or (lambda frame: frame))
+    status, _, err = run(capsys, "estimate", path, "--target", "new", *more, "--json", tmp_path / "a.json")
+    assert status == 2
+    assert re.fullmatch(rf"error: .* \[{code}\]\n", err)
+    assert not (tmp_path / "a.json").exists()
+
+
+def test_failures_of_whole_files_have_codes(shop, tmp_path, capsys):
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "log.xlsx").write_text("PK")
+    (tmp_path / "ragged.csv").write_text("click,propensity,new\n1,0.5,0.5\n0,0.5\n")
+    found = {}
+    for name in ("empty.csv", "log.xlsx", "ragged.csv", "none.csv"):
+        status, _, err = run(capsys, "estimate", tmp_path / name, "--target", "new")
+        assert status == 2
+        found[name] = err.rpartition(" ")[2].strip()
+    wanted = {"empty.csv": "empty", "log.xlsx": "not_a_table", "ragged.csv": "not_a_table", "none.csv": "no_such_file"}
+    assert found == {name: f"[{code}]" for name, code in wanted.items()}
+    assert run(capsys, "estimate", shop)[2].endswith(" [no_target]\n")
+    with pytest.raises(UserError) as caught:
+        estimate_file(shop, "new", min_rows=N + 1)
+    assert (caught.value.code, str(caught.value).endswith("fewer than --min-rows 20,001: is the log whole?")) == (
+        "too_few_rows", True,
+    )  # fmt: skip
+    assert estimate_file(shop, "new", min_rows=N).records[0]["n"] == N
+
+
+def test_a_last_line_without_an_end_is_a_remark(shop, tmp_path, capsys):
+    path = tmp_path / "log.csv"
+    text = shop.read_bytes()
+    for content, cut in ((text, False), (text.removesuffix(b"\n"), True), (text.replace(b"\n", b"\r\n"), False)):
+        path.write_bytes(content)
+        out = run(capsys, "estimate", path, "--target", "new")[1]
+        assert ("log.csv: the last line has no end, so the file may be cut there" in out) is cut
+    path.write_bytes(text[: text.rindex(b",")])
+    assert "fields (row 20000: 6); its last line has no end" in run(capsys, "estimate", path, "--target", "new")[2]
+    path.write_bytes(text.decode().encode("utf-16"))
+    assert "may be cut" not in run(capsys, "estimate", path, "--target", "new")[1]
 
 
 @pytest.mark.parametrize(
@@ -346,6 +415,22 @@ def test_python_says_what_the_command_writes(shop, capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("baseline", "policy", "role"),
+    [("today", "propensity", "today"), ("propensity", "propensity", "today"), ("same", "same", "baseline")],
+)
+def test_a_row_is_found_by_its_role(shop, tmp_path, baseline, policy, role):
+    """Whatever today's column is called; in segments too."""
+    log = tmp_path / "log.csv"
+    frame = pd.read_csv(shop)
+    frame.assign(device=np.where(frame.user_id % 2, "phone", "desk")).to_csv(log, index=False)
+    records = estimate_file(log, ["new", "worse"], baseline=baseline, by="device").to_json()
+    wanted = {"new": "target", "worse": "target", policy: role}
+    for record in records:
+        assert record["role"] == ("difference" if "baseline" in record else wanted[record["policy"]])
+    assert {record["role"] for record in records if "by" in record} == {"target", "difference", role}
+
+
+@pytest.mark.parametrize(
     ("more", "said"),
     [
         ({"propensity_mim": 0.1}, "no argument 'propensity_mim': did you mean 'propensity_min'?"),
@@ -406,13 +491,59 @@ def test_json_md_describes_every_key_and_no_other(shop, tmp_path, capsys):
     assert described("Diagnostics") - more <= keys(*(record["diagnostics"] for record in records))
     segmented = estimate_file(log, "worse", baseline="today", require="better", propensity_min=FLOOR, by="device")
     assert keys(*results["reasons"], *segmented.causes) == described("A reason")
-    besides = {"schema", "sentence", "input", "required", "met", "reasons", "records"}
+    besides = {"schema", "sentence", "input", "refused", "required", "met", "reasons", "records"}
     assert keys(results) == described("results.json of estimate") | besides
     page = Path("docs/json.md").read_text()
     assert all(f"`{key}`" in page for key in keys(results["read"], *results["weights"]))
     assert results["input"] == records[0]["input"]
     plain = [{key: r[key] for key in r if key not in besides - {"records"}} for r in records]
     assert plain == results["records"]
+
+
+SCHEMA = json.loads(Path("docs/estimate.schema.json").read_text())
+ASKED = {
+    "a value": [],
+    "a difference": ["--baseline", "today", "--estimators", "ips,snips", *STATED],
+    "the best of two": ["--target", "new,worse", "--baseline", "today", "--require", "better", *STATED],
+    "segments": ["--baseline", "same", "--by", "device", "--refute", "--require", "trust"],
+    "a refused column": ["--by", "item", "--require", "trust"],
+    "estimated propensities": ["--propensity-column", "none"],
+    "no support": ["--target", "never"],
+    "no range": ["--reward-column", "spent", "--baseline", "today"],
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_is_written_keeps_the_schema(shop, tmp_path, capsys, name):
+    frame = pd.read_csv(shop)[:6000]
+    frame["device"] = np.where(np.arange(6000) % 7 == 0, "", np.where(frame.user_id % 2, "phone", "desk"))
+    frame["spent"], frame["never"] = frame.click * 7.5, np.where(np.arange(6000) == 0, 1e-3, 0.0)
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    target = [] if "--target" in ASKED[name] else ["--target", "new"]
+    status = run(capsys, "estimate", tmp_path / "log.csv", *target, *ASKED[name], "--json", tmp_path / "a.json")[0]
+    assert status in (0, 3)
+    assert breaches(json.loads((tmp_path / "a.json").read_text()), SCHEMA, SCHEMA) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda r: r[0].pop("sentence"), "breaks required"),
+        (lambda r: r[1].update(role="mine"), "breaks enum"),
+        (lambda r: r[1].update(n=1.5), "breaks type integer"),
+        (lambda r: r[1].update(today=1), "breaks type boolean"),
+        (lambda r: r[1].update(more=1), "'more' is not described"),
+        (lambda r: r[0]["sentence"].update(more=1), "'more' is not described"),
+        (lambda r: r[0]["findings"][0].update(level="fine"), "breaks enum"),
+        (lambda r: r.clear(), "breaks minItems"),
+    ],
+)
+def test_the_schema_finds_what_is_otherwise(shop, change, said):
+    records = json.loads(json.dumps(estimate_file(shop, "new", baseline="today").to_json()))
+    assert breaches(records, SCHEMA, SCHEMA) == []
+    change(records)
+    (found,) = breaches(records, SCHEMA, SCHEMA)
+    assert said in found
 
 
 def test_the_page_of_the_gate_has_a_script_of_whole_columns():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 import numpy as np
@@ -125,6 +126,26 @@ def test_the_first_line_names_the_segments_that_lose(file, capsys):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("by", "said"),
+    [
+        ("device", "By device: worse on Desktop \\([\\d.]+ % \u2192 [\\d.]+ %\\); better on Mobile \\([\\d.]+ % \u2192 "
+         "[\\d.]+ %\\); not clear on Tablet\\."),
+        ("half", r"By half: no segment is shown to differ\."),
+    ],
+)  # fmt: skip
+def test_the_first_screen_has_a_line_on_segments(tmp_path, capsys, by, said):
+    frame = table()
+    frame["half"] = np.arange(N) % 40
+    path, out = write(frame, tmp_path / "log.csv"), tmp_path / "out"
+    asked = ("estimate", path, *ASKED, "--by", by, "--propensity-min", "15%", "--out", out)
+    assert run(capsys, *asked)[0] == 0
+    page = (out / "report.html").read_text().replace("\N{NO-BREAK SPACE}", " ")
+    (line,) = re.findall(r'<p class="lift but">(.*?)</p>', page)
+    assert re.fullmatch(said, line)
+    assert page.index("<h1>") < page.index(line) < page.index('<p class="next">')
+
+
 def test_one_column_of_segments_at_a_time(file):
     with pytest.raises(UserError, match=r"--by country,device: one column at a time. Run it once per column"):
         estimate_log(file, Question(["new_model_prob"], by="country,device"))
@@ -200,9 +221,10 @@ def test_the_plan_says_once_how_long_users_are_watched(file, capsys):
     assert alone.startswith("Take ")
 
 
+@pytest.mark.parametrize("items", [False, True])
 @pytest.mark.parametrize("how", ["top", "shuffled"])
-def test_a_column_that_is_not_of_the_item_shown(tmp_path, how):
-    """Both suspects are named, and doctor offers no line for it."""
+def test_a_column_that_is_not_of_the_item_shown(tmp_path, how, items):
+    """Both suspects are named, or the one that items leave; and doctor offers no line for it."""
     frame = table()
     rng = np.random.default_rng(1)
     law = 0.9 * rng.dirichlet(np.full(ITEMS, 0.3), N) + 0.02
@@ -210,10 +232,12 @@ def test_a_column_that_is_not_of_the_item_shown(tmp_path, how):
     frame["shown_prob"] = law[np.arange(N), shown]
     frame["item_sku"] = [f"SKU-{each}" for each in shown]
     frame["new_model_prob"] = law.max(1) if how == "top" else rng.permutation(frame.shown_prob.to_numpy())
+    frame = frame if items else frame.drop(columns="item_sku")
     file = write(frame, tmp_path / "log.csv")
     (record,) = estimate_log(file, Question(["new_model_prob"], estimators=["ips"])).records
     (wrong,) = [each for each in record["findings"] if each["code"] == "propensities"]
-    assert "either the logged probabilities or the new policy's column are not of the item shown" in wrong["action"]
+    both = "either the logged probabilities or the new policy's column are not of the item shown"
+    assert ("look at new_model_prob, whose probabilities are not" if items else both) in wrong["action"]
     found = examine_file(file)
     assert set(fits(found)) == {"plan ab"}
     (says,) = [fit.says for fit in commands_for(found) if fit.command == "estimate"]
@@ -307,3 +331,69 @@ def test_one_is_no_plural(tmp_path, number, said):
     answer = estimate_log(file, Question(["new_model_prob"], estimators=["ips"]))
     assert any(line.startswith(said) for line in answer.lines)
     assert any(each["message"] == said for each in answer.records[0]["findings"])
+
+
+@pytest.mark.parametrize("capitals", [False, True])
+def test_a_column_of_items_is_a_policy_and_no_segment(tmp_path, capsys, capitals):
+    """Doctor names it, judges it in the line to type, and offers neither it nor a second name of the item by --by."""
+    frame = table().drop(columns="new_model_prob")
+    new = np.where(frame.device == "Mobile", "SKU-4", "SKU-2")
+    frame["new_sku"] = np.char.lower(new) if capitals else new
+    frame = frame.rename(columns={"item_sku": "sku"})
+    frame["tile"], frame["seen_last"] = frame.sku, np.roll(frame.sku, 1)
+    path = tmp_path / "log.csv"
+    frame.to_csv(path, index=False)
+    flags = " --fold-case" if capitals else ""
+    found = examine_file(path)
+    (items,) = [each for each in found.problems if each.code == "holds_items"]
+    assert str(items).startswith(f"column new_sku holds items: judge it with --target new_sku{flags}, if")
+    assert found.segments == ["device", "country"]
+    line = f"recsim-mnar estimate {path} --target new_sku{flags} --baseline today"
+    assert fits(found)["estimate"] == line
+    assert fits(found)["estimate --by"] == f"{line} --by device"
+    assert "guessed: new_sku is the item that a new policy would show\n" in run(capsys, "doctor", path)[1]
+    status, out, _ = run(capsys, *shlex.split(line)[1:])
+    assert status == 0
+    assert "new_sku: the item that the policy shows." in out
+    named = run(capsys, "doctor", path, "--target", "new_sku")[1]
+    assert "mean          of new_sku / logged probability: " in named
+    assert f"plan estimate {path} --target new_sku{flags}\n" in named
+
+
+def test_without_a_name_for_a_new_policy_all_columns_of_items_are_named(tmp_path):
+    frame = table().drop(columns="new_model_prob")
+    frame["first"], frame["second"] = np.roll(frame.item_sku, 1), np.roll(frame.item_sku, 2)
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    (items,) = [each for each in examine_file(tmp_path / "log.csv").problems if each.code == "holds_items"]
+    assert str(items).startswith("columns first, second hold items: judge them with --target first,second, if")
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_copies_are_equal_in_columns_that_are_not_read_too(tmp_path, at_once):
+    """Two slots of one page are two recommendations, though all that is read of them is alike."""
+    frame = table().assign(slot=1, row_number=0)
+    slots, copies = frame[:40].assign(slot=2), frame[100:130]
+    more = pd.concat([frame, slots, copies]).sample(frac=1.0, random_state=0)
+    more["row_number"] = np.arange(len(more))
+    path = tmp_path / "log.csv"
+    more.to_csv(path, index=False)
+    question = Question(["new_model_prob"], keep_rows=at_once)
+    found = estimate_log(path, question)
+    assert "30 rows repeat an earlier row in every column: kept; --deduplicate leaves them out" in found.lines
+    read = "clicked, shown_prob, new_model_prob, customer, item_sku, viewed_at"
+    alike = f"40 rows repeat an earlier row in what is read ({read}) and not in the other columns: kept"
+    assert alike in found.lines
+    assert [each["number"] for each in found.records[0]["findings"] if each["code"] == "rows_repeated"] == [
+        pytest.approx(30 / len(more))
+    ]
+    left = estimate_log(path, question, reading=Reading(deduplicate=True))
+    assert left.records[0]["n"] == N + 40
+    assert "30 rows repeat an earlier row in every column: left out" in left.lines
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    more[: N // 2].to_csv(parts / "a.csv", index=False)
+    more[N // 2 :].drop(columns="slot").to_csv(parts / "b.csv", index=False)
+    left = estimate_log(parts, question, reading=Reading(deduplicate=True))
+    assert any(line.startswith(f"70 rows repeat an earlier row in {read}: left out") for line in left.lines)
+    (duplicates,) = [each for each in examine_file(path).problems if each.code == "duplicates"]
+    assert duplicates.message.startswith("30 rows are equal to an earlier row in every column")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import difference, estimate_value
-from recsim_mnar.estimators.off_policy.records import segment_lines
+from recsim_mnar.estimators.off_policy.records import NOT_FIXED, TOO_MANY, segment_lines
 from recsim_mnar.own_log.estimating import Question, estimate_log
 from twins.commands import run
 from twins.own_schema import estimate_file
@@ -113,25 +114,57 @@ def test_columns_that_were_fixed_before_are_taken(tmp_path, by, seed):
         ("new", "--by new: it depends on what was recommended"),
         ("user", "it has [0-9,]* values, and at most 100 segments .* ids of users are no segments"),
         ("hour", "it has 200 values"),
-        ("contry", r"no column 'contry'; did you mean 'country'\? \(--by\)"),
     ],
 )
 def test_columns_that_are_no_segments_are_refused_in_a_line(tmp_path, by, why):
-    """What depends on the item shown, on the click, or has too many values."""
+    """What depends on the item shown, on the click, or has too many values; the estimates are those without it."""
     frame = table()
     if by == "flag":  # most rows are rewarded
         frame["clicks"] = 1 - frame.clicks
         frame["flag"] = 1 - frame.clicks
-    with pytest.raises(UserError, match=why) as caught:
-        records_of(frame, tmp_path / "log.csv", by)
-    assert "\n" not in str(caught.value)
+    answer = records_of(frame, tmp_path / "log.csv", by)
+    (refused,) = answer.refused
+    assert re.search(why, str(refused))
+    assert "\n" not in str(refused)
+    assert (refused.column, refused.code) == (by, TOO_MANY if by in ("user", "hour") else NOT_FIXED)
+    assert answer.segments == []
+    assert answer.records == records_of(frame, tmp_path / "log.csv", None).records
+
+
+def test_a_column_that_is_not_there_is_a_mistake(tmp_path):
+    with pytest.raises(UserError, match=r"no column 'contry'; did you mean 'country'\? \(--by\)"):
+        records_of(table(), tmp_path / "log.csv", "contry")
+
+
+@pytest.mark.parametrize("by", ["category", "item", "user"])
+def test_a_refused_column_costs_the_segments_and_nothing_else(tmp_path, capsys, by):
+    """Status 0 with a line, a code in the JSON; with --require it is not met."""
+    path, found = tmp_path / "log.csv", tmp_path / "a.json"
+    table().to_csv(path, index=False)
+    asked = ("estimate", path, "--target", "new", "--propensity-min", FLOOR, "--by", by, "--quiet", "--json", found)
+    status, out, _ = run(capsys, *asked, "--out", tmp_path / "out")
+    assert status == 0
+    (line,) = [line for line in out.splitlines() if line.startswith("No segments. ")]
+    first, *others = json.loads(found.read_text())
+    (refused,) = first["refused"]
+    assert line == f"No segments. {refused['message']}."
+    assert (refused["by"], refused["code"]) == (by, TOO_MANY if by == "user" else NOT_FIXED)
+    assert not any("refused" in record or "by" in record for record in others)
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["refused"] == first["refused"]
+    assert refused["message"].partition(":")[0] in (tmp_path / "out" / "report.html").read_text()
+    status, _, error = run(capsys, *asked, "--require", "caution")
+    assert status == 3
+    assert f"--require caution: {refused['message']}\n" in error
+    (record, *_) = json.loads(found.read_text())
+    assert record["met"] is False
+    assert record["reasons"] == [refused | {"contradicted": False}]
 
 
 def test_without_items_the_targets_weights_refuse(tmp_path):
     """And a line says that they alone could."""
     frame = table().drop(columns="item")
-    with pytest.raises(UserError, match=r"where category is .* the mean weight of new is"):
-        records_of(frame, tmp_path / "log.csv", "category")
+    (refused,) = records_of(frame, tmp_path / "log.csv", "category").refused
+    assert re.search(r"where category is .* the mean weight of new is", str(refused))
     assert any("only the targets' weights" in line for line in records_of(frame, tmp_path / "log.csv").lines)
 
 
@@ -139,8 +172,8 @@ def test_a_mean_weight_below_1_refuses_where_weights_are_bounded(tmp_path):
     """Here one large segment has the light rows."""
     frame = table().drop(columns="item")
     frame["group"] = np.where(frame.new > 1.2 * frame.propensity, np.arange(N) % 90, -1)
-    with pytest.raises(UserError, match="where group is -1 the mean weight of new is 0"):
-        records_of(frame, tmp_path / "log.csv", "group", stated={"propensity_min": FLOOR})
+    (refused,) = records_of(frame, tmp_path / "log.csv", "group", stated={"propensity_min": FLOOR}).refused
+    assert "where group is -1 the mean weight of new is 0" in str(refused)
 
 
 def test_a_segment_may_lack_support(tmp_path):
@@ -207,8 +240,7 @@ def test_the_door_of_a_programs_own_names(tmp_path):
     frame.to_csv(tmp_path / "log.csv", index=False)
     records = estimate_file(tmp_path / "log.csv", ["new"], by="country", estimators=["ips"])
     assert ["by" in record for record in records] == [False] + 5 * [True]
-    with pytest.raises(UserError, match=r"where category is .* the items shown there"):
-        estimate_file(tmp_path / "log.csv", ["new"], by="category")
+    assert not any("by" in record for record in estimate_file(tmp_path / "log.csv", ["new"], by="category"))
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,27 @@ CERTAIN = 20
 """Users of a segment from which it is no chance that all its rows have what at most half of the log's rows have."""
 THIN = 30
 """Users below which a segment has no interval: at the level that many intervals share, it would miss too often."""
+NOT_FIXED, TOO_MANY = "segment_not_fixed", "too_many_segments"
+"""Codes of why a column is refused."""
 NO_VALUE = "no value"
 ADVICE = "Name a column that was known before the recommendation"
+
+
+class RefusedColumnError(UserError):
+    """A column by which no segments are estimated; the estimates of all rows are not touched by it.
+
+    Attributes:
+        column: its name.
+        code: :data:`NOT_FIXED` or :data:`TOO_MANY`.
+    """
+
+    def __init__(self, column: str, why: str = "", code: str = NOT_FIXED) -> None:
+        super().__init__(printable(f"--by {column}: {why}") if why else column, code=code)
+        self.column = column
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"by": self.column, "code": self.code, "message": str(self)}
 
 
 @dataclass(frozen=True)
@@ -69,14 +88,13 @@ class Segments:
             values: all of them.
 
         Raises:
-            UserError: more than :data:`MOST` segments.
+            RefusedColumnError: more than :data:`MOST` segments.
         """
         used, sizes = np.unique(codes, return_counts=True)
         if used.size > MOST:
-            raise UserError(
-                f"--by {column}: it has {used.size:,} values, and at most {MOST} segments can be estimated at once. "
-                "Write the rare ones as one value (other), or numbers as ranges; ids of users are no segments"
-            )
+            why = f"it has {used.size:,} values, and at most {MOST} segments can be estimated at once. Write the rare "
+            why += "ones as one value (other), or numbers as ranges; ids of users are no segments"
+            raise RefusedColumnError(column, why, TOO_MANY)
         order, ends = np.argsort(codes, kind="stable"), np.cumsum(sizes)
         found = {int(code): order[end - size : end] for code, size, end in zip(used, sizes, ends, strict=True)}
         listed = sorted(found, key=lambda code: (code < 0, -found[code].size, code))
@@ -129,8 +147,8 @@ class Weights:
         is the propensities' fault and not the column's, so it is passed over: the verdicts say it.
 
         Raises:
-            UserError: a mean weight is proved not to be 1; all segments, policies and items together at :data:`FIXED`.
-                Or the column says what the reward is.
+            RefusedColumnError: a mean weight is proved not to be 1; all segments, policies and items together at
+                :data:`FIXED`. Or the column says what the reward is.
         """
         self._refuse_outcomes(segments)
         level = 1.0 - (1.0 - FIXED) / (len(segments.names) * (len(self.targets) + 2))
@@ -145,10 +163,11 @@ class Weights:
                 found.append(self._by_items(rows, level))
             for words, mean in zip(named, found, strict=True):
                 if mean is not None:
-                    raise UserError(printable(
-                        f"--by {segments.column}: {segments.where(value)} {words.format(mean)} and should be 1, so the "
-                        f"column depends on what was recommended (or the propensities there are wrong). {ADVICE}"
-                    ))  # fmt: skip
+                    why = (
+                        f"{segments.where(value)} {words.format(mean)} and should be 1, so the column depends on what "
+                    )
+                    why += f"was recommended (or the propensities there are wrong). {ADVICE}"
+                    raise RefusedColumnError(segments.column, why)
 
     def _refuse_outcomes(self, segments: Segments) -> None:
         """Refuse a column with a segment all of whose rows are rewarded, or none where most are."""
@@ -158,10 +177,9 @@ class Weights:
             users = rows if self.users is None else np.unique(self.users.codes[rows])
             if users.size >= CERTAIN and np.all(rewarded[rows] != usual):
                 what = "none of the {:,} rows is" if usual else "all {:,} rows are"
-                raise UserError(printable(
-                    f"--by {segments.column}: {segments.where(value)} {what.format(rows.size)} rewarded, so the column "
-                    f"depends on what came of the recommendation. {ADVICE}"
-                ))  # fmt: skip
+                why = f"{segments.where(value)} {what.format(rows.size)} rewarded, so the column depends on what came "
+                why += f"of the recommendation. {ADVICE}"
+                raise RefusedColumnError(segments.column, why)
 
     def _by_policy(self, name: str, rows: Ints, level: float) -> float | None:
         missing = self.missing.get(name)
@@ -304,6 +322,7 @@ def estimate_columns(
     largest: Mapping[str, float] | None = None,
     segments: Segments | None = None,
     action: Ints | None = None,
+    refused: list[RefusedColumnError] | None = None,
     **stated: Any,
 ) -> list[Record]:
     """Estimate the value of each target policy from columns that were read and checked.
@@ -323,6 +342,7 @@ def estimate_columns(
         largest: by policy, its largest probability of any action, where all of them are known.
         segments: whose estimates are added.
         action: (n,) numbers of the items shown, by which segments are checked.
+        refused: takes the error of a column of segments that is refused, in place of raising it.
         **stated: as :func:`recsim_mnar.own_log.estimating.estimate_file`, and the column ``reward_limit`` (n,).
 
     Returns:
@@ -343,7 +363,13 @@ def estimate_columns(
     compared = [] if baseline is None else [name for name in targets if name != baseline]
     asked = Asked(policies, estimators, level, baseline, compared, set(today), made or {}, off_by)
     records = records_of(asked, rows.value, rows.apart)
-    return records if segments is None else records + rows.by_segment(segments, action, asked, records)
+    try:
+        return records if segments is None else records + rows.by_segment(segments, action, asked, records)
+    except RefusedColumnError as error:
+        if refused is None:
+            raise
+        refused.append(error)
+        return records
 
 
 @dataclass(frozen=True)
@@ -432,7 +458,8 @@ class _Rows:
                 names = [each for each in (name, whole.get("baseline")) if each is not None]
                 estimate = with_adaptive_findings(estimate, asked.made, *names).with_findings(_off_everywhere(whole))
                 of_it = {"baseline": whole["baseline"]} if "baseline" in whole else {}
-                found.append(_record(whole["policy"], part._wide_enough(estimate), whole["today"]) | of_it | more)
+                own = {"today": whole["today"], "role": whole["role"]}
+                found.append(_record(whole["policy"], part._wide_enough(estimate)) | own | of_it | more)
         return found
 
     def _wide_enough(self, estimate: Estimate) -> Estimate:
@@ -494,7 +521,9 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
             of_it = {} if other is None else {"baseline": other}
             called = name if other is None else f"{name} - {other}"
             estimate = with_adaptive_findings(estimate, asked.made, *(n for n in (name, other) if n is not None))
-            records.append(_record(called, estimate, (other or name) in asked.today) | of_it)
+            today = (other or name) in asked.today
+            role = "difference" if other else "today" if today else "baseline" if name == asked.baseline else "target"
+            records.append(_record(called, estimate) | {"today": today, "role": role} | of_it)
             again[called, other] = functools.partial(ask, name)
     records = [with_tolerance(record, asked.off_by) for record in leading(records)]
     best, number = best_record(records), len(candidates(records))
@@ -560,11 +589,10 @@ def missing_columns(policies: Sequence[str], named: Sequence[str], known: Sequen
     return dict(zip(policies, named, strict=True))
 
 
-def _record(policy: str, estimate: Estimate, today: bool) -> Record:
+def _record(policy: str, estimate: Estimate) -> Record:
     return {
         "policy": policy,
         **{name: getattr(estimate, name) for name in _OF_ESTIMATES},
         **estimate.verdict.to_dict(),
         "diagnostics": estimate.diagnostics,
-        "today": today,
     }

@@ -414,8 +414,10 @@ def sentence_of(records: Sequence[Record]) -> Sentence:
     best = best_record(records)
     if best is None:
         first = candidates(records)[0]
-        text = identified(_uncovered(first, records)[0], Amounts.of(records))
-        return _sentence(first, "not_covered", text, "do_not_use", EXPLORE)
+        lacking = _uncovered(first, records)[0]
+        action = next((each["action"] for each in lacking["findings"] if each["code"] == _GAPS[0]), EXPLORE)
+        text = identified(lacking, Amounts.of(records))
+        return _sentence(first, "not_covered", text, "do_not_use", action)
     if "baseline" in best:
         return _of_difference(best, records)
     return _unusable(best) or _of_value(best, records)

@@ -15,7 +15,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.records import Segments, Weights
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.log.columns import Clusters, Floats
-from recsim_mnar.own_log.doctor.problems import NOTE, MeanWeight, Problem, mean_weight
+from recsim_mnar.own_log.bandit_log import IN_CAPITALS, same_items
+from recsim_mnar.own_log.doctor.problems import HOLDS_ITEMS, NOTE, MeanWeight, Problem, mean_weight
 from recsim_mnar.tables.arrow import is_text
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import (
@@ -143,6 +144,7 @@ class Unnamed:
         targets: columns of target policies.
         others: the other columns.
         decimal: mark of the file's numbers.
+        items: of the other columns those that hold items, and how.
     """
 
     rows: Rows
@@ -150,6 +152,7 @@ class Unnamed:
     targets: Sequence[str]
     others: Sequence[str]
     decimal: str
+    items: Mapping[str, str] = field(default_factory=dict)
 
     def guesses(self) -> dict[str, str]:
         """The likeliest column of roles that are not clear; of users one of their words whose values recur."""
@@ -182,7 +185,7 @@ class Unnamed:
         found, remarks = [], []
         unclear = {name for names in self.columns.unclear.values() for name in names}
         for name in self.others:
-            if name in unclear or not len(self.rows) or not is_text(self.rows.column(name).type):
+            if name in unclear or name in self.items or not len(self.rows) or not is_text(self.rows.column(name).type):
                 continue
             values = self.rows.ids(name)
             if not (values.ids.dtype.kind == "O" and 2 <= values.number <= _MOST_SEGMENTS) or self._depends(
@@ -199,6 +202,20 @@ class Unnamed:
                 advice = "are these the same? Then write them alike, or add --fold-case to --by"
                 remarks.append(Problem("spelled_alike", NOTE, message, advice, (name,)))
         return found, remarks
+
+    def items_of_policies(self) -> list[Problem]:
+        """Those that hold items, as of a policy that would have shown them; not what was shown, under another name."""
+        if not (self.items and len(self.rows)):
+            return []
+        action = self.rows.ids(self.columns["action"])
+        ids = {name: self.rows.ids(name) for name in self.items}
+        found = [name for name, each in ids.items() if not same_items(each, action, fold=True).all()]
+        found = new_policies(found, items=True) or found
+        what = f"column {found[0]} holds" if len(found) == 1 else f"columns {', '.join(found)} hold"
+        fold = " --fold-case" if any(self.items[name] == IN_CAPITALS for name in found) else ""
+        judge = f"judge {'it' if len(found) == 1 else 'them'} with --target {','.join(found)}{fold}"
+        advice = f"{judge}, if a new policy would show them"
+        return [Problem(HOLDS_ITEMS, NOTE, f"{what} items", advice, tuple(found))] if found else []
 
     def _depends(self, name: str, values: Ids) -> bool:
         """Whether `estimate --by` would refuse a column, as one that depends on what was recommended."""

@@ -16,7 +16,7 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import Reading
-from recsim_mnar.own_log.bandit_log import BanditLog
+from recsim_mnar.own_log.bandit_log import UNCLEAR, BanditLog, columns_of_copies, held_items, same_items
 from recsim_mnar.own_log.doctor.columns import BANDIT, INTERACTIONS, Asked, Unnamed, columns_of, targets_of
 from recsim_mnar.own_log.doctor.problems import (
     NOTE,
@@ -38,14 +38,9 @@ from recsim_mnar.tables.roles import (
     GUESSED,
     Columns,
     in_words,
-    plain_name,
     say_which,
 )
 from recsim_mnar.tables.rows import DROP, Events, Ids, Rows, repeats
-
-_ROW_NUMBERS = ("", "unnamed0", "rownumber", "rownum")
-BY_CHANCE = 0.001
-"""Share of rows that may be equal in what is read and not in the rest."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +59,7 @@ class Examination:
         facts: counts and ranges, JSON types; what does not apply is None.
         problems: what is wrong, or worth knowing.
         guesses: by role the likeliest column, of roles that several could have, or none by its name.
+        items: columns without a role that hold items, and how (:func:`recsim_mnar.own_log.bandit_log.held_items`).
     """
 
     source: str
@@ -77,6 +73,7 @@ class Examination:
     facts: dict[str, Any]
     problems: list[Problem]
     guesses: dict[str, str] = field(default_factory=dict)
+    items: dict[str, str] = field(default_factory=dict)
 
     def has(self, code: str) -> bool:
         """Whether a problem of this code was found."""
@@ -113,8 +110,9 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     kind, columns = columns_of(file, str(path), asked)
     columns = replace(columns, how=columns.how | {role: GUESSED for role in asked.guessed if role in columns})
     targets = tuple(name for name in asked.targets if name in file.names) or targets_of(file.names, columns)
-    rows = file.read(_kinds(file, columns, targets))
-    found = _Patient(file, kind, columns, targets, asked, rows).examined()
+    items = _items(file, columns) if kind == BANDIT else {}
+    rows = file.read(_kinds(file, columns, [name for name in targets if name not in items]))
+    found = _Patient(file, kind, columns, targets, asked, rows, items).examined()
     found.facts["receipts"] = receipts
     found.facts["target_file"] = None if asked.target_file is None else _of_target_file(file, asked, found)
     return found
@@ -172,6 +170,14 @@ def _receipts(path: Path) -> str | None:
     return held.sentence() if held.n_files else None
 
 
+def _items(file: TableFile, columns: Columns) -> dict[str, str]:
+    """Columns without a role that hold items, and how."""
+    action, free = columns.get("action"), (name for name in file.names if name not in columns.names.values())
+    head = {} if action is None else file.head()
+    how = {name: held_items(head, action or "", name) for name in free} if head else {}
+    return {name: each for name, each in how.items() if each not in ("", UNCLEAR)}
+
+
 def _kinds(file: TableFile, columns: Columns, targets: Sequence[str]) -> dict[str, str]:
     """What each column of the file is read for."""
     of_role = {"reward": "number", "propensity": "number", "time": "time"}
@@ -204,10 +210,11 @@ class _Patient:
     """A file's rows under examination."""
 
     def __init__(
-        self, file: TableFile, kind: str, columns: Columns, targets: tuple[str, ...], asked: Asked, rows: Rows
-    ) -> None:
-        self.file, self.kind, self.columns, self.targets = file, kind, columns, targets
-        self.n_actions, self.key, self.whole = asked.n_actions, asked.on, rows
+        self, file: TableFile, kind: str, columns: Columns, targets: tuple[str, ...], asked: Asked, rows: Rows,
+        items: dict[str, str],
+    ) -> None:  # fmt: skip
+        self.file, self.kind, self.columns, self.targets, self.items = file, kind, columns, targets, items
+        self.n_actions, self.whole = asked.n_actions, rows
         self.problems: list[Problem] = []
         kinds = kinds_of_rows(rows, columns) if kind == BANDIT else None
         self.shown, self.viewed = np.ones(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
@@ -236,16 +243,18 @@ class _Patient:
         self.problems += self._unclear()
         own = set(OWN) <= set(self.file.names)
         others = [n for n in self.file.names if n not in {*self.columns.names.values(), *self.targets}]
-        unnamed = Unnamed(self.rows.quiet(), self.columns, self.targets, others, self.file.decimal)
+        of_shares = [name for name in self.targets if name not in self.items]
+        items = {name: how for name, how in self.items.items() if name in others}
+        unnamed = Unnamed(self.rows.quiet(), self.columns, of_shares, others, self.file.decimal, items)
         segments: list[str] = []
         if not own and self.kind == BANDIT:
             if "propensity" in self.columns and not self.targets:
                 self.problems += unnamed.maybe_targets(self.user, mixed=self.mixed)
             segments, remarks = unnamed.segments()
-            self.problems += remarks
+            self.problems += [*unnamed.items_of_policies(), *remarks]
         return Examination(
             str(self.file.path), self.kind, own, self.file.how_written(), self.columns, others, segments, self.targets,
-            facts, self.problems, unnamed.guesses(),
+            facts, self.problems, unnamed.guesses(), self.items,
         )  # fmt: skip
 
     def _numbers(self, role: str) -> Floats | None:
@@ -332,12 +341,8 @@ class _Patient:
 
     def _copies(self) -> dict[str, Any]:
         """Rows that are equal to an earlier one in every column but one that numbers the rows."""
-        names = [name for name in self.file.names if plain_name(name) not in _ROW_NUMBERS]
-        again = repeats(self.whole.digests(names))
-        number = alike = int(again.sum())
-        read = [name for role, name in self.columns.names.items() if role not in ("item", "event")]
-        if number and read:
-            alike = int(repeats(self.whole.digests([*read, *self.targets, *([self.key] if self.key else [])])).sum())
+        again = repeats(self.whole.digests(columns_of_copies(self.file.names)))
+        number = int(again.sum())
         if number:
             rows = ", ".join(str(row) for row in np.flatnonzero(again)[:3] + 1) + (", ..." if number > 3 else "")
             said = f"{number:,} rows are equal to an earlier row in every column (rows {rows})"
@@ -347,14 +352,8 @@ class _Patient:
             advice = "leave them out (--deduplicate) unless the same thing happened twice"
             if self.kind == INTERACTIONS:
                 advice = "compare counts them as further views: remove them first if they are copies"
-            elif alike - number > BY_CHANCE * len(self.whole) and self.kind == BANDIT:
-                more = "" if dated else ", or name the column of times (--time-column)"
-                advice = (
-                    f"--deduplicate is not for them: it compares only columns that are read, and {alike:,} rows are "
-                )
-                advice += f"equal in these. Take them out of the file{more}"
             self.problems.append(Problem("duplicates", PROBLEM if dated else NOTE, said, advice))
-        return {"duplicates": number, "duplicates_as_read": alike}
+        return {"duplicates": number}
 
     def _values(self) -> dict[str, Any]:
         """Rewards, propensities and weights."""
@@ -366,10 +365,7 @@ class _Patient:
             if least == largest:
                 advice = "no policy can be shown to be better than another"
                 self.problems.append(Problem("one_reward", PROBLEM, f"every reward is {least:g}", advice))
-        targets = {
-            name: self.rows.probabilities(name, zero=True, advice="give a probability")
-            for name in self.targets if len(self.rows)
-        }  # fmt: skip
+        targets = {name: self._target(name) for name in self.targets if len(self.rows)}
         values = self._numbers("propensity")
         if values is None:
             return facts
@@ -382,6 +378,12 @@ class _Patient:
             advice = "the log says nothing of other actions: log with exploration"
             self.problems.append(Problem("no_exploration", PROBLEM, "every propensity is 1", advice))
         return facts
+
+    def _target(self, name: str) -> Floats:
+        """(n,) a target's probability of the item shown: a column of these, or of the items that it shows."""
+        if name not in self.items:
+            return self.rows.probabilities(name, zero=True, advice="give a probability")
+        return same_items(self.rows.ids(name), self.rows.quiet().ids(self.columns["action"]), fold=True)
 
     def _mean_weights(self, propensity: Floats, name: str, targets: dict[str, Floats]) -> list[dict[str, Any]]:
         found = [mean_weight(propensity, values, self.user, policy=each) for each, values in targets.items()]

@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from recsim_mnar.datasets.interactions import events_in_words
+from recsim_mnar.own_log.bandit_log import IN_CAPITALS
 from recsim_mnar.own_log.doctor.columns import BANDIT, INTERACTIONS
-from recsim_mnar.own_log.doctor.examination import BY_CHANCE, Examination
-from recsim_mnar.own_log.doctor.problems import PROBLEM
+from recsim_mnar.own_log.doctor.examination import Examination
+from recsim_mnar.own_log.doctor.problems import HOLDS_ITEMS, PROBLEM
 from recsim_mnar.tables.roles import GUESSED, NAMED, NONE, in_words
 
 _UNREADABLE = (
@@ -81,10 +82,9 @@ def _flags(found: Examination) -> list[str]:
 
 
 def _copies(found: Examination) -> bool:
-    """Whether equal rows are copies, and ``--deduplicate``, which compares what is read, leaves out no others."""
-    number, alike, rows = (found.facts[name] for name in ("duplicates", "duplicates_as_read", "rows"))
-    dated = "time" in found.columns and ("user" in found.columns or number <= _FEW_COPIES * rows)
-    return bool(number and dated and alike - number <= BY_CHANCE * rows)
+    """Whether equal rows are copies and no different events."""
+    number, rows = (found.facts[name] for name in ("duplicates", "rows"))
+    return bool(number and "time" in found.columns and ("user" in found.columns or number <= _FEW_COPIES * rows))
 
 
 def guessed_in_words(found: Examination, line: str) -> str:
@@ -99,7 +99,7 @@ def guessed_in_words(found: Examination, line: str) -> str:
     ]
     target = words[words.index("--target") + 1] if "--target" in words else ""
     perhaps = [name for name in _perhaps_targets(found) if not found.targets and name in target.split(",")]
-    said += [f"{' and '.join(perhaps)} a new policy's probability of showing the same item"] if perhaps else []
+    said += [_as_policies(found, perhaps).replace(" is ", " ")] if perhaps else []
     return f"guessed: {', '.join(said).replace(' ', ' is ', 1)}" if said else ""
 
 
@@ -125,7 +125,20 @@ def _refused(found: Examination) -> str:
 
 def _perhaps_targets(found: Examination) -> list[str]:
     """Columns that look like a new policy's probabilities and are not named so."""
-    return [name for each in found.problems if each.code == "maybe_target" for name in each.columns]
+    codes = ("maybe_target", HOLDS_ITEMS)
+    return [name for each in found.problems if each.code in codes for name in each.columns]
+
+
+def _as_policies(found: Examination, names: Sequence[str]) -> str:
+    """What columns would be of a new policy: its probability of the item shown, or the item that it shows."""
+    kinds = {"a new policy's probability of showing the same item": [name for name in names if name not in found.items],
+             "the item that a new policy would show": [name for name in names if name in found.items]}  # fmt: skip
+    return " and ".join(f"{' and '.join(of)} is {what}" for what, of in kinds.items() if of)
+
+
+def _folded(found: Examination, targets: Iterable[str]) -> list[str]:
+    """The option without which items that are written in other capitals are refused."""
+    return ["--fold-case"] * any(found.items.get(name) == IN_CAPITALS for name in targets)
 
 
 def _estimate(found: Examination) -> Fit:
@@ -151,15 +164,15 @@ def _estimate(found: Examination) -> Fit:
         )
     perhaps = () if found.targets else _perhaps_targets(found)
     targets = ",".join(found.targets or perhaps) or "propensity"
-    words = ["estimate", found.source, "--target", targets, *_flags(found)]
+    words = ["estimate", found.source, "--target", targets, *_flags(found), *_folded(found, targets.split(","))]
     says = (
         "what today's policy earned, with an interval; for another policy name its column of probabilities of the "
         "logged action in place of propensity, or give --target-file FILE --on KEY"
     )
     if perhaps:
         words += ["--baseline", "today"]
-        says = f"if {' and '.join(perhaps)} is a new policy's probability of showing the same item: what it would have "
-        says += "earned, and the difference from today's policy" + _least(found)
+        says = f"if {_as_policies(found, perhaps)}: what it would have earned, and the difference from today's policy"
+        says += _least(found)
     elif found.targets and "propensity" in found.columns:
         words += ["--baseline", "today"]
         says = "what these policies would have earned, and their difference from today's policy" + _least(found)
@@ -219,11 +232,11 @@ def _plans(found: Examination) -> list[Fit]:
         estimate = logging = "" if found.targets and "propensity" in found.columns else lacking
         if _not_of_the_item(found):
             estimate = logging = _FIX
-    targets, flags = ",".join(found.targets), _flags(found)
+    flags, judged = _flags(found), ["--target", ",".join(found.targets), *_folded(found, found.targets)]
     wanted = (
         ("plan ab", ab, ["--lift", "5%"], "how many users an A/B test needs to find a lift of 5 %"),
-        ("plan estimate", estimate, ["--target", targets], "how many rows until the verdicts on these policies turn"),
-        ("plan logging", logging, ["--target", targets, "--width", "10%", "--cost", "5%"],
+        ("plan estimate", estimate, judged, "how many rows until the verdicts on these policies turn"),
+        ("plan logging", logging, [*judged, "--width", "10%", "--cost", "5%"],
          "what to explore from here on for intervals of +-10 %, where 5 % of decisions may differ from today's"),
     )  # fmt: skip
     roles = {name: ("reward", "propensity", "user", *(["time"] if name == "plan ab" else [])) for name, *_ in wanted}

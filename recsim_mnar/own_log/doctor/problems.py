@@ -15,6 +15,8 @@ from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.log.columns import Clusters, Floats
 from recsim_mnar.tables.faults import MISSING, Fault
 
+HOLDS_ITEMS = "holds_items"
+"""Code of columns of items that a new policy may show."""
 NOTE, PROBLEM = "note", "problem"
 """Worth knowing; or numbers made of the file would be wrong, or a command would refuse it."""
 

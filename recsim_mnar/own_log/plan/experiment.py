@@ -142,20 +142,28 @@ class Returning:
 
     @staticmethod
     def of(days: NDArray[np.int64], clusters: Clusters, deviations: Floats) -> Returning:
-        """From the rows (n,) of a log: their days, users, and rewards less the log's value."""
+        """From the rows (n,) of a log: their days, users, and rewards less the log's value.
+
+        Rows of day -1 have no date. They are taken to lack it at random: with a share s of rows dated, products of
+        different rows count 1 / s^2 times, and decisions and each row's square 1 / s times.
+        """
         from scipy.sparse import coo_matrix
 
-        codes, users = clusters.dense()
-        number = int(days.max()) + 1
+        there = days >= 0
+        share, number = float(there.mean()), int(days.max()) + 1
+        codes, days, deviations = clusters.dense()[0][there], days[there], deviations[there]
+        codes = np.unique(codes, return_inverse=True)[1]
+        users = int(codes.max()) + 1
         table = coo_matrix((deviations, (codes, days)), (users, number)).tocsr()
-        products = (table.T @ table).toarray()
+        products = (table.T @ table).toarray() / share**2
         lags = np.array([np.diagonal(products, lag).sum() for lag in range(number)])
+        lags[0] -= float(deviations @ deviations) * (1.0 / share - 1.0) / share
         late = np.arange(max(number // 2, 1), number)
         lasting = max(float(lags[late].sum() / (number - late).sum()), 0.0)
         c = np.full(MOST_DAYS, lasting)
         c[: late[0]] = lags[: late[0]] / (number - np.arange(late[0]))
         squares = np.cumsum(c[0] + 2.0 * np.concatenate([[0.0], np.cumsum(c[1:])]))
-        return Returning(_present(codes, days, number), np.maximum(squares, 0.0), lasting, days.size / number)
+        return Returning(_present(codes, days, number), np.maximum(squares, 0.0), lasting, days.size / share / number)
 
     def error(self, before: float, after: float) -> Floats:
         """(MOST_DAYS,) standard error of the difference of two arms of half the users each.
@@ -374,7 +382,7 @@ def plan_ab(
         **dates,
         off_policy=None if target is None else _off_policy_rows(pilot, target, baseline, error),
         log_users=totals.users,
-        notes=_notes(totals, math.ceil(needed), given, dates["users_per_day"]),
+        notes=_notes(totals, math.ceil(needed), given, dates["users_per_day"], pilot.undated),
         reading=pilot.lines,
     )
 
@@ -488,7 +496,7 @@ def _off_policy_rows(pilot: Pilot, target: str, baseline: str | None, error: flo
     return math.ceil(square / (len(pilot) * error**2))
 
 
-def _notes(totals: UserTotals, users: int, given: int | None, entering: float | None) -> tuple[str, ...]:
+def _notes(totals: UserTotals, users: int, given: int | None, entering: float | None, undated: str) -> tuple[str, ...]:
     found = []
     if given is not None and given < users:
         found.append(f"the {given:,} users per arm do not find this lift: it takes {users:,}")
@@ -501,7 +509,8 @@ def _notes(totals: UserTotals, users: int, given: int | None, entering: float | 
         found.append(f"the interval of an A/B test needs at least {FEW_USERS} users per arm, whatever the plan says")
     if entering is None:
         found.append(
-            "no column of dates is recognised: name it (--time-column), or say how many users enter a day "
+            undated
+            or "no column of dates is recognised: name it (--time-column), or say how many users enter a day "
             "(--users-per-day); then the plan says how many days"
         )
     return tuple(found)

@@ -19,8 +19,9 @@ from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.log.table import Log, provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
+from recsim_mnar.tables.faults import in_rows
 from recsim_mnar.tables.parts import TableFile
-from recsim_mnar.tables.roles import OWN_SCHEMA, Columns, find_columns
+from recsim_mnar.tables.roles import NAMED, OWN_SCHEMA, Columns, find_columns
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ class Pilot:
         clusters: users, or None.
         policies: (n,) probabilities of the logged actions by the policies' names.
         missing: (n,) mass where the logging probability is 0, of the policies for which there is such a column.
-        days: (n,) from 0, where the log has dates.
+        days: (n,) from 0, where the log has dates; -1 in rows without one.
+        undated: why a file's dates are not used, in a sentence; empty where they are, or where there are none.
         lines: what was taken from a file, for a person, where it had to be recognised.
         name: of the log, for messages.
         provenance: what the log says of how it was made.
@@ -125,6 +127,7 @@ class Pilot:
     policies: dict[str, Floats]
     missing: dict[str, Floats] = field(default_factory=dict)
     days: NDArray[np.int64] | None = None
+    undated: str = ""
     lines: tuple[str, ...] = ()
     name: str = "the log"
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -222,13 +225,19 @@ def _from_file(path: Path, asked: _Asked) -> Pilot:
     found = BanditLog.open(source, columns, reading=asked.reading, needs=needs).read()
     clusters = None if found.user is None else Clusters.of(found.user.codes, len(found))
     made = provenance_of(source)
+    days, undated = (None, "") if "world" in made else _file_days(source, found, asked.reading.drop_invalid)
+    if days is None and undated and found.columns.how["time"] == NAMED:
+        raise UserError(f"{path}: {undated}")
+    if days is not None and undated:
+        found.lines.append(undated)
     return Pilot(
         found.reward,
         np.ones(len(found)) if found.propensity is None else found.propensity,
         clusters,
         {name: found.policies[name] for name in asked.policies},
         {policy: found.policies[name] for policy, name in missing.items()},
-        days=None if "world" in made else _file_days(source, found),
+        days=days,
+        undated=undated if days is None else "",
         name=str(path),
         lines=tuple(found.lines) if set(found.columns.how.values()) != {OWN_SCHEMA} else (),
         provenance=made,
@@ -239,25 +248,45 @@ _FIRST_DATE = 1e8
 """Seconds from 1970 to 1973: smaller numbers are no dates."""
 
 
-def day_numbers(times: Floats) -> NDArray[np.int64] | None:
+MOST_UNDATED = 0.05
+"""Share of rows that may lack a date, days being counted by the others: as many as ``--drop-invalid`` leaves out."""
+
+
+def day_numbers(times: Floats, most: float = MOST_UNDATED) -> NDArray[np.int64] | None:
     """Days (n,) from 0, of seconds or milliseconds since 1970; the last one may be shorter or longer by half.
 
-    None where the times are no dates (smaller numbers), one is missing, or they span less than a day and a half.
+    Rows without a time, NaN, have day -1. None where the times are no dates (smaller numbers), where a larger share
+    than ``most`` is missing, or where they span less than a day and a half.
     """
-    if times.size == 0 or not np.isfinite(times).all() or np.median(times) < _FIRST_DATE:
+    known = times[np.isfinite(times)]
+    if not known.size or (times.size - known.size) / times.size > most or np.median(known) < _FIRST_DATE:
         return None
-    a_day = 86_400.0 * (1000.0 if np.median(times) > 1000.0 * _FIRST_DATE else 1.0)
-    days = (times - times.min()) / a_day
+    a_day = 86_400.0 * (1000.0 if np.median(known) > 1000.0 * _FIRST_DATE else 1.0)
+    days = np.where(np.isfinite(times), (times - known.min()) / a_day, -1.0)
     number = round(float(days.max()))
     return np.minimum(days.astype(np.int64), number - 1) if number >= 2 else None
 
 
-def _file_days(source: Path, found: BanditFile) -> NDArray[np.int64] | None:
-    """Days where the file's times are dates; the clocks of a simulated log are none."""
-    name = found.columns.get("time")
+def _file_days(source: Path, found: BanditFile, accepted: float | None) -> tuple[NDArray[np.int64] | None, str]:
+    """Days where the file's times are dates, and a line on rows without one, or on why there are no days."""
+    name, most = found.columns.get("time"), max(MOST_UNDATED, accepted or 0.0)
     if name is None or found.user is None:
-        return None
-    return day_numbers(TableFile.open(source).read({name: "time"}).times(name)[found.row_numbers - 1])
+        return None, ""
+    rows = TableFile.open(source).read({name: "time"})
+    times = rows.times(name)[found.row_numbers - 1]
+    number, days = int(np.count_nonzero(np.isnan(times))), day_numbers(times, most)
+    if not number or (days is None and number / times.size <= most):
+        return days, ""
+    share = 100.0 * number / times.size
+    said = f"{number:,} of {in_rows(times.size)} ({share:.2g} %) have no date that can be read"
+    said += f" ({'; '.join(str(fault).removesuffix(f': {fault.advice}') for fault in rows.faults.found)})"
+    if days is not None:
+        return days, f"{said}: days are counted by the others"
+    return None, (
+        f"{said}, more than {100.0 * most:g} %, so no days are counted: correct them, add --drop-invalid "
+        f"{math.ceil(share) / 100:g} to count those that can be read, or say how many users enter a day "
+        "(--users-per-day)"
+    )
 
 
 def _from_columns(given: Mapping[str, Any], asked: _Asked, provenance: dict[str, Any]) -> Pilot:

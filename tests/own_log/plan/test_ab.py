@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import norm
 
@@ -10,6 +13,7 @@ from recsim_mnar import plan_ab
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import difference
 from recsim_mnar.log.columns import Clusters
+from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.plan.experiment import Returning, UserTotals
 from recsim_mnar.own_log.plan.pilot import Pilot
 from twins.plan_log import made
@@ -221,3 +225,47 @@ def test_users_given_are_watched_as_long_as_those_of_the_log():
     assert plan.notes[0] == f"the 200 users per arm do not find this lift: it takes {plan.users:,}"
     without = plan_ab(log, "40%")
     assert without.days < 20 < without.by_days[-1]["days"]
+
+
+def undated(tmp_path, share, seed=2):
+    """A log of 21 days as a file, of whose dates a share cannot be read; and the same with all of them."""
+    user, day, reward, _ = returning(seed, 2000, 21)
+    rng = np.random.default_rng(seed)
+    date = np.datetime64("2026-05-01T00:00:00", "s") + day * 86_400 + rng.integers(0, 86_400, user.size)
+    frame = pd.DataFrame({"user": [f"C{each}" for each in user], "click": reward.astype(int), "served_at": date})
+    paths = tmp_path / "all.csv", tmp_path / "some.csv"
+    frame.to_csv(paths[0], index=False)
+    frame["served_at"] = frame.served_at.astype(str)
+    words = rng.choice(["", "unknown", "2026-13-45", "0000-00-00"], user.size)
+    frame["served_at"] = frame.served_at.where(rng.random(user.size) >= share, words)
+    frame.to_csv(paths[1], index=False)
+    return paths
+
+
+def test_dates_that_cannot_be_read_are_left_out_and_counted(tmp_path):
+    """The plan is that of all dates, nearly: decisions without a date are decisions."""
+    whole, some = undated(tmp_path, 0.04)
+    plans = [plan_ab(path, "15%") for path in (whole, some)]
+    assert (plans[0].users, plans[0].log_days) == (plans[1].users, 21)
+    assert plans[1].days == pytest.approx(plans[0].days, rel=0.02)
+    widths = [[each["half_width"] for each in plan.by_days] for plan in plans]
+    assert widths[1] == pytest.approx(widths[0], rel=0.03)
+    (line,) = [each for each in plans[1].reading if "no date that can be read" in each]
+    assert re.fullmatch(
+        r"[\d,]+ of [\d,]+ rows \([34](\.\d)? %\) have no date that can be read \(column 'served_at' is not a date in "
+        r".*; column 'served_at' is missing in .*\): days are counted by the others",
+        line,
+    )
+    assert not any("no date" in each for each in plans[0].reading)
+
+
+def test_many_dates_that_cannot_be_read_need_a_number(tmp_path):
+    whole, some = undated(tmp_path, 0.3)
+    plan = plan_ab(some, "15%")
+    assert plan.days is None
+    (note,) = [each for each in plan.notes if "no date that can be read" in each]
+    said = re.search(r"more than 5 %, so no days are counted: correct them, add --drop-invalid (0\.\d+) to", note)
+    with pytest.raises(UserError, match=r"some\.csv: .* have no date that can be read"):
+        plan_ab(some, "15%", columns={"time": "served_at"})
+    taken = plan_ab(some, "15%", columns=Reading(drop_invalid=float(said[1])))
+    assert taken.by_days[0]["half_width"] == pytest.approx(plan_ab(whole, "15%").by_days[0]["half_width"], rel=0.05)
