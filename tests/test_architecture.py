@@ -445,14 +445,14 @@ LINES = {
     # 80 for users who come back: a test's days, where intervals level off; 25 segments; 30 guesses
     # 175 for messy files: factors named (69), copies by whole rows and items in capitals (42), dates not read
     # (30), items in doctor (22), refused columns and least rows (43), less what took copies for events
-    "own_log": 4_125,
+    "own_log": 4_130,
     "fitting": 2_700,
     # 70 for the plan in one sentence, the line that plans a test, per cent; 70 for tasks; 40 for several lifts
     # 30 for SIGTERM, a least propensity of 0, logs that may not be read
     "cli": 2_950,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
     "policies": 1_680,
     "log": 1_600,  # 100 for observations by name with users' features, and those of one's own worlds
-    "tables": 1_790,
+    "tables": 1_825,
     # 30 for what was shown
     # 30 for users' features behind an observation, and a world's own one
     "envs": 1_620,  # lines rendered, info by kind, specs: what RL libraries ask for; one lane recorded at its own cost

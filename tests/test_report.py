@@ -240,7 +240,8 @@ def test_a_best_pick_that_the_data_could_not_show_is_luck_and_the_page_says_how_
     needed = 100 * 2 * (0.0071 * 2.801585 / 1.959964 / 0.01) ** 2
     assert needed > 200
     (size,) = re.findall(
-        r"^safely drops three; luck: 100 users per variant cannot tell one from two; that takes (\d+) per variant, to gain 10 %$",
+        r"^safely drops three; luck: 100 users per variant cannot tell one from two; that takes (\d+) per variant, to "
+        r"gain 10 %$",
         method.why,
     )
     assert int(size) == math.ceil(needed / 10) * 10

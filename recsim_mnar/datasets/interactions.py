@@ -17,9 +17,10 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.table import Log
 from recsim_mnar.tables.faults import MISSING
+from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import Columns, find_columns
-from recsim_mnar.tables.rows import DROP, Ids, Rows
+from recsim_mnar.tables.rows import DROP, Rows
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.columns import Clusters, Floats, LogColumns
+from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.roles import Columns
-from recsim_mnar.tables.rows import Ids
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,13 @@ from recsim_mnar.estimators.off_policy.gathering import Block
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, percent_lines
+from recsim_mnar.tables.ids import Ids
+from recsim_mnar.tables.numbering import Numbering
 from recsim_mnar.tables.parts import Parts, TableFile
 from recsim_mnar.tables.roles import Columns, find_columns, likely_columns, plain_name, similar_columns
 from recsim_mnar.tables.rows import (
     DROP,
     Events,
-    Ids,
-    Numbering,
     Rows,
     n_repeats,
     others_in_words,

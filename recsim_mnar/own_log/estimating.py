@@ -54,9 +54,9 @@ from recsim_mnar.own_log.factors import sums_of, with_likely_faults
 from recsim_mnar.own_log.loggers import MANY, as_numbers, labels, logger_findings
 from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
 from recsim_mnar.tables.faults import in_rows
+from recsim_mnar.tables.ids import Ids, spelled_alike
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import likely_columns
-from recsim_mnar.tables.rows import Ids, spelled_alike
 
 MANY_DROPPED = 0.05
 """Share of rows left out from which the verdict says so."""

@@ -13,7 +13,7 @@ from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.verdict import OFF_BY
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding
 from recsim_mnar.log.columns import Floats
-from recsim_mnar.tables.rows import Ids
+from recsim_mnar.tables.ids import Ids
 
 MANY = 50
 """More loggers than this are no loggers: the column is something else."""

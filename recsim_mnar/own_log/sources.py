@@ -21,9 +21,10 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.tables.faults import MISSING, in_rows
+from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import Columns, find_columns
-from recsim_mnar.tables.rows import Events, Ids, Rows, others_in_words
+from recsim_mnar.tables.rows import Events, Rows, others_in_words
 from recsim_mnar.worlds.registry import entry_of
 
 _NEVER = -1

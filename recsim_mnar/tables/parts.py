@@ -21,7 +21,8 @@ from recsim_mnar.runs.receipts import INDEX, JOURNAL, SIDECAR, Index, Receipt, f
 from recsim_mnar.tables.arrow import names_in, objects_of, read_blocks, rows_in, schema_of, unpacked_bytes
 from recsim_mnar.tables.faults import Faults
 from recsim_mnar.tables.files import ARROW, PARQUET, is_table, is_text, listed, part_files, part_path, refuse_unpacked
-from recsim_mnar.tables.rows import AgainError, Rows
+from recsim_mnar.tables.numbering import AgainError
+from recsim_mnar.tables.rows import Rows
 from recsim_mnar.tables.text import TextForm, TextPart, rows_in_text
 
 PART_KEY = b"recsim_mnar_part"

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.tables.arrow import is_text
 from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, shown_value
+from recsim_mnar.tables.ids import Ids, as_dictionary, numbered, padded
 
 MISSING_WORDS = (
     *("", "-", "na", "NA", "n/a", "N/A", "N/a", "#N/A", "nan", "NaN", "NAN", "Nan"),
@@ -37,33 +38,6 @@ _LONGEST = 1 << 12
 """Bytes of a number or a time."""
 HIGHEST = 1.0 + 1e-6
 """A probability may pass 1 by a rounding."""
-
-
-class AgainError(Exception):
-    """What was learnt of a file on the way makes another pass over it necessary, from its first row."""
-
-
-@dataclass(frozen=True)
-class Ids:
-    """A column of ids, numbered.
-
-    Attributes:
-        codes: (n,) 0 .. number - 1; -1 where the id is missing.
-        ids: (number,) the file's own, integers where all are written as such, else text; ascending.
-    """
-
-    codes: NDArray[np.int64]
-    ids: NDArray[Any]
-
-    @property
-    def number(self) -> int:
-        """How many ids there are."""
-        return len(self.ids)
-
-    def used(self) -> Ids:
-        """Those that stand in a row, numbered anew; none may be missing."""
-        found, codes = np.unique(self.codes, return_inverse=True)
-        return Ids(codes.reshape(-1), self.ids[found])
 
 
 @dataclass
@@ -296,62 +270,6 @@ def repeats(digests: NDArray[Any]) -> NDArray[np.bool_]:
     return again
 
 
-def numbered(column: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Numbers 0 .. k - 1 in place of ids, -1 for null, and the ids ascending: integers where all are written so."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    encoded = _encoded(column)
-    ids, place = encoded.dictionary, None
-    if is_text(ids.type):
-        bare = pc.replace_substring_regex(pc.utf8_trim_whitespace(ids), r"^(0|-?[1-9][0-9]{0,17})\.0$", r"\1")
-        again = bare.dictionary_encode()  # "a" and "a " are one id, and so are 7 and what pandas makes of it, 7.0
-        ids, place = again.dictionary, again.indices
-        # Written as integers without signs, spaces or leading zeros, so that nothing of an id is lost.
-        whole = pc.match_substring_regex(ids, r"^(0|-?[1-9][0-9]{0,17})$")
-        if len(ids) and pc.all(pc.or_(whole, pc.equal(ids, ""))).as_py():
-            ids = pc.if_else(pc.equal(ids, ""), pa.scalar(None, ids.type), ids).cast(pa.int64())
-        else:
-            ids = pc.if_else(pc.equal(ids, ""), pa.scalar(None, ids.type), ids)
-    elif not (pa.types.is_integer(ids.type) or pa.types.is_floating(ids.type)):
-        ids = ids.cast(pa.string())
-    order = pc.sort_indices(ids).to_numpy()  # null last
-    order = order[: len(ids) - ids.null_count]
-    rank = np.full(len(ids) + 1, -1, np.int64)
-    rank[order] = np.arange(len(order))
-    if place is not None:
-        rank = np.append(rank[place.fill_null(len(ids)).to_numpy()], -1)
-    used = encoded.indices.cast(pa.int64()).fill_null(len(rank) - 1).to_numpy()
-    return rank[used], ids.take(pa.array(order)).to_numpy(zero_copy_only=False)
-
-
-def spelled_alike(ids: NDArray[Any]) -> list[list[str]]:
-    """Groups of text ids that differ only in capitals, such as DE and de."""
-    groups: dict[str, list[str]] = {}
-    for text in ids if ids.dtype.kind == "O" else ():
-        groups.setdefault(str(text).casefold(), []).append(str(text))
-    return [group for group in groups.values() if len(group) > 1]
-
-
-def padded(ids: NDArray[Any]) -> dict[str, str]:
-    """Those of text ids that are digits with leading zeros, without these: 7 of 007."""
-    texts = ids if ids.dtype.kind == "O" else ()
-    return {text: text.lstrip("0") or "0" for text in texts if text[:1] == "0" and len(text) > 1 and text.isdigit()}
-
-
-def _encoded(column: Any) -> Any:
-    """A column as one dictionary array."""
-    import pyarrow as pa
-
-    if isinstance(column, pa.ChunkedArray):
-        if pa.types.is_dictionary(column.type):
-            column = column.unify_dictionaries()
-        column = column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
-    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-
-
 def text_numbers(column: Any, decimal: str = ".") -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
     """Numbers written as text.
 
@@ -467,7 +385,7 @@ def _bits(column: Any) -> NDArray[np.uint64]:
         return column.to_numpy().astype(np.float64).view(np.uint64)
     if (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)) and not column.null_count:
         return column.cast(pa.int64()).to_numpy().view(np.uint64)
-    encoded = _encoded(column)
+    encoded = as_dictionary(column)
     words = encoded.dictionary.to_numpy(zero_copy_only=False)
     hashes = np.append(pd.util.hash_array(words.astype(str).astype(object)), np.uint64(0))
     return hashes[encoded.indices.cast(pa.int64()).fill_null(len(words)).to_numpy()]
@@ -555,93 +473,3 @@ def without_recommendations(words: list[str], column: str) -> str:
         return f"its column {column!r} says so, and nothing was recommended in it"
     listed = ", ".join(words[:5]) + (", ..." if len(words) > 5 else "")
     return f"its column {column!r} holds {listed}; write bandit (or 1) where something was recommended"
-
-
-# ------------------------------------------------------------------------------------- ids numbered alike in all blocks
-
-_WHOLE = re.compile(r"(0|-?[1-9][0-9]{0,17})(\.0)?$")
-
-
-class Numbering:
-    """Numbers in place of ids, kept from one block to the next and from one pass to the next.
-
-    Whole numbers stand for themselves unless asked otherwise. Other ids are numbered as they are met, so that numbers
-    ascend where the rows of each id stand together.
-    """
-
-    def __init__(self) -> None:
-        self.plain = True
-        self._given: dict[str, int] = {}
-        self._bare: set[str] = set()  # ids without the zeros that they begin with
-        self._met = self._asked = self._tried = False
-        self._rank: NDArray[np.int64] | None = None
-
-    def codes(self, rows: Rows, name: str, *, alone: bool = False) -> NDArray[np.int64]:
-        """(n,) the number of each row's id; what is missing is noted as a fault.
-
-        Raises:
-            AgainError: the ids are no whole numbers, though earlier ones were, or though the table is ``alone``, a
-                part whose numbers mean nothing in the others.
-        """
-        import pandas as pd
-
-        if not self._met:
-            found = _whole_numbers(rows, name)
-            if found is not None:
-                self._asked = True
-                return found
-            self._met, self.plain = True, False
-            if self._asked or alone:
-                raise AgainError
-        ids = rows.ids(name)
-        met, places = pd.factorize(ids.codes)
-        texts = np.append(ids.ids.astype(str), "")[places].tolist()
-        given = [self._given.setdefault(_normal(text), len(self._given)) for text in texts]
-        bare = set(padded(ids.ids).values())
-        self._bare |= bare
-        earlier = {text for text in bare if text in self._given} | (self._bare and self._bare.intersection(texts))
-        rows.refuse_two_ways(name, ids.codes, ids.ids.astype(str).astype(object), earlier - (bare & set(texts)))
-        numbers = np.array(given, np.int64)
-        return (numbers if self._rank is None else self._rank[numbers])[met]
-
-    def by_order_met(self) -> bool:
-        """From here on number whole numbers as they are met; whether that is new."""
-        new, self._met = not self._met and not self._tried, True
-        self._tried = True
-        return new
-
-    def by_value(self) -> bool:
-        """From here on let whole numbers stand for themselves again; whether they are that."""
-        self._met = not self.plain
-        return self.plain
-
-    def rank(self) -> None:
-        """From here on number ids in their order: of numbers, where all are, else of the alphabet."""
-        texts = list(self._given)
-        whole = all(_WHOLE.match(text) for text in texts)
-        order = np.argsort(np.array([int(text) for text in texts]) if whole else np.array(texts), kind="stable")
-        self._rank = np.empty(len(texts), np.int64)
-        self._rank[order] = np.arange(len(texts))
-
-    def names(self, codes: NDArray[Any]) -> NDArray[Any]:
-        """The ids of numbers that :meth:`codes` gave."""
-        return codes if not self._met else np.array(list(self._given), object)[codes]
-
-
-def _normal(text: str) -> str:
-    """An id as it is numbered: 1.0, as pandas writes integers among which some are missing, is 1."""
-    return text[:-2] if text.endswith(".0") and _WHOLE.match(text) else text
-
-
-def _whole_numbers(rows: Rows, name: str) -> NDArray[np.int64] | None:
-    """A column (n,) of integers as it stands, missing ones noted; None for any other column."""
-    import pyarrow as pa
-
-    kind = rows.table.column(name).type
-    if not pa.types.is_integer(kind) or pa.types.is_uint64(kind):
-        return None
-    values = rows.column(name)
-    if values.null_count:
-        rows.note(MISSING, name, _nulls(values), "is missing")
-        values = values.fill_null(0)
-    return np.ascontiguousarray(values.to_numpy()).astype(np.int64, copy=False)

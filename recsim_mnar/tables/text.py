@@ -14,7 +14,8 @@ from typing import Any
 
 from recsim_mnar.errors import UserError, not_written
 from recsim_mnar.tables.files import is_text, kind_of, refuse_unpacked
-from recsim_mnar.tables.rows import MISSING_WORDS, AgainError
+from recsim_mnar.tables.numbering import AgainError
+from recsim_mnar.tables.rows import MISSING_WORDS
 
 SEPARATORS = "\t,;|"
 """What may stand between the fields of a text file, likeliest first where two fit equally well."""

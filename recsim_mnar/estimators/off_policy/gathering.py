@@ -27,8 +27,9 @@ from recsim_mnar.estimators.verdict import Estimate
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.progress import counted
 from recsim_mnar.tables.files import most_unpacked
+from recsim_mnar.tables.numbering import AgainError
 from recsim_mnar.tables.parts import Parts
-from recsim_mnar.tables.rows import AgainError, n_repeats
+from recsim_mnar.tables.rows import n_repeats
 
 CHUNK = 16384
 """Rows of a chunk of rows without users, as in ``_moments_kernel``."""

@@ -18,6 +18,7 @@ from recsim_mnar.log.columns import Clusters, Floats
 from recsim_mnar.own_log.bandit_log import IN_CAPITALS, same_items
 from recsim_mnar.own_log.doctor.problems import HOLDS_ITEMS, NOTE, MeanWeight, Problem, mean_weight
 from recsim_mnar.tables.arrow import is_text
+from recsim_mnar.tables.ids import Ids, spelled_alike
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import (
     USUAL_NAMES,
@@ -29,7 +30,7 @@ from recsim_mnar.tables.roles import (
     of_what_was_shown,
     plain_name,
 )
-from recsim_mnar.tables.rows import Ids, Rows, spelled_alike, text_numbers
+from recsim_mnar.tables.rows import Rows, text_numbers
 
 BANDIT, INTERACTIONS, TABLE = "bandit log", "interactions", "table"
 """What a file can be: recommendations with what came of them; who met what; neither."""

@@ -33,6 +33,7 @@ from recsim_mnar.own_log.estimating import OWN
 from recsim_mnar.own_log.target_file import TargetFile
 from recsim_mnar.runs.receipts import SIDECAR
 from recsim_mnar.tables.faults import MISSING, in_rows, percent_lines
+from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.parts import TableFile, verify
 from recsim_mnar.tables.roles import (
     GUESSED,
@@ -40,7 +41,7 @@ from recsim_mnar.tables.roles import (
     in_words,
     say_which,
 )
-from recsim_mnar.tables.rows import DROP, Events, Ids, Rows, repeats
+from recsim_mnar.tables.rows import DROP, Events, Rows, repeats
 
 
 @dataclass(frozen=True)
