@@ -47,6 +47,10 @@ class Observer(abc.ABC):
     def all(self) -> Any:
         """Observations of all lanes, in new arrays."""
 
+    def present(self) -> Any:
+        """Observations of all lanes, to be read until they change."""
+        return self.all()
+
     @abc.abstractmethod
     def one(self, lane: int) -> Any:
         """Observation of one lane, in a new array."""
@@ -84,6 +88,12 @@ class _OfArray(Observer):
     def all(self) -> Array:
         """See :meth:`Observer.all`."""
         return self.array.copy()
+
+    def present(self) -> Array:
+        """See :meth:`Observer.present`; read-only, for the next observation is made of this one."""
+        view = self.array.view()
+        view.flags.writeable = False
+        return view
 
     def one(self, lane: int) -> Array:
         """See :meth:`Observer.one`."""
@@ -220,6 +230,8 @@ class Last(OfRule):
     def all(self) -> Array:
         """See :meth:`Observer.all`."""
         return self.array.astype(np.int64)
+
+    present = Observer.present
 
     def one(self, lane: int) -> Array:
         """See :meth:`Observer.one`."""
