@@ -131,10 +131,11 @@ class Counts(_OfArray):
 
     def alone_sees(self, items: Sequence[int], values: Sequence[float] | None) -> None:
         """See :meth:`Observer.alone_sees`: events are few, and each array made for them costs more than they do."""
+        counts = self._flat
         if values is not None:
-            super().alone_sees(items, values)
+            for item, value in zip(items, values, strict=True):
+                counts[item] = value
         else:
-            counts = self._flat
             for item in items:
                 counts[item] += 1
 

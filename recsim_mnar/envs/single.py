@@ -73,11 +73,11 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         self._observer = observer(world, 1, observation)
         self.observation_space = self._observer.space
         kind, self._info_size = checked_info(info, info_size)
-        self.info = kind
         self._line, self._user, self._step = "", -1, 0
         self.action_space = gym.spaces.Discrete(world.n_items)
         self._queue = UserQueue(world, 1)
         self._event_keys = (*(key for key, _ in self._queue.entries), *self._more_events)
+        self.info = kind
         self._lane = np.zeros(1, np.int64)
         self._action = np.zeros(1, np.int32)
         self._waiting = False
@@ -96,8 +96,8 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
     @info.setter
     def info(self, kind: str) -> None:
         self._info_kind = kind
-        # Events of a step in which nothing happens, which most are; None where more is to be done than to say so.
-        plain = {"counts": {"n_views": 0, "n_skipped": 0}, "views": {"views": (), "view_times": ()}}.get(kind)
+        # Events of a step in which nothing is viewed, as most are; None where more is to be done than to say so.
+        plain = {"n_views": 0, "n_skipped": 0} if kind == "counts" else dict.fromkeys(self._event_keys, ())
         self._quiet: Any = plain if self.render_mode is None and self._info_size is None else None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -118,13 +118,13 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         if self._ahead:
             # Most recommendations come to nothing whatever they are: the dynamics need not be asked.
             self._ahead -= 1
-            self._step += 1
-            self._time += 1.0
-            if self._quiet is None:
-                now = self._uneventful(chosen)
-            else:
-                now = {"user": self._user, "step": self._step, "time": self._time, **self._quiet}
-            return self._observer.alone_shown(chosen), 0.0, False, False, now
+            return self._observer.alone_shown(chosen), 0.0, False, False, self._unseen(chosen, 0.0, waiting=True)
+        taken = self._queue.lanes.take_alone(chosen)
+        if taken is not None:
+            reward, waiting = taken
+            if self.world.rates and reward > 0:
+                self._observer.alone_sees((chosen,), (reward,))
+            return self._observer.alone(), reward, not waiting, False, self._unseen(chosen, reward, waiting=waiting)
         self._action[0] = chosen
         transition = self._queue.take(self._lane, self._action)
         reward, alive = rewards_of(transition).item(), transition.alive.item()
@@ -134,11 +134,20 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         info = self._queue.info(transition, 0)
         return self._seen(info), reward, not alive, False, self._info(info, waiting=alive, answered=(chosen, reward))
 
-    def _uneventful(self, chosen: int) -> dict[str, Any]:
-        """Line and ``info`` of a step in which nothing happened."""
+    def _unseen(self, chosen: int, reward: float, *, waiting: bool) -> dict[str, Any]:
+        """Line and ``info`` of a step after which the user viewed nothing; moves the clock."""
         if self.render_mode is not None:
-            self._line = step_line(self._user, self._step - 1, chosen, 0.0, {"views": ()}, left=False)
-        return self._sized({"user": self._user, "step": self._step, "time": self._time, "views": (), "view_times": ()})
+            self._line = step_line(self._user, self._step, chosen, reward, {"views": ()}, left=not waiting)
+        self._waiting = waiting
+        self._step += 1
+        self._time += 1.0
+        if self._info_kind == "none":
+            return {}
+        now = {"user": self._user, "step": self._step, "time": self._time}
+        if self._quiet is None:
+            return self._sized(now | dict.fromkeys(self._event_keys, ()))
+        now.update(self._quiet)
+        return now
 
     def render(self) -> str | None:
         """What the last step or reset did, in one line; None without a render mode."""

@@ -92,6 +92,11 @@ class UserQueue:
     def meet(self, lane: NDArray[np.int64]) -> dict[str, Any]:
         """A next user for one lane (1,); what is info of them, and ``skipped`` where others left before."""
         skipped: list[dict[str, Any]] = []
+        queue = self.queue.item()
+        alone = self.lanes.begin_alone(self.seeds.item(), self.next_user.item(queue))
+        if alone is not None:
+            self.next_user[queue] += 1
+            return {key: tuple(alone[name]) for key, name in self.entries}
         for _lane, users, transition in self.admit(lane):
             info = self.info(transition, 0)
             if transition.alive[0]:

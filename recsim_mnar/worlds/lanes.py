@@ -110,6 +110,20 @@ class Lanes(abc.ABC):
     ) -> Transition:
         """Lanes ``which`` (all waiting) get these recommendations and live until the next decision or their end."""
 
+    def begin_alone(self, seed: int, user: int) -> dict[str, list[Any]] | None:
+        """:meth:`begin` in the only lane, for a user who comes to a decision: columns of the views before it.
+
+        None where lanes know no shorter way, or the user may leave before.
+        """
+        return None
+
+    def take_alone(self, action: int) -> tuple[float, bool] | None:
+        """:meth:`take` in the only lane, of a user who views nothing until the next decision, a unit of time later.
+
+        Returns the reward, and whether there is a next decision; None where lanes know no shorter way, or more happens.
+        """
+        return None
+
     def runs(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
         """(n,) how many decisions from here on each lane's user comes to in the present state, at least 1.
 

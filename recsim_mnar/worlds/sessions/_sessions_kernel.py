@@ -491,7 +491,7 @@ def step_at_once(
         gone = lanes.phase[lane] == GONE
         if not arrives:
             moves.terminated[lane] = gone
-            moves.truncated[lane] = (0 < limit) & (limit <= moves.elapsed[lane]) & (not gone)
+            moves.truncated[lane] = (limit > 0) & (limit <= moves.elapsed[lane]) & (not gone)
         elif gone:
             moves.n_skipped[lane] += 1
             left += 1
