@@ -33,6 +33,7 @@ from recsim_mnar.worlds.checks import decision_world
 from recsim_mnar.worlds.lanes import Moves
 
 Array = NDArray[Any]
+Answers = tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]
 
 
 class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
@@ -182,12 +183,12 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
     def _observed(self) -> Any:
         return self._observer.all() if self.copy else self._observer.present()
 
-    def _no_answers(self) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+    def _no_answers(self) -> Answers:
         """Rewards, and whether episodes were terminated and truncated, to be filled in."""
         n = self.num_envs
         return np.zeros(n), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
 
-    def _live(self, infos: dict[str, Any], answers: Any, *, ended: Array, actions: Array | None = None) -> None:
+    def _live(self, infos: dict[str, Any], answers: Answers, *, ended: Array, actions: Array | None = None) -> None:
         """Next users in lanes that have ended; with actions, answers in the others."""
         queue = self._queue
         if not queue.at_once:
@@ -204,8 +205,8 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             if self.info == "counts":
                 n_views, n_skipped = self._counts(infos, "n_views"), self._counts(infos, "n_skipped")
         moves = Moves(
-            self._actions, ended, queue.seeds, queue.queue, queue.next_user, self._elapsed, counts, *answers,
-            n_views, n_skipped,
+            self._actions, ended, queue.seeds, queue.queue, queue.next_user, self._elapsed, counts,
+            *answers, n_views, n_skipped,
         )  # fmt: skip
         if watched:
             self._admit(np.flatnonzero(ended), infos, self._watched(moves, acting=acting))
@@ -225,7 +226,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             if left or starts[-1]:  # most steps of a few lanes show nothing new
                 yield self._lanes, lanes.user, Transition(starts, columns, ~moves.ended)
 
-    def _answer(self, chosen: Array, infos: dict[str, Any], answers: Any) -> None:
+    def _answer(self, chosen: Array, infos: dict[str, Any], answers: Answers) -> None:
         """Answers of lanes that have not ended."""
         rewards, terminated, truncated = answers
         due = np.flatnonzero(~self._ended)
