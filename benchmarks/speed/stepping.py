@@ -25,7 +25,7 @@ from recsim_mnar.policies import registry
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 
-N_ITEMS, LANES = 100, (1, 16, 64, 1024)
+N_ITEMS, LANES, PEERS_LANES = 100, (1, 16, 64, 1024), (64, 1024)
 VECTOR: dict[str, dict[str, Any]] = {
     "sessions": {},
     'sessions, `info="none"`': {"info": "none"},
@@ -87,9 +87,9 @@ def rate(work: Callable[[], Any], steps: int, seconds: float) -> float:
     return done / (time.process_time() - began)
 
 
-def once(seconds: float, lanes: tuple[int, ...]) -> dict[str, dict[int, float]]:
+def once(seconds: float) -> dict[str, dict[int, float]]:
     """One round: by path, steps a CPU second by number of lanes; peers that are not there are left out."""
-    found = {name: {n: vector(n, seconds, **asked) for n in lanes} for name, asked in VECTOR.items()}
+    found = {name: {n: vector(n, seconds, **asked) for n in LANES} for name, asked in VECTOR.items()}
     found |= {name: {1: single(make, seconds, **asked)} for name, (make, asked) in SINGLE.items()}
     found[SIMULATE] = {1: decisions(seconds)}
     steps = int(1e6 * seconds)
@@ -98,7 +98,7 @@ def once(seconds: float, lanes: tuple[int, ...]) -> dict[str, dict[int, float]]:
         (GYMNAX, "rates", "gymnax"),
         (ROLLED, "rolled", "gymnax"),
     ):
-        there = peer(library, library, [steps, *lanes])
+        there = peer(library, library, [steps, *PEERS_LANES])
         if there is not None:
             found[name] = {int(n): value for n, value in there[key].items()}
     return found
@@ -126,7 +126,7 @@ def main() -> int:
     parser.add_argument("--page", type=Path, help="put the table between the marks of this page")
     a = parser.parse_args()
     seconds, n_rounds = (0.02, 1) if a.quick else (0.15, a.rounds)
-    found = medians([once(seconds, LANES) for _ in range(n_rounds)])
+    found = medians([once(seconds) for _ in range(n_rounds)])
     print("\n".join(lines(found)))
     if a.json:
         rates = {name: {str(n): value for n, value in of.items()} for name, of in found.items()}
