@@ -111,8 +111,8 @@ def normals(seed: int, stream: int, first_user: int, shape: tuple[int, int]) -> 
 
     out = np.empty(shape)
     fill = _rng_kernel.fill_normals
-    if out.size <= _FEW:  # done in plain Python before the kernel could be compiled; the same bits
-        fill = getattr(fill, "py_func", fill)
+    if out.size <= _FEW and not getattr(fill, "signatures", True):
+        fill = fill.py_func  # done in plain Python before the kernel could be compiled; the same bits
     with np.errstate(over="ignore"):
         fill(np.uint64(seed), np.uint64(stream), np.int64(first_user), np.int64(0), out)
     return out

@@ -437,7 +437,8 @@ def test_without_a_place_for_a_cache_everything_still_works():
 LINES = {
     "estimators": 5_475,  # 15 for columns of segments that are refused, and what each row is
     "agents": 4_650,
-    "worlds": 4_860,  # 190 for fatigue, retention, influence and a calendar
+    # 190 for fatigue, retention, influence and a calendar
+    "worlds": 4_950,  # 150 for a step of all lanes in one kernel call, and ratings for a single lane
     "protocols": 3_945,
     # 190 for the gate: what is required of an answer, estimate as a function of Python, what it was made from.
     # 110 for rows that cannot be read, spellings, lines by segment; 30 for policies found by their mean weight
@@ -455,7 +456,8 @@ LINES = {
     "tables": 1_825,
     # 30 for what was shown
     # 30 for users' features behind an observation, and a world's own one
-    "envs": 1_620,  # lines rendered, info by kind, specs: what RL libraries ask for; one lane recorded at its own cost
+    # lines rendered, info by kind, specs: what RL libraries ask for; one lane recorded at its own cost
+    "envs": 1_665,  # 45 for steps in one call, and copy=False
     # 150 for what each method could not tell, notes and ends of intervals in charts, and what a warning covers
     # 40 for segments that lose, and methods compared catalogue by catalogue
     "report": 2_110,  # 8 first screens, words explained, charts drawn here; 200 for plain names, studies

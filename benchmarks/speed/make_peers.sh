@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the virtual environments of the libraries that ours is compared with, from PyPI packages only.
 #
-#   bash benchmarks/speed/make_peers.sh [recogym] [sardine] [implicit] [sklearn] [mf]     all where none is named
+#   bash benchmarks/speed/make_peers.sh [recogym] [sardine] [implicit] [sklearn] [mf] [envpool] [gymnax]     all where none is named
 #
 # PEERS_DIR  where to put them (default: .venvs beside this script)
 # PYTHON     the Python to make them with (default: python3.11)
@@ -27,6 +27,9 @@ alone[sardine]="sardine-rec==1.0.8"
 needs[implicit]="implicit==0.7.3"
 needs[sklearn]="scikit-learn==1.7.2 scipy==1.16.3 numpy==2.3.5"
 needs[mf]="scikit-surprise==1.1.5 cornac==3.0.1"
+needs[envpool]="envpool==1.2.5 gymnasium==1.4.0 numpy==2.4.6"
+# six is imported and not declared.
+needs[gymnax]="gymnax==1.0.1 jax==0.10.2 jaxlib==0.10.2 numpy==2.4.6 six"
 
 make() {
     local name=$1 venv=$peers/$1 wanted="${needs[$1]} ${alone[$1]:-}"
@@ -54,10 +57,10 @@ make() {
     echo "$name: made in $venv"
 }
 
-[[ $# -gt 0 ]] || set -- recogym sardine implicit sklearn mf
+[[ $# -gt 0 ]] || set -- recogym sardine implicit sklearn mf envpool gymnax
 for name in "$@"; do
     if [[ -z ${needs[$name]:-} ]]; then
-        echo "make_peers.sh: no peer $name. Choose of recogym, sardine, implicit, sklearn, mf." >&2
+        echo "make_peers.sh: no peer $name. Choose of recogym, sardine, implicit, sklearn, mf, envpool, gymnax." >&2
         exit 2
     fi
     mkdir -p "$peers"

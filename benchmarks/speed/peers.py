@@ -59,6 +59,62 @@ def sardine(items, steps, lanes):
     return {"rate": rounds * max(lanes, 1) / (time.process_time() - began)}
 
 
+def envpool(steps, *lanes):
+    """Steps a CPU second of EnvPool's CartPole with random actions, one thread: by number of lanes."""
+    warnings.filterwarnings("ignore")
+    import envpool
+    import numpy as np
+
+    found = {}
+    for n in map(int, lanes):
+        env = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=n, num_threads=1)
+        env.reset()
+        found[n] = stepped(env.step, steps, n, np.int32)
+    return {"rates": found}
+
+
+def gymnax(steps, *lanes):
+    """The same of gymnax's on one thread of the CPU: one call of a compiled function per step, and all steps in one."""
+    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    import gymnax
+    import jax
+    import numpy as np
+
+    env, params = gymnax.make("CartPole-v1")
+
+    def move(held, actions):
+        both = jax.vmap(jax.random.split)(held[0])
+        seen, state, *rest = jax.vmap(env.step, in_axes=(0, 0, 0, None))(both[:, 0], held[1], actions, params)
+        return (both[:, 1], state), (seen, *rest[:-1])
+
+    once, rolled = jax.jit(move), jax.jit(lambda held, actions: jax.lax.scan(move, held, actions))
+    rates, at_once = {}, {}
+    for n in map(int, lanes):
+        keys = jax.random.split(jax.random.PRNGKey(0), n)
+        held = keys, jax.vmap(env.reset, in_axes=(0, None))(keys, params)[1]
+        now = [held]
+
+        def step(chosen, now=now):
+            now[0], found = once(now[0], chosen)
+            jax.block_until_ready(found)
+
+        rates[n] = stepped(step, steps, n, np.int32)
+        actions = np.random.default_rng(0).integers(0, 2, (max(20, int(steps) // n), n)).astype(np.int32)
+        jax.block_until_ready(rolled(held, actions))
+        at_once[n] = actions.size / timed(lambda a=actions, h=held: jax.block_until_ready(rolled(h, a)))
+    return {"rates": rates, "rolled": at_once}
+
+
+def stepped(step, steps, lanes, kind):
+    """Steps a CPU second, of all lanes together."""
+    import numpy as np
+
+    actions = np.random.default_rng(0).integers(0, 2, (max(20, min(int(steps) // lanes, 4000)), lanes)).astype(kind)
+    for chosen in actions[:20]:
+        step(chosen)
+    return actions.size / timed(lambda: [step(chosen) for chosen in actions])
+
+
 def interactions(file):
     import numpy as np
     from scipy import sparse
@@ -182,7 +238,10 @@ def fastest(fit):
     return {"seconds": seconds, "mse": mse}
 
 
-PEERS = {each.__name__: each for each in (recogym, sardine, implicit_top, implicit_bpr, svd, surprise, cornac)}
+PEERS = {
+    each.__name__: each
+    for each in (recogym, sardine, implicit_top, implicit_bpr, svd, surprise, cornac, envpool, gymnax)
+}
 
 if __name__ == "__main__":
     print(json.dumps(PEERS[sys.argv[1]](*sys.argv[2:])))

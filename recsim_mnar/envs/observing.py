@@ -47,6 +47,10 @@ class Observer(abc.ABC):
     def all(self) -> Any:
         """Observations of all lanes, in new arrays."""
 
+    def present(self) -> Any:
+        """Observations of all lanes, to be read until they change."""
+        return self.all()
+
     @abc.abstractmethod
     def one(self, lane: int) -> Any:
         """Observation of one lane, in a new array."""
@@ -85,6 +89,12 @@ class _OfArray(Observer):
         """See :meth:`Observer.all`."""
         return self.array.copy()
 
+    def present(self) -> Array:
+        """See :meth:`Observer.present`; read-only, for the next observation is made of this one."""
+        view = self.array.view()
+        view.flags.writeable = False
+        return view
+
     def one(self, lane: int) -> Array:
         """See :meth:`Observer.one`."""
         row: Array = self.array[lane].copy()
@@ -121,10 +131,11 @@ class Counts(_OfArray):
 
     def alone_sees(self, items: Sequence[int], values: Sequence[float] | None) -> None:
         """See :meth:`Observer.alone_sees`: events are few, and each array made for them costs more than they do."""
+        counts = self._flat
         if values is not None:
-            super().alone_sees(items, values)
+            for item, value in zip(items, values, strict=True):
+                counts[item] = value
         else:
-            counts = self._flat
             for item in items:
                 counts[item] += 1
 
@@ -220,6 +231,8 @@ class Last(OfRule):
     def all(self) -> Array:
         """See :meth:`Observer.all`."""
         return self.array.astype(np.int64)
+
+    present = Observer.present
 
     def one(self, lane: int) -> Array:
         """See :meth:`Observer.one`."""

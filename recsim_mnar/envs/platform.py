@@ -163,6 +163,7 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
         num_envs: number of platforms.
         max_episode_steps: truncate an episode after so many campaigns.
         autoreset_mode: NEXT_STEP (default), SAME_STEP or DISABLED, as the enum or its value.
+        copy: False: observations are arrays that the next step overwrites.
         render_mode: ``ansi``: :meth:`render` gives a tuple of lines, one per platform. None: nothing is rendered.
     """
 
@@ -173,6 +174,7 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
         *,
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        copy: bool = True,
         render_mode: str | None = None,
     ) -> None:
         num_envs = checked_count("num_envs", num_envs)
@@ -180,7 +182,7 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
             max_episode_steps = checked_count("max_episode_steps", max_episode_steps)
         self.world, self.max_episode_steps = world, max_episode_steps
         lane = functools.partial(_lane, world, max_episode_steps, render_mode)
-        super().__init__([lane] * num_envs, autoreset_mode=checked_mode(autoreset_mode))
+        super().__init__([lane] * num_envs, copy=copy, autoreset_mode=checked_mode(autoreset_mode))
         self._lanes = cast("list[CampaignsEnv]", [env.unwrapped for env in self.envs])
         self._seeded = False
 

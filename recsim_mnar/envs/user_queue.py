@@ -19,6 +19,10 @@ _PADS = {"views": -1, "bought": -1, "view_times": 0.0, "ratings": 0.0, "observat
 """What stands in places without an event."""
 
 
+Met = tuple[NDArray[np.int64], NDArray[np.int64], Transition]
+"""Lanes, their users, and what happened in them."""
+
+
 class UserQueue:
     """Lanes and the users who enter them.
 
@@ -30,31 +34,30 @@ class UserQueue:
         entries: what is info of organic events: the key in ``info``, and the log's column whose values stand there. In
             a world of ratings those are also what the events gave the items, and how likely each was to be revealed.
         seed: of the only lane, None before it is seated.
+        seeds: (n_lanes,) whose users each lane meets.
+        queue: (n_lanes,) index in ``next_user`` of the queue that each lane draws users from.
+        next_user: the next one in each queue.
+        at_once: whether lanes are moved by :meth:`recsim_mnar.worlds.lanes.Lanes.step_at_once`.
     """
 
     def __init__(self, world: LaneWorld, n_lanes: int) -> None:
         self.world = world
         self.lanes = world.lanes(n_lanes)
+        self.at_once = self.lanes.at_once and not world.n_user_features
         self.entries = _VIEWS + _RATINGS if world.rates else _VIEWS
         self.seed: int | None = None
-        self._seeds = np.zeros(n_lanes, np.uint64)
-        self._queue = np.zeros(n_lanes, np.int64)
-        self._next: list[int] = []
+        self.seeds = np.zeros(n_lanes, np.uint64)
+        self.queue = np.zeros(n_lanes, np.int64)
+        self.next_user = np.zeros(0, np.int64)
         self._certain = np.ones(n_lanes)
-
-    @property
-    def seeds(self) -> NDArray[np.uint64]:
-        """(n_lanes,) index of the queue that each lane draws users from."""
-        return self._seeds
 
     def assign(self, which: NDArray[np.int64], seeds: list[int], first_user: int) -> None:
         """Lanes ``which`` draw from the users of one seed together, or of one seed each, from ``first_user`` on."""
-        self._seeds[which] = np.array(seeds, np.uint64)
-        if len(seeds) == 1:
-            self._queue[which] = self._new_queue(first_user)
-        else:
-            for lane in which:
-                self._queue[lane] = self._new_queue(first_user)
+        self.seeds[which] = np.array(seeds, np.uint64)
+        if len(which) == len(self.queue):  # nobody draws from those that there are
+            self.next_user = self.next_user[:0]
+        self.queue[which] = len(self.next_user) + np.arange(len(seeds))
+        self.next_user = np.append(self.next_user, np.full(len(seeds), first_user))
 
     def seat_alone(self, seed: int | None, user: int | None, draw: Callable[[], int]) -> None:
         """Seat the only lane: with a seed, the first time with one that ``draw`` gives, later only to move to ``user``.
@@ -71,31 +74,29 @@ class UserQueue:
 
     def move(self, which: NDArray[np.int64], user: int) -> None:
         """Lanes ``which`` go on from another user; those that share a queue go on sharing it among themselves."""
-        moved: dict[int, int] = {}
-        for lane in which:
-            before = int(self._queue[lane])
-            if before not in moved:
-                moved[before] = self._new_queue(user)
-            self._queue[lane] = moved[before]
+        shared, place = np.unique(self.queue[which], return_inverse=True)
+        self.queue[which] = len(self.next_user) + place
+        self.next_user = np.append(self.next_user, np.full(len(shared), user))
 
-    def _new_queue(self, first_user: int) -> int:
-        self._next.append(first_user)
-        return len(self._next) - 1
-
-    def admit(self, which: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], Transition]]:
+    def admit(self, which: NDArray[np.int64]) -> Iterator[Met]:
         """A next user for each of these lanes (ascending); those who leave without a decision are passed over.
 
         Yields the lanes, their users and what happened, again for those whose users left, until every lane waits.
         """
         while len(which):
             users = self._next_users(which)
-            transition = self.lanes.begin(which, self._seeds[which], users)
+            transition = self.lanes.begin(which, self.seeds[which], users)
             yield which, users, transition
             which = which[~transition.alive]
 
     def meet(self, lane: NDArray[np.int64]) -> dict[str, Any]:
         """A next user for one lane (1,); what is info of them, and ``skipped`` where others left before."""
         skipped: list[dict[str, Any]] = []
+        queue = self.queue.item()
+        alone = self.lanes.begin_alone(self.seeds.item(), self.next_user.item(queue))
+        if alone is not None:
+            self.next_user[queue] += 1
+            return {key: tuple(alone[name]) for key, name in self.entries}
         for _lane, users, transition in self.admit(lane):
             info = self.info(transition, 0)
             if transition.alive[0]:
@@ -104,17 +105,17 @@ class UserQueue:
         return {**info, "skipped": tuple(skipped)} if skipped else info
 
     def _next_users(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
-        users = []
-        for queue in self._queue[which].tolist():
-            users.append(self._next[queue])
-            self._next[queue] += 1
+        users, following = [], self.next_user
+        for queue in self.queue[which].tolist():
+            users.append(following[queue])
+            following[queue] += 1
         return np.array(users, np.int64)
 
     def features(self, which: NDArray[np.int64]) -> NDArray[np.float32]:
         """(n, n_user_features) of the users in these lanes."""
         out = np.empty((len(which), self.world.n_user_features), np.float32)
-        for seed in np.unique(self._seeds[which]):
-            rows = self._seeds[which] == seed
+        for seed in np.unique(self.seeds[which]):
+            rows = self.seeds[which] == seed
             out[rows] = self.world.features_of(int(seed), self.lanes.user[which[rows]])
         return out
 

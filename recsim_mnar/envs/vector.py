@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -11,9 +11,9 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.observing import observer
+from recsim_mnar.envs.observing import Counts, observer
 from recsim_mnar.envs.specs import Specified
-from recsim_mnar.envs.user_queue import UserQueue, fixed_lanes, organic_rows, rewards_of
+from recsim_mnar.envs.user_queue import Met, UserQueue, fixed_lanes, organic_rows, rewards_of
 from recsim_mnar.envs.validation import (
     as_array,
     check_ready,
@@ -30,8 +30,10 @@ from recsim_mnar.envs.validation import (
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds.base import ExposureWorld, LaneWorld, Transition, World
 from recsim_mnar.worlds.checks import decision_world
+from recsim_mnar.worlds.lanes import Moves
 
 Array = NDArray[Any]
+Answers = tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]
 
 
 class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
@@ -51,6 +53,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         observation: see :class:`recsim_mnar.envs.WorldEnv`.
         info: see :class:`recsim_mnar.envs.WorldEnv`; in SAME_STEP mode ``none`` leaves ``final_obs``.
         info_size: see :class:`recsim_mnar.envs.WorldEnv`; events are then arrays (num_envs, info_size).
+        copy: False: observations may be read-only arrays that the next step overwrites.
         render_mode: None; lanes render nothing.
     """
 
@@ -67,6 +70,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         observation: str | None = None,
         info: str | None = None,
         info_size: int | None = None,
+        copy: bool = True,
         render_mode: str | None = None,
     ) -> None:
         self.render_mode = checked_render_mode(render_mode, ())
@@ -87,11 +91,14 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._queue = UserQueue(lived, num_envs)
         self.info, self._info_size = checked_info(info, info_size)
-        self._all = np.ones(num_envs, np.bool_)
+        self._all, self._lanes = np.ones(num_envs, np.bool_), np.arange(num_envs)
         self._elapsed = np.zeros(num_envs, np.int64)
         self._ended = np.ones(num_envs, np.bool_)
-        self._ahead = np.zeros(num_envs, np.int64)
         self._seeded = False
+        self.copy = copy
+        self._limit = max_episode_steps or 0
+        self._actions, self._unread = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
+        self._uncounted = np.zeros((num_envs, 0), np.float32)
 
     @property
     def user_seed(self) -> int | None:
@@ -108,41 +115,25 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         which = np.flatnonzero(mask)
         self._seat(which, seed, first_user(options))
         infos: dict[str, Any] = {}
-        self._admit(which, infos)
+        self._live(infos, self._no_answers(), ended=mask.copy())
+        self._ended[which] = False
         self._note_state(infos, mask)
-        return self._observer.all(), self._sized(infos)
+        return self._observed(), self._sized(infos)
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
         """Recommend an item in every lane; in NEXT_STEP mode, a lane that has ended is reset instead."""
         chosen = self._checked(actions)
         infos: dict[str, Any] = {}
-        rewards = np.zeros(self.num_envs)
-        terminated = np.zeros(self.num_envs, np.bool_)
-        truncated = np.zeros(self.num_envs, np.bool_)
-        resetting = np.flatnonzero(self._ended)
-        due = self._due()
-        if len(due):
-            transition = self._queue.take(due, chosen[due].astype(np.int32))
-            rewards[due] = self._earned(transition)
-            terminated[due] = ~transition.alive
-        if self._observer.counts_shown:
-            shown = np.flatnonzero(~self._ended)
-            self._observer.answered(shown, chosen[shown], rewards[shown])
-        if len(due):
-            self._see(due, transition, infos)
-        if self.max_episode_steps is not None:
-            self._elapsed += 1
-            truncated = (self._elapsed >= self.max_episode_steps) & ~(terminated | self._ended)
+        rewards, terminated, truncated = answers = self._no_answers()
+        self._live(infos, answers, ended=self._ended, actions=chosen)
         self._ended = terminated | truncated
-        if self.autoreset_mode is AutoresetMode.SAME_STEP:
-            resetting = np.flatnonzero(self._ended)
-            if len(resetting):
-                self._note_state(infos, self._all)
-                self._finish(resetting, infos)
-        if len(resetting):
-            self._admit(resetting, infos)
+        if self.autoreset_mode is AutoresetMode.SAME_STEP and self._ended.any():
+            self._note_state(infos, self._all)
+            self._finish(infos)
+            self._live(infos, answers, ended=self._ended)
+            self._ended[:] = False
         self._note_state(infos, self._all)
-        return self._observer.all(), rewards, terminated, truncated, self._sized(infos)
+        return self._observed(), rewards, terminated, truncated, self._sized(infos)
 
     def reward_means(self) -> Array:
         """Truth: (num_envs, n_items) expected reward of every item for each user who waits now; NaN in other lanes.
@@ -163,8 +154,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
     def _seat(self, which: NDArray[np.int64], seed: Any, user: int | None) -> None:
         own = listed_seeds(seed, which.tolist(), self.num_envs, seeded=self._seeded)
         if own is not None:
-            for lane, of_lane in own.items():
-                self._queue.assign(np.array([lane]), [of_lane], user or 0)
+            self._queue.assign(np.array(list(own), np.int64), list(own.values()), user or 0)
         elif reset_seed(seed) is not None or not self._seeded:
             single = reset_seed(seed)
             super().reset(seed=single)
@@ -179,38 +169,88 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         chosen = as_array(actions, "actions")
         if chosen.shape != (self.num_envs,):
             raise UserError(f"actions must have shape ({self.num_envs},), got {chosen.shape}")
-        if not np.issubdtype(chosen.dtype, np.integer):
+        if chosen.dtype.kind not in "iu":
             raise UserError(f"actions must be integers, got {chosen.dtype}")
         check_ready(self.autoreset_mode, self._ended if self._seeded else None)
-        if chosen.min() < 0 or chosen.max() >= self.world.n_items:
+        self._actions[:] = chosen
+        if self._actions.view(np.uint64).max() >= self.world.n_items:  # negative ones are large there
             outside = ((chosen < 0) | (chosen >= self.world.n_items)) & ~self._ended
             if outside.any():
                 bad = chosen[outside][0]
                 raise UserError(f"action {bad} is out of range, the world has items 0..{self.world.n_items - 1}")
         return chosen
 
-    def _due(self) -> NDArray[np.int64]:
-        """Lanes whose user answers this recommendation. In the others that wait it comes to nothing, whatever it is.
+    def _observed(self) -> Any:
+        return self._observer.all() if self.copy else self._observer.present()
 
-        Those have lived ahead: what is info of them is ``_ahead`` decisions behind what their lanes hold.
-        """
-        unknown = np.flatnonzero((self._ahead == 0) & ~self._ended)
-        ahead = self._queue.lanes.skip_uneventful(unknown)
-        self._ahead[unknown] = ahead
-        np.maximum(self._ahead - 1, 0, out=self._ahead)
-        return unknown[ahead == 0]
+    def _no_answers(self) -> Answers:
+        """Rewards, and whether episodes were terminated and truncated, to be filled in."""
+        n = self.num_envs
+        return np.zeros(n), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+
+    def _live(self, infos: dict[str, Any], answers: Answers, *, ended: Array, actions: Array | None = None) -> None:
+        """Next users in lanes that have ended; with actions, answers in the others."""
+        queue = self._queue
+        if not queue.at_once:
+            resetting = np.flatnonzero(ended)
+            if actions is not None:
+                self._answer(actions, infos, answers)
+            if len(resetting):
+                self._admit(resetting, infos, queue.admit(resetting))
+            return
+        counts, n_views, n_skipped, acting = self._uncounted, self._unread, self._unread, actions is not None
+        watched = self.info == "views" or not isinstance(self._observer, Counts)
+        if isinstance(self._observer, Counts) and not watched:
+            counts = self._observer.array
+            if self.info == "counts":
+                n_views, n_skipped = self._counts(infos, "n_views"), self._counts(infos, "n_skipped")
+        moves = Moves(
+            self._actions, ended, queue.seeds, queue.queue, queue.next_user, self._elapsed, counts,
+            *answers, n_views, n_skipped,
+        )  # fmt: skip
+        if watched:
+            self._admit(np.flatnonzero(ended), infos, self._watched(moves, acting=acting))
+        else:
+            while queue.lanes.step_at_once(moves, acting=acting, limit=self._limit):
+                acting = False
+
+    def _watched(self, moves: Moves, *, acting: bool) -> Iterator[Met]:
+        """What :meth:`UserQueue.admit` yields, of lanes that answer or are reset at once."""
+        lanes, due, left = self._queue.lanes, np.flatnonzero(~moves.ended), 1
+        while left:
+            left = lanes.step_at_once(moves, acting=acting, limit=self._limit)
+            if acting and self._observer.counts_shown:
+                self._observer.answered(due, moves.actions[due], moves.rewards[due])
+            acting = False
+            starts, columns = lanes.seen_at_once()
+            if left or starts[-1]:  # most steps of a few lanes show nothing new
+                yield self._lanes, lanes.user, Transition(starts, columns, ~moves.ended)
+
+    def _answer(self, chosen: Array, infos: dict[str, Any], answers: Answers) -> None:
+        """Answers of lanes that have not ended."""
+        rewards, terminated, truncated = answers
+        due = np.flatnonzero(~self._ended)
+        if len(due):
+            transition = self._queue.take(due, chosen[due].astype(np.int32))
+            rewards[due] = self._earned(transition)
+            terminated[due] = ~transition.alive
+            if self._observer.counts_shown:
+                self._observer.answered(due, chosen[due], rewards[due])
+            self._see(due, transition, infos)
+        self._elapsed += 1
+        if self.max_episode_steps is not None:
+            truncated[:] = (self._elapsed >= self.max_episode_steps) & ~(terminated | self._ended)
 
     def _earned(self, transition: Transition) -> NDArray[np.float64]:
         return rewards_of(transition)
 
-    def _admit(self, which: NDArray[np.int64], infos: dict[str, Any]) -> None:
+    def _admit(self, which: NDArray[np.int64], infos: dict[str, Any], met_by: Iterator[Met]) -> None:
         """Reset lanes: next users, counts, and what is info of them."""
-        for array in (self._elapsed, self._ended, self._ahead):
-            array[which] = 0
+        self._elapsed[which] = 0
         if not self.world.n_user_features:
             self._observer.begin(which, None)
         skipped: dict[int, list[dict[str, Any]]] = {}
-        for lanes, users, transition in self._queue.admit(which):
+        for lanes, users, transition in met_by:
             for j in np.flatnonzero(~transition.alive).tolist():
                 left = {"user": int(users[j]), **self._queue.info(transition, j)}
                 skipped.setdefault(int(lanes[j]), []).append(left)
@@ -260,7 +300,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         """
         if self.info != "views":
             if self.info == "counts":
-                self._counts(infos, f"n_{next(iter(events))}")[which] = edges[1:] - edges[:-1]
+                self._counts(infos, f"n_{next(iter(events))}")[which] += edges[1:] - edges[:-1]
             return
         some = np.arange(len(which)) if empty else np.flatnonzero(edges[1:] > edges[:-1])
         if len(some) == 0:
@@ -278,7 +318,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         if self.info == "none":
             return
         lanes = self._queue.lanes
-        now = {"user": lanes.user.copy(), "step": lanes.step - self._ahead, "time": lanes.time - self._ahead}
+        now = {"user": lanes.user.copy(), "step": lanes.step.copy(), "time": lanes.time.copy()}
         if self.info == "counts":
             now |= {key: self._counts(infos, key) for key in ("n_views", "n_skipped", *self._more_counts)}
         for key, values in now.items():
@@ -286,11 +326,11 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
                 values[~mask] = 0
             infos[key], infos[f"_{key}"] = values, mask.copy()
 
-    def _finish(self, ended: NDArray[np.int64], infos: dict[str, Any]) -> None:
+    def _finish(self, infos: dict[str, Any]) -> None:
         """Move the info of ended lanes to ``final_obs`` and ``final_info``."""
         final: dict[str, Any] = {}
-        for lane in ended:
-            self._set(infos, "final_obs", int(lane), self._observer.one(int(lane)))
+        for lane in np.flatnonzero(self._ended).tolist():
+            self._set(infos, "final_obs", lane, self._observer.one(lane))
         for key in [k for k in infos if not k.startswith("_") and k != "final_obs"]:
             values, mask = infos[key], infos[f"_{key}"]
             moved = mask & self._ended

@@ -41,6 +41,38 @@ class Transition:
         return Transition(starts, {name: column[rows] for name, column in self.columns.items()}, self.alive[some])
 
 
+class Moves(NamedTuple):
+    """What goes into one step of n lanes, and what comes out of it, which is written into the arrays given.
+
+    Attributes:
+        actions: (n,) int64 items recommended; those of lanes that have ended may be anything.
+        ended: (n,) lanes that are reset instead; False from then on, where the next user comes to a decision.
+        seeds: (n,) uint64 of the users who come next,
+        queue: (n,) which entry of ``next_user`` is their number.
+        next_user: moves on with every user who comes.
+        elapsed: (n,) steps of the present episode.
+        counts: (n, n_items) float32 views of the present user; (n, 0) where they are not counted.
+        rewards: (n,) of lanes that have not ended,
+        terminated: (n,) whether their user left,
+        truncated: (n,) whether the episode ended by its length.
+        n_views: (n,) to which the views since the last decision are added.
+        n_skipped: (n,) to which users who left without a decision are added.
+    """
+
+    actions: NDArray[np.int64]
+    ended: NDArray[np.bool_]
+    seeds: NDArray[np.uint64]
+    queue: NDArray[np.int64]
+    next_user: NDArray[np.int64]
+    elapsed: NDArray[np.int64]
+    counts: NDArray[np.float32]
+    rewards: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    n_views: NDArray[np.int64]
+    n_skipped: NDArray[np.int64]
+
+
 class Lanes(abc.ABC):
     """Places in which users live side by side; each lane holds one user at a time.
 
@@ -78,6 +110,20 @@ class Lanes(abc.ABC):
     ) -> Transition:
         """Lanes ``which`` (all waiting) get these recommendations and live until the next decision or their end."""
 
+    def begin_alone(self, seed: int, user: int) -> dict[str, list[Any]] | None:
+        """:meth:`begin` in the only lane, for a user who comes to a decision: columns of the views before it.
+
+        None where lanes know no shorter way, or the user may leave before.
+        """
+        return None
+
+    def take_alone(self, action: int) -> tuple[float, bool] | None:
+        """:meth:`take` in the only lane, of a user who views nothing until the next decision, a unit of time later.
+
+        Returns the reward, and whether there is a next decision; None where lanes know no shorter way, or more happens.
+        """
+        return None
+
     def runs(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
         """(n,) how many decisions from here on each lane's user comes to in the present state, at least 1.
 
@@ -97,6 +143,28 @@ class Lanes(abc.ABC):
         ``runs`` are at most those of :meth:`runs`; actions and propensities (sum of runs,) stand lane by lane.
         """
         return self.take(which, actions, propensities)
+
+    @property
+    def at_once(self) -> bool:
+        """Whether :meth:`step_at_once` is there: one call instead of many, for environments that need no events."""
+        return False
+
+    def step_at_once(self, moves: Moves, *, acting: bool, limit: int) -> int:
+        """Every lane answers or is reset, and lives until its next decision or its end, where :attr:`at_once` is set.
+
+        The same lives as through :meth:`take` and :meth:`begin`. Users who leave without a decision leave their lanes
+        ``ended``: call again, without ``acting``. Returns how many those are.
+
+        Args:
+            moves: see there.
+            acting: otherwise lanes are reset only.
+            limit: steps of an episode, 0 for any number.
+        """
+        raise NotImplementedError
+
+    def seen_at_once(self) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+        """Views of the last :meth:`step_at_once`, until lanes move: ``starts`` and ``columns`` of a transition."""
+        raise NotImplementedError
 
     def skip_uneventful(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
         """Lanes ``which`` (all waiting) live through decisions that come next and change nothing; returns how many.

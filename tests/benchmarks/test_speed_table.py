@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from study_modules import BENCHMARKS, bring
 
@@ -60,3 +62,21 @@ def test_the_documentation_shows_the_table_as_it_was_measured():
     page = (HERE.parents[1] / "docs" / "speed.md").read_text()
     shown = page.split("<!-- speed -->\n")[1].split("<!-- /speed -->")[0]
     assert shown == (HERE / "results.md").read_text()
+
+
+def test_the_documentation_shows_the_steps_as_they_were_measured():
+    with bring("speed", "table", "stepping") as found:
+        lines = found["stepping"].lines(json.loads((HERE / "results.json").read_text())["stepping"]["rates"])
+    page = (HERE.parents[1] / "docs" / "speed.md").read_text()
+    assert page.split("<!-- stepping -->\n")[1].splitlines() == lines
+
+
+def test_peers_that_were_not_run_are_named():
+    with bring("speed", "table", "stepping") as found:
+        lines = found["stepping"].lines({"ours": {"1": 5.0, "64": 1e6}})
+    assert lines[0] == "| steps a CPU second | 1 lane | 64 lanes |"
+    assert lines[2:] == [
+        "| ours | 5 | 1e6 |",
+        "| EnvPool CartPole | not measured |",
+        "| gymnax CartPole | not measured |",
+    ]

@@ -109,6 +109,8 @@ PRESETS: dict[str, tuple[RatingsParams, str]] = {
 
 _CALIBRATION_USERS = 4000
 _TRUTH_CHUNK = 4096
+_USERS_AHEAD, _RATINGS_AHEAD = 64, 1 << 17
+"""Users, and ratings of theirs, that are made together for a single lane: a call costs more than a user."""
 
 
 class RatingsLanes(CountedLanes):
@@ -137,6 +139,7 @@ class RatingsLanes(CountedLanes):
         self._params, self._ratings_of, self._propensities_of = params, ratings_of, propensities_of
         super().__init__(n_lanes, truth_column=truth_column)
         self._earns = np.zeros((n_lanes, params.n_items), np.float32)
+        self._ahead: tuple[int, int, Floats, list[dict[str, list[Any]]]] = 0, 0, np.zeros((0, params.n_items)), []
 
     @property
     def state(self) -> Floats:
@@ -148,13 +151,9 @@ class RatingsLanes(CountedLanes):
         n, n_items = len(which), self._params.n_items
         ratings, p = np.empty((n, n_items)), np.empty((n, n_items))
         revealed = np.empty((n, n_items), np.bool_)
-        items = np.arange(n_items)
         for seed, rows in self.seat(which, seeds, users):
-            ratings[rows] = self._ratings_of(seed, users[rows])
-            p[rows] = self._propensities_of(users[rows], ratings[rows])
-            drawn = rng.uniforms(seed, Stream.ORGANIC, np.repeat(users[rows], n_items), np.tile(items, len(rows)))
-            revealed[rows] = drawn.reshape(len(rows), -1) < p[rows]
-        self._earns[which] = ratings if self._params.repeat_pays else np.where(revealed, 0.0, ratings)
+            ratings[rows], p[rows], revealed[rows] = self._reveal(seed, users[rows])
+        self._earns[which] = self._earned(ratings, revealed)
         lane, item = np.nonzero(revealed)
         starts, columns = self.rows(which, revealed.sum(axis=1))
         columns["event"][:] = schema.ORGANIC
@@ -162,6 +161,54 @@ class RatingsLanes(CountedLanes):
         columns["observation_propensity"][:] = p[lane, item]
         self.time[which] = self.step[which]
         return Transition(starts, columns, np.ones(n, np.bool_))
+
+    def _reveal(self, seed: int, users: NDArray[np.int64]) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        """Ratings of users of a seed, P(O = 1) and O, (n, I) each."""
+        n_items = self._params.n_items
+        ratings = self._ratings_of(seed, users)
+        p = self._propensities_of(users, ratings)
+        items = np.tile(np.arange(n_items), len(users))
+        drawn = rng.uniforms(seed, Stream.ORGANIC, np.repeat(users, n_items), items)
+        return ratings, p, drawn.reshape(p.shape) < p
+
+    def _earned(self, ratings: Floats, revealed: NDArray[np.bool_]) -> Floats:
+        """(n, I) what each item earns when it is recommended first."""
+        return ratings if self._params.repeat_pays else np.where(revealed, 0.0, ratings)
+
+    def begin_alone(self, seed: int, user: int) -> dict[str, list[Any]] | None:
+        """See :meth:`Lanes.begin_alone`. Users who come one after the other are made more and more at a time."""
+        if type(self) is not RatingsLanes:  # what a derived class does is its own
+            return None
+        of_seed, first, earns, known = self._ahead
+        if seed != of_seed or not first <= user < first + len(known):
+            follows = seed == of_seed and user == first + len(known)
+            most = min(2 * len(known), _USERS_AHEAD, _RATINGS_AHEAD // self._params.n_items) if follows else 1
+            ratings, p, revealed = self._reveal(seed, np.arange(user, user + max(most, 1)))
+            first, earns, known = user, self._earned(ratings, revealed), []
+            for j, shown in enumerate(revealed):
+                item = np.flatnonzero(shown)
+                columns = {"item": item, "reward": ratings[j, item], "observation_propensity": p[j, item]}
+                columns["time"] = np.arange(len(item), dtype=np.float64)
+                known.append({name: values.tolist() for name, values in columns.items()})
+            self._ahead = seed, first, earns, known
+        columns = known[user - first]
+        self.user[0], self.seed[0], self.n_decisions[0] = user, seed, 0
+        self.step[0] = self.time[0] = len(columns["item"])
+        self._earns[0] = earns[user - first]
+        return columns
+
+    def take_alone(self, action: int) -> tuple[float, bool] | None:
+        """See :meth:`Lanes.take_alone`."""
+        if type(self) is not RatingsLanes:
+            return None
+        reward = self._earns.item(0, action)
+        if not self._params.repeat_pays:
+            self._earns[0, action] = 0.0
+        n_decisions = self.n_decisions.item() + 1
+        self.n_decisions[0] = n_decisions
+        self.step[0] += 1
+        self.time[0] += 1.0
+        return reward, n_decisions < self._params.n_decisions
 
     def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: Floats) -> Transition:
         """See :meth:`Lanes.take`: the reward is the user's rating of what is shown, see ``repeat_pays``."""

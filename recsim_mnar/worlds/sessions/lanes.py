@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.log import schema
-from recsim_mnar.worlds.lanes import Lanes, Occasions, Prospects, Transition, cumulative_of
+from recsim_mnar.worlds.lanes import Lanes, Moves, Occasions, Prospects, Transition, cumulative_of
 from recsim_mnar.worlds.sessions.catalogue import Catalogue
 from recsim_mnar.worlds.sessions.changes import changes_of, held, state_of
 from recsim_mnar.worlds.sessions.params import LOGISTIC, SessionsParams
@@ -113,6 +113,7 @@ class SessionsLanes(Lanes):
         self.n_decisions = self._arrays.n_decisions
         self.scratch = _scratch(sampler, tables, n_sums)
         self._rows = new_rows(64, keep_truth)
+        self._starts, self._used = np.zeros(n_lanes + 1, np.int64), 0
         self._foresights = 0
         small = n_lanes == 1 and self.tables.factors.shape[1] <= _FEW_PLACES
         self._move = _FIRST_CALLS if small and _FIRST_CALLS.left > 0 else _sessions_kernel.advance
@@ -180,6 +181,27 @@ class SessionsLanes(Lanes):
         edges = np.zeros(len(which) + 1, np.int64)
         np.cumsum(runs, out=edges[1:])
         return self._advance(which, edges, actions, propensities)
+
+    @property
+    def at_once(self) -> bool:
+        """See :attr:`Lanes.at_once`; what a derived class does between decisions is its own."""
+        return type(self) is SessionsLanes
+
+    def step_at_once(self, moves: Moves, *, acting: bool, limit: int) -> int:
+        """See :meth:`Lanes.step_at_once`."""
+        given, done, self._used, left = tuple(moves), 0, 0, 0
+        while True:
+            done, self._used, left = self._kernel.step_at_once(
+                *self._plain, self._changes, given, acting, limit, done, left, tuple(self._rows), self._used,
+                self._starts, self.scratch,
+            )  # fmt: skip
+            if done == len(self.user):
+                return left
+            self._rows = grown(self._rows, 2 * len(self._rows.user), self._used)
+
+    def seen_at_once(self) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+        """See :meth:`Lanes.seen_at_once`."""
+        return self._starts, columns_of(self._rows, self._used, keep_truth=False)
 
     def skip_uneventful(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
         """See :meth:`Lanes.skip_uneventful`; with a normal clock time is drawn, and nothing is foreseen."""
