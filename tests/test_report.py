@@ -236,7 +236,7 @@ def test_a_best_pick_that_the_data_could_not_show_is_luck_and_the_page_says_how_
     )
     assert finding.next == ""
     (method,) = methods_of(found)
-    assert (method.picks, method.cost, method.rely) == ("one", "nothing", "only to drop the worst")
+    assert (method.picks, method.cost, method.rely) == ("one", "nothing, by luck", "only to drop the worst")
     needed = 100 * 2 * (0.0071 * 2.801585 / 1.959964 / 0.01) ** 2
     assert needed > 200
     (size,) = re.findall(

@@ -24,7 +24,7 @@ from recsim_mnar.own_log.gate import estimate_tool_log
 from recsim_mnar.studies.result import share
 
 HERE = Path(__file__).parent
-ABOUT = ("propensities", "item_propensities", "support_missing", "bound_denied")
+ABOUT = ("propensities", "item_propensities", "support_missing", "support_denied", "bound_denied")
 """Codes of findings of every log that say that its probabilities are wrong."""
 
 

@@ -178,6 +178,7 @@ def _method(comparison: Comparison, j: Judgement) -> Method:
         why = "; ".join([*own, *blind]) or why
     picks = "all alike" if j.ranks_nothing else " or ".join([both(j.pick), *map(both, j.tied_with)][:MOST_NAMES])
     cost = f"{two_digits(j.cost_share)} %" if j.cost_share else f"{j.cost:.3g}" if j.cost else "nothing"
+    cost += ", by luck" if kind == LUCK and not j.cost else ""
     small = about(j.title, METHODS.get(j.title))
     return Method(as_subject(_title(j)), small, picks, cost, rely, why.format(best=spoken(j.best)), colour)
 
@@ -385,14 +386,15 @@ def of_study(study: Study) -> Finding | None:
         tested = next((r for r in rows if r["users_per_arm"]), None) if safe[0].tested else None
         name = _sized(tested) if tested is not None else f"the {safe[0].name.lower()}"
         alike = decision
-        decision = f"Only {name} had the best or its equal among its first {counted(SHORTLIST)} in all {n} shops."
+        decision = f"Decide by {name}: only it had the best or its equal among its first {counted(SHORTLIST)} in all "
+        decision += f"{n} shops."
     more = f"repeat it in {max(CATALOGUES, 2 * n)} simulated shops"
     if n >= CATALOGUES and (poor or not level):
         more = _advice(screen)
     kind = "good" if poor or not level else "tie"
     return Finding(
         decision,
-        " ".join(filter(None, [alike, *_blind_spots(rows, judged), *_always(study, first)])),
+        " ".join(filter(None, [alike, *_always(study, first)])),
         f"{sure}Next: {more}.",
         kind,
     )
@@ -478,19 +480,18 @@ def _always(study: Study, first: Mapping[str, Any]) -> list[str]:
     return [f"{said}; which one that is, only the simulator knows beforehand."]
 
 
-def _blind_spots(rows: Sequence[Mapping[str, Any]], judged: Mapping[tuple[str, str], Sequence[Any]]) -> list[str]:
-    """Why a method chose worse: in how many shops it lacked data on its pick or on a better recommender."""
+def blind_spot(study: Study) -> str:
+    """Of a method that lacks data on its pick, or on a better recommender, in many shops: in how many; or nothing."""
     found = []
-    for r in rows:
-        each = judged[r["study"], r["title"]]
+    for (_, title), each in judged_of(study).items():
         warned = sum(j["warned"] for j in each)
         if warned >= len(each) / 4:
             own = sum(j["shown"] == UNUSABLE for j in each)
             found.append(
                 f"In {warned} of {len(each)} shops the old system's records hold too little of what "
-                f"{method(r['title'])} picks ({own}) or of a better one ({warned - own})."
+                f"{method(title)} picks ({own}) or of a better one ({warned - own})."
             )
-    return found[:1]
+    return "".join(found[:1])
 
 
 def _advice(rows: Sequence[Row]) -> str:

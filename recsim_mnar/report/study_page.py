@@ -11,7 +11,7 @@ from recsim_mnar.errors import UserError, printable
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, UNUSABLE
 from recsim_mnar.report.charts import MANY_TICKS, PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
-from recsim_mnar.report.finding import judged_of, of_study, screen_of
+from recsim_mnar.report.finding import blind_spot, judged_of, of_study, screen_of
 from recsim_mnar.report.naming import METHODS, about, both, method, spoken
 from recsim_mnar.report.page import headed
 from recsim_mnar.report.template import downloads_of, write_from
@@ -56,6 +56,7 @@ def _write_page(path: Path, study: Study) -> None:
         downloads=downloads_of("judgements", study.judgements()),
         heads=heads,
         screen=screen_of(study),
+        blind=blind_spot(study),
         digits=two_digits,
         lost="clicks lost" if {row["target"] for row in study.summary()} == {"CTR"} else "lost",
         rows=[[COLUMNS[head](row) for head in heads] for row in study.summary()],
