@@ -120,9 +120,7 @@ MOST_ITEMS, VECTORS = 200, 20
 def item_vectors(log: Any, n_items: int) -> Any:
     """(n_items, 20) right singular vectors of users' view counts, of unit variance per column."""
     views = Views.of(log)
-    counts = csr_array(
-        (np.ones(len(views.items)), (views.owners(), views.items)), shape=(len(views.users), n_items)
-    )
+    counts = csr_array((np.ones(len(views.items)), (views.owners(), views.items)), shape=(len(views.users), n_items))
     start = np.full(min(counts.shape), 1.0)
     return svds(counts, k=VECTORS, v0=start)[2].T * np.sqrt(n_items)
 
