@@ -6,16 +6,23 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import svds
 
-from recsim_mnar import Planner, simulate_online
+from recsim_mnar import Planner, make_world, simulate_online
+from recsim_mnar.agents.bandits.linear import LinThompson, LinUCB
 from recsim_mnar.errors import UserError
+from recsim_mnar.log.views import Views
 from recsim_mnar.policies import Policy
 from recsim_mnar.policies.base import Floats, Ints
 from recsim_mnar.policies.door import PolicyWrapper
 from recsim_mnar.policies.registry import learner
+from recsim_mnar.policies.slots import Entry
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.tasks.definition import Task, task_vector_env
 
+CALENDAR = ("calendar", "arriving", "ageing", "trend")
+"""Parameters of a world that moves with time."""
 KINDS = ("ppo", "a2c", "dqn")
 DEFAULTS: Mapping[str, Any] = {"lanes": 8, "observation": "counts", "scaled": False, "deterministic": False}
 """Of a model with the library's own settings; ``counts`` is what the environments show."""
@@ -47,8 +54,10 @@ class Frozen(PolicyWrapper):
 
 
 def planner(name: str, chosen: Task) -> Policy:
-    """What knows the world's parameters and sees observations alone."""
-    return Planner(chosen.make_world(), myopic=name == "myopic")
+    """What knows the world's parameters and sees observations alone; of a calendar it knows nothing."""
+    still = {key: 0.0 for key in CALENDAR if key in chosen.params}
+    world = make_world(chosen.world, None, {**chosen.params, **still})
+    return Planner(world, myopic=name == "myopic")
 
 
 def fitted(name: str, chosen: Task, log: Any, seed: int) -> Policy:
@@ -58,9 +67,70 @@ def fitted(name: str, chosen: Task, log: Any, seed: int) -> Policy:
     return learner(name).fit(log, n_items=n_items, seed=fit if seed == 0 else derive_seed(fit, f"table/{seed}"))
 
 
+class Projected:
+    """Of a bandit whose contexts are the mean of the vectors of what a user viewed, where counts would be too long.
+
+    Args:
+        n_items: number of items.
+        name: of the bandit.
+        vectors: (n_items, k).
+        **parameters: of the bandit.
+    """
+
+    def __init__(self, n_items: int, name: str, vectors: Any, **parameters: Any) -> None:
+        self._vectors = np.column_stack([vectors, np.ones(n_items)])
+        super().__init__(n_items, name=name, features=np.zeros((1, vectors.shape[1])), **parameters)  # type: ignore[call-arg]
+
+    def fitted(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, parameters = super().fitted()  # type: ignore[misc]
+        return {**arrays, "features": self._vectors}, parameters
+
+    @classmethod
+    def refitted(cls, n_items: int, name: str, arrays: dict[str, Any], parameters: dict[str, Any]) -> Any:
+        policy = cls(n_items, name, arrays["features"][:, :-1], **parameters)
+        policy.state = {key: np.array(values) for key, values in arrays.items() if key != "features"}
+        return policy
+
+    def _entries(self) -> dict[str, Entry]:
+        return {**super()._entries(), "_sums": Entry(np.float64, 0, (self._vectors.shape[1],))}  # type: ignore[misc]
+
+    def _view(self, slots: Any, items: Any) -> None:
+        super()._view(slots, items)  # type: ignore[misc]
+        np.add.at(self._sums, slots, self._vectors[items])  # type: ignore[attr-defined]
+
+    def _contexts(self, users: Ints, slots: Any) -> Floats:
+        sums = self._sums[slots]  # type: ignore[attr-defined]
+        known = sums[:, :-1] / (sums[:, -1:] + self._shrinkage)  # type: ignore[attr-defined]
+        return np.concatenate([np.ones((len(known), 1)), known], axis=1)
+
+
+class ProjectedUCB(Projected, LinUCB):
+    """LinUCB."""
+
+
+class ProjectedThompson(Projected, LinThompson):
+    """Linear Thompson sampling."""
+
+
+PROJECTED = {"lin-ucb": ProjectedUCB, "lin-thompson": ProjectedThompson}
+"""Of more than :data:`MOST_ITEMS` items, whose contexts are of so many numbers."""
+MOST_ITEMS, VECTORS = 200, 20
+
+
+def item_vectors(log: Any, n_items: int) -> Any:
+    """(n_items, 20) right singular vectors of users' view counts, of unit variance per column."""
+    views = Views.of(log)
+    counts = csr_array((np.ones(len(views.items)), (views.owners(), views.items)), shape=(len(views.users), n_items))
+    start = np.full(min(counts.shape), 1.0)
+    return svds(counts, k=VECTORS, v0=start)[2].T * np.sqrt(n_items)
+
+
 def bandit(name: str, chosen: Task, seed: int, *, users: int, lanes: int) -> Policy:
     """A bandit that learned while it acted among other users, then frozen."""
-    run = simulate_online(chosen.make_world(), name, users, seed, lanes=lanes)
+    world, agent = chosen.make_world(), name
+    if world.n_items > MOST_ITEMS:
+        agent = PROJECTED[name](world.n_items, name, item_vectors(chosen.log(), world.n_items))
+    run = simulate_online(world, agent, users, seed, lanes=lanes)
     return Frozen(run.policy)
 
 

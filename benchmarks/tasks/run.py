@@ -28,7 +28,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.policies import Policy
 
 HERE = Path(__file__).resolve().parent
-QUICK = {"once": ["random", "popularity"], "planners": [], "learners": [], "bandits": [], "users": 40}
+QUICK = {"ranked": [], "once": ["random", "popularity"], "planners": [], "learners": [], "bandits": [], "users": 40}
 
 
 class Cell(NamedTuple):
@@ -50,9 +50,16 @@ def log_of(name: str) -> Any:
     return task(name).log()
 
 
-def made(cell: Cell, given: Mapping[str, Any]) -> Policy:
-    """The agent of a cell, fitted or trained."""
+def made(cell: Cell, given: Mapping[str, Any]) -> Policy | str:
+    """The agent of a cell, fitted or trained; its name where the evaluation fits it."""
     chosen, (kind, _, way) = task(cell.task), cell.agent.partition("-")
+    acts = cell.agent in given["planners"] or cell.agent in given["bandits"] or kind in making.KINDS
+    if cell.task in given["ranked"]:
+        if acts:
+            raise UserError("it shows one item at a time, and here an action is none")
+        return cell.agent
+    if acts and not chosen.environment:
+        raise UserError("here agents learn from the log alone")
     if cell.agent in given["planners"]:
         return making.planner(cell.agent, chosen)
     if cell.agent in given["bandits"]:
@@ -69,7 +76,7 @@ def scored(cell: Cell, given: Mapping[str, Any]) -> dict[str, Any]:
     """What the agent of a cell earned of each public user, or why it cannot be run."""
     began = time.process_time()
     try:
-        if cell.agent in (*given["once"], *given["learners"]):
+        if cell.agent in (*given["once"], *given["learners"]) and cell.task not in given["ranked"]:
             log_of(cell.task)
             began = time.process_time()  # the log is not counted among an agent's seconds
         policy = made(cell, given)
@@ -96,7 +103,7 @@ def cells(given: Mapping[str, Any], names: list[str]) -> Iterator[Cell]:
     )
     for seed, group in itertools.product(range(max(given["learner_seeds"], given["bandit_seeds"])), groups):
         for name, (agent, many) in itertools.product(names, group.items()):
-            if seed < many and not (agent in given["learners"] and seed == 0):
+            if seed < (1 if name in given["ranked"] else many) and not (agent in given["learners"] and seed == 0):
                 yield Cell(name, agent, seed)
 
 
@@ -107,6 +114,7 @@ def main() -> None:
     parser.add_argument(
         "--only", metavar="AGENTS", help="make cells of these alone, as random,svd; the table is of all"
     )
+    parser.add_argument("--tasks", metavar="TASKS", help="make cells of these alone, as fatigue-50-v1,uplift-200-v1")
     options = parser.parse_args()
     given = settings_of(HERE, {**QUICK, "rl": {}} if options.quick else None)
     names = given["tasks"][2:4] if options.quick else given["tasks"]
@@ -114,7 +122,8 @@ def main() -> None:
     wanted = list(cells(given, names))
     if options.what == "all":
         only = options.only.split(",") if options.only else [cell.agent for cell in wanted]
-        for cell in (cell for cell in wanted if cell.agent in only):
+        on = options.tasks.split(",") if options.tasks else names
+        for cell in (cell for cell in wanted if cell.agent in only and cell.task in on):
             found = once(folder / cell.path, functools.partial(scored, cell, given))
             said = found.get("refused") or f"{found['score']:.3f} [{found['score_low']:.3f}, {found['score_high']:.3f}]"
             print(cell.task, cell.agent, cell.seed, said, flush=True)
