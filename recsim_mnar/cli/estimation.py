@@ -42,11 +42,7 @@ UNMET = 3
 
 @click.command(short_help="Estimate what other policies would have earned.")
 @click.argument("log", type=READ_PATH)
-@option(
-    "--target --targets",
-    "Columns of target policies' probabilities of the logged actions, or of the items that they show; of LOG or of "
-    "--target-file.",
-)
+@option("--target --targets", "Columns of policies' probabilities of the logged actions, or of the items they show.")
 @option(
     "--baseline", "Such a column too, or `today` for the policy that logged: adds each target's difference from it."
 )

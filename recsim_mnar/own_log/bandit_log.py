@@ -310,7 +310,7 @@ def _recognised(
     optional = [role for role in ("propensity", "user", "action", "logger", "time", "event") if role not in needs]
     taken = [name for name in (*policies, *reading.context) if name not in ("propensity", reading.today)]
     by_names = find_columns(source, file.names, named=named, optional=("reward", *needs, *optional), leave=taken)
-    shown = find_shown(file, by_names, [name for name in policies if name in taken])
+    shown = find_shown(file, by_names, [name for name in policies if name in taken], reading.context)
     if policies or "action" in needs:
         shown.refuse(source)
     columns = find_columns(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from recsim_mnar.log.columns import Floats
 from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import NAMED, OWN_SCHEMA, Columns, in_words, likely_columns, say_which, says_shown
-from recsim_mnar.tables.text import AgainError
+from recsim_mnar.tables.rows import text_numbers
 
 ALIKE, IN_CAPITALS, UNCLEAR = "alike", "in capitals", "unclear"
 """How a column's values are items: written as in the action column, so but for capitals, or 0 and 1, perhaps items."""
@@ -29,7 +29,6 @@ _FILLED = 0.5
 """Share of the rows that a column of what was shown has a value in."""
 _WORDS = 0.9
 """Share of values that are no numbers in a column of words."""
-_NUMBER = re.compile(r"[-+]?[0-9.,]+(e[-+]?[0-9]+)?%?")
 
 
 def held_items(head: Mapping[str, Sequence[Any]], action: str, name: str) -> str:
@@ -66,15 +65,15 @@ class ShownItem:
         column: that was chosen; "" where nothing had to be, or could be.
         line: why that one, for a person.
         rivals: where none was chosen, columns that hold the same items, one of which was shown.
-        words: columns of policies that hold words, while no column of what was shown is known.
+        items: columns of policies that hold items, while no column of what was shown is known.
         perhaps: columns that hold the same items as these.
     """
 
     column: str = ""
     line: str = ""
     rivals: tuple[str, ...] = ()
-    words: tuple[str, ...] = ()
-    perhaps: tuple[str, ...] = field(default=())
+    items: tuple[str, ...] = ()
+    perhaps: tuple[str, ...] = ()
 
     def refuse(self, source: str) -> None:
         """Raise UserError where it is not known which column holds what was shown."""
@@ -84,16 +83,16 @@ class ShownItem:
                 f"shown is not known: {say_which('action')}, then the other one can be a target",
                 code="unclear_column",
             )
-        if self.words:
+        if self.items:
             perhaps = f" (perhaps {in_words(self.perhaps)})" if self.perhaps else ""
             raise UserError(
-                f"{source}: column {self.words[0]!r} holds words, not probabilities. If they are the items that a "
-                f"policy shows, name the column of what was shown, which is not known, with --action-column{perhaps}",
+                f"{source}: column {self.items[0]!r} holds items, it seems, and no probabilities. If a policy shows "
+                f"them, name the column of what was shown, which is not known, with --action-column{perhaps}",
                 code="unclear_column",
             )
 
 
-def find_shown(file: TableFile, columns: Columns, policies: Sequence[str] = ()) -> ShownItem:
+def find_shown(file: TableFile, columns: Columns, policies: Sequence[str] = (), leave: Sequence[str] = ()) -> ShownItem:
     """Choose the column of what was shown among those that hold the same items.
 
     The mean over rows of 1{item} / propensity is 1 for each item of the column that was shown, where propensities are
@@ -104,34 +103,31 @@ def find_shown(file: TableFile, columns: Columns, policies: Sequence[str] = ()) 
         file: the log.
         columns: which column is what, by names.
         policies: columns that hold something of target policies: none of them was shown.
+        leave: columns that are something else.
     """
-    if columns.how.get("action") == NAMED or "action" in columns.without:
+    how = columns.how
+    if how.get("action") == NAMED or "action" in columns.without:
         return ShownItem()
-    head, taken = file.head(), columns.get("action")
-    words = tuple(name for name in policies if taken is None and _holds_words(head.get(name, ())))
-    unclear = columns.unclear.get("action", ())
-    seeds = (taken,) if taken is not None else (*unclear, *words)
-    ours = columns.how.get("action") == OWN_SCHEMA
-    used = [
-        name for role, name in columns.names.items()
-        if role != "action" and not (role == "item" and columns.how[role] not in (NAMED, *([OWN_SCHEMA] * ours)))
-    ]  # fmt: skip
-    free = [name for name in file.names if name not in (*used, *policies)]
+    head, taken, unclear = file.head(), columns.get("action"), columns.unclear.get("action", ())
+    items = tuple(name for name in policies if taken is None and _holds_items(head.get(name, ()), name))
+    seeds = (*unclear, *items) if taken is None else (taken,)
+    used = {name for role, name in columns.names.items() if role not in ("action", "item") or how[role] == NAMED}
+    # Our own logs have a column of what was viewed, which is empty where something was recommended.
+    used |= {*policies, *leave, *(["item"] if how.get("action") == OWN_SCHEMA else [])}
+    free = [name for name in file.names if name not in used]
     there = [name for name in free if name == taken or any(_alike(head, name, seed) for seed in seeds if seed != name)]
-    if len(there) < 2 and not (there and words):
-        return ShownItem(words=words, perhaps=tuple(there))
-    if taken is None and not set(unclear) <= set(there):
-        return ShownItem(words=words)
-    return _chosen(file, columns, there, words)
+    if (there if items else there[1:]) and (taken is not None or set(unclear) <= set(there)):
+        return _chosen(file, columns, there, items)
+    return ShownItem(items=items, perhaps=tuple(there))
 
 
-def _chosen(file: TableFile, columns: Columns, there: list[str], words: tuple[str, ...]) -> ShownItem:
-    """The choice among columns that hold the same items; those of policies (``words``) are no candidates."""
+def _chosen(file: TableFile, columns: Columns, there: list[str], items: tuple[str, ...]) -> ShownItem:
+    """The choice among columns that hold the same items; those of policies (``items``) are no candidates."""
     taken, propensity = columns.get("action"), columns.get("propensity")
-    every = _agreeing(file, columns, [*there, *words])
-    agrees = {name: fits for name, fits in every.items() if name not in words}
+    every = _agreeing(file, columns, [*there, *items])
+    agrees = {name: fits for name, fits in every.items() if name not in items}
     # Other columns are filled in where nothing was recommended, or are the same one again.
-    if (taken is not None and taken not in agrees) or (len(agrees) < 2 and not words):
+    if (taken is not None and taken not in agrees) or (len(agrees) < 2 and not items):
         return ShownItem()
     right, named = [name for name, fits in agrees.items() if fits], [name for name in agrees if says_shown(name)]
     if len(right) == 1 and (right == named or len(named) != 1):
@@ -141,16 +137,26 @@ def _chosen(file: TableFile, columns: Columns, there: list[str], words: tuple[st
     if len(named) == 1 and (not right or named[0] in right):
         others = " and ".join(name for name in every if name != named[0])
         return ShownItem(named[0], f"action: {named[0]}, by its name; the same items are in {others}")
-    if words and len(agrees) < 2:
-        return ShownItem(words=words, perhaps=tuple(agrees))
+    if items and len(agrees) < 2:
+        return ShownItem(items=items, perhaps=tuple(agrees))
     return ShownItem(rivals=tuple(agrees))
 
 
+def _holds_items(values: Sequence[Any], name: str) -> bool:
+    """Whether a policy's column holds items: words, or whole numbers above 1 under a name that says so."""
+    known = [str(value) for value in values if value not in (None, "")]
+    numbered = all(value.isdigit() for value in known) and not set(known) <= {"0", "1"}
+    return _holds_words(values) or (numbered and bool(likely_columns("action", [name])))
+
+
 def _holds_words(values: Sequence[Any]) -> bool:
-    """Whether values are words that recur, and no numbers."""
-    known = [str(value).strip() for value in values if value not in (None, "")]
-    other = sum(isinstance(value, str) and not _NUMBER.fullmatch(value) for value in known)
-    return bool(known) and other >= _WORDS * len(known)
+    """Whether values are words, and no numbers however they are written."""
+    import pyarrow as pa
+
+    if not all(isinstance(value, str) for value in values if value is not None):
+        return False
+    _, missing, bad = text_numbers(pa.array(list(values), pa.string()))
+    return bool(bad.sum() > 0 and bad.sum() >= _WORDS * (~missing).sum())
 
 
 def _alike(head: Mapping[str, Sequence[Any]], one: str, other: str) -> bool:
@@ -163,24 +169,28 @@ def _alike(head: Mapping[str, Sequence[Any]], one: str, other: str) -> bool:
 
 def _agreeing(file: TableFile, columns: Columns, names: Sequence[str]) -> dict[str, bool]:
     """Whether 1 / propensity agrees with each column; without those that are empty, or the same column again."""
-    propensity, cluster, ids = _read(file, columns, names)
-    good = np.isfinite(propensity) & (propensity > 0.0) & (propensity <= 1.0)
-    taken = columns.get("action")
-    base = good if good.any() else np.ones(good.size, np.bool_) if taken is None else ids[taken] != ""
+    roles = {role: columns.get(role) for role in ("user", "propensity", "action")}
+    user, propensity, taken = roles.values()
+    kinds = dict.fromkeys((*names, *([user] if user else [])), "id") | ({propensity: "number"} if propensity else {})
+    rows = next(file.blocks(kinds, _ROWS)).quiet()
+    ids = {name: rows.ids(name) for name in names}
+    p = rows.numbers(propensity) if propensity else np.full(len(rows), np.nan)
+    users = rows.ids(user).codes if user else np.arange(len(rows))
+    good = np.isfinite(p) & (p > 0.0) & (p <= 1.0)
+    base = good if good.any() else np.ones(len(rows), np.bool_) if taken is None else ids[taken].codes >= 0
     found: dict[str, bool] = {}
     for name in sorted(names, key=lambda name: name != taken):
-        filled = base & (ids[name] != "")
-        if filled.sum() < _FILLED * base.sum():
-            continue
-        if any(np.array_equal(ids[name][base], ids[other][base]) for other in found):
-            continue
-        found[name] = bool(good.any()) and _agrees(ids[name][filled], propensity[filled], cluster, filled)
+        each = ids[name]
+        filled = base & (each.codes >= 0)
+        again = any(same_items(each, ids[other], fold=True)[filled].all() for other in found)
+        if filled.sum() >= _FILLED * base.sum() and not again:
+            found[name] = bool(good.any()) and _agrees(each.codes[filled], p[filled], users[filled])
     return {name: found[name] for name in names if name in found}
 
 
-def _agrees(items: NDArray[Any], propensity: Floats, cluster: NDArray[Any] | None, filled: NDArray[np.bool_]) -> bool:
+def _agrees(items: NDArray[np.int64], propensity: Floats, user: NDArray[np.int64]) -> bool:
     """Whether the mean of 1 / propensity can be 1 for every item."""
-    sums = ItemSums.of(items, propensity, None if cluster is None else cluster[filled])
+    sums = ItemSums.of(items, propensity, user)
     n = float(sums.rows[0])
     means = sums.x[0] / n
     square = sums.xx[0] - 2.0 * means * sums.xl[0] + means**2 * sums.ll[0]
@@ -188,33 +198,3 @@ def _agrees(items: NDArray[Any], propensity: Floats, cluster: NDArray[Any] | Non
     errors = np.sqrt(np.maximum(square, 0.0) * np.maximum(1.0, 1.0 / means)) / n
     limit = math.sqrt(_ERRORS**2 + 2.0 * math.log(means.size))
     return means.size > 1 and bool(np.all(np.abs(means - 1.0) <= limit * errors))
-
-
-def _read(
-    file: TableFile, columns: Columns, names: Sequence[str]
-) -> tuple[Floats, NDArray[Any] | None, dict[str, NDArray[Any]]]:
-    """Of the first rows (n,): propensities, NaN for none; users, where there is such a column; items by column."""
-    user, propensity = columns.get("user"), columns.get("propensity")
-    kinds = dict.fromkeys((*names, *([] if user is None else [user])), "id")
-    kinds |= {} if propensity is None else {propensity: "number"}
-    while True:
-        try:
-            blocks, rows = [], 0
-            for block in file.blocks(kinds, _ROWS):
-                each = block.quiet()
-                p = np.full(len(each), np.nan) if propensity is None else each.numbers(propensity)
-                blocks.append((p, *(_text(each.ids(name)) for name in kinds if kinds[name] == "id")))
-                rows += len(each)
-                if rows >= _ROWS:
-                    break
-            break
-        except AgainError:
-            continue
-    p, *texts = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-    found = dict(zip((name for name in kinds if kinds[name] == "id"), texts, strict=True))
-    return p, None if user is None else found[user], {name: found[name] for name in names}
-
-
-def _text(ids: Ids) -> NDArray[Any]:
-    """(n,) ids as text, "" where they are missing."""
-    return np.append(ids.ids.astype(str), "").astype(object)[ids.codes].astype(str)

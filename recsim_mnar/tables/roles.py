@@ -162,15 +162,17 @@ class Columns:
         return self.names.get(role)
 
     def with_action(self, chosen: str, how: str, rivals: tuple[str, ...]) -> Columns:
-        """These with the action that was chosen, or without any where several columns could be it."""
+        """These with the action that was chosen, found as ``how`` says where names did not; or without any."""
         if not (chosen or rivals):
             return self
         away = {*(rivals or (chosen,))}
         names = {role: name for role, name in self.names.items() if role not in ("action", "item") or name not in away}
-        unclear = {role: found for role, found in self.unclear.items() if role != "action"}
+        unclear = {
+            r: found for r, found in self.unclear.items() if r != "action" and not (r == "item" and away & {*found})
+        }
         names, unclear = (names | {"action": chosen}, unclear) if chosen else (names, unclear | {"action": rivals})
         order = [role for role in _ORDER if role in names]
-        how_of = {role: how if role == "action" else self.how[role] for role in order}
+        how_of = {role: how if role == "action" and chosen != self.get("action") else self.how[role] for role in order}
         return Columns({role: names[role] for role in order}, how_of, unclear, self.without)
 
     @property
