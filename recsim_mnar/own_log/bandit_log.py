@@ -382,6 +382,8 @@ class _Pass:
         if log.looks_for_copies:
             digest = rows.digests(log.read_columns)
         action = self._actions(rows)
+        if log.reading.times and "time" in columns:
+            rows.times(columns["time"])
         keep = self._kept(rows)
         if any(fault.code not in self.forgiven for fault in self.faults.found):
             return None

@@ -201,7 +201,9 @@ class _Estimating:
         by_action = question.fit_reward_model or (self.second is not None and self.second.by_action)
         takes_today = "propensity" in self.names or "propensity" in question.needs
         needs = [*(["action"] if by_action else []), *(["propensity"] if takes_today else [])]
-        reading = replace(reading, key=question.on, by=question.by, today=question.baseline, times=question.refute)
+        # A column that somebody names is checked, also where no number is made of it.
+        times = question.refute or reading.columns.get("time") is not None
+        reading = replace(reading, key=question.on, by=question.by, today=question.baseline, times=times)
         open_log = functools.partial(BanditLog.open, self.file, inside, reading=reading, others=others)
         self.log = open_log(needs=needs)
         if "propensity" not in self.log.columns and "action" not in self.log.columns:

@@ -12,7 +12,7 @@ from recsim_mnar.estimators.off_policy.sentence import EXPLORE, Record, target_o
 from recsim_mnar.estimators.verdict import Finding, Verdict
 from recsim_mnar.own_log.bandit_file import BanditFile
 
-_EXPLAINED = ("support_missing", "propensities")
+_EXPLAINED = ("support_missing", "support_denied", "propensities")
 _ERRORS = 4.0
 """Standard errors within which two numbers are the same."""
 _CLOSE, _APART = 0.02, 1.25

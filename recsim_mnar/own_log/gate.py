@@ -26,6 +26,7 @@ from recsim_mnar.runs.receipts import file_digest
 from recsim_mnar.tables.faults import in_rows
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import new_policies
+from recsim_mnar.tables.text import ends_within_a_line
 
 SCHEMA = 1
 """Of the JSON of an estimate; a change that programs notice raises it."""
@@ -45,7 +46,15 @@ _READING = ("context", "drop_missing", "deduplicate", "drop_invalid", "fold_case
 _OWN = ("targets", "stated", "keep_rows", "needs", "interval")
 """Fields of a question that nobody gives by name."""
 CONTRADICTED = {
-    *("bound_denied", "propensities", "item_propensities", "logger_propensities", "share_sums", "shares_disproved"),
+    *(
+        "bound_denied",
+        "support_denied",
+        "propensities",
+        "item_propensities",
+        "logger_propensities",
+        "share_sums",
+        "shares_disproved",
+    ),
     *("not_sticky", "dsjson_label", "dsjson_index", "dsjson_lengths", "dsjson_joined_twice", "rows_repeated"),
 }
 """Codes of findings by which the log contradicts itself, or what is stated of it: somebody must look."""
@@ -375,9 +384,13 @@ def _warnings(require: str | None, records: Sequence[Record]) -> list[str]:
 
 
 def _identity(name: str, path: Path) -> dict[str, Any]:
-    """Name, size and digest of a file; of a folder the digest of what ``sha256sum *`` prints in it."""
+    """Name, size and digest of a file; of a folder the digest of what ``sha256sum *`` prints in it.
+
+    ``last_line_ends`` is false of a text file that may have been cut, and absent otherwise.
+    """
     if path.is_file():
-        return {"path": name, "bytes": path.stat().st_size, "sha256": file_digest(path)}
+        whole = {"last_line_ends": False} if ends_within_a_line(path) else {}
+        return {"path": name, "bytes": path.stat().st_size, "sha256": file_digest(path), **whole}
     folder = path / "log" if (path / "log").is_dir() else path
     files = sorted(each for each in folder.iterdir() if each.is_file() and each.name[0] != ".")
     listed = "".join(f"{file_digest(each)}  {each.name}\n" for each in files)

@@ -336,7 +336,7 @@ def _close(pick: Record, other: Record, truth: Mapping[str, float]) -> bool:
     """
     if pick.agent == other.agent or pick.forbidden or other.forbidden or pick.details.get("paired"):
         return False
-    width = half_width(pick, other)
+    width = facing_width(pick, other)
     if pick.protocol in _TRUTHS_UNIT:
         return abs(truth[pick.agent] - truth[other.agent]) < width * seen(pick.level)
     return abs(pick.value - other.value) <= width
@@ -364,8 +364,8 @@ def listed(names: Sequence[str], most: int = 0) -> str:
 def _shown(outcome: str, picks: Sequence[Record], best: Record | None, cost: float, *, alike: bool) -> str:
     """What is said of a pick: :attr:`Judgement.shown`.
 
-    A protocol's noise is half the width of the interval of its difference between pick and best. It is compared with
-    the cost where the protocol estimates what the truth is of, else with the difference that the protocol itself finds.
+    A protocol's noise is that of its difference between pick and best, :func:`facing_width`. It is compared with the
+    cost where the protocol estimates what the truth is of, else with the difference that the protocol itself finds.
     """
     if any(pick.forbidden for pick in picks):
         return UNUSABLE
@@ -373,7 +373,7 @@ def _shown(outcome: str, picks: Sequence[Record], best: Record | None, cost: flo
         return outcome
     in_its_unit = best.protocol in _TRUTHS_UNIT
     gaps = [cost if in_its_unit else abs(pick.value - best.value) for pick in picks]
-    hidden = all(gap <= half_width(pick, best) for pick, gap in zip(picks, gaps, strict=True))
+    hidden = all(gap <= facing_width(pick, best) for pick, gap in zip(picks, gaps, strict=True))
     return INDISTINGUISHABLE if hidden else COSTS
 
 
@@ -397,6 +397,18 @@ def half_width(one: Record, other: Record) -> float:
     if paired is not None:
         return float(paired)
     return math.hypot(*((r.high - r.low) / 2 for r in (one, other)))
+
+
+def facing_width(one: Record, other: Record) -> float:
+    """How far the difference of two agents may be from what a protocol found, towards no difference.
+
+    Of two intervals that are not of one sample the lower part of the larger value's and the upper part of the smaller
+    value's: where clipping may hide much of the larger one, that speaks for it and not against it.
+    """
+    if other.agent in one.details.get(HALF_WIDTHS, {}) or one.agent == other.agent:
+        return half_width(one, other)
+    upper, lower = (one, other) if one.value >= other.value else (other, one)
+    return math.hypot(max(upper.value - upper.low, 0.0), max(lower.high - lower.value, 0.0))
 
 
 def truth_of_users(

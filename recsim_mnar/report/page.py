@@ -110,6 +110,7 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
         full=grid(comparison, full=True),
         level=comparison.records[0].level if comparison.records else 0.95,
         biased=BIASED,
+        starred=any(r.biased for r in comparison.records),
         verdicts=[
             (r.agent, r.details.get("verdict", ""), r.details.get("value_on_log"), r)
             for r in comparison.records

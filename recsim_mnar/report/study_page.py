@@ -81,7 +81,8 @@ def _kind_of(settings: Mapping[str, Any]) -> str:
     if old:
         said += f" Its old system is {spoken(old)} ({old})"
         said += f"; its records are of {users:,} users." if users else "."
-        said += " One that shows every item now and then would make estimates from its records better."
+        if "epsilon" not in old and "temperature" not in old and old != "random":
+            said += " One that shows every item now and then would make estimates from its records better."
     return said
 
 

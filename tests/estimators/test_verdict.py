@@ -573,8 +573,8 @@ SUPPORTED, BOUNDED = {"full_support": True, "estimator": "ips"}, {"propensity_mi
     ("number", "stated", "code", "doubted"),
     [
         *((number, SUPPORTED, "weights_unbounded", True) for number in (170, 200, 230)),
-        (170, BOUNDED, "support_missing", False),  # 2.4 standard errors too few
-        (130, BOUNDED, "support_missing", True),  # 6 of them: a strict proof, which alone denies a statement
+        (170, BOUNDED, "support_denied", False),  # 2.4 standard errors too few
+        (130, BOUNDED, "support_denied", True),  # 6 of them: a strict proof, which alone denies a statement
         *((number, {}, "support_missing", True) for number in (170, 130)),
     ],
 )

@@ -93,7 +93,7 @@ def test_a_log_without_faults_is_trusted():
         ({"support": replace(PROVED, mean=0.65, known=0.2)}, "support_missing", 1.0, 0.15),
         ({"support": replace(PROVED, mean=0.9, known=0.2)}, "support_missing", 1.0, 0.0),
         ({"support": replace(PROVED, contradicted=True)}, "support_missing", 1.0, 0.25),
-        ({"support": replace(PROVED, stated=True, contradicted=True)}, "support_missing", 2.0, 0.25),
+        ({"support": replace(PROVED, stated=True, contradicted=True)}, "support_denied", 2.0, 0.25),
         ({"support": replace(PROVED, known=0.4)}, "support_gap", None, None),
         ({"support": UNSTATED}, "support_unstated", 1.0, 0.02),
         ({"support": RARE, "range": 1.0}, "weights_unbounded", 1.0, 0.02),
@@ -193,7 +193,7 @@ LARGEST = ["reward_max"]
         ({"value_outside": 0.01}, "theirs", "bias_proved", "", "explore more"),
         ({"support": PROVED}, "ips", "support_missing", "misses 25 % of the target's mass", "log with exploration"),
         ({"support": replace(PROVED, known=0.05)}, "ips", "support_missing", "20 % of the target's mass more than", ""),
-        ({"support": replace(PROVED, stated=True, contradicted=True)}, "ips", "support_missing", "though its",
+        ({"support": replace(PROVED, stated=True, contradicted=True)}, "ips", "support_denied", "though its",
          "check the propensities and what was stated"),
         ({"support": UNSTATED, "range": 2.0}, "ips", "support_unstated", "never shows, as far as this log can "
          "tell up to 2 % of the time, which could hide up to 0.04 of value", "--propensity-min P (epsilon-greedy"),

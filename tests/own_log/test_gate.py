@@ -259,6 +259,30 @@ def test_a_last_line_without_an_end_is_a_remark(shop, tmp_path, capsys):
     assert "may be cut" not in run(capsys, "estimate", path, "--target", "new")[1]
 
 
+def test_what_contradicts_the_statement_says_so_to_programs(shop, tmp_path, capsys):
+    """Propensities twice as large as they are (epsilon not divided): half of the mass seems to be missing."""
+    frame = pd.read_csv(shop).assign(propensity=1.0)
+    wrong = tmp_path / "log.csv"
+    frame.to_csv(wrong, index=False)
+    found = estimate_file(wrong, "new", baseline="today", require="better", **{"propensity_min": FLOOR})
+    causes = {cause["code"]: cause["contradicted"] for cause in found.causes}
+    assert causes["support_denied"] is True
+    unstated = estimate_file(wrong, "new", baseline="today", require="better")
+    assert {c["code"]: c["contradicted"] for c in unstated.causes}["support_missing"] is False
+
+
+def test_a_time_column_that_is_named_is_checked(shop, tmp_path, capsys):
+    frame = pd.read_csv(shop).assign(ts="2026-11-25 10:00:00")
+    frame.loc[7, "ts"] = "2026-13-45"
+    dated = tmp_path / "log.csv"
+    frame.to_csv(dated, index=False)
+    asked = ("estimate", dated, "--target", "new", "--baseline", "today", *STATED)
+    assert run(capsys, *asked)[0] == 0  # nobody asked for it
+    status, _, err = run(capsys, *asked, "--time-column", "ts")
+    assert status == 2
+    assert "column 'ts' is not a date in row 8" in err
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [("0", "no exploration bounds nothing: leave it out"), ("0%", "no exploration bounds nothing: leave it out"),
@@ -483,7 +507,11 @@ def test_json_md_describes_every_key_and_no_other(shop, tmp_path, capsys):
     results = json.loads((out / "results.json").read_text())
     assert keys(*records) == described("An estimate")
     assert keys(records[0]["sentence"]) == described("The sentence")
-    assert keys(*records[0]["input"]) == described("The input")
+    cut = tmp_path / "cut.csv"
+    cut.write_bytes(shop.read_bytes().removesuffix(b"\n"))
+    read = [*records[0]["input"], *estimate_file(cut, "new").to_json()[0]["input"]]
+    assert keys(*read) == described("The input")
+    assert [each.get("last_line_ends", True) for each in read] == [True, False]
     assert keys(*(found for r in records for found in r["findings"] + r.get("refuters", []))) == described("A finding")
     (best,) = [record["best_of"] for record in records if "best_of" in record]
     assert keys(best) == described("The best of several")

@@ -16,6 +16,7 @@ from recsim_mnar.protocols.records import (
     Ranking,
     Record,
     Target,
+    facing_width,
     half_width,
     headline,
     judge,
@@ -77,6 +78,20 @@ def test_a_choice_that_was_not_among_all_says_so(forbidden, words):
     (found,) = judge(records, [Ranking("p", "ctr", "the protocol", GAIN)])
     assert found.sentence().endswith(words)
     assert found.unusable == tuple(agent for agent in forbidden if agent != "a")
+
+
+def test_what_clipping_may_hide_of_the_pick_does_not_speak_against_it():
+    """Clipped IPS: .0172 [.0161, .0266] of the pick, .0098 [.0091, .0105] of the other; the truth is .0076 apart."""
+    own = [replace(record("off_policy", "a", 0.0172, "clipped_ips"), low=0.0161, high=0.0266)]
+    own += [replace(record("off_policy", "b", 0.0098, "clipped_ips"), low=0.0091, high=0.0105)]
+    truth = [record("truth", name, value) for name, value in {"a": 0.0176, "b": 0.01}.items()]
+    ranking = Ranking("off_policy", "clipped_ips", "clipped IPS", GAIN)
+    (found,) = judge([*own, *truth], [ranking])
+    assert (found.pick, found.close) == ("a", ())
+    assert facing_width(*own) == facing_width(*own[::-1]) == pytest.approx(math.hypot(0.0011, 0.0007))
+    hidden = [own[0], replace(own[1], high=0.0266)]  # what it may hide of the other one does
+    (found,) = judge([*hidden, *truth], [ranking])
+    assert found.close == ("b",)
 
 
 def test_the_paired_difference_decides_where_there_is_one():

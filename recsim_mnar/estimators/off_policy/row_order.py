@@ -179,7 +179,8 @@ def _most(limits: Limits) -> float:
 
 def weights_agree(verdict: Verdict) -> bool:
     """True if the mean weight may be 1: otherwise w - 1 measures no effect of the recommendations."""
-    return not any(f.code in ("propensities", "support_missing") and f.level != "trust" for f in verdict.findings)
+    proved = ("propensities", "support_missing", "support_denied")
+    return not any(f.code in proved and f.level != "trust" for f in verdict.findings)
 
 
 def order_findings(

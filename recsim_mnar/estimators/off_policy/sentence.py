@@ -22,7 +22,8 @@ Record = dict[str, Any]
 
 TODAY = "today's policy"
 _RANGE = "range_unstated"
-_GAPS = ("support_missing", "support_gap", "no_support")
+_PROVED = ("support_missing", "support_denied")
+_GAPS = (*_PROVED, "support_gap", "no_support")
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def covered_share(record: Record) -> float:
     gaps = [each for each in record["findings"] if each["code"] in _GAPS]
     if not gaps:
         return 1.0
-    return 0.0 if gaps[0]["code"] == "no_support" else 1.0 - float(gaps[0]["number"])
+    return 0.0 if any(each["code"] == "no_support" for each in gaps) else 1.0 - float(gaps[0]["number"])
 
 
 def lacks(record: Record) -> bool:
@@ -415,7 +416,7 @@ def sentence_of(records: Sequence[Record]) -> Sentence:
     if best is None:
         first = candidates(records)[0]
         lacking = _uncovered(first, records)[0]
-        action = next((each["action"] for each in lacking["findings"] if each["code"] == _GAPS[0]), EXPLORE)
+        action = next((each["action"] for each in lacking["findings"] if each["code"] in _PROVED), EXPLORE)
         text = identified(lacking, Amounts.of(records))
         return _sentence(first, "not_covered", text, "do_not_use", action)
     if "baseline" in best:

@@ -50,6 +50,8 @@ def judge(facts: dict[str, Any], estimator: str = "") -> Verdict:
     findings = few_users(facts.get("users", facts["n"]), unit)
     if facts.get("support_seen") == 0.0:
         message = "the target takes none of the logged actions, so the log says nothing about it"
+        stated = facts.get("support")
+        findings += list(_support(facts)) if stated is not None and stated.stated and stated.contradicted else []
         return Verdict.of([*findings, Finding("no_support", HOPELESS, 0.0, message, "log with exploration")])
     if facts.get("clicks", 1) == 0:
         findings.append(_no_reward(facts))
@@ -174,11 +176,12 @@ def _support(facts: dict[str, Any]) -> Iterator[Finding]:
         gap = max(1.0 - mean - (support.known or 0.0), 0.0)
         message = f"the mean weight is {mean:.3g}: the log misses {100 * gap:.2g} % of the target's mass"
         message += " more than the column says" if support.known is not None else ""
-        denied, action = support.contradicted and support.stated, explore
-        if denied:
+        if support.contradicted and support.stated:
             message += ", though its support is stated"
             action = "check the propensities and what was stated; if a heavier weight is possible, state --weight-max"
-        yield Finding("support_missing", GRAVE if denied or gap >= OFF_BY else CAUTION, gap, message, action)
+            yield Finding("support_denied", GRAVE, gap, message, action)
+        else:
+            yield Finding("support_missing", GRAVE if gap >= OFF_BY else CAUTION, gap, message, explore)
     elif not support.stated:
         message = "the new policy may show items that today's system never shows, as far as this log can tell up to "
         message += f"{100 * support.hidden:.2g} % of the time, which could hide {_amount(facts, support.hidden)}"
