@@ -42,9 +42,7 @@ UNMET = 3
 
 @click.command(short_help="Estimate what other policies would have earned.")
 @click.argument("log", type=READ_PATH)
-@option(
-    "--target --targets", "Columns of target policies' probabilities of the logged actions, of LOG or of --target-file."
-)
+@option("--target --targets", "Columns of policies' probabilities of the logged actions, or of the items they show.")
 @option(
     "--baseline", "Such a column too, or `today` for the policy that logged: adds each target's difference from it."
 )
@@ -183,7 +181,7 @@ def _ab_line(log: Path, asked: dict[str, Any], sentence: Sentence) -> str:
     words = ["recsim-mnar", "plan", "ab", str(log), "--lift", ",".join(_lifts(sentence))]
     if asked["target_file"] is None:
         words += ["--target", sentence.policy, "--baseline", asked["baseline"] or sentence.baseline]
-    for name in ("reward", "propensity", "user", "time"):
+    for name in ("reward", "propensity", "action", "user", "time"):
         column = asked[f"{name}_column"] or (asked["cluster"] if name == "user" else None)
         words += [] if column is None else [f"--{name}-column", column]
     words += [f"--{name.replace('_', '-')}" for name in ("drop_missing", "deduplicate", "fold_case") if asked[name]]

@@ -43,7 +43,7 @@ def plan() -> None:
 @option("--users-per-day", "Who enter the test, both arms; else the log's dates.", NUMBER)
 @option("--target --targets", "Column of a policy: adds the rows of such a log that give the same precision.")
 @option("--baseline", "Such a column, that the target is compared with; else the logger.")
-@own_log_options("reward", "propensity", "user", "time")
+@own_log_options("reward", "propensity", "action", "user", "time")
 @json_option("the plan")
 def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
     """How many users, and days, an A/B test needs to find a lift over LOG's policy."""
@@ -86,7 +86,7 @@ def _lifts_of(text: str | None) -> list[str | None]:
 @option("--level", "Coverage of the intervals.", NUMBER, 0.95)
 @option("--actions", "How many there are: compares with uniform exploration.", WHOLE)
 @option("--out", "Write the policy: a .json that simulate --policy runs.", NEW_PATH)
-@own_log_options("reward", "propensity", "user")
+@own_log_options("reward", "propensity", "action", "user")
 @json_option("the plan")
 def plan_the_logging(log: Path, targets: str, out: Path | None, json_output: JsonOutput, **options: Any) -> None:
     """What to log under, so that candidate policies can be estimated: how much exploration, of what, at what cost.
@@ -123,7 +123,7 @@ def plan_the_logging(log: Path, targets: str, out: Path | None, json_output: Jso
 @option("--reward-max", "Largest reward possible.", NUMBER)
 @option("--weight-max", "No weight target / propensity can be larger.", NUMBER)
 @option("--propensity-min", "The smallest probability with which today's system shows any item.", LEAST_PROPENSITY)
-@own_log_options("reward", "propensity", "user")
+@own_log_options("reward", "propensity", "action", "user")
 @json_option("the plan")
 def estimate(log: Path, target: str, json_output: JsonOutput, **options: Any) -> None:
     """How many rows until `estimate` trusts half of the logs of that size, and what no number of rows mends.

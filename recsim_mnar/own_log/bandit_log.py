@@ -6,10 +6,9 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +17,12 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.off_policy.gathering import Block
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
+from recsim_mnar.own_log.shown_item import IN_CAPITALS, UNCLEAR, ShownItem, find_shown, held_items, same_items
 from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, percent_lines
 from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.numbering import Numbering
 from recsim_mnar.tables.parts import Parts, TableFile
-from recsim_mnar.tables.roles import Columns, find_columns, likely_columns, plain_name, similar_columns
+from recsim_mnar.tables.roles import RECOGNISED, Columns, find_columns, plain_name, similar_columns
 from recsim_mnar.tables.rows import (
     DROP,
     Events,
@@ -38,6 +38,9 @@ from recsim_mnar.tables.text import AgainError, ends_within_a_line
 _WORD, _LACKS, _PERCENT, _ALIKE = "word:", "lacks:", "percent:", "alike:"
 """Before counts of unknown words of events, of missing values and of values in per cent by column, and of rows that
 repeat an earlier one in what is read and differ elsewhere."""
+_DROP_INVALID = "--drop-invalid leaves out the rows with values that cannot be read"
+_FEW_INVALID = 0.05
+"""Share of rows that ``--drop-invalid`` leaves out."""
 _ROW_NUMBERS = ("", "unnamed0", "rownumber", "rownum")
 
 
@@ -57,6 +60,7 @@ class BanditLog:
         alone: whether this is one part of a log, whose ids have no meaning in the others unless they are numbers.
         counts: of the last pass; with them the words of events that are unknown, and what is missing by column.
         unread: of the last pass, what could not be read in the rows that were left out for it.
+        chosen: why a column is the action, where others hold the same items; "" where none does.
     """
 
     file: TableFile
@@ -75,6 +79,7 @@ class BanditLog:
     some_without_action: bool = False
     unread: Sequence[str] = ()
     copies_in: str = "every column"
+    chosen: str = ""
 
     @staticmethod
     def open(
@@ -108,10 +113,16 @@ class BanditLog:
                 if name not in file.names:
                     said = f"{file.path} has no column {name!r}; {nearest(name, file.names)}{option}"
                     raise UserError(said, code="no_such_column")
-        columns = _exact(file, reading) if reading.exact else _recognised(file, policies, reading, needs)
+        shown = ShownItem()
+        if reading.exact:
+            columns = _exact(file, reading)
+        else:
+            columns, shown = _recognised(file, policies, reading, needs)
         action = None if reading.exact else columns.get("action")
         of_items = () if action is None else _of_items(file, action, policies, fold=reading.fold_case)
-        return BanditLog(file, columns, policies, others, reading, needs, of_items=frozenset(of_items))
+        return BanditLog(
+            file, columns, policies, others, reading, needs, of_items=frozenset(of_items), chosen=shown.line
+        )
 
     @property
     def parts(self) -> Parts:
@@ -253,7 +264,7 @@ class BanditLog:
         written = self.file.how_written()
         rows = in_rows(counts["rows"])
         lines = [f"{self.file.path}: {rows}" + (f" ({', '.join(written)})" if written else "")]
-        lines += [f"taken: {self.columns.line()}", *self.columns.lines()[1:]]
+        lines += [f"taken: {self.columns.line()}", *([self.chosen] if self.chosen else []), *self.columns.lines()[1:]]
         cut = [part.name for part in self.parts.files if ends_within_a_line(part)]
         lines += [f"{', '.join(cut[:3])}: the last line has no end, so the file may be cut there"] if cut else []
         lines += [
@@ -291,14 +302,22 @@ def _exact(file: TableFile, reading: Reading) -> Columns:
     return find_columns(file.path.name, file.names, named=wanted)
 
 
-def _recognised(file: TableFile, policies: Sequence[str], reading: Reading, needs: Sequence[str]) -> Columns:
+def _recognised(
+    file: TableFile, policies: Sequence[str], reading: Reading, needs: Sequence[str]
+) -> tuple[Columns, ShownItem]:
     """Which column is what; what is needed and missing, or unclear, is an error."""
-    source = str(file.path)
+    source, named = str(file.path), dict(reading.columns)
     optional = [role for role in ("propensity", "user", "action", "logger", "time", "event") if role not in needs]
     taken = [name for name in (*policies, *reading.context) if name not in ("propensity", reading.today)]
+    by_names = find_columns(source, file.names, named=named, optional=("reward", *needs, *optional), leave=taken)
+    shown = find_shown(file, by_names, [name for name in policies if name in taken], reading.context)
+    if policies or "action" in needs:
+        shown.refuse(source)
     columns = find_columns(
-        source, file.names, named=reading.columns, needed=("reward", *needs), optional=optional, leave=taken
-    )
+        source, file.names, named=named | ({"action": shown.column} if shown.column else {}),
+        needed=("reward", *needs), optional=optional, leave=taken,
+    )  # fmt: skip
+    columns = columns.with_action(shown.column, RECOGNISED, shown.rivals)
     almost = [] if "propensity" in columns else similar_columns("propensity", file.names)
     if almost and "action" not in columns:  # without either there is no estimate
         raise UserError(
@@ -308,7 +327,7 @@ def _recognised(file: TableFile, policies: Sequence[str], reading: Reading, need
     # Two candidates for what changes the answer are asked about, not passed over.
     for role in ("propensity", "user"):
         columns.refuse_unclear(source, role)
-    return columns
+    return columns, shown
 
 
 class _Pass:
@@ -461,7 +480,8 @@ class _Pass:
             log.count_copies()
         again = counts["duplicates"] - counts["dropped_duplicates"]
         besides = f"; besides, {again:,} rows repeat an earlier row (--deduplicate)" if again else ""
-        self.faults.refuse(DROP + besides)
+        unread = sum(fault.count for fault in self.faults.found if fault.code in INVALID)
+        self.faults.refuse(DROP + besides, _DROP_INVALID if 0 < unread <= _FEW_INVALID * counts["rows"] else "")
         self._refuse_many_invalid()
         if not counts["kept"]:
             raise UserError(f"{source}: no row is left", code="empty")
@@ -500,27 +520,6 @@ def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:
     return found[:3]
 
 
-ALIKE, IN_CAPITALS, UNCLEAR = "alike", "in capitals", "unclear"
-"""How a column's values are items: written as in the action column, so but for capitals, or 0 and 1, perhaps items."""
-
-
-def held_items(head: Mapping[str, Sequence[Any]], action: str, name: str) -> str:
-    """How a column holds items, as the first rows say: nearly all of them are shown there; "" where it does not.
-
-    Numbers could be per cent as well: of them the column's name must say so, too.
-    """
-    shown = {str(value).strip() for value in head.get(action, ()) if value is not None}
-    values = [str(value).strip() for value in head.get(name, ()) if value not in (None, "")]
-    numbers = all(re.fullmatch(r"[-+]?[0-9.,]+(e[-+]?[0-9]+)?", value) for value in values)
-    if not values or (numbers and not likely_columns("action", [name])):
-        return ""
-    if sum(value in shown for value in values) >= 0.9 * len(values):
-        return UNCLEAR if numbers and set(values) <= {"0", "1"} else ALIKE
-    alike = {value.casefold() for value in shown}
-    folded = not numbers and sum(value.casefold() in alike for value in values) >= 0.9 * len(values)
-    return IN_CAPITALS if folded else ""
-
-
 def _of_items(file: TableFile, action: str, policies: Sequence[str], *, fold: bool) -> Iterator[str]:
     """Policies whose columns hold items; with ``fold`` those too that are written in other capitals."""
     head = file.head() if policies else {}
@@ -538,15 +537,6 @@ def _of_items(file: TableFile, action: str, policies: Sequence[str], *, fold: bo
             )
         if how:
             yield name
-
-
-def same_items(one: Ids, other: Ids, *, fold: bool = False) -> Floats:
-    """(n,) 1.0 where both ids are the same, with ``fold`` but for capitals; those that are missing are not."""
-    words = np.concatenate([one.ids.astype(str), other.ids.astype(str)])
-    words = np.array([word.casefold() for word in words.tolist()]) if fold and words.size else words
-    codes = np.unique(words, return_inverse=True)[1]
-    first, second = np.append(codes[: one.number], -1), np.append(codes[one.number :], -2)
-    return (first[one.codes] == second[other.codes]).astype(np.float64)
 
 
 def _context(rows: Rows, name: str) -> Floats | Ids:

@@ -106,11 +106,12 @@ class Faults:
         self.found = [fault for fault in self.found if fault.code not in codes]
         return away
 
-    def refuse(self, missing: str = "") -> None:
+    def refuse(self, missing: str = "", invalid: str = "") -> None:
         """Raise where anything is wrong.
 
         Args:
             missing: what to do where values are missing, said once at the end.
+            invalid: what to do where values cannot be read, likewise.
 
         Raises:
             UserError: one line with every fault.
@@ -119,6 +120,7 @@ class Faults:
             return
         number = f"{len(self.found)} faults: " if len(self.found) > 1 else ""
         advice = f"; {missing}" if missing and any(fault.code == MISSING for fault in self.found) else ""
+        advice = f"; {invalid}{advice}" if invalid else advice
         code = "missing_values" if all(fault.code == MISSING for fault in self.found) else "invalid_values"
         raise UserError(f"{self.source}: {number}{'; '.join(str(fault) for fault in self.found)}{advice}", code=code)
 

@@ -161,6 +161,20 @@ class Columns:
         """The column of a role, None where there is none."""
         return self.names.get(role)
 
+    def with_action(self, chosen: str, how: str, rivals: tuple[str, ...]) -> Columns:
+        """These with the action that was chosen, found as ``how`` says where names did not; or without any."""
+        if not (chosen or rivals):
+            return self
+        away = {*(rivals or (chosen,))}
+        names = {role: name for role, name in self.names.items() if role not in ("action", "item") or name not in away}
+        unclear = {
+            r: found for r, found in self.unclear.items() if r != "action" and not (r == "item" and away & {*found})
+        }
+        names, unclear = (names | {"action": chosen}, unclear) if chosen else (names, unclear | {"action": rivals})
+        order = [role for role in _ORDER if role in names]
+        how_of = {role: how if role == "action" and chosen != self.get("action") else self.how[role] for role in order}
+        return Columns({role: names[role] for role in order}, how_of, unclear, self.without)
+
     @property
     def guessed(self) -> bool:
         """Whether any column was recognised by a name that is not our logs' own."""
@@ -301,6 +315,11 @@ def likely_columns(role: str, known: Iterable[str]) -> list[str]:
     """Columns with a word of a role in their names, whatever other words there are: ``sku_on_tile``."""
     of_role, _ = _BY_WORDS[role]
     return [name for name in known if _words(name) & of_role]
+
+
+def says_shown(name: str) -> bool:
+    """Whether a name of items says that they were shown: ``shown_item``, ``displayed``, ``arm``."""
+    return plain_name(name) in _USUAL["action"] - _USUAL["item"] or bool(_words(name) & _SHOWN)
 
 
 def _words(name: str) -> set[str]:

@@ -15,12 +15,13 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.records import Segments, Weights
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.log.columns import Clusters, Floats
-from recsim_mnar.own_log.bandit_log import IN_CAPITALS, same_items
 from recsim_mnar.own_log.doctor.problems import HOLDS_ITEMS, NOTE, MeanWeight, Problem, mean_weight
+from recsim_mnar.own_log.shown_item import IN_CAPITALS, ShownItem, find_shown, same_items
 from recsim_mnar.tables.arrow import is_text
 from recsim_mnar.tables.ids import Ids, spelled_alike
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import (
+    GUESSED,
     USUAL_NAMES,
     Columns,
     find_columns,
@@ -73,11 +74,13 @@ class Asked:
     guessed: Collection[str] = ()
 
 
-def columns_of(file: TableFile, source: str, asked: Asked) -> tuple[str, Columns]:
-    """What the file is, and which column is what: an item is what was met, an action what was shown."""
+def columns_of(file: TableFile, source: str, asked: Asked) -> tuple[str, Columns, ShownItem]:
+    """What the file is, which column is what, and why the action is: an item is what was met, an action was shown."""
     named, item = asked.columns, asked.columns.get("item")
     left = [name for name in asked.targets if name in file.names]
     columns = find_columns(source, file.names, named=named, optional=_ROLES, leave=left)
+    shown = ShownItem() if item is not None else find_shown(file, columns, left)
+    columns = columns.with_action(shown.column, GUESSED, shown.rivals)
     if "propensity" not in {*columns.names, *columns.unclear, *columns.without} and item is None:
         shares = _perhaps_propensities(file, {*columns.names.values(), *left, *targets_of(file.names, columns)})
         columns = replace(columns, unclear=columns.unclear | ({"propensity": shares} if shares else {}))
@@ -86,10 +89,10 @@ def columns_of(file: TableFile, source: str, asked: Asked) -> tuple[str, Columns
     rated = plain_name(columns.get("reward") or "") in _RATINGS
     logged = "propensity" in columns or "propensity" in columns.unclear
     if logged or asked.targets or asked.target_file is not None or ("reward" in columns and not rated and item is None):
-        return BANDIT if "reward" in columns or "propensity" in columns else TABLE, columns
+        return BANDIT if "reward" in columns or "propensity" in columns else TABLE, columns, shown
     wanted = {"user": named.get("user"), "item": item, "time": named.get("time")}
     met = find_columns(source, file.names, named=wanted, optional=("user", "item", "time", "event"))
-    return (INTERACTIONS if "user" in met and "item" in met else TABLE), met
+    return (INTERACTIONS if "user" in met and "item" in met else TABLE), met, ShownItem()
 
 
 def targets_of(names: Sequence[str], columns: Columns) -> tuple[str, ...]:

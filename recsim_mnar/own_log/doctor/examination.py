@@ -16,7 +16,7 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import Reading
-from recsim_mnar.own_log.bandit_log import UNCLEAR, BanditLog, columns_of_copies, held_items, same_items
+from recsim_mnar.own_log.bandit_log import BanditLog, columns_of_copies
 from recsim_mnar.own_log.doctor.columns import BANDIT, INTERACTIONS, Asked, Unnamed, columns_of, targets_of
 from recsim_mnar.own_log.doctor.problems import (
     NOTE,
@@ -30,6 +30,7 @@ from recsim_mnar.own_log.doctor.problems import (
     weight_problem,
 )
 from recsim_mnar.own_log.estimating import OWN
+from recsim_mnar.own_log.shown_item import UNCLEAR, ShownItem, held_items, same_items
 from recsim_mnar.own_log.target_file import TargetFile
 from recsim_mnar.runs.receipts import SIDECAR
 from recsim_mnar.tables.faults import MISSING, in_rows, percent_lines
@@ -60,7 +61,7 @@ class Examination:
         facts: counts and ranges, JSON types; what does not apply is None.
         problems: what is wrong, or worth knowing.
         guesses: by role the likeliest column, of roles that several could have, or none by its name.
-        items: columns without a role that hold items, and how (:func:`recsim_mnar.own_log.bandit_log.held_items`).
+        items: columns without a role that hold items, and how (:func:`recsim_mnar.own_log.shown_item.held_items`).
     """
 
     source: str
@@ -108,12 +109,12 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     for name in asked.targets:
         if name not in file.names and asked.target_file is None:
             raise UserError(f"{path} has no column {name!r}; {nearest(name, file.names)} (--target)")
-    kind, columns = columns_of(file, str(path), asked)
+    kind, columns, shown = columns_of(file, str(path), asked)
     columns = replace(columns, how=columns.how | {role: GUESSED for role in asked.guessed if role in columns})
     targets = tuple(name for name in asked.targets if name in file.names) or targets_of(file.names, columns)
     items = _items(file, columns) if kind == BANDIT else {}
     rows = file.read(_kinds(file, columns, [name for name in targets if name not in items]))
-    found = _Patient(file, kind, columns, targets, asked, rows, items).examined()
+    found = _Patient(file, kind, columns, targets, asked, rows, items, shown).examined()
     found.facts["receipts"] = receipts
     found.facts["target_file"] = None if asked.target_file is None else _of_target_file(file, asked, found)
     return found
@@ -212,11 +213,12 @@ class _Patient:
 
     def __init__(
         self, file: TableFile, kind: str, columns: Columns, targets: tuple[str, ...], asked: Asked, rows: Rows,
-        items: dict[str, str],
+        items: dict[str, str], shown: ShownItem,
     ) -> None:  # fmt: skip
         self.file, self.kind, self.columns, self.targets, self.items = file, kind, columns, targets, items
         self.n_actions, self.whole = asked.n_actions, rows
-        self.problems: list[Problem] = []
+        self.problems = [Problem("action_chosen", NOTE, shown.line, "", (shown.column,))] if shown.line else []
+        self.rivals = shown.rivals
         kinds = kinds_of_rows(rows, columns) if kind == BANDIT else None
         self.shown, self.viewed = np.ones(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
         self.mixed = kinds is not None and bool(kinds[0].any())
@@ -253,9 +255,10 @@ class _Patient:
                 self.problems += unnamed.maybe_targets(self.user, mixed=self.mixed)
             segments, remarks = unnamed.segments()
             self.problems += [*unnamed.items_of_policies(), *remarks]
+        guesses = {role: name for role, name in unnamed.guesses().items() if role != "action" or not self.rivals}
         return Examination(
             str(self.file.path), self.kind, own, self.file.how_written(), self.columns, others, segments, self.targets,
-            facts, self.problems, unnamed.guesses(), self.items,
+            facts, self.problems, guesses, self.items,
         )  # fmt: skip
 
     def _numbers(self, role: str) -> Floats | None:
@@ -410,7 +413,7 @@ class _Patient:
     def _unclear(self) -> list[Problem]:
         return [
             Problem(
-                "unclear", PROBLEM if role in ("propensity", "user", "reward") else NOTE,
+                "unclear", PROBLEM if role in ("propensity", "user", "reward") or names == self.rivals else NOTE,
                 f"the {role} could be column {in_words(names)}", say_which(role), names,
             )
             for role, names in self.columns.unclear.items()

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from recsim_mnar.datasets.interactions import events_in_words
-from recsim_mnar.own_log.bandit_log import IN_CAPITALS
 from recsim_mnar.own_log.doctor.columns import BANDIT, INTERACTIONS
 from recsim_mnar.own_log.doctor.examination import Examination
 from recsim_mnar.own_log.doctor.problems import HOLDS_ITEMS, PROBLEM
+from recsim_mnar.own_log.shown_item import IN_CAPITALS
 from recsim_mnar.tables.roles import GUESSED, NAMED, NONE, in_words
 
 _UNREADABLE = (
@@ -117,7 +117,7 @@ def _refused(found: Examination) -> str:
     if found.kind != BANDIT:
         return "needs propensities, or actions that were shown: these rows say who met what"
     read = [found.columns[role] for role in found.columns.names if role not in ("time", "action", "item", "event")]
-    unclear = [name for role in ("propensity", "user") for name in found.columns.unclear.get(role, ())]
+    unclear = [name for role in ("propensity", "user", "action") for name in found.columns.unclear.get(role, ())]
     if found.has("no_recommendations") or _blocked(found, [*read, *found.targets, *unclear]):
         return _FIX
     return ""
@@ -239,7 +239,10 @@ def _plans(found: Examination) -> list[Fit]:
         ("plan logging", logging, [*judged, "--width", "10%", "--cost", "5%"],
          "what to explore from here on for intervals of +-10 %, where 5 % of decisions may differ from today's"),
     )  # fmt: skip
-    roles = {name: ("reward", "propensity", "user", *(["time"] if name == "plan ab" else [])) for name, *_ in wanted}
+    roles = {
+        name: ("reward", "propensity", "action", "user", *(["time"] if name == "plan ab" else []))
+        for name, *_ in wanted
+    }
     return [
         Fit(
             name,
