@@ -20,9 +20,10 @@ from recsim_mnar.protocols.leave_one_out.protocol import LeaveOneOut
 from recsim_mnar.protocols.records import Ranking, Record, Target, judge
 from recsim_mnar.report.charts import PER_CENT, PLAIN, Dot, axis_of, colours_of, dots, log_axis, room_for
 from recsim_mnar.report.figures import figures_of
-from recsim_mnar.report.finding import judged_of, methods_of, of_comparison, of_study, screen_of, state
+from recsim_mnar.report.finding import methods_of, of_comparison, state
 from recsim_mnar.report.naming import both, in_plain, spoken
 from recsim_mnar.report.page import write_page
+from recsim_mnar.report.study_finding import judged_of, of_study, screen_of
 from recsim_mnar.report.study_page import COLUMNS, cells_of
 from recsim_mnar.report.study_page import _write_page as write_study_page
 from recsim_mnar.report.study_page import figures_of as study_figures

@@ -11,9 +11,9 @@ from recsim_mnar.errors import UserError, printable
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, UNUSABLE
 from recsim_mnar.report.charts import MANY_TICKS, PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
-from recsim_mnar.report.finding import blind_spot, judged_of, of_study, screen_of
 from recsim_mnar.report.naming import METHODS, about, both, method, spoken
 from recsim_mnar.report.page import headed
+from recsim_mnar.report.study_finding import blind_spot, judged_of, of_study, screen_of
 from recsim_mnar.report.template import downloads_of, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
