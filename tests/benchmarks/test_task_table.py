@@ -115,8 +115,32 @@ def test_a_cell_of_seed_0_is_what_evaluate_finds():
         found = run.scored(run.Cell(NAME, name, 0), given)
         assert found["behaviour"] == evaluate(name, NAME, n_users=60).behaviour
     assert run.scored(run.Cell(NAME, "poem", 1), given)["behaviour"] != found["behaviour"]
-    refused = run.scored(run.Cell("drifting-100-v1", "planner", 0), given)
-    assert "calendar" in refused["refused"]
+    for name, agent, why in (
+        ("ratings-100-v1", "planner", "sessions worlds"),
+        ("from-log-100-v1", "lin-ucb", "from the log alone"),
+        ("uplift-200-v1", "ppo-tuned", "one item at a time"),
+    ):
+        assert why in run.scored(run.Cell(name, agent, 0), given)["refused"]
+
+
+def test_a_planner_of_a_moving_world_knows_one_that_stands_still():
+    found = evaluate(making.planner("planner", task("drifting-100-v1")), "drifting-100-v1", n_users=60)
+    assert found.score > 0.3  # of those that stand still the catalogue is the same
+
+
+def test_a_bandit_of_many_items_sees_the_mean_of_the_vectors_of_what_was_viewed(monkeypatch):
+    chosen = task("sessions-10-v1")
+    monkeypatch.setattr(making, "MOST_ITEMS", 5)
+    monkeypatch.setattr(making, "VECTORS", 3)
+    vectors = making.item_vectors(chosen.log(), 10)
+    assert vectors.shape == (10, 3)
+    np.testing.assert_allclose(vectors.T @ vectors, 10.0 * np.eye(3), atol=1e-9)
+    frozen = making.bandit("lin-ucb", chosen, 0, users=8, lanes=4)
+    policy = frozen.inner.fresh()
+    policy.reset(np.array([3]))
+    policy.observe(np.array([3, 3]), np.array([1, 4]))
+    expected = [1.0, *(vectors[[1, 4]].sum(axis=0) / (2 + policy._shrinkage))]
+    np.testing.assert_allclose(policy.contexts(np.array([3]))[0], expected)
 
 
 def test_a_frozen_bandit_acts_as_it_was_left():
