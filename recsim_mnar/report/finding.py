@@ -177,7 +177,7 @@ def _method(comparison: Comparison, j: Judgement) -> Method:
         why = "; ".join([*own, *blind]) or why
     picks = "all alike" if j.ranks_nothing else " or ".join([both(j.pick), *map(both, j.tied_with)][:MOST_NAMES])
     cost = f"{two_digits(j.cost_share)} %" if j.cost_share else f"{j.cost:.3g}" if j.cost else "nothing"
-    cost += ", by luck" if kind == LUCK and not j.cost else ""
+    cost += ", by luck" if kind in (LUCK, UNUSABLE) and not j.cost else ""
     small = about(j.title, METHODS.get(j.title))
     return Method(as_subject(_title(j)), small, picks, cost, rely, why.format(best=spoken(j.best)), colour)
 
@@ -425,14 +425,15 @@ def _asks(who: str, other: str, gap: str, tolerance: float, least: float | None)
     """What must be so for the answer to hold, and a log cannot prove, as questions."""
     items = ""
     if least is not None:
-        items = f"Has {other} at most {int(1.0 / least + 1e-9):,} items to choose from in this place? (Each is said "
-        items += f"to be shown with {100.0 * least:.4g} % or more. Items that never are, the answer ignores.)"
+        most = int(1.0 / least + 1e-9)
+        items = f"Does {other} choose from at most {most:,} items in this place? (Each is said to have a chance of "
+        items += f"{100.0 * least:.4g} % or more, so there cannot be more than {most:,}.)"
     off = f"{100.0 * (tolerance - 1.0):.2g} %"
     asked = (
         items,
         f"Was {who} built without these very records? (Else it looks too good.)",
-        "Did the system itself record its probabilities as it drew? (Estimated later they may be wrong: were each off "
-        f"by {off}, all the worst way, the {gap} could be gone.)",
+        "Did the system itself record its probabilities at the moment of showing? (If they were estimated later they "
+        f"may be wrong: errors of {off} in each, all in the worst direction, would undo the {gap}.)",
     )
     return tuple(filter(None, asked))
 
@@ -447,7 +448,7 @@ def _size_of_test(plans: Sequence[ABPlan]) -> str:
         weeks = math.ceil(plan.days / 7.0)
         users, size = plan.users_by_then / 2.0, f" of {weeks:,} week{'s' * (weeks > 1)}"
         rows = (plan.rows_by_then or 0) / max(users, 1.0)
-    found = f"find even {digits(100.0 * plan.lift_share)} % with a chance of {100 * plan.power:.0f} %"
+    found = f"have a chance of {100 * plan.power:.0f} % to show even {digits(100.0 * plan.lift_share)} %"
     each = f"{max(rounded(users), LEAST_USERS):,} users per variant with some {rows:.0f} recommendations each"
     return f"{size}: {each} {found}"
 

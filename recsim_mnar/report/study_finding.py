@@ -141,7 +141,7 @@ def _always(study: Study, first: Mapping[str, Any]) -> list[str]:
         return []
     most = two_digits(row.most)
     said = f"{row.name} would have done as well, at most {most} % behind the best in any of these shops"
-    return [f"{said}; which one that is, only the simulator knows beforehand."]
+    return [f"{said}; you could not have known which one that is."]
 
 
 def blind_spot(study: Study) -> str:

@@ -57,6 +57,7 @@ def _write_page(path: Path, study: Study) -> None:
         heads=heads,
         screen=screen_of(study),
         blind=blind_spot(study),
+        varied=not any(_explores(each) for each in study.settings.get("studies", ())),
         digits=two_digits,
         lost="clicks lost" if {row["target"] for row in study.summary()} == {"CTR"} else "lost",
         rows=[[COLUMNS[head](row) for head in heads] for row in study.summary()],
@@ -82,9 +83,13 @@ def _kind_of(settings: Mapping[str, Any]) -> str:
     if old:
         said += f" Its old system is {spoken(old)} ({old})"
         said += f"; its records are of {users:,} users." if users else "."
-        if "epsilon" not in old and "temperature" not in old and old != "random":
-            said += " One that shows every item now and then would make estimates from its records better."
     return said
+
+
+def _explores(settings: Mapping[str, Any]) -> bool:
+    """Whether a study's old system is known to show every item now and then."""
+    old = str((settings.get("options") or {}).get("logging", ""))
+    return old == "random" or "epsilon" in old or "temperature" in old
 
 
 COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {

@@ -118,9 +118,9 @@ def test_the_difference_to_todays_policy_is_that_of_the_truth(tmp_path):
         [100 * by[key, "ips"]["value"] for key in ("propensity", "better")], rel=0.005
     )
     off = by["better - propensity", "ips"]["diagnostics"]["propensity_tolerance"] - 1.0
-    assert f"were each off by {100 * off:.2g} %, all the worst way, the gain could be gone.)" in front
+    assert f"errors of {100 * off:.2g} % in each, all in the worst direction, would undo the gain.)" in front
     assert front.count("<li>") == 3
-    assert "at most 5 items to choose from in this place?" in front
+    assert "choose from at most 5 items in this place?" in front
     assert "each with a probability of at least 20 %, as the analyst stated" in page
     assert "better - propensity" not in re.sub(r"(?s)<pre>.*</pre>", "", page)
 
@@ -218,7 +218,9 @@ def test_the_next_step_has_a_size_that_a_test_on_users_would_need(tmp_path):
     asked = ("--target", "better", "--baseline", "today", "--propensity-min", "0.2")
     assert run("estimate", tmp_path / "log.parquet", *asked, "--out", tmp_path / "out") == 0
     page = unlinked(tmp_path / "out" / "report.html")
-    (size,) = re.findall(r": ([\d,]+) users per variant with some \d+ recommendations each find even", page)
+    (size,) = re.findall(
+        r": ([\d,]+) users per variant with some \d+ recommendations each have a chance of 80 % to show even", page
+    )
     sentence = json.loads((tmp_path / "out" / "results.json").read_text())["sentence"]
     lift = f"{sentence['low_percent']}%"
     assert int(size) == max(100, plan_ab(tmp_path / "log.parquet", lift).users)
