@@ -36,7 +36,7 @@ RECOMMENDERS = {
 }
 METHODS = {
     "leave-one-out": Named("the hidden-view test", "hides one view of a user and sees who names it"),
-    "clipped IPS": Named("the estimate from old records", "reckons from what the old system showed"),
+    "clipped IPS": Named("the estimate from old records", "computed from what the old system showed"),
     "the A/B test": Named("the A/B test", "shows each recommender to users of its own"),
     "predicting later views": Named("the later-views test", "hides all views after a date and sees who names them"),
 }

@@ -125,7 +125,7 @@ def _constant(study: Study) -> tuple[Row, list[float]] | None:
         return None
     name = min(whole, key=lambda name: sum(whole[name]))
     values = whole[name]
-    row = Row(f"Always {spoken(name)}", "asks nobody", sum(v == 0.0 for v in values), None,
+    row = Row(f"Always {spoken(name)}", "no test at all", sum(v == 0.0 for v in values), None,
               mean(values, least=0.0), max(values), len(first))  # fmt: skip
     return row, values
 
