@@ -189,9 +189,11 @@ class SessionsLanes(Lanes):
 
     def step_at_once(self, moves: Moves, *, acting: bool, limit: int) -> int:
         """See :meth:`Lanes.step_at_once`."""
+        from recsim_mnar.worlds.sessions import _stepping_kernel
+
         given, done, self._used, left = tuple(moves), 0, 0, 0
         while True:
-            done, self._used, left = self._kernel.step_at_once(
+            done, self._used, left = _stepping_kernel.step_at_once(
                 *self._plain, self._changes, given, acting, limit, done, left, tuple(self._rows), self._used,
                 self._starts, self.scratch,
             )  # fmt: skip
