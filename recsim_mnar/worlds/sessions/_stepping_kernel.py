@@ -31,17 +31,18 @@ def step_at_once(
     acting,
     limit,
     first,
+    end,
     left,
     rows,
     r,
     starts,
     scratch,
 ):
-    """One step of all lanes from ``first`` on: see :meth:`recsim_mnar.worlds.lanes.Lanes.step_at_once`.
+    """One step of lanes ``first`` to ``end``: see :meth:`recsim_mnar.worlds.lanes.Lanes.step_at_once`.
 
     ``limit``: steps after which an episode is truncated, 0 for none. The views of each lane are rows starts[lane] :
-    starts[lane + 1]; an answer is no row. Returns (lanes finished, rows used, lanes left to be reset again): fewer
-    lanes than there are means that the rows are full, call again with more room and with these numbers.
+    starts[lane + 1]; an answer is no row. Returns (the lane after the last finished, rows used, lanes left to be reset
+    again): one before ``end`` means that the rows are full, call again with more room and with these numbers.
     """
     dynamics = Dynamics(*dynamics)
     tables = Tables(*tables)
@@ -49,7 +50,7 @@ def step_at_once(
     moves = Moves(*moves)
     rows = Rows(*rows)
     n_items = moves.counts.shape[1]
-    for lane in range(first, moves.ended.size):
+    for lane in range(first, end):
         arrives = moves.ended[lane]
         if lanes.phase[lane] != ORGANIC:  # otherwise the rows were full
             starts[lane] = r
@@ -87,5 +88,5 @@ def step_at_once(
             left += 1
         else:
             moves.ended[lane] = False
-    starts[moves.ended.size] = r
-    return moves.ended.size, r, left
+    starts[end] = r
+    return end, r, left
