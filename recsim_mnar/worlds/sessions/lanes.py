@@ -323,7 +323,7 @@ class _Chunk:
         from recsim_mnar.worlds.sessions import _stepping_kernel
 
         self._kernel, self._first, self._end = _stepping_kernel, first, end
-        # What kernels write to in passing lies among what they know.
+        # Both have an array that kernels write to in passing.
         *plain, unseen, lanes, changes = known
         if unseen is not None:
             unseen = unseen._replace(weights=np.empty_like(unseen.weights))
