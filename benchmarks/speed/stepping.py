@@ -5,8 +5,8 @@
 
 Sessions with RecoGym's defaults and 100 items; ratings with the preset ``quick``, 100 items; random actions, drawn
 before the clock starts. One thread; with ``--threads`` steps per second of the wall's clock instead, by number of
-threads, which needs a core for each that nothing else uses. ``simulate`` makes logs of the same world, without an agent: its decisions are the
-least that a step costs here.
+threads, which needs a core for each that nothing else uses. ``simulate`` makes logs of the same world, without an
+agent: its decisions are the least that a step costs here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SINGLE: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "ratings, single": (ratings_env, {"preset": "quick"}),
     'ratings, single, `info="none"`': (ratings_env, {"preset": "quick", "info": "none"}),
 }
-THREADS, MANY = (1, 2), (1024, 4096)
+THREADS, MANY = (1, 2), (1024, 4096, 16384)
 SHARED = {name: asked for name, asked in VECTOR.items() if asked.get("info") != "views" and "observation" not in asked}
 SIMULATE, ENVPOOL, GYMNAX, ROLLED = (
     "`simulate`: decisions", "EnvPool CartPole", "gymnax CartPole", "gymnax CartPole, all steps in one call",
