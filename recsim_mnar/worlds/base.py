@@ -51,6 +51,7 @@ class World(abc.ABC):
         n_items: number of items; actions are 0 .. n_items - 1.
         paper_note: what a reader of the paper that these parameters are of should know of a comparison in it; or empty.
         most_decisions: decisions after which every life has ended, as environments state it; None: there is no bound.
+        slate_size: items of the ranked list that a user is shown at a time; 1 where items come one by one.
     """
 
     name: ClassVar[str]
@@ -67,6 +68,7 @@ class World(abc.ABC):
     params: Params = Params()
     n_items: int
     most_decisions: int | None = None
+    slate_size: int = 1
 
     def describe(self) -> dict[str, Any]:
         """Name and parameters, for a log's provenance; JSON types only."""
