@@ -282,8 +282,7 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
     data = read(events, options["drop_missing"])
     check_comparable(len(learners), data.n_items)
     defaults = {"folds": 10, "level": 0.95, "test_share": 0.2, "candidates": "auto"}
-    names = (*defaults, "length")
-    given: dict[str, Any] = defaults | {name: options[name] for name in names if options[name] is not None}
+    given: dict[str, Any] = defaults | {n: options[n] for n in (*defaults, "length") if options[n] is not None}
     with _executor(options, named=[agents, list(protocols or ())]) as found:
         comparison = compare_interactions(
             data, learners, protocols=protocols, seed=options["seed"], executor=found, report=report, **given
@@ -308,7 +307,10 @@ def _check_own_data_protocols(protocols: tuple[str, ...]) -> None:
             find_protocol(name)
             kind = name.partition("+")[0].strip()
             if kind in PROTOCOLS:
-                raise UserError(f"--protocols {name}: with --interactions {kind} has no options. Write {kind} alone.")
+                alone = (
+                    f"with --interactions {kind} has no options. Write {kind} alone; --length N sets the lists' length."
+                )
+                raise UserError(f"--protocols {name}: {alone}")
             raise UserError(
                 f"--protocols {name} needs a world: with --interactions {', '.join(PROTOCOLS)} run, there is no truth "
                 "and no propensity"
