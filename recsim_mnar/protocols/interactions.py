@@ -102,7 +102,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def _pictures(k: int) -> list[Picture]:
+def pictures(k: int = K) -> list[Picture]:
+    """Figures of a report on lists of k items."""
     reading = (
         f"The dots are shares of views that stand in the first {k} items that a recommender names, with their "
         f"intervals. Out: beaten beyond chance by the order in which they are named (NDCG@{k}), on the same users. "
@@ -202,7 +203,7 @@ def compare_interactions(
                  *((LISTS, m) for m in (f"coverage@{k}", f"popularity@{k}"))],
         headings={(r.protocol, r.metric): _heading(r.protocol, r.metric) for r in run.records},
         neutral=frozenset({f"coverage@{k}", f"popularity@{k}"}),
-        pictures=_pictures(k),
+        pictures=pictures(k),
     )  # fmt: skip
 
 
