@@ -52,6 +52,7 @@ class World(abc.ABC):
         paper_note: what a reader of the paper that these parameters are of should know of a comparison in it; or empty.
         slate_size: items shown at a decision; above 1 what is recommended is a ranking of distinct items.
         most_decisions: decisions after which every life has ended, as environments state it; None: there is no bound.
+        slate_size: items of the ranked list that a user is shown at a time; 1 where items come one by one.
     """
 
     name: ClassVar[str]
@@ -69,6 +70,7 @@ class World(abc.ABC):
     n_items: int
     slate_size: int = 1
     most_decisions: int | None = None
+    slate_size: int = 1
 
     def describe(self) -> dict[str, Any]:
         """Name and parameters, for a log's provenance; JSON types only."""
