@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.log import schema
-from recsim_mnar.policies.rankings import Propensities, RankingPolicy
+from recsim_mnar.policies.rankings import Propensities, RankingPolicy, ranking_uniforms
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from recsim_mnar.worlds.sessions.params import OF_SLATES
@@ -117,6 +117,13 @@ def world_of(options):
 
 
 # --- every row -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5])
+def test_uniforms_of_a_policy_are_where_the_page_says(size):
+    users, decisions = np.array([0, 7, 3, 3]), np.array([0, 1, 5, 6])
+    expected = [twin.policy_uniforms(17, *each, size) for each in zip(users.tolist(), decisions.tolist(), strict=True)]
+    np.testing.assert_array_equal(ranking_uniforms(17, users, decisions, size), expected)
 
 
 @pytest.mark.parametrize("case", CASES)
