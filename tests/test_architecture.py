@@ -439,7 +439,7 @@ LINES = {
     "agents": 4_650,
     # 190 for fatigue, retention, influence and a calendar
     "worlds": 4_950,  # 150 for a step of all lanes in one kernel call, and ratings for a single lane
-    "protocols": 3_950,
+    "protocols": 3_966,  # 16 for lists of any length, in leave-one-out and of interactions
     # 190 for the gate: what is required of an answer, estimate as a function of Python, what it was made from.
     # 110 for rows that cannot be read, spellings, lines by segment; 30 for policies found by their mean weight
     # 130 for a line to paste with guesses

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.log_builder import LogBuilder, ask_views, events_of, lane_info
+from recsim_mnar.envs.log_builder import LogBuilder, ask_views, events_of, lane_info, shows_rankings
 from recsim_mnar.envs.wrappers import RecordLog, RecordVectorLog
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
@@ -34,7 +34,7 @@ def record(env: gym.Env[Any, Any], policy: Any, n_users: int, seed: int) -> Log:
         n_users: how many.
         seed: of the users and of the policy's uniforms.
     """
-    return recorded(env, Recorder(env, policy, n_users, seed), n_users, seed)
+    return recorded(env, _recorder(env, policy, n_users, seed), n_users, seed)
 
 
 def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Any, n_users: int, seed: int) -> Log:
@@ -49,7 +49,13 @@ def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Any, n_users
     mode = env.metadata.get("autoreset_mode")
     if mode is not AutoresetMode.NEXT_STEP:
         raise UserError(f"record_vector steps environments whose autoreset_mode is NextStep, this one's is {mode}")
-    return recorded(env, Recorder(env, policy, n_users, seed), n_users, seed)
+    return recorded(env, _recorder(env, policy, n_users, seed), n_users, seed)
+
+
+def _recorder(env: Any, policy: Any, n_users: int, seed: int) -> Recorder:
+    from recsim_mnar.envs.rankings import RankingRecorder
+
+    return (RankingRecorder if shows_rankings(env) else Recorder)(env, policy, n_users, seed)
 
 
 def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
@@ -157,7 +163,7 @@ class Recorder:
         learning = learning_of(self.policy)
         self._learns, self._online = learning != "nothing", learning == "all users"
         self._lanes = getattr(env, "num_envs", 1)
-        self.builder = LogBuilder()
+        self.builder = LogBuilder(ranked=shows_rankings(env))
         self.builder.round = 0 if self._online else None
         self._n_decisions: dict[int, int] = {}
         self._arrived: list[dict[str, Any]] = []
@@ -197,12 +203,15 @@ class Recorder:
             self.builder.answer(info, came, action, propensity, reward)
             self._n_decisions[user] += 1
         if self._learns:
-            self.policy.learn(self._users, self._actions, rewards, self._propensities)
+            self._teach(rewards, after)
         self._observe(users, after)
         self._gone += self._users[ended].tolist()
         self._forget()
         if self.builder.round is not None:
             self.builder.round += 1
+
+    def _teach(self, rewards: NDArray[np.float64], after: list[dict[str, Any]]) -> None:
+        self.policy.learn(self._users, self._actions, rewards, self._propensities)
 
     def log(self) -> Log:
         """The whole log, after observing the last arrivals."""

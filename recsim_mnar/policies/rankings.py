@@ -286,8 +286,9 @@ class PlackettLuce(RankingPolicy):
             epsilon = inner.epsilon + epsilon * (1.0 - inner.epsilon)
             inner = inner.inner
         self.epsilon = epsilon
+        self._random = 1.0 if inner.is_uniform else epsilon
         self._inner = inner
-        self.set_suffices = self.epsilon in (0.0, 1.0)
+        self.set_suffices = self._random in (0.0, 1.0)
         self._known: tuple[Floats, Floats] | None = None
 
     def fresh(self) -> RankingPolicy:
@@ -304,7 +305,7 @@ class PlackettLuce(RankingPolicy):
         out, taken = np.empty((len(users), self.n_items)), np.zeros(self.n_items, np.int8)
         for piece in self._pieces(len(users)):
             kernel.fill_next(*self._weights(users[piece]), above[piece], taken, out[piece])
-        if self.epsilon > 0.0:
+        if self._random > 0.0:
             left = float(self.n_items - above.shape[1])
             random = self._explored(self._orders(users, above) if above.shape[1] else np.empty((len(users), 0)))[:, -1:]
             out = random / left + (1.0 - random) * out
@@ -320,25 +321,24 @@ class PlackettLuce(RankingPolicy):
         sums = np.empty(-(-self.n_items // 64))
         for piece in self._pieces(len(users)):
             weights = self._weights(users[piece])
-            kernel.draw(*weights, uniforms[piece], self.epsilon, taken, sums, rankings[piece])
+            kernel.draw(*weights, uniforms[piece], self._random, taken, sums, rankings[piece])
         return rankings
 
     def propensities_of(self, users: Ints, rankings: Ints) -> Propensities:
         """See :meth:`RankingPolicy.propensities_of`."""
         rankings = checked_rankings(self, rankings, len(users))
-        n, k = self.n_items, self.slate_size
-        found = Propensities(np.empty(rankings.shape), np.empty(rankings.shape), np.empty(0), np.empty(len(users)))
-        for piece in self._pieces(len(users)):
+        k, e = self.slate_size, self._random
+        found = Propensities(np.zeros(rankings.shape), np.zeros(rankings.shape), np.empty(0), np.zeros(len(users)))
+        for piece in self._pieces(len(users) if e < 1.0 else 0):
             self._price(users[piece], rankings[piece], found, piece)
         marginal, conditional, _, sets = found
         slate = conditional.prod(axis=1)
-        if self.epsilon > 0.0:
-            of_random = 1.0 / (n - np.arange(k))
-            random = self._explored(conditional)[:, :-1]
-            conditional = random * of_random + (1.0 - random) * conditional
-            marginal = self.epsilon / n + (1.0 - self.epsilon) * marginal
-            slate = self.epsilon * of_random.prod() + (1.0 - self.epsilon) * slate
-            sets = self.epsilon * (of_random * np.arange(k, 0, -1)).prod() + (1.0 - self.epsilon) * sets
+        if e > 0.0:
+            random, of_random = self._explored(conditional)[:, :-1], random_ranking(self.n_items, k)
+            conditional = random * of_random.conditional + (1.0 - random) * conditional
+            marginal = e * of_random.marginal + (1.0 - e) * marginal
+            slate = e * of_random.slate + (1.0 - e) * slate
+            sets = e * of_random.set + (1.0 - e) * sets
         return Propensities(marginal, conditional, slate, sets)
 
     def marginals_of(self, users: Ints, rankings: Ints) -> tuple[Floats, Floats]:
@@ -403,7 +403,7 @@ class PlackettLuce(RankingPolicy):
     def _explored(self, conditional: Floats) -> Floats:
         """Probability, before each position and after the last, that all rankings are as likely; (n, j + 1)."""
         n, j = conditional.shape
-        random = np.full((n, j + 1), self.epsilon)
+        random = np.full((n, j + 1), self._random)
         for t in range(j):
             here = random[:, t] / (self.n_items - t)
             both = here + (1.0 - random[:, t]) * conditional[:, t]
@@ -485,6 +485,13 @@ class ExploringTopK(RankingPolicy):
         return marginal, np.zeros_like(marginal)
 
 
+def random_ranking(n_items: int, slate_size: int) -> Propensities:
+    """Probabilities of one ranking, (1, slate_size) and (1,), where all rankings are as likely."""
+    conditional = 1.0 / (n_items - np.arange(slate_size))
+    ordered, of_set = np.prod(conditional), np.prod(conditional * np.arange(slate_size, 0, -1))
+    return Propensities(np.full((1, slate_size), 1.0 / n_items), conditional[None], ordered[None], of_set[None])
+
+
 # --------------------------------------------------------------------------------------------------- doors and checks
 
 
@@ -511,12 +518,16 @@ def as_ranking_policy(policy: Any, slate_size: int) -> RankingPolicy:
 
 
 def ranking_uniforms(seed: int, users: Ints, decisions: Ints, slate_size: int) -> Floats:
-    """The uniforms that :meth:`RankingPolicy.rank` takes, (n, slate_size + 1), of each user's decision (from 0)."""
-    columns = slate_size + 1
-    decided = np.asarray(decisions, np.int64)
-    index = decided[:, None] * columns + np.arange(columns)
-    of = np.repeat(np.asarray(users), columns)
-    return rng.uniforms(seed, rng.Stream.RANKING, of, index.ravel()).reshape(-1, columns)
+    """The uniforms that :meth:`RankingPolicy.rank` takes, (n, slate_size + 1), of each user's decision (from 0).
+
+    Two from each block of words, so (slate_size + 2) // 2 blocks a decision.
+    """
+    blocks = (slate_size + 2) // 2
+    index = np.asarray(decisions, np.int64)[:, None] * blocks + np.arange(blocks)
+    words = rng.blocks(seed, rng.Stream.RANKING, np.repeat(np.asarray(users), blocks), index.ravel())
+    pairs = words.reshape(len(index), 2 * blocks, 2).astype(np.uint64)
+    bits = (pairs[:, : slate_size + 1, 0] << np.uint64(32) | pairs[:, : slate_size + 1, 1]) >> np.uint64(11)
+    return bits * 2.0**-53
 
 
 def checked_slate_size(slate_size: Any, n_items: int) -> int:

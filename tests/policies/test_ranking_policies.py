@@ -379,6 +379,26 @@ def test_a_law_that_ignores_its_users_is_worked_out_once(monkeypatch):
     assert len(made) == 1
 
 
+def test_a_uniform_policy_takes_whatever_is_left():
+    """Item number floor(u (n - j)) of those left, ascending, as a simulator does by itself."""
+
+    class Random(Given):
+        is_uniform = True
+
+    policy, users = as_ranking_policy(Random(np.full(7, 1 / 7)), 4), np.zeros(300, int)
+    uniforms = ranking_uniforms(2, users, np.arange(300), 4)
+    drawn = policy.rank(users, uniforms)
+    for row, mine in zip(uniforms, drawn.tolist(), strict=True):
+        left = list(range(7))
+        assert mine == [left.pop(int(u * len(left))) for u in row[1:]]
+    found = policy.propensities_of(users, drawn)
+    np.testing.assert_array_equal(found.marginal, 1 / 7)
+    np.testing.assert_allclose(found.conditional, [[1 / 7, 1 / 6, 1 / 5, 1 / 4]] * 300, rtol=1e-15)
+    np.testing.assert_allclose(found.slate, 1 / 840, rtol=1e-14)
+    np.testing.assert_allclose(found.set, 1 / 35, rtol=1e-14)
+    assert policy.epsilon == 0.0
+
+
 # ---------------------------------------------------------------------------------------------------- laws of one's own
 
 
@@ -622,7 +642,7 @@ def test_a_ranking_depends_on_its_address_alone():
     for i in range(3):
         np.testing.assert_array_equal(ranking_uniforms(3, users[i : i + 1], decisions[i : i + 1], 5)[0], together[i])
     assert len(np.unique(together)) == 18
-    assert together[2, 0] == rng.uniforms(3, rng.Stream.RANKING, [4], [6])[0]
+    assert together[2, 2] == rng.uniforms(3, rng.Stream.RANKING, [4], [4])[0]  # block 1 of decision 1, 3 a decision
 
 
 @pytest.mark.parametrize("logger", LOGGERS)

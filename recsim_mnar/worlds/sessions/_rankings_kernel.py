@@ -1,0 +1,357 @@
+# mypy: ignore-errors
+"""Jitted dynamics of sessions in which a decision is a ranking: how users read it, where they click, what follows.
+
+Browsing, clock, drift and transitions are those of single items (:mod:`._sessions_kernel`).
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import numpy as np
+
+from recsim_mnar.kernels._rng_kernel import block, exp64, unit53
+from recsim_mnar.kernels.jit import inlined, inner, kernel, spliced
+from recsim_mnar.worlds.sessions._changes_kernel import (
+    out_of,
+    period_of,
+    pulled,
+    recency_of,
+    satisfied,
+    tired,
+    weariness_of,
+)
+from recsim_mnar.worlds.sessions._sessions_kernel import (
+    ARRIVING,
+    AWAITING,
+    ORGANIC,
+    S_RESPONSE,
+    Dynamics,
+    _browse,
+    _drawn_state,
+    _logistic,
+    after_answer,
+    arrive,
+    click_curve,
+    click_probability,
+    move,
+    write_answer,
+)
+from recsim_mnar.worlds.sessions._softmax_kernel import Lanes, Tables
+
+Rows = namedtuple("Rows", "user step time event item action propensity reward click_probability")
+
+Reading = namedtuple(
+    "Reading", "cascade single continues after_click looks nodes weights attraction means clicked uniform further"
+)
+"""Flags: users read from the top until they stop; at most one click. ``looks`` (k,): probability of looking at each
+place, where users do not read from the top. ``nodes`` and ``weights``, at least k/2, are those of an integral over
+[0, 1], exact for polynomials of degree k - 1. Written to in passing: (k,) ``attraction``, ``means``, ``clicked`` and
+the two uniforms of each place, ``uniform`` and ``further``."""
+
+S_READING = np.uint64(19)
+
+
+@inner
+def _two_uniforms(seed, stream, user, first, one, other):
+    """Both uniforms of each of the blocks from ``first`` on; a function of its own, so that the loop runs in vectors."""
+    for i in range(np.uint64(one.size)):
+        a, b, c, d = block(seed, stream, user, first + i)
+        one[i] = unit53(a, b)
+        other[i] = unit53(c, d)
+
+
+@inner
+def expected_clicks(reading, attraction, out):
+    """out[j] = probability of a click at place j, where each item attracts a user who looks with its own probability.
+
+    Where one of several items that attract is clicked, each as likely, place j is clicked with p_j E[1 / (1 + M)],
+    M being how many others attract: p_j times the integral over [0, 1] of the product of 1 - p_i + p_i t, i not j.
+    """
+    size = attraction.size
+    if reading.cascade:
+        look = 1.0
+        after = 0.0 if reading.single else reading.after_click
+        for j in range(size):
+            out[j] = look * attraction[j]
+            look *= (1.0 - attraction[j]) * reading.continues + attraction[j] * after
+        return
+    for j in range(size):
+        out[j] = reading.looks[j] * attraction[j]
+    if reading.single and size > 1:
+        # Product over the others: by prefixes and suffixes it would need more room; k is small.
+        for j in range(size):
+            total = 0.0
+            for node in range(reading.nodes.size):
+                product = 1.0
+                for i in range(size):
+                    if i != j:
+                        p = reading.looks[i] * attraction[i]
+                        product *= 1.0 - p + p * reading.nodes[node]
+                total += reading.weights[node] * product
+            out[j] = reading.looks[j] * attraction[j] * total
+
+
+@kernel
+def expected_clicks_of(reading, attraction, out):
+    """:func:`expected_clicks` of many rankings: attraction and out (n, k)."""
+    reading = Reading(*reading)
+    for i in range(attraction.shape[0]):
+        expected_clicks(reading, attraction[i], out[i])
+
+
+@inner
+def _attraction(dynamics, tables, changes, lanes, lane, action):
+    """Click probability of an item that the lane's user looks at now, 0 of an empty place; nothing is noted."""
+    if action < 0:
+        return 0.0
+    omega = lanes.omega[lane]
+    if changes is None:
+        return click_probability(
+            tables.click_factors, tables.click_offsets, omega, dynamics.n_factors, action, dynamics.logistic_clicks
+        )
+    period = period_of(changes, lanes.time[lane])
+    x = tables.click_offsets[action]
+    for k in range(dynamics.n_factors):
+        x += tables.click_factors[action, k] * omega[k]
+    if period >= 0:
+        x += changes.shift[period, action]
+    if x == -np.inf:
+        return 0.0
+    probability = _logistic(x) if dynamics.logistic_clicks else click_curve(x)
+    if changes.fatigue != 0.0:
+        step = lanes.step[lane]
+        worn = recency_of(changes, lane, step, action) + changes.spread * weariness_of(changes, lane, step)
+        probability *= exp64(-changes.fatigue * worn)
+    return probability
+
+
+@inner
+def _clicked(dynamics, tables, changes, reading, lanes, lane, items):
+    """Which places the lane's user clicks: ``reading.clicked``; returns how many. Draws: (user, decision, place)."""
+    size = items.size
+    seed = lanes.seed[lane]
+    user = np.uint64(lanes.user[lane])
+    first = lanes.n_decisions[lane] * size
+    _two_uniforms(seed, S_READING, user, np.uint64(first), reading.uniform, reading.further)
+    for i in range(np.uint64(size)):
+        reading.clicked[i] = 0.0
+    n = 0
+    looking = True
+    for j in range(size):
+        if not looking and not dynamics.keep_truth:
+            break
+        uniform = reading.uniform[j]
+        if dynamics.keep_truth or uniform < dynamics.never_clicks or changes is not None:
+            attraction = _attraction(dynamics, tables, changes, lanes, lane, np.int64(items[j]))
+            reading.attraction[j] = attraction
+            look = 1.0 if reading.cascade else reading.looks[j]
+            if looking and uniform < look * attraction:
+                reading.clicked[j] = 1.0
+                n += 1
+        if reading.cascade:
+            goes_on = reading.continues
+            if reading.clicked[j] > 0.0:
+                goes_on = 0.0 if reading.single else reading.after_click
+            looking = looking and reading.further[j] < goes_on
+    return n
+
+
+@inlined
+def _keep_one(reading, n, uniform):
+    """Of n places that would be clicked one is, each as likely."""
+    kept = min(np.int64(uniform * n), n - 1)
+    seen = 0
+    for j in range(reading.clicked.size):
+        if reading.clicked[j] > 0.0:
+            reading.clicked[j] = 1.0 if seen == kept else 0.0
+            seen += 1
+
+
+@spliced
+def _respond(dynamics, tables, changes, reading, lanes, lane, rows, r, items, propensities):
+    """The user's answer to a ranking: clicks, then the next state. Writes a row per place, from r on.
+
+    What is shown is noted place by place, after all of it was read.
+    """
+    size = items.size
+    a, b, c, d = block(lanes.seed[lane], S_RESPONSE, np.uint64(lanes.user[lane]), np.uint64(lanes.n_decisions[lane]))
+    n = _clicked(dynamics, tables, changes, reading, lanes, lane, items)
+    if reading.single and n > 1:
+        _keep_one(reading, n, unit53(a, b))
+    if dynamics.keep_truth:
+        expected_clicks(reading, reading.attraction, reading.means)
+        for j in range(size):
+            rows.click_probability[r + j] = reading.means[j]
+    user = lanes.user[lane]
+    first_step = lanes.step[lane]
+    time = lanes.time[lane]
+    begin = np.uint64(r)
+    for i in range(np.uint64(size)):
+        write_answer(
+            rows, begin + i, user, first_step + np.int64(i), time, items[i], propensities[i], reading.clicked[i]
+        )
+    if changes is not None:
+        for j in range(size):
+            if items[j] >= 0:
+                satisfied(changes, lane, lanes.omega[lane], np.int64(items[j]))
+                tired(changes, lane, first_step + j, np.int64(items[j]))
+    lanes.n_decisions[lane] += 1
+    lanes.step[lane] += size - 1
+    if changes is not None:
+        out = out_of(changes, lane, dynamics.bandit_to_organic, dynamics.bandit_out)
+        state = _drawn_state(unit53(c, d), dynamics.bandit_to_organic, out, ORGANIC, AWAITING)
+        for j in range(size):
+            if reading.clicked[j] > 0.0:
+                pulled(changes, lanes.omega[lane], np.int64(items[j]))
+    else:
+        state = after_answer(dynamics, unit53(c, d))
+    move(dynamics, lanes, lane, state)
+    # As after a single item: a click anywhere brings the user back to browsing.
+    lanes.phase[lane] = ORGANIC if n > 0 else state
+
+
+@kernel
+def advance_rankings(
+    dynamics,
+    tables,
+    boxes,
+    tiers,
+    unseen,
+    lanes,
+    changes,
+    reading,
+    which,
+    first,
+    rankings,
+    propensities,
+    rows,
+    r,
+    starts,
+    scratch,
+):
+    """As :func:`._sessions_kernel.advance`, the answer being to a ranking: rows of (n, k) ``rankings``, -1: empty."""
+    dynamics = Dynamics(*dynamics)
+    tables = Tables(*tables)
+    lanes = Lanes(*lanes)
+    reading = Reading(*reading)
+    rows = Rows(*rows)
+    size = rankings.shape[1]
+    for j in range(first, which.size):
+        lane = which[j]
+        if lanes.phase[lane] == ARRIVING:
+            arrive(dynamics, unseen, changes, lanes, lane)
+        if lanes.phase[lane] == AWAITING:
+            if r + size > rows.user.size:
+                return j, r
+            starts[j] = r
+            _respond(dynamics, tables, changes, reading, lanes, lane, rows, r, rankings[j], propensities[j])
+            r += size
+        elif lanes.step[lane] == 0:
+            starts[j] = r
+        r = _browse(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, rows, r, scratch)
+        if lanes.phase[lane] == ORGANIC:
+            return j, r
+    return which.size, r
+
+
+Places = namedtuple("Places", "slate position conditional_propensity slate_propensity set_propensity")
+"""Columns of a log of rankings: :data:`recsim_mnar.log.schema.OF_RANKINGS`, null on rows of views."""
+
+S_RANKING = np.uint64(18)
+
+
+@inner
+def _draw_uniformly(seed, user, decision, n_items, items, sorted_items, even, odd):
+    """A ranking of which every next item is each of those left with the same probability.
+
+    Item j is number floor(u (n - j)) of the items left, ascending, u being column j + 1 of the ranking's uniforms: the
+    first half of a block's words is an even column, the other half the next one.
+    """
+    size = items.size
+    _two_uniforms(seed, S_RANKING, user, np.uint64(decision * even.size), even, odd)
+    for j in range(size):
+        uniform = odd[j // 2] if j % 2 == 0 else even[(j + 1) // 2]
+        item = np.int32(uniform * np.float64(n_items - j))
+        place = 0
+        while place < j and sorted_items[place] <= item:
+            item += 1
+            place += 1
+        for i in range(j, place, -1):
+            sorted_items[i] = sorted_items[i - 1]
+        sorted_items[place] = item
+        items[j] = item
+
+
+@kernel
+def uniform_lives(
+    dynamics,
+    tables,
+    boxes,
+    tiers,
+    unseen,
+    lanes,
+    changes,
+    reading,
+    stated,
+    marginal,
+    conditional,
+    seed,
+    first_user,
+    goal,
+    rows,
+    places,
+    progress,
+    scratch,
+    items,
+    sorted_items,
+    even,
+    odd,
+):
+    """Whole lives of users under uniform rankings, one after the other in the first lane, from progress[0] on.
+
+    ``stated`` (2,): slate and set propensity; ``marginal`` and ``conditional`` (k,) of each place. ``progress``: users
+    done and rows used; where the rows are full the user at hand is begun again with more room.
+    """
+    dynamics = Dynamics(*dynamics)
+    tables = Tables(*tables)
+    lanes = Lanes(*lanes)
+    reading = Reading(*reading)
+    rows = Rows(*rows)
+    places = Places(*places)
+    size = items.size
+    capacity = rows.user.size
+    for number in range(progress[0], goal):
+        r = progress[1]
+        lanes.seed[0] = seed
+        lanes.user[0] = first_user + number
+        arrive(dynamics, unseen, changes, lanes, 0)
+        while lanes.phase[0] == ORGANIC or lanes.phase[0] == AWAITING:
+            if lanes.phase[0] == AWAITING:
+                if r + size > capacity:
+                    return
+                decision = lanes.n_decisions[0]
+                _draw_uniformly(
+                    seed, np.uint64(lanes.user[0]), decision, tables.click_offsets.size, items, sorted_items, even, odd
+                )
+                begin = np.uint64(r)
+                for i in range(np.uint64(size)):
+                    places.slate[begin + i] = decision
+                    places.position[begin + i] = np.int32(i)
+                    places.conditional_propensity[begin + i] = conditional[i]
+                    places.slate_propensity[begin + i] = stated[0]
+                    places.set_propensity[begin + i] = stated[1]
+                _respond(dynamics, tables, changes, reading, lanes, 0, rows, r, items, marginal)
+                r += size
+            viewed = r
+            r = _browse(dynamics, tables, boxes, tiers, unseen, changes, lanes, 0, rows, r, scratch)
+            for i in range(viewed, r):
+                places.slate[i] = -1
+                places.position[i] = -1
+                places.conditional_propensity[i] = np.nan
+                places.slate_propensity[i] = np.nan
+                places.set_propensity[i] = np.nan
+            if lanes.phase[0] == ORGANIC:
+                return
+        progress[0] = number + 1
+        progress[1] = r
