@@ -1,10 +1,11 @@
 """Steps per CPU second of the environments, beside EnvPool's and gymnax's CartPole: medians of rounds in turn.
 
     bash benchmarks/speed/make_peers.sh envpool gymnax
-    python benchmarks/speed/stepping.py [--quick] [--rounds 7] [--json FILE] [--page FILE]
+    python benchmarks/speed/stepping.py [--threads] [--quick] [--rounds 7] [--json FILE] [--page FILE]
 
 Sessions with RecoGym's defaults and 100 items; ratings with the preset ``quick``, 100 items; random actions, drawn
-before the clock starts. One thread. ``simulate`` makes logs of the same world, without an agent: its decisions are the
+before the clock starts. One thread; with ``--threads`` steps per second of the wall's clock instead, by number of
+threads, which needs a core for each that nothing else uses. ``simulate`` makes logs of the same world, without an agent: its decisions are the
 least that a step costs here.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +39,21 @@ SINGLE: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "ratings, single": (ratings_env, {"preset": "quick"}),
     'ratings, single, `info="none"`': (ratings_env, {"preset": "quick", "info": "none"}),
 }
+THREADS, MANY = (1, 2), (1024, 4096)
+SHARED = {name: asked for name, asked in VECTOR.items() if asked.get("info") != "views" and "observation" not in asked}
 SIMULATE, ENVPOOL, GYMNAX, ROLLED = (
     "`simulate`: decisions", "EnvPool CartPole", "gymnax CartPole", "gymnax CartPole, all steps in one call",
 )  # fmt: skip
 
 
-def vector(lanes: int, seconds: float, **asked: Any) -> float:
+def vector(lanes: int, seconds: float, clock: Callable[[], float] = time.process_time, **asked: Any) -> float:
     """Of a vector environment, steps of all lanes counted."""
     env = sessions_vector_env(lanes, "recogym-v1", n_items=N_ITEMS, **asked)
     actions = np.random.default_rng(0).integers(0, N_ITEMS, (50, lanes))
     env.reset(seed=0)
-    return rate(lambda: [env.step(chosen) for chosen in actions], actions.size, seconds)
+    found = rate(lambda: [env.step(chosen) for chosen in actions], actions.size, seconds, clock)
+    env.close()
+    return found
 
 
 def single(make: Callable[..., Any], seconds: float, **asked: Any) -> float:
@@ -77,14 +82,25 @@ def decisions(seconds: float) -> float:
     return made / spent
 
 
-def rate(work: Callable[[], Any], steps: int, seconds: float) -> float:
+def rate(work: Callable[[], Any], steps: int, seconds: float, clock: Callable[[], float] = time.process_time) -> float:
     """Steps a CPU second of work that is done once before, and then again until so much time is spent."""
     work()
-    done, began = 0, time.process_time()
-    while done == 0 or time.process_time() - began < seconds:
+    done, began = 0, clock()
+    while done == 0 or clock() - began < seconds:
         work()
         done += steps
-    return done / (time.process_time() - began)
+    return done / (clock() - began)
+
+
+def in_threads(seconds: float) -> dict[str, dict[int, float]]:
+    """One round: by path and threads, steps a second of the wall's clock by number of lanes."""
+    return {
+        f"{name}, {threads} thread{'s' * (threads > 1)}": {
+            n: vector(n, seconds, time.perf_counter, threads=threads, **asked) for n in MANY
+        }
+        for name, asked in SHARED.items()
+        for threads in THREADS
+    }
 
 
 def once(seconds: float) -> dict[str, dict[int, float]]:
@@ -109,32 +125,39 @@ def medians(rounds: list[dict[str, dict[int, float]]]) -> dict[str, dict[int, fl
     return {name: {n: middle([one[name][n] for one in rounds]) for n in rounds[0][name]} for name in rounds[0]}
 
 
-def lines(found: Mapping[str, Mapping[Any, float]]) -> list[str]:
+def lines(
+    found: Mapping[str, Mapping[Any, float]],
+    head: str = "steps a CPU second",
+    peers: Sequence[str] = (ENVPOOL, GYMNAX),
+) -> list[str]:
     """The table in Markdown, as ``results.json`` holds it or as it was measured."""
     cells = {name: {int(n): value for n, value in of.items()} for name, of in found.items()}
     lanes = sorted({n for of in cells.values() for n in of})
     rows = [[name, *(number(of[n]) if n in of else "" for n in lanes)] for name, of in cells.items()]
-    rows += [[name, "not measured"] for name in (ENVPOOL, GYMNAX) if name not in cells]
-    return table(["steps a CPU second", *(f"{n:,} lane{'s' * (n > 1)}" for n in lanes)], rows)
+    rows += [[name, "not measured"] for name in peers if name not in cells]
+    return table([head, *(f"{n:,} lane{'s' * (n > 1)}" for n in lanes)], rows)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one short round: shows that all of it runs")
+    parser.add_argument("--threads", action="store_true", help="what threads over lanes earn, by the wall's clock")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--json", type=Path, help="put the medians under 'stepping' of this file")
+    parser.add_argument("--json", type=Path, help="put the medians under 'stepping' or 'threads' of this file")
     parser.add_argument("--page", type=Path, help="put the table between the marks of this page")
     a = parser.parse_args()
     seconds, n_rounds = (0.02, 1) if a.quick else (0.15, a.rounds)
-    found = medians([once(seconds) for _ in range(n_rounds)])
-    print("\n".join(lines(found)))
+    one, key = (in_threads, "threads") if a.threads else (once, "stepping")
+    found = medians([one(seconds) for _ in range(n_rounds)])
+    text = lines(found, "steps a second", ()) if a.threads else lines(found)
+    print("\n".join(text))
     if a.json:
         rates = {name: {str(n): value for n, value in of.items()} for name, of in found.items()}
-        into_results(a.json, "stepping", {"rounds": n_rounds, "rates": rates})
+        into_results(a.json, key, {"rounds": n_rounds, "rates": rates})
     if a.page:
         from _study import into_marks  # found where table looks
 
-        into_marks(a.page, "stepping", lines(found))
+        into_marks(a.page, key, text)
     return 0
 
 

@@ -90,16 +90,18 @@ def dataset(json_output: JsonOutput, task: str, quality: str, form: str, out: Pa
     docs/tasks.md.
     """
     from recsim_mnar.runs.folder import RunFolder
+    from recsim_mnar.tasks import task as task_of
     from recsim_mnar.tasks import task_dataset
 
     json_output.check(out)
     with RunFolder.fill(out, what="--out"), progress():
         made = task_dataset(task, quality)
         made.write(out, form)
-    recipe, n_users = made.recipe, len(made.decisions.episodes())
+    recipe, n_units, runner = made.recipe, len(made.decisions.episodes()), task_of(task).runner()
+    shared = f" and a share of {recipe.epsilon:g} at random" if recipe.epsilon else ""
     json_output.say(
-        f"{recipe.decisions:,} recommendations to {n_users:,} users, by {recipe.policy} and a share of "
-        f"{recipe.epsilon:g} at random, whose score is {recipe.score:.3f}; sha256 {recipe.sha256[:12]}, as frozen."
+        f"{recipe.decisions:,} {runner.step}s of {n_units:,} {runner.unit}s, by {recipe.policy}{shared}, whose score "
+        f"is {recipe.score:.3f}; sha256 {recipe.sha256[:12]}, as frozen."
     )
     where = f"MINARI_DATASETS_PATH={out}: {recipe.minari_id}" if form == "minari" else str(out / "log")
     json_output.say(where)

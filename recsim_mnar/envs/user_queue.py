@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from recsim_mnar.log import schema
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import LaneWorld, Transition
+from recsim_mnar.worlds.lanes import next_users
 
 _VIEWS = (("views", "item"), ("view_times", "time"))
 _RATINGS = (("ratings", "reward"), ("observation_propensities", "observation_propensity"))
@@ -84,7 +85,7 @@ class UserQueue:
         Yields the lanes, their users and what happened, again for those whose users left, until every lane waits.
         """
         while len(which):
-            users = self._next_users(which)
+            users = next_users(self.next_user, self.queue[which])
             transition = self.lanes.begin(which, self.seeds[which], users)
             yield which, users, transition
             which = which[~transition.alive]
@@ -103,13 +104,6 @@ class UserQueue:
                 break
             skipped.append({"user": int(users[0]), **info})
         return {**info, "skipped": tuple(skipped)} if skipped else info
-
-    def _next_users(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
-        users, following = [], self.next_user
-        for queue in self.queue[which].tolist():
-            users.append(following[queue])
-            following[queue] += 1
-        return np.array(users, np.int64)
 
     def features(self, which: NDArray[np.int64]) -> NDArray[np.float32]:
         """(n, n_user_features) of the users in these lanes."""

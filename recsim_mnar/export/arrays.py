@@ -31,9 +31,9 @@ class Decisions:
     Attributes:
         n_items: actions are 0 .. n_items - 1.
         context: (d, c) float32, of the user's events before.
-        action: (d,) what was recommended.
+        action: (d,) what was recommended; (d, N) slates; or (d, n_items) float32, weights of all items.
         reward: (d,) what it earned.
-        propensity: (d,) probability with which it was chosen.
+        propensity: probability with which it was chosen, in the shape of ``action``: of each item, or weight.
         user: (d,) to whom, a user's decisions one after another.
         step: (d,) position in that user's life.
         last: (d,) whether it is that user's last decision.
@@ -43,7 +43,7 @@ class Decisions:
 
     n_items: int
     context: NDArray[np.float32]
-    action: Ints
+    action: NDArray[Any]
     reward: Floats
     propensity: Floats
     user: Ints
@@ -85,6 +85,19 @@ class Decisions:
 
 
 def checked(given: Any) -> Decisions:
+    """Decisions of single items, where they are.
+
+    Raises:
+        UserError: they are anything else.
+    """
+    found = of_any_action(given)
+    if found.action.ndim > 1:
+        kind = "slates" if np.issubdtype(found.action.dtype, np.integer) else "weights of all items"
+        raise UserError(f"these decisions are {kind}, no single items: to_minari writes them, nothing else does")
+    return found
+
+
+def of_any_action(given: Any) -> Decisions:
     """Decisions, where they are.
 
     Raises:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.export.arrays import Decisions, checked, from_arrays
+from recsim_mnar.export.arrays import Decisions, checked, from_arrays, of_any_action
 from recsim_mnar.log.rows import steps_within
 
 if TYPE_CHECKING:
@@ -44,10 +44,11 @@ def to_minari(decisions: Decisions) -> list[dict[str, Any]]:
     An episode of T decisions has ``observations`` (T + 1, c), the last one at the user's end, ``actions``, ``rewards``,
     ``terminations`` and ``truncations`` (one of them True at the end), (T,) each, and ``infos`` of fixed size, (T + 1,)
     each: ``propensity`` and ``step`` of the decision that the observation is followed by (NaN and -1 at the end) and
-    ``user``.
+    ``user``. Of slates and weights ``actions`` and ``propensity`` have one entry per item.
     """
     episodes = []
-    for number, rows in enumerate(checked(decisions).episodes()):
+    unknown = np.full((1, *of_any_action(decisions).action.shape[1:]), np.nan)
+    for number, rows in enumerate(decisions.episodes()):
         length, truncated = rows.stop - rows.start, decisions.truncated[rows]
         episodes.append(
             {
@@ -58,7 +59,7 @@ def to_minari(decisions: Decisions) -> list[dict[str, Any]]:
                 "terminations": decisions.last[rows] & ~truncated,
                 "truncations": truncated,
                 "infos": {
-                    "propensity": np.append(decisions.propensity[rows], np.nan),
+                    "propensity": np.concatenate([decisions.propensity[rows], unknown]),
                     "step": np.append(decisions.step[rows], -1),
                     "user": np.full(length + 1, decisions.user[rows.start]),
                 },
@@ -75,10 +76,12 @@ def from_minari(dataset: Any, n_items: int | None = None) -> Decisions:
         n_items: actions are 0 .. n_items - 1; as many as its space of actions has where None.
 
     Raises:
-        UserError: an episode without propensities, or no episode.
+        UserError: an episode without propensities, or no episode; or actions that are no single items.
     """
     if not hasattr(dataset, "iterate_episodes"):
         raise UserError(f"dataset must be a MinariDataset, got {dataset!r:.80}")
+    if len(getattr(getattr(dataset, "action_space", None), "shape", ())) > 0:
+        raise UserError("actions of this data set are no single items: read its episodes with iterate_episodes()")
     episodes = list(dataset.iterate_episodes())
     if not episodes:
         raise UserError("the dataset has no episodes")

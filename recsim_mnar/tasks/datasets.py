@@ -20,22 +20,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.export.arrays import Decisions, decisions
+from recsim_mnar.export.arrays import Decisions
 from recsim_mnar.export.episodes import to_minari
 from recsim_mnar.kernels.checks import one_of
-from recsim_mnar.log.rows import user_begins, user_starts
+from recsim_mnar.log.contexts import observation_of
 from recsim_mnar.log.table import Log
-from recsim_mnar.policies.base import Policy
-from recsim_mnar.policies.softening import EpsilonMixture
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX
-from recsim_mnar.simulation.items import simulate
 from recsim_mnar.tasks.definition import Task, task
-from recsim_mnar.worlds.checks import decision_world
 
 QUALITIES = ("random", "mediocre", "good")
 FORMATS = ("parquet", "minari")
@@ -50,11 +45,12 @@ class Recipe:
     Attributes:
         task: its name.
         quality: of the logging policy, of :data:`QUALITIES`.
-        policy: that logs, fitted on the task's log where it learns; it sees what a recommender sees.
+        policy: that logs, fitted on the task's log where it learns; it sees what a recommender sees, but for
+            ``deployed`` and ``oracle`` where slates are recommended.
         epsilon: share of its decisions that are uniform instead, so that no propensity is 0.
-        users: of the log, none of whom is in an evaluation.
+        users: of the log, none of whom is in an evaluation; or platforms.
         seed: of those users.
-        observation: as the environments name it.
+        observation: as the environments name it; empty where there is one alone.
         value: rewards per user of the logging policy, within the horizon.
         score: 0 as the random policy, 1 as the task's reference.
         decisions: recommendations in the data set.
@@ -81,22 +77,16 @@ class Recipe:
         name, _, version = self.task.rpartition("-")
         return f"recsim-mnar/{name}/{self.quality}-{version}"
 
-    def logging_policy(self) -> Policy:
+    def logging_policy(self) -> Any:
         """The policy that logs."""
-        chosen = task(self.task)
-        return EpsilonMixture(chosen.runner().policy_of(self.policy), self.epsilon)
+        return task(self.task).runner().logger(self.policy, self.epsilon)
 
     def make(self, executor: Executor | None = None) -> TaskDataset:
         """The data set, whatever its digest; users are spread over the executor, on which nothing depends."""
-        chosen = task(self.task)
-        world = decision_world(chosen.make_world(), f"data set {self.minari_id}")
-        lives = simulate(world, self.logging_policy(), self.users, self.seed, executor=executor)
-        log, cut = _first_decisions(lives, chosen.horizon)
+        runner, policy = task(self.task).runner(), self.logging_policy()
+        log, made = runner.record(policy, self.users, self.seed, self.observation, executor)
         log.provenance["dataset"] = {"name": self.minari_id, "recipe": self.digest}
-        made = decisions(log, world.n_items, context=self.observation)
-        if world.rates:
-            made = dataclasses.replace(made, **_of_ratings(log, world.n_items))
-        return TaskDataset(self, log, dataclasses.replace(made, truncated=made.last & np.isin(made.user, cut)))
+        return TaskDataset(self, log, made)
 
 
 @dataclass(frozen=True)
@@ -144,8 +134,9 @@ class TaskDataset:
     def write_minari(self, root: str | os.PathLike[str] | None = None) -> str:
         """Write it as Minari's data set of the name ``recipe.minari_id``, which is returned.
 
-        An episode is a user, with the seed and the options by which the recovered environment meets that user again.
-        ``ref_min_score`` and ``ref_max_score`` are the values of the random policy and of the task's reference.
+        An episode is a user, with the seed and the options by which the recovered environment meets that user again; of
+        a world of platforms it is a platform, with its seed. ``ref_min_score`` and ``ref_max_score`` are what the
+        random policy and the task's reference earn in an episode.
 
         Args:
             root: the folder of Minari's data sets; where Minari itself would write where None.
@@ -161,11 +152,22 @@ class TaskDataset:
         import gymnasium as gym
 
         recipe, chosen = self.recipe, task(self.recipe.task)
-        known = next(spec.id for spec in gym.registry.values() if spec.kwargs == {"name": recipe.task})
+        runner = chosen.runner()
+        if chosen.environment:
+            known = next(spec.id for spec in gym.registry.values() if spec.kwargs == {"name": recipe.task})
+            asked: dict[str, Any] = {"observation": recipe.observation} if recipe.observation else {}
+            spaces: dict[str, Any] = {"env": gym.make(known, **asked)}
+        else:
+            n_items = self.decisions.n_items
+            observed = observation_of(recipe.observation)[0].space(n_items)
+            spaces = {"action_space": gym.spaces.Discrete(n_items), "observation_space": observed}
         buffers = [
-            EpisodeBuffer(**episode, seed=recipe.seed, options={"user": int(episode["infos"]["user"][0])})
+            EpisodeBuffer(**episode, **runner.address(recipe.seed, int(episode["infos"]["user"][0])))
             for episode in to_minari(self.decisions)
         ]
+        lowest, highest = (
+            runner.as_return(known.value, recipe.users, recipe.seed) for known in (chosen.random, chosen.best)
+        )
         with _minari_at(root), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of an e-mail address and a link that are not given
             if recipe.minari_id in minari.list_local_datasets():
@@ -173,12 +175,12 @@ class TaskDataset:
             made = minari.create_dataset_from_buffers(
                 recipe.minari_id,
                 buffers,
-                env=gym.make(known, observation=recipe.observation),
+                **spaces,
                 algorithm_name=f"{recipe.policy}+epsilon={recipe.epsilon:g}",
                 author="recsim-mnar",
-                ref_min_score=chosen.random.value,
-                ref_max_score=chosen.best.value,
-                num_episodes_average_score=40_000,  # users over whom a task freezes both
+                ref_min_score=lowest,
+                ref_max_score=highest,
+                num_episodes_average_score=runner.measured,
                 description=f"{chosen.summary}; logged by a {recipe.quality} policy",
                 requirements=["recsim-mnar"],
             )
@@ -192,14 +194,13 @@ def recipe_of(name: str, quality: str) -> Recipe:
     """The frozen recipe of a task's data set.
 
     Raises:
-        UserError: no such task or quality, or the task has no data sets.
+        UserError: no such task or quality.
     """
     chosen = task(name)
     one_of(quality, "quality", QUALITIES)
-    file = resources.files(__package__).joinpath(FOLDER, f"{chosen.name}-{quality}.toml")
-    if not file.is_file():
-        raise UserError(f"the task {chosen.name} has no data sets")
-    content = file.read_bytes()
+    if quality not in (there := QUALITIES if chosen.environment else ("mediocre",)):
+        raise UserError(f"the task {chosen.name} has its own log alone for a data set: quality {there[0]}")
+    content = resources.files(__package__).joinpath(FOLDER, f"{chosen.name}-{quality}.toml").read_bytes()
     return Recipe(**tomllib.loads(content.decode()), digest=hashlib.sha256(content).hexdigest())
 
 
@@ -222,32 +223,6 @@ def task_dataset(on: str | Task, quality: str, *, executor: Executor | None = No
             "algebra library rounds otherwise in this version; make it with those of constraints.txt"
         )
     return made
-
-
-def _first_decisions(log: Log, horizon: int) -> tuple[Log, NDArray[np.int64]]:
-    """Events of each user until the decision after the horizon, and the users who came to that one."""
-    shown, begins = log.is_bandit, user_starts(log["user"])
-    done = np.cumsum(shown)
-    number: NDArray[np.int64] = done - np.repeat((done - shown)[begins], np.diff(np.append(begins, len(log))))
-    return log.select(np.flatnonzero(number <= horizon)), np.unique(log["user"][number > horizon])
-
-
-def _of_ratings(log: Log, n_items: int) -> dict[str, Any]:
-    """What environments of ratings observe: ratings revealed so far, 0 for none, at each decision and at the end."""
-    shown, begins = log.is_bandit, user_begins(log["user"])
-    items = np.where(shown, log["action"], log["item"])
-    observed: list[NDArray[np.float32]] = []
-    ends: dict[int, NDArray[np.float32]] = {}
-    state = np.zeros(n_items, np.float32)
-    for row, user in enumerate(log["user"].tolist()):
-        if begins[row]:
-            state = np.zeros(n_items, np.float32)
-        if shown[row]:
-            observed.append(state.copy())
-            ends[user] = state  # which the user's later ratings change
-        if log["reward"][row] > 0:
-            state[items[row]] = log["reward"][row]
-    return {"context": np.stack(observed), "final": np.stack([*ends.values()])}
 
 
 @contextlib.contextmanager

@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.export.arrays import Decisions, decisions
 from recsim_mnar.log import schema
 from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.answers import name_of
 from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import ReadyLearner, able, as_learner, as_policy, fitted, is_softened, role_of, unwrapped
 from recsim_mnar.policies.registry import learner, uniform_policy
-from recsim_mnar.policies.slates import DeployedPolicy, LaterSlates, SlatePolicy, TopSlates
-from recsim_mnar.rng import derive_seed
+from recsim_mnar.policies.slates import DeployedPolicy, LaterSlates, PartlyUniform, SlatePolicy, TopSlates
+from recsim_mnar.policies.softening import EpsilonMixture
+from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation.executor import carrying, run_in_order
-from recsim_mnar.simulation.items import Columns, exposures_of, map_shards, simulate
+from recsim_mnar.simulation.items import Columns, exposures_of, made_by, map_shards, simulate
 from recsim_mnar.simulation.oracle import Oracle, Planner, UpliftOracle
 from recsim_mnar.simulation.platform import lists_of, opened, platform_log, platform_observation, run_campaigns
 from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World
-from recsim_mnar.worlds.checks import check_weights
+from recsim_mnar.worlds.checks import check_weights, decision_world
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 ListsOf = tuple[NDArray[np.int32], Floats]
+
+LOG = "task/log"
+"""What the seed of a task's own log is derived by."""
+N_ACCEPTED = 10
+"""Items that the policy "accepted" of a data set prefers."""
 
 
 class Earned(NamedTuple):
@@ -57,10 +66,12 @@ class Runner(abc.ABC):
         earns: what a value counts.
         references: policies that know the truth, by name; they are made of the world.
         learns_from: what learners are fitted on, in words.
+        measured: units over which a task freezes its random and reference values.
     """
 
     unit: ClassVar[str] = "user"
     step: ClassVar[str] = "recommendation"
+    measured: ClassVar[int] = 40_000
     references: ClassVar[Mapping[str, Callable[[Any], Any]]]
 
     def __init__(self, task: Any, number: int = 0) -> None:
@@ -93,6 +104,24 @@ class Runner(abc.ABC):
     def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
         """What n units of a seed earn under a policy within the horizon."""
 
+    @abc.abstractmethod
+    def logger(self, name: str, epsilon: float) -> Any:
+        """The policy that logs a data set: a named one, of whose actions a share ``epsilon`` is uniform instead."""
+
+    @abc.abstractmethod
+    def record(
+        self, policy: Any, n: int, seed: int, observation: str, executor: Executor | None = None
+    ) -> tuple[Log, Decisions]:
+        """What n units of a seed do under a policy within the horizon, and what the environment observes of it."""
+
+    def address(self, seed: int, unit: int) -> dict[str, Any]:
+        """The ``seed`` and ``options`` by which the environment's ``reset`` meets a unit of a seed."""
+        return {"seed": seed, "options": {"user": unit}}
+
+    def as_return(self, value: float, n: int, seed: int) -> float:
+        """What an episode of the environment earns where n units of a seed have this value."""
+        return value
+
     def policy_of(self, agent: Any) -> Any:
         """The policy that is judged: a reference by its name, else what :meth:`taken` makes of it."""
         if isinstance(agent, str) and agent in self.references:
@@ -113,10 +142,30 @@ class Items(Runner):
 
     def log(self) -> Log:
         """See :meth:`Runner.log`."""
+        return simulate(self.world, self.deployed(), self.task.log_users, derive_seed(self.task.seed, LOG))
+
+    def deployed(self) -> Policy:
+        """The policy of the task's log, fitted on a log of random recommendations."""
         task, world = self.task, self.world
         began = simulate(world, self.random(), task.log_users, derive_seed(task.seed, "task/train"))
-        logger = learner(task.logging).fit(began, n_items=world.n_items, seed=derive_seed(task.seed, "task/fit"))
-        return simulate(world, logger, task.log_users, derive_seed(task.seed, "task/log"))
+        return learner(task.logging).fit(began, n_items=world.n_items, seed=derive_seed(task.seed, "task/fit"))
+
+    def logger(self, name: str, epsilon: float) -> Any:
+        """See :meth:`Runner.logger`; where a task's own log is its data set, the policy of that log."""
+        return EpsilonMixture(self.policy_of(name), epsilon) if self.task.environment else self.deployed()
+
+    def record(
+        self, policy: Any, n: int, seed: int, observation: str, executor: Executor | None = None
+    ) -> tuple[Log, Decisions]:
+        """See :meth:`Runner.record`; a task's own log is whole."""
+        world = decision_world(self.world, f"data set of {self.task.name}")
+        log, cut = simulate(world, policy, n, seed, executor=executor), np.zeros(0, np.int64)
+        if self.task.environment:
+            log, cut = _first_decisions(log, self.task.horizon)
+        made = decisions(log, world.n_items, context=observation)
+        if world.rates:
+            made = dataclasses.replace(made, **_of_ratings(log, world.n_items))
+        return log, dataclasses.replace(made, truncated=made.last & np.isin(made.user, cut))
 
     def random(self) -> Any:
         """See :meth:`Runner.random`."""
@@ -197,6 +246,40 @@ class Slates(Items):
         rows = range(self.past * size, self.world.params.n_periods * size)
         return self._summed(functools.partial(_uplift, self.world, seed), rows, later, n, seed, executor)
 
+    def logger(self, name: str, epsilon: float) -> Any:
+        """See :meth:`Runner.logger`; a uniform slate has every item with the same probability."""
+        return PartlyUniform(self.random() if name == "random" else self.policy_of(name), epsilon)
+
+    def record(
+        self, policy: Any, n: int, seed: int, observation: str, executor: Executor | None = None
+    ) -> tuple[Log, Decisions]:
+        """See :meth:`Runner.record`: the first periods of lives without a past, as the environment has them."""
+        world, periods, size = self.world.lasting(self.task.horizon), self.task.horizon, self.world.params.slate_size
+        log = simulate(world, policy, n, seed, executor=executor)
+        shown, place = log.is_bandit, log["user"] * periods + log["time"].astype(np.int64)
+        bought = ~shown | (log["reward"] == 1)
+        table = np.zeros((n * periods, world.n_items), np.float32)
+        np.add.at(table, (place[bought], np.where(shown, log["action"], log["item"])[bought]), np.float32(1))
+        table = table.reshape(n, periods, -1)
+        so_far = table.cumsum(axis=1, dtype=np.float32)
+        first, last = np.flatnonzero(shown)[::size], np.tile(np.arange(periods) == periods - 1, n)
+        return log, Decisions(
+            n_items=world.n_items,
+            context=(so_far - table).reshape(n * periods, -1),
+            action=log["action"][shown].reshape(-1, size).astype(np.int64),
+            reward=np.bincount(place, bought.astype(np.float64), n * periods),
+            propensity=log["propensity"][shown].reshape(-1, size),
+            user=log["user"][first],
+            step=log["step"][first].astype(np.int64),
+            last=last,
+            truncated=last if periods < self.world.params.n_periods else np.zeros_like(last),
+            final=so_far[:, -1],
+        )
+
+    def as_return(self, value: float, n: int, seed: int) -> float:
+        """See :meth:`Runner.as_return`: with the purchases that no slate causes."""
+        return value + float(self.world.outcomes_of(seed, np.arange(n)).control.sum()) * self.task.horizon / n
+
     def _fitted(self, found: Learner, n: int, seed: int) -> Policy:
         if isinstance(unwrapped(found), ReadyLearner):
             return fitted(found, Log({}), n_items=self.world.n_items, seed=0)
@@ -214,6 +297,7 @@ class Platforms(Runner):
     unit = "platform"
     step = "campaign"
     earns = "acceptances"
+    measured = 2_000
     learns_from = "what the users of a platform hold on the day of each campaign"
     references: ClassVar = {
         "oracle": lambda world: Lists("oracle", _by_truth),
@@ -230,6 +314,8 @@ class Platforms(Runner):
 
     def taken(self, agent: Any) -> Any:
         """See :meth:`Runner.taken`: a function of the environment's observation, or what ranks items."""
+        if isinstance(agent, Lists):
+            return agent
         if callable(agent) and not isinstance(agent, type) and role_of(agent) is None:
             return Lists(str(getattr(agent, "__name__", name_of(agent))), functools.partial(_by_observation, agent))
         found = _learner_of(agent)
@@ -240,18 +326,72 @@ class Platforms(Runner):
     def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
         """See :meth:`Runner.run`: the platforms that an environment meets after ``reset(seed=seed)``."""
         job = carrying(_of_platform, self.world, policy, self.task.horizon, in_python=True)
-        seeds = [seed, *(derive_seed(seed, f"platform/{number}") for number in range(1, n))]
+        seeds = (self.address(seed, number)["seed"] for number in range(n))
         found = list(run_in_order((functools.partial(job, each) for each in seeds), executor))
         rewards, decisions, done = zip(*found, strict=True)
         return Earned(np.array(rewards), np.array(decisions), hashlib.sha256(b"".join(done)).hexdigest())
 
+    def as_return(self, value: float, n: int, seed: int) -> float:
+        """See :meth:`Runner.as_return`: of all users of a platform."""
+        return value * float(self.world.params.n_users)
+
+    def address(self, seed: int, unit: int) -> dict[str, Any]:
+        """See :meth:`Runner.address`: a platform has a seed of its own."""
+        return {"seed": derive_seed(seed, f"platform/{unit}") if unit else seed, "options": None}
+
+    def logger(self, name: str, epsilon: float) -> Any:
+        """See :meth:`Runner.logger`: a weight is 1 or 0; those of "accepted" are 1 for items accepted most in the log.
+
+        Every item's weight is drawn apart; a uniform one is either with probability 1/2.
+        """
+        best = np.zeros(self.world.n_items)
+        if name == "accepted":
+            log = self.log().bandit()
+            accepted, shown = (np.bincount(log["action"], of, best.size) for of in (log["reward"], None))
+            best[np.argsort(-accepted / np.maximum(shown, 1), kind="stable")[:N_ACCEPTED]] = 1.0
+        chance = (1.0 - epsilon) * best + 0.5 * epsilon
+        return Lists(f"{name}+epsilon={epsilon:g}", functools.partial(_by_chance, chance), chance)
+
+    def record(
+        self, policy: Any, n: int, seed: int, observation: str, executor: Executor | None = None
+    ) -> tuple[Log, Decisions]:
+        """See :meth:`Runner.record`: a decision is a campaign; users of a platform have numbers of their own."""
+        job, horizon = carrying(_recorded, self.world, policy, self.task.horizon, in_python=True), self.task.horizon
+        seeds = (self.address(seed, number)["seed"] for number in range(n))
+        parts = list(run_in_order((functools.partial(job, each) for each in seeds), executor))
+        logs, observed, weights, rewards = zip(*parts, strict=True)
+        for number, columns in enumerate(logs):
+            columns["user"] += number * self.world.params.n_users
+        log = Log({name: np.concatenate([one[name] for one in logs]) for name in logs[0]}, made_by(self.world))
+        action, contexts = np.concatenate(weights), np.stack(observed)
+        last = np.tile(np.arange(horizon) == horizon - 1, n)
+        return log, Decisions(
+            n_items=self.world.n_items,
+            context=contexts[:, :-1].reshape(n * horizon, -1),
+            action=action,
+            reward=np.concatenate(rewards),
+            propensity=np.where(action > 0, policy.chance, 1.0 - policy.chance),
+            user=np.repeat(np.arange(n), horizon),
+            step=np.tile(np.arange(horizon), n),
+            last=last,
+            truncated=np.zeros_like(last),
+            final=contexts[:, -1],
+        )
+
 
 @dataclass(frozen=True)
 class Lists:
-    """Who makes a campaign's lists: ``make(platform)`` gives them, and the propensities of their items."""
+    """Who makes a campaign's lists.
+
+    Attributes:
+        name: for people.
+        make: ``make(platform)`` gives the lists, and the propensities of their items.
+        chance: (n_items,) of who draws weights, probability of each item's to be 1, else 0.
+    """
 
     name: str
     make: Callable[[Any], ListsOf]
+    chance: Floats = field(default_factory=lambda: np.zeros(0), repr=False)
 
 
 RUNNERS: Mapping[type[World], type[Runner]] = {DecisionWorld: Items, ExposureWorld: Slates, PlatformWorld: Platforms}
@@ -285,6 +425,32 @@ def _of_users(worth: Callable[..., Floats], counted: range, columns: Columns) ->
     return np.asarray(user[begins], np.int64), rewards, decisions, done.digest()
 
 
+def _first_decisions(log: Log, horizon: int) -> tuple[Log, NDArray[np.int64]]:
+    """Events of each user until the decision after the horizon, and the users who came to that one."""
+    shown, begins = log.is_bandit, user_starts(log["user"])
+    done = np.cumsum(shown)
+    number: NDArray[np.int64] = done - np.repeat((done - shown)[begins], np.diff(np.append(begins, len(log))))
+    return log.select(np.flatnonzero(number <= horizon)), np.unique(log["user"][number > horizon])
+
+
+def _of_ratings(log: Log, n_items: int) -> dict[str, Any]:
+    """What environments of ratings observe: ratings revealed so far, 0 for none, at each decision and at the end."""
+    shown, begins = log.is_bandit, user_begins(log["user"])
+    items = np.where(shown, log["action"], log["item"])
+    observed: list[NDArray[np.float32]] = []
+    ends: dict[int, NDArray[np.float32]] = {}
+    state = np.zeros(n_items, np.float32)
+    for row, user in enumerate(log["user"].tolist()):
+        if begins[row]:
+            state = np.zeros(n_items, np.float32)
+        if shown[row]:
+            observed.append(state.copy())
+            ends[user] = state  # which the user's later ratings change
+        if log["reward"][row] > 0:
+            state[items[row]] = log["reward"][row]
+    return {"context": np.stack(observed), "final": np.stack([*ends.values()])}
+
+
 def _expected(truth: str, columns: Columns, shown: Flags, users: Ints, place: Ints) -> Floats:
     return np.asarray(columns[truth][shown], np.float64)
 
@@ -312,6 +478,29 @@ def _of_platform(world: PlatformWorld, policy: Lists, horizon: int, seed: int) -
 
 def _by_weights(weights: Floats, platform: Any) -> ListsOf:
     return cast("ListsOf", platform.draw_lists(weights))
+
+
+def _weights(chance: Floats, platform: Any) -> NDArray[np.float32]:
+    """Weights of 1, each with its chance, else 0, drawn for the platform's next campaign."""
+    drawn = uniforms(platform.seed, Stream.EXPOSURE, np.arange(chance.size), len(platform.campaigns))
+    return (drawn < chance).astype(np.float32)
+
+
+def _by_chance(chance: Floats, platform: Any) -> ListsOf:
+    return _by_weights(_weights(chance, platform).astype(np.float64), platform)
+
+
+def _recorded(world: PlatformWorld, policy: Lists, horizon: int, seed: int) -> tuple[Columns, Any, Any, Any]:
+    """Columns of a platform's log; observations, weights and rewards of its campaigns, as the environment has them."""
+    platform, observed, weights, rewards = opened(world, seed), [], [], []
+    for day in world.campaign_days()[:horizon]:
+        platform.advance(day)
+        observed.append(platform_observation(platform))
+        weights.append(_weights(policy.chance, platform))
+        rewards.append(float(platform.recommend(*policy.make(platform)).accepted.sum()))
+    platform.advance(platform.day + world.params.campaign_every)
+    observed.append(platform_observation(platform))
+    return platform.log_columns(), np.stack(observed), np.stack(weights), np.array(rewards)
 
 
 def _by_observation(agent: Callable[[Any], Any], platform: Any) -> ListsOf:

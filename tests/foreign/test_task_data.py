@@ -8,8 +8,10 @@ import warnings
 import numpy as np
 import pytest
 
-from recsim_mnar import task_dataset
-from recsim_mnar.export import action_dist, distributions, from_minari, to_d3rlpy, to_obp
+from recsim_mnar import task, task_dataset
+from recsim_mnar.envs import WorldEnv
+from recsim_mnar.errors import UserError
+from recsim_mnar.export import Decisions, action_dist, distributions, from_minari, to_d3rlpy, to_obp
 from recsim_mnar.tasks.datasets import recipe_of
 
 NAME, QUALITY = "cold-100-v1", "good"
@@ -52,7 +54,15 @@ def check_data_integrity(dataset, indices):
 
 
 @pytest.mark.parametrize(
-    ("name", "quality"), [(NAME, QUALITY), ("ratings-100-v1", "random"), ("retention-50-v1", "mediocre")]
+    ("name", "quality"),
+    [
+        (NAME, QUALITY),
+        ("ratings-100-v1", "random"),
+        ("retention-50-v1", "mediocre"),
+        ("uplift-200-v1", "good"),
+        ("uplift-200-v1", "mediocre"),
+        ("campaigns-60-v1", "good"),
+    ],
 )
 def test_minari(minari, name, quality):
     """Its checks pass; the environment that it recovers gives the recorded observations and rewards, user by user."""
@@ -67,21 +77,71 @@ def test_minari_whole(minari):
 def holds(minari, made):
     dataset = minari.load_dataset(made.write_minari())
     check_data_integrity(dataset, range(dataset.total_episodes))
-    back = from_minari(dataset)
+    back, of = read_back(dataset), made.decisions
     for field in FIELDS:
-        np.testing.assert_array_equal(getattr(back, field), getattr(made.decisions, field))
+        np.testing.assert_array_equal(getattr(back, field), getattr(of, field))
     env = dataset.recover_environment()
     assert env.observation_space == dataset.observation_space
     assert env.action_space == dataset.action_space
     metadata = list(dataset.storage.get_episode_metadata(range(dataset.total_episodes)))
     for episode in dataset.iterate_episodes():
         how = metadata[episode.id]
-        observed, _ = env.reset(seed=how["seed"], options={key: int(value) for key, value in how["options"].items()})
+        options = {key: int(value) for key, value in (how.get("options") or {}).items()}
+        observed, _ = env.reset(seed=int(how["seed"]), options=options)
         np.testing.assert_array_equal(observed, episode.observations[0])
         for number, action in enumerate(episode.actions):
             observed, reward, terminated, _, _ = env.step(action)
             np.testing.assert_array_equal(observed, episode.observations[number + 1])
             assert (reward, terminated) == (episode.rewards[number], episode.terminations[number])
+
+
+def read_back(dataset):
+    """Decisions of a data set, whatever its actions are."""
+    if not dataset.action_space.shape:
+        return from_minari(dataset)
+    with pytest.raises(UserError, match="actions of this data set are no single items"):
+        from_minari(dataset)
+    episodes = list(dataset.iterate_episodes())
+    ends = [np.arange(len(episode)) == len(episode) - 1 for episode in episodes]
+    return Decisions(
+        n_items=0,
+        context=np.concatenate([episode.observations[:-1] for episode in episodes]),
+        final=np.stack([episode.observations[-1] for episode in episodes]),
+        action=np.concatenate([episode.actions for episode in episodes]),
+        reward=np.concatenate([episode.rewards for episode in episodes]),
+        propensity=np.concatenate([episode.infos["propensity"][:-1] for episode in episodes]),
+        user=np.concatenate([episode.infos["user"][:-1] for episode in episodes]),
+        step=np.concatenate([episode.infos["step"][:-1] for episode in episodes]),
+        last=np.concatenate(ends),
+        truncated=np.concatenate([episode.truncations for episode in episodes]),
+    )
+
+
+def test_the_log_that_is_the_data_has_no_environment(minari):
+    """Its task has none; its world gives the recorded rewards all the same."""
+    made = few_users("from-log-100-v1", "mediocre")
+    dataset = minari.load_dataset(made.write_minari())
+    check_data_integrity(dataset, range(dataset.total_episodes))
+    for field in FIELDS:
+        np.testing.assert_array_equal(getattr(from_minari(dataset), field), getattr(made.decisions, field))
+    env = WorldEnv(task("from-log-100-v1").make_world())
+    for episode in list(dataset.iterate_episodes())[:20]:
+        observed, _ = env.reset(seed=made.recipe.seed, options={"user": int(episode.infos["user"][0])})
+        np.testing.assert_array_equal(observed, episode.observations[0])
+        for number, action in enumerate(episode.actions):
+            observed, reward, *_ = env.step(action)
+            assert reward == episode.rewards[number]
+            np.testing.assert_array_equal(observed, episode.observations[number + 1])
+
+
+@pytest.mark.parametrize(("name", "quality"), [("uplift-200-v1", "good"), ("campaigns-60-v1", "mediocre")])
+def test_minari_normalises_returns_of_episodes(minari, name, quality):
+    """Where the environment's reward is not what a value counts: mean returns have the recipe's score, but for luck."""
+    made = dataclasses.replace(recipe_of(name, quality), users=300).make()
+    dataset = minari.load_dataset(made.write_minari())
+    returns = np.array([episode.rewards.sum() for episode in dataset.iterate_episodes()])
+    scores = minari.get_normalized_score(dataset, returns)
+    assert abs(scores.mean() - made.recipe.score) < 4 * scores.std() / np.sqrt(len(scores))
 
 
 def test_minari_normalises_as_scores_do(minari, made):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -17,7 +18,7 @@ import pytest
 import recsim_mnar
 from recsim_mnar import task_dataset
 from recsim_mnar.errors import UserError
-from recsim_mnar.export import distributions
+from recsim_mnar.export import distributions, to_d3rlpy, to_obp, to_rllib
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.pools import pool
 from recsim_mnar.tasks import datasets, task, tasks
@@ -26,6 +27,9 @@ from twins.commands import run
 
 FOLDER = Path(recsim_mnar.__file__).parent / "tasks" / "recipes"
 FROZEN = {
+    "campaigns-60-v1-good": "21d1295f21c7d0efa004cf481041fa5aaa319f52076806f09c60cdf8696b877c",
+    "campaigns-60-v1-mediocre": "fd9cb1973e127f962f68654a567c858d9c4e1f9f93bac3f18676c217ecf3ffbc",
+    "campaigns-60-v1-random": "3f21221d4be4ca2194825b80624c49d04d18c4c9fffd134003e41a6d76f823fa",
     "cold-100-v1-good": "dca5a4972d6227853e6b543cbf1e477f0ec36dd21723e7930f946f7c5f241f18",
     "cold-100-v1-mediocre": "070c02fb21d2cfa4b1c00ea00a65ea2c2eb908c3cd374921d807b4d8e92db645",
     "cold-100-v1-random": "560fd5e4786b6b9fd2f37174347c1cf348aaae7b9385f5aeba739f446552a2bb",
@@ -38,6 +42,7 @@ FROZEN = {
     "flipped-100-v1-good": "965a49ae73db81e41615318f561ab140a90155e0e25d4e952b0a81e8898c0b3b",
     "flipped-100-v1-mediocre": "05a36c6fe5fcac46b8b591242d4fd573444c05eefb75a5b359b2e114b112fdd5",
     "flipped-100-v1-random": "519bbf0fa224f072d3d90640e6f2daee0af1f8ddd0ba14d9e747d66f5e356776",
+    "from-log-100-v1-mediocre": "9311a2823d6dc54c708040f380872ae2037c6b32c8ef099b49f9e0db5d7bfdfc",
     "popularity-100-v1-good": "ceaecd5be779f4d8f5749381613b3cfbafa90d2f44affca7213b41574fc4552d",
     "popularity-100-v1-mediocre": "077b8993e477f303d6d8a22f4bfd23579c388b77591cf864dc79884f8e2b4956",
     "popularity-100-v1-random": "1409cc890b81cfb187716cdf48d4f60e023e91d214d861b3a55404fc6fb1fad3",
@@ -53,9 +58,18 @@ FROZEN = {
     "sessions-1000-v1-good": "2474ee434015366521ff28ff16458c0c9cec153bc528fbdd9edfbe780102ea16",
     "sessions-1000-v1-mediocre": "dffa1e274cfe2a9992747b764fcfb822c7fb4f3c5c49dfc6c51af2987fd1adf0",
     "sessions-1000-v1-random": "232cc0db9a4b5f86856efcbf9e660808c4112c6199c5c999b081f226a6fcacd6",
+    "uplift-200-v1-good": "73fabe86fa8f32ba9c506592e4eddac9bb7caab54e52870b99c518eb41853a58",
+    "uplift-200-v1-mediocre": "5021422d758045485542dc1e7ef8d5eb511c5a5b0cd1793085ae323a86917af5",
+    "uplift-200-v1-random": "969ecb11d7ee6c27f89337110366d554e4d26a5aa467a80493f8a2df9d24499c",
 }
 """Sha256 of each recipe, in which the sha256 of its data stands: a recipe is never changed."""
-SMALL = [("cold-100-v1", quality) for quality in QUALITIES] + [("ratings-100-v1", "random")]
+SMALL = [("cold-100-v1", quality) for quality in QUALITIES] + [
+    ("ratings-100-v1", "random"),
+    ("uplift-200-v1", "mediocre"),
+    ("uplift-200-v1", "good"),
+    ("campaigns-60-v1", "good"),
+    ("from-log-100-v1", "mediocre"),
+]
 NAMES = [tuple(name.rsplit("-", 1)) for name in sorted(FROZEN)]
 
 
@@ -69,13 +83,14 @@ def test_recipes_are_those_that_were_frozen():
         assert path.stat().st_size <= 1_000
         assert recipe.digest == FROZEN[path.stem]
         assert (recipe.task, recipe.quality) == (name, quality)
-        assert recipe.seed == derive_seed(task(name).seed, f"task/dataset/{quality}") >> 1
-        seeds.add(recipe.seed)
+        if task(name).environment:
+            assert recipe.seed == derive_seed(task(name).seed, f"task/dataset/{quality}") >> 1
+            seeds.add(recipe.seed)
     assert len(seeds) == len(QUALITIES)  # the same for every task, as of the public users, and none of those
     assert not seeds & {task(name).seed for name in tasks()}
 
 
-@pytest.mark.parametrize("name", sorted({name for name, _ in NAMES}))
+@pytest.mark.parametrize("name", sorted({name for name, _ in NAMES if task(name).environment}))
 def test_qualities_are_in_order(name):
     """Each earns more than the one before by a tenth of what there is to earn."""
     scores = [recipe_of(name, quality).score for quality in QUALITIES]
@@ -96,7 +111,9 @@ def test_a_recipe_gives_its_bytes(name, quality):
     per_user = np.zeros(made.recipe.users)
     np.add.at(per_user, made.decisions.user, made.decisions.reward)
     error = per_user.std(ddof=1) / math.sqrt(len(per_user))
-    assert abs(per_user.mean() - made.recipe.value) < 4.0 * error
+    recipe = made.recipe
+    expected = task(name).runner().as_return(recipe.value, recipe.users, recipe.seed)
+    assert abs(per_user.mean() - expected) < 4.0 * error
 
 
 @pytest.mark.slow
@@ -109,18 +126,19 @@ def replayed(made, users):
     """The recorded actions in the task's environment, of some users: every observation and answer is the recorded."""
     words, _, version = made.recipe.task.rpartition("-")
     name = f"recsim_mnar/{words.replace('-', '').capitalize()}-{version}"
-    env = gym.make(name, observation=made.recipe.observation)
+    asked = {"observation": made.recipe.observation} if made.recipe.observation else {}
+    env = gym.make(name, **asked)
     of, episodes = made.decisions, {int(made.decisions.user[rows.start]): rows for rows in made.decisions.episodes()}
     places = {user: place for place, user in enumerate(episodes)}
     chosen = task(made.recipe.task)
-    limited = chosen.make_world().most_decisions != chosen.horizon
+    runner, limited = chosen.runner(), made.decisions.truncated.any()
     for user in users:
         rows = episodes[user]
-        observed, info = env.reset(seed=made.recipe.seed, options={"user": user})
-        assert info["user"] == user
+        observed, info = env.reset(**runner.address(made.recipe.seed, user))
+        assert info.get("user", user) == user
         for row in range(rows.start, rows.stop):
             np.testing.assert_array_equal(observed, of.context[row])
-            assert info["step"] == of.step[row]
+            assert info["campaign" if "campaign" in info else "step"] == of.step[row]
             observed, reward, terminated, truncated, info = env.step(of.action[row])
             assert reward == of.reward[row]
             assert terminated == (of.last[row] and not of.truncated[row])
@@ -128,7 +146,7 @@ def replayed(made, users):
         np.testing.assert_array_equal(observed, of.final[places[user]])
 
 
-@pytest.mark.parametrize(("name", "quality"), [("cold-100-v1", "good"), ("ratings-100-v1", "random")])
+@pytest.mark.parametrize(("name", "quality"), [("cold-100-v1", "good"), ("ratings-100-v1", "random"), *SMALL[4:7]])
 def test_environments_give_the_data_again(name, quality):
     made = task_dataset(name, quality)
     replayed(made, np.unique(made.decisions.user)[::15].tolist())
@@ -143,6 +161,70 @@ def test_a_life_beyond_the_horizon_is_truncated():
     assert set(cut.tolist()) <= set(np.flatnonzero(counts == counts.max()).tolist())
     assert made.decisions.context.shape[1] == 150  # what was shown counts where it changes what is clicked
     replayed(made, [*cut.tolist(), *np.unique(made.decisions.user)[:20].tolist()])
+
+
+# ------------------------------------------------------------------------------------------ where no item is an action
+
+
+def test_slates_have_the_probabilities_of_their_items():
+    """Ten items of the largest uplift with four fifths, all 200 with one; what no recommendation caused is counted."""
+    made = task_dataset("uplift-200-v1", "good")
+    of, seed = made.decisions, made.recipe.seed
+    assert of.action.shape == of.propensity.shape == (20_000, 10)
+    uplift = task("uplift-200-v1").make_world().outcomes_of(seed, np.arange(2_000)).uplift
+    best = np.argsort(-uplift, axis=1)[:, :10]
+    among = (of.action[:, :, None] == best[of.user][:, None, :]).any(axis=2)
+    np.testing.assert_allclose(of.propensity, np.where(among, 0.8 + 0.01, 0.01), rtol=1e-12)
+    assert abs(among.mean() - 0.81) < 4 * math.sqrt(0.81 * 0.19 / among.size)
+    assert of.reward.sum() == len(made.log.organic()) + made.log.bandit()["reward"].sum()
+    np.testing.assert_array_equal(of.final.sum(axis=1), np.bincount(of.user, of.reward))
+
+
+def test_the_shop_s_own_slates_are_as_likely_as_it_says():
+    made = task_dataset("uplift-200-v1", "mediocre")
+    world = task("uplift-200-v1").make_world()
+    likely = world.deployed_propensities(made.recipe.seed, np.arange(2_000))[made.decisions.user]
+    np.testing.assert_array_equal(np.take_along_axis(likely, made.decisions.action, axis=1), made.decisions.propensity)
+
+
+@pytest.mark.parametrize("quality", QUALITIES)
+def test_weights_of_campaigns_are_drawn_as_they_say(quality):
+    made = task_dataset("campaigns-60-v1", quality)
+    of, n = made.decisions, 2_000
+    assert of.action.dtype == np.float32
+    assert set(np.unique(of.action)) == {0.0, 1.0}
+    chance = np.where(of.action > 0, of.propensity, 1.0 - of.propensity)
+    assert np.ptp(chance, axis=0).max() < 1e-12
+    expected = {"random": {0.5}, "mediocre": {0.175, 0.825}, "good": {0.05, 0.95}}[quality]
+    assert {round(float(each), 12) for each in chance[0]} == expected
+    deviation = (of.action.mean(axis=0) - chance[0]) / np.sqrt(chance[0] * (1.0 - chance[0]) / n)
+    assert np.abs(deviation).max() < 4.5
+    assert abs(np.corrcoef(of.action.T)[np.triu_indices(60, 1)]).max() < 0.15  # drawn apart
+    shown, accepted = made.log.bandit(), of.reward.sum()
+    assert len(np.unique(made.log["user"])) == 500 * 500
+    assert accepted * 0.999 <= shown["reward"].sum() <= accepted  # some are added after the last day
+
+
+def test_what_is_learned_from_its_log_has_that_log():
+    made = task_dataset("from-log-100-v1", "mediocre")
+    own = task("from-log-100-v1").log()
+    assert own.columns.keys() == made.log.columns.keys()
+    for name in own.columns:
+        np.testing.assert_array_equal(own[name], made.log[name])
+    assert not made.decisions.truncated.any()
+    for quality in ("random", "good"):
+        with pytest.raises(UserError, match="from-log-100-v1 has its own log alone for a data set: quality mediocre"):
+            task_dataset("from-log-100-v1", quality)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("uplift-200-v1", "slates"), ("campaigns-60-v1", "weights of all items")], ids=str
+)
+def test_what_reads_single_items_refuses_others(name, kind):
+    made = dataclasses.replace(recipe_of(name, "random"), users=3).make().decisions
+    for export in (to_d3rlpy, to_obp, to_rllib):
+        with pytest.raises(UserError, match=f"these decisions are {kind}, no single items"):
+            export(made)
 
 
 def test_the_log_is_of_its_logging_policy():

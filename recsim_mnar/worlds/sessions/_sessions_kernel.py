@@ -43,12 +43,6 @@ leaving. ``never_clicks``: a uniform this large needs no click probability; abov
 
 Rows = namedtuple("Rows", "user step time event item action propensity reward click_probability")
 
-Moves = namedtuple(
-    "Moves",
-    "actions ended seeds queue next_user elapsed counts rewards terminated truncated n_views n_skipped",
-)
-"""See :class:`recsim_mnar.worlds.lanes.Moves`."""
-
 ORGANIC = 0
 AWAITING = 1
 GONE = 2
@@ -217,7 +211,7 @@ def _next_view(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, uni
 
 
 @spliced
-def _browse(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, rows, r, scratch):
+def browse(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, rows, r, scratch):
     """Organic events until the next decision or the end, or until the rows are full; returns the rows used so far."""
     capacity = rows.user.size
     seed = lanes.seed[lane]
@@ -259,7 +253,7 @@ def _changed_probability(dynamics, tables, changes, lanes, lane, action):
 
 
 @spliced
-def _respond(dynamics, tables, changes, lanes, lane, rows, r, action, propensity):
+def respond(dynamics, tables, changes, lanes, lane, rows, r, action, propensity):
     """The user's answer to a recommendation: click or not, then the next state. Writes row r."""
     a, b, c, d = block(lanes.seed[lane], S_RESPONSE, np.uint64(lanes.user[lane]), np.uint64(lanes.n_decisions[lane]))
     uniform = unit53(a, b)
@@ -418,87 +412,14 @@ def advance(
                 r += last - begin
                 begin = last
             for i in range(begin, last + 1):
-                _respond(dynamics, tables, changes, lanes, lane, rows, r, actions[i], propensities[i])
+                respond(dynamics, tables, changes, lanes, lane, rows, r, actions[i], propensities[i])
                 r += 1
         elif lanes.step[lane] == 0:
             starts[j] = r
-        r = _browse(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, rows, r, scratch)
+        r = browse(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, rows, r, scratch)
         if lanes.phase[lane] == ORGANIC:
             return j, r
     return which.size, r
-
-
-@kernel
-def step_at_once(
-    dynamics,
-    tables,
-    boxes,
-    tiers,
-    unseen,
-    lanes,
-    changes,
-    moves,
-    acting,
-    limit,
-    first,
-    left,
-    rows,
-    r,
-    starts,
-    scratch,
-):
-    """One step of all lanes from ``first`` on: see :meth:`recsim_mnar.worlds.lanes.Lanes.step_at_once`.
-
-    ``limit``: steps after which an episode is truncated, 0 for none. The views of each lane are rows starts[lane] :
-    starts[lane + 1]; an answer is no row. Returns (lanes finished, rows used, lanes left to be reset again): fewer
-    lanes than there are means that the rows are full, call again with more room and with these numbers.
-    """
-    dynamics = Dynamics(*dynamics)
-    tables = Tables(*tables)
-    lanes = Lanes(*lanes)
-    moves = Moves(*moves)
-    rows = Rows(*rows)
-    n_items = moves.counts.shape[1]
-    for lane in range(first, moves.ended.size):
-        arrives = moves.ended[lane]
-        if lanes.phase[lane] != ORGANIC:  # otherwise the rows were full
-            starts[lane] = r
-            if arrives:
-                lanes.seed[lane] = moves.seeds[lane]
-                lanes.user[lane] = moves.next_user[moves.queue[lane]]
-                moves.next_user[moves.queue[lane]] += 1
-                moves.elapsed[lane] = 0
-                moves.n_views[lane] = 0
-                for i in range(n_items):
-                    moves.counts[lane, i] = 0.0
-                arrive(dynamics, unseen, changes, lanes, lane)
-            elif acting:
-                if r == rows.user.size:
-                    return lane, r, left
-                _respond(dynamics, tables, changes, lanes, lane, rows, r, moves.actions[lane], 1.0)
-                moves.rewards[lane] = rows.reward[r]
-                moves.elapsed[lane] += 1
-            else:
-                continue
-        begin = r
-        r = _browse(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, rows, r, scratch)
-        moves.n_views[lane] += r - begin
-        if n_items > 0:
-            for i in range(begin, r):
-                moves.counts[lane, rows.item[i]] += np.float32(1.0)
-        if lanes.phase[lane] == ORGANIC:
-            return lane, r, left
-        gone = lanes.phase[lane] == GONE
-        if not arrives:
-            moves.terminated[lane] = gone
-            moves.truncated[lane] = (limit > 0) & (limit <= moves.elapsed[lane]) & (not gone)
-        elif gone:
-            moves.n_skipped[lane] += 1
-            left += 1
-        else:
-            moves.ended[lane] = False
-    starts[moves.ended.size] = r
-    return moves.ended.size, r, left
 
 
 @kernel
