@@ -45,6 +45,8 @@ __all__ = [
     "CampaignsVectorEnv",
     "PurchasesEnv",
     "PurchasesVectorEnv",
+    "RankingEnv",
+    "RankingVectorEnv",
     "RecordLog",
     "RecordVectorLog",
     "WorldEnv",

@@ -97,7 +97,18 @@ class LogBuilder:
         ratings = events_of(info, "ratings") or unknown
         probabilities = events_of(info, "observation_propensities") or unknown
         for k, (item, time, rating, p) in enumerate(zip(views, times, ratings, probabilities, strict=True)):
-            event = (float(time), schema.ORGANIC, int(item), -1, np.nan, float(rating), float(p), self.round or 0, -1, -1)
+            event = (
+                float(time),
+                schema.ORGANIC,
+                int(item),
+                -1,
+                np.nan,
+                float(rating),
+                float(p),
+                self.round or 0,
+                -1,
+                -1,
+            )
             rows.append((user, first_step + k, *event))
 
     @property

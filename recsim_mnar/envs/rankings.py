@@ -9,17 +9,12 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.log_builder import events_of
-from recsim_mnar.envs.recording import Recorder
 from recsim_mnar.envs.single import WorldEnv
 from recsim_mnar.envs.user_queue import organic_rows
 from recsim_mnar.envs.validation import as_array, check_ready
 from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
-from recsim_mnar.log.table import Log
-from recsim_mnar.policies.rankings import RankingPolicy, as_ranking_policy, ranking_uniforms
-from recsim_mnar.simulation.items import described
 from recsim_mnar.worlds.base import DecisionWorld, Transition
 from recsim_mnar.worlds.slates import checked_slates
 
@@ -135,50 +130,3 @@ def _note_showings(observer: Any, lanes: NDArray[np.int64], shown: Array, clicks
     for place in range(shown.shape[1]):
         there = shown[:, place] >= 0
         observer.answered(lanes[there], shown[there, place], clicks[there, place])
-
-
-class RankingRecorder(Recorder):
-    """A ranking policy among the users of an environment, and its log; see :class:`Recorder`."""
-
-    def __init__(self, env: Any, policy: Any, n_users: int, seed: int) -> None:
-        world = env.unwrapped.world
-        self.rankings: RankingPolicy = as_ranking_policy(policy, world.slate_size).fresh()
-        super().__init__(env, self.rankings.policy, n_users, seed)
-        self.policy = self.rankings.policy
-        self.shape = (world.slate_size,)
-        self._stated: dict[int, list[Array]] = {}
-
-    def decide(self, infos: list[dict[str, Any]]) -> NDArray[np.int32]:
-        """(n, k) rankings for the waiting users, by ascending user."""
-        self._admit()
-        users = [int(info["user"]) for info in infos]
-        self._users = np.array(users)
-        numbers = np.array([self._n_decisions[user] for user in users])
-        drawn = ranking_uniforms(self.seed, self._users, numbers, self.rankings.slate_size)
-        self._actions = self.rankings.rank(self._users, drawn)
-        stated = self.rankings.propensities_of(self._users, self._actions)
-        self._propensities = stated.marginal
-        size = self.rankings.slate_size
-        for j, user in enumerate(users):
-            of_slate = (stated.conditional[j], np.full(size, stated.slate[j]), np.full(size, stated.set[j]))
-            self._stated.setdefault(user, []).append(np.array(of_slate))
-        return self._actions
-
-    def _teach(self, rewards: Array, after: list[dict[str, Any]]) -> None:
-        clicked = [set(events_of(came, "clicked")) for came in after]
-        earned = [[float(item in own) for item in row] for row, own in zip(self._actions.tolist(), clicked, strict=True)]
-        rows = np.repeat(self._users, self.shape[0])
-        self.policy.learn(rows, self._actions.ravel(), np.ravel(earned), self._propensities.ravel())
-
-    def log(self) -> Log:
-        """See :meth:`Recorder.log`; with the propensities of the rankings."""
-        log = super().log()
-        columns = dict(log.columns)
-        rows = np.flatnonzero(log.is_bandit)
-        met = np.unique(log["user"][rows]).tolist()
-        stated = np.concatenate([np.concatenate(self._stated[user], axis=1) for user in met], axis=1) if met else ()
-        for number, name in enumerate(schema.OF_RANKINGS[2:]):
-            columns[name] = np.full(len(log), np.nan)
-            if met:
-                columns[name][rows] = stated[number]
-        return Log(columns, {**log.provenance, "policy": described(self.rankings)} if log.provenance else {})

@@ -173,9 +173,9 @@ def ab_test(
 ) -> list[Record]:
     """Run every policy on ``n_users`` users.
 
-    Metrics: ``ctr`` from clicks (of slates, per item shown, and their ``dcg``), and ``ctr_exact`` from the click probabilities of what was shown, which have less
-    variance. Paired arms also give ``ctr_exact_difference`` from the best arm, whose interval is that of the
-    difference. Where rewards are no clicks ``reward`` stands for ``ctr``.
+    Metrics: ``ctr`` from clicks (of slates per item shown, and their ``dcg``), and ``ctr_exact`` from the click
+    probabilities of what was shown, which have less variance. Paired arms also give ``ctr_exact_difference`` from the
+    best arm, whose interval is that of the difference. Where rewards are no clicks ``reward`` stands for ``ctr``.
 
     Args:
         world: where they run.

@@ -46,7 +46,7 @@ from recsim_mnar.replays.probabilities import (
 from recsim_mnar.replays.truth import PolicyOnLog, policies_on_log, value_on_log
 
 OF_RANKINGS = ("independent_ips", "reward_interaction_ips", "slate_ips")
-"""Estimators of a log of slates unless others are named, from the one that assumes most to the one that assumes least."""
+"""Estimators of a log of slates unless others are named; the one that assumes most is the first."""
 
 MOST_CELLS = 1 << 26
 """Rows times policies up to which what each policy does on the log is held at once, from one pass for all of them."""

@@ -296,7 +296,8 @@ def walks(
     """
     logger_learns = logging is not None and learning_of(within(logging)) != "nothing"
     stepwise = {
-        name: learning_of(within(policy)) != "nothing" or (logger_learns and name in gaps) for name, policy in policies.items()
+        name: learning_of(within(policy)) != "nothing" or (logger_learns and name in gaps)
+        for name, policy in policies.items()
     }
     for one_by_one in (False, True):
         acting = {name: policies[name].fresh() for name, steps in stepwise.items() if steps is one_by_one}
@@ -383,11 +384,10 @@ class Prices:
                 spot_check_probabilities(policy, np.unique(users))
                 self._looked.add(name)
             self.columns[name][decisions] = asked_propensities(policy, users, actions)
-            if logger is not None and name in self._gaps:
+            if isinstance(logger, Policy) and name in self._gaps:
                 # Between two views of a user no state changes: one answer is good for all the decisions there.
                 mass = _mass_outside(policy, logger, users[begins])
                 self.columns[name + UNSUPPORTED][decisions] = mass[np.cumsum(begins) - 1]
-
 
     def _add_rankings(self, name: str, policy: RankingPolicy, decisions: Rows) -> None:
         size = policy.slate_size
@@ -397,7 +397,9 @@ class Prices:
         users, rankings = self._user[places[:, 0]], self._action[places]
         stated = checked_propensities_of(policy, users, rankings)
         self.columns[name][places] = stated.marginal
-        for ending, values in zip(OF_RANKING, (stated.conditional, stated.slate[:, None], stated.set[:, None]), strict=True):
+        for ending, values in zip(
+            OF_RANKING, (stated.conditional, stated.slate[:, None], stated.set[:, None]), strict=True
+        ):
             self.columns[name + ending][places] = values
 
 

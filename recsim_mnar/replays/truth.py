@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -243,7 +243,7 @@ def _expected_of_rankings(
     return out
 
 
-def _expected(world: DecisionWorld, policies: dict[str, Policy], state: Floats, users: Ints) -> dict[str, Floats]:
+def _expected(world: DecisionWorld, policies: Mapping[str, Any], state: Floats, users: Ints) -> dict[str, Floats]:
     """By policy the exact expected reward (n,) of its choice for users (n,) in these states (n, .).
 
     Who is sure of an item needs that item's mean alone; the means of all items are made where some policy is not sure.

@@ -25,7 +25,14 @@ from recsim_mnar.policies import registry
 from recsim_mnar.policies.answers import Acting, checked_distribution
 from recsim_mnar.policies.base import Policy, observe_events
 from recsim_mnar.policies.door import as_policy, has_fixed_distribution, learning_of, refuse_common_learning
-from recsim_mnar.policies.rankings import PlackettLuce, RankingPolicy, as_ranking_policy, ranking_uniforms
+from recsim_mnar.policies.rankings import (
+    PlackettLuce,
+    RankingPolicy,
+    as_ranking_policy,
+    checked_propensities_of,
+    drawn_rankings,
+    ranking_uniforms,
+)
 from recsim_mnar.policies.slates import SlatePolicy, as_slate_policy, draw
 from recsim_mnar.progress import counted
 from recsim_mnar.rng import check_seed, policy_uniforms
@@ -104,9 +111,7 @@ def _joined(parts: list[Columns]) -> Columns:
     return columns
 
 
-def provenance(
-    world: World, policy: Recommender, n_users: int, seed: int, first_user: int = 0
-) -> dict[str, Any]:
+def provenance(world: World, policy: Recommender, n_users: int, seed: int, first_user: int = 0) -> dict[str, Any]:
     """What suffices to make a log again."""
     return {
         **made_by(world),
@@ -194,9 +199,7 @@ def users_at_once(world: World) -> int:
     return SHARD_USERS * max(1, _STATE_BYTES // (8 * world.n_items * SHARD_USERS))
 
 
-def checked_run(
-    world: World, policy: Recommender, n_users: int, seed: int, first_user: int
-) -> tuple[int, int]:
+def checked_run(world: World, policy: Recommender, n_users: int, seed: int, first_user: int) -> tuple[int, int]:
     """The number of users and the seed, after a look at whether all fits together."""
     if not isinstance(as_world(world), ExposureWorld):
         decision_world(world, "simulate")
@@ -252,9 +255,7 @@ def simulate_shard(
         distribution = checked_distribution(policy, distribution, world.n_items)
         return world.trajectories(seed, first_user, n_users, distribution, keep_truth=keep_truth)
     acting = Acting(policy.fresh(), world.n_items, policy)
-    return _lived(
-        world, acting, seed, first_user, n_users, keep_truth=keep_truth, in_runs=policy.batches_decisions
-    )
+    return _lived(world, acting, seed, first_user, n_users, keep_truth=keep_truth, in_runs=policy.batches_decisions)
 
 
 def _lived(
@@ -300,8 +301,9 @@ class Ranking:
         users, size = lanes.user[waiting], self.policy.slate_size
         if isinstance(self.policy.policy, Oracle):
             self.policy.policy.see(users, lanes.state[waiting])
-        rankings = self.policy.rank(users, ranking_uniforms(seed, users, lanes.n_decisions[waiting], size))
-        stated = self.policy.propensities_of(users, rankings)
+        drawn = ranking_uniforms(seed, users, lanes.n_decisions[waiting], size)
+        rankings = drawn_rankings(self.policy, users, drawn)
+        stated = checked_propensities_of(self.policy, users, rankings)
         transition = lanes.take(waiting, rankings, stated.marginal)
         rows = transition.starts[:-1, None] + np.arange(size)
         columns = transition.columns
@@ -410,7 +412,7 @@ def show(world: DecisionWorld, policy: Policy | RankingPolicy, c: Columns) -> No
     views = np.flatnonzero(c["event"] == schema.ORGANIC)
     if len(views) == 0:
         return
-    if world.rates:
+    if world.rates and isinstance(policy, Policy):
         observe_events(policy, c["user"][views], c["item"][views], c["reward"][views])
     else:
         policy.observe(c["user"][views], c["item"][views])
@@ -456,7 +458,7 @@ class OnlineRun:
     """
 
     log: Log
-    policy: Policy
+    policy: Policy | RankingPolicy
     curve: Curve
 
 
@@ -486,8 +488,8 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     world = decision_world(world, "simulate_online")
     if isinstance(policy, str):
         policy = registry.learner(policy).fit(Log({}), n_items=world.n_items)
-    original: Policy | RankingPolicy = as_policy(policy) if world.slate_size == 1 else as_ranking_policy(
-        policy, world.slate_size
+    original: Policy | RankingPolicy = (
+        as_policy(policy) if world.slate_size == 1 else as_ranking_policy(policy, world.slate_size)
     )
     acting = original.fresh()
     n_users, seed = checked_run(world, acting, n_users, seed, 0)
@@ -497,7 +499,11 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     compacted: list[Columns] = []
     decisions: list[int] = []
     rewards: list[float] = []
-    asked = Ranking(acting) if isinstance(acting, RankingPolicy) else Acting(acting, world.n_items, original)
+    if isinstance(acting, RankingPolicy):
+        asked: Acting | Ranking = Ranking(acting)
+    else:
+        assert isinstance(original, Policy)
+        asked = Acting(acting, world.n_items, original)
     lanes_of = world.lanes(min(n_lanes, n_users))
     for transitions, earned in drive(world, asked, lanes_of, seed, 0, n_users):
         columns = together([transition.columns for transition in transitions])

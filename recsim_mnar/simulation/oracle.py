@@ -72,8 +72,9 @@ class Oracle(_Reference):
     def scores(self, users: Ints) -> Floats:
         """See :meth:`Policy.scores`: where rankings are shown they are in the order of what each item is worth."""
         if self.world.slate_size == 1:
-            return super().scores(users)
-        return np.array([self._values[user] for user in users.tolist()]).reshape(len(users), self.n_items)
+            return self.probabilities(users)
+        rows = [self._values[user] for user in users.tolist()]
+        return np.asarray(rows, np.float64).reshape(len(users), self.n_items)
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """See :meth:`Policy.act`."""

@@ -267,7 +267,7 @@ class Slates(Items):
             n_items=world.n_items,
             context=(so_far - table).reshape(n * periods, -1),
             action=log["action"][shown].reshape(-1, size).astype(np.int64),
-            reward=np.bincount(place, bought.astype(np.float64), n * periods),
+            reward=np.bincount(place, bought.astype(np.float64), n * periods).astype(np.float64),
             propensity=log["propensity"][shown].reshape(-1, size),
             user=log["user"][first],
             step=log["step"][first].astype(np.int64),

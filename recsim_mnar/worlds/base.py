@@ -70,7 +70,6 @@ class World(abc.ABC):
     n_items: int
     slate_size: int = 1
     most_decisions: int | None = None
-    slate_size: int = 1
 
     def describe(self) -> dict[str, Any]:
         """Name and parameters, for a log's provenance; JSON types only."""

@@ -27,11 +27,11 @@ from recsim_mnar.worlds.sessions._sessions_kernel import (
     ORGANIC,
     S_RESPONSE,
     Dynamics,
-    _browse,
     _drawn_state,
     _logistic,
     after_answer,
     arrive,
+    browse,
     click_curve,
     click_probability,
     move,
@@ -54,7 +54,7 @@ S_READING = np.uint64(19)
 
 @inner
 def _two_uniforms(seed, stream, user, first, one, other):
-    """Both uniforms of each of the blocks from ``first`` on; a function of its own, so that the loop runs in vectors."""
+    """Both uniforms of each block from ``first`` on; in a function of its own, so that the loop runs in vectors."""
     for i in range(np.uint64(one.size)):
         a, b, c, d = block(seed, stream, user, first + i)
         one[i] = unit53(a, b)
@@ -249,7 +249,7 @@ def advance_rankings(
             r += size
         elif lanes.step[lane] == 0:
             starts[j] = r
-        r = _browse(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, rows, r, scratch)
+        r = browse(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, rows, r, scratch)
         if lanes.phase[lane] == ORGANIC:
             return j, r
     return which.size, r
@@ -344,7 +344,7 @@ def uniform_lives(
                 _respond(dynamics, tables, changes, reading, lanes, 0, rows, r, items, marginal)
                 r += size
             viewed = r
-            r = _browse(dynamics, tables, boxes, tiers, unseen, changes, lanes, 0, rows, r, scratch)
+            r = browse(dynamics, tables, boxes, tiers, unseen, changes, lanes, 0, rows, r, scratch)
             for i in range(viewed, r):
                 places.slate[i] = -1
                 places.position[i] = -1

@@ -168,8 +168,8 @@ class SessionsParams(Params):
         must(self, "be at least 1", "slate_size")
         if self.slate_size > min(self.n_items, MOST_PLACES) and not self.catalogue_file:
             raise UserError(
-                f"slate_size must be at most n_items = {self.n_items} and {MOST_PLACES}, got {self.slate_size}: a slate "
-                "shows an item once"
+                f"slate_size must be at most n_items = {self.n_items} and {MOST_PLACES}, got {self.slate_size}: a "
+                "slate shows an item once"
             )
         must(self, "not be negative", "examination")
         must(self, "be in [0, 1]", "continues", "continues_after_click")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -113,8 +112,8 @@ class RankingLanes(SessionsLanes):
 
         k, n_items = self._size, len(self.tables.click_offsets)
         conditional = 1.0 / (n_items - np.arange(k))
-        ordered = float(np.prod(conditional))
-        stated = (np.array([ordered, ordered * math.factorial(k)]), np.full(k, 1.0 / n_items), conditional)
+        of_all = np.array([conditional.prod(), (conditional * np.arange(k, 0, -1)).prod()])
+        stated = (of_all, np.full(k, 1.0 / n_items), conditional)
         rows = new_rows(int(n_users * (slates_a_user * k + views_a_user) * 1.02) + 1024, self._keep_truth)
         places = _rankings_kernel.Places(*_place_columns(len(rows.user)))
         progress = np.zeros(2, np.int64)
@@ -133,7 +132,8 @@ class RankingLanes(SessionsLanes):
                 capacity = min(capacity, 2 * len(rows.user))
                 rows, places = (grown(each, capacity, int(progress[1])) for each in (rows, places))
         used = int(progress[1])
-        return {**columns_of(rows, used, self._keep_truth), **{n: v[:used] for n, v in zip(schema.OF_RANKINGS, places, strict=True)}}
+        of_places = {name: values[:used] for name, values in zip(schema.OF_RANKINGS, places, strict=True)}
+        return {**columns_of(rows, used, self._keep_truth), **of_places}
 
     def _moved(self, which: NDArray[np.int64], rankings: NDArray[np.int32], propensities: Floats) -> Transition:
         starts = np.empty(len(which) + 1, np.int64)
