@@ -453,7 +453,8 @@ LINES = {
     # 70 for the plan in one sentence, the line that plans a test, per cent; 70 for tasks; 40 for several lifts
     # 30 for SIGTERM, a least propensity of 0, logs that may not be read
     "cli": 2_950,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
-    "policies": 1_682,
+    # 1,020 for rankings: three laws, and of each the probabilities of an order, a set and an item at a position
+    "policies": 2_720,
     "log": 1_600,  # 100 for observations by name with users' features, and those of one's own worlds
     "tables": 1_825,
     # 30 for what was shown

@@ -488,9 +488,8 @@ class ExploringTopK(RankingPolicy):
 def random_ranking(n_items: int, slate_size: int) -> Propensities:
     """Probabilities of one ranking, (1, slate_size) and (1,), where all rankings are as likely."""
     conditional = 1.0 / (n_items - np.arange(slate_size))
-    ordered, of_set = conditional.prod(), (conditional * np.arange(slate_size, 0, -1)).prod()
-    marginal = np.full((1, slate_size), 1.0 / n_items)
-    return Propensities(marginal, conditional[None], np.array([ordered]), np.array([of_set]))
+    row, in_any_order = conditional[None], conditional[None] * np.arange(slate_size, 0, -1)
+    return Propensities(np.full_like(row, 1.0 / n_items), row, row.prod(axis=1), in_any_order.prod(axis=1))
 
 
 # --------------------------------------------------------------------------------------------------- doors and checks
@@ -528,7 +527,7 @@ def ranking_uniforms(seed: int, users: Ints, decisions: Ints, slate_size: int) -
     words = rng.blocks(seed, rng.Stream.RANKING, np.repeat(np.asarray(users), blocks), index.ravel())
     pairs = words.reshape(len(index), 2 * blocks, 2).astype(np.uint64)
     bits = (pairs[:, : slate_size + 1, 0] << np.uint64(32) | pairs[:, : slate_size + 1, 1]) >> np.uint64(11)
-    return np.asarray(bits * 2.0**-53, np.float64)
+    return bits.astype(np.float64) * 2.0**-53
 
 
 def checked_slate_size(slate_size: Any, n_items: int) -> int:
