@@ -435,7 +435,9 @@ def test_without_a_place_for_a_cache_everything_still_works():
 # Lines of code that a room may hold, without blank lines, comments and docstrings: what it held when it was last made
 # smaller, and 5 % more. A change that needs more says why next to the number.
 LINES = {
-    "estimators": 5_480,  # 15 for columns of segments that are refused, and what each row is
+    # 15 for columns of segments that are refused, and what each row is
+    # 765 for rankings: reading slates, eleven estimators, two that need their own scores, what clicks say of users
+    "estimators": 6_245,
     "agents": 4_650,
     # 190 for fatigue, retention, influence and a calendar
     "worlds": 4_950,  # 150 for a step of all lanes in one kernel call, and ratings for a single lane
@@ -479,7 +481,7 @@ LINES = {
     # 30 for several training seeds, and users of another evaluation
     "tasks": 640,
 }
-MODULES = 301  # of the package and agents together; the last two: own_log.shown_item, report.study_finding
+MODULES = 303  # of the package and agents together; the last two: estimators.rankings, estimators.ranking_assumptions
 
 
 def lines_of_code(text: str) -> int:
