@@ -8,6 +8,8 @@ import math
 import warnings
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 from recsim_mnar.errors import UserError
@@ -250,6 +252,19 @@ def test_rows_in_any_order_and_organic_ones_between():
             (expected[name].value, expected[name].low, expected[name].high), rel=1e-9
         )
         assert each.verdict.level == expected[name].verdict.level
+
+
+def test_frames_and_tables_are_columns_too():
+    log = drawn("cascade", n_users=120)
+    expected = estimate_ranking_value(log, "new")["slate_ips"]
+    for table in (pd.DataFrame(log), pa.table(log)):
+        assert estimate_ranking_value(table, "new")["slate_ips"] == expected
+    arrays = {"slate": log["new_slate"], "marginal": log["new"]}
+    assert estimate_ranking_value(log, arrays, estimators="slate_ips")["slate_ips"].value == expected.value
+    named = {name: values for name, values in log.items() if name != "user"} | {"shopper": log["user"].astype(str)}
+    by_name = estimate_ranking_value(named, "new", cluster="shopper")["slate_ips"]
+    by_array = estimate_ranking_value(named, "new", cluster=log["user"])["slate_ips"]
+    assert (by_name.low, by_array.low) == pytest.approx((expected.low, expected.low), rel=1e-12)
 
 
 # ---------------------------------------------------------------------------------------------------------- verdicts
