@@ -435,7 +435,9 @@ def test_without_a_place_for_a_cache_everything_still_works():
 # Lines of code that a room may hold, without blank lines, comments and docstrings: what it held when it was last made
 # smaller, and 5 % more. A change that needs more says why next to the number.
 LINES = {
-    "estimators": 5_480,  # 15 for columns of segments that are refused, and what each row is
+    # 15 for columns of segments that are refused, and what each row is
+    # 765 for rankings: reading slates, eleven estimators, two that need their own scores, what clicks say of users
+    "estimators": 6_245,
     "agents": 4_650,
     # 190 for fatigue, retention, influence and a calendar
     # 150 for a step of all lanes in one kernel call, and ratings for a single lane
@@ -482,7 +484,7 @@ LINES = {
     # 110 for data sets of slates, of platforms and of a task's own log
     "tasks": 750,
 }
-MODULES = 302  # of the package and agents together; the last: worlds.sessions._stepping_kernel
+MODULES = 309  # of the package and agents together; the last: those of slates
 
 
 def lines_of_code(text: str) -> int:

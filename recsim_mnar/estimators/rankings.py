@@ -103,7 +103,7 @@ class RankingEstimatorInfo:
     Attributes:
         name: as in ``estimate_ranking_value(estimators=...)``.
         title: one line.
-        source: paper and equation.
+        source: paper, and equation where it has a number there.
         weight: kind of its weight.
         premise: what it assumes of users, a key of :data:`recsim_mnar.estimators.ranking_assumptions.PREMISES`.
         fails: what it estimates where that is wrong.
@@ -138,7 +138,7 @@ class RankingEstimatorInfo:
 def pseudo_inverse(
     rows: RankingRows, *, logger: Any, n_items: Any = None, inclusion: Any = None, context: Any = None
 ) -> Scores:
-    """Slate rewards times q' G^+ 1_s (Swaminathan et al. 2017, eq. 4).
+    """Slate rewards times q' G^+ 1_s (Swaminathan et al. 2017).
 
     Args:
         rows: of the log.
@@ -221,62 +221,50 @@ def _mean_of_weights(weight: Floats, rows: RankingRows) -> list[Finding]:
     return [Finding("propensities", GRAVE, mean, message, "check the probabilities of log and target")]
 
 
-_CHAIN = ("reward_interaction_ips", "slate_ips")
-_SLATE = ("slate_ips",)
-_MCINERNEY, _LI = "McInerney et al. 2020", "Li et al. 2018"
-_COMPANIONS = "the target's clicks beside the items that the log happened to show with its items"
+_MCINERNEY, _CHAIN = "McInerney et al. 2020", ("reward_interaction_ips", "slate_ips")
 _BELOW = "the target's clicks above what the log happened to show further down"
-_RATIO: dict[str, Any] = {"machine": "snips", "clipped": ""}
-
-
 _record = RankingEstimatorInfo
-RANKING_ESTIMATORS: dict[str, RankingEstimatorInfo] = {
-    info.name: info
-    for info in (
-        _record("slate_ips", "weights of whole slates in order", f"{_MCINERNEY}, eq. 1", "slate"),
-        _record("slate_snips", "slate_ips over the mean weight", "Swaminathan & Joachims 2015", "slate", **_RATIO),
-        _record(
-            "set_ips", "weights of the items of a slate in any order", "Horvitz & Thompson 1952, on sets", "set",
-            "unordered", "the clicks on the target's sets of items in the log's orders", less=_SLATE,
-        ),
-        _record(
-            "set_snips", "set_ips over the mean weight", "Swaminathan & Joachims 2015, on sets", "set",
-            "unordered", "the clicks on the target's sets of items in the log's orders", less=_SLATE, **_RATIO,
-        ),
-        _record(
-            "independent_ips", "weights of an item at its position", f"{_LI} (item-position); {_MCINERNEY}, eq. 2",
-            "marginal", "independent", _COMPANIONS, less=_CHAIN,
-        ),
-        _record(
-            "independent_snips", "independent_ips over the mean weight", f"{_MCINERNEY}, section 3", "marginal",
-            "independent", _COMPANIONS, less=_CHAIN, **_RATIO,
-        ),
-        _record(
-            "reward_interaction_ips", "weights of the items down to a position", f"{_MCINERNEY}, eq. 3-4", "cumulative",
-            "cascade", _BELOW, less=_SLATE,
-        ),
-        _record(
-            "reward_interaction_snips", "reward_interaction_ips over the mean weight", f"{_MCINERNEY}, section 3",
-            "cumulative", "cascade", _BELOW, less=_SLATE, **_RATIO,
-        ),
-        _record(
-            "pseudo_inverse", "a linear model of slates, inverted", "Swaminathan et al. 2017, eq. 4", "marginal",
-            "additive", "the target's value under the sum of items and positions that fits the log's clicks best",
-            machine="", clipped="", less=_SLATE, requires=("logger",), takes=("n_items", "inclusion", "context"),
-            scores=pseudo_inverse,
-        ),
-        _record(
-            "cascade_dr", "reward model by position, corrected down the slate", "Kiyohara et al. 2022, eq. 6",
-            "cumulative", "cascade", _BELOW, machine="dr", clipped="clipped_dr", less=_SLATE,
-            requires=("q_logged", "q_target"),
-        ),
-        _record(
-            "adaptive_ips", "weights of the positions that matter to the slate's user", "Kiyohara et al. 2023, eq. 5",
-            "adaptive", "behaviour", "the target's clicks beside what the log shows where behaviours say it is ignored",
-            less=_SLATE, requires=("behaviour",),
-        ),
+_WEIGHTED = (
+    _record("slate_ips", "weights of whole slates in order", f"{_MCINERNEY}, eq. 1", "slate"),
+    _record(
+        "set_ips", "weights of the items of a slate in any order", "Horvitz & Thompson 1952, on sets", "set",
+        "unordered", "the clicks on the target's sets of items in the log's orders", less=_CHAIN[1:],
+    ),
+    _record(
+        "independent_ips", "weights of an item at its position", f"Li et al. 2018 (item-position); {_MCINERNEY}, eq. 2",
+        "marginal", "independent", "the target's clicks beside the items that the log happened to show with its items",
+        less=_CHAIN,
+    ),
+    _record(
+        "reward_interaction_ips", "weights of the items down to a position", f"{_MCINERNEY}, eq. 3-4", "cumulative",
+        "cascade", _BELOW, less=_CHAIN[1:],
+    ),
+)  # fmt: skip
+_NORMALISED = tuple(
+    replace(
+        info, name=info.name.replace("_ips", "_snips"), title=f"{info.name} over the mean weight",
+        source=f"Swaminathan & Joachims 2015, on {info.name}", machine="snips", clipped="",
     )
-}  # fmt: skip
+    for info in _WEIGHTED
+)  # fmt: skip
+_OTHERS = (
+    _record(
+        "pseudo_inverse", "a linear model of slates, inverted", "Swaminathan et al. 2017", "marginal", "additive",
+        "the target's value under the sum of items and positions that fits the log's clicks best", machine="",
+        clipped="", less=_CHAIN[1:], requires=("logger",), takes=("n_items", "inclusion", "context"),
+        scores=pseudo_inverse,
+    ),
+    _record(
+        "cascade_dr", "reward model by position, corrected down the slate", "Kiyohara et al. 2022", "cumulative",
+        "cascade", _BELOW, "dr", "clipped_dr", _CHAIN[1:], ("q_logged", "q_target"),
+    ),
+    _record(
+        "adaptive_ips", "weights of the positions that matter to the slate's user", "Kiyohara et al. 2023", "adaptive",
+        "behaviour", "the target's clicks beside what the log shows where behaviours say it is ignored",
+        less=_CHAIN[1:], requires=("behaviour",),
+    ),
+)  # fmt: skip
+RANKING_ESTIMATORS: dict[str, RankingEstimatorInfo] = {info.name: info for info in (*_WEIGHTED, *_NORMALISED, *_OTHERS)}
 _MEANING = {
     "q_logged": "a model's reward of each row, given the items down to it",
     "q_target": "its mean over the item that the target would show there, given the items above",

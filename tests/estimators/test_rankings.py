@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
+import warnings
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 from recsim_mnar.errors import UserError
@@ -217,6 +221,7 @@ def test_plain_twins(name):
     assert found.value == pytest.approx(by_hand(log, name, behaviour, model), rel=1e-12)
     assert found.low < found.value < found.high
     assert found.estimator == name
+    assert json.loads(json.dumps(found.diagnostics, allow_nan=False))["slates"] == 800
 
 
 def test_a_clip_cuts_weights_and_the_interval_holds_what_it_hides():
@@ -247,6 +252,19 @@ def test_rows_in_any_order_and_organic_ones_between():
             (expected[name].value, expected[name].low, expected[name].high), rel=1e-9
         )
         assert each.verdict.level == expected[name].verdict.level
+
+
+def test_frames_and_tables_are_columns_too():
+    log = drawn("cascade", n_users=120)
+    expected = estimate_ranking_value(log, "new")["slate_ips"]
+    for table in (pd.DataFrame(log), pa.table(log)):
+        assert estimate_ranking_value(table, "new")["slate_ips"] == expected
+    arrays = {"slate": log["new_slate"], "marginal": log["new"]}
+    assert estimate_ranking_value(log, arrays, estimators="slate_ips")["slate_ips"].value == expected.value
+    named = {name: values for name, values in log.items() if name != "user"} | {"shopper": log["user"].astype(str)}
+    by_name = estimate_ranking_value(named, "new", cluster="shopper")["slate_ips"]
+    by_array = estimate_ranking_value(named, "new", cluster=log["user"])["slate_ips"]
+    assert (by_name.low, by_array.low) == pytest.approx((expected.low, expected.low), rel=1e-12)
 
 
 # ---------------------------------------------------------------------------------------------------------- verdicts
@@ -479,7 +497,9 @@ def test_factors_of_positions():
 
 def test_obp_has_the_same_estimates():
     """Open Bandit Pipeline's slate estimators count clicks per slate; its self-normalised ones divide by position."""
-    obp = pytest.importorskip("obp.ope")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        obp = pytest.importorskip("obp.ope", exc_type=ImportError)
     log = drawn("cascade")
     n = len(log["reward"]) // K
     shared = {"slate_id": np.repeat(np.arange(n), K), "reward": log["reward"], "position": log["position"]}
