@@ -86,7 +86,7 @@ def simulate(
     """
     policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, first_user)
-    if executor is None and isinstance(policy, Policy) and has_fixed_distribution(policy):
+    if executor is None and not acts_in_python(policy):
         # No shards and no policy to ask: all lives go into one table as they are made.
         columns = simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)
     else:
@@ -104,9 +104,7 @@ def _joined(parts: list[Columns]) -> Columns:
     return columns
 
 
-def provenance(
-    world: World, policy: Recommender, n_users: int, seed: int, first_user: int = 0
-) -> dict[str, Any]:
+def provenance(world: World, policy: Recommender, n_users: int, seed: int, first_user: int = 0) -> dict[str, Any]:
     """What suffices to make a log again."""
     return {
         **made_by(world),
@@ -186,7 +184,13 @@ def mapped(
 
 def acts_in_python(policy: Recommender) -> bool:
     """Whether somebody has to be asked for decisions; else users live in kernels, without the interpreter's lock."""
+    if isinstance(policy, RankingPolicy):
+        return not _ranks_uniformly(policy)
     return not (isinstance(policy, Policy) and has_fixed_distribution(policy))
+
+
+def _ranks_uniformly(policy: RankingPolicy) -> bool:
+    return isinstance(policy, PlackettLuce) and policy.policy.is_uniform
 
 
 def users_at_once(world: World) -> int:
@@ -194,9 +198,7 @@ def users_at_once(world: World) -> int:
     return SHARD_USERS * max(1, _STATE_BYTES // (8 * world.n_items * SHARD_USERS))
 
 
-def checked_run(
-    world: World, policy: Recommender, n_users: int, seed: int, first_user: int
-) -> tuple[int, int]:
+def checked_run(world: World, policy: Recommender, n_users: int, seed: int, first_user: int) -> tuple[int, int]:
     """The number of users and the seed, after a look at whether all fits together."""
     if not isinstance(as_world(world), ExposureWorld):
         decision_world(world, "simulate")
@@ -241,7 +243,7 @@ def simulate_shard(
         return slate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)  # type: ignore[arg-type]
     world = decision_world(world, "simulate")
     if isinstance(policy, RankingPolicy):
-        if isinstance(policy, PlackettLuce) and policy.policy.is_uniform:
+        if _ranks_uniformly(policy):
             return world.trajectories(seed, first_user, n_users, None, keep_truth=keep_truth)
         acting: Acting | Ranking = Ranking(policy.fresh())
         return _lived(world, acting, seed, first_user, n_users, keep_truth=keep_truth)
@@ -252,9 +254,7 @@ def simulate_shard(
         distribution = checked_distribution(policy, distribution, world.n_items)
         return world.trajectories(seed, first_user, n_users, distribution, keep_truth=keep_truth)
     acting = Acting(policy.fresh(), world.n_items, policy)
-    return _lived(
-        world, acting, seed, first_user, n_users, keep_truth=keep_truth, in_runs=policy.batches_decisions
-    )
+    return _lived(world, acting, seed, first_user, n_users, keep_truth=keep_truth, in_runs=policy.batches_decisions)
 
 
 def _lived(
@@ -486,8 +486,8 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     world = decision_world(world, "simulate_online")
     if isinstance(policy, str):
         policy = registry.learner(policy).fit(Log({}), n_items=world.n_items)
-    original: Policy | RankingPolicy = as_policy(policy) if world.slate_size == 1 else as_ranking_policy(
-        policy, world.slate_size
+    original: Policy | RankingPolicy = (
+        as_policy(policy) if world.slate_size == 1 else as_ranking_policy(policy, world.slate_size)
     )
     acting = original.fresh()
     n_users, seed = checked_run(world, acting, n_users, seed, 0)
