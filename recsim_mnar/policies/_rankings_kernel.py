@@ -17,7 +17,7 @@ from __future__ import annotations
 from recsim_mnar.kernels._rng_kernel import exp64
 from recsim_mnar.kernels.jit import kernel
 
-OCTAVES = 4
+OCTAVES = 8
 """Octaves of times that :func:`fill_marginals` works on together."""
 
 INTEGRAL = -1.0
@@ -474,51 +474,81 @@ def _exploring_set(above, level, below, others, n, epsilon, paths):
 def _nodes(p, q, p_nodes, q_nodes):
     """Spread an item's p and q = 1 - p, (m,), over the times of a block, and lead them on to the next."""
     m = p.size
-    for o in range(OCTAVES):
-        for s in range(m):
-            p_nodes[o * m + s] = p[s]
-            q_nodes[o * m + s] = q[s]
-            p[s] = p[s] * (1.0 + q[s])
-            q[s] = 1.0 - p[s] if p[s] < 0.5 else q[s] * q[s]
+    for s in range(m):
+        here = p[s]
+        not_here = q[s]
+        for o in range(OCTAVES):
+            p_nodes[o * m + s] = here
+            q_nodes[o * m + s] = not_here
+            here = here * (1.0 + not_here)
+            not_here = 1.0 - here if here < 0.5 else not_here * not_here
+        p[s] = here
+        q[s] = not_here
+
+
+@kernel
+def _row_of_one(here, one_less, p, q):
+    for t in range(here.size):
+        here[t] = q[t] * here[t] + p[t] * one_less[t]
 
 
 @kernel
 def _add(counts, last, p, q):
-    """Law of how many have arrived, (at least ``last`` + 1, nodes), with one more item; counts beyond are dropped."""
+    """Law of how many have arrived, (``last`` + 1 and more, nodes), with one more item; counts beyond are dropped."""
     for j in range(last, 0, -1):
-        here = counts[j]
-        before = counts[j - 1]
-        for t in range(p.size):
-            here[t] = q[t] * here[t] + p[t] * before[t]
-    here = counts[0]
+        _row_of_one(counts[j], counts[j - 1], p, q)
     for t in range(p.size):
-        here[t] = q[t] * here[t]
+        counts[0, t] *= q[t]
 
 
 @kernel
-def position_table(weights, asked, first, roots, reach, tolerance, largest, p, q, p_node, q_node, p_asked, q_asked,
-                   counts, marginals):  # fmt: skip
+def _row_of_two(here, one_less, two_less, none, one, both):
+    for t in range(here.size):
+        here[t] = none[t] * here[t] + (one[t] * one_less[t] + both[t] * two_less[t])
+
+
+@kernel
+def _add_two(counts, last, p, q, other_p, other_q):
+    """As :func:`_add`, with two more, in two thirds of the time; the arrays of the second item are written over."""
+    for t in range(p.size):
+        one = p[t] * other_q[t] + q[t] * other_p[t]
+        q[t] *= other_q[t]
+        p[t] *= other_p[t]
+        other_q[t] = one
+    for j in range(last, 1, -1):
+        _row_of_two(counts[j], counts[j - 1], counts[j - 2], q, other_q, p)
+    if last > 0:
+        _row_of_one(counts[1], counts[0], other_q, q)
+    for t in range(p.size):
+        counts[0, t] *= q[t]
+
+
+@kernel
+def position_table(weights, asked, k, first, roots, reach, tolerance, largest, p, q, pair, p_asked, q_asked, counts,
+                   marginals):  # fmt: skip
     """Probability of each item asked for at each position, by the weights: marginals (c, k), zeros before.
 
     Args:
         weights: (n,), those of items that are not asked for first, then those of the ``asked``, all above 0; their sum
             is 1.
         asked: c, how many are asked for.
-        first: the lowest octave of times.
+        k: number of positions, at most n.
+        first: the octave of times at which integrals begin at the latest.
         roots: (m,), 2^(s/m).
         reach: times up to this over the weight outside the k - 1 largest count.
         tolerance: what is left out of an integral, relative to it.
-        largest: (k,), working space, as all that follow; k <= n.
-        p: (n, m), as q.
-        p_node: (nodes,), nodes = m * OCTAVES, as q_node.
-        p_asked: (c, nodes), as q_asked.
+        largest: (k,), working space, as all that follow; arrays may be larger.
+        p: (n, m).
+        q: (n, m).
+        pair: (4, nodes), nodes = m * OCTAVES.
+        p_asked: (c, nodes).
+        q_asked: (c, nodes).
         counts: (depth + 1, k, nodes), 2^depth >= c.
         marginals: where the answer goes.
     """
     n = weights.size
     m = roots.size
-    k = marginals.shape[1]
-    nodes = p_node.size
+    nodes = pair.shape[1]
     depth = counts.shape[0] - 1
     step = 0.6931471805599453 / m
     # The weight outside the k - 1 largest, without subtraction.
@@ -544,11 +574,16 @@ def position_table(weights, asked, first, roots, reach, tolerance, largest, p, q
         elif weights[i] == least:
             ties -= 1
     outside += least * (1 - ties)
-    end = reach / outside
-
-    x = 1.0
-    for _ in range(-first):
-        x *= 0.5
+    end = 1.0
+    octave = 0
+    while end < reach / outside:
+        end *= 2.0
+        octave += 1
+    x = end
+    while octave > first:
+        octave -= OCTAVES
+        for _ in range(OCTAVES):
+            x *= 0.5
     for i in range(n):
         for s in range(m):
             p[i, s] = _arrived(weights[i] * (x * roots[s]))
@@ -569,9 +604,13 @@ def position_table(weights, asked, first, roots, reach, tolerance, largest, p, q
         for j in range(last + 1):
             for t in range(nodes):
                 top[j, t] = 1.0 if j == 0 else 0.0
-        for i in range(n - asked):
-            _nodes(p[i], q[i], p_node, q_node)
-            _add(top, last, p_node, q_node)
+        for i in range(0, n - asked - 1, 2):
+            _nodes(p[i], q[i], pair[0], pair[1])
+            _nodes(p[i + 1], q[i + 1], pair[2], pair[3])
+            _add_two(top, last, pair[0], pair[1], pair[2], pair[3])
+        if (n - asked) % 2 == 1:
+            _nodes(p[n - asked - 1], q[n - asked - 1], pair[0], pair[1])
+            _add(top, last, pair[0], pair[1])
         for c in range(asked):
             _nodes(p[n - asked + c], q[n - asked + c], p_asked[c], q_asked[c])
         # Each item without itself: down a tree of halves, in which a child has all that its sibling holds.
@@ -594,22 +633,21 @@ def position_table(weights, asked, first, roots, reach, tolerance, largest, p, q
                 for other in range(sibling, min(sibling + (1 << bits), asked)):
                     _add(child, last, p_asked[other], q_asked[other])
             leaf = counts[depth]
-            rate = step * weights[n - asked + c]
-            for t in range(nodes):
-                octave = begin
-                for _ in range(t // m):
-                    octave *= 2.0
-                p_node[t] = rate * octave * roots[t % m] * q_asked[c, t]
+            now = step * weights[n - asked + c] * begin
+            for o in range(OCTAVES):
+                for s in range(m):
+                    pair[0, o * m + s] = now * roots[s] * q_asked[c, o * m + s]
+                now *= 2.0
             for j in range(last + 1):
                 total = 0.0
                 for t in range(nodes):
-                    total += p_node[t] * leaf[j, t]
+                    total += pair[0, t] * leaf[j, t]
                 marginals[c, j] += total
 
 
 @kernel
-def fill_marginals(weights, which, rankings, first, roots, reaches, tolerance, ordered, largest, p, q, p_node, q_node,
-                   p_asked, q_asked, counts, found, marginals):  # fmt: skip
+def fill_marginals(weights, which, rankings, first, roots, reaches, tolerance, ordered, largest, p, q, pair, p_asked,
+                   q_asked, counts, found, marginals):  # fmt: skip
     """Fill in the marginals (b, k) that :func:`price` left; reaches (k,) by the number of positions - 1.
 
     ordered (n,) and found (k, k) are working space, the rest as :func:`position_table`.
@@ -643,17 +681,13 @@ def fill_marginals(weights, which, rankings, first, roots, reaches, tolerance, o
                     ordered[at] = w[i] / total
                     at += 1
         positions = min(k, size)
-        depth = 0
-        while (1 << depth) < asked:
-            depth += 1
-        out = found[:asked, :positions]
         for c in range(asked):
-            for j in range(positions):
-                out[c, j] = 0.0
-        position_table(ordered[:size], asked, first, roots, reaches[positions - 1], tolerance, largest[:positions], p,
-                       q, p_node, q_node, p_asked, q_asked, counts[:depth + 1], out)  # fmt: skip
+            for j in range(k):
+                found[c, j] = 0.0
+        position_table(ordered[:size], asked, positions, first, roots, reaches[positions - 1], tolerance, largest, p, q,
+                       pair, p_asked, q_asked, counts, found)  # fmt: skip
         c = asked
         for j in range(k):
             if marginals[b, j] == INTEGRAL:
                 c -= 1
-                marginals[b, j] = min(out[c, j], 1.0)
+                marginals[b, j] = min(found[c, j], 1.0)

@@ -44,7 +44,7 @@ MOST_SUBSETS = 1 << 14
 _ENTRIES = 1 << 21
 """Probabilities that are held at a time, of as many users as fit."""
 
-_TOLERANCE = 1e-13
+_TOLERANCE = 1e-12
 """Relative error of an integral that its rule and its ends may cause."""
 
 Rankings = NDArray[np.int32]
@@ -204,7 +204,7 @@ class RankingPolicy(abc.ABC):
 
     def _next(self, users: Ints, above: Ints) -> Floats:
         """``conditional``, checked."""
-        given = reading(self, "conditional", self.conditional, users, np.array(above))  # type: ignore[arg-type]
+        given = reading(self, "conditional", self.conditional, np.asarray(users).view(), np.array(above))
         return checked_conditional(self, given, above)
 
     def _pieces(self, n: int) -> Iterator[slice]:
@@ -229,7 +229,8 @@ class RankingPolicy(abc.ABC):
 
     def _set(self, user: Ints, items: Ints) -> float:
         k = self.slate_size
-        beginnings, weight = [()], np.ones(1)
+        beginnings: list[tuple[int, ...]] = [()]
+        weight = np.ones(1)
         for _ in range(k):
             above = np.array(beginnings, np.int64).reshape(len(beginnings), -1)
             steps = self._step(user, items[above])[:, items]
@@ -237,8 +238,7 @@ class RankingPolicy(abc.ABC):
             for begun, w, step in zip(beginnings, weight.tolist(), steps.tolist(), strict=True):
                 for i in range(k):
                     if i not in begun:
-                        grown = (*begun, i)
-                        grown = tuple(sorted(grown)) if self.set_suffices else grown
+                        grown = tuple(sorted((*begun, i))) if self.set_suffices else (*begun, i)
                         after[grown] = after.get(grown, 0.0) + w * step[i]
             beginnings, weight = list(after), np.array(list(after.values()))
         return float(weight.sum())
@@ -258,7 +258,8 @@ class RankingPolicy(abc.ABC):
                     weight = weight[begun] * steps[begun, item]
             return mean, error
         of = np.repeat(user, SAMPLED)
-        drawn = self.rank(of, ranking_uniforms(0, np.zeros(SAMPLED, np.int64), np.arange(SAMPLED), k))
+        seed = rng.derive_seed(0, "marginals of rankings")  # not a seed that a run shares by chance
+        drawn = self.rank(of, ranking_uniforms(seed, np.zeros(SAMPLED, np.int64), np.arange(SAMPLED), k))
         for j in range(k):
             chance = self._step(user, drawn[:, :j])[:, ranking[j]]
             mean[j], error[j] = chance.mean(), chance.std(ddof=1) / math.sqrt(SAMPLED)
@@ -269,7 +270,7 @@ class PlackettLuce(RankingPolicy):
     """Each position holds an item left, drawn by a policy's probabilities; then by its scores, ties evenly.
 
     Of an :class:`~recsim_mnar.policies.EpsilonMixture` the policy within ranks so, and with probability epsilon all
-    rankings are as likely. Every probability is exact, to about 1e-12 of itself; one of a ranking that cannot come is 0.
+    rankings are as likely. Probabilities are right to 1e-10 of themselves; those of a ranking that cannot come are 0.
 
     Args:
         policy: as :class:`RankingPolicy`.
@@ -279,19 +280,22 @@ class PlackettLuce(RankingPolicy):
 
     def __init__(self, policy: Any, slate_size: int, name: str | None = None) -> None:
         super().__init__(policy, slate_size, name)
-        inner, keeps = self.policy, 1.0
+        inner: Policy = self.policy
+        epsilon = 0.0
         while isinstance(inner, EpsilonMixture):
-            inner, keeps = inner.inner, keeps * (1.0 - inner.epsilon)
-        # Of a single epsilon the number itself, not what subtraction leaves of it.
-        single = isinstance(self.policy, EpsilonMixture) and inner is self.policy.inner
-        self.epsilon: float = self.policy.epsilon if single else 1.0 - keeps  # type: ignore[attr-defined]
+            epsilon = inner.epsilon + epsilon * (1.0 - inner.epsilon)
+            inner = inner.inner
+        self.epsilon = epsilon
+        self._random = 1.0 if inner.is_uniform else epsilon
         self._inner = inner
-        self.set_suffices = self.epsilon in (0.0, 1.0)
+        self.set_suffices = self._random in (0.0, 1.0)
         self._known: tuple[Floats, Floats] | None = None
 
     def fresh(self) -> RankingPolicy:
         """See :meth:`RankingPolicy.fresh`."""
-        return type(self)(self.policy.fresh(), self.slate_size, self.name)
+        again = type(self)(self.policy.fresh(), self.slate_size, self.name)
+        again._known = self._known
+        return again
 
     def conditional(self, users: Ints, above: Ints) -> Floats:
         """See :meth:`RankingPolicy.conditional`."""
@@ -301,7 +305,7 @@ class PlackettLuce(RankingPolicy):
         out, taken = np.empty((len(users), self.n_items)), np.zeros(self.n_items, np.int8)
         for piece in self._pieces(len(users)):
             kernel.fill_next(*self._weights(users[piece]), above[piece], taken, out[piece])
-        if self.epsilon > 0.0:
+        if self._random > 0.0:
             left = float(self.n_items - above.shape[1])
             random = self._explored(self._orders(users, above) if above.shape[1] else np.empty((len(users), 0)))[:, -1:]
             out = random / left + (1.0 - random) * out
@@ -317,25 +321,24 @@ class PlackettLuce(RankingPolicy):
         sums = np.empty(-(-self.n_items // 64))
         for piece in self._pieces(len(users)):
             weights = self._weights(users[piece])
-            kernel.draw(*weights, uniforms[piece], self.epsilon, taken, sums, rankings[piece])
+            kernel.draw(*weights, uniforms[piece], self._random, taken, sums, rankings[piece])
         return rankings
 
     def propensities_of(self, users: Ints, rankings: Ints) -> Propensities:
         """See :meth:`RankingPolicy.propensities_of`."""
         rankings = checked_rankings(self, rankings, len(users))
-        n, k = self.n_items, self.slate_size
-        found = Propensities(np.empty(rankings.shape), np.empty(rankings.shape), np.empty(0), np.empty(len(users)))
-        for piece in self._pieces(len(users)):
-            self._price(users[piece], rankings[piece], found.conditional[piece], found.set[piece], found.marginal[piece])
+        k, e = self.slate_size, self._random
+        found = Propensities(np.zeros(rankings.shape), np.zeros(rankings.shape), np.empty(0), np.zeros(len(users)))
+        for piece in self._pieces(len(users) if e < 1.0 else 0):
+            self._price(users[piece], rankings[piece], found, piece)
         marginal, conditional, _, sets = found
         slate = conditional.prod(axis=1)
-        if self.epsilon > 0.0:
-            of_random = 1.0 / (n - np.arange(k))
-            random = self._explored(conditional)[:, :-1]
-            conditional = random * of_random + (1.0 - random) * conditional
-            marginal = self.epsilon / n + (1.0 - self.epsilon) * marginal
-            slate = self.epsilon * of_random.prod() + (1.0 - self.epsilon) * slate
-            sets = self.epsilon * (of_random * np.arange(k, 0, -1)).prod() + (1.0 - self.epsilon) * sets
+        if e > 0.0:
+            random, of_random = self._explored(conditional)[:, :-1], random_ranking(self.n_items, k)
+            conditional = random * of_random.conditional + (1.0 - random) * conditional
+            marginal = e * of_random.marginal + (1.0 - e) * marginal
+            slate = e * of_random.slate + (1.0 - e) * slate
+            sets = e * of_random.set + (1.0 - e) * sets
         return Propensities(marginal, conditional, slate, sets)
 
     def marginals_of(self, users: Ints, rankings: Ints) -> tuple[Floats, Floats]:
@@ -359,16 +362,16 @@ class PlackettLuce(RankingPolicy):
             scores = _scores(inner, users)
         return weights, scores, np.arange(len(users))
 
-    def _price(self, users: Ints, rankings: Ints, conditional: Floats, sets: Floats, marginals: Floats) -> None:
-        """Fill in what the ranking of the policy within has for probabilities."""
+    def _price(self, users: Ints, rankings: Ints, found: Propensities, piece: slice) -> None:
+        """Fill in a piece of the probabilities of rankings of the policy within."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
-        k, n = self.slate_size, self.n_items
+        k, n, marginals = self.slate_size, self.n_items, found.marginal[piece]
         rule = _rule(k)
         weights, scores, which = self._weights(users)
-        arrived = np.empty((rule.roots.size, k))
-        kernel.price(weights, scores, which, rankings, rule.lowest, rule.roots, rule.waits, _TOLERANCE,
-                     np.zeros(n, np.int8), np.empty(n), np.empty(k), arrived, conditional, sets, marginals)  # fmt: skip
+        space = np.zeros(n, np.int8), np.empty(n), np.empty(k), np.empty((rule.roots.size, k))
+        kernel.price(weights, scores, which, rankings, rule.lowest, rule.roots, rule.waits, _TOLERANCE, *space,
+                     found.conditional[piece], found.set[piece], marginals)  # fmt: skip
         left = marginals == kernel.INTEGRAL
         if left.any() and weights is scores and has_fixed_distribution(self._inner):
             table = self._table(weights[0])
@@ -400,10 +403,11 @@ class PlackettLuce(RankingPolicy):
     def _explored(self, conditional: Floats) -> Floats:
         """Probability, before each position and after the last, that all rankings are as likely; (n, j + 1)."""
         n, j = conditional.shape
-        random = np.full((n, j + 1), self.epsilon)
+        random = np.full((n, j + 1), self._random)
         for t in range(j):
             here = random[:, t] / (self.n_items - t)
-            random[:, t + 1] = here / (here + (1.0 - random[:, t]) * conditional[:, t])
+            both = here + (1.0 - random[:, t]) * conditional[:, t]
+            random[:, t + 1] = np.divide(here, both, out=np.zeros(n), where=both > 0.0)
         return random
 
 
@@ -481,6 +485,13 @@ class ExploringTopK(RankingPolicy):
         return marginal, np.zeros_like(marginal)
 
 
+def random_ranking(n_items: int, slate_size: int) -> Propensities:
+    """Probabilities of one ranking, (1, slate_size) and (1,), where all rankings are as likely."""
+    conditional = 1.0 / (n_items - np.arange(slate_size))
+    ordered, of_set = np.prod(conditional), np.prod(conditional * np.arange(slate_size, 0, -1))
+    return Propensities(np.full((1, slate_size), 1.0 / n_items), conditional[None], ordered[None], of_set[None])
+
+
 # --------------------------------------------------------------------------------------------------- doors and checks
 
 
@@ -507,12 +518,16 @@ def as_ranking_policy(policy: Any, slate_size: int) -> RankingPolicy:
 
 
 def ranking_uniforms(seed: int, users: Ints, decisions: Ints, slate_size: int) -> Floats:
-    """The uniforms that :meth:`RankingPolicy.rank` takes, (n, slate_size + 1), of each user's decision (from 0)."""
-    columns = slate_size + 1
-    decided = np.asarray(decisions, np.int64)
-    index = decided[:, None] * columns + np.arange(columns)
-    of = np.repeat(np.asarray(users), columns)
-    return rng.uniforms(seed, rng.Stream.RANKING, of, index.ravel()).reshape(-1, columns)
+    """The uniforms that :meth:`RankingPolicy.rank` takes, (n, slate_size + 1), of each user's decision (from 0).
+
+    Two from each block of words, so (slate_size + 2) // 2 blocks a decision.
+    """
+    blocks = (slate_size + 2) // 2
+    index = np.asarray(decisions, np.int64)[:, None] * blocks + np.arange(blocks)
+    words = rng.blocks(seed, rng.Stream.RANKING, np.repeat(np.asarray(users), blocks), index.ravel())
+    pairs = words.reshape(len(index), 2 * blocks, 2).astype(np.uint64)
+    bits = (pairs[:, : slate_size + 1, 0] << np.uint64(32) | pairs[:, : slate_size + 1, 1]) >> np.uint64(11)
+    return bits * 2.0**-53
 
 
 def checked_slate_size(slate_size: Any, n_items: int) -> int:
@@ -546,7 +561,7 @@ def checked_rankings(policy: RankingPolicy, rankings: Any, n: int) -> Rankings:
 
 def drawn_rankings(policy: RankingPolicy, users: Ints, uniforms: Floats) -> Rankings:
     """The answer of ``rank`` to read-only arrays, checked as :func:`checked_rankings`."""
-    given = reading(policy, "rank", policy.rank, users, uniforms)  # type: ignore[arg-type]
+    given = reading(policy, "rank", policy.rank, users.view(), uniforms.view())
     return checked_rankings(policy, given, len(users))
 
 
@@ -556,7 +571,7 @@ def checked_propensities_of(policy: RankingPolicy, users: Ints, rankings: Ints) 
     Raises:
         UserError: it is none, of another shape, outside [0, 1], or the conditionals' product is not the slate's.
     """
-    given = reading(policy, "propensities_of", policy.propensities_of, users, rankings)  # type: ignore[arg-type]
+    given = reading(policy, "propensities_of", policy.propensities_of, users.view(), rankings.view())
     if not isinstance(given, tuple) or len(given) != 4:
         _refuse(policy, "propensities_of() must return Propensities(marginal, conditional, slate, set)")
     shapes = [(len(users), policy.slate_size)] * 2 + [(len(users),)] * 2
@@ -671,7 +686,7 @@ def _room(n: int, k: int, m: int, asked: int) -> tuple[Floats, ...]:
     from recsim_mnar.policies._rankings_kernel import OCTAVES
 
     nodes, depth = m * OCTAVES, math.ceil(math.log2(max(asked, 1)))
-    shapes = [(k,), (n, m), (n, m), (nodes,), (nodes,), (asked, nodes), (asked, nodes), (depth + 1, k, nodes)]
+    shapes = [(k,), (n, m), (n, m), (4, nodes), (asked, nodes), (asked, nodes), (depth + 1, k, nodes)]
     return tuple(np.empty(shape) for shape in shapes)
 
 
@@ -688,7 +703,7 @@ def position_table(weights: Floats, slate_size: int) -> Floats:
     rates = weights[some] / weights.sum()
     rule, found = _rule(k), np.zeros((len(rates), k))
     room = _room(len(rates), k, rule.roots.size, len(rates))
-    kernel.position_table(rates, len(rates), rule.first, rule.roots, rule.reaches[k - 1], _TOLERANCE, *room, found)
+    kernel.position_table(rates, len(rates), k, rule.first, rule.roots, rule.reaches[k - 1], _TOLERANCE, *room, found)
     found[:, 0] = rates
     if k > 1:
         second = np.empty(len(rates))

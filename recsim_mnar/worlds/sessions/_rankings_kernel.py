@@ -54,21 +54,20 @@ from recsim_mnar.worlds.sessions._views_kernel import sample_view
 
 Rows = namedtuple("Rows", "user step time event item action propensity reward click_probability")
 
-Reading = namedtuple("Reading", "cascade single continues after_click looks attraction means clicked uniform further")
+Reading = namedtuple(
+    "Reading", "cascade single continues after_click looks nodes weights attraction means clicked uniform further"
+)
 """Flags: users read from the top until they stop; at most one click. ``looks`` (k,): probability of looking at each
-place, where users do not read from the top. Written to in passing: (k,) ``attraction``, ``means``, ``clicked`` and
+place, where users do not read from the top. ``nodes`` and ``weights``, at least k/2, are those of an integral over
+[0, 1], exact for polynomials of degree k - 1. Written to in passing: (k,) ``attraction``, ``means``, ``clicked`` and
 the two uniforms of each place, ``uniform`` and ``further``."""
 
 S_READING = np.uint64(19)
 
-_NODES = (0.5 + 0.5 * np.polynomial.legendre.leggauss(16)[0]).astype(np.float64)
-_WEIGHTS = (0.5 * np.polynomial.legendre.leggauss(16)[1]).astype(np.float64)
-"""Of an integral over [0, 1]: exact for polynomials up to degree 31."""
-
 
 @inner
 def _two_uniforms(seed, stream, user, first, one, other):
-    """Both uniforms of each of the blocks from ``first`` on; a function of its own, so that the loop runs in vectors."""
+    """Both uniforms of each of the blocks from ``first`` on; a function of its own: so the loop runs in vectors."""
     for i in range(np.uint64(one.size)):
         a, b, c, d = block(seed, stream, user, first + i)
         one[i] = unit53(a, b)
@@ -96,13 +95,13 @@ def expected_clicks(reading, attraction, out):
         # Product over the others: by prefixes and suffixes it would need more room; k is small.
         for j in range(size):
             total = 0.0
-            for node in range(_NODES.size):
+            for node in range(reading.nodes.size):
                 product = 1.0
                 for i in range(size):
                     if i != j:
                         p = reading.looks[i] * attraction[i]
-                        product *= 1.0 - p + p * _NODES[node]
-                total += _WEIGHTS[node] * product
+                        product *= 1.0 - p + p * reading.nodes[node]
+                total += reading.weights[node] * product
             out[j] = reading.looks[j] * attraction[j] * total
 
 

@@ -24,6 +24,7 @@ def reading_of(params: SessionsParams) -> Any:
 
     k = params.slate_size
     places = np.arange(1, k + 1, dtype=np.float64)
+    nodes, weights = np.polynomial.legendre.leggauss((k + 1) // 2)
     power = 0.0 if params.user_model == INDEPENDENT else params.examination
     return _rankings_kernel.Reading(
         cascade=params.user_model == CASCADE,
@@ -31,6 +32,8 @@ def reading_of(params: SessionsParams) -> Any:
         continues=params.continues,
         after_click=params.continues_after_click,
         looks=exp(-power * log(places)),
+        nodes=0.5 + 0.5 * nodes,
+        weights=0.5 * weights,
         attraction=np.zeros(k),
         means=np.zeros(k),
         clicked=np.zeros(k),
