@@ -10,6 +10,7 @@ See speed.md.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -86,32 +87,30 @@ def simulated(n_items: int, size: int, agent: str, n_users: int) -> dict[str, fl
     return {"cpu": cpu, "events": views + shown // size, "places": shown, "views": views, "rows": len(log)}
 
 
-def beside_sardine(quick: bool) -> list[dict[str, Any]]:
-    """Uniform rankings and a personal logger, each round beside SARDINE's steps."""
+def beside_sardine(quick: bool, n_items: int, size: int) -> dict[str, dict[str, Any]]:
+    """Uniform rankings and a personal logger, each round beside SARDINE's steps; by agent."""
     rounds, scale, steps = (1, 0.05, 500) if quick else (7, 1.0, 5000)
-    found = []
-    for n_items in CATALOGUES:
-        for size in SIZES:
-            runs: dict[str, list[dict[str, float]]] = {"random": [], PERSONAL: []}
-            theirs: list[float] = []
-            for _ in range(rounds):
-                for agent, of_agent in runs.items():
-                    n_users = max(8, int((4000 if agent == "random" else 1024) * scale))
-                    of_agent.append(simulated(n_items, size, agent, n_users))
-                other = peer("sardine", "sardine_slates", [n_items, size, steps])
-                if other is not None:
-                    theirs.append(float(other["rate"]))
-            for agent, of_agent in runs.items():
-                rate = statistics.median(run["events"] / run["cpu"] for run in of_agent)
-                ratios = [run["events"] / run["cpu"] / other for run, other in zip(of_agent, theirs, strict=False)]
-                found.append({
-                    "agent": agent, "items": n_items, "slate_size": size, "events a CPU second": rate,
-                    "places a CPU second": statistics.median(run["places"] / run["cpu"] for run in of_agent),
-                    "sardine": statistics.median(theirs) if theirs else None,
-                    "ratio": statistics.median(ratios) if ratios else None,
-                    "ratios": [min(ratios), max(ratios)] if ratios else None,
-                })  # fmt: skip
-                print(describe(found[-1]), flush=True)
+    runs: dict[str, list[dict[str, float]]] = {"random": [], PERSONAL: []}
+    theirs: list[float] = []
+    for _ in range(rounds):
+        for agent, of_agent in runs.items():
+            n_users = max(8, int((4000 if agent == "random" else 1024) * scale))
+            of_agent.append(simulated(n_items, size, agent, n_users))
+        other = peer("sardine", "sardine_slates", [n_items, size, steps])
+        if other is not None:
+            theirs.append(float(other["rate"]))
+    found = {}
+    for agent, of_agent in runs.items():
+        rate = statistics.median(run["events"] / run["cpu"] for run in of_agent)
+        ratios = [run["events"] / run["cpu"] / other for run, other in zip(of_agent, theirs, strict=False)]
+        found[agent] = {
+            "items": n_items, "slate_size": size, "events a CPU second": rate,
+            "places a CPU second": statistics.median(run["places"] / run["cpu"] for run in of_agent),
+            "sardine": statistics.median(theirs) if theirs else None,
+            "ratio": statistics.median(ratios) if ratios else None,
+            "ratios": [min(ratios), max(ratios)] if ratios else None,
+        }  # fmt: skip
+        print(f"{agent}, {describe(found[agent])}", flush=True)
     return found
 
 
@@ -122,7 +121,7 @@ def describe(row: dict[str, Any]) -> str:
         low, high = row["ratios"]
         ratio = f"SARDINE {row['sardine']:,.0f}, ratio {row['ratio']:,.0f} ({low:,.0f} to {high:,.0f})"
     return (
-        f"{row['agent']}, {row['items']:,} items, k = {row['slate_size']}: {row['events a CPU second']:,.0f} events, "
+        f"{row['items']:,} items, k = {row['slate_size']}: {row['events a CPU second']:,.0f} events, "
         f"{row['places a CPU second']:,.0f} places a CPU second; {ratio}"
     )
 
@@ -226,10 +225,14 @@ def one_item(quick: bool) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[bool], Any]] = {
-    "sardine": beside_sardine,
+    **{
+        f"sardine-{n_items}-{size}": functools.partial(beside_sardine, n_items=n_items, size=size)
+        for n_items in CATALOGUES
+        for size in SIZES
+    },
     "growth": growth,
     "moments": moments,
-    "one item": one_item,
+    "one-item": one_item,
 }
 
 
