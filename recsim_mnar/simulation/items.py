@@ -93,7 +93,7 @@ def simulate(
     """
     policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, first_user)
-    if executor is None and isinstance(policy, Policy) and has_fixed_distribution(policy):
+    if executor is None and not acts_in_python(policy):
         # No shards and no policy to ask: all lives go into one table as they are made.
         columns = simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)
     else:
@@ -191,7 +191,13 @@ def mapped(
 
 def acts_in_python(policy: Recommender) -> bool:
     """Whether somebody has to be asked for decisions; else users live in kernels, without the interpreter's lock."""
+    if isinstance(policy, RankingPolicy):
+        return not _ranks_uniformly(policy)
     return not (isinstance(policy, Policy) and has_fixed_distribution(policy))
+
+
+def _ranks_uniformly(policy: RankingPolicy) -> bool:
+    return isinstance(policy, PlackettLuce) and policy.policy.is_uniform
 
 
 def users_at_once(world: World) -> int:
@@ -244,7 +250,7 @@ def simulate_shard(
         return slate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)  # type: ignore[arg-type]
     world = decision_world(world, "simulate")
     if isinstance(policy, RankingPolicy):
-        if isinstance(policy, PlackettLuce) and policy.policy.is_uniform:
+        if _ranks_uniformly(policy):
             return world.trajectories(seed, first_user, n_users, None, keep_truth=keep_truth)
         acting: Acting | Ranking = Ranking(policy.fresh())
         return _lived(world, acting, seed, first_user, n_users, keep_truth=keep_truth)

@@ -210,7 +210,7 @@ class Rankings(Items):
 
     def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
         """See :meth:`Runner.run`; decisions are slates."""
-        worth, size = functools.partial(_expected, self.world.truth_column), self.world.slate_size
+        worth, size = functools.partial(_expected, str(self.world.truth_column)), self.world.slate_size
         earned = self._summed(worth, range(self.task.horizon * size), policy, n, seed, executor)
         return earned._replace(decisions=earned.decisions / size)
 

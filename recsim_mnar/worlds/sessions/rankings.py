@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from recsim_mnar.kernels.elementary import exp, log
 from recsim_mnar.log import schema
 from recsim_mnar.worlds.lanes import Transition
-from recsim_mnar.worlds.sessions.lanes import SessionsLanes, columns_of, grown, new_rows
+from recsim_mnar.worlds.sessions.lanes import SessionsLanes, columns_of, draws_ahead, grown, new_columns, new_rows
 from recsim_mnar.worlds.sessions.params import CASCADE, INDEPENDENT, ONE, SessionsParams
 from recsim_mnar.worlds.sessions.views import aligned
 
@@ -53,9 +53,38 @@ def clicks_expected(params: SessionsParams, attraction: Floats) -> Floats:
 _USERS_A_CALL = 4096
 
 
-def _place_columns(n: int) -> list[NDArray[Any]]:
-    """Room for the columns of rankings."""
-    return [aligned(n, schema.OPTIONAL[name].dtype) for name in schema.OF_RANKINGS]
+def _draws_ahead(k: int) -> Any:
+    from recsim_mnar.worlds.sessions import _rankings_kernel as kernel
+
+    side = kernel.SLATES
+    return kernel.Ahead(
+        uniforms=aligned(((k + 2) // 2 * 2, side), np.float64),
+        items=aligned((k, side), np.int32),
+        ordered=aligned((k, side), np.int32),
+        greatest=aligned(side, np.int32),
+        action=aligned(k * side, np.int32),
+        reads=aligned((k, side), np.float64),
+        further=aligned((k, side), np.float64),
+        kept=aligned(side, np.float64),
+        follows=aligned(side, np.float64),
+        eventful=aligned(side, np.bool_),
+    )
+
+
+def _stated_uniformly(n_items: int, k: int) -> Any:
+    """What a log says of rankings that are all as likely."""
+    from recsim_mnar.worlds.sessions import _rankings_kernel as kernel
+
+    conditional = 1.0 / (n_items - np.arange(k))
+    ordered = float(np.prod(conditional))
+    return kernel.Stated(
+        marginal=1.0 / n_items,
+        slate=ordered,
+        set=float((conditional * np.arange(k, 0, -1)).prod()),
+        number=np.repeat(np.arange(kernel.SLATES, dtype=np.int32), k),
+        position=np.tile(np.arange(k, dtype=np.int32), kernel.SLATES),
+        conditional=np.tile(conditional, kernel.SLATES),
+    )
 
 
 class RankingLanes(SessionsLanes):
@@ -111,20 +140,18 @@ class RankingLanes(SessionsLanes):
         from recsim_mnar.worlds.sessions import _rankings_kernel
 
         k, n_items = self._size, len(self.tables.click_offsets)
-        conditional = 1.0 / (n_items - np.arange(k))
-        of_all = np.array([conditional.prod(), (conditional * np.arange(k, 0, -1)).prod()])
-        stated = (of_all, np.full(k, 1.0 / n_items), conditional)
         rows = new_rows(int(n_users * (slates_a_user * k + views_a_user) * 1.02) + 1024, self._keep_truth)
-        places = _rankings_kernel.Places(*_place_columns(len(rows.user)))
+        kinds = (schema.OPTIONAL[name].dtype for name in schema.OF_RANKINGS)
+        places = _rankings_kernel.Places(*new_columns(len(rows.user), kinds))
         progress = np.zeros(2, np.int64)
-        n_blocks = (k + 2) // 2
-        room = (np.zeros(k, np.int32), np.zeros(k, np.int32), np.zeros(n_blocks), np.zeros(n_blocks))
+        stated = tuple(_stated_uniformly(n_items, k))
+        room = (np.zeros(k, np.int32), tuple(_draws_ahead(k)), tuple(draws_ahead(self.n_factors)))
         *known, scratch = self.kernel_arguments()
         while progress[0] < n_users:
             goal = min(n_users, progress[0] + _USERS_A_CALL)  # so that Ctrl-C is heard
             with np.errstate(over="ignore"):
                 _rankings_kernel.uniform_lives(
-                    *known, self._changes, self._reading, *stated, np.uint64(seed), first_user, goal, tuple(rows),
+                    *known, self._changes, self._reading, stated, np.uint64(seed), first_user, goal, tuple(rows),
                     tuple(places), progress, scratch, *room,
                 )  # fmt: skip
             if progress[0] < goal:
