@@ -6,8 +6,8 @@ the probability of this item at this place given the context, makes every item t
 show the same items are averages over the same contexts and items, and their ratio is theta_j / theta_1; the level of
 theta is lost in it. Weights are self-normalised: their sums vary less with the draw of contexts and of explored slates
 than expected ones, and a common factor of a log's propensities cancels. They are not clipped: a clip bites other items
-at each place, after which places would be compared on different items. Where weights are too uneven for that the place
-is declared unidentified.
+at each place, after which places would be compared on different items. Where weights are so uneven that the heaviest
+may not have come up, the place is declared unidentified.
 
 That places can show the same items is tested, not assumed. The mean of 1 / p_j is the number of items that place j can
 show: where it reaches all items, so do the places. Else, where all k! orders of a set are possible, every item of the
@@ -38,7 +38,8 @@ from recsim_mnar.worlds.sessions.params import CASCADE, INDEPENDENT, ONE, POSITI
 
 LEAST_CLICKS, LEAST_SLATES = 10.0, 50.0
 """Effective clicks, and effective slates, (sum w)^2 / sum w^2 by user, that each place needs."""
-_SURE, _DOUBT = 1.0 - 1e-9, 0.999
+_SURE, _DOUBT, _KNOWN = 1.0 - 1e-9, 0.999, 0.7
+"""A certain propensity; level of tests of the weights; how near the mean weight its lower end must be."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,7 @@ def _examined(
         relative[j], low[j], high[j] = np.exp(logs[i] - logs[0] + np.array([0.0, -reach, reach]))
     covariance = np.einsum("ui,uj->ij", apart, apart) * len(apart) / max(len(apart) - 1, 1)
     line = np.log(kept + 1.0)
-    inverse = 1.0 / np.diag(covariance)
+    inverse = 1.0 / np.maximum(np.diag(covariance), 1e-12)
     centred = line - (inverse * line).sum() / inverse.sum()
     slope = inverse * centred / (inverse * centred**2).sum()
     exponent, reach = -float(slope @ logs), _reach(apart @ slope, int((clicks > 0).any(axis=1).sum()), level)
@@ -218,10 +219,12 @@ def _effective(sums: Floats) -> Floats:
 
 def _why_not(shown: Floats, slates: Floats, n_items: int, clicks: float, effective: float, *, every: bool) -> str:
     """Why a place cannot be compared with others; empty if it can."""
-    items, _, high = ratio_interval(shown, slates, _DOUBT)
+    items, low, high = ratio_interval(shown, slates, _DOUBT)
     if not every and high < n_items:
         of = f"the policy can show about {items:.3g} of {n_items} items, given the context"
         return f"{of}: whether other places can show the same ones the log does not say"
+    if low < _KNOWN * items:
+        return "the weights are too uneven: heavier ones may be missing. A policy that explores more would show it"
     for found, least, what in ((effective, LEAST_SLATES, "users"), (clicks, LEAST_CLICKS, "clicks")):
         if found < least:
             return f"the weights leave {found:.3g} effective {what}: at least {least:g} are needed"
