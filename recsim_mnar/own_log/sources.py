@@ -28,7 +28,6 @@ from recsim_mnar.tables.rows import Events, Rows, others_in_words
 from recsim_mnar.worlds.registry import entry_of
 
 _NEVER = -1
-_SLATES = "they are fitted from a log of this package's columns (user, step, time, event, ...). Log(...).write() makes one"
 
 
 @dataclass(frozen=True)
@@ -259,7 +258,7 @@ def read_to_fit(path: str | Path, world: str = "sessions", columns: dict[str, st
     optional = ("user", "event", "item", "action", "propensity", "reward")
     names = TableFile.open(source).names
     if {"slate", "position"} <= set(names):
-        raise UserError(f"{source} has slates, columns slate and position: {_SLATES}")
+        raise UserError(f"{source} has slates, columns slate and position: bring them as a Log, written by Log.write")
     found = find_columns(str(source), names, named=named, needed=(), optional=optional)
     if "propensity" not in found and "event" not in found and not {"action", "reward"} <= set(named):
         return _interactions(source, named)

@@ -27,8 +27,8 @@ from recsim_mnar.fitting.calibration.members import (
     transitions_of,
     weights_of_users,
 )
-from recsim_mnar.fitting.calibration.viewing import CELLS, FittedViews, counted_views, interests_of, views_of
 from recsim_mnar.fitting.calibration.positions import Places, decisions_of, slates_of
+from recsim_mnar.fitting.calibration.viewing import CELLS, FittedViews, counted_views, interests_of, views_of
 from recsim_mnar.kernels.checks import of_type, table_by_name, text_of, whole_number
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.ratings import Ratings
@@ -138,7 +138,8 @@ def _fit_sessions(
         # Where nothing is known of users the curve of RecoGym's link has no meaning.
         links = CLICK_LINKS if views is not None and views.model.factors.shape[1] else (LOGISTIC,)
         links = (str(assume["click_link"]),) if "click_link" in assume else links
-        clicks = fit_clicks(_shown(log, views, n_items, slates, places), n_members, derive_seed(seed, "calibrate/clicks"), links)
+        recommended = _shown(log, views, n_items, slates, places)
+        clicks = fit_clicks(recommended, n_members, derive_seed(seed, "calibrate/clicks"), links)
     maker = Maker(found, clock_of(decided), views, clicks, n_items, seed, assume, places)
     worlds = [maker.best(), *(maker.member(i) for i in counting(range(n_members), "worlds"))]
     facts = {

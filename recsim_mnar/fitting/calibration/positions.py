@@ -184,9 +184,7 @@ def _examined(
     )
     size, effective = p.shape[1], _effective(clicks)
     every = orders is not None and ratio_interval(np.bincount(owner, orders), slates, _DOUBT)[2] >= math.factorial(size)
-    why = [
-        _why_not(shown[:, j], slates, n_items, effective[j], _effective(shown)[j], every=every) for j in range(size)
-    ]
+    why = [_why_not(shown[:, j], slates, n_items, effective[j], _effective(shown)[j], every=every) for j in range(size)]
     kept = np.array([j for j in range(size) if not why[j]], np.int64)
     if why[0] or len(kept) < 2:
         return _unknown(plain, f"at place {1 if why[0] else 2} {why[0] or why[1]}", effective)
@@ -289,7 +287,7 @@ class Places:
         """Of the slates ``rows`` (S, k) of a log; UserError where what is assumed is not of its slates."""
         (n, size), clicked = rows.shape, log["reward"][rows]
         if assume.get("slate_size", size) != size:
-            raise UserError(f"slate_size is {assume['slate_size']}, but the log's slates have {size} items: leave it out")
+            raise UserError(f"slate_size is {assume['slate_size']}, the log's slates have {size} items: leave it out")
         model = assume.get("user_model", POSITION)
         if model == CASCADE:
             raise UserError(f"slates are fitted with {POSITION} or {INDEPENDENT} users: set user_model to one of them")
@@ -332,7 +330,9 @@ class Places:
             f"{self.rate:.3g} clicks per slate"
         ]
         if self.found.identified:
-            lines.append(f"position, not item: that clicks on an item are the same everywhere, p = {self.found.p_same:.2g}")
+            lines.append(
+                f"position, not item: that an item is clicked alike everywhere has p = {self.found.p_same:.2g}"
+            )
         return lines
 
     def tell(self, identified: dict[str, dict[str, Any]], unknown: dict[str, dict[str, Any]]) -> None:

@@ -26,7 +26,9 @@ def log_of(policy, users=300, seed=1, n_items=12, **params):
     given = {"n_factors": 2, "sigma_mu_organic": 1.0, "sigma_omega": 0.03, "click_link": "logistic", "slate_size": 4}
     leaves = {"p_leave_organic": 0.03, "p_leave_bandit": 0.03, "examination": EXPONENT}
     world = SessionsWorld(SessionsParams(n_items=n_items, **{**given, **leaves, **params}))
-    known = simulate(SessionsWorld(SessionsParams(n_items=n_items, n_factors=2, sigma_mu_organic=1.0)), uniform(n_items), 100, 7)
+    known = simulate(
+        SessionsWorld(SessionsParams(n_items=n_items, n_factors=2, sigma_mu_organic=1.0)), uniform(n_items), 100, 7
+    )
     return simulate(world, registry.learner(policy).fit(known, n_items=n_items, seed=0), users, seed)
 
 
@@ -56,7 +58,7 @@ def shuffled(n=4000, k=3, orders=6, exponent=1.0, n_items=9):
         "action": action.ravel(),
         "position": np.tile(np.arange(k), n),
         "propensity": p.ravel(),
-        "reward": (u[2:].T < chance).astype(float).ravel(),
+        "reward": (chance > u[2:].T).astype(float).ravel(),
         "slate_propensity": np.full(n * k, 1 / orders),
         "set_propensity": np.ones(n * k),
     }
@@ -106,7 +108,7 @@ def test_unbiased_and_covered(policy):
             np.log([each.relative[j] for each in every]), np.log([each.low[j] for each in every]),
             np.log([each.high[j] for each in every]), math.log(truth[j]),
         ) for j in (1, 2, 3)),
-        tuple(np.array([getattr(each, "exponent" + end) for each in every]) for end in ("", "_low", "_high")) + (EXPONENT,),
+        (*(np.array([getattr(each, "exponent" + end) for each in every]) for end in ("", "_low", "_high")), EXPONENT),
     ):  # fmt: skip
         # The logarithm of a mean is low by half of its variance.
         bias, variance = value.mean() - true, value.var(ddof=1)
@@ -181,8 +183,8 @@ def test_a_slate_is_one_decision(explored):
     assert decided["reward"][decided.is_bandit].tolist() == explored["reward"][rows].max(axis=1).tolist()
     found, last = transitions_of(decided), {}
     after = np.zeros((3, 3), int)
-    for user, slate, event, item, reward in zip(
-        *(explored[name].tolist() for name in ("user", "slate", "event", "item", "reward")), strict=True
+    for user, slate, event, reward in zip(
+        *(explored[name].tolist() for name in ("user", "slate", "event", "reward")), strict=True
     ):
         if event and last.get(user, (0, -1))[1] == slate:
             last[user] = (max(last[user][0], 1 + (reward > 0)), slate)
@@ -266,8 +268,10 @@ def test_clicks_are_one_where_no_slate_has_two():
     log = log_of("random", 60, clicks="one")
     places = Places.of(log, slates_of(log), 12, {})
     assert places.clicks == "one"
-    few = log.select(log["user"] < 1)
-    few = few.with_column("reward", np.where(few.is_bandit & (np.arange(len(few)) > slates_of(few)[0, 0]), 0.0, few["reward"]))
+    few = log.select(log["user"] < 1)  # and all its clicks but those of the first place of the first slate are gone
+    few = few.with_column(
+        "reward", np.where(few.is_bandit & (np.arange(len(few)) > slates_of(few)[0, 0]), 0.0, few["reward"])
+    )
     assert Places.of(few, slates_of(few), 12, {}).clicks is None
 
 
