@@ -102,7 +102,8 @@ def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ..
     """Fit with each link that can be; draw links by their evidence, and coefficients from their posterior."""
     rate, error = shown.rate()
     seen = shown.seen()
-    refused = {link: why for link in links if (why := outside(link, rate / seen, error / seen))}
+    per = " per look" if seen < 1.0 else ""
+    refused = {link: why + per for link in links if (why := outside(link, rate / seen, error / seen))}
     fits = {link: Posterior(shown, link) for link in links if link not in refused}
     for link in [link for link, fit in fits.items() if fit.step > _NEAR]:
         refused[link] = f"its fit did not reach a mode (a step of {fits.pop(link).step:.2g} standard errors is left)"

@@ -36,10 +36,10 @@ from recsim_mnar.rng import Stream, derive_seed, normals
 from recsim_mnar.worlds.sessions.invariants import OF_CLICKS
 from recsim_mnar.worlds.sessions.params import CASCADE, INDEPENDENT, ONE, POSITION, SEVERAL, SessionsParams
 
-LEAST_CLICKS, LEAST_SLATES = 10.0, 50.0
-"""Effective clicks, and effective slates, (sum w)^2 / sum w^2 by user, that each place needs."""
-_SURE, _DOUBT, _KNOWN = 1.0 - 1e-9, 0.999, 0.7
-"""A certain propensity; level of tests of the weights; how near the mean weight its lower end must be."""
+LEAST_CLICKS, LEAST_USERS = 10.0, 50.0
+"""Effective numbers that a place needs, (sum)^2 / sum of squares of users' sums: of weighted clicks, of weights."""
+_SURE, _DOUBT, _KNOWN = 1.0 - 1e-9, 0.999, 0.75
+"""A certain propensity; level of tests of the mean weight; what its lower end must reach of what it should be."""
 
 
 @dataclass(frozen=True)
@@ -180,29 +180,35 @@ def _examined(
     owner = np.unique(owner, return_inverse=True)[1]
     weights, slates = 1.0 / p, np.bincount(owner).astype(np.float64)
     clicks, shown = (
-        np.stack([np.bincount(owner, column) for column in part.T], axis=1) for part in (weights * reward, weights)
+        np.asarray(np.stack([np.bincount(owner, column) for column in part.T], axis=1), np.float64)
+        for part in (weights * reward, weights)
     )
     size, effective = p.shape[1], _effective(clicks)
-    every = orders is not None and ratio_interval(np.bincount(owner, orders), slates, _DOUBT)[2] >= math.factorial(size)
-    why = [_why_not(shown[:, j], slates, n_items, effective[j], _effective(shown)[j], every=every) for j in range(size)]
+    every = orders is not None and not _short(
+        np.bincount(owner, orders).astype(np.float64), slates, math.factorial(size)
+    )
+    why = [
+        ("" if every else _short(shown[:, j], slates, n_items)) or _few(effective[j], _effective(shown)[j])
+        for j in range(size)
+    ]
     kept = np.array([j for j in range(size) if not why[j]], np.int64)
     if why[0] or len(kept) < 2:
         return _unknown(plain, f"at place {1 if why[0] else 2} {why[0] or why[1]}", effective)
     total = shown.sum(axis=0)[kept]
     logs = np.log(clicks.sum(axis=0)[kept] / total)
-    apart = clicks[:, kept] / (total * np.exp(logs)) - shown[:, kept] / total  # influence of users on the logarithms
+    # Influence of users on the logarithms, as the others have it: a user pulls the estimate towards himself.
+    apart = (clicks[:, kept] / (total * np.exp(logs)) - shown[:, kept] / total) / (1.0 - shown[:, kept] / total)
     relative, low, high = (np.full(size, np.nan) for _ in range(3))
     relative[0] = low[0] = high[0] = 1.0
     for i, j in enumerate(kept[1:], 1):
-        clicked = int(((clicks[:, 0] > 0) | (clicks[:, j] > 0)).sum())
-        reach = _reach(apart[:, i] - apart[:, 0], clicked, level)
+        reach = _reach(apart[:, i] - apart[:, 0], level)
         relative[j], low[j], high[j] = np.exp(logs[i] - logs[0] + np.array([0.0, -reach, reach]))
     covariance = np.einsum("ui,uj->ij", apart, apart) * len(apart) / max(len(apart) - 1, 1)
     line = np.log(kept + 1.0)
     inverse = 1.0 / np.maximum(np.diag(covariance), 1e-12)
     centred = line - (inverse * line).sum() / inverse.sum()
     slope = inverse * centred / (inverse * centred**2).sum()
-    exponent, reach = -float(slope @ logs), _reach(apart @ slope, int((clicks > 0).any(axis=1).sum()), level)
+    exponent, reach = -float(slope @ logs), _reach(apart @ slope, level)
     ones = np.ones(len(kept))
     return Examination(
         relative, low, high, plain, effective, exponent, exponent - reach, exponent + reach,
@@ -215,23 +221,28 @@ def _effective(sums: Floats) -> Floats:
     return np.asarray(sums.sum(axis=0) ** 2 / np.maximum((sums**2).sum(axis=0), 1e-300))
 
 
-def _why_not(shown: Floats, slates: Floats, n_items: int, clicks: float, effective: float, *, every: bool) -> str:
-    """Why a place cannot be compared with others; empty if it can."""
-    items, low, high = ratio_interval(shown, slates, _DOUBT)
-    if not every and high < n_items:
-        of = f"the policy can show about {items:.3g} of {n_items} items, given the context"
+def _short(sums: Floats, slates: Floats, wanted: int) -> str:
+    """Why users' sums of weights do not show that the mean weight is the number wanted; empty if they do."""
+    mean, low, high = ratio_interval(sums, slates, _DOUBT)
+    if high < wanted:
+        of = f"the policy can show about {mean:.3g} of {wanted} items, given the context"
         return f"{of}: whether other places can show the same ones the log does not say"
-    if low < _KNOWN * items:
+    if low < _KNOWN * wanted:
         return "the weights are too uneven: heavier ones may be missing. A policy that explores more would show it"
-    for found, least, what in ((effective, LEAST_SLATES, "users"), (clicks, LEAST_CLICKS, "clicks")):
+    return ""
+
+
+def _few(clicks: float, users: float) -> str:
+    """Why there is too little to go by; empty if there is enough."""
+    for found, least, what in ((users, LEAST_USERS, "users"), (clicks, LEAST_CLICKS, "clicks")):
         if found < least:
             return f"the weights leave {found:.3g} effective {what}: at least {least:g} are needed"
     return ""
 
 
-def _reach(apart: Floats, clicked: int, level: float) -> float:
+def _reach(apart: Floats, level: float) -> float:
     """Distance of the ends from the value, on the scale of logarithms."""
-    return _quantile(level) * math.sqrt(Deviations.of(apart, clicked).spread(1.0, 0.0, 0.0, level).variance)
+    return _quantile(level) * math.sqrt(Deviations.of(apart).spread(1.0, 0.0, 0.0, level).variance)
 
 
 def _quantile(level: float) -> float:
