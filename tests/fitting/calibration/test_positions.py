@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from recsim_mnar.cli import cli
 from recsim_mnar.errors import UserError
-from recsim_mnar.fitting.calibration import FittedWorld, calibrate_world
+from recsim_mnar.fitting.calibration import FittedWorld, calibrate_world, calibrating
 from recsim_mnar.fitting.calibration.members import transitions_of
 from recsim_mnar.fitting.calibration.positions import Places, decisions_of, examination, slates_of
 from recsim_mnar.log.table import Log
@@ -232,6 +232,15 @@ def test_click_probabilities_are_those_of_a_look(explored, fitted):
     # Rows of a user are alike: twice the error of rows that are not.
     assert (np.abs(first - second) < 4 * 2 * np.sqrt(second * (1 - second) * (1 / n + 1 / m))).all()
     assert fitted.facts["click_rate_of_log"][0] == pytest.approx(rate.mean())
+
+
+def test_of_a_long_log_whole_slates_are_taken(explored, fitted, monkeypatch):
+    """A stride over rows could take the same place of each slate."""
+    monkeypatch.setattr(calibrating, "_MOST_SHOWN", len(slates_of(explored)))
+    fewer = calibrate_world(explored, seed=1, ensemble=0)
+    of_all, of_some = (each.facts["click_rate_of_log"] for each in (fitted, fewer))
+    assert of_some[0] != of_all[0]
+    assert abs(of_some[0] - of_all[0]) < 4 * of_some[1]
 
 
 def test_a_member_with_another_exponent_keeps_the_logs_clicks(explored, fitted):
