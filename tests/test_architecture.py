@@ -451,7 +451,7 @@ LINES = {
     # (30), items in doctor (22), refused columns and least rows (43), less what took copies for events
     # 140 for the column of what was shown, chosen by the propensities among several of the same items, or asked about
     "own_log": 4_285,
-    "fitting": 2_700,
+    "fitting": 2_985,  # 285 for slates: relative examination, when it is identified, a slate as one decision
     # 70 for the plan in one sentence, the line that plans a test, per cent; 70 for tasks; 40 for several lifts
     # 30 for SIGTERM, a least propensity of 0, logs that may not be read
     "cli": 2_950,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks

@@ -27,6 +27,7 @@ from recsim_mnar.simulation.pools import pool
 from recsim_mnar.tasks import evaluate, task, tasks
 from recsim_mnar.tasks.definition import task_env
 from recsim_mnar.tasks.evaluating import measured
+from recsim_mnar.worlds.sessions.params import OF_SLATES
 from twins.commands import run
 
 FROZEN = {
@@ -409,10 +410,10 @@ def test_no_number_depends_on_workers():
 @pytest.mark.parametrize("name", sorted({*FROZEN} - {"from-log-100-v1"}))
 def test_environments_are_those_of_the_task(name):
     *words, version = name.split("-")
-    identity = f"recsim_mnar/{''.join(words).capitalize()}-{version}"
+    identity = f"recsim_mnar/{''.join(word.capitalize() for word in words)}-{version}"
     env = gym.make(identity)
     check_env(env.unwrapped, skip_render_check=True)
-    assert env.unwrapped.world.params.to_dict() == dict(task(name).params)
+    assert env.unwrapped.world.params == task(name).make_world().params
     lanes = gym.make_vec(identity, num_envs=3, vectorization_mode="vector_entry_point")
     assert lanes.max_episode_steps == task(name).horizon
     assert lanes.world.params == env.unwrapped.world.params
@@ -429,7 +430,7 @@ def test_a_task_says_how_its_environment_is_made(capsys, name):
         assert made is None
         return
     env = eval(made.group(), {"gym": gym})
-    assert env.unwrapped.world.params.to_dict() == dict(task(name).params)
+    assert env.unwrapped.world.params == task(name).make_world().params
     if name == "fatigue-50-v1":
         observation, _ = env.reset(seed=1)
         after, *_ = env.step(7)
