@@ -152,10 +152,10 @@ for _file in sorted(_Path(__file__).with_name("tasks").joinpath("frozen").glob("
     if "environment = false" in _file.read_text().splitlines():  # to be learned from a log alone
         continue
     _name = _file.stem
-    # sessions-10-v1 is recsim_mnar/Sessions10-v1.
+    # sessions-slates-10-v1 is recsim_mnar/SessionsSlates10-v1.
     _words, _, _number = _name.rpartition("-")
     _gymnasium.register(
-        id=f"recsim_mnar/{_words.replace('-', '').capitalize()}-{_number}",
+        id=f"recsim_mnar/{''.join(_word.capitalize() for _word in _words.split('-'))}-{_number}",
         entry_point="recsim_mnar.tasks.definition:task_env",
         vector_entry_point="recsim_mnar.tasks.definition:task_vector_env",
         kwargs={"name": _name},

@@ -40,6 +40,8 @@ class Stream(enum.IntEnum):
     SAMPLE = 15  # draws of a policy that can only draw: index = the user's events so far
     CALENDAR = 16  # an item's arrival (index 0) and the steps of its popularity: user field = item
     ARRIVAL = 17  # a user's arrival in calendar time
+    RANKING = 18  # a policy's ranking: two uniforms from each block, (k + 2) // 2 blocks a decision
+    READING = 19  # how a user reads a ranking, click by click: index = decision * k + place
 
 
 def is_seed(seed: Any) -> bool:

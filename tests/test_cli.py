@@ -222,6 +222,8 @@ def test_own_interactions(capsys, tmp_path):
         "mrr@10",
     }
     assert "needs a world" in fails(capsys, "compare", "--interactions", file, "--protocols", "ab_test")
+    few = ("--agents", "random,popularity", "--folds", 1, "--length", 5, "--out", tmp_path / "few")
+    assert "NDCG@5" in run(capsys, "compare", "--interactions", file, *few)[1]
 
 
 def test_the_bare_names_are_the_lists(capsys):

@@ -59,6 +59,31 @@ def sardine(items, steps, lanes):
     return {"rate": rounds * max(lanes, 1) / (time.process_time() - began)}
 
 
+def sardine_slates(items, size, steps):
+    """Steps a CPU second of SARDINE's SlateTopK-Bored-v0 with random slates, drawn before the clock starts.
+
+    A step shows a slate of distinct items and returns its clicks; episodes of 100 steps, resets included. The
+    environment is made by ``gymnasium.make`` without its checker, embeddings of items drawn anew.
+    """
+    warnings.filterwarnings("ignore")
+    import gymnasium
+    import numpy as np
+    import sardine  # noqa: F401  (registers its environments)
+
+    items, size, steps = int(items), int(size), int(steps)
+    name = "sardine/SlateTopK-Bored-v0"
+    env = gymnasium.make(name, disable_env_checker=True, num_items=items, slate_size=size, env_embedds=None)
+    rng = np.random.default_rng(0)
+    slates = [rng.choice(items, size, replace=False) for _ in range(steps)]
+    env.reset(seed=0)
+    began = time.process_time()
+    for slate in slates:
+        _, _, terminated, truncated, _ = env.step(slate)
+        if terminated or truncated:
+            env.reset()
+    return {"rate": steps / (time.process_time() - began)}
+
+
 def envpool(steps, *lanes):
     """Steps a CPU second of EnvPool's CartPole with random actions, one thread: by number of lanes."""
     warnings.filterwarnings("ignore")
@@ -238,10 +263,8 @@ def fastest(fit):
     return {"seconds": seconds, "mse": mse}
 
 
-PEERS = {
-    each.__name__: each
-    for each in (recogym, sardine, implicit_top, implicit_bpr, svd, surprise, cornac, envpool, gymnax)
-}
+_ALL = (recogym, sardine, sardine_slates, implicit_top, implicit_bpr, svd, surprise, cornac, envpool, gymnax)
+PEERS = {each.__name__: each for each in _ALL}
 
 if __name__ == "__main__":
     print(json.dumps(PEERS[sys.argv[1]](*sys.argv[2:])))

@@ -26,7 +26,7 @@ from recsim_mnar.log.columns import LogColumns
 from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.own_log.in_numbers import LogNumbers
 from recsim_mnar.protocols.comparison import Comparison, experiment_of
-from recsim_mnar.protocols.interactions import _PICTURES, LEAD, TITLES
+from recsim_mnar.protocols.interactions import LEAD, TITLES, pictures
 from recsim_mnar.protocols.records import Judgement, Record
 from recsim_mnar.report.charts import PER_CENT, Dot, grid, labels, marks, room_for
 from recsim_mnar.report.estimate_page import Estimates, write_estimates
@@ -113,7 +113,7 @@ def _interactions(stored: dict[str, Any]) -> Comparison:
     keys = list(dict.fromkeys((r.protocol, r.metric) for r in records))
     ndcg = [key for key in keys if key[1].startswith("ndcg")]
     return Comparison(
-        records, columns=[*ndcg, *(key for key in keys if key not in ndcg)], pictures=_PICTURES,
+        records, columns=[*ndcg, *(key for key in keys if key not in ndcg)], pictures=pictures(),
         headings={key: f"{TITLES.get(key[0], key[0])}: {key[1].upper()}" for key in keys},
         title="Which recommender predicts what your users do?", conclusion=stored["conclusion"],
         details=stored["details"], lead=LEAD,

@@ -38,7 +38,7 @@ _COLUMNS = ("user_column", "item_column", "time_column")
 _OF_INTERACTIONS = (*_COLUMNS, "events", "drop_missing", "test_share", "candidates")
 _WHO = ("workers", "scheduler")
 _OWN_DATA = (
-    *("interactions", "agents", "protocols", "folds", "level", "seed", "out"),
+    *("interactions", "agents", "protocols", "folds", "length", "level", "seed", "out"),
     *_WHO,
     *_OF_INTERACTIONS,
 )
@@ -65,7 +65,7 @@ _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 @option("--tie", "Treat costs up to this share of the best true value as ties.", NUMBER)
 @option("--logging", "Sessions: the logging policy.  [default: user-popularity]")
 @option("--clip", "Largest weight of clipped IPS. [default: 15; purchases: none]", NUMBER)
-@option("--length", "Purchases: items of a list, N.  [default: 10]", WHOLE)
+@option("--length", "Purchases and --interactions: items of a list, N.  [default: 10]", WHOLE)
 @option("--metrics", "Purchases: precision,uplift,uplift_snips,uplift_ips unless named.")
 @option("--test-periods", "Purchases: further periods that the metrics read.", WHOLE)
 @option("--train-users", "Users that agents learn from.", WHOLE)
@@ -282,7 +282,7 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
     data = read(events, options["drop_missing"])
     check_comparable(len(learners), data.n_items)
     defaults = {"folds": 10, "level": 0.95, "test_share": 0.2, "candidates": "auto"}
-    given: dict[str, Any] = defaults | {name: options[name] for name in defaults if options[name] is not None}
+    given: dict[str, Any] = defaults | {n: options[n] for n in (*defaults, "length") if options[n] is not None}
     with _executor(options, named=[agents, list(protocols or ())]) as found:
         comparison = compare_interactions(
             data, learners, protocols=protocols, seed=options["seed"], executor=found, report=report, **given
@@ -307,7 +307,10 @@ def _check_own_data_protocols(protocols: tuple[str, ...]) -> None:
             find_protocol(name)
             kind = name.partition("+")[0].strip()
             if kind in PROTOCOLS:
-                raise UserError(f"--protocols {name}: with --interactions {kind} has no options. Write {kind} alone.")
+                alone = (
+                    f"with --interactions {kind} has no options. Write {kind} alone; --length N sets the lists' length."
+                )
+                raise UserError(f"--protocols {name}: {alone}")
             raise UserError(
                 f"--protocols {name} needs a world: with --interactions {', '.join(PROTOCOLS)} run, there is no truth "
                 "and no propensity"

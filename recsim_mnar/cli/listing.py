@@ -403,8 +403,9 @@ def _task(name: str) -> Found:
         "sha256": found.digest,
         "used as": f"recsim-mnar evaluate AGENT --task {name}",
     }
-    rows = _parameters(type(found.make_world().params))
-    frozen = [{**row, "default": found.params[row["name"]]} for row in rows]
+    world = found.make_world()
+    rows = _parameters(type(world.params))
+    frozen = [{**row, "default": world.params.to_dict()[row["name"]]} for row in rows]
     return _found("task", name, [f"{found.summary[0].upper()}{found.summary[1:]}."], facts, parameters=frozen)
 
 
@@ -413,7 +414,8 @@ def _environment(found: Any) -> str:
     if not found.environment:
         return "none: learn from the task's log"
     words = found.name.split("-")
-    make, params = f"gym.make('recsim_mnar/{''.join(words[:-1]).capitalize()}-{words[-1]}'", found.params
+    known = "".join(word.capitalize() for word in words[:-1])
+    make, params = f"gym.make('recsim_mnar/{known}-{words[-1]}'", found.params
     if not (params.get("fatigue") and "fatigue_memory" in params):
         return f"{make})"
     return f"{make}, observation='shown={params['fatigue_memory']:g}'); without it, what was shown is not observed"

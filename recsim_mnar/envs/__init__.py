@@ -17,6 +17,7 @@ from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld,
 from recsim_mnar.worlds.campaigns.world import CampaignsWorld
 
 if TYPE_CHECKING:
+    from recsim_mnar.envs.rankings import RankingEnv, RankingVectorEnv
     from recsim_mnar.envs.recording import record, record_vector
     from recsim_mnar.envs.slates import (
         PurchasesEnv,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _DEFINED_IN = {
     "PurchasesEnv": "slates",
     "PurchasesVectorEnv": "slates",
+    "RankingEnv": "rankings",
+    "RankingVectorEnv": "rankings",
     "RecordLog": "wrappers",
     "RecordVectorLog": "wrappers",
     "record": "recording",
@@ -42,6 +45,8 @@ __all__ = [
     "CampaignsVectorEnv",
     "PurchasesEnv",
     "PurchasesVectorEnv",
+    "RankingEnv",
+    "RankingVectorEnv",
     "RecordLog",
     "RecordVectorLog",
     "WorldEnv",
@@ -239,6 +244,10 @@ def _made(
             raise UserError(
                 f"this environment recommends slates, the {found.name} world does not: use recsim_mnar/World-v0"
             )
+    elif issubclass(kind, DecisionWorld) and found.slate_size > 1:
+        from recsim_mnar.envs.rankings import RankingEnv, RankingVectorEnv
+
+        kinds = RankingEnv, RankingVectorEnv
     elif issubclass(kind, PlatformWorld):
         kinds = CampaignsEnv, CampaignsVectorEnv
         for word in ("observation", "info", "info_size"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import gymnasium as gym
@@ -12,7 +13,7 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
 from recsim_mnar.simulation.items import ROUND
 
-_Row = tuple[int, int, float, int, int, int, float, float, float, int]
+_Row = tuple[int, int, float, int, int, int, float, float, float, int, int, int]
 
 
 _NO_VIEWS = "a log is made of the events in info, here are none. Make the environment with info='views'"
@@ -27,17 +28,29 @@ def ask_views(env: Any) -> None:
         whole.info = "views"
 
 
+def shows_rankings(env: Any) -> bool:
+    """Whether a decision of an environment is a ranking, whose places are rows in their order."""
+    whole = env.unwrapped
+    copies = isinstance(whole, (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv))
+    world = whole.get_attr("world")[0] if copies else getattr(whole, "world", None)
+    return world is not None and world.slate_size > 1
+
+
 class LogBuilder:
     """Collects events of users from ``info`` dictionaries and returns them as a Log.
+
+    Args:
+        ranked: whether decisions are rankings.
 
     Attributes:
         round: what the column :data:`ROUND` of rows that are added says; None for a log without it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, ranked: bool = False) -> None:
         self.round: int | None = None
         self._rows: dict[int, list[_Row]] = {}
-        self._rated = False
+        self._rated, self._ranked = False, ranked
+        self._slates: Counter[int] = Counter()
 
     def begin(self, info: dict[str, Any]) -> None:
         """A user has arrived; ``info`` as ``reset`` returned it."""
@@ -55,19 +68,24 @@ class LogBuilder:
     def answer(
         self, before: dict[str, Any], after: dict[str, Any], action: Any, propensity: Any, reward: float
     ) -> None:
-        """A recommendation and what followed: one row, or of a slate one for each of its items, by ascending item.
+        """A recommendation and what followed: one row, or of a slate one for each of its items.
+
+        They stand by ascending item, those of a ranking from the top.
 
         Args:
             before: ``info`` that announced the decision.
             after: ``info`` that its step returned.
             action: an item, or the items of a slate.
             propensity: of each of them.
-            reward: of an item; of a slate ``after`` says which were bought.
+            reward: of an item; of a slate ``after`` says which were bought or clicked.
         """
         user, step, time = int(before["user"]), int(before["step"]), float(before["time"])
-        for shown in _shown(action, propensity, reward, after):
-            self._rows[user].append((user, step, time, schema.BANDIT, -1, *shown, np.nan, self.round or 0))
+        answers = _clicks(action, propensity, after) if self._ranked else _shown(action, propensity, reward, after)
+        for place, shown in enumerate(answers):
+            of_slate = (self.round or 0, self._slates[user], place)
+            self._rows[user].append((user, step, time, schema.BANDIT, -1, *shown, np.nan, *of_slate))
             step += 1
+        self._slates[user] += 1
         self._events(user, step, after)
 
     def _events(self, user: int, first_step: int, info: dict[str, Any]) -> None:
@@ -79,7 +97,18 @@ class LogBuilder:
         ratings = events_of(info, "ratings") or unknown
         probabilities = events_of(info, "observation_propensities") or unknown
         for k, (item, time, rating, p) in enumerate(zip(views, times, ratings, probabilities, strict=True)):
-            event = (float(time), schema.ORGANIC, int(item), -1, np.nan, float(rating), float(p), self.round or 0)
+            event = (
+                float(time),
+                schema.ORGANIC,
+                int(item),
+                -1,
+                np.nan,
+                float(rating),
+                float(p),
+                self.round or 0,
+                -1,
+                -1,
+            )
             rows.append((user, first_step + k, *event))
 
     @property
@@ -91,12 +120,15 @@ class LogBuilder:
         """The events of users below ``n_users`` (all where None), ordered by (user, step)."""
         rows = [row for user in sorted(self._rows) if n_users is None or user < n_users for row in self._rows[user]]
         known = (*schema.COLUMNS, schema.OPTIONAL["observation_propensity"])
-        columns = list(zip(*rows, strict=True)) if rows else [()] * (len(known) + 1)
+        columns = list(zip(*rows, strict=True)) if rows else [()] * (len(known) + 3)
         arrays = {c.name: np.array(values, c.dtype) for c, values in zip(known, columns, strict=False)}
         if not self._rated:
             del arrays["observation_propensity"]
         if self.round is not None:
-            arrays[ROUND] = np.array(columns[-1], np.int64)
+            arrays[ROUND] = np.array(columns[-3], np.int64)
+        if self._ranked:
+            for name, values in zip(("slate", "position"), columns[-2:], strict=True):
+                arrays[name] = np.array(values, np.int32)
         return Log(arrays, provenance or {})
 
 
@@ -112,6 +144,18 @@ def _shown(action: Any, propensity: Any, reward: float, after: dict[str, Any]) -
     return [(item, p, float(item in bought)) for item, p in zip(items.tolist(), stated, strict=True)]
 
 
+def _clicks(ranking: Any, propensity: Any, after: dict[str, Any]) -> list[tuple[int, float, float]]:
+    """The item, propensity and reward of each place of a ranking, from the top.
+
+    Raises:
+        UserError: an item stands there twice, so that a place was empty.
+    """
+    items, clicked = np.ravel(ranking).tolist(), set(events_of(after, "clicked"))
+    if len(set(items)) < len(items):
+        raise UserError(f"a ranking that is recorded must hold each item once, got {items}")
+    return [(item, p, float(item in clicked)) for item, p in zip(items, np.ravel(propensity).tolist(), strict=True)]
+
+
 def events_of(info: dict[str, Any], key: str) -> tuple[Any, ...]:
     """The entries of one key of an ``info``, one an event; also of one that is of a fixed size.
 
@@ -125,7 +169,7 @@ def events_of(info: dict[str, Any], key: str) -> tuple[Any, ...]:
             raise UserError(_NO_VIEWS)
         return ()
     if "n_views" in info:
-        n = int(info["n_views"]) if key != "bought" else int((values >= 0).sum())
+        n = int(info["n_views"]) if key not in ("bought", "clicked") else int((values >= 0).sum())
         if n > len(values) or info["n_skipped"]:
             raise UserError(
                 f"info_size={len(values)} is too small to record this environment: {n} views since the last decision, "

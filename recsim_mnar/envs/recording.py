@@ -9,13 +9,15 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.log_builder import LogBuilder, ask_views, events_of, lane_info
+from recsim_mnar.envs.log_builder import LogBuilder, ask_views, events_of, lane_info, shows_rankings
 from recsim_mnar.envs.wrappers import RecordLog, RecordVectorLog
 from recsim_mnar.errors import UserError
+from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.answers import Acting
 from recsim_mnar.policies.base import observe_events
 from recsim_mnar.policies.door import as_policy, learning_of
+from recsim_mnar.policies.rankings import RankingPolicy, as_ranking_policy, ranking_uniforms
 from recsim_mnar.rng import policy_uniforms
 from recsim_mnar.simulation.items import described, online_provenance, provenance
 
@@ -34,7 +36,7 @@ def record(env: gym.Env[Any, Any], policy: Any, n_users: int, seed: int) -> Log:
         n_users: how many.
         seed: of the users and of the policy's uniforms.
     """
-    return recorded(env, Recorder(env, policy, n_users, seed), n_users, seed)
+    return recorded(env, _recorder(env, policy, n_users, seed), n_users, seed)
 
 
 def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Any, n_users: int, seed: int) -> Log:
@@ -49,7 +51,11 @@ def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Any, n_users
     mode = env.metadata.get("autoreset_mode")
     if mode is not AutoresetMode.NEXT_STEP:
         raise UserError(f"record_vector steps environments whose autoreset_mode is NextStep, this one's is {mode}")
-    return recorded(env, Recorder(env, policy, n_users, seed), n_users, seed)
+    return recorded(env, _recorder(env, policy, n_users, seed), n_users, seed)
+
+
+def _recorder(env: Any, policy: Any, n_users: int, seed: int) -> Recorder:
+    return (RankingRecorder if shows_rankings(env) else Recorder)(env, policy, n_users, seed)
 
 
 def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
@@ -145,7 +151,7 @@ class Recorder:
         seed: of its uniforms.
     """
 
-    shape = ()
+    shape: tuple[int, ...] = ()
 
     def __init__(self, env: Any, policy: Any, n_users: int, seed: int) -> None:
         original = as_policy(policy)
@@ -157,7 +163,7 @@ class Recorder:
         learning = learning_of(self.policy)
         self._learns, self._online = learning != "nothing", learning == "all users"
         self._lanes = getattr(env, "num_envs", 1)
-        self.builder = LogBuilder()
+        self.builder = LogBuilder(ranked=shows_rankings(env))
         self.builder.round = 0 if self._online else None
         self._n_decisions: dict[int, int] = {}
         self._arrived: list[dict[str, Any]] = []
@@ -197,12 +203,15 @@ class Recorder:
             self.builder.answer(info, came, action, propensity, reward)
             self._n_decisions[user] += 1
         if self._learns:
-            self.policy.learn(self._users, self._actions, rewards, self._propensities)
+            self._teach(rewards, after)
         self._observe(users, after)
         self._gone += self._users[ended].tolist()
         self._forget()
         if self.builder.round is not None:
             self.builder.round += 1
+
+    def _teach(self, rewards: NDArray[np.float64], after: list[dict[str, Any]]) -> None:
+        self.policy.learn(self._users, self._actions, rewards, self._propensities)
 
     def log(self) -> Log:
         """The whole log, after observing the last arrivals."""
@@ -240,3 +249,52 @@ class Recorder:
             np.array(events_of(info, "ratings") or (np.nan,) * len(events_of(info, "views"))) for info in viewing
         ]
         observe_events(self.policy, np.repeat(users, counts), items, np.concatenate(ratings))
+
+
+class RankingRecorder(Recorder):
+    """A ranking policy among the users of an environment, and its log; see :class:`Recorder`."""
+
+    def __init__(self, env: Any, policy: Any, n_users: int, seed: int) -> None:
+        world = env.unwrapped.world
+        self.rankings: RankingPolicy = as_ranking_policy(policy, world.slate_size).fresh()
+        super().__init__(env, self.rankings.policy, n_users, seed)
+        self.policy = self.rankings.policy
+        self.shape = (world.slate_size,)
+        self._stated: dict[int, list[NDArray[Any]]] = {}
+
+    def decide(self, infos: list[dict[str, Any]]) -> NDArray[np.int32]:
+        """(n, k) rankings for the waiting users, by ascending user."""
+        self._admit()
+        users = [int(info["user"]) for info in infos]
+        self._users = np.array(users)
+        numbers = np.array([self._n_decisions[user] for user in users])
+        drawn = ranking_uniforms(self.seed, self._users, numbers, self.rankings.slate_size)
+        self._actions = self.rankings.rank(self._users, drawn)
+        stated = self.rankings.propensities_of(self._users, self._actions)
+        self._propensities = stated.marginal
+        size = self.rankings.slate_size
+        for j, user in enumerate(users):
+            of_slate = (stated.conditional[j], np.full(size, stated.slate[j]), np.full(size, stated.set[j]))
+            self._stated.setdefault(user, []).append(np.array(of_slate))
+        return self._actions
+
+    def _teach(self, rewards: NDArray[Any], after: list[dict[str, Any]]) -> None:
+        clicked = [set(events_of(came, "clicked")) for came in after]
+        earned = [
+            [float(item in own) for item in row] for row, own in zip(self._actions.tolist(), clicked, strict=True)
+        ]
+        rows = np.repeat(self._users, self.shape[0])
+        self.policy.learn(rows, self._actions.ravel(), np.ravel(earned), self._propensities.ravel())
+
+    def log(self) -> Log:
+        """See :meth:`Recorder.log`; with the propensities of the rankings."""
+        log = super().log()
+        columns = dict(log.columns)
+        rows = np.flatnonzero(log.is_bandit)
+        met = np.unique(log["user"][rows]).tolist()
+        none = np.zeros((3, 0))
+        stated = np.concatenate([none, *(each for user in met for each in self._stated[user])], axis=1)
+        for name, values in zip(schema.OF_RANKINGS[2:], stated, strict=True):
+            columns[name] = np.full(len(log), np.nan)
+            columns[name][rows] = values
+        return Log(columns, {**log.provenance, "policy": described(self.rankings)} if log.provenance else {})

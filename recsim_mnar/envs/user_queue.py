@@ -16,7 +16,7 @@ from recsim_mnar.worlds.lanes import next_users
 _VIEWS = (("views", "item"), ("view_times", "time"))
 _RATINGS = (("ratings", "reward"), ("observation_propensities", "observation_propensity"))
 
-_PADS = {"views": -1, "bought": -1, "view_times": 0.0, "ratings": 0.0, "observation_propensities": 0.0}
+_PADS = {"views": -1, "bought": -1, "clicked": -1, "view_times": 0.0, "ratings": 0.0, "observation_propensities": 0.0}
 """What stands in places without an event."""
 
 
@@ -114,8 +114,9 @@ class UserQueue:
         return out
 
     def take(self, which: NDArray[np.int64], actions: NDArray[np.int32]) -> Transition:
-        """These lanes are shown these items."""
-        return self.lanes.take(which, actions, self._certain[: len(which)])
+        """These lanes are shown these items, or rankings (n, k)."""
+        certain = self._certain[: len(which)] if actions.ndim == 1 else np.ones(actions.shape)
+        return self.lanes.take(which, actions, certain)
 
     def info(self, transition: Transition, j: int) -> dict[str, Any]:
         """The organic events of the transition's lane number j, in order: all but the answer to an action.
@@ -139,14 +140,15 @@ def organic_rows(transition: Transition) -> NDArray[np.int64]:
 
 
 def counted(info: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
-    """An environment's ``info`` with the number of events instead of them: ``n_views``, ``n_skipped``, ``n_bought``."""
+    """An environment's ``info`` with the number of events instead of them: ``n_views``, ``n_skipped``, ..."""
     out = info.copy()
     n_skipped = len(out.pop("skipped", ()))
     for key in keys:
         out.pop(key, None)
     out["n_views"], out["n_skipped"] = len(info["views"]), n_skipped
-    if "bought" in keys:
-        out["n_bought"] = len(info.get("bought", ()))
+    for key in ("bought", "clicked"):
+        if key in keys:
+            out[f"n_{key}"] = len(info.get(key, ()))
     return out
 
 

@@ -246,7 +246,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             rewards[due] = self._earned(transition)
             terminated[due] = ~transition.alive
             if self._observer.counts_shown:
-                self._observer.answered(due, chosen[due], rewards[due])
+                self._note_answers(due, chosen[due], rewards[due], transition)
             self._see(due, transition, infos)
         self._elapsed += 1
         if self.max_episode_steps is not None:
@@ -254,6 +254,10 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
 
     def _earned(self, transition: Transition) -> NDArray[np.float64]:
         return rewards_of(transition)
+
+    def _note_answers(self, due: NDArray[np.int64], chosen: Array, rewards: Array, transition: Transition) -> None:
+        """Let observations count what was shown and what it earned."""
+        self._observer.answered(due, chosen, rewards)
 
     def _admit(self, which: NDArray[np.int64], infos: dict[str, Any], met_by: Iterator[Met]) -> None:
         """Reset lanes: next users, counts, and what is info of them."""

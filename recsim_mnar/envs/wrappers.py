@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.log_builder import LogBuilder, ask_views, lane_info
+from recsim_mnar.envs.log_builder import LogBuilder, ask_views, lane_info, shows_rankings
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.simulation.items import made_by
@@ -29,7 +29,7 @@ class RecordLog(gym.Wrapper):
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
         ask_views(env)
-        self._builder = LogBuilder()
+        self._builder = LogBuilder(ranked=shows_rankings(env))
         self._seeds: list[int] = []
         self.propensity: Any = None
 
@@ -67,7 +67,7 @@ class RecordVectorLog(gym.vector.VectorWrapper):
     def __init__(self, env: gym.vector.VectorEnv[Any, Any, Any]) -> None:
         super().__init__(env)
         ask_views(env)
-        self._builder = LogBuilder()
+        self._builder = LogBuilder(ranked=shows_rankings(env))
         self._seeds: list[int] = []
         self._mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self._ended = np.zeros(env.num_envs, np.bool_)

@@ -94,9 +94,32 @@ OPTIONAL: dict[str, Column] = {
         np.dtype(np.float64),
         np.nan,
         "organic: probability with which this rating was revealed, where it is known",
-    )
+    ),
+    "slate": Column("slate", np.dtype(np.int32), -1, "bandit: number of the slate among the user's, from 0"),
+    "position": Column("position", np.dtype(np.int32), -1, "bandit: place in the slate, from 0 at the top"),
+    "conditional_propensity": Column(
+        "conditional_propensity",
+        np.dtype(np.float64),
+        np.nan,
+        "bandit: probability of this item at this place, given the items above it",
+    ),
+    "slate_propensity": Column(
+        "slate_propensity", np.dtype(np.float64), np.nan, "bandit: probability of the whole slate in this order"
+    ),
+    "set_propensity": Column(
+        "set_propensity", np.dtype(np.float64), np.nan, "bandit: probability of the slate's items in any order"
+    ),
 }
 """Columns that a log may have besides :data:`COLUMNS`, by name."""
+
+OF_RANKINGS: tuple[str, ...] = (
+    "slate",
+    "position",
+    "conditional_propensity",
+    "slate_propensity",
+    "set_propensity",
+)
+"""Columns of a log of slates, one row per place; ``propensity`` is there that of the item at its place."""
 
 NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
 BY_NAME: dict[str, Column] = {column.name: column for column in COLUMNS}

@@ -184,14 +184,11 @@ def _values(rows: Rows, columns: Columns, bandit: NDArray[np.bool_], reading: Re
 
 def _shown_or_viewed(rows: Rows, columns: Columns, bandit: NDArray[np.bool_]) -> Ids:
     """Ids (n,) of what was viewed or shown in each row."""
-    column_of = {
-        True: columns.get("action") or columns.get("item"),
-        False: columns.get("item") or columns.get("action"),
-    }
+    item, action = columns.get("item"), columns.get("action")
     ids, codes = [], []
     for shown in (False, True):
         of = bandit == shown
-        name = column_of[shown]
+        name = (action or item) if shown else (item or action)
         if not of.any():
             continue
         if name is None:
@@ -259,7 +256,10 @@ def read_to_fit(path: str | Path, world: str = "sessions", columns: dict[str, st
     if not named and not needs_numbering(source):
         return _own(source)
     optional = ("user", "event", "item", "action", "propensity", "reward")
-    found = find_columns(str(source), TableFile.open(source).names, named=named, needed=(), optional=optional)
+    names = TableFile.open(source).names
+    if {"slate", "position"} <= set(names):
+        raise UserError(f"{source} has slates, columns slate and position: bring them as a Log, written by Log.write")
+    found = find_columns(str(source), names, named=named, needed=(), optional=optional)
     if "propensity" not in found and "event" not in found and not {"action", "reward"} <= set(named):
         return _interactions(source, named)
     if "user" in found:

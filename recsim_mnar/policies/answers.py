@@ -148,7 +148,7 @@ def asked_propensities(policy: Policy, users: Ints, actions: Ints) -> Floats:
     )
 
 
-def reading(policy: Policy, method: str, call: Callable[..., Any], *arrays: NDArray[Any]) -> Any:
+def reading(policy: Any, method: str, call: Callable[..., Any], *arrays: NDArray[Any]) -> Any:
     """``call`` of arrays, which it may read and not write in.
 
     Raises:

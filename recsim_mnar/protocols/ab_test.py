@@ -71,6 +71,8 @@ def popularity(views: Counts, recommended: Mapping[str, Counts]) -> list[dict[st
 
 Floats = NDArray[np.float64]
 
+DCG = "dcg"
+"""Metric of slates: discounted cumulative gain per slate, the sum of clicks over log2(2 + place), place from 0."""
 CTR, REWARD = "ctr", "reward"
 """Metrics: mean reward of a recommendation, where rewards are clicks and where they are not."""
 
@@ -87,6 +89,9 @@ class Arm:
             without a truth column.
         shown: (n_items,) how often each item was recommended.
         seconds: that it took.
+        discounted: (U,) sum over slates of their discounted cumulative gain, clicks over log2(2 + place); empty where
+            single items are shown.
+        slates: (U,) slates shown.
     """
 
     user: NDArray[np.int64]
@@ -95,6 +100,8 @@ class Arm:
     means: Floats
     shown: NDArray[np.int64]
     seconds: float
+    discounted: Floats
+    slates: Floats
 
 
 def rate_of(world: World | None) -> tuple[str, str]:
@@ -118,34 +125,40 @@ def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: 
     ):
         parts.append(columns)
         shown[items] += counts
-    user, decisions, rewards, means = (np.concatenate(column) for column in zip(*parts, strict=True))
+    user, decisions, rewards, means, *lists = (np.concatenate(column) for column in zip(*parts, strict=True))
     if len(user) < 2:
         raise UserError(
             f"{len(user)} of {n_users} users came to a recommendation, an interval needs two: simulate more users, "
             "or raise p_organic_to_bandit"
         )
-    return Arm(user, decisions, rewards, means, shown, time.perf_counter() - began)
+    discounted, slates = lists or (np.zeros(0), np.zeros(0))
+    return Arm(user, decisions, rewards, means, shown, time.perf_counter() - began, discounted, slates)
 
 
 def _reduced(
     truth: str | None, columns: dict[str, NDArray[Any]]
-) -> tuple[tuple[NDArray[np.int64], Floats, Floats, Floats], NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[tuple[NDArray[Any], ...], NDArray[np.int64], NDArray[np.int64]]:
     """Columns of :class:`Arm` of a shard, and items that were recommended with how often."""
     counts = np.bincount(columns["action"][columns["event"] == schema.BANDIT])
     items = np.flatnonzero(counts)
     return _per_user(truth, columns), items, counts[items]
 
 
-def _per_user(truth: str | None, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
+def _per_user(truth: str | None, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+    """Users, decisions, rewards and means of :class:`Arm`; of rankings also what is discounted by place, and slates."""
     shown = columns["event"] == schema.BANDIT
     users, position = np.unique(columns["user"][shown], return_inverse=True)
     n = len(users)
     decisions = np.bincount(position, minlength=n).astype(np.float64)
     rewards = np.bincount(position, columns["reward"][shown], minlength=n).astype(np.float64)
-    if truth is None:
-        return users, decisions, rewards, rewards
-    means = np.bincount(position, columns[truth][shown], minlength=n).astype(np.float64)
-    return users, decisions, rewards, means
+    means = rewards
+    if truth is not None:
+        means = np.bincount(position, columns[truth][shown], minlength=n).astype(np.float64)
+    if "position" not in columns:
+        return users, decisions, rewards, means
+    place = columns["position"][shown]
+    gained = np.bincount(position, columns["reward"][shown] / np.log2(2.0 + place), minlength=n)
+    return users, decisions, rewards, means, gained, np.bincount(position, place == 0, minlength=n)
 
 
 def ab_test(
@@ -160,9 +173,9 @@ def ab_test(
 ) -> list[Record]:
     """Run every policy on ``n_users`` users.
 
-    Metrics: ``ctr`` from clicks, and ``ctr_exact`` from the click probabilities of what was shown, which have less
-    variance. Paired arms also give ``ctr_exact_difference`` from the best arm, whose interval is that of the
-    difference. Where rewards are no clicks ``reward`` stands for ``ctr``.
+    Metrics: ``ctr`` from clicks (of slates per item shown, and their ``dcg``), and ``ctr_exact`` from the click
+    probabilities of what was shown, which have less variance. Paired arms also give ``ctr_exact_difference`` from the
+    best arm, whose interval is that of the difference. Where rewards are no clicks ``reward`` stands for ``ctr``.
 
     Args:
         world: where they run.
@@ -194,6 +207,10 @@ def records_of_arms(world: World, arms: Mapping[str, Arm], n_users: int, *, pair
             value, low, high = ratio_interval(sums, arm.decisions, level)
             details = {"users": n_users, "paired": paired, **judged(len(arm.user), value, low, high).to_dict()}
             records.append(_record(world, name, metric, (value, low, high), arm, level, details))
+        if arm.slates.size:
+            value, low, high = ratio_interval(arm.discounted, arm.slates, level)
+            details = {"users": n_users, "paired": paired, **judged(len(arm.user), value, low, high).to_dict()}
+            records.append(_record(world, name, DCG, (value, low, high), arm, level, details))
     return [*records, *(_differences(world, arms, n_users, level) if paired else [])]
 
 

@@ -515,7 +515,7 @@ class DecisionExperiment(Experiment):
         metric, title = rate_of(self.world)
         rate = "click-through rate" if metric == CTR else title
         return [
-            HIT_RATES,
+            hit_rates(1 if self.world is None else self.world.slate_size),
             Picture(
                 "Clipped IPS next to the A/B test",
                 f"{rate.capitalize()} of each recommender, the truly best first. The lines are intervals, cut with "
@@ -534,10 +534,8 @@ def _set_learners_apart(trial: Trial) -> None:
     trial.learners = {name: learner for name, learner in trial.learners.items() if name in trial.policies}
 
 
-HIT_RATES = Picture(
-    "Leave-one-out",
-    "Share of hidden views that a recommender ranks first. The lines are intervals.",
-    "HR@1, leave-one-out",
-    (("loocv", "hr@1"),),
-    bars=True,
-)
+def hit_rates(k: int = 1) -> Picture:
+    """How often each agent ranks what leave-one-out hides among its first k items."""
+    first = "first" if k == 1 else f"among its first {k}"
+    caption = f"Share of hidden views that a recommender ranks {first}. The lines are intervals."
+    return Picture("Leave-one-out", caption, f"HR@{k}, leave-one-out", (("loocv", f"hr@{k}"),), bars=True)

@@ -17,7 +17,7 @@ from recsim_mnar.datasets.interactions import Interactions, events_in_words
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.intervals import user_mean_interval
 from recsim_mnar.estimators.verdict import LEAST_USERS
-from recsim_mnar.kernels.checks import level_of, of_type, one_of, table_by_name
+from recsim_mnar.kernels.checks import level_of, of_type, one_of, table_by_name, whole_number
 from recsim_mnar.log.rows import shown_time
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
@@ -25,7 +25,7 @@ from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import as_learner, check_needs, fitted
 from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison
-from recsim_mnar.protocols.decisions import HIT_RATES
+from recsim_mnar.protocols.decisions import hit_rates
 from recsim_mnar.protocols.leave_one_out.protocol import CANDIDATES, fold_ranks
 from recsim_mnar.protocols.leave_one_out.ranks import NONE, top_items
 from recsim_mnar.protocols.records import Record, listed, with_half_widths
@@ -91,37 +91,37 @@ PROTOCOLS = (LOOCV, BY_TIME, LISTS)
 """Leave-one-out, the split by time, and what the lists of recommendations are made of."""
 
 K = 10
-"""Items of a list."""
+"""Items of a list, unless asked for others."""
 
-_LEAVE_ONE_OUT = ("hr@1", f"hr@{K}", f"mrr@{K}", f"ndcg@{K}")
-_RANKING = f"ndcg@{K}"
 _WORLD = "interactions"
 _FEW_REPEATS = 0.05
 _FEW_ITEMS = 5
 """Lists of so many times all items: with fewer items a hit is no feat."""
 
-_READING = (
-    f"The dots are shares of views that stand in the first {K} items that a recommender names, with their intervals. "
-    f"Out: beaten beyond chance by the order in which they are named (NDCG@{K}), on the same users. What is out as a "
-    "predictor of views may still earn clicks: do not keep it out of an A/B test for this alone."
-)
-_PICTURES = [
-    Picture("Of 100 hidden views, how many are named among the first ten", _READING, "share", ((LOOCV, f"hr@{K}"),)),
-    Picture(
-        "Of 100 later views, how many are named among the first ten", _READING, "share", ((BY_TIME, f"recall@{K}"),)
-    ),
-    HIT_RATES,
-    Picture(
-        "What is recommended",
-        f"Of the lists of {K}: coverage@{K} is the share of the items that stand in at least one list, popularity@{K} "
-        "the mean share of users who have met what is listed.",
-        "share",
-        ((LISTS, f"coverage@{K}"), (LISTS, f"popularity@{K}")),
-    ),
-]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+def pictures(k: int = K) -> list[Picture]:
+    """Figures of a report on lists of k items."""
+    reading = (
+        f"The dots are shares of views that stand in the first {k} items that a recommender names, with their "
+        f"intervals. Out: beaten beyond chance by the order in which they are named (NDCG@{k}), on the same users. "
+        "What is out as a predictor of views may still earn clicks: do not keep it out of an A/B test for this alone."
+    )
+    title = f"Of 100 {{}} views, how many are named among the first {'ten' if k == K else k}"
+    return [
+        Picture(title.format("hidden"), reading, "share", ((LOOCV, f"hr@{k}"),)),
+        Picture(title.format("later"), reading, "share", ((BY_TIME, f"recall@{k}"),)),
+        hit_rates(),
+        Picture(
+            "What is recommended",
+            f"Of the lists of {k}: coverage@{k} is the share of the items that stand in at least one list, "
+            f"popularity@{k} the mean share of users who have met what is listed.",
+            "share",
+            ((LISTS, f"coverage@{k}"), (LISTS, f"popularity@{k}")),
+        ),
+    ]
 
 
 LEAD = (
@@ -140,6 +140,7 @@ def compare_interactions(
     folds: int = 10,
     test_share: float = 0.2,
     candidates: str = "auto",
+    length: int = K,
     level: float = 0.95,
     seed: int = 0,
     executor: Executor | None = None,
@@ -155,6 +156,7 @@ def compare_interactions(
         test_share: of the split by time: share of the rows, the latest, that is held out.
         candidates: "all" items are ranked; "unseen": not those that the user has met; "auto": "unseen" where no user
             meets an item twice, else "all".
+        length: items of a list, k of HR@k, MRR@k, NDCG@k and recall@k; HR@1 is there in any case.
         level: of the intervals.
         seed: of the draws and the training.
         executor: folds and agents run in parallel; results do not depend on it.
@@ -171,12 +173,13 @@ def compare_interactions(
     for name, learner in learners.items():
         check_needs(name, learner, (), "a file of interactions (users, items and times)")
     level_of(level)
+    k = whole_number(length, "length", 2)
     if data.n_users < 2:
         raise UserError("the interactions are of one user: intervals come from users, give those of two or more")
     facts = facts_of(data)
     repeats = facts["repeats"] > 0
     unseen = candidates == "unseen" or (candidates == "auto" and not repeats)
-    run = _Run(data, learners, unseen, level, check_seed(seed), executor)
+    run = _Run(data, learners, unseen, level, check_seed(seed), k, executor)
     why_not = ""
     details: dict[str, Any] = {"facts": facts, "candidates": run.candidates}
     if LOOCV in chosen:
@@ -193,14 +196,14 @@ def compare_interactions(
         lead=f"Read: {facts['rows']:,} interactions of {facts['users']:,} users with {facts['items']:,} items; in "
         f"{100 * facts['repeats'] / facts['rows']:.2g} % the user meets an item again. {LEAD}",
         conclusion=conclusion(run.ranked, level, len(learners)),
-        notes=[*_notes(data, facts, unseen, details.get("split_by_time")), *([why_not] if why_not else [])],
+        notes=[*_notes(data, facts, unseen, k, details.get("split_by_time")), *([why_not] if why_not else [])],
         facts=described_facts(facts),
         details={**details, "best": [one.to_dict() for one in run.ranked]},
-        columns=[*((LOOCV, m) for m in (_RANKING, f"hr@{K}")), *((BY_TIME, m) for m in (_RANKING, f"recall@{K}")),
-                 *((LISTS, m) for m in (f"coverage@{K}", f"popularity@{K}"))],
+        columns=[*((LOOCV, m) for m in (run.ranking, f"hr@{k}")), *((BY_TIME, m) for m in (run.ranking, f"recall@{k}")),
+                 *((LISTS, m) for m in (f"coverage@{k}", f"popularity@{k}"))],
         headings={(r.protocol, r.metric): _heading(r.protocol, r.metric) for r in run.records},
-        neutral=frozenset({f"coverage@{K}", f"popularity@{K}"}),
-        pictures=[*_PICTURES],
+        neutral=frozenset({f"coverage@{k}", f"popularity@{k}"}),
+        pictures=pictures(k),
     )  # fmt: skip
 
 
@@ -236,9 +239,15 @@ class _Run:
     unseen: bool
     level: float
     seed: int
+    k: int
     executor: Executor | None
     records: list[Record] = field(default_factory=list)
     ranked: list[Leaders] = field(default_factory=list)
+
+    @property
+    def ranking(self) -> str:
+        """The metric that agents are ranked by."""
+        return f"ndcg@{self.k}"
 
     @property
     def candidates(self) -> str:
@@ -257,9 +266,9 @@ class _Run:
             executor=self.executor,
         )
         for name, seconds in found.seconds.items():
-            for metric in _LEAVE_ONE_OUT:
+            for metric in ("hr@1", f"hr@{self.k}", f"mrr@{self.k}", self.ranking):
                 self.record((LOOCV, name, metric), found.by_user(name, metric), seconds, found.details)
-        self.rank(LOOCV, {name: found.by_user(name, _RANKING) for name in found.ranks})
+        self.rank(LOOCV, {name: found.by_user(name, self.ranking) for name in found.ranks})
 
     def lists(self, split: TimeSplit | None, protocols: Sequence[str]) -> None:
         """Each agent's lists, for the judged users, or for all of them where nothing is held out."""
@@ -278,7 +287,7 @@ class _Run:
         began, fit_seed = time.perf_counter(), derive_seed(self.seed, "fit")
         policy = fitted(self.learners[name], log, n_items=self.data.n_items, seed=fit_seed)
         seed = derive_seed(self.seed, "lists")
-        lists = top_items(name, policy, views, owners, k=K, unseen=self.unseen, seed=seed)
+        lists = top_items(name, policy, views, owners, k=self.k, unseen=self.unseen, seed=seed)
         return lists, time.perf_counter() - began
 
     def _by_time(self, lists: Mapping[str, tuple[Ints, float]], split: TimeSplit) -> None:
@@ -287,16 +296,16 @@ class _Run:
         for name, (_, seconds) in lists.items():
             for metric, numbers in values[name].items():
                 self.record((BY_TIME, name, metric), numbers, seconds, {"candidates": self.candidates, **split.facts()})
-        self.rank(BY_TIME, {name: by_metric[_RANKING] for name, by_metric in values.items()})
+        self.rank(BY_TIME, {name: by_metric[self.ranking] for name, by_metric in values.items()})
 
     def _contents(self, lists: Mapping[str, tuple[Ints, float]], views: Views, details: dict[str, Any]) -> None:
         """Coverage and popularity of the lists; coverage is a fact of these lists and has no interval."""
         for name, (found, seconds) in lists.items():
             coverage, shares = recommended(found, views, self.data.n_items)
-            key, n = (_WORLD, LISTS, name, f"coverage@{K}"), len(found)
+            key, n = (_WORLD, LISTS, name, f"coverage@{self.k}"), len(found)
             interval = (coverage, math.nan, math.nan)
             self.records.append(Record.of(*key, interval, level=self.level, n=n, seconds=seconds, details=details))
-            self.record((LISTS, name, f"popularity@{K}"), shares, seconds, details)
+            self.record((LISTS, name, f"popularity@{self.k}"), shares, seconds, details)
 
     def record(self, key: tuple[str, str, str], values: Floats, seconds: float, details: dict[str, Any]) -> None:
         """Keep the mean of what each user gives, by protocol, agent and metric."""
@@ -305,10 +314,10 @@ class _Run:
 
     def rank(self, protocol: str, values: Mapping[str, Floats]) -> None:
         """Keep who may be the best by one protocol, and with its records how well differences are known."""
-        ranked = [r for r in self.records if (r.protocol, r.metric) == (protocol, _RANKING)]
+        ranked = [r for r in self.records if (r.protocol, r.metric) == (protocol, self.ranking)]
         others = [r for r in self.records if r not in ranked]
         self.records[:] = [*others, *with_half_widths(ranked, values, self.level)]
-        self.ranked.append(leaders(values, self.level, protocol=protocol, metric=_RANKING))
+        self.ranked.append(leaders(values, self.level, protocol=protocol, metric=self.ranking))
 
 
 def _heading(protocol: str, metric: str) -> str:
@@ -316,7 +325,7 @@ def _heading(protocol: str, metric: str) -> str:
     return {BY_TIME: f"{named}, later views", LOOCV: f"{named}, leave-one-out"}.get(protocol, named)
 
 
-def _notes(data: Interactions, facts: dict[str, Any], unseen: bool, split: dict[str, Any] | None) -> list[str]:
+def _notes(data: Interactions, facts: dict[str, Any], unseen: bool, k: int, split: dict[str, Any] | None) -> list[str]:
     notes = []
     if len(data.events) > 1:
         notes.append(f"Pooled as interactions: {events_in_words(data.events)} rows; --events chooses.")
@@ -330,11 +339,11 @@ def _notes(data: Interactions, facts: dict[str, Any], unseen: bool, split: dict[
             f"Only {share:.2%} of the rows meet an item again, and yet items that a user has met are candidates: "
             "--candidates unseen leaves them out."
         )
-    if data.n_items < _FEW_ITEMS * K:
-        chance = min(K / data.n_items, 1.0)
+    if data.n_items < _FEW_ITEMS * k:
+        chance = min(k / data.n_items, 1.0)
         notes.append(
-            f"A list of {K} holds {100 * chance:.0f} % of the {data.n_items:,} items, so HR@{K} is large for everybody "
-            f"({chance:.2g} at random): look at HR@1 and NDCG@{K}."
+            f"A list of {k} holds {100 * chance:.0f} % of the {data.n_items:,} items, so HR@{k} is large for everybody "
+            f"({chance:.2g} at random): look at HR@1 and NDCG@{k}."
         )
     if facts["duplicates"]:
         notes.append(

@@ -19,10 +19,13 @@ from recsim_mnar.estimators.off_policy.moments import WeightTally
 from recsim_mnar.estimators.off_policy.scores import check_name
 from recsim_mnar.estimators.off_policy.sentence import Amounts, cells, identified, lacks
 from recsim_mnar.estimators.off_policy.stated import Stated, with_adaptive_findings
+from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS, estimate_ranking_value
 from recsim_mnar.log import schema
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.base import Policy
+from recsim_mnar.policies.rankings import as_ranking_policy
+from recsim_mnar.protocols.ab_test import DCG
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.replays.probabilities import (
@@ -36,9 +39,14 @@ from recsim_mnar.replays.probabilities import (
     probability_range,
     replay,
     replay_blocks,
+    replay_ranking,
     replay_with_support,
+    slate_size_of,
 )
 from recsim_mnar.replays.truth import PolicyOnLog, policies_on_log, value_on_log
+
+OF_RANKINGS = ("independent_ips", "reward_interaction_ips", "slate_ips")
+"""Estimators of a log of slates unless others are named; the one that assumes most is the first."""
 
 MOST_CELLS = 1 << 26
 """Rows times policies up to which what each policy does on the log is held at once, from one pass for all of them."""
@@ -80,6 +88,8 @@ def off_policy(
     """
     if not log.is_bandit.any():
         raise UserError("the log has no bandit rows: off-policy evaluation needs recommendations with propensities")
+    if slate_size_of(log) > 1:
+        return _of_rankings(log, policies, estimators, clip, level, world, logging, findings, executor)
     known = None if logging is None or not logging.replayable else logging
     stated = Stated(propensity_min=None if known is None else least_propensity(known))
     records, weights = [], []
@@ -111,6 +121,53 @@ def off_policy(
                 (estimate.value, estimate.low, estimate.high),
             )
             key = (world, "off_policy", name, estimator)
+            records.append(Record.of(*key, interval, level=level, n=estimate.n, seconds=seconds, details=details))
+    if findings is not None:
+        findings["weights"] = weights
+    return records
+
+
+def _of_rankings(
+    log: Log,
+    policies: Mapping[str, Any],
+    estimators: Sequence[str],
+    clip: float,
+    level: float,
+    world: str,
+    logging: Any,
+    findings: dict[str, Any] | None,
+    executor: Executor | None,
+) -> list[Record]:
+    """The records of :func:`off_policy` from a log of slates.
+
+    A value is per item shown; by the first estimator there is the discounted cumulative gain per slate, too.
+    """
+    shown, size, records, weights = log.is_bandit, slate_size_of(log), [], []
+    logged = {name: values[shown] for name, values in log.columns.items()}
+    known = logging is not None and least_propensity(as_ranking_policy(logging, size)) is not None
+    for name, policy in policies.items():
+        began = time.perf_counter()
+        replayed = replay_ranking(log, policy, executor=executor)
+        target = {kind: values[shown] for kind, values in replayed.items()}
+        asked: dict[str, Any] = {"clip": clip, "level": level, "full_support": known}
+        found = estimate_ranking_value(logged, target, estimators=estimators, **asked)
+        gains = estimate_ranking_value(logged, target, estimators=estimators[:1], position_weights=DCG, **asked)
+        found |= {DCG: next(iter(gains.values()))}
+        tally = WeightTally(clip)
+        tally.extend(target["marginal"] / logged["propensity"])
+        weights.append(tally.distribution(name).to_dict())
+        took = time.perf_counter() - began
+        for estimator, estimate in found.items():
+            details = {
+                "method": estimate.method,
+                **estimate.verdict.to_dict(),
+                "ess": estimate.ess,
+                "share_supported": float(np.mean(target["marginal"] > 0.0)),
+                **estimate.diagnostics,
+            }
+            interval = (estimate.value, estimate.low, estimate.high)
+            key = (world, "off_policy", name, estimator)
+            seconds = took / len(found)
             records.append(Record.of(*key, interval, level=level, n=estimate.n, seconds=seconds, details=details))
     if findings is not None:
         findings["weights"] = weights
@@ -278,13 +335,16 @@ class OffPolicy(Protocol):
         """
         sizes = study.settings
         estimators = self.estimators or tuple(sizes.estimators.split(","))
+        ranks = study.world.slate_size > 1
+        if ranks and not self.estimators and sizes.estimators == type(sizes)().estimators:
+            estimators = OF_RANKINGS
         if not self.estimators and self.metrics[0] not in estimators:
             self.metrics = estimators
         study.report("off-policy estimates from the log")
         log = study.log()
         began = time.perf_counter()
         found = None
-        if log.is_bandit.any() and len(log) * len(study.policies) <= MOST_CELLS:
+        if log.is_bandit.any() and not ranks and len(log) * len(study.policies) <= MOST_CELLS:
             found = policies_on_log(
                 study.world, log, study.policies, study.logging_policy, study.test_seed, executor=study.executor
             )
@@ -319,6 +379,8 @@ class OffPolicy(Protocol):
 
     def title(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
+        if metric in RANKING_ESTIMATORS:
+            return metric.replace("_", " ").replace("snips", "SNIPS").replace("ips", "IPS")
         return {"clipped_ips": "clipped IPS", "ips": "IPS", "snips": "SNIPS"}.get(metric, metric)
 
     def heading(self, metric: str) -> str:

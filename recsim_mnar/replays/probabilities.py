@@ -21,6 +21,12 @@ from recsim_mnar.policies.answers import TOLERANCE, asked_propensities, checked_
 from recsim_mnar.policies.base import Policy, observe_events
 from recsim_mnar.policies.door import as_policy, learning_of, refuse_common_learning
 from recsim_mnar.policies.mixture import MixturePolicy
+from recsim_mnar.policies.rankings import (
+    PlackettLuce,
+    RankingPolicy,
+    as_ranking_policy,
+    checked_propensities_of,
+)
 from recsim_mnar.policies.softening import EpsilonMixture
 from recsim_mnar.policies.storage import Stored
 from recsim_mnar.progress import counted
@@ -29,11 +35,15 @@ from recsim_mnar.simulation.executor import SHARD_USERS, carrying, run_in_order
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]
-Policies = Mapping[str, Policy]
+Replayed = Policy | RankingPolicy
+Policies = Mapping[str, Replayed]
 T = TypeVar("T")
 
 UNSUPPORTED = "_unsupported"
 """Ending of the column, next to a policy's, of its mass where the logging probability is 0."""
+OF_RANKING = ("_conditional", "_slate", "_set")
+"""Endings of the columns next to a ranking policy's, whose own column holds the probability of an item at its place:
+those of the item given the items above, of the slate in this order, and of its items in any order."""
 _CELLS = 1 << 22
 _REPLAYED = ("user", "event", "item", "action", "propensity", "reward")
 _NOBODY = np.zeros(0, np.int64)
@@ -52,7 +62,7 @@ def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> Floats
         executor: to spread users over; the result is the same with and without.
 
     Returns:
-        (n,) probabilities, NaN on organic rows.
+        (n,) probabilities, NaN on organic rows; in a log of slates those of each item at its place.
 
     Raises:
         UserError: the log holds items that the policy does not know, or the policy answers with what is no probability
@@ -60,7 +70,7 @@ def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> Floats
             policy.
     """
     of_type(log, "log", Log, "a Log (read_log reads one)")
-    policy = as_policy(policy)
+    policy = as_replayed(policy, slate_size_of(log))
     if not learns_online(log.provenance, policy):
         return _replayed(log, policy, None, executor)[0]
     _refuse_unknown(log.highest_item, policy)
@@ -85,8 +95,40 @@ def replay_with_support(
     Raises:
         UserError: as :func:`replay`; or one of the two learns from all users.
     """
-    probability, missing = _replayed(log, as_policy(policy), as_policy(logging), executor)
+    size = slate_size_of(log)
+    probability, missing = _replayed(log, as_replayed(policy, size), as_replayed(logging, size), executor)
     return probability, missing
+
+
+def replay_ranking(log: Log, policy: Any, *, executor: Executor | None = None) -> Columns:
+    """All probabilities of a ranking policy on a log of slates.
+
+    Args:
+        log: ordered by (user, step), with the column ``position``.
+        policy: a ranking policy, or what :func:`as_policy` takes.
+        executor: to spread users over; the result is the same with and without.
+
+    Returns:
+        (n,) each, NaN on organic rows: ``marginal`` of an item at its place, ``conditional`` on the items above,
+        ``slate`` and ``set``.
+    """
+    of_type(log, "log", Log, "a Log (read_log reads one)")
+    policies = {"": as_ranking_policy(policy, slate_size_of(log))}
+    check_replayable(log.highest_item, policies)
+    names = {"": "marginal", **{ending: ending[1:] for ending in OF_RANKING}}
+    keep = functools.partial(added, policies)
+    found = list(replay_blocks(blocks_of(log), policies, None, keep, executor))
+    return {name: np.concatenate([np.zeros(0), *(each[own] for each in found)]) for own, name in names.items()}
+
+
+def slate_size_of(log: Log) -> int:
+    """Items of each slate of a log, 1 where it has no places."""
+    return int(log["position"].max(initial=0)) + 1 if "position" in log.columns else 1
+
+
+def as_replayed(policy: Any, slate_size: int) -> Replayed:
+    """What a user brings, as a log with slates of this size asks for it."""
+    return as_policy(policy) if slate_size == 1 else as_ranking_policy(policy, slate_size)
 
 
 def gives_propensities(log: Log, policy: Any, *, executor: Executor | None = None) -> bool:
@@ -101,7 +143,7 @@ def gives_propensities(log: Log, policy: Any, *, executor: Executor | None = Non
 def replay_blocks(
     blocks: Iterable[Columns | Callable[[], Columns]],
     policies: Policies,
-    logging: Policy | None,
+    logging: Replayed | None,
     reduce: Callable[[Columns], T],
     executor: Executor | None,
 ) -> Iterator[T]:
@@ -124,12 +166,12 @@ def replay_blocks(
 def _reduced_block(
     reduce: Callable[[Columns], T],
     policies: Policies,
-    logging: Policy | None,
+    logging: Replayed | None,
     gaps: Sequence[str],
     block: Columns | Callable[[], Columns],
 ) -> T:
     columns = block() if callable(block) else block
-    rows = {name: columns[name] for name in _REPLAYED}
+    rows = replayed_columns(columns)
     prices = Prices(rows, policies, logging, gaps)
     for decisions, acting, logger in walks(rows, policies, logging, gaps):
         prices.add(decisions, acting, logger)
@@ -138,17 +180,25 @@ def _reduced_block(
 
 def added(names: Iterable[str], columns: Columns) -> Columns:
     """Of a replayed block the columns of these policies alone."""
-    return {name: values for name, values in columns.items() if name.removesuffix(UNSUPPORTED) in names}
+    own = {name + ending for name in names for ending in ("", UNSUPPORTED, *OF_RANKING)}
+    return {name: values for name, values in columns.items() if name in own}
+
+
+def replayed_columns(columns: Columns | Log) -> Columns:
+    """What a replay needs of a log's columns."""
+    there = columns.columns if isinstance(columns, Log) else columns
+    return {name: there[name] for name in (*_REPLAYED, *(name for name in ("slate",) if name in there))}
 
 
 def blocks_of(log: Log, size: int = SHARD_USERS) -> Iterator[Columns]:
     """What a replay needs of a log, ``size`` users at a time, none divided."""
     edges = [*user_starts(log["user"])[::size].tolist(), len(log)]
+    columns = replayed_columns(log)
     for first, last in itertools.pairwise(edges):
-        yield {name: log[name][first:last] for name in _REPLAYED}
+        yield {name: values[first:last] for name, values in columns.items()}
 
 
-def check_replayable(highest_item: int, policies: Policies, logging: Policy | None = None) -> None:
+def check_replayable(highest_item: int, policies: Policies, logging: Replayed | None = None) -> None:
     """Refuse policies that cannot be replayed on a log with such items.
 
     Raises:
@@ -156,10 +206,10 @@ def check_replayable(highest_item: int, policies: Policies, logging: Policy | No
     """
     for one in (*policies.values(), *([] if logging is None else [logging])):
         _refuse_unknown(highest_item if one is not logging else -1, one)
-        refuse_common_learning(one, "replay")
+        refuse_common_learning(within(one), "replay")
 
 
-def _refuse_unknown(highest_item: int, policy: Policy) -> None:
+def _refuse_unknown(highest_item: int, policy: Replayed) -> None:
     if not policy.replayable:
         raise UserError(
             f"policy {policy.name!r} is not replayable: it draws from its own generator, so its choices cannot "
@@ -169,7 +219,12 @@ def _refuse_unknown(highest_item: int, policy: Policy) -> None:
         raise UserError(f"the log has item {highest_item}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
 
 
-def _replayed(log: Log, policy: Policy, logging: Policy | None, executor: Executor | None) -> list[Floats]:
+def within(policy: Replayed) -> Policy:
+    """The policy that observes and learns: the one within a ranking policy."""
+    return policy.policy if isinstance(policy, RankingPolicy) else policy
+
+
+def _replayed(log: Log, policy: Replayed, logging: Replayed | None, executor: Executor | None) -> list[Floats]:
     policies = {"policy": policy}
     check_replayable(log.highest_item, policies, logging)
     names = ["policy"] if logging is None else ["policy", "policy" + UNSUPPORTED]
@@ -202,31 +257,31 @@ class Round(NamedTuple):
     left: Rows = _NOBODY
 
 
-def walk(log: Log | Columns, acting: Iterable[Policy], rounds: Iterable[Round]) -> Iterator[Rows]:
+def walk(log: Log | Columns, acting: Iterable[Replayed], rounds: Iterable[Round]) -> Iterator[Rows]:
     """Lead policies through a log as it was logged; yields the rows of decisions, before they are learned from."""
     user, item, action, reward, propensity = (log[name] for name in ("user", "item", "action", "reward", "propensity"))
     acting = list(acting)
-    learners = [each for each in acting if learning_of(each) != "nothing"]
+    learners = [each for each in acting if learning_of(within(each)) != "nothing"]
     for now in rounds:
         for each in acting:
             if len(now.arrived):
                 each.reset(user[now.arrived])
             if len(now.views):
-                observe_events(each, user[now.views], item[now.views], reward[now.views])
+                observe_events(within(each), user[now.views], item[now.views], reward[now.views])
         if len(now.decisions):
             yield now.decisions
             for each in learners:
                 each.learn(*(values[now.decisions] for values in (user, action, reward, propensity)))
         for each in acting:
             if len(now.later):
-                observe_events(each, user[now.later], item[now.later], reward[now.later])
+                observe_events(within(each), user[now.later], item[now.later], reward[now.later])
             if len(now.left):
                 each.forget(user[now.left])
 
 
 def walks(
-    rows: Columns, policies: Policies, logging: Policy | None = None, gaps: Sequence[str] = ()
-) -> Iterator[tuple[Rows, dict[str, Policy], Policy | None]]:
+    rows: Columns, policies: Policies, logging: Replayed | None = None, gaps: Sequence[str] = ()
+) -> Iterator[tuple[Rows, dict[str, Replayed], Replayed | None]]:
     """One walk of all policies that only observe, and one of all that learn; through fresh copies of them.
 
     Args:
@@ -239,9 +294,10 @@ def walks(
         Rows of decisions, before they are learned from, copies of the policies by name that stand before them, and that
         of the logging policy or None.
     """
-    logger_learns = logging is not None and learning_of(logging) != "nothing"
+    logger_learns = logging is not None and learning_of(within(logging)) != "nothing"
     stepwise = {
-        name: learning_of(policy) != "nothing" or (logger_learns and name in gaps) for name, policy in policies.items()
+        name: learning_of(within(policy)) != "nothing" or (logger_learns and name in gaps)
+        for name, policy in policies.items()
     }
     for one_by_one in (False, True):
         acting = {name: policies[name].fresh() for name, steps in stepwise.items() if steps is one_by_one}
@@ -265,6 +321,8 @@ def rounds_of(log: Log | Columns, *, one_by_one: bool) -> Iterator[Round]:
     user, bandit = log["user"], log["event"] == schema.BANDIT
     begins = user_begins(user)
     after_decision = np.concatenate([[False], bandit[:-1]]) & ~begins
+    if "slate" in (log.columns if isinstance(log, Log) else log):  # the places of a slate are one decision
+        after_decision[1:] &= ~bandit[1:] | (log["slate"][1:] != log["slate"][:-1])
     new_round = after_decision if one_by_one else after_decision & ~bandit
     so_far = np.cumsum(new_round)
     starts = np.flatnonzero(begins)
@@ -301,30 +359,48 @@ class Prices:
     """
 
     def __init__(
-        self, rows: Columns | Log, policies: Policies, logging: Policy | None = None, gaps: Sequence[str] = ()
+        self, rows: Columns | Log, policies: Policies, logging: Replayed | None = None, gaps: Sequence[str] = ()
     ) -> None:
         shown = rows["event"] == schema.BANDIT
         self.columns: dict[str, Floats] = {}
         for name in policies:
-            self.columns[name] = np.full(len(shown), np.nan)
+            endings = OF_RANKING if isinstance(policies[name], RankingPolicy) else ()
+            for ending in ("", *endings):
+                self.columns[name + ending] = np.full(len(shown), np.nan)
             if logging is not None:
                 self.columns[name + UNSUPPORTED] = np.where(shown, 0.0, np.nan)
         self._user, self._action, self._gaps = rows["user"], rows["action"], gaps
         self._looked: set[str] = set()
 
-    def add(self, decisions: Rows, acting: Policies, logger: Policy | None = None) -> None:
+    def add(self, decisions: Rows, acting: Policies, logger: Replayed | None = None) -> None:
         """Ask policies, in the state before these decisions, for their prices."""
         users, actions = self._user[decisions], self._action[decisions]
         begins = user_begins(users)
         for name, policy in acting.items():
+            if isinstance(policy, RankingPolicy):
+                self._add_rankings(name, policy, decisions)
+                continue
             if name not in self._looked:  # at a few users, whether its probabilities are any
                 spot_check_probabilities(policy, np.unique(users))
                 self._looked.add(name)
             self.columns[name][decisions] = asked_propensities(policy, users, actions)
-            if logger is not None and name in self._gaps:
+            if isinstance(logger, Policy) and name in self._gaps:
                 # Between two views of a user no state changes: one answer is good for all the decisions there.
                 mass = _mass_outside(policy, logger, users[begins])
                 self.columns[name + UNSUPPORTED][decisions] = mass[np.cumsum(begins) - 1]
+
+    def _add_rankings(self, name: str, policy: RankingPolicy, decisions: Rows) -> None:
+        size = policy.slate_size
+        if len(decisions) % size:
+            raise UserError(f"a slate of the log has not {size} rows: the places of each must be there, from 0 on")
+        places = decisions.reshape(-1, size)
+        users, rankings = self._user[places[:, 0]], self._action[places]
+        stated = checked_propensities_of(policy, users, rankings)
+        self.columns[name][places] = stated.marginal
+        for ending, values in zip(
+            OF_RANKING, (stated.conditional, stated.slate[:, None], stated.set[:, None]), strict=True
+        ):
+            self.columns[name + ending][places] = values
 
 
 def _mass_outside(policy: Policy, logging: Policy, users: NDArray[np.int64]) -> Floats:
@@ -357,17 +433,21 @@ def _mass_off(possible: NDArray[np.bool_], policy: Policy, users: NDArray[np.int
 # ------------------------------------------------------------------------------- what is known by the kind of policy
 
 
-def with_gaps(policies: Policies, logging: Policy | None) -> list[str]:
+def with_gaps(policies: Policies, logging: Replayed | None) -> list[str]:
     """Names of policies that may take what the logging policy cannot, for all that is known of their kinds."""
-    if logging is None or least_propensity(logging) is not None:
+    if logging is None or isinstance(logging, RankingPolicy) or least_propensity(logging) is not None:
         return []
     return [name for name, policy in policies.items() if not same_law(policy, logging)]
 
 
-def same_law(policy: Policy, logging: Policy) -> bool:
+def same_law(policy: Replayed, logging: Replayed) -> bool:
     """Whether two policies are known to do the same: a policy misses nothing of its own."""
     if policy is logging:
         return True
+    if isinstance(policy, PlackettLuce) and isinstance(logging, PlackettLuce):
+        return policy.slate_size == logging.slate_size and same_law(policy.policy, logging.policy)
+    if isinstance(policy, RankingPolicy) or isinstance(logging, RankingPolicy):
+        return False
     if isinstance(policy, EpsilonMixture) and isinstance(logging, EpsilonMixture):
         return policy.epsilon == logging.epsilon and same_law(policy.inner, logging.inner)
     if type(policy) is not type(logging) or not isinstance(policy, Stored) or not isinstance(logging, Stored):
@@ -381,11 +461,16 @@ def same_law(policy: Policy, logging: Policy) -> bool:
     )
 
 
-def probability_range(policy: Policy) -> tuple[float, float]:
+def probability_range(policy: Replayed) -> tuple[float, float]:
     """The least and the largest probability that a policy gives any action in any state, by what kind of policy it is.
 
-    0 and 1 if unknown.
+    0 and 1 if unknown. Of rankings: of an item at a place.
     """
+    if isinstance(policy, RankingPolicy):
+        uniform = 1.0 / policy.n_items
+        if not isinstance(policy, PlackettLuce) or policy.policy.is_uniform:
+            return (0.0, 1.0) if not isinstance(policy, PlackettLuce) else (uniform, uniform)
+        return policy.epsilon * uniform, 1.0 - policy.epsilon * (1.0 - uniform)
     if isinstance(policy, EpsilonMixture):
         ends = np.multiply(1.0 - policy.epsilon, probability_range(policy.inner)) + policy.epsilon / policy.n_items
     elif isinstance(policy, MixturePolicy):
@@ -399,12 +484,12 @@ def probability_range(policy: Policy) -> tuple[float, float]:
     return float(ends[0]), min(float(ends[1]), 1.0)
 
 
-def least_propensity(policy: Policy) -> float | None:
+def least_propensity(policy: Replayed) -> float | None:
     """The least of :func:`probability_range`; None if it may be 0 or is unknown."""
     return probability_range(policy)[0] or None
 
 
-def largest_ratio(policy: Policy, logging: Policy | None) -> float | None:
+def largest_ratio(policy: Replayed, logging: Replayed | None) -> float | None:
     """A bound on target / propensity in any state, by what kinds of policies the two are; None where there is none.
 
     A policy softened by epsilon takes what the policy within takes with at least 1 - epsilon times its probability, and
@@ -430,7 +515,8 @@ def largest_ratio(policy: Policy, logging: Policy | None) -> float | None:
 
 def learns_online(provenance: Mapping[str, Any], policy: Any) -> bool:
     """Whether a policy learns from all users and a log is of an online run: it is replayed on all its rows then."""
-    return learning_of(as_policy(policy)) == "all users" and "online" in provenance
+    full = policy.policy if isinstance(policy, RankingPolicy) else as_policy(policy)
+    return learning_of(full) == "all users" and "online" in provenance
 
 
 def _replay_online(log: Log, policy: Policy) -> Floats:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import of_type, table_by_name
 from recsim_mnar.log import schema
-from recsim_mnar.log.rows import user_begins, user_numbers
+from recsim_mnar.log.rows import user_begins, user_numbers, user_starts
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.answers import checked_decisions, checked_distribution
 from recsim_mnar.policies.base import Ints, Policy
-from recsim_mnar.policies.door import as_policy, refuse_common_learning
+from recsim_mnar.policies.door import refuse_common_learning
+from recsim_mnar.policies.rankings import ranking_uniforms
 from recsim_mnar.progress import counted
 from recsim_mnar.replays.probabilities import (
     UNSUPPORTED,
@@ -25,15 +26,21 @@ from recsim_mnar.replays.probabilities import (
     Policies,
     Prices,
     Rows,
+    as_replayed,
     blocks_of,
     check_replayable,
     walks,
     with_gaps,
+    within,
 )
+from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, run_in_order
 from recsim_mnar.simulation.items import users_at_once
 from recsim_mnar.worlds.base import DecisionWorld, World
 from recsim_mnar.worlds.checks import decision_world
+
+_RANKINGS = 8
+"""Rankings, drawn at addresses of their own, that stand for what a ranking policy may show in a state."""
 
 _MEAN_BYTES = 1 << 24
 """Expected rewards held at once."""
@@ -60,7 +67,8 @@ def value_on_log(
     """Each policy's mean expected reward over the decisions of a log, in the states that the logging policy met.
 
     This is what single-step importance weighting estimates. It is not the policy's on-policy value: a policy that runs
-    itself leads users into other states.
+    itself leads users into other states. In a world of slates it is a mean per item shown; of a ranking policy that is
+    not sure of its ranking it is an average over some that are drawn in each state.
 
     Args:
         world: that made the log.
@@ -73,9 +81,10 @@ def value_on_log(
         UserError: the log is not one of this world and seed.
     """
     of_type(log, "log", Log, "a Log (read_log reads one)")
-    full = {name: as_policy(policy) for name, policy in table_by_name(policies, "policies").items()}
+    size = world.slate_size
+    full = {name: as_replayed(policy, size) for name, policy in table_by_name(policies, "policies").items()}
     for policy in full.values():
-        refuse_common_learning(policy, "the value on a log")
+        refuse_common_learning(within(policy), "the value on a log")
     return _values(list(_blocks(world, log, full, None, seed, executor, priced=False)), full)
 
 
@@ -164,7 +173,11 @@ def _block(
             prices.add(decisions, acting, logger)
         # Decisions of one user in one state count together; where interests drift between them each stands alone.
         first, weight = _first_in_state(user, states, decisions)
-        expected = _expected(world, acting, states[first], user[first])
+        if world.slate_size > 1:
+            after = first - user_starts(user)[number[first]]
+            expected = _expected_of_rankings(world, acting, states[first], user[first], after, seed)
+        else:
+            expected = _expected(world, acting, states[first], user[first])
         for name in acting:
             np.add.at(sums[name], number[first], expected[name] * weight)
     return _Block(counts, sums, prices.columns if priced else {})
@@ -184,13 +197,13 @@ def states_of(world: DecisionWorld, log: Log | Columns, seed: int) -> Floats:
     The users live again: the streams are addressed, so the logged actions lead them through the same life.
     """
     user, action = log["user"], log["action"]
-    bandit = np.flatnonzero(log["event"] == schema.BANDIT)
+    bandit, size = np.flatnonzero(log["event"] == schema.BANDIT), world.slate_size
     users, position = np.unique(user, return_inverse=True)
     lanes = world.lanes(len(users))
     which = np.arange(len(users))
     out = np.full((len(user), lanes.state.shape[1]), np.nan)
     first_of = np.searchsorted(position[bandit], which)
-    n_of = np.bincount(position[bandit], minlength=len(users))
+    n_of = np.bincount(position[bandit], minlength=len(users)) // size
     transition = lanes.begin(which, np.full(len(users), seed, np.uint64), users)
     done = np.zeros(len(users), np.int64)
     while True:
@@ -201,14 +214,36 @@ def states_of(world: DecisionWorld, log: Log | Columns, seed: int) -> Floats:
             return out
         runs = np.minimum(lanes.runs(which), n_of[which] - done[which])
         of_run = np.repeat(np.arange(len(which)), runs)
-        within = np.arange(len(of_run)) - np.repeat(np.cumsum(runs) - runs, runs)
-        rows = bandit[(first_of[which] + done[which])[of_run] + within]
-        out[rows] = lanes.state[which][of_run]
-        transition = lanes.take_runs(which, runs, action[rows], np.ones(len(rows)))
+        place = np.arange(len(of_run)) - np.repeat(np.cumsum(runs) - runs, runs)
+        rows = bandit[(first_of[which] + size * done[which])[of_run] + place]
+        if size > 1:
+            rows = rows[:, None] + np.arange(size)
+            out[rows] = lanes.state[which][:, None]
+            transition = lanes.take(which, action[rows], np.ones(rows.shape))
+        else:
+            out[rows] = lanes.state[which][of_run]
+            transition = lanes.take_runs(which, runs, action[rows], np.ones(len(rows)))
         done[which] += runs
 
 
-def _expected(world: DecisionWorld, policies: dict[str, Policy], state: Floats, users: Ints) -> dict[str, Floats]:
+def _expected_of_rankings(
+    world: DecisionWorld, policies: Mapping[str, Any], state: Floats, users: Ints, after: Rows, seed: int
+) -> dict[str, Floats]:
+    """By policy the mean expected reward (n,) per item of its rankings for users (n,) in these states.
+
+    ``after``: (n,) rows of the user before; they address the draws.
+    """
+    of, size = np.repeat(np.arange(len(users)), _RANKINGS), world.slate_size
+    number = (after[:, None] * _RANKINGS + np.arange(_RANKINGS)).ravel()
+    drawn = ranking_uniforms(derive_seed(seed, "value_on_log"), users[of], number, size)
+    out = {}
+    for name, policy in policies.items():
+        means = world.ranking_means(state[of], policy.rank(users[of], drawn))
+        out[name] = means.reshape(len(users), -1).mean(axis=1)
+    return out
+
+
+def _expected(world: DecisionWorld, policies: Mapping[str, Any], state: Floats, users: Ints) -> dict[str, Floats]:
     """By policy the exact expected reward (n,) of its choice for users (n,) in these states (n, .).
 
     Who is sure of an item needs that item's mean alone; the means of all items are made where some policy is not sure.

@@ -30,7 +30,7 @@ from recsim_mnar.report.charts import (
     panels,
     room_for,
 )
-from recsim_mnar.report.finding import LISTED, counted, rounded, state, truths_of, users_needed
+from recsim_mnar.report.finding import counted, is_share_listed, rounded, state, truths_of, users_needed
 from recsim_mnar.report.naming import in_plain, method, spoken
 from recsim_mnar.report.tables import has_interval, heading
 from recsim_mnar.studies.result import two_digits
@@ -147,7 +147,7 @@ def _dot(record: Record, colours: Colours, known: float | None) -> Dot:
 def _noted(dot: Dot, comparison: Comparison, record: Record) -> Dot:
     """Where no truth is known: hits of 100, and whether the recommender is out."""
     judged = [one for one in comparison.details.get("best", ()) if one["protocol"] == record.protocol]
-    if comparison.judgements or not judged or record.metric not in LISTED:
+    if comparison.judgements or not judged or not is_share_listed(record.metric):
         return dot
     out = "" if record.agent in judged[0]["may_be_the_best"] else "out as a predictor"
     return replace(dot, note=f"{dot.note}\n{out}".strip("\n"), words=f"{100.0 * record.value:.0f} of 100")
@@ -163,7 +163,7 @@ def _says(comparison: Comparison, key: tuple[str, str]) -> str:
 def _rules_out(comparison: Comparison, key: tuple[str, str]) -> str:
     """Where no truth is known: how many recommenders a test rules out, and of how many users it is."""
     own = [r for r in comparison.records if (r.protocol, r.metric) == key]
-    if comparison.judgements or key[1] not in LISTED:
+    if comparison.judgements or not is_share_listed(key[1]):
         return ""
     judged = next((one for one in comparison.details.get("best", ()) if one["protocol"] == key[0]), None)
     out = 0 if judged is None else len(own) - len(judged["may_be_the_best"])

@@ -24,7 +24,7 @@ from recsim_mnar.protocols.records import (
     listed,
     seen,
 )
-from recsim_mnar.report.naming import METHODS, MOST_NAMES, about, both, method, plain, spoken, spoken_all
+from recsim_mnar.report.naming import MOST_NAMES, about, both, method, method_named, plain, spoken, spoken_all
 from recsim_mnar.studies.result import two_digits
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _method(comparison: Comparison, j: Judgement) -> Method:
     picks = "all alike" if j.ranks_nothing else " or ".join([both(j.pick), *map(both, j.tied_with)][:MOST_NAMES])
     cost = f"{two_digits(j.cost_share)} %" if j.cost_share else f"{j.cost:.3g}" if j.cost else "nothing"
     cost += ", by luck" if kind in (LUCK, UNUSABLE) and not j.cost else ""
-    small = about(j.title, METHODS.get(j.title))
+    small = about(j.title, method_named(j.title))
     return Method(as_subject(_title(j)), small, picks, cost, rely, why.format(best=spoken(j.best)), colour)
 
 
@@ -314,12 +314,9 @@ def _leading(comparison: Comparison, key: tuple[str, str]) -> tuple[Record, Reco
     return None if first is None or second is None or not first.value > 0.0 else (first, second)
 
 
-LISTED = ("hr@10", "recall@10")
-"""Metrics without a truth: the share of what is to be found that stands in a list of ten."""
-
-
-LISTED = ("hr@10", "recall@10")
-"""Metrics without a truth: the share of what is to be found that stands in a list of ten."""
+def is_share_listed(metric: str) -> bool:
+    """Whether a metric is the share of what is to be found that stands in a list, of more than one item."""
+    return metric.startswith(("hr@", "recall@")) and not metric.endswith("@1")
 
 
 def _behind(comparison: Comparison, key: tuple[str, str]) -> str:
@@ -328,16 +325,17 @@ def _behind(comparison: Comparison, key: tuple[str, str]) -> str:
     if pair is None:
         return ""
     first, second = pair
-    found = {r.agent: r.value for r in comparison.records if r.protocol == key[0] and r.metric in LISTED}
+    found = {r.agent: r for r in comparison.records if r.protocol == key[0] and is_share_listed(r.metric)}
     hint = f", but {first.n:,} users are only a hint" if first.n < LEAST_USERS else ""
     if first.agent not in found or second.agent not in found:
         behind = two_digits((first.value - second.value) / first.value)
         title = as_subject(method(TITLES.get(key[0], key[0])))
         return f"{title}: {spoken(second.agent)} is {behind} % behind {spoken(first.agent)}{hint}."
-    hits = [f"{100.0 * found[r.agent]:.0f}" for r in pair]
+    hits = [f"{100.0 * found[r.agent].value:.0f}" for r in pair]
     if key[0] != "loocv":
         return "" if hint else f"Of 100 later views they name {hits[0]} and {hits[1]}."
-    said = f"{spoken(first.agent)} names it among its first ten items in {hits[0]} of 100 cases"
+    items = counted(int(found[first.agent].metric.partition("@")[2]))
+    said = f"{spoken(first.agent)} names it among its first {items} items in {hits[0]} of 100 cases"
     return f"One view at a time of {first.n:,} users was hidden: {said}, {spoken(second.agent)} in {hits[1]}{hint}."
 
 

@@ -71,10 +71,16 @@ def both(name: str) -> str:
     return brief(name) if known is None or known.plain == name else f"{known.plain} ({name})"
 
 
+def method_named(title: str) -> Named | None:
+    """What a method's title stands for; of one with several metrics the metric follows: leave-one-out (HR@5)."""
+    bare, metric = title.split(" (", 1) if "@" in title else (title, "")
+    known = METHODS.get(bare)
+    return known._replace(plain=f"{known.plain} ({metric}") if known and metric else known
+
+
 def method(title: str) -> str:
     """A method in a sentence."""
-    known = METHODS.get(title)
-    return title if known is None else known.plain
+    return (method_named(title) or Named(title, "")).plain
 
 
 def about(name: str, known: Named | None) -> str:

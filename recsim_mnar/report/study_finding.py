@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recsim_mnar.protocols.comparison import CATALOGUES
 from recsim_mnar.protocols.records import BEST, INDISTINGUISHABLE, UNUSABLE, as_subject, listed
 from recsim_mnar.report.finding import Finding, counted
-from recsim_mnar.report.naming import METHODS, MOST_NAMES, about, method, spoken
+from recsim_mnar.report.naming import MOST_NAMES, about, method, method_named, spoken
 from recsim_mnar.studies.result import mean, two_digits
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def screen_of(study: Study) -> list[Row]:
     for r in sorted((r for r in own if r["cost_share"]["mean"] is not None), key=lambda r: r["cost_share"]["mean"]):
         each = [j for j in judged[r["study"], r["title"]] if j["cost_share"] is not None]
         right = r[BEST]["count"] + r[INDISTINGUISHABLE]["count"]
-        small = about(r["title"], METHODS.get(r["title"]))
+        small = about(r["title"], method_named(r["title"]))
         small += f" ({r['users_per_arm']:,} per variant)" if r["users_per_arm"] else ""
         level = (BEST, INDISTINGUISHABLE)
         kept = [j["place"] < SHORTLIST or j["outcome"] in level for j in each if j["place"] is not None]

@@ -11,7 +11,7 @@ from recsim_mnar.errors import UserError, printable
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, UNUSABLE
 from recsim_mnar.report.charts import MANY_TICKS, PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
-from recsim_mnar.report.naming import METHODS, about, both, method, spoken
+from recsim_mnar.report.naming import about, both, method, method_named, spoken
 from recsim_mnar.report.page import headed
 from recsim_mnar.report.study_finding import blind_spot, judged_of, of_study, screen_of
 from recsim_mnar.report.template import downloads_of, write_from
@@ -213,7 +213,7 @@ def _note(row: dict[str, Any], judged: Mapping[tuple[str, str], list[dict[str, A
     each = judged[row["study"], row["title"]]
     own = sum(j["shown"] == UNUSABLE for j in each)
     more, n = sum(j["warned"] for j in each) - own, row["catalogues"]
-    said = [about(row["title"], METHODS.get(row["title"])), _size(row)]
+    said = [about(row["title"], method_named(row["title"])), _size(row)]
     said += [f"too little data in {own + more} of {n}"] if own + more else []
     return "\n".join(filter(None, said))
 

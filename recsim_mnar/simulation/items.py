@@ -25,6 +25,14 @@ from recsim_mnar.policies import registry
 from recsim_mnar.policies.answers import Acting, checked_distribution
 from recsim_mnar.policies.base import Policy, observe_events
 from recsim_mnar.policies.door import as_policy, has_fixed_distribution, learning_of, refuse_common_learning
+from recsim_mnar.policies.rankings import (
+    PlackettLuce,
+    RankingPolicy,
+    as_ranking_policy,
+    checked_propensities_of,
+    drawn_rankings,
+    ranking_uniforms,
+)
 from recsim_mnar.policies.slates import SlatePolicy, as_slate_policy, draw
 from recsim_mnar.progress import counted
 from recsim_mnar.rng import check_seed, policy_uniforms
@@ -48,6 +56,7 @@ _STATE_BYTES = 1 << 26
 """Bound on what a policy may keep of the users of one shard, at eight bytes per item."""
 
 Columns = dict[str, NDArray[Any]]
+Recommender = Policy | RankingPolicy | SlatePolicy
 T = TypeVar("T")
 
 
@@ -84,7 +93,7 @@ def simulate(
     """
     policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, first_user)
-    if executor is None and isinstance(policy, Policy) and has_fixed_distribution(policy):
+    if executor is None and not acts_in_python(policy):
         # No shards and no policy to ask: all lives go into one table as they are made.
         columns = simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)
     else:
@@ -102,9 +111,7 @@ def _joined(parts: list[Columns]) -> Columns:
     return columns
 
 
-def provenance(
-    world: World, policy: Policy | SlatePolicy, n_users: int, seed: int, first_user: int = 0
-) -> dict[str, Any]:
+def provenance(world: World, policy: Recommender, n_users: int, seed: int, first_user: int = 0) -> dict[str, Any]:
     """What suffices to make a log again."""
     return {
         **made_by(world),
@@ -115,7 +122,7 @@ def provenance(
     }
 
 
-def described(policy: Policy | SlatePolicy) -> dict[str, Any]:
+def described(policy: Recommender) -> dict[str, Any]:
     """A log's description of its policy: the policy's own, and whether it cannot be replayed."""
     mark = {} if getattr(policy, "replayable", True) else {"replayable": False}
     return {**policy.describe(), **mark}
@@ -128,7 +135,7 @@ def made_by(world: World) -> dict[str, Any]:
     return {"package": f"recsim-mnar {__version__}", "world": world.describe()}
 
 
-def as_recommender(world: World, policy: Any) -> Policy | SlatePolicy:
+def as_recommender(world: World, policy: Any) -> Recommender:
     """What a user brings, as this world asks for it: a policy, or one that recommends slates.
 
     Raises:
@@ -138,6 +145,10 @@ def as_recommender(world: World, policy: Any) -> Policy | SlatePolicy:
         return as_slate_policy(policy, world.params)
     if isinstance(policy, SlatePolicy):
         raise UserError(f"policy {policy.name!r} recommends slates, the {world.name} world asks for one item")
+    if world.slate_size > 1:
+        ranking = as_ranking_policy(policy, world.slate_size)
+        refuse_common_learning(ranking.policy, "simulate")
+        return ranking
     full = as_policy(policy)
     refuse_common_learning(full, "simulate")
     return full
@@ -163,7 +174,7 @@ def map_shards(
 def mapped(
     reduce: Callable[[Columns], T],
     world: World,
-    policy: Policy | SlatePolicy,
+    policy: Recommender,
     seed: int,
     shards: list[tuple[int, int]],
     executor: Executor | None,
@@ -178,9 +189,15 @@ def mapped(
         yield result
 
 
-def acts_in_python(policy: Policy | SlatePolicy) -> bool:
+def acts_in_python(policy: Recommender) -> bool:
     """Whether somebody has to be asked for decisions; else users live in kernels, without the interpreter's lock."""
+    if isinstance(policy, RankingPolicy):
+        return not _ranks_uniformly(policy)
     return not (isinstance(policy, Policy) and has_fixed_distribution(policy))
+
+
+def _ranks_uniformly(policy: RankingPolicy) -> bool:
+    return isinstance(policy, PlackettLuce) and policy.policy.is_uniform
 
 
 def users_at_once(world: World) -> int:
@@ -188,9 +205,7 @@ def users_at_once(world: World) -> int:
     return SHARD_USERS * max(1, _STATE_BYTES // (8 * world.n_items * SHARD_USERS))
 
 
-def checked_run(
-    world: World, policy: Policy | SlatePolicy, n_users: int, seed: int, first_user: int
-) -> tuple[int, int]:
+def checked_run(world: World, policy: Recommender, n_users: int, seed: int, first_user: int) -> tuple[int, int]:
     """The number of users and the seed, after a look at whether all fits together."""
     if not isinstance(as_world(world), ExposureWorld):
         decision_world(world, "simulate")
@@ -214,7 +229,7 @@ def _reduced_shard(
 
 def simulate_shard(
     world: World,
-    policy: Policy | SlatePolicy,
+    policy: Recommender,
     seed: int,
     first_user: int,
     n_users: int,
@@ -234,16 +249,35 @@ def simulate_shard(
     if isinstance(policy, SlatePolicy):
         return slate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)  # type: ignore[arg-type]
     world = decision_world(world, "simulate")
+    if isinstance(policy, RankingPolicy):
+        if _ranks_uniformly(policy):
+            return world.trajectories(seed, first_user, n_users, None, keep_truth=keep_truth)
+        acting: Acting | Ranking = Ranking(policy.fresh())
+        return _lived(world, acting, seed, first_user, n_users, keep_truth=keep_truth)
     if policy.is_uniform:
         return world.trajectories(seed, first_user, n_users, None, keep_truth=keep_truth)
     distribution = policy.fixed_distribution()
     if distribution is not None:
         distribution = checked_distribution(policy, distribution, world.n_items)
         return world.trajectories(seed, first_user, n_users, distribution, keep_truth=keep_truth)
+    acting = Acting(policy.fresh(), world.n_items, policy)
+    return _lived(world, acting, seed, first_user, n_users, keep_truth=keep_truth, in_runs=policy.batches_decisions)
+
+
+def _lived(
+    world: DecisionWorld,
+    acting: Acting | Ranking,
+    seed: int,
+    first_user: int,
+    n_users: int,
+    *,
+    keep_truth: bool,
+    in_runs: bool = False,
+) -> Columns:
+    """The columns of a few users, through lanes."""
     n_lanes = max(1, min(n_users, LANE_BYTES // (4 * world.n_items)))
     lanes = world.lanes(n_lanes, keep_truth=keep_truth)
-    acting = Acting(policy.fresh(), world.n_items, policy)
-    driven = drive(world, acting, lanes, seed, first_user, n_users, in_runs=policy.batches_decisions)
+    driven = drive(world, acting, lanes, seed, first_user, n_users, in_runs=in_runs)
     moments = [transition.columns for transitions, _ in driven for transition in transitions]
     return in_user_order(together(moments), first_user, n_users)
 
@@ -258,9 +292,36 @@ def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:
     return {name: values[index] for name, values in columns.items()}
 
 
+class Ranking:
+    """Recommends rankings, and says in a log's columns how likely each was.
+
+    Args:
+        policy: that acts.
+    """
+
+    def __init__(self, policy: RankingPolicy) -> None:
+        self.policy = policy
+
+    def __call__(self, lanes: Lanes, seed: int, waiting: NDArray[np.int64]) -> Transition:
+        """What comes of the next ranking in each lane that waits."""
+        users, size = lanes.user[waiting], self.policy.slate_size
+        if isinstance(self.policy.policy, Oracle):
+            self.policy.policy.see(users, lanes.state[waiting])
+        drawn = ranking_uniforms(seed, users, lanes.n_decisions[waiting], size)
+        rankings = drawn_rankings(self.policy, users, drawn)
+        stated = checked_propensities_of(self.policy, users, rankings)
+        transition = lanes.take(waiting, rankings, stated.marginal)
+        rows = transition.starts[:-1, None] + np.arange(size)
+        columns = transition.columns
+        columns["conditional_propensity"][rows] = stated.conditional
+        columns["slate_propensity"][rows] = stated.slate[:, None]
+        columns["set_propensity"][rows] = stated.set[:, None]
+        return transition
+
+
 def drive(
     world: DecisionWorld,
-    acting: Acting,
+    acting: Acting | Ranking,
     lanes: Lanes,
     seed: int,
     first_user: int,
@@ -288,7 +349,8 @@ def drive(
         The transitions of a round, and what its decisions earned, by ascending user; empty where they come in runs.
     """
     policy, last, next_user = acting.policy, first_user + n_users, first_user
-    learns = not in_runs and learning_of(policy) != "nothing"
+    learner = policy.policy if isinstance(policy, RankingPolicy) else policy
+    learns = not in_runs and learning_of(learner) != "nothing"
     free, waiting = np.arange(len(lanes.user)), np.zeros(0, np.int64)
     while True:
         transitions: list[Transition] = []
@@ -316,11 +378,12 @@ def drive(
             transition = _decided(acting, lanes, seed, waiting, lanes.runs(waiting) if in_runs else None)
             transitions.append(transition)
             columns = transition.columns
-            of_decision = transition.starts[:-1]
             if not in_runs:
-                earned = columns["reward"][of_decision]
+                shown = transition.starts[:-1, None] + np.arange(world.slate_size)
+                earned = columns["reward"][shown].sum(axis=1)
             if learns:
-                policy.learn(users, columns["action"][of_decision], earned, columns["propensity"][of_decision])
+                answers = (columns[name][shown.ravel()] for name in ("user", "action", "reward", "propensity"))
+                policy.learn(*answers)
             show(world, policy, columns)
             alive = transition.alive
             left.append(users[~alive])
@@ -334,9 +397,11 @@ def drive(
 
 
 def _decided(
-    acting: Acting, lanes: Lanes, seed: int, waiting: NDArray[np.int64], runs: NDArray[np.int64] | None
+    acting: Acting | Ranking, lanes: Lanes, seed: int, waiting: NDArray[np.int64], runs: NDArray[np.int64] | None
 ) -> Transition:
     """What comes of the policy's next decision for each lane that waits, or of a run of them."""
+    if isinstance(acting, Ranking):
+        return acting(lanes, seed, waiting)
     users, decisions = lanes.user[waiting], lanes.n_decisions[waiting]
     if isinstance(acting.policy, Oracle):
         acting.policy.see(users, lanes.state[waiting])
@@ -348,12 +413,12 @@ def _decided(
     return lanes.take_runs(waiting, runs, *acting(asked, policy_uniforms(seed, asked, decisions[of_run] + place)))
 
 
-def show(world: DecisionWorld, policy: Policy, c: Columns) -> None:
+def show(world: DecisionWorld, policy: Policy | RankingPolicy, c: Columns) -> None:
     """Let a policy observe the views or ratings among rows of a log."""
     views = np.flatnonzero(c["event"] == schema.ORGANIC)
     if len(views) == 0:
         return
-    if world.rates:
+    if world.rates and isinstance(policy, Policy):
         observe_events(policy, c["user"][views], c["item"][views], c["reward"][views])
     else:
         policy.observe(c["user"][views], c["item"][views])
@@ -399,7 +464,7 @@ class OnlineRun:
     """
 
     log: Log
-    policy: Policy
+    policy: Policy | RankingPolicy
     curve: Curve
 
 
@@ -429,7 +494,9 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     world = decision_world(world, "simulate_online")
     if isinstance(policy, str):
         policy = registry.learner(policy).fit(Log({}), n_items=world.n_items)
-    original = as_policy(policy)
+    original: Policy | RankingPolicy = (
+        as_policy(policy) if world.slate_size == 1 else as_ranking_policy(policy, world.slate_size)
+    )
     acting = original.fresh()
     n_users, seed = checked_run(world, acting, n_users, seed, 0)
     n_lanes = whole_number(lanes, "lanes", 1)
@@ -438,7 +505,12 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     compacted: list[Columns] = []
     decisions: list[int] = []
     rewards: list[float] = []
-    asked, lanes_of = Acting(acting, world.n_items, original), world.lanes(min(n_lanes, n_users))
+    if isinstance(acting, RankingPolicy):
+        asked: Acting | Ranking = Ranking(acting)
+    else:
+        assert isinstance(original, Policy)
+        asked = Acting(acting, world.n_items, original)
+    lanes_of = world.lanes(min(n_lanes, n_users))
     for transitions, earned in drive(world, asked, lanes_of, seed, 0, n_users):
         columns = together([transition.columns for transition in transitions])
         parts.append({**columns, ROUND: np.full(len(columns["user"]), len(decisions))})
@@ -454,9 +526,9 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     return OnlineRun(log, acting, curve)
 
 
-def online_provenance(log: Log, policy: Policy, lanes: int) -> dict[str, Any]:
+def online_provenance(log: Log, policy: Policy | RankingPolicy, lanes: int) -> dict[str, Any]:
     """What a log says of a run that one object went through: by it ``replay`` knows whether it has the whole."""
-    learns = learning_of(policy)
+    learns = learning_of(policy.policy if isinstance(policy, RankingPolicy) else policy)
     return {"learns": learns, "lanes": lanes, "rounds": int(log[ROUND].max(initial=-1)) + 1, "rows": len(log)}
 
 

@@ -60,11 +60,21 @@ class Oracle(_Reference):
             raise UserError(f"the {world.name} world does not say its expected rewards, which an oracle shows by")
         self.name, self.n_items = "planning-oracle" if plans else ORACLE, world.n_items
         self._best: dict[int, int] = {}
+        self._values: dict[int, Floats] = {}
 
     def see(self, users: Ints, state: NDArray[np.float64]) -> None:
         """The hidden states (n, .) in which users (n,) are at their next decisions."""
         values = self.world.planned_values(state) if self.plans else self.world.reward_means(state)
         self._best.update(zip(users.tolist(), np.argmax(values, axis=1).tolist(), strict=True))
+        if self.world.slate_size > 1:
+            self._values.update(zip(users.tolist(), values, strict=True))
+
+    def scores(self, users: Ints) -> Floats:
+        """See :meth:`Policy.scores`: where rankings are shown they are in the order of what each item is worth."""
+        if self.world.slate_size == 1:
+            return self.probabilities(users)
+        rows = [self._values[user] for user in users.tolist()]
+        return np.asarray(rows, np.float64).reshape(len(users), self.n_items)
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """See :meth:`Policy.act`."""
@@ -74,6 +84,7 @@ class Oracle(_Reference):
         """See :meth:`Policy.forget`."""
         for user in users.tolist():
             self._best.pop(user, None)
+            self._values.pop(user, None)
 
     def fresh(self) -> Oracle:
         """See :meth:`Policy.fresh`."""

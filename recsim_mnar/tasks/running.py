@@ -23,6 +23,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policies.answers import name_of
 from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import ReadyLearner, able, as_learner, as_policy, fitted, is_softened, role_of, unwrapped
+from recsim_mnar.policies.rankings import RankingPolicy
 from recsim_mnar.policies.registry import learner, uniform_policy
 from recsim_mnar.policies.slates import DeployedPolicy, LaterSlates, PartlyUniform, SlatePolicy, TopSlates
 from recsim_mnar.policies.softening import EpsilonMixture
@@ -196,6 +197,42 @@ class Items(Runner):
             earned[user], decisions[user] = rewards, counts
             digest.update(done)
         return Earned(earned, decisions, digest.hexdigest())
+
+
+class Rankings(Items):
+    """Users who are shown a ranking at a time; a value is over the clicks of a user's first slates."""
+
+    step = "slate"
+
+    def taken(self, agent: Any) -> Any:
+        """See :meth:`Runner.taken`: a ranking policy as it is, too."""
+        return agent if isinstance(agent, RankingPolicy) else super().taken(agent)
+
+    def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
+        """See :meth:`Runner.run`; decisions are slates."""
+        worth, size = functools.partial(_expected, str(self.world.truth_column)), self.world.slate_size
+        earned = self._summed(worth, range(self.task.horizon * size), policy, n, seed, executor)
+        return earned._replace(decisions=earned.decisions / size)
+
+    def record(
+        self, policy: Any, n: int, seed: int, observation: str, executor: Executor | None = None
+    ) -> tuple[Log, Decisions]:
+        """See :meth:`Runner.record`; what is observed of a slate is what stands before its first place."""
+        size = self.world.slate_size
+        log, cut = _first_decisions(simulate(self.world, policy, n, seed, executor=executor), self.task.horizon * size)
+        places = decisions(log, self.world.n_items, context=observation)
+        first, last = slice(None, None, size), places.last[size - 1 :: size]
+        return log, dataclasses.replace(
+            places,
+            context=places.context[first],
+            action=places.action.reshape(-1, size),
+            reward=places.reward.reshape(-1, size).sum(axis=1),
+            propensity=places.propensity.reshape(-1, size),
+            user=places.user[first],
+            step=places.step[first],
+            last=last,
+            truncated=last & np.isin(places.user[first], cut),
+        )
 
 
 class Slates(Items):
@@ -401,6 +438,8 @@ RUNNERS: Mapping[type[World], type[Runner]] = {DecisionWorld: Items, ExposureWor
 def runner_of(task: Any, number: int = 0) -> Runner:
     """What runs a task, with the training seed of this number."""
     world = task.make_world()
+    if world.slate_size > 1:
+        return Rankings(task, number)
     return next(runner for kind, runner in RUNNERS.items() if isinstance(world, kind))(task, number)
 
 

@@ -50,7 +50,9 @@ class World(abc.ABC):
         params: what defines it.
         n_items: number of items; actions are 0 .. n_items - 1.
         paper_note: what a reader of the paper that these parameters are of should know of a comparison in it; or empty.
+        slate_size: items shown at a decision; above 1 what is recommended is a ranking of distinct items.
         most_decisions: decisions after which every life has ended, as environments state it; None: there is no bound.
+        slate_size: items of the ranked list that a user is shown at a time; 1 where items come one by one.
     """
 
     name: ClassVar[str]
@@ -66,6 +68,7 @@ class World(abc.ABC):
     paper_note: str = ""
     params: Params = Params()
     n_items: int
+    slate_size: int = 1
     most_decisions: int | None = None
 
     def describe(self) -> dict[str, Any]:
@@ -126,7 +129,7 @@ class LaneWorld(World):
 
 
 class DecisionWorld(LaneWorld):
-    """Users live apart from each other, and are recommended one item at a time."""
+    """Users live apart from each other, and are recommended one item at a time, or a ranking of several."""
 
     @property
     def knows_rewards(self) -> bool:
@@ -155,6 +158,14 @@ class DecisionWorld(LaneWorld):
         """Truth: (n,) expected reward of item ``actions[j]`` for a user in ``state[j]``; (n, .) and (n,)."""
         means: NDArray[np.float64] = self.reward_means(state)[np.arange(len(actions)), actions]
         return means
+
+    def ranking_means(self, state: NDArray[np.float64], rankings: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Truth: (n, k) expected reward of each place of ``rankings`` (n, k) for users in ``state`` (n, .).
+
+        Raises:
+            UserError: a world that shows one item at a time.
+        """
+        raise UserError(f"the {self.name} world shows one item at a time, not rankings: only sessions worlds do")
 
     def open_occasions(self, n_lanes: int, *, views: bool) -> Occasions | None:
         """Places for ``n_lanes`` users who live from occasion to occasion; None in a world that does not foresee them.

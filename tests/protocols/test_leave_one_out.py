@@ -10,12 +10,17 @@ from recsim_mnar.agents.neighbours.knn import ItemKNN
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import user_mean_interval
 from recsim_mnar.log import Log
+from recsim_mnar.log.views import Views
 from recsim_mnar.policies import Learner, Policy, registry
 from recsim_mnar.protocols.base import Trial
-from recsim_mnar.protocols.comparison import Setup, experiment_of
-from recsim_mnar.protocols.leave_one_out import leave_one_out
+from recsim_mnar.protocols.comparison import Setup, compare, experiment_of
+from recsim_mnar.protocols.leave_one_out import held_out_views, leave_one_out
+from recsim_mnar.protocols.leave_one_out.protocol import LeaveOneOut, fold_ranks, gains
+from recsim_mnar.report.page import write_page
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation import simulate
+from recsim_mnar.worlds.registry import make_world
+from recsim_mnar.worlds.sessions import SessionsWorld
 
 AGENTS = ("random", "popularity", "user-popularity", "user-popularity-greedy", "svd+rank=4", "item-knn", "user-knn")
 DOWNDATED = (
@@ -120,6 +125,58 @@ def test_exhaustive_equals_refitting(name, candidates):
     assert records[0].metric == "hr@3"
     assert records[0].value == pytest.approx(np.mean([np.mean(v) for v in by_user.values()]), abs=1e-12)
     assert records[0].details["held_out"] == sum(len(v) for v in by_user.values())
+
+
+def of_list(what, rank, k):
+    """A metric of one list, by its definition for any number of wanted items: here one, at this rank."""
+    found = [1 if place == rank else 0 for place in range(1, k + 1)]
+    if what in ("hr", "recall"):
+        return float(any(found)) if what == "hr" else sum(found) / 1
+    if what == "mrr":
+        return next((1 / place for place, hit in enumerate(found, 1) if hit), 0.0)
+    return sum(hit / math.log2(place + 1) for place, hit in enumerate(found, 1)) / (1 / math.log2(2))
+
+
+@pytest.mark.parametrize("candidates", ["all", "unseen"])
+@pytest.mark.parametrize("name", ["random", "user-popularity", "item-knn"])
+def test_metrics_of_lists_against_their_definitions(name, candidates):
+    log, ks, learner = make_log(), (1, 3, 15), registry.learner(name)
+    whats = ("ndcg", "hr", "mrr")
+    records = leave_one_out(
+        log, {name: learner}, n_items=15, folds=3, seed=11, ks=ks, metrics=whats, candidates=candidates
+    )
+    ranks = naive_ranks(log, learner, 15, 3, 11, candidates == "unseen").astype(int)
+    assert [r.metric for r in records] == [f"{what}@{k}" for k in ks for what in whats]
+    for record in records:
+        what, k = record.metric.split("@")
+        by_user = [np.mean([of_list(what, rank, int(k)) for rank in one]) for one in ranks.T]
+        assert (record.value, record.low, record.high) == pytest.approx(user_mean_interval(by_user, 0.95), abs=1e-12)
+        if what == "hr":  # recall is the hit rate
+            assert record.value == pytest.approx(np.mean([of_list("recall", rank, int(k)) for rank in ranks.ravel()]))
+
+
+def three_by_three(users, n_items):
+    """Of nine items three are level with each other."""
+    return np.tile((np.arange(n_items) % 3) / 9.0, (len(users), 1))
+
+
+@pytest.mark.parametrize("metric", ["hr@2", "hr@5", "mrr@5", "ndcg@5", "ndcg@8"])
+def test_drawn_ties_give_the_mean_over_all_orders(metric):
+    """Of 3,000 ranks and more; by the lowest index first they are more than six standard errors away from it."""
+    log, folds, seed = make_log(n_users=40, n_items=9), 100, 5
+    views = Views.of(log)
+    eligible = np.flatnonzero(np.diff(views.starts) >= 2)
+    held = np.stack([views.items[held_out_views(views, eligible, seed, fold)] for fold in range(folds)])
+    assert held.size > 3000
+    what, k = metric.split("@")
+    above = 3 * (2 - held % 3)
+    orders = np.array([[of_list(what, first + place, int(k)) for place in (1, 2, 3)] for first in above.ravel()])
+    error = math.sqrt(orders.var(axis=1).sum())
+    far = {}
+    for ties in ("drawn", "lowest"):
+        found = fold_ranks(log, {"x": _Saver(three_by_three)}, n_items=9, folds=folds, seed=seed, ties=ties)
+        far[ties] = (gains(metric, found.ranks["x"]).sum() - orders.mean(axis=1).sum()) / error
+    assert abs(far["drawn"]) < 4 < 6 < abs(far["lowest"])
 
 
 class OneByOne(ItemKNN):
@@ -265,9 +322,57 @@ def test_a_comparison_offers_the_papers_definition():
     assert "fit_on" not in titles[1]
 
 
+class ListWorld(SessionsWorld):
+    """As a world in which users are shown three items at a time says it."""
+
+    slate_size = 3
+
+
+SMALL = {"train_users": 60, "test_users": 50, "folds": 2, "arm_users": 20, "truth_users": 20}
+
+
+def compared(kind, protocols):
+    world = kind(make_world("sessions", "quick", ["n_items=30", "n_flips=5"]).params)
+    settings = experiment_of(world).settings("quick", SMALL)
+    return compare(world, {n: registry.learner(n) for n in AGENTS[:3]}, protocols=protocols, settings=settings, seed=4)
+
+
+def test_where_users_are_shown_lists_these_are_judged(tmp_path):
+    lists, single = compared(ListWorld, ["loocv"]), compared(SessionsWorld, ["loocv", "loocv+ties=lowest+k=3"])
+    metrics = ["hr@3", "mrr@3", "ndcg@3"]
+    assert list(dict.fromkeys(r.metric for r in lists.records if r.protocol == "loocv")) == metrics
+    assert [j.metric for j in lists.judgements] == metrics
+    assert [j.title for j in lists.judgements] == [f"leave-one-out ({metric.upper()})" for metric in metrics]
+    assert [lists.headings["loocv", metric] for metric in metrics] == ["HR@3", "MRR@3", "NDCG@3"]
+    assert ("loocv", "hr@3") in [key for picture in lists.pictures for key in picture.keys]
+    # Items one at a time: HR@1 as ever, and lists where they are asked for.
+    own = {r.metric for r in single.records if r.protocol == "loocv"}
+    assert own == {"hr@1", "mrr@1", "hr@10", "mrr@10"}
+    assert [(j.metric, j.title) for j in single.judgements] == [
+        ("hr@1", "leave-one-out"),
+        *((metric, f"leave-one-out ({metric.upper()}, ties=lowest)") for metric in metrics),
+    ]
+    write_page(tmp_path / "page.html", lists, {})
+    assert "The hidden-view test (MRR@3)" in (tmp_path / "page.html").read_text()
+
+
+def test_a_protocol_forgets_the_lists_of_another_world():
+    one = LeaveOneOut()
+    kinds = (ListWorld, SessionsWorld, ListWorld)
+    found = [[j.metric for j in compared(kind, [one]).judgements] for kind in kinds]
+    assert found == [["hr@3", "mrr@3", "ndcg@3"], ["hr@1"], ["hr@3", "mrr@3", "ndcg@3"]]
+
+
+def test_of_one_item_all_metrics_are_the_hit_rate():
+    found = compared(ListWorld, [LeaveOneOut(k=1)])
+    assert {r.metric for r in found.records if r.protocol == "loocv"} == {"hr@1"}
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
+        ("loocv+k=0", "k must be a whole number of at least 1, got 0"),
+        ("loocv+k=ten", "k must be a whole number of at least 1, got 'ten'"),
         ("loocv+fit_on=test", "fit_on must be one of rest, train"),
         ("loocv+logging=nobody", "nobody"),
         ("loocv+train=yes", "not parameter=value"),
@@ -362,6 +467,12 @@ def test_bad_scores_are_refused(score, message):
         ({"folds": 0}, "folds"),
         ({"folds": "x"}, "folds must be a whole number"),
         ({"ks": ("x",)}, "ks"),
+        (
+            {"metrics": ("recall",)},
+            "each of metrics .recall@k is hr@k here. must be one of hr, mrr, ndcg, got 'recall'",
+        ),
+        ({"metrics": "ndcg"}, "metrics must be a list"),
+        ({"metrics": ()}, "metrics is empty"),
         ({"train": "moon"}, "train must be a Log of other users, got 'moon'"),
         ({"ks": ()}, "ks"),
         ({"ks": (0,)}, "ks"),

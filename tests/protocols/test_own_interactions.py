@@ -25,11 +25,11 @@ from recsim_mnar.protocols.interactions import (
     recommended,
     split_by_time,
 )
-from recsim_mnar.protocols.leave_one_out.protocol import gains
+from recsim_mnar.protocols.leave_one_out.protocol import fold_ranks, gains
 from recsim_mnar.protocols.leave_one_out.ranks import NONE, top_items
 from recsim_mnar.protocols.records import Record, with_half_widths
 from recsim_mnar.report.page import write_page
-from recsim_mnar.rng import Stream, uniforms
+from recsim_mnar.rng import Stream, derive_seed, uniforms
 from twins.pages import unlinked
 
 
@@ -299,6 +299,32 @@ def test_the_page_says_why_a_recommender_is_out_and_keeps_the_warning_open(tmp_p
     assert "not what recommending it would change" in front
     assert "One view at a time of 400 users was hidden: good names it among its first ten items in 50 of 100" in front
     assert "In 48 % of the views the user knew the item, so naming known items pays here." in front
+
+
+def test_lists_of_another_length(data, tmp_path):
+    """Every figure is of that length: leave-one-out, the split by time, what is recommended, sentences and charts."""
+    learners = {name: registry.learner(name) for name in ("random", "popularity")}
+    found = compare_interactions(data, learners, folds=2, length=4, seed=3)
+    metrics = {(r.protocol, r.metric) for r in found.records}
+    assert metrics == {
+        *(("loocv", metric) for metric in ("hr@1", "hr@4", "mrr@4", "ndcg@4")),
+        *(("by_time", metric) for metric in ("recall@4", "ndcg@4")),
+        *(("lists", metric) for metric in ("coverage@4", "popularity@4")),
+    }
+    ranks = fold_ranks(
+        data.log, learners, n_items=data.n_items, folds=2, seed=derive_seed(3, "loocv"), candidates="unseen"
+    ).ranks
+    own = {(r.agent, r.metric): r.value for r in found.records if r.protocol == "loocv"}
+    for (agent, metric), value in own.items():
+        assert value == pytest.approx(gains(metric, ranks[agent]).mean())
+    assert found.columns[0] == ("loocv", "ndcg@4")
+    write_page(tmp_path / "page.html", found, {})
+    page = unlinked(tmp_path / "page.html")
+    assert "Of 100 hidden views, how many are named among the first 4" in page
+    assert "among its first four items in" in page
+    assert "@10" not in page
+    with pytest.raises(UserError, match="length must be a whole number of at least 2, got 1"):
+        compare_interactions(data, learners, length=1)
 
 
 @pytest.mark.parametrize("unseen", [False, True])

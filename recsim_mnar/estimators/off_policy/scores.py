@@ -72,6 +72,7 @@ class Scores:
         most: the largest that ``used`` can be whatever the weight; inf where there is no such limit.
         other_weights: whether the weights are not target / propensity, so that a bound on these says nothing of them.
         slope: largest size of what ``linear`` takes off per unit of weight, for control variates.
+        signed: (n,) weights in ``linear`` in place of w that may be negative and make no bias; None for none.
         warnings: findings that the estimator brings along.
     """
 
@@ -83,6 +84,7 @@ class Scores:
     most: float = float("inf")
     other_weights: bool = False
     slope: float = 0.0
+    signed: Floats | None = None
     warnings: tuple[Finding, ...] = ()
 
     def steps(self, rows: Rows, largest: float, one_reward: float) -> tuple[float, float]:

@@ -76,6 +76,8 @@ class Case:
     @property
     def largest(self) -> float:
         """The largest weight possible, as given and if none changes it; else the largest seen."""
+        if self.scores.signed is not None:
+            return float(np.max(np.abs(self.scores.signed)))
         seen = float(np.max(self.used))
         given = self.stated.largest_weight
         if given is None or self.scores.other_weights:

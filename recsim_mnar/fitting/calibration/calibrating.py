@@ -27,9 +27,10 @@ from recsim_mnar.fitting.calibration.members import (
     transitions_of,
     weights_of_users,
 )
+from recsim_mnar.fitting.calibration.positions import Places, decisions_of, slates_of
 from recsim_mnar.fitting.calibration.viewing import CELLS, FittedViews, counted_views, interests_of, views_of
 from recsim_mnar.kernels.checks import of_type, table_by_name, text_of, whole_number
-from recsim_mnar.log.columns import Floats
+from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.rows import user_numbers
 from recsim_mnar.log.table import Log, stated_items
@@ -125,8 +126,11 @@ def check_asked(world: str, seed: int, ensemble: int, assume: Mapping[str, Any])
 def _fit_sessions(
     log: Log, n_items: int, n_members: int, seed: int, assume: dict[str, Any], report: Callable[[str], None]
 ) -> FittedWorld:
-    found, shown = transitions_of(log), log.is_bandit
+    slates, shown = slates_of(log), log.is_bandit
+    decided = decisions_of(log, slates)
+    found = transitions_of(decided)
     _refuse(log, found.n_users)
+    places = None if slates is None else Places.of(log, slates, n_items, assume)
     views = views_of(log, n_items, seed, report) if found.organic.sum() else None
     clicks = None
     if shown.any():
@@ -134,23 +138,26 @@ def _fit_sessions(
         # Where nothing is known of users the curve of RecoGym's link has no meaning.
         links = CLICK_LINKS if views is not None and views.model.factors.shape[1] else (LOGISTIC,)
         links = (str(assume["click_link"]),) if "click_link" in assume else links
-        clicks = fit_clicks(_shown(log, views, n_items), n_members, derive_seed(seed, "calibrate/clicks"), links)
-    maker = Maker(found, clock_of(log), views, clicks, n_items, seed, assume)
+        recommended = _shown(log, views, n_items, slates, places)
+        clicks = fit_clicks(recommended, n_members, derive_seed(seed, "calibrate/clicks"), links)
+    maker = Maker(found, clock_of(decided), views, clicks, n_items, seed, assume, places)
     worlds = [maker.best(), *(maker.member(i) for i in counting(range(n_members), "worlds"))]
     facts = {
         "rows": len(log),
         "users": found.n_users,
         "items": n_items,
         "views": int((~shown).sum()),
-        "recommendations": int(shown.sum()),
+        "recommendations": int(decided.is_bandit.sum()),
         "clicks": int((log["reward"][shown] > 0).sum()),
         "factors": maker.n_factors,
         "no_repeats": views is not None and views.lives.no_repeats,
         **(clicks.facts if clicks is not None else {}),
+        **(places.facts() if places is not None else {}),
     }
     (best, *params), catalogues = zip(*worlds, strict=True)
     tables = identified_by(maker, worlds[0], worlds[1:])
-    return FittedWorld("sessions", best, params, *tables, facts, _method(facts), list(catalogues))
+    method = [*_method(facts), *(places.method() if places is not None else [])]
+    return FittedWorld("sessions", best, params, *tables, facts, method, list(catalogues))
 
 
 def _refuse(log: Log, n_users: int) -> None:
@@ -177,14 +184,19 @@ def _refuse(log: Log, n_users: int) -> None:
         raise UserError(f"{were}: {needed}. Look at the column of rewards")
 
 
-def _shown(log: Log, views: FittedViews | None, n_items: int) -> Recommended:
+def _shown(
+    log: Log, views: FittedViews | None, n_items: int, slates: Ints | None, places: Places | None
+) -> Recommended:
     """Recommendations with their users' interests; without views nothing is known of users."""
     everyone = user_numbers(log["user"])
-    rows = np.flatnonzero(log.is_bandit)
-    if len(rows) > _MOST_SHOWN:
-        rows = rows[np.linspace(0, len(rows) - 1, _MOST_SHOWN).astype(np.int64)]
+    rows = np.flatnonzero(log.is_bandit)[:, None] if slates is None else slates
+    size, most = rows.shape[1], max(_MOST_SHOWN // rows.shape[1], 1)
+    if len(rows) > most:
+        rows = rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
+    rows = rows.ravel()
     wanted, user = np.unique(everyone[rows], return_inverse=True)
-    pairs, place = np.unique(log["action"][rows].astype(np.int64) * len(wanted) + user, return_inverse=True)
+    pairs = (log["action"][rows].astype(np.int64) * len(wanted) + user) * size + np.arange(len(rows)) % size
+    pairs, place = np.unique(pairs, return_inverse=True)
     times, clicks = np.bincount(place).astype(float), np.bincount(place, log["reward"][rows]).astype(float)
     k = views.model.factors.shape[1] if views is not None else 0
     interests, doubt = (np.zeros((len(wanted), *size)) for size in ((k,), (k, k)))
@@ -200,8 +212,9 @@ def _shown(log: Log, views: FittedViews | None, n_items: int) -> Recommended:
             # The mean of a walk of n steps has n / 3 of its variance, and the walk n / 6 about its mean.
             interests[own], doubt[own] = interests_of(model, counts, 1.0 + drift[own] / 3.0, no_repeats=once)
         doubt += (drift / 6.0)[:, None, None] * np.eye(k)
-    action, to = np.divmod(pairs, len(wanted))
-    return Recommended(to, action, times, clicks, interests, doubt, factors, offsets, spread)
+    action, to = np.divmod(pairs // size, len(wanted))
+    read = () if places is None else (np.log(pairs % size + 1.0), places.exponent)
+    return Recommended(to, action, times, clicks, interests, doubt, factors, offsets, spread, *read)
 
 
 def _method(facts: Mapping[str, Any]) -> list[str]:

@@ -42,7 +42,11 @@ _AT, _WEIGHT = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)]), np.array([1.0, 4.0,
 
 @dataclass(frozen=True)
 class Recommended:
-    """Recommendations, an item's to a user together, by item; users' interests, items' gamma and mu, their errors."""
+    """Recommendations, an item's to a user together, by item; users' interests, items' gamma and mu, their errors.
+
+    In slates an item's at one place to a user are together: ``logs`` (n,) of the places 1, 2, ..., and ``exponent``, of
+    which a row's chance of a look is place^-exponent. Single items are always looked at.
+    """
 
     user: Ints
     action: Ints
@@ -53,6 +57,17 @@ class Recommended:
     factors: Floats
     offsets: Floats
     spread: Floats
+    logs: Floats | float = 0.0
+    exponent: float = 0.0
+
+    @property
+    def looked(self) -> Floats | float:
+        """Chance that a row is looked at."""
+        return np.exp(-self.exponent * self.logs) if self.exponent else 1.0
+
+    def seen(self) -> float:
+        """Share of the rows that is looked at."""
+        return float(np.average(self.looked * np.ones(len(self.times)), weights=self.times))
 
     def rate(self) -> tuple[float, float]:
         """The click rate and its standard error, users drawn anew; that of one click at least."""
@@ -63,12 +78,16 @@ class Recommended:
 
 
 class Draw(NamedTuple):
-    """Coefficients of all items, (P, K + 1), the offset last; their link; r, how far clicks go with views; s."""
+    """Coefficients of all items, (P, K + 1), the offset last; their link; r, how far clicks go with views; s.
+
+    ``follows``: what an exponent of examination larger by 1 adds to the offsets, the log's clicks being what they are.
+    """
 
     theta: Floats
     link: str
     relation: float
     spread: float
+    follows: float = 0.0
 
 
 class ClickModel(NamedTuple):
@@ -82,7 +101,9 @@ class ClickModel(NamedTuple):
 def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ...]) -> ClickModel:
     """Fit with each link that can be; draw links by their evidence, and coefficients from their posterior."""
     rate, error = shown.rate()
-    refused = {link: why for link in links if (why := outside(link, rate, error))}
+    seen = shown.seen()
+    per = " per look" if seen < 1.0 else ""
+    refused = {link: why + per for link in links if (why := outside(link, rate / seen, error / seen))}
     fits = {link: Posterior(shown, link) for link in links if link not in refused}
     for link in [link for link, fit in fits.items() if fit.step > _NEAR]:
         refused[link] = f"its fit did not reach a mode (a step of {fits.pop(link).step:.2g} standard errors is left)"
@@ -166,7 +187,7 @@ class Posterior:
         self.starts = np.flatnonzero(np.diff(shown.action, prepend=-1))
         self.theta = np.zeros((n_items, self.k + 1))
         grid = np.linspace(-20.0, 20.0, 2001)
-        self.theta[:, -1] = grid[np.argmin(np.abs(link_of(grid, link)[0] - shown.rate()[0]))]
+        self.theta[:, -1] = grid[np.argmin(np.abs(link_of(grid, link)[0] - shown.rate()[0] / shown.seen()))]
         self.likeliest: _Cell
         self.axes = [np.linspace(_LOWEST, _HIGHEST, _NODES) if free else np.zeros(1) for free in (self.k, True)]
         self._settle()
@@ -256,7 +277,7 @@ class Posterior:
         beta, mean = own[:, :-1], np.einsum("nk,nk->n", shown.interests[shown.user], own[:, :-1]) + own[:, -1]
         swung = np.einsum("nkl,nl->nk", shown.doubt[shown.user], beta)
         sd = np.sqrt(np.einsum("nk,nk->n", swung, beta) + more + 1e-12)
-        here = [link_of(mean + at * sd, self.link) for at in _AT]
+        here = [tuple(shown.looked * part for part in link_of(mean + at * sd, self.link)) for at in _AT]
         p, by_mean = (np.einsum("jn,j->n", [each[i] for each in here], _WEIGHT) for i in (0, 1))
         by_sd = np.einsum("jn,j->n", [each[1] for each in here], _WEIGHT * _AT)
         slopes = by_mean[:, None] * shown.interests[shown.user] + (by_sd / sd)[:, None] * swung
@@ -291,7 +312,12 @@ class Posterior:
         moved = np.einsum("mn,n->m", np.linalg.cholesky(cell.doubt_along), normal[-1, :3])
         theta, along = cell.mean(pull, moved)
         theta = theta + np.einsum("pij,pj->pi", np.linalg.cholesky(cell.doubt), normal[:-1, : self.k + 1])
-        return Draw(theta, self.link, float(along[0]), cell.spreads[0])
+        return Draw(theta, self.link, float(along[0]), cell.spreads[0], self.follows())
+
+    def follows(self) -> float:
+        """See :class:`Draw`."""
+        shown = self.shown
+        return float((shown.times * self.p * shown.logs).sum() / (shown.times * self.slopes[:, -1]).sum())
 
     def _drawn_cell(self, u: Floats) -> _Cell:
         """A node by its chance, and a place within its width."""

@@ -14,6 +14,7 @@ import numpy as np
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.calibration.clicks import PRIORS, ClickModel, Draw
+from recsim_mnar.fitting.calibration.positions import OF_SLATES, Places
 from recsim_mnar.fitting.calibration.viewing import FittedViews, expected, match_popularity
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.rows import user_starts
@@ -214,6 +215,7 @@ class Maker:
     n_items: int
     seed: int
     assume: dict[str, Any]
+    places: Places | None = None
 
     @property
     def n_factors(self) -> int:
@@ -227,7 +229,8 @@ class Maker:
             factors, offsets, drift = self.views.factors, self.views.scales.offsets, self.views.scales.drift
         clicks = self._unknown_clicks(factors, None) if self.clicks is None else self.clicks.best
         free = {name: value for name, (value, *_) in _FREE.items()}
-        return self._made({**free, **rows_of(self.found, self.seed)}, factors, offsets, drift, clicks)
+        read = {} if self.places is None else self.places.params(self.places.exponent)
+        return self._made({**free, **rows_of(self.found, self.seed), **read}, factors, offsets, drift, clicks)
 
     def member(self, i: int) -> Member:
         """The ensemble's i-th."""
@@ -239,7 +242,12 @@ class Maker:
         else:  # stronger factors mean weaker interests, and these stronger click factors
             clicks = self.clicks.draws[i]
             clicks = clicks._replace(theta=clicks.theta * np.append(np.full(turned.shape[1], grown), 1.0))
-        return self._made({**free, **rows_of(self.found, self.seed, i)}, factors, offsets, drift, clicks)
+        read = {}
+        if self.places is not None:
+            exponent = self.places.drawn(self.seed, i)
+            read = self.places.params(exponent)
+            clicks.theta[:, -1] += clicks.follows * (exponent - self.places.exponent)
+        return self._made({**free, **rows_of(self.found, self.seed, i), **read}, factors, offsets, drift, clicks)
 
     def _made(self, rows: dict[str, float], factors: Floats, offsets: Floats, drift: float, clicks: Draw) -> Member:
         beta = clicks.theta[:, :-1]
@@ -289,7 +297,7 @@ class Maker:
         spread = scale**2 * (views.model.spread + np.swapaxes(views.model.spread, 1, 2)) / 2 + 1e-10 * np.eye(k)
         mean = views.factors
         if self.clicks is not None:
-            theta, _, r, s = self.clicks.draws[i]
+            theta, _, r, s, _ = self.clicks.draws[i]
             gain = r * np.einsum("pij,pjk->pik", spread, np.linalg.inv(s**2 * np.eye(k) + r**2 * spread))
             mean = mean + np.einsum("pij,pj->pi", gain, theta[:, :-1] - r * mean)
             spread = spread - r * np.einsum("pij,pjk->pik", gain, spread)
@@ -324,12 +332,15 @@ def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[Ta
     identified, unknown = {}, {}
     for name, says in SAYS.items():
         values, why = [each[name] for each in draws] or [here[name]], _why_not(maker, name)
+        says += OF_SLATES.get(name, "") if maker.places is not None else ""
         if not why:
             identified[name] = {**interval(here[name], values), "why": says}
         elif maker.views is not None or name not in (*OF_VIEWS, *OF_CLICKS):
             unknown[name] = {"used": here[name], "low": min(values), "high": max(values), "why": f"{says}: {why}"}
     if maker.clicks is not None:
         identified["click_rate_on_log"] = rate_on_log(maker.clicks.facts)
+    if maker.places is not None:
+        maker.places.tell(identified, unknown)
     also = ["views"] if maker.views is None else ["rotation", "end"] if maker.n_factors else ["differences", "end"]
     return identified, {**unknown, **{name: {"why": _WHY[name]} for name in also}}
 

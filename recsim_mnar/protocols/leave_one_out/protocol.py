@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import user_mean_interval
-from recsim_mnar.kernels.checks import level_of, one_of, whole_number
+from recsim_mnar.kernels.checks import level_of, list_of, one_of, whole_number
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views, sharing_counts
 from recsim_mnar.policies import registry
@@ -32,6 +32,8 @@ from recsim_mnar.simulation.items import simulate
 CANDIDATES = ("all", "unseen", "auto")
 ONE_VIEW = ("omit", "miss")
 FIT_ON = ("rest", "train")
+METRICS = ("hr", "mrr", "ndcg")
+"""Of lists, at any k; at 1 they are all the hit rate. Recall@k of one held-out item is HR@k."""
 
 Ints = NDArray[np.int64]
 
@@ -44,6 +46,7 @@ def leave_one_out(
     folds: int = 10,
     seed: int = 0,
     ks: Sequence[int] = (1, 10),
+    metrics: Sequence[str] = ("hr", "mrr"),
     level: float = 0.95,
     world: str = "sessions",
     candidates: str = "all",
@@ -53,12 +56,14 @@ def leave_one_out(
     ties: str = "drawn",
     executor: Executor | None = None,
 ) -> list[Record]:
-    """Leave-one-out cross-validation: HR@k and MRR@k of held-out views.
+    """Leave-one-out cross-validation: HR@k, MRR@k and NDCG@k of held-out views.
 
     In each fold one view of every user, drawn at the address (seed, PROTOCOL, user, fold), is held out. The agent is
     fitted on all other rows of the same users, or once on the log ``train`` of other users. It observes the user's
     remaining views and ranks the candidates by its scores. HR@k is the share of held-out views at rank k or better,
-    MRR@k the mean of 1 / rank where it is k or better, else 0; users count equally.
+    MRR@k the mean of 1 / rank where it is k or better, else 0, and NDCG@k that of 1 / log2(rank + 1); users count
+    equally. One item is held out at a time, so recall@k is HR@k, precision@k is HR@k / k, and the best list has a DCG
+    of 1. All metrics are of the same ranks.
 
     Jeunen, Rohde & Vasile 2019 (Figure 1) fit on a log of other users, count users with one view as misses and rank
     equal scores by index: ``train=LOG, one_view="miss", ties="lowest"``.
@@ -70,6 +75,7 @@ def leave_one_out(
         folds: how many views of each user are held out, one at a time (a view may be drawn in several folds).
         seed: of the draws and of the training.
         ks: ranks to report.
+        metrics: to report at each rank, of :data:`METRICS`.
         level: of the intervals, which treat a user's folds as dependent.
         world: what the records say the data are.
         candidates: "all" items are ranked; "unseen": not those among the user's remaining views; "auto": "unseen" where
@@ -85,7 +91,7 @@ def leave_one_out(
         executor: folds run in parallel; results do not depend on it.
 
     Returns:
-        Records of protocol ``loocv``: ``hr@k`` and ``mrr@k`` of each k, agent by agent; n is the number of users that
+        Records of protocol ``loocv``: each metric of each k, as ``hr@10``, agent by agent; n is the number of users who
         count, and ``details`` has the number of users with one view (``users_left_out`` or ``users_missed``).
 
     Raises:
@@ -95,8 +101,10 @@ def leave_one_out(
     """
     for k in ks:
         whole_number(k, "leave-one-out: each of ks", 1)
-    if not ks:
-        raise UserError("leave-one-out: ks is empty. Name at least one rank")
+    for metric in list_of(metrics, "leave-one-out: metrics"):
+        one_of(metric, "leave-one-out: each of metrics (recall@k is hr@k here)", METRICS)
+    if not ks or not metrics:
+        raise UserError(f"leave-one-out: {'metrics' if ks else 'ks'} is empty. Name at least one")
     level_of(level, "leave-one-out: level")
     _check_choices(one_view=one_view)
     case: dict[str, Any] = {"n_items": n_items, "seed": seed, "candidates": candidates, "train": train, "ties": ties}
@@ -115,7 +123,7 @@ def leave_one_out(
     missed = np.zeros(details.get("users_missed", 0))
     records = []
     for name, seconds in found.seconds.items():
-        for metric in (f"{what}@{k}" for k in ks for what in ("hr", "mrr")):
+        for metric in (f"{what}@{k}" for k in ks for what in metrics):
             values = np.concatenate([found.by_user(name, metric), missed])
             key, interval = (world, "loocv", name, metric), user_mean_interval(values, level)
             records.append(Record.of(*key, interval, level=level, n=len(values), seconds=seconds, details=details))
@@ -348,6 +356,8 @@ def gains(metric: str, ranks: Ints) -> NDArray[np.float64]:
 class LeaveOneOut(Protocol):
     """Leave-one-out of views: hit rates of what was held out.
 
+    Where users are shown lists of k items, or with ``k``, agents are ranked by HR@k, MRR@k and NDCG@k; else by HR@1.
+    Recall@k is HR@k, as one item is held out at a time.
     ``loocv+fit_on=train+logging=random+one_view=miss+ties=lowest`` is Figure 1 of Jeunen, Rohde & Vasile 2019.
 
     Args:
@@ -357,11 +367,12 @@ class LeaveOneOut(Protocol):
         one_view: "omit" users with a single view, or count each as a "miss".
         ties: equal scores are ranked in a "drawn" order, or by "lowest" index first.
         logging: the agent under which the judged users' log is collected; the comparison's test log where empty.
+        k: length of the lists that are judged; None for that of the lists that the world's users are shown.
     """
 
     name = "loocv"
     summary = "leave-one-out: how often an agent ranks a held-out view first"
-    metrics = ("hr@1",)
+    metrics: Sequence[str] = ("hr@1",)
     needs = frozenset({"test_log"})
 
     def __init__(
@@ -371,11 +382,14 @@ class LeaveOneOut(Protocol):
         one_view: str = "omit",
         ties: str = "drawn",
         logging: str = "",
+        k: int | None = None,
     ) -> None:
-        if folds is not None:
-            whole_number(folds, "leave-one-out: folds", 1)
+        for what, number in (("folds", folds), ("k", k)):
+            if number is not None:
+                whole_number(number, f"leave-one-out: {what}", 1)
         _check_choices(fit_on=fit_on, one_view=one_view, ties=ties)
         self.folds, self.fit_on, self.one_view, self.ties, self.logging = folds, fit_on, one_view, ties, str(logging)
+        self.k, self.metrics = k, _of_lists(k or 1)
         if self.logging:
             registry.learner(self.logging)  # an unknown name is refused before any work
         if self.logging or fit_on == "train":  # a world without further users trains on the very users that are judged
@@ -384,7 +398,10 @@ class LeaveOneOut(Protocol):
     def judge(self, study: Trial) -> list[Record]:
         """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
         folds = self.folds or study.settings.to_dict().get("folds", 10)
-        study.report(f"{self.title('hr@1')}, {folds} folds")
+        study.report(f"{_titled('leave-one-out', self._options())}, {folds} folds")
+        k = self.k or study.world.slate_size
+        self.metrics = _of_lists(k)
+        of_lists: dict[str, Any] = {"ks": (k,), "metrics": [metric.partition("@")[0] for metric in self.metrics]}
         return leave_one_out(
             self._log(study),
             study.learners,
@@ -398,6 +415,7 @@ class LeaveOneOut(Protocol):
             one_view=self.one_view,
             ties=self.ties,
             executor=study.executor,
+            **(of_lists if self.k or k > 1 else {}),
         )
 
     def _log(self, study: Trial) -> Log:
@@ -415,9 +433,22 @@ class LeaveOneOut(Protocol):
 
     def title(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
-        options = self.name.split("+")[1:]
-        return f"leave-one-out ({', '.join(options)})" if options else "leave-one-out"
+        several = self.k is not None or len(self.metrics) > 1
+        return _titled("leave-one-out", [metric.upper()] * several + self._options())
 
     def heading(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
-        return metric.upper() if self.name == "loocv" else f"{metric.upper()} ({', '.join(self.name.split('+')[1:])})"
+        return _titled(metric.upper(), self._options())
+
+    def _options(self) -> list[str]:
+        """As they follow the name, without ``k``, which stands in the metric."""
+        return [option for option in self.name.split("+")[1:] if not option.strip().startswith("k=")]
+
+
+def _of_lists(k: int) -> list[str]:
+    """By which lists of k items are judged, each once."""
+    return [f"{metric}@{k}" for metric in (METRICS if k > 1 else METRICS[:1])]
+
+
+def _titled(title: str, options: Sequence[str]) -> str:
+    return f"{title} ({', '.join(options)})" if options else title

@@ -7,6 +7,8 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.worlds.sessions.params import ONE
+from recsim_mnar.worlds.sessions.rankings import clicks_expected
 from recsim_mnar.worlds.sessions.world import SessionsWorld
 
 Floats = NDArray[np.float64]
@@ -34,11 +36,14 @@ SAYS = {
 
 
 def functionals(world: SessionsWorld) -> dict[str, float]:
-    """Numbers of a world that no rotation of its factors changes, by :data:`SAYS`, over points that are shared."""
+    """Numbers of a world that no rotation of its factors changes, by :data:`SAYS`, over points that are shared.
+
+    Of slates click rates are of an item that is looked at, and a slate is one recommendation.
+    """
     p, catalogue = world.params, world.catalogue
     n, first = n_points(world.n_items), p.sigma_omega_initial
     position, normal = points(n, p.n_factors)
-    views, recommendations = world.expected_events(float(world.click_probabilities(first * normal).mean()))
+    views, recommendations = world.expected_events(_answered(world, world.click_probabilities(first * normal)))
     square = mean_square_time(p.clock, p.clock_mean, p.clock_sd)
     relative = (p.sigma_omega / max(first, 1e-12)) ** 2 * square
     omega = first * interests_at(normal, views_before(position, views), relative)
@@ -57,6 +62,15 @@ def functionals(world: SessionsWorld) -> dict[str, float]:
         "click_spread_users": float(np.sqrt(clicks.var(axis=0).mean())),
         **{name: float(getattr(p, name)) for name in SAYS if name.startswith("p_")},
     }
+
+
+def _answered(world: SessionsWorld, clicks: Floats) -> float:
+    """Probability that a decision of the uniform policy is clicked; of slates at any place, items drawn anew there."""
+    if world.slate_size == 1:
+        return float(clicks.mean())
+    places = clicks_expected(world.params, np.repeat(clicks.mean(axis=1)[:, None], world.slate_size, axis=1))
+    one = world.params.clicks == ONE
+    return float((places.sum(axis=1) if one else 1.0 - np.prod(1.0 - places, axis=1)).mean())
 
 
 def mean_square_time(clock: str, mean: float, sd: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,21 +24,24 @@ _ONE_BLOCK = 1 << 25
 ones. A longer one is given back to the system at once, where single columns are kept for the next log."""
 
 
+def new_columns(capacity: int, types: Iterable[Any]) -> list[NDArray[Any]]:
+    """Room for so many rows of columns of these types, not filled yet."""
+    types = [np.dtype(kind) for kind in types]
+    edges = np.cumsum([0] + [-(-capacity * kind.itemsize // 64) * 64 for kind in types])
+    if edges[-1] > _ONE_BLOCK:
+        return [aligned(capacity, kind) for kind in types]
+    block = aligned(int(edges[-1]), np.uint8)
+    return [
+        block[first : first + capacity * kind.itemsize].view(kind) for first, kind in zip(edges, types, strict=False)
+    ]
+
+
 def new_rows(capacity: int, keep_truth: bool) -> Any:
     """Room for so many rows, not filled yet; with a place for the truth of each where it is kept."""
     from recsim_mnar.worlds.sessions import _sessions_kernel
 
-    types = [np.dtype(column.dtype) for column in schema.COLUMNS]
-    edges = np.cumsum([0] + [-(-capacity * kind.itemsize // 64) * 64 for kind in types])
-    if edges[-1] > _ONE_BLOCK:
-        arrays = [aligned(capacity, kind) for kind in types]
-    else:
-        block = aligned(int(edges[-1]), np.uint8)
-        arrays = [
-            block[first : first + capacity * kind.itemsize].view(kind)
-            for first, kind in zip(edges, types, strict=False)
-        ]
-    return _sessions_kernel.Rows._make([*arrays, np.empty(capacity if keep_truth else 0)])
+    columns = new_columns(capacity, (column.dtype for column in schema.COLUMNS))
+    return _sessions_kernel.Rows._make([*columns, np.empty(capacity if keep_truth else 0)])
 
 
 def grown(rows: Any, capacity: int, used: int) -> Any:
@@ -267,7 +270,7 @@ class SessionsLanes(Lanes):
 
         rows = new_rows(int(n_users * events_a_user * 1.02) + 1024, self._keep_truth)
         progress = np.zeros(2, np.int64)
-        ahead = _draws_ahead(self.n_factors)
+        ahead = draws_ahead(self.n_factors)
         probability = cumulative = np.zeros(0)
         if distribution is not None:
             probability = np.ascontiguousarray(distribution, dtype=np.float64)
@@ -454,7 +457,8 @@ def _scratch(sampler: ViewSampler, tables: ViewTables, n_sums: int) -> Any:
     )
 
 
-def _draws_ahead(n_factors: int) -> Any:
+def draws_ahead(n_factors: int) -> Any:
+    """Room for the draws that whole lives make ahead."""
     from recsim_mnar.worlds.sessions import _trajectories_kernel as kernel
 
     deviates = -(-n_factors // 4) * 4 * kernel.DRIFTS

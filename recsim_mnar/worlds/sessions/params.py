@@ -12,6 +12,11 @@ from recsim_mnar.worlds.params import Params, must, one_of
 
 LOGISTIC = "logistic"
 CLICK_LINKS = ("recogym", LOGISTIC)
+POSITION, CASCADE, INDEPENDENT = USER_MODELS = ("position", "cascade", "independent")
+ONE, SEVERAL = CLICKS = ("one", "several")
+OF_SLATES = ("slate_size", "user_model", "examination", "continues", "continues_after_click", "clicks")
+MOST_PLACES = 100
+"""Items of a slate at most: marginals of longer ones take too long, and nobody looks so far."""
 
 _RECOGYM_NAMES = {
     "num_products": "n_items",
@@ -71,6 +76,15 @@ class SessionsParams(Params):
         arriving: share of the items that arrive during the calendar.
         ageing: loss of an item's offset over an age of the whole calendar.
         trend: standard deviation over the whole calendar of the random walk of an item's offset.
+        slate_size: items shown at each decision, from the top; 1: a single item. This and the next parameters: see
+            docs/worlds/slates.md.
+        user_model: how users read a slate. ``position`` users look at place r = 1, 2, ... with probability
+            r^-``examination``, ``cascade`` users from the top until they stop, ``independent`` users everywhere.
+        examination: exponent of ``position`` users.
+        continues: probability with which ``cascade`` users go on to the next place after no click.
+        continues_after_click: the same after a click.
+        clicks: ``several`` in a slate or at most ``one``: the first of ``cascade`` users; of the others one at random
+            of those that attract them, so that a place depends on all the others.
         click_link: ``recogym``, whose click probabilities are between .45 and 2.93 %, or ``logistic``, any.
         catalogue_file: instead of a drawn catalogue, an ``.npz`` file with ``item_factors``, ``item_offsets``,
             ``click_factors`` and ``click_offsets`` (a fitted world's, or ``catalogue.npz`` of ``simulate --truth``);
@@ -106,6 +120,12 @@ class SessionsParams(Params):
     arriving: float = 0.0
     ageing: float = 0.0
     trend: float = 0.0
+    slate_size: int = 1
+    user_model: str = POSITION
+    examination: float = 1.0
+    continues: float = 0.8
+    continues_after_click: float = 0.5
+    clicks: str = SEVERAL
     click_link: str = "recogym"
     catalogue_file: str = ""
     catalogue_member: int = 0
@@ -145,9 +165,22 @@ class SessionsParams(Params):
             )
         if self.calendar > 0 and self.no_repeats:
             raise UserError("no_repeats and a calendar exclude each other: set one of them")
-        one_of(self, clock=("unit", "normal"), click_link=CLICK_LINKS)
+        must(self, "be at least 1", "slate_size")
+        if self.slate_size > min(self.n_items, MOST_PLACES) and not self.catalogue_file:
+            raise UserError(
+                f"slate_size must be at most n_items = {self.n_items} and {MOST_PLACES}, got {self.slate_size}: a "
+                "slate shows an item once"
+            )
+        must(self, "not be negative", "examination")
+        must(self, "be in [0, 1]", "continues", "continues_after_click")
+        one_of(self, clock=("unit", "normal"), click_link=CLICK_LINKS, user_model=USER_MODELS, clicks=CLICKS)
         must(self, "be at least 0", "catalogue_member")
         check_seed(self.catalogue_seed, "catalogue_seed")
+
+    def to_provenance(self) -> dict[str, Any]:
+        """What a log says of them: those of slates only where there are slates."""
+        values = self.to_dict()
+        return values if self.slate_size > 1 else {name: v for name, v in values.items() if name not in OF_SLATES}
 
     @property
     def changes(self) -> bool:

@@ -19,6 +19,7 @@ from recsim_mnar.worlds.sessions.catalogue import Catalogue, make_catalogue, rea
 from recsim_mnar.worlds.sessions.changes import PERIODS, parts_of, shifts
 from recsim_mnar.worlds.sessions.lanes import SessionsLanes, SessionsOccasions
 from recsim_mnar.worlds.sessions.params import LOGISTIC, PAPER_NOTES, PRESETS, SessionsParams
+from recsim_mnar.worlds.sessions.rankings import RankingLanes, clicks_expected
 from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, view_sampler, view_tables
 
 __all__ = ["PRESETS", "SessionsParams", "SessionsWorld"]
@@ -49,12 +50,14 @@ class SessionsWorld(DecisionWorld):
             n_items, n_factors = catalogue.item_factors.shape
             params = dataclasses.replace(params, n_items=n_items, n_factors=n_factors, n_flips=0)
             self.catalogue = catalogue
+        if params.slate_size > params.n_items:
+            raise UserError(f"slate_size must be at most the {params.n_items} items of the catalogue")
         self.params = params
-        self.n_items = params.n_items
+        self.n_items, self.slate_size = params.n_items, params.slate_size
 
     def describe(self) -> dict[str, Any]:
         """See :meth:`World.describe`; a given catalogue is named by its digest."""
-        described = super().describe()
+        described: dict[str, Any] = {"name": self.name, "params": self.params.to_provenance()}
         if self.given:
             arrays = self.catalogue.arrays().values()
             described["catalogue"] = {"items": self.n_items, "sha256": sha256_of(*(a.astype("<f8") for a in arrays))}
@@ -181,6 +184,12 @@ class SessionsWorld(DecisionWorld):
         _sessions_kernel.click_probabilities_of(factors, offsets, state, np.arange(len(actions)), actions, out)
         return out
 
+    def ranking_means(self, state: NDArray[np.float64], rankings: NDArray[np.int32]) -> NDArray[np.float64]:
+        """See :meth:`DecisionWorld.ranking_means`: what users' reading makes of the click probabilities."""
+        n, size = rankings.shape
+        attraction = self.reward_means_of(np.repeat(state, size, axis=0), rankings.ravel()).reshape(n, size)
+        return clicks_expected(self.params, attraction)
+
     def view_probabilities(self, omega: NDArray[np.float64]) -> NDArray[np.float64]:
         """Probability of viewing every item next for users with interests ``omega`` (n, K); returns (n, P)."""
         logits = np.asarray(omega, dtype=np.float64) @ self.catalogue.item_factors.T + self.catalogue.item_offsets
@@ -210,14 +219,16 @@ class SessionsWorld(DecisionWorld):
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> SessionsLanes:
         """Places for ``n_lanes`` users; ``keep_truth`` adds the column ``click_probability`` to what they return."""
         parts = (self.params, self.catalogue, self._sampler, self._tables, self._shift)
-        return SessionsLanes(*parts, n_lanes, keep_truth=keep_truth)
+        kind = SessionsLanes if self.slate_size == 1 else RankingLanes
+        return kind(*parts, n_lanes, keep_truth=keep_truth)
 
     def open_occasions(self, n_lanes: int, *, views: bool) -> SessionsOccasions | None:
         """See :meth:`DecisionWorld.open_occasions`; a world that derives from this one may live otherwise."""
         # With the logistic link every decision may be clicked; without repeats views hang on each other, and where what
         # is shown matters later, decisions do.
         p = self.params
-        if type(self) is not SessionsWorld or p.no_repeats or p.click_link == LOGISTIC or p.changes:
+        drawn = p.no_repeats or p.click_link == LOGISTIC or p.changes or p.slate_size > 1
+        if type(self) is not SessionsWorld or drawn:
             return None
         return SessionsOccasions(self.open_lanes(n_lanes), self.params, self.catalogue, views=views)
 
@@ -232,7 +243,12 @@ class SessionsWorld(DecisionWorld):
     ) -> dict[str, NDArray[Any]]:
         """See :meth:`DecisionWorld.trajectories`; the kernel lives whole lives by itself."""
         organic, bandit = self.expected_events(0.01)
-        if self.params.changes:
+        if self.slate_size > 1 and distribution is None:
+            ranked = RankingLanes(
+                self.params, self.catalogue, self._sampler, self._tables, self._shift, 1, keep_truth=keep_truth
+            )
+            return ranked.uniform_lives(seed, first_user, n_users, slates_a_user=bandit, views_a_user=organic)
+        if self.params.changes or self.slate_size > 1:
             return super().trajectories(seed, first_user, n_users, distribution, keep_truth=keep_truth)
         lanes = SessionsWorld.open_lanes(self, 1, keep_truth=keep_truth)
         return lanes.trajectories(seed, first_user, n_users, distribution, events_a_user=organic + bandit)

@@ -1,0 +1,845 @@
+"""The value of a policy that ranks, from a log of slates: one record per estimator, with what it assumes of users.
+
+A log has one row per position. Each estimator is a score per row, and the value is the mean of the scores: for most of
+them the weight of their kind times the reward, where the weight is a ratio of the target's and the log's probability of
+
+- ``marginal``: this item at this position,
+- ``cumulative``: the items down to this position, in order,
+- ``slate``: the whole slate in order,
+- ``set``: the items of the slate in any order.
+
+Intervals by user, diagnostics and verdicts are those of :func:`recsim_mnar.estimators.estimate_value`. What the log
+says about the assumption is added by :mod:`recsim_mnar.estimators.ranking_assumptions`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.intervals import Deviations
+from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
+from recsim_mnar.estimators.off_policy.limits import STRICT
+from recsim_mnar.estimators.off_policy.moments import Moments
+from recsim_mnar.estimators.off_policy.row_order import OrderSums, weights_agree
+from recsim_mnar.estimators.off_policy.scores import ESTIMATORS, Rows, Scores, check_name
+from recsim_mnar.estimators.off_policy.stated import Stated, check_clip
+from recsim_mnar.estimators.off_policy.value import estimate_from_scores
+from recsim_mnar.estimators.off_policy.verdict import FEW_ESS, LEAST_ESS
+from recsim_mnar.estimators.ranking_assumptions import (
+    PREMISES,
+    STATEMENTS,
+    Apart,
+    ClickFacts,
+    Limits,
+    assumption_findings,
+    click_facts,
+)
+from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding, scaled
+from recsim_mnar.kernels.checks import level_of, whole_number
+from recsim_mnar.log.columns import Clusters, Floats, Ints, column, finite_column, refuse_rows, user_sums
+from recsim_mnar.plugins import unknown
+
+LOGGED = {
+    "marginal": "propensity",
+    "conditional": "conditional_propensity",
+    "slate": "slate_propensity",
+    "set": "set_propensity",
+}
+"""Columns of the log's probabilities, by kind."""
+SUFFIXES = {"marginal": "", "conditional": "_conditional", "slate": "_slate", "set": "_set"}
+"""What follows a target's name in the names of its columns, by kind."""
+SUMS = ("mean", "clicks", "dcg")
+"""Position weights by name: the mean per item shown, clicks per slate, sum of reward / log2(2 + position)."""
+BEHAVIOURS = {"independent": "marginal", "cascade": "cumulative", "whole": "slate"}
+"""Behaviours of users, and the kind of weight of the positions that matter for a click."""
+MOST_RANKINGS, MOST_PAIRS = 50_000, 400
+"""Rankings, and pairs of item and position, that the pseudo-inverse enumerates for one context."""
+
+
+@dataclass(frozen=True)
+class RankingRows(Rows):
+    """The checked columns of a log of slates, ``slate_size`` rows each from the top.
+
+    Rewards are weighted by position and multiplied by ``slate_size``, so that the mean over rows is a value.
+
+    Attributes:
+        slate_size: items per slate.
+        position: (n,) places from the top, from 0.
+        action: (n,) numbers of the items shown, from 0, or None.
+        logging: by kind, (n,) the log's probabilities.
+        targets: by kind, (n,) the target's.
+        factor: (n,) what rewards were multiplied by.
+    """
+
+    slate_size: int
+    position: Ints
+    action: Ints | None
+    logging: Mapping[str, Floats]
+    targets: Mapping[str, Floats]
+    factor: Floats
+
+    def ratio(self, kind: str) -> Floats:
+        """(n,) weights of a kind.
+
+        Raises:
+            UserError: the columns of that kind are missing.
+        """
+        for known, whose in ((self.logging, "log"), (self.targets, "target")):
+            if kind not in known:
+                raise UserError(f"the {whose} has no probabilities of the kind {kind!r}: give {_columns(kind, whose)}")
+        return self.targets[kind] / self.logging[kind]
+
+
+@dataclass(frozen=True)
+class RankingEstimatorInfo:
+    """The complete description of an estimator of rankings.
+
+    Attributes:
+        name: as in ``estimate_ranking_value(estimators=...)``.
+        title: one line.
+        source: paper, and equation where it has a number there.
+        weight: kind of its weight.
+        premise: what it assumes of users, a key of :data:`recsim_mnar.estimators.ranking_assumptions.PREMISES`.
+        fails: what it estimates where that is wrong.
+        machine: the estimator of :data:`recsim_mnar.estimators.ESTIMATORS` that its weights go to; "" for its own
+            scores.
+        clipped: likewise with a clip; "" where a clip changes nothing.
+        less: estimators that assume less, which it is compared with.
+        requires: arguments that must be given.
+        takes: arguments that may be given.
+        scores: its function where ``machine`` is "": rows in, one score per row out.
+    """
+
+    name: str
+    title: str
+    source: str
+    weight: str
+    premise: str = ""
+    fails: str = ""
+    machine: str = "ips"
+    clipped: str = "clipped_ips"
+    less: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+    scores: Callable[..., Scores] | None = None
+
+    @property
+    def assumes(self) -> str:
+        """What it assumes of users, in words."""
+        return PREMISES[self.premise]
+
+
+def pseudo_inverse(
+    rows: RankingRows, *, logger: Any, n_items: Any = None, inclusion: Any = None, context: Any = None
+) -> Scores:
+    """Slate rewards times q' G^+ 1_s (Swaminathan et al. 2017).
+
+    Args:
+        rows: of the log.
+        logger: "uniform" (every ranking of ``n_items`` items without repetition alike), "independent" (positions are
+            filled independently of each other), or a function of a context that returns its rankings (L, k), and their
+            probabilities (L,) under the log's policy and (L,) under the target.
+        n_items: items that can be shown; for "uniform".
+        inclusion: (n,) the target's probability of the row's item at any position; for "uniform", unless the slate
+            shows all items.
+        context: (n,) labels of contexts for a function; None where there is one.
+    """
+    k = rows.slate_size
+    slates = rows.reward.size // k
+    found: list[Finding] = []
+    if isinstance(logger, str) and logger == "uniform":
+        m = whole_number(n_items if n_items is not None else 0, "n_items", least=max(k, 2))
+        if np.max(np.abs(rows.logging["marginal"] * m - 1.0)) > 1e-6:
+            raise UserError(f"pseudo_inverse: the log is not uniform over {m} items, its propensities are not 1 / {m}")
+        weight = (m - 1.0) * rows.targets["marginal"].reshape(slates, k).sum(1) - (k - 1.0)
+        if k < m:
+            if inclusion is None:
+                raise UserError("pseudo_inverse of a uniform log needs inclusion: the target's probability of the item")
+            shown = finite_column(inclusion, "inclusion", rows.reward.size).reshape(slates, k).sum(1)
+            weight += ((m - 1.0) * shown - k * (k - 1.0)) / (m - k)
+        else:
+            weight += 1.0
+    elif isinstance(logger, str) and logger == "independent":
+        weight = rows.ratio("marginal").reshape(slates, k).sum(1) - (k - 1.0)
+    elif callable(logger):
+        weight, missing = _enumerated(rows, logger, context)
+        if missing > 1e-9:
+            message = "the target shows items at positions where the log's policy cannot show them"
+            found.append(Finding("support_missing", GRAVE, missing, message, "log with exploration"))
+    else:
+        raise UserError(
+            "pseudo_inverse knows logger='uniform', logger='independent' and a function that returns the rankings of a "
+            f"context with their probabilities, got {logger!r}. For other loggers use slate_ips"
+        )
+    found += _mean_of_weights(weight, rows)
+    weight = np.repeat(weight, k)
+    linear, most = weight * rows.reward, float(np.max(np.abs(weight))) or 1.0
+    down = max(float(np.max(-weight)) * float(np.max(rows.reward)), float(np.mean(linear)), 0.0)
+    return Scores(linear=linear, signed=weight, slope=down / most, warnings=tuple(found))
+
+
+def _enumerated(rows: RankingRows, logger: Callable[[Any], Any], context: Any) -> tuple[Floats, float]:
+    """(slates,) weights by enumeration of each context's rankings, and how far the target is from what is logged."""
+    k, off = rows.slate_size, 0.0
+    if rows.action is None:
+        raise UserError("pseudo_inverse with a function needs the column action: the items shown")
+    shown = rows.action.reshape(-1, k)
+    labels = np.zeros(len(shown), np.int64) if context is None else np.asarray(context).reshape(-1, k)[:, 0]
+    weight = np.empty(len(shown))
+    for label in np.unique(labels):
+        rankings, logging, target = (np.asarray(each) for each in logger(label))
+        items = int(max(rankings.max(), shown.max())) + 1
+        if len(rankings) > MOST_RANKINGS or k * items > MOST_PAIRS:
+            raise UserError(
+                f"pseudo_inverse enumerates at most {MOST_RANKINGS:,} rankings and {MOST_PAIRS} pairs of item and "
+                f"position, got {len(rankings):,} and {k * items}: use slate_ips, or a uniform log"
+            )
+        hot = np.zeros((len(rankings), k * items))
+        np.put_along_axis(hot, rankings + items * np.arange(k), 1.0, axis=1)
+        gram, wanted = hot.T @ (logging[:, None] * hot), target @ hot
+        parts = np.linalg.pinv(gram, hermitian=True) @ wanted
+        off = max(off, float(np.max(np.abs(gram @ parts - wanted))))
+        weight[labels == label] = parts[shown[labels == label] + items * np.arange(k)].sum(1)
+    return weight, off
+
+
+def _mean_of_weights(weight: Floats, rows: RankingRows) -> list[Finding]:
+    """The finding of signed weights (slates,) whose mean is proved not to be 1."""
+    mean = float(np.mean(weight))
+    sums = user_sums(np.repeat(weight - mean, rows.slate_size), rows.clusters)
+    top = float(np.max(np.abs(weight)))
+    less, more = Deviations.of(sums).spread(rows.reward.size, top, top, STRICT).reaches(STRICT)
+    if mean - less <= 1.0 <= mean + more:
+        return []
+    message = f"the mean weight of the pseudo-inverse is {mean:.3g} and should be 1"
+    return [Finding("propensities", GRAVE, mean, message, "check the probabilities of log and target")]
+
+
+_MCINERNEY, _CHAIN = "McInerney et al. 2020", ("reward_interaction_ips", "slate_ips")
+_BELOW = "the target's clicks above what the log happened to show further down"
+_record = RankingEstimatorInfo
+_WEIGHTED = (
+    _record("slate_ips", "weights of whole slates in order", f"{_MCINERNEY}, eq. 1", "slate"),
+    _record(
+        "set_ips", "weights of the items of a slate in any order", "Horvitz & Thompson 1952, on sets", "set",
+        "unordered", "the clicks on the target's sets of items in the log's orders", less=_CHAIN[1:],
+    ),
+    _record(
+        "independent_ips", "weights of an item at its position", f"Li et al. 2018 (item-position); {_MCINERNEY}, eq. 2",
+        "marginal", "independent", "the target's clicks beside the items that the log happened to show with its items",
+        less=_CHAIN,
+    ),
+    _record(
+        "reward_interaction_ips", "weights of the items down to a position", f"{_MCINERNEY}, eq. 3-4", "cumulative",
+        "cascade", _BELOW, less=_CHAIN[1:],
+    ),
+)  # fmt: skip
+_NORMALISED = tuple(
+    replace(
+        info, name=info.name.replace("_ips", "_snips"), title=f"{info.name} over the mean weight",
+        source=f"Swaminathan & Joachims 2015, on {info.name}", machine="snips", clipped="",
+    )
+    for info in _WEIGHTED
+)  # fmt: skip
+_OTHERS = (
+    _record(
+        "pseudo_inverse", "a linear model of slates, inverted", "Swaminathan et al. 2017", "marginal", "additive",
+        "the target's value under the sum of items and positions that fits the log's clicks best", machine="",
+        clipped="", less=_CHAIN[1:], requires=("logger",), takes=("n_items", "inclusion", "context"),
+        scores=pseudo_inverse,
+    ),
+    _record(
+        "cascade_dr", "reward model by position, corrected down the slate", "Kiyohara et al. 2022", "cumulative",
+        "cascade", _BELOW, "dr", "clipped_dr", _CHAIN[1:], ("q_logged", "q_target"),
+    ),
+    _record(
+        "adaptive_ips", "weights of the positions that matter to the slate's user", "Kiyohara et al. 2023", "adaptive",
+        "behaviour", "the target's clicks beside what the log shows where behaviours say it is ignored",
+        less=_CHAIN[1:], requires=("behaviour",),
+    ),
+)  # fmt: skip
+RANKING_ESTIMATORS: dict[str, RankingEstimatorInfo] = {info.name: info for info in (*_WEIGHTED, *_NORMALISED, *_OTHERS)}
+_MEANING = {
+    "q_logged": "a model's reward of each row, given the items down to it",
+    "q_target": "its mean over the item that the target would show there, given the items above",
+    "logger": "'uniform', 'independent', or a function of a context",
+    "behaviour": "one of independent, cascade and whole per row",
+}
+
+
+def ranking_estimator(name: str) -> RankingEstimatorInfo:
+    """The record of an estimator, or of a function ``package.module:function``.
+
+    The function gets :class:`RankingRows` and returns one score per row, or
+    :class:`recsim_mnar.estimators.off_policy.scores.Scores`.
+
+    Raises:
+        UserError: an unknown name, or a function that cannot be called.
+    """
+    if name in RANKING_ESTIMATORS:
+        return RANKING_ESTIMATORS[name]
+    if not (isinstance(name, str) and ":" in name):
+        raise UserError(unknown("estimator", str(name), RANKING_ESTIMATORS, "function"))
+    own = check_name(name)
+    return RankingEstimatorInfo(
+        name, own.title, own.source, "slate", machine="", clipped="", requires=own.requires, takes=own.takes,
+        scores=own.scores,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Log:
+    """A log of slates, read once for all estimators.
+
+    Attributes:
+        rows: which rows of the input, in order: whole slates, from the top, users' slates in order.
+        given_rows: rows of the input.
+        slate_size: items per slate.
+        reward: (n,) as logged.
+        clusters: users; slates where users are not known.
+        users_known: whether users are known.
+        action: (n,) numbers of items, from 0, or None.
+        logging: by kind, (n,).
+        targets: by kind, (n,).
+        unsupported: (n,) the target's mass on items that the log never shows at the position, or None.
+    """
+
+    rows: Ints
+    given_rows: int
+    slate_size: int
+    reward: Floats
+    clusters: Clusters
+    users_known: bool
+    action: Ints | None
+    logging: Mapping[str, Floats]
+    targets: Mapping[str, Floats]
+    unsupported: Floats | None
+
+    def given(self, values: Any) -> Any:
+        """An argument with one entry per row of the input, as the rows that are used; others as they are."""
+        return np.asarray(values)[self.rows] if np.shape(values) == (self.given_rows,) else values
+
+
+def _columns(kind: str, whose: str) -> str:
+    parts = {"cumulative": "conditional", "adaptive": "conditional"}
+    name = LOGGED[parts.get(kind, kind)] if whose == "log" else "NAME" + SUFFIXES[parts.get(kind, kind)]
+    return f"the column {name!r}"
+
+
+def _read(columns: Any, target: Any, cluster: Any) -> _Log:
+    """The columns, checked, as whole slates in order.
+
+    Raises:
+        UserError: columns that are missing or are no data, slates of several sizes or in pieces.
+    """
+    names = set(getattr(columns, "column_names", columns))
+
+    def get(name: str) -> Any:
+        return np.asarray(columns[name])
+
+    if not {"reward", "position"} <= names:
+        raise UserError("a log of slates needs the columns reward and position, one row per position from 0 at the top")
+    place = finite_column(np.nan_to_num(get("position").astype(np.float64), nan=-1.0), "position", get("reward").size)
+    rows = np.flatnonzero(place >= 0.0)
+    if not rows.size:
+        raise UserError("the log has no slate: no row has a position of 0 or more")
+    k = int(place.max()) + 1
+    if not _in_order(place[rows], k) and {"user", "slate"} <= names:
+        rows = rows[np.lexsort((place[rows], get("slate")[rows], get("user")[rows]))]
+    if not _in_order(place[rows], k):
+        raise UserError(
+            f"each slate must have one row for each position from 0 to {k - 1}, in this order: sort the rows, or give "
+            "the columns user and slate"
+        )
+
+    def checked(values: Any, name: str, lowest: float) -> Floats:
+        array = column(np.asarray(values)[rows], name, rows=rows.size)
+        refuse_rows(~((array >= lowest) & (array <= 1.0 + 1e-6)), array, name, "is no probability of what was shown")
+        return np.minimum(array, 1.0)
+
+    logged = {kind: checked(get(name), name, np.nextafter(0.0, 1.0)) for kind, name in LOGGED.items() if name in names}
+    if isinstance(target, str):
+        given = {kind: get(target + end) for kind, end in SUFFIXES.items() if target + end in names}
+        if not given:
+            raise UserError(f"the log has no column {target!r} of a target's probabilities")
+    else:
+        given = dict(target)
+        if not set(given) <= set(LOGGED):
+            raise UserError(
+                f"target must be a column's name or arrays by kind ({', '.join(LOGGED)}), got {list(given)}"
+            )
+    name = target if isinstance(target, str) else "target"
+    aims = {
+        kind: checked(values, name + SUFFIXES[kind], 0.0) for kind, values in given.items() if kind != "conditional"
+    }
+    if "conditional" in given:
+        aims["conditional"] = column(np.asarray(given["conditional"])[rows], name + "_conditional", rows=rows.size)
+    for known, whose in ((logged, "the log"), (aims, f"the target {name!r}")):
+        _add_cumulative(known, whose, k)
+    if isinstance(cluster, str):
+        cluster = get(cluster) if cluster in names else None
+    users = None if cluster is None else np.asarray(cluster)[rows]
+    clusters = Clusters.of(np.repeat(np.arange(rows.size // k), k) if users is None else users, rows.size)
+    assert clusters is not None
+    if np.any(clusters.codes.reshape(-1, k) != clusters.codes.reshape(-1, k)[:, :1]):
+        raise UserError("a slate has rows of several users: every slate is one user's")
+    shown = Clusters.of(get("action")[rows], rows.size, "action") if "action" in names else None
+    action = None
+    if shown is not None:
+        small = shown.codes.min() >= 0 and shown.codes.max() < 10_000_000
+        action = shown.codes if small else shown.dense()[0]
+    lost = f"{target}_unsupported" if isinstance(target, str) else ""
+    missing = get(lost)[rows].astype(np.float64) if lost in names else None
+    return _Log(
+        rows, place.size, k, column(get("reward")[rows], "reward"), clusters, users is not None, action, logged, aims,
+        missing,
+    )  # fmt: skip
+
+
+def _in_order(place: Floats, k: int) -> bool:
+    return place.size % k == 0 and bool(np.all(place.reshape(-1, k) == np.arange(k)))
+
+
+def _add_cumulative(known: dict[str, Floats], whose: str, k: int) -> None:
+    """Add the probability of the items down to each position, and that of the slate, from the conditional ones.
+
+    Raises:
+        UserError: they are no probabilities, or contradict those of the slates.
+    """
+    if "conditional" not in known:
+        return
+    each = known.pop("conditional").reshape(-1, k)
+    down = np.empty_like(each)
+    down[:, 0] = each[:, 0]
+    for j in range(1, k):  # what follows an impossible item has no probability, and counts as 0
+        down[:, j] = np.where(down[:, j - 1] == 0.0, 0.0, down[:, j - 1] * each[:, j])
+    if not np.all((down >= 0.0) & (down <= 1.0 + 1e-6)):
+        raise UserError(f"the conditional probabilities of {whose} are not in [0, 1]")
+    known["cumulative"] = down.ravel()
+    whole = np.repeat(down[:, -1], k)
+    if not np.allclose(known.setdefault("slate", whole), whole, rtol=1e-6, atol=0.0):
+        raise UserError(f"the slate probabilities of {whose} are not the products of its conditional ones")
+
+
+def position_factors(position_weights: Any, slate_size: int) -> Floats:
+    """(k,) what the reward of each position counts, times the slate's size: its mean over rows is the value.
+
+    Args:
+        position_weights: "mean" per item shown, "clicks" per slate, "dcg" (sum of reward / log2(2 + position)), or (k,)
+            weights that are not negative.
+        slate_size: k.
+
+    Raises:
+        UserError: another name, or other weights.
+    """
+    if isinstance(position_weights, str):
+        found = {
+            "mean": np.ones(slate_size),
+            "clicks": np.full(slate_size, float(slate_size)),
+            "dcg": slate_size / np.log2(2.0 + np.arange(slate_size)),
+        }.get(position_weights)
+        if found is None:
+            raise UserError(f"position_weights must be one of {', '.join(SUMS)} or numbers, got {position_weights!r}")
+        return found
+    found = finite_column(position_weights, "position_weights", slate_size) * slate_size
+    if np.any(found < 0.0) or not np.any(found > 0.0):
+        raise UserError("position_weights must not be negative, and not all 0")
+    return found
+
+
+def estimate_ranking_value(
+    columns: Any,
+    target: Any,
+    *,
+    estimators: Sequence[str] | str | None = None,
+    position_weights: Any = "mean",
+    cluster: Any = "user",
+    level: float = 0.95,
+    clip: float | None = None,
+    assumption: str | None = None,
+    interval: str = "auto",
+    reward_min: float | None = None,
+    reward_max: float | None = None,
+    full_support: bool = False,
+    weight_max: float | Mapping[str, float] | None = None,
+    propensity_min: float | Mapping[str, float] | None = None,
+    **given: Any,
+) -> dict[str, Estimate]:
+    """Estimate what a policy that ranks would have earned on the log of another.
+
+    Args:
+        columns: (n,) columns by name, one row per position: ``reward``, ``position`` (from 0 at the top), and the log's
+            probabilities that the estimators need (:data:`LOGGED`); ``user``, ``slate`` and ``action`` where known. A
+            mapping, or a frame. Slates stand together from the top, or are sorted by ``user`` and ``slate``. Rows with
+            a negative position are left out.
+        target: name of the target policy's columns (NAME, NAME_conditional, NAME_slate, NAME_set, NAME_unsupported),
+            or (n,) arrays by kind: marginal, conditional, slate, set.
+        estimators: names of :data:`RANKING_ESTIMATORS`, or ``package.module:function`` (:func:`ranking_estimator`).
+            None for all that the columns and arguments allow, but for the self-normalised ones.
+        position_weights: what is estimated, see :func:`position_factors`.
+        cluster: a column's name, or (n,) ids: whose rows belong together. Without users slates are taken as
+            independent, and the verdict is at most caution.
+        level: nominal coverage of the intervals.
+        clip: weights of estimators that clip are cut there; None for no clipping.
+        assumption: what is known of users: "independent", "cascade", "unordered" or "whole"
+            (:data:`recsim_mnar.estimators.ranking_assumptions.STATEMENTS`). Without it the verdict of an estimator
+            whose assumption the log cannot prove is at most caution.
+        interval: as :func:`recsim_mnar.estimators.estimate_value`.
+        reward_min: least reward of a row possible.
+        reward_max: largest reward of a row possible; 1 where all rewards are 0 or 1.
+        full_support: the log's policy can show every slate that the target can.
+        weight_max: no weight can be larger: by kind, or of whole slates, which bounds all kinds.
+        propensity_min: no slate that the target can show has a smaller probability in the log; or by kind.
+        **given: arguments of estimators. q_logged and q_target (cascade_dr): (n,) a reward model, fitted on other users
+            (:func:`cross_fitted_positions`). behaviour (adaptive_ips): (n,) or a single one of :data:`BEHAVIOURS`.
+            logger, n_items, inclusion, context (:func:`pseudo_inverse`).
+
+    Returns:
+        By estimator, the estimate. ``diagnostics["assumption"]`` has what the log says of users.
+
+    Raises:
+        UserError: for input that is no data, with the column and row.
+    """
+    level, check = level_of(level), check_clip(clip)
+    if assumption is not None and assumption not in STATEMENTS:
+        raise UserError(f"assumption must be one of {', '.join(STATEMENTS)}, got {assumption!r}")
+    log = _read(columns, target, cluster)
+    if "behaviour" in given:
+        _add_behaviour(log, given)
+    by_position = position_factors(position_weights, log.slate_size)
+    infos = _chosen(estimators, log, given, alike=bool(np.ptp(by_position) == 0.0))
+    factor = np.tile(by_position, log.reward.size // log.slate_size)
+    clicks = bool(np.isin(log.reward, (0.0, 1.0)).all())
+    most = 1.0 if reward_max is None and clicks else reward_max
+    top, least = float(factor.max()), None
+    if reward_min is not None:
+        least = reward_min * (top if reward_min < 0.0 else float(factor.min()))
+    plain = clicks and reward_max is None and top == float(factor.min()) == 1.0
+    bounds = {"reward_min": least, "reward_max": None if most is None or plain else most * top}
+    case = _Case(log, factor, given, level, interval, clip if math.isfinite(check) else None)
+
+    def stated(kind: str) -> Stated:
+        def of(value: Any) -> Any:
+            return value.get(kind) if isinstance(value, Mapping) else value
+
+        return Stated(full_support, **bounds, weight_max=of(weight_max), propensity_min=of(propensity_min))
+
+    return {info.name: case.estimate(info, stated(info.weight), assumption, position_weights) for info in infos}
+
+
+def _add_behaviour(log: _Log, given: dict[str, Any]) -> None:
+    """Add the kind "adaptive": each row's probabilities of the positions that matter to its user."""
+    codes = np.broadcast_to(np.asarray(log.given(given["behaviour"])), log.reward.shape)
+    kinds = [kind for kind in BEHAVIOURS.values() if all(kind in known for known in (log.logging, log.targets))]
+    which = {name: np.asarray(codes == name) for name in BEHAVIOURS}
+    if not np.all(sum(which.values()) == 1):
+        raise UserError(
+            f"behaviour must be one of {', '.join(BEHAVIOURS)} per row, got {np.unique(codes)[:4].tolist()}"
+        )
+    for name, kind in BEHAVIOURS.items():
+        if which[name].any() and kind not in kinds:
+            raise UserError(f"behaviour {name!r} needs {_columns(kind, 'log')} and {_columns(kind, 'target')}")
+    for known in (log.logging, log.targets):
+        assert isinstance(known, dict)
+        known["adaptive"] = np.select(
+            [which[name] for name in BEHAVIOURS], [known.get(kind, codes) for kind in BEHAVIOURS.values()], np.nan
+        ).astype(np.float64)
+
+
+def _chosen(
+    estimators: Sequence[str] | str | None, log: _Log, given: Mapping[str, Any], *, alike: bool
+) -> list[RankingEstimatorInfo]:
+    """The records of the estimators that are asked for, or of all that can be had; ``alike`` are weights of positions.
+
+    Raises:
+        UserError: unknown ones, or such as need what is not there.
+    """
+    known = [kind for kind in log.logging if kind in log.targets]
+    if estimators is None:
+        infos = [
+            info
+            for info in RANKING_ESTIMATORS.values()
+            if info.machine != "snips" and info.weight in known and all(each in given for each in info.requires)
+            if alike or info.weight != "set"
+        ]
+        if not infos:
+            raise UserError(
+                f"no estimator has its columns: give for log and target one of {', '.join(LOGGED)} (the columns "
+                f"{', '.join(LOGGED.values())} and NAME, NAME_conditional, NAME_slate, NAME_set)"
+            )
+    else:
+        infos = [ranking_estimator(name) for name in ([estimators] if isinstance(estimators, str) else estimators)]
+    for info in infos:
+        if info.weight == "set" and not alike:
+            why = "forgets the order of the items, so all positions must weigh alike"
+            raise UserError(f"estimator {info.name!r} {why}: use slate_ips")
+        for need in info.requires:
+            if given.get(need) is None:
+                raise UserError(f"estimator {info.name!r} needs {need}: {_MEANING.get(need, 'an argument of its own')}")
+        own = info.machine == "" and info.name not in RANKING_ESTIMATORS
+        if info.weight not in known and not (own and known):
+            whose = "log" if info.weight not in log.logging else "target"
+            raise UserError(f"estimator {info.name!r} needs {_columns(info.weight, whose)}")
+    takes = {each for info in infos for each in (*info.requires, *info.takes)}
+    extra = sorted(set(given) - takes)
+    if extra:
+        raise UserError(
+            f"no estimator that is asked for takes {extra[0]!r}; they take: {', '.join(sorted(takes)) or '-'}"
+        )
+    return infos
+
+
+@dataclass
+class _Case:
+    """One log and one way to weigh positions; what estimators share is computed once."""
+
+    log: _Log
+    factor: Floats
+    given: Mapping[str, Any]
+    level: float
+    interval: str
+    clip: float | None
+    read: dict[str, RankingRows] = field(default_factory=dict)
+    scored: dict[str, Floats] = field(default_factory=dict)
+    facts: ClickFacts | None = None
+    order: OrderSums | None = None
+    proved: bool = False
+
+    def rows(self, info: RankingEstimatorInfo) -> RankingRows:
+        """The columns, with the probabilities of the estimator's kind of weight."""
+        if info.name in self.read:
+            return self.read[info.name]
+        log, k = self.log, self.log.slate_size
+        shared = [kind for kind in log.logging if kind in log.targets]
+        kind = info.weight if info.weight in shared else shared[0]
+        p, t, reward = log.logging[kind], log.targets[kind], log.reward * self.factor
+        weight, logged, mean = t / p, None, None
+        if info.machine == "dr":
+            logged, mean = (finite_column(log.given(self.given[each]), each, reward.size) for each in info.requires)
+            before = np.ones((reward.size // k, k))
+            before[:, 1:] = weight.reshape(-1, k)[:, :-1]
+            logged, mean = logged * self.factor, before.ravel() * mean * self.factor
+        place = np.tile(np.arange(k), reward.size // k)
+        self.read[info.name] = RankingRows(
+            reward, p, t, weight, logged, mean, log.clusters, check_clip(self.clip if info.clipped else None),
+            k, place, log.action, log.logging, log.targets, self.factor,
+        )  # fmt: skip
+        return self.read[info.name]
+
+    def parameters(self, info: RankingEstimatorInfo) -> dict[str, Any]:
+        """Arguments that go to the estimator's own function."""
+        names = () if info.machine else (*info.requires, *info.takes)
+        return {name: self.log.given(self.given[name]) for name in names if name in self.given}
+
+    def row_scores(self, info: RankingEstimatorInfo) -> Floats:
+        """(n,) scores without clip and without normalisation."""
+        name = info.name.replace("_snips", "_ips")
+        if name not in self.scored:
+            rows = self.rows(info)
+            if info.machine == "dr":
+                found = rows.model_mean + rows.weight * rows.residual
+            elif info.machine:
+                found = rows.weight * rows.reward
+            else:
+                assert info.scores is not None
+                linear = info.scores(rows, **self.parameters(info)).linear
+                found = np.zeros(rows.reward.size) if linear is None else linear
+            self.scored[name] = found
+        return self.scored[name]
+
+    def estimate(
+        self, info: RankingEstimatorInfo, stated: Stated, assumption: str | None, position_weights: Any
+    ) -> Estimate:
+        """Value, interval, diagnostics and verdict of one estimator."""
+        log, rows = self.log, self.rows(info)
+        name = info.clipped if self.clip is not None and info.clipped else info.machine
+        moments = Moments.of(
+            rows.reward, rows.propensity, rows.target, clip=self.clip if info.clipped else None, cluster=rows.clusters,
+            reward_min=stated.reward_min, reward_max=stated.reward_max,
+            unsupported=log.unsupported if info.weight == "marginal" else None,
+        )  # fmt: skip
+        moments.denied = stated.denied(rows.target, rows.propensity)
+        weight = rows.weight.reshape(-1, log.slate_size).sum(1)
+        if name and ESTIMATORS[name].from_moments and self.interval == "auto":
+            found = estimate_from_moments(moments, name, level=self.level, stated=stated)
+        else:
+            if moments.shift:
+                rows = replace(rows, reward=rows.reward - moments.shift)
+            if name:
+                scores = ESTIMATORS[name].scores(rows)
+            else:
+                assert info.scores is not None
+                scores = info.scores(rows, **self.parameters(info))
+                self.scored.setdefault(info.name, scores.linear if scores.linear is not None else rows.reward)
+                if scores.signed is not None:
+                    weight = scores.signed[:: log.slate_size]
+            found = estimate_from_scores(
+                scores, rows, moments, name or info.name, level=self.level, interval=self.interval, stated=stated
+            )
+        return self._judged(found, info, weight, assumption, position_weights)
+
+    def _judged(
+        self, found: Estimate, info: RankingEstimatorInfo, weight: Floats, assumption: str | None, sums: Any
+    ) -> Estimate:
+        """The estimate with what slates and users add to its verdict."""
+        log, square = self.log, float(weight @ weight)
+        ess = float(np.sum(weight)) ** 2 / square if square > 0.0 else 0.0
+        facts, (differences, strict) = self._facts(), self._differences(info, self.level, STRICT)
+        findings = []
+        if ess < LEAST_ESS:
+            message = f"the effective sample is {ess:.3g} of {weight.size:,} slates"
+            severity = scaled(ess, LEAST_ESS, min(FEW_ESS, weight.size))
+            findings.append(Finding("effective_slates", severity, ess, message, "log more slates, or give a clip"))
+        if not log.users_known:
+            message = "no users are known, so slates are taken as independent"
+            findings.append(Finding("users_unstated", CAUTION, 1.0, message, "give the column of users (cluster=...)"))
+        findings += assumption_findings(info.premise, found, assumption, differences, strict, facts)
+        findings += self._order_findings(found)
+        more = {
+            "weight": info.weight,
+            "slate_size": log.slate_size,
+            "slates": weight.size,
+            "effective_slates": ess,
+            "position_weights": sums if isinstance(sums, str) else np.asarray(sums, np.float64).tolist(),
+            "assumption": {
+                "premise": info.premise,
+                "assumes": info.assumes,
+                "stated": assumption,
+                "differences": {name: list(limits) for name, limits in differences.items()},
+                "position_effect": None if facts.position_effect is None else list(facts.position_effect),
+                "clicks_after_click": None if facts.after_click is None else list(facts.after_click),
+                "clicks_by_position": None if facts.by_position is None else list(facts.by_position),
+            },
+        }
+        named = replace(found, estimator=info.name, diagnostics=found.diagnostics | more)
+        return named.with_findings(findings)
+
+    def _facts(self) -> ClickFacts:
+        log = self.log
+        if self.facts is None:
+            marginal = log.logging.get("marginal")
+            self.facts = click_facts(log.reward, marginal, log.action, log.slate_size, log.clusters, self.level)
+        return self.facts
+
+    def _differences(self, info: RankingEstimatorInfo, *levels: float) -> list[dict[str, Limits]]:
+        """How much larger the estimator is than those that assume less; all limits together at each of the levels."""
+        others = [RANKING_ESTIMATORS[name] for name in info.less]
+        known = [other for other in others if other.weight in self.log.logging and other.weight in self.log.targets]
+        apart = {
+            other.name: Apart.of(self.row_scores(info), self.row_scores(other), self.log.clusters) for other in known
+        }
+        each = [1.0 - (1.0 - level) / max(len(known), 1) for level in levels]
+        return [{name: found.limits(level) for name, found in apart.items()} for level in each]
+
+    def _order_findings(self, estimate: Estimate) -> list[Finding]:
+        """Effects that outlast a slate: slates are the decisions here, for rows of one slate depend on each other."""
+        log, k = self.log, self.log.slate_size
+        if not log.users_known or "slate" not in log.logging or "slate" not in log.targets:
+            return []
+        if self.order is None:
+            reward = (log.reward * self.factor).reshape(-1, k).mean(1)
+            self.order = OrderSums(float(np.mean(reward)))
+            slates = (log.logging["slate"][::k], log.targets["slate"][::k], log.clusters.codes[::k])
+            self.order.extend(reward, *slates)
+            self.proved = bool(self.order.findings(0.0, self.level))
+        if not self.proved or not weights_agree(estimate.verdict):
+            return []
+        return self.order.findings((estimate.high - estimate.low) / 2.0, self.level)
+
+
+# -------------------------------------------------------------------------------------------- reward models, and nDCG
+
+
+def cross_fitted_positions(
+    action: Any, position: Any, reward: Any, user: Any, target_conditional: Any, *, folds: int = 5, prior: float = 10.0
+) -> tuple[Floats, Floats]:
+    """A reward model by item and position for cascade_dr, fitted on the users of the other folds.
+
+    The model is the mean reward of an item at a position, drawn to the position's mean by ``prior`` rows.
+
+    Args:
+        action: (n,) numbers of the items shown, from 0.
+        position: (n,) from 0 at the top.
+        reward: (n,).
+        user: (n,) ids.
+        target_conditional: (n, n_items) the target's probability of each item at the row's position, given the items
+            above in the log.
+        folds: number of folds of users.
+        prior: rows that each mean is drawn by.
+
+    Returns:
+        q_logged and q_target, (n,) each.
+    """
+    r, law = column(reward, "reward"), np.asarray(target_conditional, np.float64)
+    items, places = np.asarray(action, np.int64), np.asarray(position, np.int64)
+    clusters = Clusters.of(user, r.size, "user")
+    assert clusters is not None
+    folds = whole_number(folds, "folds", least=2)
+    fold, m, k = clusters.dense()[0] % folds, law.shape[1], int(places.max()) + 1
+    cell = (fold * k + places) * m + items
+    sums, counts = (np.bincount(cell, x, folds * k * m).reshape(folds, k, m) for x in (r, np.ones(r.size)))
+    sums, counts = sums.sum(0) - sums, counts.sum(0) - counts
+    usual = sums.sum(2, keepdims=True) / np.maximum(counts.sum(2, keepdims=True), 1.0)
+    model = (sums + prior * usual) / (counts + prior)
+    of_row = model[fold, places]
+    return of_row[np.arange(r.size), items], np.einsum("ij,ij->i", of_row, law)
+
+
+@dataclass(frozen=True)
+class Normalising:
+    """What dividing by the ideal list does to a ranking of policies.
+
+    Attributes:
+        dcg: mean over users, by policy.
+        ndcg: mean over users with an ideal above 0 of the DCG over the ideal one, by policy.
+        pairs: pairs of policies whose DCG differs.
+        inverted: those that nDCG ranks the other way round.
+    """
+
+    dcg: Mapping[str, float]
+    ndcg: Mapping[str, float]
+    pairs: int
+    inverted: tuple[tuple[str, str], ...]
+
+    @property
+    def share(self) -> float:
+        """Share of the pairs that are inverted; 0 without any."""
+        return len(self.inverted) / self.pairs if self.pairs else 0.0
+
+
+def normalising_inverts(gains: Mapping[str, Any], truth: Any) -> Normalising:
+    """How often nDCG ranks two policies the other way round than DCG, where each user's ideal list is known.
+
+    Jeunen, Potapov & Ustimenko 2024 ("On (Normalised) Discounted Cumulative Gain as an Off-Policy Evaluation Metric").
+
+    Args:
+        gains: by policy, (U, k) true expected rewards by user and position.
+        truth: (U, n_items) each user's true expected reward of each item at the top; the ideal list is its largest.
+
+    Raises:
+        UserError: arrays of other shapes.
+    """
+    best = np.asarray(truth, np.float64)
+    arrays = {name: np.asarray(each, np.float64) for name, each in gains.items()}
+    if not arrays or best.ndim != 2:
+        raise UserError("give (U, k) gains of at least one policy, and the (U, n_items) truth")
+    k = next(iter(arrays.values())).shape[-1]
+    for name, each in arrays.items():
+        if each.shape != (len(best), k) or k > best.shape[1]:
+            raise UserError(f"gains of {name!r} have shape {each.shape}: one row per user, one column per position")
+    discount = 1.0 / np.log2(2.0 + np.arange(k))
+    ideal = -np.sort(-best, axis=1)[:, :k] @ discount
+    some = ideal > 0.0
+    dcg = {name: each @ discount for name, each in arrays.items()}
+    plain = {name: float(np.mean(each)) for name, each in dcg.items()}
+    normal = {name: float(np.mean(each[some] / ideal[some])) if some.any() else 0.0 for name, each in dcg.items()}
+    names = list(plain)
+    both = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :] if plain[a] != plain[b]]
+    turned = tuple((a, b) for a, b in both if (plain[a] - plain[b]) * (normal[a] - normal[b]) < 0.0)
+    return Normalising(plain, normal, len(both), turned)

@@ -1,0 +1,137 @@
+"""Environments of slates: one log through every interface, duplicates, what is observed, wrong actions."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from recsim_mnar import Log
+from recsim_mnar.envs import RecordLog, record, record_vector, sessions_env, sessions_vector_env
+from recsim_mnar.errors import UserError
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.rankings import ExploringTopK, as_ranking_policy, ranking_uniforms
+from recsim_mnar.simulation.items import simulate, simulate_online
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+
+SLATES = {"n_items": 12, "slate_size": 3, "click_link": "logistic", "sigma_mu_organic": 1.0}
+WORLDS = {
+    "position": {},
+    "cascade": {"user_model": "cascade"},
+    "one click": {"user_model": "independent", "clicks": "one"},
+    "changes": {"fatigue": 0.4, "retention": 0.5, "influence": 0.1, "calendar": 300.0, "arriving": 0.3},
+    "no repeats": {"no_repeats": True, "clock": "normal"},
+}
+
+
+def policy_of(name):
+    return registry.learner(name).fit(Log({}), n_items=SLATES["n_items"])
+
+
+def same(log, other):
+    assert set(log.columns) == set(other.columns)
+    for name, values in log.columns.items():
+        np.testing.assert_array_equal(values, other[name], err_msg=name)
+
+
+@pytest.mark.parametrize("changes", WORLDS.values(), ids=list(WORLDS))
+@pytest.mark.parametrize("name", ["user-popularity", "user-popularity+epsilon=0.3", "random"])
+def test_one_log_through_every_interface(changes, name):
+    asked, policy = {**SLATES, **changes}, policy_of(name)
+    made = simulate(SessionsWorld(SessionsParams(**asked)), policy, 12, 5)
+    for env in (sessions_env(**asked), sessions_env(**asked, observation="shown=0.9")):
+        recorded = record(env, policy, 12, 5)
+        same(recorded, made)
+        assert recorded.provenance == made.provenance
+    for lanes in (1, 5):
+        vector = sessions_vector_env(lanes, **asked)
+        same(record_vector(vector, policy, 12, 5), made)
+
+
+def test_compiled_uniform_rankings_are_those_of_the_policy():
+    world = SessionsWorld(SessionsParams(**SLATES))
+    log = simulate(world, policy_of("random"), 20, 3)
+    shown = log.is_bandit
+    users, slates = log["user"][shown][::3], log["slate"][shown][::3]
+    drawn = as_ranking_policy(policy_of("random"), 3).rank(users, ranking_uniforms(3, users, slates, 3))
+    np.testing.assert_array_equal(log["action"][shown].reshape(-1, 3), drawn)
+
+
+def test_a_ranking_of_ones_own_and_one_that_explores():
+    world = SessionsWorld(SessionsParams(**SLATES))
+    policy = ExploringTopK(policy_of("user-popularity"), 3, 0.4)
+    made = simulate(world, policy, 10, 2)
+    same(record(sessions_env(world=world), policy, 10, 2), made)
+    assert made.provenance["policy"]["ranking"] == "exploring-top-k"
+
+
+def test_a_policy_that_learns_from_all_users_is_taught_places():
+    world = SessionsWorld(SessionsParams(**SLATES))
+    run = simulate_online(world, "lin-ucb", 5, 4)
+    same(record(sessions_env(world=world), policy_of("lin-ucb"), 5, 4), run.log)
+
+
+@pytest.mark.parametrize("observation", ["counts", "shown=0.9", "last=5"])
+def test_gymnasium_checks_pass(observation):
+    check_env(gym.make("recsim_mnar/Sessions-v0", **SLATES, observation=observation).unwrapped, skip_render_check=True)
+    vector = gym.make_vec("recsim_mnar/Sessions-v0", 3, vectorization_mode="vector_entry_point", **SLATES)
+    assert vector.single_action_space == gym.spaces.MultiDiscrete([12, 12, 12])
+    vector.reset(seed=1)
+    _observation, rewards, *_ = vector.step(vector.action_space.sample())
+    assert rewards.shape == (3,)
+
+
+def test_the_lower_place_of_a_duplicate_is_empty():
+    env = sessions_env(**{**SLATES, "user_model": "independent"}, info="views")
+    best = None
+    for user in range(40):
+        _, info = env.reset(seed=8, options={"user": user})
+        best = int(np.argmax(env.reward_means()))
+        _, reward, _, _, info = env.step([best, best, best])
+        assert reward <= 1.0
+        assert info["clicked"] == (best,) * int(reward)
+
+
+def test_truth_of_a_ranking_is_the_mean_of_its_clicks():
+    env = sessions_env(**{**SLATES, "user_model": "cascade"})
+    earned, expected, variance = 0.0, 0.0, 0.0
+    for user in range(400):
+        env.reset(seed=8, options={"user": user})
+        means = env.ranking_means([0, 1, 2])
+        earned += env.step([0, 1, 2])[1]
+        expected += means.sum()
+        variance += 3.0 * means.sum()  # (sum of k indicators)^2 is at most k times their sum
+    assert abs(earned - expected) < 5.0 * np.sqrt(variance)
+
+
+def test_recording_wrapper_keeps_places_and_refuses_duplicates():
+    env = RecordLog(sessions_env(**SLATES))
+    env.reset(seed=1)
+    env.propensity = [0.1, 0.2, 0.3]
+    env.step([4, 2, 7])
+    log = env.log()
+    shown = log.is_bandit
+    assert log["action"][shown].tolist() == [4, 2, 7]
+    assert log["position"][shown].tolist() == [0, 1, 2]
+    assert log["propensity"][shown].tolist() == [0.1, 0.2, 0.3]
+    env.reset()
+    env.propensity = [0.1, 0.2, 0.3]
+    with pytest.raises(UserError, match="each item once"):
+        env.step([4, 4, 7])
+
+
+@pytest.mark.parametrize(
+    ("action", "why"), [([1, 2], "3 items"), ([1, 2, 12], "12"), ([1, 2, 0.5], "integers"), (3, "shape")]
+)
+def test_wrong_actions_are_refused_in_one_line(action, why):
+    env = sessions_env(**SLATES)
+    env.reset(seed=1)
+    with pytest.raises(UserError, match=why) as caught:
+        env.step(action)
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_slate_sizes_are_refused():
+    with pytest.raises(UserError, match="slate_size must be at most n_items = 10"):
+        SessionsParams(slate_size=11)
+    with pytest.raises(UserError, match="it ranks 4 items, the world shows 3"):
+        simulate(SessionsWorld(SessionsParams(**SLATES)), as_ranking_policy(policy_of("random"), 4), 2, 0)

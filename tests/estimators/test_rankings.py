@@ -1,0 +1,537 @@
+"""Estimators of policies that rank: exact means by enumeration, plain twins, verdicts on users, and bad input."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.ranking_assumptions import PREMISES
+from recsim_mnar.estimators.rankings import (
+    RANKING_ESTIMATORS,
+    cross_fitted_positions,
+    estimate_ranking_value,
+    normalising_inverts,
+    position_factors,
+)
+from twins import rankings as plain
+
+M, K = 4, 3
+LOGGERS = {
+    "uniform": plain.uniform(M, K),
+    "plackett-luce": plain.plackett_luce((3.0, 1.0, 2.0, 0.5), K),
+    "epsilon": plain.mixed(plain.plackett_luce((9.0, 1.0, 3.0, 0.2), K), 0.3),
+}
+TARGET = plain.plackett_luce((0.4, 2.0, 1.0, 3.0), K)
+USERS = ("independent", "position", "cascade", "crowd")
+HOLDS = {
+    "slate_ips": USERS,
+    "set_ips": ("independent", "crowd"),
+    "independent_ips": ("independent", "position"),
+    "reward_interaction_ips": ("independent", "position", "cascade"),
+    "cascade_dr": ("independent", "position", "cascade"),
+    "pseudo_inverse": ("independent", "position"),
+    "adaptive_ips": USERS,
+}
+BEHAVES = {"independent": "independent", "position": "independent", "cascade": "cascade", "crowd": "whole"}
+HAND_MODEL = np.linspace(0.1, 0.9, K * M).reshape(K, M)
+
+
+def law_of(logger):
+    """A function of a context for the pseudo-inverse."""
+    rankings = list(logger)
+    return lambda _: (rankings, [logger[r] for r in rankings], [TARGET[r] for r in rankings])
+
+
+def model_of(rankings):
+    """q_logged and q_target of a fixed, wrong model of clicks by item and position."""
+    logged, mean = [], []
+    for ranking in rankings:
+        for j, item in enumerate(ranking):
+            logged.append(HAND_MODEL[j, item])
+            begins = {r: p for r, p in TARGET.items() if r[:j] == tuple(ranking[:j])}
+            mean.append(sum(p * HAND_MODEL[j, r[j]] for r, p in begins.items()) / sum(begins.values()))
+    return np.array(logged), np.array(mean)
+
+
+def expectations(user, logger, position_weights="mean"):
+    """The exact mean of each estimator: every ranking and every vector of clicks, at its probability."""
+    worlds = [(ranking, *each) for ranking in logger for each in plain.clicks(user, ranking)]
+    rankings, vectors, chances = zip(*worlds, strict=True)
+    share = np.repeat([logger[r] * p * len(worlds) for r, p in zip(rankings, chances, strict=True)], K)
+    log = plain.log_of(rankings, vectors, logger, TARGET, np.arange(len(worlds)))
+    log["reward"] = log["reward"] * share  # a mean over these rows is the expectation
+    logged, mean = model_of(rankings)
+    found = estimate_ranking_value(
+        log,
+        "new",
+        position_weights=position_weights,
+        q_logged=logged * share,
+        q_target=mean * share,
+        behaviour=BEHAVES[user],
+        logger=law_of(logger),
+    )
+    return {name: each.value for name, each in found.items()}
+
+
+def companions(user, logger, kind):
+    """What an estimator of a kind tends to, from its definition: the target's law of a part, the log's of the rest."""
+    total = 0.0
+    parts = {
+        "marginal": lambda r, j: (j, r[j]),
+        "cumulative": lambda r, j: r[: j + 1],
+        "set": lambda r, j: frozenset(r),
+    }[kind]
+    for j in range(K):
+        clicks, logged, aimed = {}, {}, {}
+        for ranking, p in logger.items():
+            part = parts(ranking, j)
+            logged[part] = logged.get(part, 0.0) + p
+            clicks[part] = clicks.get(part, 0.0) + p * plain.mean_clicks(user, ranking)[j]
+            aimed[part] = aimed.get(part, 0.0) + TARGET[ranking]
+        total += sum(aimed[part] * clicks[part] / logged[part] for part in logged)
+    return total / K
+
+
+def linear_fit(user, logger):
+    """The pseudo-inverse's mean: the log's best sum over items and positions, at the target."""
+    rankings = list(logger)
+    hot = np.zeros((len(rankings), K * M))
+    for row, ranking in zip(hot, rankings, strict=True):
+        row[[j * M + item for j, item in enumerate(ranking)]] = 1.0
+    root = np.sqrt([logger[r] for r in rankings])
+    means = np.array([np.mean(plain.mean_clicks(user, r)) for r in rankings])
+    fitted = np.linalg.lstsq(root[:, None] * hot, root * means, rcond=None)[0]
+    return float(np.array([TARGET[r] for r in rankings]) @ hot @ fitted)
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("logger", LOGGERS)
+def test_means_are_exact_where_the_assumption_holds_and_as_stated_where_not(user, logger):
+    law = LOGGERS[logger]
+    truth = plain.value(user, TARGET, [1 / K] * K)
+    tends = {"independent_ips": "marginal", "set_ips": "set"}
+    tends |= dict.fromkeys(("reward_interaction_ips", "cascade_dr"), "cumulative")
+    found = expectations(user, law)
+    assert set(found) == set(HOLDS)
+    for name, value in found.items():
+        if user in HOLDS[name]:
+            assert value == pytest.approx(truth, abs=1e-12), name
+        elif name == "pseudo_inverse":
+            assert value == pytest.approx(linear_fit(user, law), abs=1e-12)
+        else:
+            assert value == pytest.approx(companions(user, law, tends[name]), abs=1e-12), name
+    if logger == "epsilon":  # elsewhere symmetry may hide a bias
+        wrong = [name for name in found if user not in HOLDS[name]]
+        assert all(abs(found[name] - truth) > 1e-4 for name in wrong if name != "pseudo_inverse"), found
+
+
+@pytest.mark.parametrize("name", ["clicks", "dcg", (0.5, 0.25, 0.125)])
+def test_position_weights_are_those_of_the_sum(name):
+    weights = {"clicks": [1.0] * K, "dcg": [1 / math.log2(2 + j) for j in range(K)]}.get(name, name)
+    truth = plain.value("cascade", TARGET, weights)
+    found = expectations("cascade", LOGGERS["epsilon"], name)
+    for each in ("slate_ips", "reward_interaction_ips", "cascade_dr", "adaptive_ips"):
+        assert found[each] == pytest.approx(truth, abs=1e-12), each
+    assert ("set_ips" in found) == (name == "clicks")
+
+
+def test_the_closed_forms_of_the_pseudo_inverse_are_those_of_enumeration():
+    """Uniform without repetition, of some and of all items; and positions that are filled independently."""
+    for m, k in ((4, 3), (3, 3), (5, 2)):
+        law, aim = plain.uniform(m, k), plain.plackett_luce(tuple(range(1, m + 1)), k)
+        rankings = list(law)
+        log = plain.log_of(rankings, [(1,) + (0,) * (k - 1)] * len(rankings), law, aim, np.arange(len(rankings)))
+        log["reward"] = np.linspace(0.0, 1.0, len(rankings) * k)
+        inclusion = [sum(p for r, p in aim.items() if item in r) for ranking in rankings for item in ranking]
+        closed = estimate_ranking_value(
+            log, "new", estimators="pseudo_inverse", logger="uniform", n_items=m, inclusion=inclusion
+        )
+
+        def both(_, law=law, aim=aim, rankings=rankings):
+            return rankings, [law[r] for r in rankings], [aim[r] for r in rankings]
+
+        solved = estimate_ranking_value(log, "new", estimators="pseudo_inverse", logger=both)
+        assert closed["pseudo_inverse"].value == pytest.approx(solved["pseudo_inverse"].value, abs=1e-10)
+    chances, aims = np.array([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6]]), np.array([[0.1, 0.6, 0.3], [0.3, 0.4, 0.3]])
+    shown = np.array(list(itertools.product(range(3), repeat=2)))
+    logging, target = ([float(np.prod(p[[0, 1], r])) for r in shown] for p in (chances, aims))
+    log = {
+        "reward": np.linspace(0, 1, shown.size),
+        "position": np.tile([0, 1], len(shown)),
+        "action": shown.ravel(),
+        "propensity": chances[[0, 1], shown].ravel(),
+        "new": aims[[0, 1], shown].ravel(),
+    }
+    closed = estimate_ranking_value(log, "new", estimators="pseudo_inverse", logger="independent")
+    solved = estimate_ranking_value(log, "new", estimators="pseudo_inverse", logger=lambda _: (shown, logging, target))
+    assert closed["pseudo_inverse"].value == pytest.approx(solved["pseudo_inverse"].value, abs=1e-10)
+
+
+def drawn(user, logger="epsilon", n_users=200, slates=4, seed=3):
+    return plain.drawn_log(np.random.default_rng(seed), user, LOGGERS[logger], TARGET, n_users, slates)
+
+
+def by_hand(log, name, behaviour=None, model=None):
+    """The estimate in plain Python, slate by slate."""
+    n = len(log["reward"]) // K
+    above, weights = 0.0, 0.0
+    for s in range(n):
+        rows = range(s * K, s * K + K)
+        down = 1.0
+        for j, row in enumerate(rows):
+            before = down
+            down *= log["new_conditional"][row] / log["conditional_propensity"][row]
+            of_kind = {
+                "slate": log["new_slate"][row] / log["slate_propensity"][row],
+                "set": log["new_set"][row] / log["set_propensity"][row],
+                "independent": log["new"][row] / log["propensity"][row],
+                "reward_interaction": down,
+            }
+            kind = name.removesuffix("_ips").removesuffix("_snips")
+            if name == "cascade_dr":
+                logged, mean = model
+                above += down * (log["reward"][row] - logged[row]) + before * mean[row]
+                continue
+            if name == "adaptive_ips":
+                kind = {"whole": "slate", "cascade": "reward_interaction", "independent": "independent"}[behaviour[row]]
+            above += of_kind[kind] * log["reward"][row]
+            weights += of_kind[kind]
+            assert j < K
+    return above / (weights if name.endswith("snips") else n * K)
+
+
+@pytest.mark.parametrize("name", [name for name in RANKING_ESTIMATORS if name != "pseudo_inverse"])
+def test_plain_twins(name):
+    log = drawn("cascade")
+    behaviour = np.repeat(np.resize(["independent", "cascade", "whole"], len(log["reward"]) // K), K)
+    model = model_of(log["action"].reshape(-1, K).tolist())
+    given = {
+        "adaptive_ips": {"behaviour": behaviour},
+        "cascade_dr": dict(zip(("q_logged", "q_target"), model, strict=True)),
+    }
+    (found,) = estimate_ranking_value(log, "new", estimators=name, **given.get(name, {})).values()
+    assert found.value == pytest.approx(by_hand(log, name, behaviour, model), rel=1e-12)
+    assert found.low < found.value < found.high
+    assert found.estimator == name
+    assert json.loads(json.dumps(found.diagnostics, allow_nan=False))["slates"] == 800
+
+
+def test_a_clip_cuts_weights_and_the_interval_holds_what_it_hides():
+    log = drawn("position")
+    plain_one = estimate_ranking_value(log, "new", estimators="slate_ips")["slate_ips"]
+    cut = estimate_ranking_value(log, "new", estimators=["slate_ips", "cascade_dr"], clip=2.0, **zeros(log))
+    weight = np.minimum(log["new_slate"] / log["slate_propensity"], 2.0)
+    assert cut["slate_ips"].value == pytest.approx(np.mean(weight * log["reward"]), rel=1e-12)
+    assert cut["slate_ips"].diagnostics["clip_part"] > 0.0
+    assert cut["cascade_dr"].value < plain_one.value
+
+
+def zeros(log):
+    """A reward model that says nothing."""
+    return {"q_logged": np.zeros(len(log["reward"])), "q_target": np.zeros(len(log["reward"]))}
+
+
+def test_rows_in_any_order_and_organic_ones_between():
+    log = drawn("cascade", n_users=150)
+    expected = estimate_ranking_value(log, "new")
+    order = np.random.default_rng(0).permutation(len(log["reward"]))
+    mixed = {name: np.r_[values[order], values[:5]] for name, values in log.items()}
+    mixed["position"] = mixed["position"].astype(np.float64)
+    mixed["position"][-5:] = np.nan
+    mixed["propensity"][-5:] = np.nan
+    for name, each in estimate_ranking_value(mixed, "new").items():
+        assert (each.value, each.low, each.high) == pytest.approx(
+            (expected[name].value, expected[name].low, expected[name].high), rel=1e-9
+        )
+        assert each.verdict.level == expected[name].verdict.level
+
+
+def test_frames_and_tables_are_columns_too():
+    log = drawn("cascade", n_users=120)
+    expected = estimate_ranking_value(log, "new")["slate_ips"]
+    for table in (pd.DataFrame(log), pa.table(log)):
+        assert estimate_ranking_value(table, "new")["slate_ips"] == expected
+    arrays = {"slate": log["new_slate"], "marginal": log["new"]}
+    assert estimate_ranking_value(log, arrays, estimators="slate_ips")["slate_ips"].value == expected.value
+    named = {name: values for name, values in log.items() if name != "user"} | {"shopper": log["user"].astype(str)}
+    by_name = estimate_ranking_value(named, "new", cluster="shopper")["slate_ips"]
+    by_array = estimate_ranking_value(named, "new", cluster=log["user"])["slate_ips"]
+    assert (by_name.low, by_array.low) == pytest.approx((expected.low, expected.low), rel=1e-12)
+
+
+# ---------------------------------------------------------------------------------------------------------- verdicts
+
+KNOWN = {"full_support": True, "weight_max": 40.0}
+
+
+def codes(estimate):
+    return {finding.code for finding in estimate.verdict.findings if finding.level != "trust"}
+
+
+def test_the_log_contradicts_what_cascade_users_break():
+    found = estimate_ranking_value(drawn("cascade", n_users=1500), "new", **KNOWN)
+    assert found["slate_ips"].trusted
+    assert "clicks_after_click" in codes(found["independent_ips"])
+    assert "position_effect" in codes(found["set_ips"])
+    assert "assumption_contradicted" not in codes(found["reward_interaction_ips"])
+    said = found["independent_ips"].diagnostics["assumption"]
+    assert set(said["differences"]) == {"reward_interaction_ips", "slate_ips"}
+    assert said["clicks_after_click"][2] < 0.0
+    assert said["position_effect"][2] < 0.0
+
+
+def test_users_of_positions_contradict_the_order_alone():
+    found = estimate_ranking_value(drawn("position", n_users=1500), "new", assumption="independent", **KNOWN)
+    assert found["independent_ips"].trusted
+    assert found["reward_interaction_ips"].trusted
+    assert {"position_effect", "assumption_unstated"} <= codes(found["set_ips"])
+    low, high = found["slate_ips"].diagnostics["assumption"]["clicks_after_click"][1:]
+    assert low < 0.0 < high
+
+
+def test_crowds_contradict_what_looks_from_the_top():
+    found = estimate_ranking_value(drawn("crowd", n_users=3000), "new", **KNOWN)
+    assert "assumption_contradicted" in codes(found["reward_interaction_ips"])
+    assert "assumption_contradicted" in codes(found["independent_ips"])
+    assert found["set_ips"].verdict.level == "caution"
+    stated = estimate_ranking_value(drawn("crowd", n_users=3000), "new", assumption="unordered", **KNOWN)
+    assert stated["set_ips"].trusted
+
+
+def test_without_power_or_statement_it_is_caution():
+    small = drawn("position", n_users=120, slates=1)
+    assert "assumption_untested" in codes(estimate_ranking_value(small, "new", **KNOWN)["independent_ips"])
+    large = drawn("position", n_users=2000)
+    unstated = estimate_ranking_value(large, "new", **KNOWN)["independent_ips"]
+    assert codes(unstated) == {"assumption_unstated"}
+    assert "assumption_unstated" in codes(
+        estimate_ranking_value(large, "new", assumption="whole", **KNOWN)["reward_interaction_ips"]
+    )
+    assert estimate_ranking_value(large, "new", assumption="cascade", **KNOWN)["reward_interaction_ips"].trusted
+    only = {name: large[name] for name in ("user", "position", "reward", "propensity", "new")}
+    assert "assumption_untested" in codes(estimate_ranking_value(only, "new", **KNOWN)["independent_ips"])
+
+
+def test_a_statement_that_the_log_denies_is_no_trust():
+    found = estimate_ranking_value(drawn("cascade", n_users=3000), "new", assumption="independent", **KNOWN)
+    assert codes(found["independent_ips"]) == {"clicks_after_click"}
+    crowd = estimate_ranking_value(drawn("crowd", n_users=9000), "new", assumption="cascade", **KNOWN)
+    assert codes(crowd["reward_interaction_ips"]) == {"assumption_contradicted"}
+
+
+def test_without_users_slates_are_independent_and_that_is_said():
+    log = {name: values for name, values in drawn("position", n_users=600, slates=1).items() if name != "user"}
+    found = estimate_ranking_value(log, "new", assumption="independent", **KNOWN)["independent_ips"]
+    assert "users_unstated" in codes(found)
+    assert found.diagnostics["users"] == 600
+
+
+def test_few_effective_slates_are_named():
+    found = estimate_ranking_value(drawn("position", n_users=110, slates=1), "new")["slate_ips"]
+    assert found.diagnostics["effective_slates"] < 100
+    assert "effective_slates" in codes(found)
+
+
+def test_wrong_propensities_show_in_the_mean_weight_of_the_pseudo_inverse():
+    log = drawn("position", "uniform", n_users=1000)
+    aim = log["new"] * 1.5
+    found = estimate_ranking_value(
+        log | {"new": np.minimum(aim, 1.0)}, "new", estimators="pseudo_inverse", logger="independent"
+    )["pseudo_inverse"]
+    assert "propensities" in codes(found)
+
+
+def test_a_slate_that_changes_the_next_is_a_carry_over_but_the_rows_of_a_slate_are_not():
+    """Below a click nothing is clicked: within a slate that is the user's model, and no effect on what follows."""
+    found = estimate_ranking_value(drawn("cascade", n_users=2000), "new", **KNOWN)["slate_ips"]
+    assert "carry_over" not in codes(found)
+    log = drawn("position", n_users=2000)
+    shown = (log["new_slate"] / log["slate_propensity"]).reshape(-1, 4, K)[:, :-1]
+    reward = log["reward"].reshape(-1, 4, K).copy()
+    reward[:, 1:] = np.where(shown > 1.0, 1.0, reward[:, 1:])  # what the target would show makes the next slate clicked
+    changed = estimate_ranking_value(log | {"reward": reward.ravel()}, "new", **KNOWN)["slate_ips"]
+    assert "carry_over" in codes(changed)
+
+
+# ---------------------------------------------------------------------------------------------- registry, own functions
+
+
+@pytest.mark.parametrize("info", RANKING_ESTIMATORS.values(), ids=lambda info: info.name)
+def test_a_record_says_what_it_assumes_and_what_happens_where_that_fails(info):
+    assert info.title
+    assert info.source
+    assert info.premise in PREMISES
+    assert bool(info.fails) == bool(info.premise) == bool(info.less)
+    assert all(RANKING_ESTIMATORS[other].weight != info.weight for other in info.less)
+
+
+def test_an_own_function_gets_the_rows(tmp_path, monkeypatch):
+    code = '"""Own."""\n\n\ndef halved(rows, *, share=0.5):\n    """Half of the slate weights."""\n'
+    code += '    return share * rows.ratio("slate") * rows.reward\n'
+    (tmp_path / "own_rankings.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    log = drawn("cascade")
+    found = estimate_ranking_value(log, "new", estimators=["own_rankings:halved", "slate_ips"])
+    assert found["own_rankings:halved"].value == pytest.approx(found["slate_ips"].value / 2.0, rel=1e-12)
+    assert "own_estimator" in codes(found["own_rankings:halved"])
+    third = estimate_ranking_value(log, "new", estimators=["own_rankings:halved"], share=0.25)
+    assert third["own_rankings:halved"].value == pytest.approx(found["slate_ips"].value / 4.0, rel=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------------- reward models
+
+
+def test_the_reward_model_is_that_of_the_other_folds():
+    log = drawn("position", n_users=20, slates=2)
+    rng = np.random.default_rng(1)
+    law = rng.dirichlet(np.ones(M), len(log["reward"]))
+    logged, mean = cross_fitted_positions(
+        log["action"], log["position"], log["reward"], log["user"], law, folds=3, prior=2.0
+    )
+    for row in range(len(law)):
+        j = log["position"][row]
+        others = [i for i in range(len(law)) if log["user"][i] % 3 != log["user"][row] % 3 and log["position"][i] == j]
+        usual = sum(log["reward"][i] for i in others) / len(others)
+        model = []
+        for item in range(M):
+            of_it = [log["reward"][i] for i in others if log["action"][i] == item]
+            model.append((sum(of_it) + 2.0 * usual) / (len(of_it) + 2.0))
+        assert logged[row] == pytest.approx(model[log["action"][row]], rel=1e-12)
+        assert mean[row] == pytest.approx(float(np.dot(law[row], model)), rel=1e-12)
+
+
+def test_normalising_can_invert_two_policies():
+    """A user with one item to like weighs as much as one who likes all, once DCG is divided by the ideal one."""
+    truth = np.array([[0.1, 0.0, 0.0], [0.9, 0.9, 0.9]])
+    keen = [[0.0, 0.0], [0.9, 0.9]]
+    lone = [[0.1, 0.0], [0.5, 0.5]]
+    found = normalising_inverts({"keen": keen, "lone": lone}, truth)
+    discount = 1 / math.log2(3)
+    assert found.dcg["keen"] == pytest.approx((0.9 + 0.9 * discount) / 2)
+    assert found.ndcg["keen"] == pytest.approx(0.5)
+    assert found.ndcg["lone"] == pytest.approx((1.0 + 5 / 9) / 2)
+    assert found.inverted == (("keen", "lone"),)
+    assert (found.pairs, found.share) == (1, 1.0)
+    assert normalising_inverts({"keen": keen, "same": keen}, truth).pairs == 0
+
+
+# ----------------------------------------------------------------------------------------------------------- bad input
+
+
+def changed(**columns):
+    return lambda log: log | {name: change(np.array(log[name])) for name, change in columns.items()}
+
+
+def without(*names):
+    return lambda log: {name: values for name, values in log.items() if name not in names}
+
+
+def at_row_2(value):
+    def change(values):
+        values = values.astype(np.float64)
+        values[2] = value
+        return values
+
+    return change
+
+
+BAD = {
+    "no position": (without("position"), {}, "needs the columns reward and position"),
+    "a slate in pieces": (lambda log: {k: v[1:] for k, v in without("slate")(log).items()}, {}, "one row for each pos"),
+    "a propensity of 0": (changed(propensity=at_row_2(0.0)), {}, "'propensity', row 2"),
+    "a target above 1": (changed(new_slate=at_row_2(1.5)), {}, "'new_slate', row 2"),
+    "a product that is none": (changed(slate_propensity=lambda p: p * 0.9), {}, "not the products"),
+    "slates of two users": (changed(user=at_row_2(7)), {}, "a slate has rows of several users"),
+    "no such target": (lambda log: log, {"target": "old"}, "no column 'old'"),
+    "no such estimator": (lambda log: log, {"estimators": "slate_isp"}, "slate_ips"),
+    "no columns of its kind": (without("set_propensity"), {"estimators": "set_ips"}, "'set_propensity'"),
+    "no model": (lambda log: log, {"estimators": "cascade_dr"}, "needs q_logged"),
+    "another assumption": (lambda log: log, {"assumption": "none"}, "assumption must be one of"),
+    "other weights": (lambda log: log, {"position_weights": "ndcg"}, "position_weights must be one of"),
+    "weights below 0": (lambda log: log, {"position_weights": (1.0, -1.0, 0.0)}, "must not be negative"),
+    "sets by position": (lambda log: log, {"estimators": "set_ips", "position_weights": "dcg"}, "weigh alike"),
+    "no such argument": (lambda log: log, {"estimators": "slate_ips", "logger": "uniform"}, "takes 'logger'"),
+    "not uniform": (
+        lambda log: log,
+        {"estimators": "pseudo_inverse", "logger": "uniform", "n_items": 4},
+        "not uniform",
+    ),
+    "no such logger": (lambda log: log, {"estimators": "pseudo_inverse", "logger": "greedy"}, "use slate_ips"),
+    "no such behaviour": (lambda log: log, {"behaviour": "keen"}, "behaviour must be one of"),
+    "a bound denied": (changed(reward=at_row_2(3.0)), {"reward_max": 1.0}, "above --reward-max"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_gets_one_clear_line(case):
+    change, given, words = BAD[case]
+    given = dict(given)
+    with pytest.raises(UserError, match=words) as error:
+        estimate_ranking_value(change(drawn("cascade", n_users=5)), given.pop("target", "new"), **given)
+    assert "\n" not in str(error.value)
+
+
+def test_too_many_rankings_are_not_enumerated():
+    log = drawn("cascade", n_users=5)
+    many = np.zeros((60_000, K), np.int64), np.zeros(60_000), np.zeros(60_000)
+    with pytest.raises(UserError, match="at most 50,000 rankings"):
+        estimate_ranking_value(log, "new", estimators="pseudo_inverse", logger=lambda _: many)
+
+
+def test_factors_of_positions():
+    assert position_factors("mean", 3).tolist() == [1.0] * 3
+    assert position_factors("clicks", 3).tolist() == [3.0] * 3
+    assert position_factors("dcg", 3) == pytest.approx([3.0, 3.0 / math.log2(3.0), 1.5])
+
+
+# ---------------------------------------------------------------------------------------------------------------- obp
+
+
+def test_obp_has_the_same_estimates():
+    """Open Bandit Pipeline's slate estimators count clicks per slate; its self-normalised ones divide by position."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        obp = pytest.importorskip("obp.ope", exc_type=ImportError)
+    log = drawn("cascade")
+    n = len(log["reward"]) // K
+    shared = {"slate_id": np.repeat(np.arange(n), K), "reward": log["reward"], "position": log["position"]}
+    down = {w: np.cumprod(log[c].reshape(-1, K), 1).ravel() for w, c in COLUMNS.items()}
+    cascade = {"pscore_cascade": down["log"], "evaluation_policy_pscore_cascade": down["new"]}
+    logged, mean = model_of(log["action"].reshape(-1, K).tolist())
+    laws = np.zeros((n, K, M))
+    for slate, ranking in enumerate(log["action"].reshape(-1, K).tolist()):
+        for j in range(K):
+            for other, p in TARGET.items():
+                laws[slate, j, other[j]] += p * (list(other[:j]) == ranking[:j])
+    laws /= laws.sum(2, keepdims=True)
+    q = np.broadcast_to(HAND_MODEL, (n, K, M))
+    theirs = {
+        "slate_ips": obp.SlateStandardIPS(len_list=K).estimate_policy_value(
+            **shared, pscore=log["slate_propensity"], evaluation_policy_pscore=log["new_slate"]
+        ),
+        "independent_ips": obp.SlateIndependentIPS(len_list=K).estimate_policy_value(
+            **shared,
+            pscore_item_position=log["propensity"],
+            evaluation_policy_pscore_item_position=log["new"],
+        ),
+        "reward_interaction_ips": obp.SlateRewardInteractionIPS(len_list=K).estimate_policy_value(**shared, **cascade),
+        "cascade_dr": obp.SlateCascadeDoublyRobust(len_list=K, n_unique_action=M).estimate_policy_value(
+            **shared, **cascade, action=log["action"], q_hat=q.ravel(), evaluation_policy_action_dist=laws.ravel()
+        ),
+    }
+    ours = estimate_ranking_value(
+        log, "new", estimators=list(theirs), position_weights="clicks", q_logged=logged, q_target=mean
+    )
+    for name, value in theirs.items():
+        assert ours[name].value == pytest.approx(value, rel=1e-9), name
+
+
+COLUMNS = {"log": "conditional_propensity", "new": "new_conditional"}
