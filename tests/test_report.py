@@ -14,14 +14,16 @@ from pathlib import Path
 
 import pytest
 
+from recsim_mnar.protocols.ab_test import ABTest
 from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison, Setup
 from recsim_mnar.protocols.leave_one_out.protocol import LeaveOneOut
+from recsim_mnar.protocols.off_policy import OF_RANKINGS, OffPolicy
 from recsim_mnar.protocols.records import Ranking, Record, Target, judge
 from recsim_mnar.report.charts import PER_CENT, PLAIN, Dot, axis_of, colours_of, dots, log_axis, room_for
 from recsim_mnar.report.figures import figures_of
 from recsim_mnar.report.finding import methods_of, of_comparison, state
-from recsim_mnar.report.naming import both, in_plain, spoken
+from recsim_mnar.report.naming import both, in_plain, method_named, spoken
 from recsim_mnar.report.page import write_page
 from recsim_mnar.report.study_finding import judged_of, of_study, screen_of
 from recsim_mnar.report.study_page import COLUMNS, cells_of
@@ -538,3 +540,17 @@ def test_the_command_for_more_is_one_that_the_shell_reads_back():
     words = shlex.split(setup.command(20))
     assert words == ["recsim-mnar", "compare", "--world", "ratings", "--preset", "quick", "--agents", "random,own:A b",
                      "--set", "n_items=50", "--option", "users=10", "--tie", "0.01", "--catalogues", "20"]  # fmt: skip
+
+
+def test_what_judges_lists_has_plain_names_and_headings_of_its_own():
+    off, ab = OffPolicy(), ABTest()
+    for metric in OF_RANKINGS:
+        known = method_named(off.title(metric))
+        assert known is not None and known.plain.endswith("estimate") and known.about.startswith("from old records")
+    assert [off.title(name) for name in ("reward_interaction_snips", "cascade_dr", "pseudo_inverse")] == [
+        "reward-interaction SNIPS", "cascade DR", "pseudo-inverse",
+    ]  # fmt: skip
+    assert {off.heading("dcg"), ab.heading("dcg")} == {"clipped IPS, DCG", "A/B DCG"}
+    about = {name: method_named(f"leave-one-out ({name}@5)").about for name in ("HR", "MRR", "NDCG")}
+    assert len(set(about.values())) == 3 and all("5" in each for each in about.values())
+    assert method_named("leave-one-out (HR@1)").about == method_named("leave-one-out").about

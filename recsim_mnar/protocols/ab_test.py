@@ -274,7 +274,7 @@ class ABTest(Protocol):
         """See :meth:`recsim_mnar.protocols.base.Protocol.judge`; how popular what was shown is goes to the findings."""
         sizes = study.settings
         self.rate = rate_of(study.world)[1]
-        study.report(f"A/B test, {sizes.arm_users:,} {'user' if sizes.arm_users == 1 else 'users'} an arm")
+        study.report(f"A/B test, {sizes.arm_users:,} {'user' if sizes.arm_users == 1 else 'users'} per arm")
         arms = run_arms(
             study.world, study.policies, sizes.arm_users, study.seed, paired=sizes.paired, executor=study.executor
         )
@@ -291,7 +291,7 @@ class ABTest(Protocol):
         """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
         heading = f"A/B {self.rate}"
         names = dict.fromkeys(self.metrics, heading) | {f"{name}_exact": f"{heading}, exact" for name in self.metrics}
-        return names.get(metric, metric)
+        return (names | {DCG: "A/B DCG"}).get(metric, metric)
 
 
 ONLINE = "online"

@@ -514,15 +514,17 @@ class DecisionExperiment(Experiment):
         """See :meth:`Experiment.pictures`."""
         metric, title = rate_of(self.world)
         rate = "click-through rate" if metric == CTR else title
+        k = 1 if self.world is None else self.world.slate_size
+        estimator, named = ("clipped_ips", "Clipped IPS") if k == 1 else ("independent_ips", "Independent IPS")
         return [
-            hit_rates(1 if self.world is None else self.world.slate_size),
+            hit_rates(k),
             Picture(
-                "Clipped IPS next to the A/B test",
+                f"{named} next to the A/B test",
                 f"{rate.capitalize()} of each recommender, the truly best first. The lines are intervals, cut with "
                 "an arrow where they run out; a hollow dot must not be used. The upright line is the truth. No dot: "
                 "the old system's records hold too little of what it recommends.",
                 rate,
-                (("off_policy", "clipped_ips"), ("ab_test", metric), ("truth", metric)),
+                (("off_policy", estimator), ("ab_test", metric), ("truth", metric)),
             ),
         ]
 

@@ -380,7 +380,10 @@ class OffPolicy(Protocol):
     def title(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
         if metric in RANKING_ESTIMATORS:
-            return metric.replace("_", " ").replace("snips", "SNIPS").replace("ips", "IPS")
+            words = metric.replace("reward_", "reward-").replace("pseudo_", "pseudo-").split("_")
+            return " ".join(word.upper() if word in ("ips", "snips", "dr") else word for word in words)
+        if metric == DCG:
+            return f"{self.title(self.metrics[0])}, DCG"
         return {"clipped_ips": "clipped IPS", "ips": "IPS", "snips": "SNIPS"}.get(metric, metric)
 
     def heading(self, metric: str) -> str:

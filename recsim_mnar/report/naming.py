@@ -37,9 +37,22 @@ RECOMMENDERS = {
 METHODS = {
     "leave-one-out": Named("the hidden-view test", "hides one view of a user and sees who names it"),
     "clipped IPS": Named("the estimate from old records", "computed from what the old system showed"),
+    "independent IPS": Named(
+        "the place-by-place estimate", "from old records of the item at each place; ignores what stands next to it"
+    ),
+    "reward-interaction IPS": Named(
+        "the top-down estimate", "from old records of an item below the same items; users read from the top"
+    ),
+    "slate IPS": Named("the whole-list estimate", "from old records of exactly the same list; assumes nothing of users"),
     "the A/B test": Named("the A/B test", "shows each recommender to users of its own"),
     "predicting later views": Named("the later-views test", "hides all views after a date and sees who names them"),
 }
+METRICS = {
+    "HR": "hides one view of a user and sees who has it among the first {k}",
+    "MRR": "hides one view of a user, which counts 1 / its place, 0 below place {k}",
+    "NDCG": "hides one view of a user, which counts 1 / log2(1 + its place), 0 below place {k}",
+}
+"""What leave-one-out does by a metric of lists of ``k``."""
 
 
 def brief(name: str) -> str:
@@ -75,7 +88,11 @@ def method_named(title: str) -> Named | None:
     """What a method's title stands for; of one with several metrics the metric follows: leave-one-out (HR@5)."""
     bare, metric = title.split(" (", 1) if "@" in title else (title, "")
     known = METHODS.get(bare)
-    return known._replace(plain=f"{known.plain} ({metric}") if known and metric else known
+    if known is None or not metric:
+        return known
+    name, _, k = metric.rstrip(")").partition("@")
+    of_lists = name in METRICS and k not in ("", "1")
+    return Named(f"{known.plain} ({metric}", METRICS[name].format(k=k) if of_lists else known.about)
 
 
 def method(title: str) -> str:
