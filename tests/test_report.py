@@ -546,11 +546,26 @@ def test_what_judges_lists_has_plain_names_and_headings_of_its_own():
     off, ab = OffPolicy(), ABTest()
     for metric in OF_RANKINGS:
         known = method_named(off.title(metric))
-        assert known is not None and known.plain.endswith("estimate") and known.about.startswith("from old records")
+        assert known is not None
+        assert known.plain.endswith("estimate")
+        assert known.about.startswith("from old records")
     assert [off.title(name) for name in ("reward_interaction_snips", "cascade_dr", "pseudo_inverse")] == [
         "reward-interaction SNIPS", "cascade DR", "pseudo-inverse",
     ]  # fmt: skip
     assert {off.heading("dcg"), ab.heading("dcg")} == {"clipped IPS, DCG", "A/B DCG"}
     about = {name: method_named(f"leave-one-out ({name}@5)").about for name in ("HR", "MRR", "NDCG")}
-    assert len(set(about.values())) == 3 and all("5" in each for each in about.values())
+    assert len(set(about.values())) == 3
+    assert all("5" in each for each in about.values())
     assert method_named("leave-one-out (HR@1)").about == method_named("leave-one-out").about
+
+
+def test_a_comparison_of_lists_says_what_its_numbers_are_of():
+    sizes = {"train_users": 60, "test_users": 60, "arm_users": 60, "truth_users": 60, "clip": 7.0}
+    setup = Setup(preset="quick", params={"n_items": 12, "n_flips": 0, "slate_size": 3}, options=sizes,
+                  agents=("popularity", "user-popularity"), protocols=("off_policy", "ab_test"))  # fmt: skip
+    found = setup.resolved().run(1)
+    (note,) = (note for note in found.notes if note.startswith("Users see lists of 3"))
+    assert "are cut at 7 (--clip)" in note
+    titles = [chart.title for chart in figures_of(found)]
+    assert "Independent IPS next to the A/B test" in titles
+    assert len(set(found.headings.values())) == len(found.headings)

@@ -490,6 +490,13 @@ class DecisionExperiment(Experiment):
     def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
         """See :meth:`Experiment.notes`."""
         found = [trial.world.paper_note] if trial.world.paper_note else []
+        if trial.world.slate_size > 1 and any(r.protocol == "off_policy" for r in records):
+            found.append(
+                f"Users see lists of {trial.world.slate_size}; all rates are per item shown. Weights of the estimates "
+                f"from the log are cut at {trial.settings.clip:g} (--clip), so their values are too low for a "
+                f"recommender whose lists {trial.settings.logging} seldom shows. "
+                "Charts of weights are those of independent IPS."
+            )
         if not trial.online:
             return found
         sizes = trial.settings

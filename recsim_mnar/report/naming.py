@@ -43,7 +43,9 @@ METHODS = {
     "reward-interaction IPS": Named(
         "the top-down estimate", "from old records of an item below the same items; users read from the top"
     ),
-    "slate IPS": Named("the whole-list estimate", "from old records of exactly the same list; assumes nothing of users"),
+    "slate IPS": Named(
+        "the whole-list estimate", "from old records of exactly the same list; assumes nothing of users"
+    ),
     "the A/B test": Named("the A/B test", "shows each recommender to users of its own"),
     "predicting later views": Named("the later-views test", "hides all views after a date and sees who names them"),
 }
