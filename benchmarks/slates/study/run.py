@@ -1,20 +1,23 @@
 """Which protocol picks the best agent where lists are shown: `python benchmarks/slates/study/run.py [arm ...]`.
 
-Each catalogue of an arm is kept under `--study` and not run again. `results.json`, the table in `README.md` and
-`picture.svg` are made of the arms that are complete.
+Each catalogue of an arm is kept under `--study` and not run again. `results.json`, the tables in `README.md` and
+`picture.png` are made of the arms that are complete.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "shared"))
 
-from _study import read, settings_of, write_results
+from _study import into_marks, read, settings_of, write_results
+from analysis import constants, figure, pairs, rows_of, sentence
 
+from recsim_mnar.simulation.pools import processes
 from recsim_mnar.studies import Study, run_study
 
 HERE = Path(__file__).resolve().parent
@@ -36,29 +39,45 @@ def found_in(study: Study) -> dict[str, Any]:
     return {"catalogues": len(study.results), "rankings": rankings, "truth": truth}
 
 
+def lines_of(results: dict[str, Any]) -> list[str]:
+    """What stands in the README of the arms that are there."""
+    lines = [f"**{sentence(results['lists'])}**"] if "lists" in results else []
+    for name, arm in results.items():
+        lines += ["", f"### `{name}`", "", *rows_of(arm), "", *constants(arm), "", *pairs(arm)]
+    return lines
+
+
 def main() -> None:
     """Run the arms that are asked for, and write what all complete ones show."""
     given = settings_of(HERE)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("arms", nargs="*", help=f"of {', '.join(given['arms'])}; all where none is named")
     parser.add_argument("--catalogues", type=int, default=given["catalogues"], help="fewer: printed and not kept")
+    parser.add_argument("--quick", action="store_true", help="one catalogue of each arm, printed and not kept")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--study", type=Path, default=Path("runs/slates-study"), help="what is done already")
     options = parser.parse_args()
+    catalogues = 1 if options.quick else options.catalogues
     results = read(HERE / "results.json")
     for name in options.arms or given["arms"]:
-        study = run_study(
-            [given["arms"][name]],
-            given["agents"],
-            seeds=options.catalogues,
-            seed=given["seed"],
-            folder=options.study / name,
-            resume=(options.study / name).exists(),
-            report=lambda line: print(line, flush=True),
-        )
+        with processes(options.workers) as executor:
+            study = run_study(
+                [given["arms"][name]],
+                given["agents"],
+                seeds=catalogues,
+                seed=given["seed"],
+                folder=options.study / name,
+                resume=(options.study / name).exists(),
+                executor=executor,
+                report=lambda line: print(line, flush=True),
+            )
         print(*study.sentences(), sep="\n")
         results[name] = found_in(study)
-        if options.catalogues == given["catalogues"]:
+        if catalogues == given["catalogues"]:
+            results = {arm: results[arm] for arm in given["arms"] if arm in results}
             write_results(HERE / "results.json", results, 6)
+            into_marks(HERE / "README.md", "tables", lines_of(results))
+            figure(results, HERE / "picture.png")
 
 
 if __name__ == "__main__":
