@@ -44,7 +44,7 @@ WANTED = {
         "limits",
         "house",
     ),
-    "worlds": ("sessions", "ratings", "campaigns", "purchases"),
+    "worlds": ("sessions", "slates", "ratings", "campaigns", "purchases"),
     "write": ("agent", "estimator", "protocol"),
     "studies": ("papers", "jeunen2019", "schnabel2016", "myttenaere2015", "sato2019"),
     "notebooks": ("first-comparison", "my-bandit-log", "my-estimator", "my-agent"),

@@ -64,7 +64,7 @@ _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 )
 @option("--tie", "Treat costs up to this share of the best true value as ties.", NUMBER)
 @option("--logging", "Sessions: the logging policy.  [default: user-popularity]")
-@option("--clip", "Largest weight of clipped IPS. [default: 15; purchases: none]", NUMBER)
+@option("--clip", "Largest weight of clipped IPS, and of estimates of lists. [default: 15; purchases: none]", NUMBER)
 @option("--length", "Purchases and --interactions: items of a list, N.  [default: 10]", WHOLE)
 @option("--metrics", "Purchases: precision,uplift,uplift_snips,uplift_ips unless named.")
 @option("--test-periods", "Purchases: further periods that the metrics read.", WHOLE)

@@ -13,14 +13,14 @@ from _study import exact_limits, save_picture, table
 from recsim_mnar.protocols.records import BEST, INDISTINGUISHABLE, OUTCOMES, UNUSABLE, listed
 from recsim_mnar.studies.result import mean, percent, share
 
-PLAIN = {
-    "leave-one-out (HR@5)": "leave-one-out (HR@5)",
-    "leave-one-out (HR@1)": "leave-one-out (HR@1)",
-    "independent IPS": "independent IPS",
-    "slate IPS": "slate IPS",
-    "clipped IPS": "clipped IPS",
-    "the A/B test": "the A/B test",
-}
+SHOWN = (
+    "leave-one-out (HR@5)",
+    "leave-one-out (HR@1)",
+    "independent IPS",
+    "slate IPS",
+    "clipped IPS",
+    "the A/B test",
+)
 """Rankings that the picture and the comparison of pairs show; tables have all."""
 
 
@@ -31,6 +31,7 @@ def summary(arm: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         found[title] = {each: share([one == each for one in own["outcome"]]) for each in OUTCOMES}
         found[title]["right"] = share([one in (BEST, INDISTINGUISHABLE) for one in own["outcome"]])
         found[title][UNUSABLE] = share([one == UNUSABLE for one in own["shown"]])
+        found[title]["barred"] = share(own["barred"])
         found[title]["cost"] = mean(own["cost"], least=0.0)
         found[title]["picks"] = {pick: own["pick"].count(pick) for pick in sorted(set(own["pick"]))}
     return found
@@ -44,7 +45,7 @@ def of(number: Mapping[str, Any], catalogues: int) -> str:
 def sentence(arm: Mapping[str, Any]) -> str:
     """The answer: who picks the best most often, the others, what their picks cost."""
     n, found = arm["catalogues"], summary(arm)
-    order = sorted((title for title in found if title in PLAIN), key=lambda title: -found[title][BEST]["count"])
+    order = sorted((title for title in found if title in SHOWN), key=lambda title: -found[title][BEST]["count"])
     first, *others = order
     said = [f"{title} in {of(found[title][BEST], n)}" for title in others]
     costs = [f"{title} {percent(found[title]['cost']).replace('[', '(').replace(']', ')')}" for title in order]
@@ -55,32 +56,27 @@ def sentence(arm: Mapping[str, Any]) -> str:
     )
 
 
-def rows_of(arm: Mapping[str, Any]) -> list[str]:
-    """The table of an arm."""
+def rows_of(arm: Mapping[str, Any], *, brief: bool = False) -> list[str]:
+    """The table of an arm; ``brief`` leaves out what the picks are."""
     n, found = arm["catalogues"], summary(arm)
-    head = [
-        "protocol",
-        "picks the best",
-        "a tie",
-        "a worse one",
-        "best or tie",
-        "mean cost",
-        "may not be used",
-        "picks",
-    ]
+    head = ["protocol", "picks the best", "a tie", "a worse one", "mean cost", "its pick barred", "the best barred"]
     rows = []
     for title, own in found.items():
-        picks = ", ".join(f"{pick} {count}" for pick, count in sorted(own["picks"].items(), key=lambda one: -one[1]))
-        rest = [own[each]["count"] for each in OUTCOMES if each != BEST]
-        rows.append([title, of(own[BEST], n), *rest, of(own["right"], n), percent(own["cost"]), own[UNUSABLE]["count"]])
-        rows[-1].append(picks)
-    return table(head, rows)
+        if brief and title not in SHOWN:
+            continue
+        counts = [own[each]["count"] for each in OUTCOMES if each != BEST]
+        rows.append([title, of(own[BEST], n), *counts, percent(own["cost"]), own[UNUSABLE]["count"]])
+        rows[-1].append(own["barred"]["count"])
+        if not brief:
+            picks = sorted(own["picks"].items(), key=lambda one: -one[1])
+            rows[-1] += [of(own["right"], n), ", ".join(f"{pick} {count}" for pick, count in picks)]
+    return table([*head, *([] if brief else ["best or a tie", "picks"])], rows)
 
 
 def pairs(arm: Mapping[str, Any]) -> list[str]:
     """Protocols against each other in the same catalogues."""
     rows = []
-    hits = {title: [one == BEST for one in own["outcome"]] for title, own in arm["rankings"].items() if title in PLAIN}
+    hits = {title: [one == BEST for one in own["outcome"]] for title, own in arm["rankings"].items() if title in SHOWN}
     for one, other in combinations(hits, 2):
         wins = sum(a and not b for a, b in zip(hits[one], hits[other], strict=True))
         alone = sum(a != b for a, b in zip(hits[one], hits[other], strict=True))
@@ -109,7 +105,7 @@ def figure(results: Mapping[str, Any], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     arm = results["lists"]
-    found = {title: own for title, own in summary(arm).items() if title in PLAIN}
+    found = {title: own for title, own in summary(arm).items() if title in SHOWN}
     drawn, (left, right) = plt.subplots(1, 2, figsize=(9, 2.9), sharey=True, layout="constrained")
     for place, (title, own) in enumerate(found.items()):
         hit, cost = own[BEST], own["cost"]
@@ -124,5 +120,5 @@ def figure(results: Mapping[str, Any], path: Path) -> None:
     left.set(xlim=(0, 100), xlabel="picks the best, % of catalogues", yticks=range(len(found)), yticklabels=list(found))
     left.legend(fontsize="small")
     left.invert_yaxis()
-    right.set(xlabel="cost of its pick, % of the best click rate; a dot per catalogue")
+    right.set(xlabel="cost of its pick, % of the best rate; dots: catalogues")
     save_picture(drawn, path)

@@ -21,17 +21,19 @@ from recsim_mnar.simulation.pools import processes
 from recsim_mnar.studies import Study, run_study
 
 HERE = Path(__file__).resolve().parent
+PAGE = HERE.parents[2] / "docs" / "questions" / "lists.md"
 
 
 def found_in(study: Study) -> dict[str, Any]:
     """What is kept of an arm: every judgement by ranking and catalogue, and the true values."""
     rankings: dict[str, dict[str, list[Any]]] = {}
     for each in study.judgements():
-        own = rankings.setdefault(each["title"], {name: [] for name in ("pick", "outcome", "cost", "shown")})
+        own = rankings.setdefault(each["title"], {name: [] for name in ("pick", "outcome", "cost", "shown", "barred")})
         own["pick"].append(" = ".join([each["pick"], *each["tied_with"]]))
         own["outcome"].append(each["outcome"])
         own["cost"].append(each["cost_share"])
         own["shown"].append(each["shown"])
+        own["barred"].append(each["best"] in (*each["unusable"], *each["unranked"]))
     truth: dict[str, list[float]] = {}
     for row in study.rows():
         if (row["protocol"], row["metric"]) == ("truth", "ctr"):
@@ -41,10 +43,15 @@ def found_in(study: Study) -> dict[str, Any]:
 
 def lines_of(results: dict[str, Any]) -> list[str]:
     """What stands in the README of the arms that are there."""
-    lines = [f"**{sentence(results['lists'])}**"] if "lists" in results else []
+    lines = ["", f"**{sentence(results['lists'])}**"] if "lists" in results else []
     for name, arm in results.items():
         lines += ["", f"### `{name}`", "", *rows_of(arm), "", *constants(arm), "", *pairs(arm)]
     return lines
+
+
+def answer(arm: dict[str, Any]) -> list[str]:
+    """What the page of the documentation begins with."""
+    return ["", f"**{sentence(arm)}**", "", *rows_of(arm, brief=True), ""]
 
 
 def main() -> None:
@@ -60,14 +67,15 @@ def main() -> None:
     catalogues = 1 if options.quick else options.catalogues
     results = read(HERE / "results.json")
     for name in options.arms or given["arms"]:
+        folder = options.study / (f"{name}-quick" if options.quick else name)
         with processes(options.workers) as executor:
             study = run_study(
                 [given["arms"][name]],
                 given["agents"],
                 seeds=catalogues,
                 seed=given["seed"],
-                folder=options.study / name,
-                resume=(options.study / name).exists(),
+                folder=folder,
+                resume=folder.exists(),
                 executor=executor,
                 report=lambda line: print(line, flush=True),
             )
@@ -77,6 +85,7 @@ def main() -> None:
             results = {arm: results[arm] for arm in given["arms"] if arm in results}
             write_results(HERE / "results.json", results, 6)
             into_marks(HERE / "README.md", "tables", lines_of(results))
+            into_marks(PAGE, "answer", answer(results["lists"]))
             figure(results, HERE / "picture.png")
 
 
