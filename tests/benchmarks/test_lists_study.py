@@ -78,7 +78,7 @@ def test_intervals_are_wilsons_and_those_of_pairs_exact(study):
 
 @pytest.mark.parametrize("text", [README, PAGE], ids=["README", "page"])
 def test_the_command_line_is_that_of_the_settings(text):
-    (command,) = re.findall(r"recsim-mnar compare (.*--catalogues 50.*)", text.replace("\\\n", ""))
+    (command,) = re.findall(r"recsim-mnar compare ([^`\n]*--catalogues 50)", text.replace("\\\n", ""))
     given = compare.make_context("compare", shlex.split(command)).params
     arm = SETTINGS["arms"]["lists"]
     assert given["preset"] == arm["preset"]
