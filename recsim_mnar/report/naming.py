@@ -88,13 +88,13 @@ def both(name: str) -> str:
 
 def method_named(title: str) -> Named | None:
     """What a method's title stands for; of one with several metrics the metric follows: leave-one-out (HR@5)."""
-    bare, metric = title.split(" (", 1) if "@" in title else (title, "")
+    bare, bracket, metric = title.partition(" (") if "@" in title else (title, "", "")
     known = METHODS.get(bare)
-    if known is None or not metric:
-        return known
+    if known is None:
+        return None
     name, _, k = metric.rstrip(")").partition("@")
-    of_lists = name in METRICS and k not in ("", "1")
-    return Named(f"{known.plain} ({metric}", METRICS[name].format(k=k) if of_lists else known.about)
+    about = METRICS[name].format(k=k) if name in METRICS and k != "1" else known.about
+    return Named(known.plain + bracket + metric, about)
 
 
 def method(title: str) -> str:
