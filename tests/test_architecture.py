@@ -444,7 +444,7 @@ LINES = {
     # 70 for threads over lanes, and a module of its own for the step of all lanes
     "worlds": 5_670,  # 650 for slates: how users read them, and whole lives under uniform rankings at full speed
     # 16 for lists of any length, in leave-one-out and of interactions
-    "protocols": 4_035,  # 70 for slates: their estimates, and what is gained by place
+    "protocols": 4_045,  # 80 for slates: their estimates, what is gained by place, what a page says of them
     # 190 for the gate: what is required of an answer, estimate as a function of Python, what it was made from.
     # 110 for rows that cannot be read, spellings, lines by segment; 30 for policies found by their mean weight
     # 130 for a line to paste with guesses
@@ -468,7 +468,7 @@ LINES = {
     "envs": 1_832,  # 45 for steps in one call, and copy=False
     # 150 for what each method could not tell, notes and ends of intervals in charts, and what a warning covers
     # 40 for segments that lose, and methods compared catalogue by catalogue
-    "report": 2_125,  # 8 first screens, words explained, charts drawn here; 200 for plain names, studies
+    "report": 2_145,  # 8 first screens, words explained, charts drawn here; 200 for plain names, studies; 20 for lists
     "simulation": 1_350,  # 60 for rankings
     "testing": 1_420,  # rules for learners, and for a dozen breaches that were let pass
     # 20 for tasks
