@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import re
 import math
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
