@@ -81,7 +81,7 @@ def _kind_of(settings: Mapping[str, Any]) -> str:
     said += f"{' with ' if changed else ''}{changed})."
     old, users = (getattr(found.settings, name, None) for name in ("logging", "test_users"))
     if old:
-        said += f" Its old system is {spoken(old)} ({old})"
+        said += f" Its old system is {both(old)}"
         said += f"; its records are of {users:,} users." if users else "."
     return said
 
