@@ -11,7 +11,7 @@ from recsim_mnar.errors import UserError, printable
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, UNUSABLE
 from recsim_mnar.report.charts import MANY_TICKS, PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
-from recsim_mnar.report.naming import about, both, method, method_named, spoken
+from recsim_mnar.report.naming import about, both, method, method_named
 from recsim_mnar.report.page import headed
 from recsim_mnar.report.study_finding import blind_spot, judged_of, of_study, screen_of
 from recsim_mnar.report.template import downloads_of, write_from
