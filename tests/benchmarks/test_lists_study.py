@@ -24,9 +24,8 @@ README, PAGE = (FOLDER / "README.md").read_text(), (ROOT / "docs" / "questions" 
 
 
 @pytest.fixture
-def study(modules_of, monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "shared"))
-    return modules_of("slates/study", "analysis", "run")
+def study(modules_of):
+    return modules_of("slates/study", "run", "analysis")
 
 
 def between(mark, text):
