@@ -40,7 +40,7 @@ def test_sentences_and_tables_are_those_of_the_results(study):
 
 def test_counts_that_the_page_adds_are_in_the_tables():
     added = " ".join(PAGE.replace(between("answer", PAGE), "").split())
-    counts = re.findall(r"\d+ of 50", added)
+    counts = re.findall(rf"\d+ of {SETTINGS['catalogues']}\b", added)
     assert counts
     assert [count for count in counts if f"| {count} (" not in README] == []
 
@@ -77,7 +77,7 @@ def test_intervals_are_wilsons_and_those_of_pairs_exact(study):
 
 @pytest.mark.parametrize("text", [README, PAGE], ids=["README", "page"])
 def test_the_command_line_is_that_of_the_settings(text):
-    (command,) = re.findall(r"recsim-mnar compare ([^`\n]*--catalogues 50)", text.replace("\\\n", ""))
+    (command,) = re.findall(r"recsim-mnar compare ([^`\n]*--catalogues \d+)", text.replace("\\\n", ""))
     given = compare.make_context("compare", shlex.split(command)).params
     arm = SETTINGS["arms"]["lists"]
     assert given["preset"] == arm["preset"]
