@@ -45,7 +45,7 @@ def lines_of(results: dict[str, Any]) -> list[str]:
     """What stands in the README of the arms that are there."""
     lines = ["", f"**{sentence(results['lists'])}**"] if "lists" in results else []
     for name, arm in results.items():
-        lines += ["", f"### `{name}`", "", *rows_of(arm), "", *constants(arm), "", *pairs(arm)]
+        lines += ["", f"## `{name}`", "", *rows_of(arm), "", *constants(arm), "", *pairs(arm)]
     return lines
 
 
