@@ -125,7 +125,7 @@ def test_every_recipe_gives_its_bytes(name, quality):
 def replayed(made, users):
     """The recorded actions in the task's environment, of some users: every observation and answer is the recorded."""
     words, _, version = made.recipe.task.rpartition("-")
-    name = f"recsim_mnar/{words.replace('-', '').capitalize()}-{version}"
+    name = f"recsim_mnar/{''.join(word.capitalize() for word in words.split('-'))}-{version}"
     asked = {"observation": made.recipe.observation} if made.recipe.observation else {}
     env = gym.make(name, **asked)
     of, episodes = made.decisions, {int(made.decisions.user[rows.start]): rows for rows in made.decisions.episodes()}
