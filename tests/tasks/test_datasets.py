@@ -151,7 +151,9 @@ def replayed(made, users):
         np.testing.assert_array_equal(observed, of.final[places[user]])
 
 
-@pytest.mark.parametrize(("name", "quality"), [("cold-100-v1", "good"), ("ratings-100-v1", "random"), *SMALL[4:7], SMALL[-1]])
+@pytest.mark.parametrize(
+    ("name", "quality"), [("cold-100-v1", "good"), ("ratings-100-v1", "random"), *SMALL[4:7], SMALL[-1]]
+)
 def test_environments_give_the_data_again(name, quality):
     made = task_dataset(name, quality)
     replayed(made, np.unique(made.decisions.user)[::15].tolist())
