@@ -73,9 +73,9 @@ def both(name: str) -> str:
 
 def method_named(title: str) -> Named | None:
     """What a method's title stands for; of one with several metrics the metric follows: leave-one-out (HR@5)."""
-    bare, metric = title.split(" (", 1) if "@" in title else (title, "")
+    bare, bracket, metric = title.partition(" (") if "@" in title else (title, "", "")
     known = METHODS.get(bare)
-    return known._replace(plain=f"{known.plain} ({metric}") if known and metric else known
+    return known._replace(plain=known.plain + bracket + metric) if known else None
 
 
 def method(title: str) -> str:

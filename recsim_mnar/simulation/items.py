@@ -139,8 +139,9 @@ def as_recommender(world: World, policy: Any) -> Recommender:
     """What a user brings, as this world asks for it: a policy, or one that recommends slates.
 
     Raises:
-        UserError: as :func:`recsim_mnar.policies.door.as_policy`, or it learns from all users.
+        UserError: as :func:`recsim_mnar.policies.door.as_policy`, it learns from all users, or the world is none.
     """
+    as_world(world)
     if isinstance(world, ExposureWorld):
         return as_slate_policy(policy, world.params)
     if isinstance(policy, SlatePolicy):

@@ -50,9 +50,8 @@ class World(abc.ABC):
         params: what defines it.
         n_items: number of items; actions are 0 .. n_items - 1.
         paper_note: what a reader of the paper that these parameters are of should know of a comparison in it; or empty.
-        slate_size: items shown at a decision; above 1 what is recommended is a ranking of distinct items.
         most_decisions: decisions after which every life has ended, as environments state it; None: there is no bound.
-        slate_size: items of the ranked list that a user is shown at a time; 1 where items come one by one.
+        slate_size: items shown at a decision; above 1 what is recommended is a ranking of distinct items, top first.
     """
 
     name: ClassVar[str]
@@ -106,8 +105,8 @@ class LaneWorld(World):
         """:meth:`open_lanes` as simulation and environments use it: an own world's transitions are looked at.
 
         Raises:
-            UserError: lanes that are none, or a ``truth_column`` asked of a world without one; and later, at the first
-                transition that breaks a rule, with the rule.
+            UserError: lanes that are none, slates in an own world, or truth asked of a world without a
+                ``truth_column``; and later, at the first transition that breaks a rule, with the rule.
         """
         if keep_truth and self.truth_column is None:
             raise UserError(
@@ -117,6 +116,8 @@ class LaneWorld(World):
         opened = self.open_lanes(n_lanes, keep_truth=keep_truth)
         if isinstance(opened, Lanes) and opened.trusted:
             return opened
+        if self.slate_size != 1:
+            raise UserError(f"world {self.name!r}: an own world shows one item at a time: set slate_size = 1")
         truth_column = self.truth_column if keep_truth else None
         return CheckedLanes(opened, self.name, self.n_items, n_lanes, rates=self.rates, truth_column=truth_column)
 

@@ -20,7 +20,6 @@ from recsim_mnar.report.page import write_page
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.registry import make_world
-from recsim_mnar.worlds.sessions import SessionsWorld
 
 AGENTS = ("random", "popularity", "user-popularity", "user-popularity-greedy", "svd+rank=4", "item-knn", "user-knn")
 DOWNDATED = (
@@ -322,23 +321,18 @@ def test_a_comparison_offers_the_papers_definition():
     assert "fit_on" not in titles[1]
 
 
-class ListWorld(SessionsWorld):
-    """As a world in which users are shown three items at a time says it."""
-
-    slate_size = 3
-
-
+ONE, LISTS = 1, 3
 SMALL = {"train_users": 60, "test_users": 50, "folds": 2, "arm_users": 20, "truth_users": 20}
 
 
-def compared(kind, protocols):
-    world = kind(make_world("sessions", "quick", ["n_items=30", "n_flips=5"]).params)
+def compared(slate_size, protocols):
+    world = make_world("sessions", "quick", ["n_items=30", "n_flips=5", f"slate_size={slate_size}"])
     settings = experiment_of(world).settings("quick", SMALL)
     return compare(world, {n: registry.learner(n) for n in AGENTS[:3]}, protocols=protocols, settings=settings, seed=4)
 
 
 def test_where_users_are_shown_lists_these_are_judged(tmp_path):
-    lists, single = compared(ListWorld, ["loocv"]), compared(SessionsWorld, ["loocv", "loocv+ties=lowest+k=3"])
+    lists, single = compared(LISTS, ["loocv"]), compared(ONE, ["loocv", "loocv+ties=lowest+k=3"])
     metrics = ["hr@3", "mrr@3", "ndcg@3"]
     assert list(dict.fromkeys(r.metric for r in lists.records if r.protocol == "loocv")) == metrics
     assert [j.metric for j in lists.judgements] == metrics
@@ -358,13 +352,13 @@ def test_where_users_are_shown_lists_these_are_judged(tmp_path):
 
 def test_a_protocol_forgets_the_lists_of_another_world():
     one = LeaveOneOut()
-    kinds = (ListWorld, SessionsWorld, ListWorld)
+    kinds = (LISTS, ONE, LISTS)
     found = [[j.metric for j in compared(kind, [one]).judgements] for kind in kinds]
     assert found == [["hr@3", "mrr@3", "ndcg@3"], ["hr@1"], ["hr@3", "mrr@3", "ndcg@3"]]
 
 
 def test_of_one_item_all_metrics_are_the_hit_rate():
-    found = compared(ListWorld, [LeaveOneOut(k=1)])
+    found = compared(LISTS, [LeaveOneOut(k=1)])
     assert {r.metric for r in found.records if r.protocol == "loocv"} == {"hr@1"}
 
 

@@ -125,6 +125,7 @@ WRONG = [
     (lambda: Silent, "make an object of it"),
     (lambda: changed(name=""), "has no name"),
     (lambda: changed(n_items=0), "n_items, a whole number of at least 1"),
+    (lambda: changed(slate_size=2), "an own world shows one item at a time"),
     (lambda: changed(n_items=None), "n_items, a whole number of at least 1"),
     (lambda: changed(truth_column="reward"), "truth_column must be None or"),
     (lambda: changed(describe=lambda self: {"name": self}), "must return JSON types"),
