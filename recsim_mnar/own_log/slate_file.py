@@ -1,0 +1,504 @@
+"""A file of slates, one row per position or one row per slate: recognised, taken apart, and checked."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.columns import Floats, Ints
+from recsim_mnar.log.rows import user_starts
+from recsim_mnar.tables.faults import Faults
+from recsim_mnar.tables.parts import TableFile
+from recsim_mnar.tables.roles import (
+    NONE,
+    USUAL_NAMES,
+    find_columns,
+    named_column,
+    plain_name,
+    slate_probabilities,
+)
+from recsim_mnar.tables.rows import Rows, text_numbers
+
+OF = {
+    "marginal": "the item at its position",
+    "conditional": "the item, given the items above it",
+    "slate": "the whole slate in order",
+    "set": "the slate's items in any order",
+}
+"""What a probability of a log of slates is of, by kind."""
+SAID = {"position": "marginal", "conditional": "conditional", "slate": "slate", "set": "set"}
+"""Kinds by what ``--propensities-of`` says."""
+_ERRORS = 4.0
+"""Standard errors by which a mean may differ from what it must be."""
+_NEAR: dict[str, Any] = {"rtol": 1e-6, "atol": 0.0}
+_LISTS = frozenset(
+    "items actions slate ranking list recommendations recommendeditems shownitems itemids actionids impressions "
+    "products productids articles articleids skus".split()
+)
+"""Names of columns of lists of items, besides those of one item."""
+
+
+@dataclass(frozen=True)
+class SlateFile:
+    """A file of slates as a table of one row per position.
+
+    Attributes:
+        file: the table.
+        columns: column by role: slate, position and, of lists, the action.
+        probabilities: columns of the log's probabilities whose names say what they are of, by kind.
+        per_slate: whether the file has one row per slate, with lists.
+        one_reward: whether a row has one reward for the whole slate.
+    """
+
+    file: TableFile
+    columns: dict[str, str]
+    probabilities: dict[str, str] = field(default_factory=dict)
+    per_slate: bool = False
+    one_reward: bool = False
+
+    @property
+    def form(self) -> str:
+        """In words."""
+        return "one row per slate" if self.per_slate else "one row per position"
+
+    @property
+    def own(self) -> bool:
+        """Whether it has the columns of this package's logs, whose propensities are of the item at its position."""
+        return {"step", "event", "conditional_propensity"} <= set(self.file.names)
+
+
+def find_slates(file: TableFile, columns: Mapping[str, str | None], leave: Collection[str] = ()) -> SlateFile | None:
+    """Recognise slates; None for a file of single items.
+
+    Args:
+        file: the table.
+        columns: by role, as the user says; "none" for slate: single items, whatever the columns are called.
+        leave: columns of target policies, with their endings.
+
+    Raises:
+        UserError: a named column is missing; a column of slates is named and none of positions is there.
+    """
+    if NONE in (columns.get("slate"), columns.get("position")):
+        return None
+    named = {
+        role: named_column(str(file.path), role, name, file.names)
+        for role in ("slate", "position", "action")
+        if (name := columns.get(role)) not in (None, NONE)
+    }
+    free = [name for name in file.names if name not in leave]
+    found = _of_positions(file, columns, named, free) or _of_lists(file, columns, named, free)
+    if found is None:
+        return None
+    taken = {*found.columns.values(), *(name for name in columns.values() if name)}
+    return replace(found, probabilities=slate_probabilities([name for name in free if name not in taken]))
+
+
+def _of_positions(
+    file: TableFile, columns: Mapping[str, str | None], named: dict[str, str], free: list[str]
+) -> SlateFile | None:
+    """A file with a column of slates and one of positions, where a slate has several rows."""
+    places = [named["position"]] if "position" in named else _usual("position", free)
+    if not places:
+        if "slate" not in named:
+            return None
+        raise UserError(f"{file.path}: no column is recognised as the position; name it with --position-column")
+    for tier, names in enumerate([[named["slate"]]] if "slate" in named else USUAL_NAMES["slate"]):
+        for name in [each for each in free if each in names or plain_name(each) in names]:
+            if name == places[0] or ("slate" not in named and name == columns.get("user")):
+                continue
+            user = find_columns(str(file.path), free, named={"user": columns.get("user")}, optional=("user",),
+                                leave=(name,)).get("user")  # fmt: skip
+            kinds = {name: "id", places[0]: "number"} | ({user: "id"} if user else {})
+            rows = file.read(kinds).quiet()
+            slate, place = rows.ids(name), rows.numbers(places[0])
+            there = (slate.codes >= 0) & ~np.isnan(place)
+            key = slate.codes[there]
+            if user and (n := _doubles(key, place[there])) and _doubles(
+                both := _joint(rows.ids(user).codes[there], key), place[there]
+            ) < n:  # fmt: skip
+                key = both
+            sizes = np.bincount(np.unique(key, return_inverse=True)[1]) if key.size else np.zeros(1, int)
+            # A session or a query may hold single items one after another: only what is whole counts there.
+            whole = sizes.min() == sizes.max() and not _doubles(key, place[there]) and np.ptp(place[there]) + 1 == sizes[0]
+            if sizes.max() > 1 and (tier < 2 or "slate" in named or whole):
+                return SlateFile(file, {"slate": name, "position": places[0]})
+    return None
+
+
+def _usual(role: str, free: Sequence[str]) -> list[str]:
+    return [name for tier in USUAL_NAMES[role] for name in free if plain_name(name) in tier]
+
+
+def _joint(one: Ints, other: Ints) -> Ints:
+    return np.unique(one * (int(other.max(initial=0)) + 2) + other, return_inverse=True)[1].reshape(-1)
+
+
+def _doubles(key: Ints, place: Floats) -> int:
+    """How many rows repeat the position of an earlier one of their slate."""
+    places = np.unique(place, return_inverse=True)[1]
+    return int(key.size - np.unique(_joint(key, places)).size)
+
+
+# ------------------------------------------------------------------------------------------------- lists, taken apart
+
+
+def _of_lists(
+    file: TableFile, columns: Mapping[str, str | None], named: dict[str, str], free: list[str]
+) -> SlateFile | None:
+    """A file whose column of items holds lists."""
+    usual = {*_LISTS, *(name for role in ("action", "item") for tier in USUAL_NAMES[role] for name in tier)}
+    names = [named["action"]] if "action" in named else [name for name in free if plain_name(name) in usual]
+    if not names:
+        return None
+    lists = {name: each for name, values in file.head().items() if (each := _lists_of(values)) is not None}
+    for name in (each for each in names if each in lists):
+        sizes = [len(each) for each in lists[name]]
+        alike = tuple(
+            each for each, values in lists.items()
+            if np.mean([len(v) == n for v, n in zip(values, sizes, strict=True)]) > 0.5
+        )  # fmt: skip
+        numbered = all(any(sign.isdigit() for sign in str(item)) for values in lists[name][:100] for item in values)
+        written = isinstance(next(iter(file.head()[name]), None), str)
+        if written and not numbered and len(alike) == 1:
+            continue  # a text of several words, perhaps
+        added = {role: next(each for each in (role, f"{role}_of_list") if each not in file.names)
+                 for role in ("slate", "position")}  # fmt: skip
+        table = ListedSlates(file.path, file.parts, [*file.names, *added.values()], file.form, name, alike, added)
+        reward = find_columns(str(file.path), free, named={"reward": columns.get("reward")}, optional=("reward",))
+        one = "reward" in reward and reward["reward"] not in alike
+        return SlateFile(table, {**added, "action": name}, per_slate=True, one_reward=one)
+    return None
+
+
+def _lists_of(values: Sequence[Any]) -> list[list[Any]] | None:
+    """The lists that the first values of a column hold; None where most are none, or of one."""
+    known = [value for value in values if value not in (None, "")]
+    separator = _separator([value for value in known if isinstance(value, str)])
+    if not known or (isinstance(known[0], str) and separator is None):
+        return None
+    found = [_parts(value, separator) if isinstance(value, str) else value for value in values]
+    found = [list(each) if isinstance(each, list | tuple | np.ndarray) else [] for each in found]
+    return found if sum(len(each) > 1 for each in found) > 0.5 * len(known) else None
+
+
+def _separator(texts: Sequence[str]) -> str | None:
+    """What parts the items of lists written as text: ``[`` for JSON, or a sign; None where they are no lists."""
+    inner = [text.strip().strip("[]()").strip() for text in texts]
+    many = 0.9 * len(inner)
+    if inner and sum(text.strip()[:1] == "[" and "," in text for text in texts) >= many:
+        return "["
+    found = (sign for sign in ("|", ";", ",", " ") if sum(sign in text for text in inner) >= many)
+    return next(found, None) if inner else None
+
+
+def _parts(text: str | None, separator: str | None) -> list[Any]:
+    """The items of a list written as text."""
+    text = (text or "").strip()
+    if separator == "[":
+        try:
+            found = json.loads(text) if text else []
+            return [None if each is None else str(each) for each in found] if isinstance(found, list) else []
+        except ValueError:
+            separator = ","
+    inner = text.strip("[]()").strip()
+    rule = r"\s+" if separator == " " else rf"\s*{re.escape(separator or ',')}\s*"
+    return [each.strip("'\"") for each in re.split(rule, inner)] if inner else []
+
+
+@dataclass(frozen=True)
+class ListedSlates(TableFile):
+    """A table of one row per slate as one of one row per position.
+
+    Attributes:
+        action: the column of lists of items.
+        lists: the columns of lists of the same lengths.
+        added: names of the columns of slates, numbered as the file's rows from 1, and of positions, from 0.
+    """
+
+    action: str = ""
+    lists: tuple[str, ...] = ()
+    added: Mapping[str, str] = field(default_factory=dict)
+
+    def head(self) -> dict[str, list[Any]]:
+        """The first rows, one per position."""
+        found = super().head()
+        parts = {name: _lists_of(found[name]) or [] for name in self.lists}
+        sizes = [len(each) for each in parts[self.action]]
+        return {
+            name: [x for each in parts[name] for x in each] if name in parts
+            else [x for x, n in zip(values, sizes, strict=True) for _ in range(n)]
+            for name, values in found.items()
+        }  # fmt: skip
+
+    def read(self, kinds: Mapping[str, str]) -> Rows:
+        """All rows, one per position.
+
+        Raises:
+            UserError: also where lists of one row have different lengths.
+        """
+        import pyarrow as pa
+
+        wanted = [name for name in kinds if name not in self.added.values()]
+        whole = TableFile(self.path, self.parts, self.names[: -len(self.added)], self.form)
+        read = {name: "text" if name in self.lists else kinds[name] for name in wanted}
+        table = whole.read({self.action: "text", **read}).table
+        flat, sizes = _flat(table.column(self.action))
+        self._refuse(sizes < 1, sizes, "{0} has no item in {1} of {2}", "leave the row out")
+        of_row = np.repeat(np.arange(table.num_rows), sizes)
+        made = {self.action: flat}
+        for name in wanted:
+            if name not in self.lists:
+                made[name] = table.column(name).take(pa.array(of_row))
+            elif name != self.action:
+                made[name], own = _flat(table.column(name))
+                what = f"{{0}} of {{2}} has another number of values in {name!r} than of items in {{1}}"
+                self._refuse(own != sizes, sizes, what, "write one value per item")
+        starts = np.cumsum(sizes) - sizes
+        made |= {self.added["slate"]: pa.array(of_row + 1)}
+        made |= {self.added["position"]: pa.array(np.arange(of_row.size) - starts[of_row])}
+        return Rows(str(self.path), pa.table({name: made[name] for name in kinds}), self.decimal, of_row=of_row + 1)
+
+    def blocks(self, kinds: Mapping[str, str], rows: int, faults: Faults | None = None) -> Any:
+        """All rows in one block, as :meth:`read`."""
+        found = self.read(kinds)
+        found.faults = found.faults if faults is None else faults
+        yield found
+
+    def _refuse(self, bad: NDArray[np.bool_], sizes: Ints, what: str, advice: str) -> None:
+        if bad.any():
+            row = int(np.argmax(bad)) + 1
+            said = what.format(f"row {row}", repr(self.action), self.path)
+            more = f" ({int(bad.sum()):,} such rows)" if bad.sum() > 1 else ""
+            raise UserError(f"{said}{more}: {advice}", code="slate_lists")
+
+
+def _flat(column: Any) -> tuple[Any, Ints]:
+    """The items of a column of lists, and how many each row has."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+        return pc.list_flatten(column), sizes
+    values = column.cast(pa.string()).to_pylist()
+    separator = _separator([value for value in values if value])
+    found = [_parts(value, separator) for value in values]
+    return pa.array([x for each in found for x in each], pa.string()), np.array([len(each) for each in found], np.int64)
+
+
+# ------------------------------------------------------------------------------------------------ rows, put in order
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """One thing that is wrong with slates.
+
+    Attributes:
+        code: stable name, for programs.
+        message: what and where.
+        advice: what to do.
+        columns: where.
+    """
+
+    code: str
+    message: str
+    advice: str
+    columns: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.message}: {self.advice}"
+
+
+@dataclass
+class Slates:
+    """The rows of slates, checked; what is wrong with them is in ``problems``.
+
+    Attributes:
+        order: (n,) rows, slate by slate from the top; users' slates by time, else as the file has them.
+        size: items per slate, 0 where they are not of one size.
+        least, most: the smallest and the largest slate.
+        number: of slates.
+        problems: what is wrong.
+    """
+
+    order: Ints
+    size: int
+    least: int
+    most: int
+    number: int
+    problems: list[Wrong]
+
+    def at(self, values: Any) -> Any:
+        """(slates, size) values (n,) in order."""
+        return np.asarray(values)[self.order].reshape(-1, self.size)
+
+
+def arrange(
+    slate: Ints,
+    position: Floats,
+    user: Ints | None,
+    action: Ints | None,
+    time: Floats | None,
+    where: Any,
+    column: str,
+) -> Slates:
+    """Put rows into slates, from the top.
+
+    Args:
+        slate: (n,) numbers of slates, alike within one; they may be numbered anew for each user.
+        position: (n,) from 0 or 1.
+        user: (n,) numbers of users, or None.
+        action: (n,) numbers of items, or None.
+        time: (n,), or None.
+        where: of a row, its slate and its number in the file, in words.
+        column: of positions.
+    """
+    key, problems = slate, list[Wrong]()
+
+    def found(code: str, bad: Any, message: str, advice: str) -> None:
+        rows = np.flatnonzero(bad)
+        if rows.size:
+            said = message.format(n=rows.size, s="s" if rows.size > 1 else "")
+            problems.append(Wrong(code, f"{said}, first {where(int(rows[0]))}", advice, (column,)))
+
+    if user is not None and _doubles(key, position) > _doubles(_joint(user, key), position):
+        key = _joint(user, key)
+    _, first, key = np.unique(key, return_index=True, return_inverse=True)
+    key = key.reshape(-1)
+    began = first[key] if time is None else np.lexsort((first, time[first])).argsort()[key]
+    order = np.lexsort((position, first[key], began, np.zeros(key.size) if user is None else user[first][key]))
+    key, place, begins = key[order], position[order], user_starts(key[order])
+    sizes = np.diff(np.append(begins, key.size))
+    n, within = sizes.size, np.arange(key.size) - np.repeat(begins, sizes)
+
+    def of_rows(bad: Any) -> Any:
+        """(n,) bad rows in order, as rows of the file: the first of each slate."""
+        marked = np.zeros(key.size, np.bool_)
+        marked[order[begins[np.logical_or.reduceat(bad, begins)]]] = True
+        return marked
+
+    base = float(place.min(initial=0.0))
+    whole = place == np.floor(place)
+    if not whole.all() or base not in (0.0, 1.0):
+        found("slate_positions", ~whole[np.argsort(order)] if not whole.all() else position == base,
+              f"column {column!r} does not count positions from 0 or 1 in {{n:,}} row{{s}}",
+              "write 0, 1, 2, ... from the top")  # fmt: skip
+        return Slates(order, 0, int(sizes.min()), int(sizes.max()), n, problems)
+    again = np.append(False, (place[1:] == place[:-1]) & (key[1:] == key[:-1]))
+    found("slate_position_twice", of_rows(again), f"{{n:,}} slate{{s}} of {n:,} with a position twice",
+          "give each showing its own slate, or leave out copies (--deduplicate)")  # fmt: skip
+    gap = (place - base != within) & ~np.repeat(np.logical_or.reduceat(again, begins), sizes)
+    found("slate_gap", of_rows(gap), f"{{n:,}} slate{{s}} of {n:,} with a gap in the positions",
+          "write one row per position, shown and not clicked ones too")  # fmt: skip
+    usual = int(np.bincount(sizes).argmax())
+    if not problems:
+        odd = np.repeat(sizes != usual, sizes)
+        found("slate_sizes", of_rows(odd), f"slates of {sizes.min()} to {sizes.max()} items: {{n:,}} slate{{s}} of {n:,} "
+              f"not of {usual}", f"give slates of one size, those of {usual} in a file of their own")  # fmt: skip
+    if user is not None:
+        others = user[order] != np.repeat(user[order][begins], sizes)
+        found("slate_users", of_rows(others), f"{{n:,}} slate{{s}} of {n:,} with rows of several users",
+              "a slate is shown to one user: name the right columns (--slate-column, --user-column)")  # fmt: skip
+    if action is not None:
+        again = np.append(False, np.diff(np.sort(_joint(key, action[order]))) == 0)
+        if again.any():
+            by_item = np.lexsort((action[order], key))
+            twice = np.zeros(key.size, np.bool_)
+            same = (action[order][by_item][1:] == action[order][by_item][:-1]) & (key[by_item][1:] == key[by_item][:-1])
+            twice[by_item[1:][same]] = True
+            found("slate_item_twice", of_rows(twice), f"{{n:,}} slate{{s}} of {n:,} with an item twice",
+                  "a slate shows an item once: keep its upper position, or name the right --action-column")  # fmt: skip
+    bad = {"slate_gap", "slate_position_twice", "slate_sizes"} & {each.code for each in problems}
+    return Slates(order, 0 if bad else usual, int(sizes.min()), int(sizes.max()), n, problems)
+
+
+def check_probabilities(slates: Slates, known: Mapping[str, Floats], names: Mapping[str, str], where: Any) -> None:
+    """Add what contradicts what in the log's probabilities (n,), by kind, to the problems."""
+    if not slates.size:
+        return
+    p = {kind: slates.at(values) for kind, values in known.items()}
+
+    def found(code: str, bad: Any, what: str, advice: str, *kinds: str) -> None:
+        """A problem of slates (S,)."""
+        if bad.any():
+            row = int(slates.order[int(np.argmax(bad)) * slates.size])
+            n = int(bad.sum())
+            message = f"{what} in {n:,} slate{'s' * (n > 1)} of {slates.number:,}, first {where(row)}"
+            slates.problems.append(Wrong(code, message, advice, tuple(names[kind] for kind in kinds)))
+
+    for kind in ("slate", "set"):
+        if kind in p:
+            varies = ~np.isclose(p[kind], p[kind][:, :1], **_NEAR).all(1)
+            found("slate_varies", varies, f"{names[kind]!r} is of {OF[kind]} and differs between its rows",
+                  "write one number per slate, or say what it is of (--propensities-of)", kind)  # fmt: skip
+    if {"conditional", "slate"} <= set(p):
+        off = ~np.isclose(p["conditional"].prod(1), p["slate"][:, 0], **_NEAR)
+        found("slate_product", off, f"the product of {names['conditional']!r} is not {names['slate']!r}",
+              "correct one of them, or leave one out", "conditional", "slate")  # fmt: skip
+    for kind, other in (("slate", "marginal"), ("slate", "set")):
+        if {kind, other} <= set(p):
+            above = (p[kind] > p[other] * (1.0 + 1e-6)).any(1)
+            found("slate_above", above, f"{names[kind]!r} ({OF[kind]}) is above {names[other]!r} ({OF[other]})",
+                  "a slate is no likelier than a part of it: correct one of them", kind, other)  # fmt: skip
+
+
+def kind_of(
+    p: Floats, action: Ints | None, users: Ints, others: Mapping[str, Floats]
+) -> tuple[str, str]:
+    """What probabilities are of, by arithmetic, and why; "" where it does not tell.
+
+    With u(a) the number of positions above j at which item a is shown, the mean of u(a_j) / p_j over slates is the sum
+    of u where p is of the item at its position, that of u (1 - u) where it is given the items above.
+
+    Args:
+        p: (S, k) probabilities.
+        action: (S, k) numbers of items, or None.
+        users: (S,) whose slates depend on each other.
+        others: (S, k) by kind, probabilities that are known.
+    """
+    k = p.shape[1]
+    if "slate" in others and np.allclose(p.prod(1), others["slate"][:, 0], **_NEAR):
+        return "conditional", "their product is the slate's probability"
+    if "conditional" in others:
+        if np.allclose(p, others["conditional"].prod(1)[:, None], **_NEAR):
+            return "slate", "it is the product of the conditional ones"
+        if np.allclose(p[:, 0], others["conditional"][:, 0], **_NEAR):
+            return "marginal", "at the top it is the conditional one, and not below"
+    alike = bool(np.isclose(p, p[:, :1], **_NEAR).all())
+    if action is None:
+        return ("slate", "it is the same in all rows of a slate") if alike and np.ptp(p) > 0.0 else ("", "")
+    m = int(action.max()) + 1
+    shown = np.array([np.bincount(action[:, j], minlength=m) for j in range(k)]) / len(p)
+    above = np.cumsum(shown, 0) - shown
+
+    def off(values: Floats, expected: float) -> float:
+        """Standard errors from the expected mean, slates of a user together."""
+        sums = np.bincount(users, values - expected)
+        error = float(np.sqrt(np.sum((sums - sums.mean()) ** 2))) + 1e-9 * abs(expected) * len(p)
+        return float(sums.sum()) / error
+
+    ratio = sum((above[j][action[:, j]] / p[:, j] for j in range(1, k)), np.zeros(len(p)))
+    of_position = off(ratio, float(above.sum()))
+    given = off(ratio, float((above * (1.0 - above)).sum()))
+    if abs(of_position) <= _ERRORS and (alike or given > _ERRORS):
+        return "marginal", "the mean of 1 / propensity of every item at every position is 1"
+    if alike:
+        if of_position < _ERRORS:
+            return "", ""
+        several = np.unique(action, axis=0).shape[0]
+        if off(1.0 / p[:, 0], float(several)) < -_ERRORS:
+            return "set", "it is the same in all rows of a slate, and more rankings are shown than it has room for"
+        return "slate", "it is the same in all rows of a slate, and too small for single items"
+    last = float(above[k - 1].sum())
+    top = off(above[k - 1][action[:, 0]] / p[:, 0], float(above[k - 1][shown[0] > 0].sum()))
+    if abs(given) <= _ERRORS and of_position < -_ERRORS and abs(top) <= _ERRORS and last:
+        return "conditional", "the mean of 1 / propensity of an item is the share of slates that do not show it above"
+    return "", ""
