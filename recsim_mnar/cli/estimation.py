@@ -15,6 +15,7 @@ from recsim_mnar.cli.options import (
     LEAST_PROPENSITY,
     NEW_PATH,
     NUMBER,
+    PROPENSITIES_OF,
     READ_PATH,
     STANDARD_INPUT,
     WHOLE,
@@ -62,7 +63,16 @@ UNMET = 3
 @option("--clip", "Largest weight of the clipped estimators, or none.  [default: no clip]")
 @option("--cluster", "Column that groups dependent rows; the user column if there is one.")
 @option("--level", "Coverage of the intervals.", NUMBER, 0.95)
-@own_log_options("reward", "propensity", "action", "user", "time", "logger")
+@own_log_options("reward", "propensity", "action", "user", "time", "logger", "slate", "position")
+@PROPENSITIES_OF
+@option("--position-weights", "Of slates: mean per item shown, clicks per slate, or dcg.",
+        click.Choice(["mean", "clicks", "dcg"]), "mean")  # fmt: skip
+@option(
+    "--assumption",
+    "Of slates, what you know of users: a click depends on its item alone (independent), on those above (cascade), on "
+    "the slate's items in any order (unordered), or on all (whole).",
+    click.Choice(["independent", "cascade", "unordered", "whole"]),
+)
 @option("--context-columns", "Columns of the context that the logging policy used.")
 @option("--fit-reward-model", "Fit a reward model for dr, cross-fitted by users.", bool)
 @option("--q-logged", "Column: a reward model's value of the logged action (dr and kin).")
@@ -114,6 +124,9 @@ def estimate(
     """Estimate what target policies would have earned on LOG: Parquet or CSV, one file or a folder of parts.
 
     With - for LOG it reads CSV from standard input.
+
+    A log of slates has one row per position, or one per slate with lists; each estimator says what it assumes of
+    users (docs/your-own-log.md).
 
     In a file of your own the usual names of columns are recognised (clicks, user_id, pscore), and what was taken is
     said last. See docs/your-own-log.md. Logs of Vowpal Wabbit (DSJSON), GrowthBook, Eppo, Statsig and the
@@ -353,7 +366,7 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, require: str | None
         reward_limit=options.pop("reward_limit_column"),
         keep_rows=keep_rows,
         **own,
-        **{name: options.pop(name) for name in ("baseline", "level", "q_logged", "q_target", "by", "refute")},
+        **{name: options.pop(name) for name in ("baseline", "level", "q_logged", "q_target", "by", "refute", "position_weights", "assumption")},
         stated=options,
     )
     return answer_question(log, question, reading, require=require, gather=gather, **more)
@@ -366,13 +379,14 @@ def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -
         UserError: a clipped estimator without ``--clip``.
     """
     from recsim_mnar.estimators.off_policy.scores import check_name
+    from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS
     from recsim_mnar.own_log.gate import default_estimators
 
     if text is None:
         return default_estimators(_clip_of(clip), fit_reward_model)
     names = names_of(text, "--estimators")
     for name in names:
-        if clip is None and check_name(name).clips:
+        if clip is None and name not in RANKING_ESTIMATORS and check_name(name).clips:
             raise UserError(
                 f"--estimators {name}: no clip is given. Add --clip C (Jeunen et al. 2019 take 15), or none"
             )

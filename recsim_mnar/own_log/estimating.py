@@ -94,6 +94,9 @@ class Question:
         interval: as in :func:`recsim_mnar.estimators.estimate_value`; differences always use "auto".
         keep_rows: give the rows with the answer, all of which are read at once then.
         needs: roles that the log must have a column for, besides the reward: "propensity", so that none are estimated.
+        position_weights: of slates: mean (per item shown), clicks (per slate) or dcg.
+        assumption: of slates, what is known of users: see
+            :func:`recsim_mnar.estimators.rankings.estimate_ranking_value`.
         by: column of segments, whose leading estimates are added: their intervals hold all at once at ``level``.
         refute: run the refuters, with the columns of actions, times and the first of the context that there are.
     """
@@ -113,6 +116,8 @@ class Question:
     stated: Mapping[str, Any] = field(default_factory=dict)
     by: str | None = None
     refute: bool = False
+    position_weights: str = "mean"
+    assumption: str | None = None
     interval: str = "auto"
     keep_rows: bool = False
     needs: Sequence[str] = ()
