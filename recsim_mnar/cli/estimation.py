@@ -178,7 +178,7 @@ def _show(found: FileAnswer, line: str, json_output: JsonOutput, *, every: bool)
     json_output.sentence(sentence.text)
     if line:
         json_output.sentence(f"  {line}")
-    _show_records([r for r in answer.records if r["leads"] or every], sentence.text, json_output)
+    _show_records([r for r in answer.records if r["leads"] or every], sentence.text, json_output, answer.records)
     _show_segments(answer.segments, answer.records, json_output)
     for each in answer.refused:
         json_output.sentence(f"No segments. {each}.")
@@ -264,7 +264,7 @@ def records_table(records: Sequence[dict[str, Any]]) -> Table:
             style=_COLOURS[verdict],
         )
     without = [r["estimator"] for r in records if r["estimator"] not in known_to_differ()]
-    if without and any("baseline" in record for record in records):
+    if without and any("baseline" in record for record in records) and "assumption" not in first["diagnostics"]:
         those = escape(printable(", ".join(dict.fromkeys(without))))
         table.caption = f"No difference from the baseline with {those}: it is known for {', '.join(known_to_differ())}."
         table.caption_justify = "left"
@@ -310,11 +310,13 @@ def _write_page(
     write_estimates(out, shown, {"command": "estimate", "log": str(log), **made_by})
 
 
-def _show_records(records: list[dict[str, Any]], said: str, json_output: JsonOutput) -> None:
-    """Print the table, then each finding against its rows once."""
+def _show_records(
+    records: list[dict[str, Any]], said: str, json_output: JsonOutput, every: list[dict[str, Any]]
+) -> None:
+    """Print the table, of slates with ``every`` estimator, then each finding against its rows once."""
     from recsim_mnar.estimators.off_policy.sentence import partly_covered, reasons
 
-    json_output.show(records_table(records))
+    json_output.show(records_table(every if "assumption" in every[0]["diagnostics"] else records))
     for line in partly_covered(records, said):
         json_output.sentence(line)
     for reason in reasons(records):

@@ -35,7 +35,7 @@ from recsim_mnar.own_log.slate_file import (
     kind_of,
 )
 from recsim_mnar.tables.faults import in_rows
-from recsim_mnar.tables.roles import find_columns
+from recsim_mnar.tables.roles import RECOGNISED, find_columns
 
 _UNSUPPORTED = "_unsupported"
 _OF_SINGLE_ITEMS = {
@@ -124,7 +124,10 @@ def read_slates(
         reading=replace(reading, columns=columns, key=found.columns["slate"], context=gaps, times=True),
         others=[found.columns["position"], *more, *others],
     )  # fmt: skip
+    said = {role: how if reading.columns.get(role) else RECOGNISED for role, how in table.columns.how.items()}
+    table.columns = replace(table.columns, how=said)
     log = _whole(table.read(), found)
+    log.lines[:] = [line for line in log.lines if not line.startswith("context: ")]
     if log.propensity is None:
         raise UserError(
             f"{file.path}: no column is recognised as the propensity of an item or of a slate. Name it with "
@@ -282,6 +285,7 @@ class _Ranked:
         asked = self.question
         stated = {key: value for key, value in asked.stated.items() if value is not None}
         least = stated.pop("propensity_min", self.bound)
+        # A bound is of items at their positions: of whole slates it says that none is impossible.
         stated["full_support"] = bool(stated.get("full_support")) or self.bound is not None
         target = dict(self.logged) if today else self._target(name)
         if not target:
@@ -292,6 +296,9 @@ class _Ranked:
             clip=asked.clip, assumption=asked.assumption, interval=asked.interval, from_today=apart,
             propensity_min=None if least is None else {"marginal": least}, **stated, **self.given,
         )  # fmt: skip
+        unit = "slate" if self.found.one_reward or asked.position_weights != "mean" else "item shown"
+        unit += " (dcg)" * (asked.position_weights == "dcg")
+        found = {key: replace(each, diagnostics=each.diagnostics | {"unit": unit}) for key, each in found.items()}
         if self.found.one_reward:
             size = {"slate_size": self.slates.slates.size}
             found = {key: replace(each, diagnostics=each.diagnostics | size) for key, each in found.items()}
@@ -323,7 +330,7 @@ class _Ranked:
                 by_name.setdefault(name, []).append(each)
         shared = [name for name, each in by_name.items() if len(each) == len(policies)]
         least = {name: place for place, name in enumerate(_ASSUMED_LEAST)}
-        judged = {name: max(LEVELS.index(each.verdict.level) for each in by_name[name]) for name in by_name}
+        judged = {name: sum(LEVELS.index(each.verdict.level) for each in by_name[name]) for name in by_name}
         # The first one leads.
         names = sorted(by_name, key=lambda name: (name not in shared, judged[name], least.get(name, len(least))))
 
@@ -357,8 +364,8 @@ def assumption_lines(records: Sequence[Record]) -> list[str]:
     for record in (each for each in records if each["role"] == "target"):
         about = record["diagnostics"]["assumption"]
         of_users = [f for f in record["findings"] if f["code"].startswith("assumption") or f["code"] in _OF_USERS]
-        said = of_users[0]["message"].removeprefix(f"it assumes that {about['assumes']}").lstrip(",. ") if of_users else ""
-        said = said or ("" if not about["premise"] else "the log does not contradict that")
+        said = [f["message"].removeprefix(f"it assumes that {about['assumes']}").lstrip(",. ") for f in of_users]
+        said = [each.removeprefix("and ").replace("which does not", "this does not") for each in said] or ["the log does not contradict that"] * bool(about["premise"])
         line = f"{record['estimator']} assumes {'that ' if about['premise'] else ''}{about['assumes']}"
-        lines.setdefault(record["estimator"], f"{line}{': ' if said else ''}{said}")
+        lines.setdefault(record["estimator"], ". ".join([line, *(each[:1].upper() + each[1:] for each in said)]))
     return list(lines.values())
