@@ -48,7 +48,7 @@ _OF_SINGLE_ITEMS = {
     "keep_rows": "--out",
 }
 """What is asked of single items only, and its option."""
-_OF_USERS = ("position_effect", "clicks_after_click")
+_LARGEST = "state the largest target / propensity of a slate possible, if you know it: --weight-max W"
 _ASSUMED_LEAST = ("slate_ips", "reward_interaction_ips", "independent_ips", "set_ips")
 """Estimators, that which assumes least of users first."""
 
@@ -145,6 +145,8 @@ def read_slates(
         action = None if log.action is None else slates.at(log.action.codes)
         users = np.arange(len(p)) if log.user is None else slates.at(log.user.codes)[:, 0]
         main, why = kind_of(p, action, users, {kind: slates.at(values) for kind, values in known.items()})
+        if not main and found.per_slate and np.all(p == p[:, :1]):
+            main, why = "slate", "one number per slate"
     if main:
         known[main], kinds[main] = log.propensity, str(generic)
         check_probabilities(slates, known, kinds, _where(log, found))
@@ -297,13 +299,8 @@ class _Ranked:
             propensity_min=None if least is None else {"marginal": least}, **stated, **self.given,
         )  # fmt: skip
         unit = "slate" if self.found.one_reward or asked.position_weights != "mean" else "item shown"
-        unit += " (dcg)" * (asked.position_weights == "dcg")
-        found = {key: replace(each, diagnostics=each.diagnostics | {"unit": unit}) for key, each in found.items()}
-        if self.found.one_reward:
-            size = {"slate_size": self.slates.slates.size}
-            found = {key: replace(each, diagnostics=each.diagnostics | size) for key, each in found.items()}
-        if today:  # what is known of its own log rests on no assumption
-            found = {key: _without_assumptions(each) for key, each in found.items()}
+        facts = {"unit": unit + " (dcg)" * (asked.position_weights == "dcg"), "slate_size": self.slates.slates.size}
+        found = {key: _of_slates(each, facts, today=today) for key, each in found.items()}
         self.met[name, level, apart] = found
         return found
 
@@ -353,9 +350,16 @@ class _Ranked:
         return Answer(records, lines, None)
 
 
-def _without_assumptions(estimate: Estimate) -> Estimate:
-    kept = [f for f in estimate.verdict.findings if not f.code.startswith("assumption") and f.code not in _OF_USERS]
-    return replace(estimate, verdict=Verdict.of(kept))
+def _of_slates(estimate: Estimate, facts: dict[str, Any], *, today: bool) -> Estimate:
+    """The estimate with more diagnostics; its advice is about slates, and of today's policy nothing is assumed."""
+    findings = [f for f in estimate.verdict.findings if not (today and _about_users(f.code))]
+    if estimate.diagnostics["weight"] != "marginal":
+        findings = [replace(f, action=_LARGEST) if "--propensity-min" in f.action else f for f in findings]
+    return replace(estimate, diagnostics=estimate.diagnostics | facts, verdict=Verdict.of(findings))
+
+
+def _about_users(code: str) -> bool:
+    return code.startswith("assumption") or code in ("position_effect", "clicks_after_click")
 
 
 def assumption_lines(records: Sequence[Record]) -> list[str]:
@@ -363,7 +367,7 @@ def assumption_lines(records: Sequence[Record]) -> list[str]:
     lines: dict[str, str] = {}
     for record in (each for each in records if each["role"] == "target"):
         about = record["diagnostics"]["assumption"]
-        of_users = [f for f in record["findings"] if f["code"].startswith("assumption") or f["code"] in _OF_USERS]
+        of_users = sorted((f for f in record["findings"] if _about_users(f["code"])), key=lambda f: str(f["code"]))
         said = [f["message"].removeprefix(f"it assumes that {about['assumes']}").lstrip(",. ") for f in of_users]
         said = [each.removeprefix("and ").replace("which does not", "this does not") for each in said] or ["the log does not contradict that"] * bool(about["premise"])
         line = f"{record['estimator']} assumes {'that ' if about['premise'] else ''}{about['assumes']}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -385,7 +386,7 @@ def arrange(
         marked[order[begins[np.logical_or.reduceat(bad, begins)]]] = True
         return marked
 
-    base = float(place.min(initial=0.0))
+    base = float(place.min())
     whole = place == np.floor(place)
     if not whole.all() or base not in (0.0, 1.0):
         found("slate_positions", ~whole[np.argsort(order)] if not whole.all() else position == base,
@@ -474,7 +475,7 @@ def kind_of(
             return "marginal", "at the top it is the conditional one, and not below"
     alike = bool(np.isclose(p, p[:, :1], **_NEAR).all())
     if action is None:
-        return ("slate", "it is the same in all rows of a slate") if alike and np.ptp(p) > 0.0 else ("", "")
+        return "", ""
     m = int(action.max()) + 1
     shown = np.array([np.bincount(action[:, j], minlength=m) for j in range(k)]) / len(p)
     above = np.cumsum(shown, 0) - shown
@@ -485,20 +486,32 @@ def kind_of(
         error = float(np.sqrt(np.sum((sums - sums.mean()) ** 2))) + 1e-9 * abs(expected) * len(p)
         return float(sums.sum()) / error
 
+    if alike:
+        return _of_whole_slates(p[:, 0], {"marginal": m, "slate": math.perm(m, k), "set": math.comb(m, k)}, off)
     ratio = sum((above[j][action[:, j]] / p[:, j] for j in range(1, k)), np.zeros(len(p)))
     of_position = off(ratio, float(above.sum()))
     given = off(ratio, float((above * (1.0 - above)).sum()))
-    if abs(of_position) <= _ERRORS and (alike or given > _ERRORS):
+    if abs(of_position) <= _ERRORS and given > _ERRORS:
         return "marginal", "the mean of 1 / propensity of every item at every position is 1"
-    if alike:
-        if of_position < _ERRORS:
-            return "", ""
-        several = np.unique(action, axis=0).shape[0]
-        if off(1.0 / p[:, 0], float(several)) < -_ERRORS:
-            return "set", "it is the same in all rows of a slate, and more rankings are shown than it has room for"
-        return "slate", "it is the same in all rows of a slate, and too small for single items"
     last = float(above[k - 1].sum())
     top = off(above[k - 1][action[:, 0]] / p[:, 0], float(above[k - 1][shown[0] > 0].sum()))
     if abs(given) <= _ERRORS and of_position < -_ERRORS and abs(top) <= _ERRORS and last:
         return "conditional", "the mean of 1 / propensity of an item is the share of slates that do not show it above"
+    return "", ""
+
+
+def _of_whole_slates(p: Floats, counts: Mapping[str, int], off: Callable[[Floats, float], float]) -> tuple[str, str]:
+    """What numbers (S,) that are the same in all rows of a slate are of: by kind, what 1 / p counts on average.
+
+    Where they differ between slates they are of slates or sets, and a mean that few large values decide tells nothing.
+    """
+    said = {"marginal": "items", "slate": "rankings", "set": "sets of the items"}
+    inverse, even = 1.0 / p, bool(np.isclose(p, p[0], **_NEAR).all())
+    for kind, count in counts.items():
+        near = math.isclose(inverse[0], count, rel_tol=1e-6) if even else (
+            kind != "marginal" and abs(off(inverse, float(count))) <= _ERRORS
+            and abs(off(inverse, 1.5 * count)) > _ERRORS < abs(off(inverse, count / 1.5))
+        )  # fmt: skip
+        if near:
+            return kind, f"the mean of 1 / propensity is {count:,}, the number of {said[kind]} that can be shown"
     return "", ""
