@@ -38,6 +38,8 @@ from recsim_mnar.tables.faults import in_rows
 from recsim_mnar.tables.roles import RECOGNISED, find_columns
 
 _UNSUPPORTED = "_unsupported"
+UNCLEAR = "unclear_propensities"
+"""Code of propensities of which it is not known what they are of."""
 _OF_SINGLE_ITEMS = {
     "target_file": "--target-file",
     "fit_reward_model": "--fit-reward-model",
@@ -79,6 +81,14 @@ class SlateLog:
     why: str
     known: dict[str, Floats]
     lines: list[str]
+
+    @property
+    def unclear(self) -> str:
+        """What to do where it is not clear what the propensities are of."""
+        but = f", {self.why}" if self.why else ""
+        name = self.log.columns["propensity"]
+        kinds = ", ".join(f"{said} ({OF[kind]})" for said, kind in SAID.items())
+        return f"what {name!r} is the probability of does not follow from its numbers{but}: say --propensities-of {kinds}"
 
     @property
     def problems(self) -> list[Wrong]:
@@ -220,11 +230,7 @@ def estimate_slates(found: SlateFile, question: Question, reading: Reading) -> A
         said = "; ".join(map(str, slates.problems))
         raise UserError(f"{path}: {said}", code=slates.problems[0].code)
     if not slates.main:
-        raise UserError(
-            f"{path}: the numbers do not say what {slates.log.columns['propensity']!r} is the probability of. State it "
-            f"with --propensities-of: {', '.join(f'{said} ({OF[kind]})' for said, kind in SAID.items())}",
-            code="unclear_propensities",
-        )
+        raise UserError(f"{path}: {slates.unclear}", code=UNCLEAR)
     return _Ranked(found, slates, question, models).answer(targets, baseline or own, reading, ask_today=baseline is not None
                                                            or len(targets) < len(question.targets))  # fmt: skip
 

@@ -38,6 +38,8 @@ SAID = {"position": "marginal", "conditional": "conditional", "slate": "slate", 
 """Kinds by what ``--propensities-of`` says."""
 _ERRORS = 4.0
 """Standard errors by which a mean may differ from what it must be."""
+_FEW = 200
+"""Slates below which propensities that differ are not told by their means."""
 _NEAR: dict[str, Any] = {"rtol": 1e-6, "atol": 0.0}
 _LISTS = frozenset(
     "items actions slate ranking list recommendations recommendeditems shownitems itemids actionids impressions "
@@ -435,6 +437,9 @@ def check_probabilities(slates: Slates, known: Mapping[str, Floats], names: Mapp
             message = f"{what} in {n:,} slate{'s' * (n > 1)} of {slates.number:,}, first {where(row)}"
             slates.problems.append(Wrong(code, message, advice, tuple(names[kind] for kind in kinds)))
 
+    for kind, values in p.items():
+        outside = ~((values > 0.0) & (values <= 1.0 + 1e-6)).all(1)
+        found("outside", outside, f"{names[kind]!r} is outside (0, 1]", "give the probability of what was shown", kind)
     for kind in ("slate", "set"):
         if kind in p:
             varies = ~np.isclose(p[kind], p[kind][:, :1], **_NEAR).all(1)
@@ -474,8 +479,9 @@ def kind_of(
         if np.allclose(p[:, 0], others["conditional"][:, 0], **_NEAR):
             return "marginal", "at the top it is the conditional one, and not below"
     alike = bool(np.isclose(p, p[:, :1], **_NEAR).all())
-    if action is None:
-        return "", ""
+    hint = "they are the same in all rows of a slate" if alike else ""
+    if action is None or (len(p) < _FEW and np.ptp(p)):
+        return "", hint
     m = int(action.max()) + 1
     shown = np.array([np.bincount(action[:, j], minlength=m) for j in range(k)]) / len(p)
     above = np.cumsum(shown, 0) - shown
@@ -487,7 +493,8 @@ def kind_of(
         return float(sums.sum()) / error
 
     if alike:
-        return _of_whole_slates(p[:, 0], {"marginal": m, "slate": math.perm(m, k), "set": math.comb(m, k)}, off)
+        counts = {"marginal": m, "slate": math.perm(m, k), "set": math.comb(m, k)}
+        return _of_whole_slates(p[:, 0], counts, off) or ("", hint)
     ratio = sum((above[j][action[:, j]] / p[:, j] for j in range(1, k)), np.zeros(len(p)))
     of_position = off(ratio, float(above.sum()))
     given = off(ratio, float((above * (1.0 - above)).sum()))
@@ -500,7 +507,9 @@ def kind_of(
     return "", ""
 
 
-def _of_whole_slates(p: Floats, counts: Mapping[str, int], off: Callable[[Floats, float], float]) -> tuple[str, str]:
+def _of_whole_slates(
+    p: Floats, counts: Mapping[str, int], off: Callable[[Floats, float], float]
+) -> tuple[str, str] | None:
     """What numbers (S,) that are the same in all rows of a slate are of: by kind, what 1 / p counts on average.
 
     Where they differ between slates they are of slates or sets, and a mean that few large values decide tells nothing.
@@ -514,4 +523,4 @@ def _of_whole_slates(p: Floats, counts: Mapping[str, int], off: Callable[[Floats
         )  # fmt: skip
         if near:
             return kind, f"the mean of 1 / propensity is {count:,}, the number of {said[kind]} that can be shown"
-    return "", ""
+    return None

@@ -13,6 +13,7 @@ from recsim_mnar.own_log.doctor.columns import BANDIT, INTERACTIONS
 from recsim_mnar.own_log.doctor.examination import Examination
 from recsim_mnar.own_log.doctor.problems import HOLDS_ITEMS, PROBLEM
 from recsim_mnar.own_log.shown_item import IN_CAPITALS
+from recsim_mnar.own_log.slate_estimates import UNCLEAR
 from recsim_mnar.tables.roles import GUESSED, NAMED, NONE, in_words
 
 _UNREADABLE = (
@@ -61,6 +62,8 @@ def _line(found: Examination, words: Sequence[str], roles: Sequence[str]) -> str
         if found.columns.how.get(role) in (NAMED, GUESSED)
         for part in (f"--{role}-column", found.columns[role])
     ]
+    slates = found.facts.get("slates")
+    named += slates["options"] if slates and words[0] == "estimate" else []
     none = [part for role in roles if role in found.columns.without for part in (f"--{role}-column", NONE)]
     return shlex.join(["recsim-mnar", *words, *named, *none])
 
@@ -116,6 +119,10 @@ def _refused(found: Examination) -> str:
         return "needs a column of rewards (--reward-column) and one of propensities or actions"
     if found.kind != BANDIT:
         return "needs propensities, or actions that were shown: these rows say who met what"
+    if found.has(UNCLEAR):
+        return next(str(problem) for problem in found.problems if problem.code == UNCLEAR)
+    if any(problem.code.startswith("slate") and problem.level == PROBLEM for problem in found.problems):
+        return _FIX
     read = [found.columns[role] for role in found.columns.names if role not in ("time", "action", "item", "event")]
     unclear = [name for role in ("propensity", "user", "action") for name in found.columns.unclear.get(role, ())]
     if found.has("no_recommendations") or _blocked(found, [*read, *found.targets, *unclear]):
@@ -232,6 +239,8 @@ def _plans(found: Examination) -> list[Fit]:
         estimate = logging = "" if found.targets and "propensity" in found.columns else lacking
         if _not_of_the_item(found):
             estimate = logging = _FIX
+        if found.facts.get("slates"):
+            ab = estimate = logging = "plans are of single items, and these are slates"
     flags, judged = _flags(found), ["--target", ",".join(found.targets), *_folded(found, found.targets)]
     wanted = (
         ("plan ab", ab, ["--lift", "5%"], "how many users an A/B test needs to find a lift of 5 %"),
