@@ -160,6 +160,9 @@ def _number(value: int | None) -> str:
 
 
 def _rows(facts: dict[str, Any]) -> str:
+    slates = facts["slates"]
+    if slates and not slates["columns"] and slates["slates"]:
+        return f"{slates['slates']:,}, one per slate: {facts['rows']:,} items"
     if not facts["organic_rows"]:
         return f"{facts['rows']:,}"
     others = f", {facts['other_rows']:,} neither" if facts["other_rows"] else ""

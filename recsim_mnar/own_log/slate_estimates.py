@@ -162,7 +162,7 @@ def read_slates(
         check_probabilities(slates, known, kinds, _where(log, found))
     lines = [f"{found.form}: {slates.number:,} slates of {slates.size} items"] if slates.size else []
     for kind, name in kinds.items():
-        by = f" ({why}; --propensities-of says otherwise)" if kind == main and why != "as stated" else ""
+        by = f" ({why}; if it is of something else, state that with --propensities-of)" if kind == main and why != "as stated" else ""
         lines.append(f"{name}: the probability of {OF[kind]}{by}")
     return SlateLog(log, slates, kinds, main, why, known, lines)
 

@@ -310,7 +310,11 @@ class _Patient:
         self.problems += [Problem("percent", NOTE, line) for line in percent_lines(self.rows.faults.percents)]
         self.problems += self._unclear()
         own = set(OWN) <= set(self.file.names)
-        others = [n for n in self.file.names if n not in {*self.columns.names.values(), *self.targets}]
+        used = {*self.columns.names.values(), *self.targets}
+        if self.slates is not None:
+            facts_of_slates = self.slates.facts["propensities_of"]
+            used |= {*self.slates.found.columns.values(), *facts_of_slates, *endings_of(self.targets, self.file.names)}
+        others = [n for n in self.file.names if n not in used]
         of_shares = [name for name in self.targets if name not in self.items]
         items = {name: how for name, how in self.items.items() if name in others}
         unnamed = Unnamed(self.rows.quiet(), self.columns, of_shares, others, self.file.decimal, items)

@@ -190,6 +190,9 @@ def _estimate(found: Examination) -> Fit:
 
 def _least(found: Examination) -> str:
     """The question for the least propensity; what the log happens to show is no bound, so it is not filled in."""
+    slates = found.facts.get("slates")
+    if slates and slates["propensities_of"].get(found.columns["propensity"]) != "marginal":
+        return ""
     least = (found.facts["propensity"] or {}).get("least")
     seen = "" if least is None else f" (the smallest in this log is {least:.4g}: is it?)"
     return (
