@@ -368,7 +368,10 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, require: str | None
         reward_limit=options.pop("reward_limit_column"),
         keep_rows=keep_rows,
         **own,
-        **{name: options.pop(name) for name in ("baseline", "level", "q_logged", "q_target", "by", "refute", "position_weights", "assumption")},
+        **{
+            name: options.pop(name)
+            for name in ("baseline", "level", "q_logged", "q_target", "by", "refute", "position_weights", "assumption")
+        },
         stated=options,
     )
     return answer_question(log, question, reading, require=require, gather=gather, **more)

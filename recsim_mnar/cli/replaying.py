@@ -12,6 +12,7 @@ import click
 
 from recsim_mnar.cli.options import (
     NEW_PLACE,
+    PROPENSITIES_OF,
     READ_PATH,
     WHOLE,
     names_of,
@@ -44,7 +45,8 @@ TWO_POLICIES = "two values of two policies, each fitted on the other half; neith
 @worker_options
 @option("--resume", "Take up an interrupted run in the same folder.", bool)
 @option("--out", "The file: .parquet, .arrow or .csv; or a new folder of parts: FOLDER/.", NEW_PLACE, required=True)
-@own_log_options("reward", "propensity", "action", "item", "event", "user", "time", copies=False)
+@own_log_options("reward", "propensity", "action", "item", "event", "user", "time", "slate", "position", copies=False)
+@PROPENSITIES_OF
 @json_option("what was written")
 def replay(
     log: Path,
@@ -462,7 +464,13 @@ def replay_at_once(
 ) -> None:
     """Write the replayed log from all of its rows, with the policies' training data in its provenance."""
     from recsim_mnar.log.table import write_part
-    from recsim_mnar.replays.probabilities import OF_RANKING, UNSUPPORTED, replay_ranking, replay_with_support, slate_size_of
+    from recsim_mnar.replays.probabilities import (
+        OF_RANKING,
+        UNSUPPORTED,
+        replay_ranking,
+        replay_with_support,
+        slate_size_of,
+    )
     from recsim_mnar.replays.probabilities import replay as replay_policy
     from recsim_mnar.tables.parts import write_file
 

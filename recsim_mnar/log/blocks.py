@@ -123,7 +123,9 @@ class LogBlocks:
         return provenance_of(self.parts)
 
     def survey(
-        self, others: NDArray[np.int64] | None = None, columns: Sequence[str] = ("user", "event", "item", "action", "position")
+        self,
+        others: NDArray[np.int64] | None = None,
+        columns: Sequence[str] = ("user", "event", "item", "action", "position"),
     ) -> Survey:
         """Read the columns with the facts that are needed first.
 

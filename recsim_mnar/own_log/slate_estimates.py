@@ -47,7 +47,6 @@ _OF_SINGLE_ITEMS = {
     "refute": "--refute",
     "reward_limit": "--reward-limit-column",
     "unsupported": "--unsupported",
-    "keep_rows": "--out",
 }
 """What is asked of single items only, and its option."""
 _LARGEST = "state the largest target / propensity of a slate possible, if you know it: --weight-max W"
@@ -88,7 +87,9 @@ class SlateLog:
         but = f", {self.why}" if self.why else ""
         name = self.log.columns["propensity"]
         kinds = ", ".join(f"{said} ({OF[kind]})" for said, kind in SAID.items())
-        return f"what {name!r} is the probability of does not follow from its numbers{but}: say --propensities-of {kinds}"
+        return (
+            f"what {name!r} is the probability of does not follow from its numbers{but}: say --propensities-of {kinds}"
+        )
 
     @property
     def problems(self) -> list[Wrong]:
@@ -160,9 +161,16 @@ def read_slates(
     if main:
         known[main], kinds[main] = log.propensity, str(generic)
         check_probabilities(slates, known, kinds, _where(log, found))
+        if found.one_reward and not {*known} & {"conditional", "slate", "set"}:
+            message = f"one reward per slate needs the probability of the whole slate, and {generic!r} is of {OF[main]}"
+            slates.problems.append(Wrong("slate_reward", message, "give lists of rewards", (str(generic),)))
     lines = [f"{found.form}: {slates.number:,} slates of {slates.size} items"] if slates.size else []
     for kind, name in kinds.items():
-        by = f" ({why}; if it is of something else, state that with --propensities-of)" if kind == main and why != "as stated" else ""
+        by = (
+            f" ({why}; if it is of something else, state that with --propensities-of)"
+            if kind == main and why != "as stated"
+            else ""
+        )
         lines.append(f"{name}: the probability of {OF[kind]}{by}")
     return SlateLog(log, slates, kinds, main, why, known, lines)
 
@@ -214,10 +222,10 @@ def estimate_slates(found: SlateFile, question: Question, reading: Reading) -> A
         if getattr(question, name):
             raise UserError(f"{option}: {path} is a log of slates ({found.form}), and this is for single items")
     own = reading.columns.get("propensity") or "propensity"
-    today = [name for name in ("today", "propensity", own) if name not in found.file.names or name in ("propensity", own)]
+    today = [
+        name for name in ("today", "propensity", own) if name not in found.file.names or name in ("propensity", own)
+    ]
     baseline = None if question.baseline is None else todays(question.baseline, found.file.names, own)
-    if baseline is not None and baseline not in today:
-        raise UserError(f"--baseline {question.baseline}: of slates differences are from today's policy: --baseline today")
     targets = [name for name in question.targets if name not in today]
     for name in targets:
         if not endings_of([name], found.file.names):
@@ -231,8 +239,10 @@ def estimate_slates(found: SlateFile, question: Question, reading: Reading) -> A
         raise UserError(f"{path}: {said}", code=slates.problems[0].code)
     if not slates.main:
         raise UserError(f"{path}: {slates.unclear}", code=UNCLEAR)
-    return _Ranked(found, slates, question, models).answer(targets, baseline or own, reading, ask_today=baseline is not None
-                                                           or len(targets) < len(question.targets))  # fmt: skip
+    if baseline is not None and baseline not in (*today, *slates.kinds.values()):
+        raise UserError(f"--baseline {baseline}: of slates differences are from today's policy: --baseline today")
+    ask_today = baseline is not None or len(targets) < len(question.targets)
+    return _Ranked(found, slates, question, models).answer(targets, baseline or own, ask_today=ask_today)
 
 
 class _Ranked:
@@ -252,11 +262,6 @@ class _Ranked:
             self.columns["action"] = log.action.codes[self.rows]
         self.logged = self._kinds(slates.known)
         self.columns |= {LOGGED[kind]: values for kind, values in self.logged.items()}
-        if not self.logged:
-            raise UserError(
-                f"{found.file.path}: one reward per slate needs the probability of the whole slate, and "
-                f"{log.columns['propensity']!r} is of {OF[slates.main]}: give a reward per item, or --propensities-of slate"
-            )
         self.given = {key: log.others[name][self.rows] for key, name in models.items()}
         self.made = provenance_of(found.file.parts) if found.own else {}
         self.bound = known_bound(self.made, question.stated, log.columns["propensity"])
@@ -295,6 +300,8 @@ class _Ranked:
         least = stated.pop("propensity_min", self.bound)
         # A bound is of items at their positions: of whole slates it says that none is impossible.
         stated["full_support"] = bool(stated.get("full_support")) or self.bound is not None
+        if today:  # it shows nothing that it cannot show
+            stated["full_support"] = True
         target = dict(self.logged) if today else self._target(name)
         if not target:
             have = ", ".join(OF[kind] for kind in self.logged)
@@ -322,7 +329,7 @@ class _Ranked:
             raise UserError(f"estimator {other!r} {kind}; of slates there are {', '.join(RANKING_ESTIMATORS)}")
         return None
 
-    def answer(self, targets: Sequence[str], own: str, reading: Reading, *, ask_today: bool) -> Answer:
+    def answer(self, targets: Sequence[str], own: str, *, ask_today: bool) -> Answer:
         """The records, with lines on what was read."""
         asked, log = self.question, self.slates.log
         policies = [*targets, *([own] if ask_today else [])]
@@ -353,7 +360,8 @@ class _Ranked:
         if self.found.per_slate:
             n = log.counts["rows"]
             lines = [line.replace(in_rows(n), f"{in_rows(self.slates.slates.number)} of {n:,} items") for line in lines]
-        return Answer(records, lines, None)
+        policies = {name: log.policies[name] for name in targets if name in log.policies}
+        return Answer(records, lines, replace(log, policies=policies))
 
 
 def _of_slates(estimate: Estimate, facts: dict[str, Any], *, today: bool) -> Estimate:
@@ -375,7 +383,9 @@ def assumption_lines(records: Sequence[Record]) -> list[str]:
         about = record["diagnostics"]["assumption"]
         of_users = sorted((f for f in record["findings"] if _about_users(f["code"])), key=lambda f: str(f["code"]))
         said = [f["message"].removeprefix(f"it assumes that {about['assumes']}").lstrip(",. ") for f in of_users]
-        said = [each.removeprefix("and ").replace("which does not", "this does not") for each in said] or ["the log does not contradict that"] * bool(about["premise"])
+        said = [each.removeprefix("and ").replace("which does not", "this does not") for each in said] or [
+            "the log does not contradict that"
+        ] * bool(about["premise"])
         line = f"{record['estimator']} assumes {'that ' if about['premise'] else ''}{about['assumes']}"
         lines.setdefault(record["estimator"], ". ".join([line, *(each[:1].upper() + each[1:] for each in said)]))
     return list(lines.values())

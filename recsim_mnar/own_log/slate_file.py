@@ -25,7 +25,7 @@ from recsim_mnar.tables.roles import (
     plain_name,
     slate_probabilities,
 )
-from recsim_mnar.tables.rows import Rows, text_numbers
+from recsim_mnar.tables.rows import Rows
 
 OF = {
     "marginal": "the item at its position",
@@ -41,10 +41,10 @@ _ERRORS = 4.0
 _FEW = 200
 """Slates below which propensities that differ are not told by their means."""
 _NEAR: dict[str, Any] = {"rtol": 1e-6, "atol": 0.0}
-_LISTS = frozenset(
-    "items actions slate ranking list recommendations recommendeditems shownitems itemids actionids impressions "
-    "products productids articles articleids skus".split()
-)
+_LISTS = {
+    *("items", "itemids", "actions", "actionids", "slate", "ranking", "list", "recommendations", "recommendeditems"),
+    *("shownitems", "impressions", "products", "productids", "articles", "articleids", "skus"),
+}
 """Names of columns of lists of items, besides those of one item."""
 
 
@@ -74,7 +74,7 @@ class SlateFile:
     @property
     def own(self) -> bool:
         """Whether it has the columns of this package's logs, whose propensities are of the item at its position."""
-        return {"step", "event", "conditional_propensity"} <= set(self.file.names)
+        return {"user", "step", "event", "propensity", "slate", "position"} <= set(self.file.names)
 
 
 def find_slates(file: TableFile, columns: Mapping[str, str | None], leave: Collection[str] = ()) -> SlateFile | None:
@@ -129,10 +129,17 @@ def _of_positions(
                 key = both
             sizes = np.bincount(np.unique(key, return_inverse=True)[1]) if key.size else np.zeros(1, int)
             # A session or a query may hold single items one after another: only what is whole counts there.
-            whole = sizes.min() == sizes.max() and not _doubles(key, place[there]) and np.ptp(place[there]) + 1 == sizes[0]
+            whole = (
+                sizes.min() == sizes.max() and not _doubles(key, place[there]) and np.ptp(place[there]) + 1 == sizes[0]
+            )
             if sizes.max() > 1 and (tier < 2 or "slate" in named or whole):
                 return SlateFile(file, {"slate": name, "position": places[0]})
     return None
+
+
+def slate_names(names: Sequence[str]) -> list[str]:
+    """Columns that are called as slates are."""
+    return [name for name in names if plain_name(name) in {*USUAL_NAMES["slate"][0], *USUAL_NAMES["slate"][1]}]
 
 
 def _usual(role: str, free: Sequence[str]) -> list[str]:
@@ -370,12 +377,15 @@ def arrange(
         rows = np.flatnonzero(bad)
         if rows.size:
             said = message.format(n=rows.size, s="s" if rows.size > 1 else "")
+            if code == "slate_gap":
+                there = ", ".join(f"{each:g}" for each in np.sort(position[key_of == key_of[rows[0]]]))
+                advice = f"it has only {there}. Write{advice}"
             problems.append(Wrong(code, f"{said}, first {where(int(rows[0]))}", advice, (column,)))
 
     if user is not None and _doubles(key, position) > _doubles(_joint(user, key), position):
         key = _joint(user, key)
     _, first, key = np.unique(key, return_index=True, return_inverse=True)
-    key = key.reshape(-1)
+    key = key_of = key.reshape(-1)
     began = first[key] if time is None else np.lexsort((first, time[first])).argsort()[key]
     order = np.lexsort((position, first[key], began, np.zeros(key.size) if user is None else user[first][key]))
     key, place, begins = key[order], position[order], user_starts(key[order])
@@ -400,25 +410,21 @@ def arrange(
           "give each showing its own slate, or leave out copies (--deduplicate)")  # fmt: skip
     gap = (place - base != within) & ~np.repeat(np.logical_or.reduceat(again, begins), sizes)
     found("slate_gap", of_rows(gap), f"{{n:,}} slate{{s}} of {n:,} with a gap in the positions",
-          "write one row per position, shown and not clicked ones too")  # fmt: skip
+          " one row per position, with or without a click")  # fmt: skip
     usual = int(np.bincount(sizes).argmax())
     if not problems:
         odd = np.repeat(sizes != usual, sizes)
-        found("slate_sizes", of_rows(odd), f"slates of {sizes.min()} to {sizes.max()} items: {{n:,}} slate{{s}} of {n:,} "
-              f"not of {usual}", f"give slates of one size, those of {usual} in a file of their own")  # fmt: skip
+        found("slate_sizes", of_rows(odd), f"slates of {sizes.min()} to {sizes.max()} items: {{n:,}} slate{{s}} of "
+              f"{n:,} not of {usual}", f"give slates of one size, those of {usual} in a file of their own")  # fmt: skip
     if user is not None:
         others = user[order] != np.repeat(user[order][begins], sizes)
         found("slate_users", of_rows(others), f"{{n:,}} slate{{s}} of {n:,} with rows of several users",
               "a slate is shown to one user: name the right columns (--slate-column, --user-column)")  # fmt: skip
     if action is not None:
-        again = np.append(False, np.diff(np.sort(_joint(key, action[order]))) == 0)
-        if again.any():
-            by_item = np.lexsort((action[order], key))
-            twice = np.zeros(key.size, np.bool_)
-            same = (action[order][by_item][1:] == action[order][by_item][:-1]) & (key[by_item][1:] == key[by_item][:-1])
-            twice[by_item[1:][same]] = True
-            found("slate_item_twice", of_rows(twice), f"{{n:,}} slate{{s}} of {n:,} with an item twice",
-                  "a slate shows an item once: keep its upper position, or name the right --action-column")  # fmt: skip
+        pairs = _joint(key, action[order])
+        twice = np.bincount(pairs)[pairs] > 1
+        found("slate_item_twice", of_rows(twice), f"{{n:,}} slate{{s}} of {n:,} with an item twice",
+              "a slate shows an item once: keep its upper position, or name the right --action-column")  # fmt: skip
     bad = {"slate_gap", "slate_position_twice", "slate_sizes"} & {each.code for each in problems}
     return Slates(order, 0 if bad else usual, int(sizes.min()), int(sizes.max()), n, problems)
 
@@ -456,9 +462,7 @@ def check_probabilities(slates: Slates, known: Mapping[str, Floats], names: Mapp
                   "a slate is no likelier than a part of it: correct one of them", kind, other)  # fmt: skip
 
 
-def kind_of(
-    p: Floats, action: Ints | None, users: Ints, others: Mapping[str, Floats]
-) -> tuple[str, str]:
+def kind_of(p: Floats, action: Ints | None, users: Ints, others: Mapping[str, Floats]) -> tuple[str, str]:
     """What probabilities are of, by arithmetic, and why; "" where it does not tell.
 
     With u(a) the number of positions above j at which item a is shown, the mean of u(a_j) / p_j over slates is the sum

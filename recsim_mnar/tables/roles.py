@@ -122,10 +122,10 @@ _PROBABILITY, _OF_SHOWING, _OF_NEW_POLICIES = (
 )
 """Words of names: for a probability; for what it is of, where that is the action shown; for a policy to come."""
 _OF_SLATES = {
-    "conditional": frozenset("conditional cond given above".split()),
-    "slate": frozenset("slate list ranking page whole joint".split()),
-    "set": frozenset("set unordered combination".split()),
-    "marginal": frozenset("marginal position slot place".split()),
+    "conditional": frozenset(["conditional", "cond", "given", "above"]),
+    "slate": frozenset(["slate", "list", "ranking", "page", "whole", "joint"]),
+    "set": frozenset(["set", "unordered", "combination"]),
+    "marginal": frozenset(["marginal", "position", "slot", "place"]),
 }
 """Words of names, by what a probability is of in a log of slates."""
 _PER_CENT = frozenset({"pct", "percent", "percentage"})

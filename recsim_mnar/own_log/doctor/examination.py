@@ -33,7 +33,7 @@ from recsim_mnar.own_log.estimating import OWN
 from recsim_mnar.own_log.shown_item import UNCLEAR as UNCLEAR_ITEMS
 from recsim_mnar.own_log.shown_item import ShownItem, held_items, same_items
 from recsim_mnar.own_log.slate_estimates import UNCLEAR, endings_of, read_slates
-from recsim_mnar.own_log.slate_file import SlateFile, find_slates
+from recsim_mnar.own_log.slate_file import SlateFile, find_slates, slate_names
 from recsim_mnar.own_log.target_file import TargetFile
 from recsim_mnar.runs.receipts import SIDECAR
 from recsim_mnar.tables.faults import MISSING, in_rows, percent_lines
@@ -41,6 +41,7 @@ from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.parts import TableFile, verify
 from recsim_mnar.tables.roles import (
     GUESSED,
+    NONE,
     RECOGNISED,
     Columns,
     in_words,
@@ -166,7 +167,17 @@ def _slates(file: TableFile, asked: Asked) -> tuple[_Slates | None, list[Problem
     found = find_slates(file, asked.columns, endings_of(asked.targets, file.names))
     columns = {role: name for role, name in asked.columns.items() if role not in ("slate", "position")}
     if found is None:
-        return None, []
+        head = {} if asked.columns.get("slate") == NONE else file.head()
+        names = [
+            name for name in slate_names(file.names) if len({*map(str, head.get(name, ()))}) < len(head.get(name, ()))
+        ]
+        message = (
+            f"rows with the same {names[0]!r} may be one slate, and no column of positions is recognised"
+            if names
+            else ""
+        )
+        advice = "name it with --position-column; without it rows are taken as single items"
+        return None, [Problem("perhaps_slates", NOTE, message, advice, (names[0],))] if names else []
     options = [word for role in ("slate", "position") if (name := asked.columns.get(role)) is not None
                for word in (f"--{role}-column", name)]  # fmt: skip
     options += [] if asked.propensities_of is None else ["--propensities-of", asked.propensities_of]
@@ -185,7 +196,9 @@ def _slates(file: TableFile, asked: Asked) -> tuple[_Slates | None, list[Problem
         own |= {role: name for role, name in read.log.columns.names.items() if role in ("user", "propensity", "reward")}
         facts |= {"slates": slates.number, "least": slates.least, "most": slates.most}
         facts["propensities_of"] = {name: kind for kind, name in read.kinds.items()}
-        facts["lines"] = read.lines or [f"{found.form}: {slates.number:,} slates of {slates.least} to {slates.most} items"]
+        facts["lines"] = read.lines or [
+            f"{found.form}: {slates.number:,} slates of {slates.least} to {slates.most} items"
+        ]
         problems += [Problem(each.code, PROBLEM, each.message, each.advice, each.columns) for each in read.problems]
         if not main and slates.size:
             problems.append(Problem(UNCLEAR, PROBLEM, *read.unclear.split(": ", 1), ("propensity",)))
