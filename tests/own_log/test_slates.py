@@ -260,7 +260,7 @@ def test_drop_missing_leaves_out_whole_slates(house, tmp_path):
 
 def test_what_the_numbers_do_not_say_is_asked_for(house, tmp_path):
     data = per_position(house, "slate", generic=True)
-    data["pscore"] = data["pscore"] * 0.5
+    data[["pscore", "new"]] *= 0.5
     data.to_csv(tmp_path / "log.csv", index=False)
     with pytest.raises(UserError, match="--propensities-of position"):
         recsim_mnar.estimate_file(tmp_path / "log.csv", "new")
