@@ -296,7 +296,7 @@ class _Estimating:
             sums = None
             if found.items is not None and not self.log.some_without_action:
                 sums = replace(found.items, items=self.log.actions.names(found.items.items))
-            findings = [*(() if sums is None else sums.findings()), *_of_the_rows(counts)]
+            findings = [*(() if sums is None else sums.findings()), *of_the_rows(counts)]
             records = [with_findings(record, findings) for record in records]
             records = with_likely_faults(records, lambda: sums, self.columns["propensity"])
         return Answer(records, lines + bound_lines(records), None, refused=self.refused)
@@ -514,7 +514,7 @@ def _without_propensities(
 
 def _with_findings(records: list[Record], log: BanditFile, targets: Sequence[str], lines: list[str]) -> list[Record]:
     """The records with what is known of the file: rows left out, rows taken as independent, loggers."""
-    every = [*_propensities_by_item(log), *_of_the_rows(log.counts)]
+    every = [*_propensities_by_item(log), *of_the_rows(log.counts)]
     by_policy: dict[str, list[Finding]] = {}
     if log.logger is not None and log.propensity is not None and 1 < log.logger.number <= MANY:
         for name in targets:
@@ -545,7 +545,7 @@ def _propensities_by_item(log: BanditFile) -> list[Finding]:
     return []
 
 
-def _of_the_rows(counts: Counter[str]) -> list[Finding]:
+def of_the_rows(counts: Counter[str]) -> list[Finding]:
     """What rows that were left out, or that repeat others, say against a log."""
     found = []
     left, unread = counts["dropped_missing"] + counts["dropped_without_target"], counts["dropped_invalid"]

@@ -5,7 +5,7 @@ The values are those of :func:`recsim_mnar.estimators.rankings.estimate_ranking_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,16 +14,15 @@ import numpy as np
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.off_policy.records import Asked, records_of, todays
 from recsim_mnar.estimators.off_policy.refuters import with_findings
-from recsim_mnar.estimators.off_policy.scores import ESTIMATORS
 from recsim_mnar.estimators.off_policy.sentence import Record
 from recsim_mnar.estimators.off_policy.stated import bound_lines, known_bound, taken
-from recsim_mnar.estimators.rankings import LOGGED, RANKING_ESTIMATORS, SUFFIXES, estimate_ranking_value
+from recsim_mnar.estimators.rankings import LOGGED, SUFFIXES, estimate_ranking_value
 from recsim_mnar.estimators.verdict import LEVELS, Estimate, Verdict
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
-from recsim_mnar.own_log.estimating import Answer, Question, _of_the_rows
+from recsim_mnar.own_log.estimating import Answer, Question, of_the_rows
 from recsim_mnar.own_log.slate_file import (
     OF,
     SAID,
@@ -32,14 +31,12 @@ from recsim_mnar.own_log.slate_file import (
     Wrong,
     arrange,
     check_probabilities,
+    joint,
     kind_of,
 )
-from recsim_mnar.tables.faults import in_rows
 from recsim_mnar.tables.roles import RECOGNISED, find_columns
 
 _UNSUPPORTED = "_unsupported"
-UNCLEAR = "unclear_propensities"
-"""Code of propensities of which it is not known what they are of."""
 _OF_SINGLE_ITEMS = {
     "target_file": "--target-file",
     "fit_reward_model": "--fit-reward-model",
@@ -50,7 +47,7 @@ _OF_SINGLE_ITEMS = {
 }
 """What is asked of single items only, and its option."""
 _LARGEST = "state the largest target / propensity of a slate possible, if you know it: --weight-max W"
-_ASSUMED_LEAST = ("slate_ips", "reward_interaction_ips", "independent_ips", "set_ips")
+_LEAST = ("slate_ips", "reward_interaction_ips", "independent_ips", "set_ips")
 """Estimators, that which assumes least of users first."""
 
 
@@ -82,19 +79,19 @@ class SlateLog:
     lines: list[str]
 
     @property
-    def unclear(self) -> str:
-        """What to do where it is not clear what the propensities are of."""
-        but = f", {self.why}" if self.why else ""
-        name = self.log.columns["propensity"]
+    def unclear(self) -> tuple[str, str]:
+        """That it is not known what the propensities are of, and what to do."""
         kinds = ", ".join(f"{said} ({OF[kind]})" for said, kind in SAID.items())
-        return (
-            f"what {name!r} is the probability of does not follow from its numbers{but}: say --propensities-of {kinds}"
-        )
+        name, but = self.log.columns["propensity"], f": {self.why}" if self.why else ""
+        return f"the numbers do not say what {name!r} is the probability of{but}", f"state --propensities-of {kinds}"
 
-    @property
-    def problems(self) -> list[Wrong]:
-        """What is wrong with them."""
-        return self.slates.problems
+    def refuse(self) -> None:
+        """Raise UserError for all that is wrong, and where it is not clear what propensities are of."""
+        problems, source = self.slates.problems, self.log.source
+        if problems:
+            raise UserError(f"{source}: {'; '.join(map(str, problems))}", code="bad_slates")
+        if not self.main:
+            raise UserError(f"{source}: {'. '.join(self.unclear)}", code="unclear_propensities")
 
 
 def read_slates(
@@ -137,14 +134,13 @@ def read_slates(
     )  # fmt: skip
     said = {role: how if reading.columns.get(role) else RECOGNISED for role, how in table.columns.how.items()}
     table.columns = replace(table.columns, how=said)
-    log = _whole(table.read(), found)
+    log = table.read()
     log.lines[:] = [line for line in log.lines if not line.startswith("context: ")]
-    if log.propensity is None:
-        raise UserError(
-            f"{file.path}: no column is recognised as the propensity of an item or of a slate. Name it with "
-            "--propensity-column"
-        )
-    slates = _arranged(log, found)
+    if log.propensity is None or log.key is None:
+        raise UserError(f"{file.path}: no column is recognised as the propensity. Name it with --propensity-column")
+    if log.counts["dropped_missing"] + log.counts["dropped_invalid"]:
+        log = _whole(log, log.key.codes)
+    slates = arrange(log, found)
     known = {kind: log.others[name] for kind, name in kinds.items() if name != generic}
     why = "its name says so" if main else ""
     if reading.propensities_of is not None:
@@ -158,51 +154,24 @@ def read_slates(
         main, why = kind_of(p, action, users, {kind: slates.at(values) for kind, values in known.items()})
         if not main and found.per_slate and np.all(p == p[:, :1]):
             main, why = "slate", "one number per slate"
+    lines = [f"{found.form}: {slates.number:,} slates of {slates.size} items"] if slates.size else []
+    lines += [f"{name}: the probability of {OF[kind]}" for kind, name in kinds.items()]
     if main:
         known[main], kinds[main] = log.propensity, str(generic)
-        check_probabilities(slates, known, kinds, _where(log, found))
+        check_probabilities(slates, known, kinds)
         if found.one_reward and not {*known} & {"conditional", "slate", "set"}:
             message = f"one reward per slate needs the probability of the whole slate, and {generic!r} is of {OF[main]}"
             slates.problems.append(Wrong("slate_reward", message, "give lists of rewards", (str(generic),)))
-    lines = [f"{found.form}: {slates.number:,} slates of {slates.size} items"] if slates.size else []
-    for kind, name in kinds.items():
-        by = (
-            f" ({why}; if it is of something else, state that with --propensities-of)"
-            if kind == main and why != "as stated"
-            else ""
-        )
-        lines.append(f"{name}: the probability of {OF[kind]}{by}")
-    return SlateLog(log, slates, kinds, main, why, known, lines)
+        lines += [f"{generic}: the probability of {OF[main]} ({why}; --propensities-of states another)"]
+    return SlateLog(log, slates, kinds, main, why, known, list(dict.fromkeys(lines)))
 
 
-def _where(log: BanditFile, found: SlateFile) -> Callable[[int], str]:
-    """Where a row is, in words."""
-    assert log.key is not None
-    key = log.key
-    if found.per_slate:
-        return lambda row: f"in row {log.row_numbers[row]}"
-    return lambda row: f"slate {key.ids[key.codes[row]]} (row {log.row_numbers[row]})"
-
-
-def _arranged(log: BanditFile, found: SlateFile) -> Slates:
-    assert log.key is not None
-    user, action, time = (None if each is None else each.codes for each in (log.user, log.action, None))
-    time = log.others.get(log.columns.get("time") or "")
-    position = found.columns["position"]
-    return arrange(log.key.codes, log.others[position], user, action, time, _where(log, found), position)
-
-
-def _whole(log: BanditFile, found: SlateFile) -> BanditFile:
+def _whole(log: BanditFile, slate: Ints) -> BanditFile:
     """Without the slates that lost a row to --drop-missing or --drop-invalid."""
-    if not log.counts["dropped_missing"] + log.counts["dropped_invalid"]:
-        return log
-    assert log.key is not None
-    users = np.zeros(len(log), np.int64) if log.user is None else log.user.codes
-    key = np.unique(np.stack([users, log.key.codes]), axis=1, return_inverse=True)[1].reshape(-1)
-    sizes = np.bincount(key)
-    keep = (sizes == sizes.max())[key]
-    if not keep.all():
-        log.lines.append(f"{int((sizes < sizes.max()).sum()):,} slates that lost a row are left out")
+    key = slate if log.user is None else joint(log.user.codes, slate)
+    sizes = np.bincount(np.unique(key, return_inverse=True)[1])
+    keep = sizes[np.unique(key, return_inverse=True)[1]] == sizes.max()
+    log.lines.append(f"slates that lost a row are left out: {int((sizes < sizes.max()).sum()):,}")
     return log.kept(keep)
 
 
@@ -221,25 +190,18 @@ def estimate_slates(found: SlateFile, question: Question, reading: Reading) -> A
     for name, option in _OF_SINGLE_ITEMS.items():
         if getattr(question, name):
             raise UserError(f"{option}: {path} is a log of slates ({found.form}), and this is for single items")
+    known = found.file.names
     own = reading.columns.get("propensity") or "propensity"
-    today = [
-        name for name in ("today", "propensity", own) if name not in found.file.names or name in ("propensity", own)
-    ]
-    baseline = None if question.baseline is None else todays(question.baseline, found.file.names, own)
+    baseline = None if question.baseline is None else todays(question.baseline, known, own)
+    today = {"propensity", own, *({"today"} - {*known})}
     targets = [name for name in question.targets if name not in today]
     for name in targets:
-        if not endings_of([name], found.file.names):
-            raise UserError(f"{path} has no column {name!r}; {nearest(name, found.file.names)}", code="no_such_column")
-    if not question.targets:
-        raise UserError("no target column; name at least one with --target")
+        if not endings_of([name], known):
+            raise UserError(f"{path} has no column {name!r}; {nearest(name, known)}", code="no_such_column")
     models = {key: name for key in ("q_logged", "q_target") if (name := getattr(question, key)) is not None}
     slates = read_slates(found, reading, targets, list(models.values()))
-    if slates.problems:
-        said = "; ".join(map(str, slates.problems))
-        raise UserError(f"{path}: {said}", code=slates.problems[0].code)
-    if not slates.main:
-        raise UserError(f"{path}: {slates.unclear}", code=UNCLEAR)
-    if baseline is not None and baseline not in (*today, *slates.kinds.values()):
+    slates.refuse()
+    if baseline is not None and baseline not in {*today, *slates.kinds.values()}:
         raise UserError(f"--baseline {baseline}: of slates differences are from today's policy: --baseline today")
     ask_today = baseline is not None or len(targets) < len(question.targets)
     return _Ranked(found, slates, question, models).answer(targets, baseline or own, ask_today=ask_today)
@@ -267,28 +229,24 @@ class _Ranked:
         self.bound = known_bound(self.made, question.stated, log.columns["propensity"])
         self.met: dict[Any, dict[str, Estimate]] = {}
 
-    def _kinds(self, values: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Probabilities (n,) of the file's rows by kind, as they are estimated with."""
-        if not self.found.one_reward:
-            return {kind: each[self.rows] for kind, each in values.items()}
-        of_slates = {kind: each[self.rows] for kind, each in values.items() if kind in ("slate", "set")}
-        if "conditional" in values and "slate" not in of_slates:
-            of_slates["slate"] = self.slates.slates.at(values["conditional"]).prod(1)
-        return of_slates
+    def _kinds(self, values: dict[str, Floats]) -> dict[str, Floats]:
+        """Probabilities (n,) of the file's rows by kind, with those of slates, as they are estimated with."""
+        if "conditional" in values and "slate" not in values:
+            slates, whole = self.slates.slates, np.empty(len(self.slates.log))
+            whole[slates.order] = np.repeat(np.nan_to_num(slates.at(values["conditional"])).prod(1), slates.size)
+            values = {**values, "slate": whole}
+        kinds = ("slate", "set") if self.found.one_reward else values
+        return {kind: values[kind][self.rows] for kind in kinds if kind in values}
 
-    def _target(self, name: str) -> Any:
-        """The probabilities of a policy by kind."""
-        log, kinds = self.slates.log, {}
+    def _target(self, name: str) -> dict[str, Floats]:
+        """The probabilities of a policy by kind, whole slates' too of one that is sure of each item."""
+        log, main = self.slates.log, self.slates.main
         read = {**log.policies, **log.context}
-        for kind, ending in SUFFIXES.items():
-            if ending and name + ending in read:
-                kinds[kind] = read[name + ending]
-        if name in log.policies:
-            bare = self.slates.main if self.slates.main not in kinds else "marginal"
-            kinds[bare] = log.policies[name]
-            if set(np.unique(log.policies[name])) <= {0.0, 1.0}:  # a policy that is sure of each item
-                kinds.setdefault("marginal", kinds[bare])
-                kinds.setdefault("conditional", kinds[bare])
+        kinds = {kind: read[name + ending] for kind, ending in SUFFIXES.items() if ending and name + ending in read}
+        if name in read:
+            sure = bool(np.isin(read[name], (0.0, 1.0)).all())
+            bare = ("marginal", "conditional") if sure else ("marginal" if main in kinds else main,)
+            kinds = dict.fromkeys(bare, read[name]) | kinds
         return {kind: each for kind, each in self._kinds(kinds).items() if kind in self.logged}
 
     def estimates(self, name: str, level: float, *, today: bool, apart: bool = False) -> dict[str, Estimate]:
@@ -299,16 +257,17 @@ class _Ranked:
         stated = {key: value for key, value in asked.stated.items() if value is not None}
         least = stated.pop("propensity_min", self.bound)
         # A bound is of items at their positions: of whole slates it says that none is impossible.
-        stated["full_support"] = bool(stated.get("full_support")) or self.bound is not None
-        if today:  # it shows nothing that it cannot show
-            stated["full_support"] = True
+        stated["full_support"] = bool(stated.get("full_support")) or self.bound is not None or today
         target = dict(self.logged) if today else self._target(name)
         if not target:
             have = ", ".join(OF[kind] for kind in self.logged)
             raise UserError(f"target {name!r} has no probabilities of what the log has them of: {have}")
+        ours = ("ips", "snips", "clipped_ips")  # of single items, unless others are named
         found = estimate_ranking_value(
-            self.columns, target, estimators=self.named, position_weights=asked.position_weights, level=level,
+            self.columns, target, level=level,
+            estimators=None if set(asked.estimators) <= {*ours} else asked.estimators,
             clip=asked.clip, assumption=asked.assumption, interval=asked.interval, from_today=apart,
+            position_weights=asked.position_weights,
             propensity_min=None if least is None else {"marginal": least}, **stated, **self.given,
         )  # fmt: skip
         unit = "slate" if self.found.one_reward or asked.position_weights != "mean" else "item shown"
@@ -317,32 +276,19 @@ class _Ranked:
         self.met[name, level, apart] = found
         return found
 
-    @property
-    def named(self) -> list[str] | None:
-        """Estimators that were asked for; None for all that can be had."""
-        names = list(self.question.estimators)
-        if set(names) & {*RANKING_ESTIMATORS} or any(":" in name for name in names):
-            return names
-        if set(names) - {"ips", "snips", "clipped_ips"}:
-            other = next(name for name in names if name not in ("ips", "snips", "clipped_ips"))
-            kind = "is for single items" if other in ESTIMATORS else "is unknown"
-            raise UserError(f"estimator {other!r} {kind}; of slates there are {', '.join(RANKING_ESTIMATORS)}")
-        return None
-
     def answer(self, targets: Sequence[str], own: str, *, ask_today: bool) -> Answer:
         """The records, with lines on what was read."""
         asked, log = self.question, self.slates.log
         policies = [*targets, *([own] if ask_today else [])]
-        first = {name: self.estimates(name, asked.level, today=name == own) for name in policies}
-        by_name: dict[str, list[Estimate]] = {}
-        for found in first.values():
-            for name, each in found.items():
-                by_name.setdefault(name, []).append(each)
-        shared = [name for name, each in by_name.items() if len(each) == len(policies)]
-        least = {name: place for place, name in enumerate(_ASSUMED_LEAST)}
-        judged = {name: sum(LEVELS.index(each.verdict.level) for each in by_name[name]) for name in by_name}
-        # The first one leads.
-        names = sorted(by_name, key=lambda name: (name not in shared, judged[name], least.get(name, len(least))))
+        by_name: dict[str, list[int]] = {}
+        for policy in policies:
+            for name, each in self.estimates(policy, asked.level, today=policy == own).items():
+                by_name.setdefault(name, []).append(LEVELS.index(each.verdict.level))
+        # The first one leads, of those that all policies have.
+        names = sorted(
+            by_name,
+            key=lambda name: (-len(by_name[name]), sum(by_name[name]), name not in _LEAST, [*_LEAST, name].index(name)),
+        )
 
         def value(name: str, estimator: str, *, level: float) -> Estimate | None:
             return self.estimates(name, level, today=name == own).get(estimator)
@@ -350,18 +296,13 @@ class _Ranked:
         def apart(name: str, estimator: str, *, level: float) -> Estimate | None:
             return self.estimates(name, level, today=False, apart=True).get(estimator)
 
-        compared = [name for name in targets if asked.baseline is not None]
-        baseline = own if asked.baseline is not None else None
-        question = Asked(policies, names, asked.level, baseline, compared, {own}, self.made, differing=names)
+        against: dict[str, Any] = {} if asked.baseline is None else {"baseline": own, "compared": targets}
+        question = Asked(policies, names, asked.level, today={own}, made=self.made, differing=names, **against)
         records: list[Record] = taken(records_of(question, value, apart), self.bound)
-        more = _of_the_rows(log.counts)
-        records = [with_findings(record, more) for record in records]
+        records = [with_findings(record, of_the_rows(log.counts)) for record in records]
         lines = [*log.lines, *self.slates.lines, *assumption_lines(records), *bound_lines(records)]
-        if self.found.per_slate:
-            n = log.counts["rows"]
-            lines = [line.replace(in_rows(n), f"{in_rows(self.slates.slates.number)} of {n:,} items") for line in lines]
-        policies = {name: log.policies[name] for name in targets if name in log.policies}
-        return Answer(records, lines, replace(log, policies=policies))
+        shown = {name: log.policies[name] for name in targets if name in log.policies}
+        return Answer(records, lines, replace(log, policies=shown))
 
 
 def _of_slates(estimate: Estimate, facts: dict[str, Any], *, today: bool) -> Estimate:
@@ -369,7 +310,11 @@ def _of_slates(estimate: Estimate, facts: dict[str, Any], *, today: bool) -> Est
     findings = [f for f in estimate.verdict.findings if not (today and _about_users(f.code))]
     if estimate.diagnostics["weight"] != "marginal":
         findings = [replace(f, action=_LARGEST) if "--propensity-min" in f.action else f for f in findings]
-    return replace(estimate, diagnostics=estimate.diagnostics | facts, verdict=Verdict.of(findings))
+    return replace(
+        estimate,
+        diagnostics=estimate.diagnostics | facts,
+        verdict=Verdict("trust" if today else estimate.verdict.level, findings),
+    )
 
 
 def _about_users(code: str) -> bool:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.rows import user_starts
+from recsim_mnar.own_log.bandit_file import BanditFile
 from recsim_mnar.tables.faults import Faults
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import (
@@ -124,7 +125,7 @@ def _of_positions(
             there = (slate.codes >= 0) & ~np.isnan(place)
             key = slate.codes[there]
             if user and (n := _doubles(key, place[there])) and _doubles(
-                both := _joint(rows.ids(user).codes[there], key), place[there]
+                both := joint(rows.ids(user).codes[there], key), place[there]
             ) < n:  # fmt: skip
                 key = both
             sizes = np.bincount(np.unique(key, return_inverse=True)[1]) if key.size else np.zeros(1, int)
@@ -146,14 +147,15 @@ def _usual(role: str, free: Sequence[str]) -> list[str]:
     return [name for tier in USUAL_NAMES[role] for name in free if plain_name(name) in tier]
 
 
-def _joint(one: Ints, other: Ints) -> Ints:
+def joint(one: Ints, other: Ints) -> Ints:
+    """(n,) numbers of the pairs of two numbers."""
     return np.unique(one * (int(other.max(initial=0)) + 2) + other, return_inverse=True)[1].reshape(-1)
 
 
 def _doubles(key: Ints, place: Floats) -> int:
     """How many rows repeat the position of an earlier one of their slate."""
     places = np.unique(place, return_inverse=True)[1]
-    return int(key.size - np.unique(_joint(key, places)).size)
+    return int(key.size - np.unique(joint(key, places)).size)
 
 
 # ------------------------------------------------------------------------------------------------- lists, taken apart
@@ -260,7 +262,7 @@ class ListedSlates(TableFile):
         read = {name: "text" if name in self.lists else kinds[name] for name in wanted}
         table = whole.read({self.action: "text", **read}).table
         flat, sizes = _flat(table.column(self.action))
-        self._refuse(sizes < 1, sizes, "{0} has no item in {1} of {2}", "leave the row out")
+        self._refuse(sizes < 1, f"has no item in {self.action!r}")
         of_row = np.repeat(np.arange(table.num_rows), sizes)
         made = {self.action: flat}
         for name in wanted:
@@ -268,8 +270,7 @@ class ListedSlates(TableFile):
                 made[name] = table.column(name).take(pa.array(of_row))
             elif name != self.action:
                 made[name], own = _flat(table.column(name))
-                what = f"{{0}} of {{2}} has another number of values in {name!r} than of items in {{1}}"
-                self._refuse(own != sizes, sizes, what, "write one value per item")
+                self._refuse(own != sizes, f"has another number of values in {name!r} than of items in {self.action!r}")
         starts = np.cumsum(sizes) - sizes
         made |= {self.added["slate"]: pa.array(of_row + 1)}
         made |= {self.added["position"]: pa.array(np.arange(of_row.size) - starts[of_row])}
@@ -281,12 +282,15 @@ class ListedSlates(TableFile):
         found.faults = found.faults if faults is None else faults
         yield found
 
-    def _refuse(self, bad: NDArray[np.bool_], sizes: Ints, what: str, advice: str) -> None:
+    def how_written(self) -> list[str]:
+        """As of any table, and that its lists were taken apart."""
+        return [*super().how_written(), "lists, one row per item"]
+
+    def _refuse(self, bad: NDArray[np.bool_], what: str) -> None:
         if bad.any():
-            row = int(np.argmax(bad)) + 1
-            said = what.format(f"row {row}", repr(self.action), self.path)
             more = f" ({int(bad.sum()):,} such rows)" if bad.sum() > 1 else ""
-            raise UserError(f"{said}{more}: {advice}", code="slate_lists")
+            row = int(np.argmax(bad)) + 1
+            raise UserError(f"{self.path}: row {row} {what}{more}: write one value per item", code="bad_slates")
 
 
 def _flat(column: Any) -> tuple[Any, Ints]:
@@ -333,133 +337,103 @@ class Slates:
 
     Attributes:
         order: (n,) rows, slate by slate from the top; users' slates by time, else as the file has them.
-        size: items per slate, 0 where they are not of one size.
-        least, most: the smallest and the largest slate.
-        number: of slates.
+        sizes: (S,) items of each slate.
+        size: of all slates, 0 where they are not of one size.
+        name: of a slate, from 0, with its first row in the file, in words.
         problems: what is wrong.
     """
 
     order: Ints
+    sizes: Ints
     size: int
-    least: int
-    most: int
-    number: int
-    problems: list[Wrong]
+    name: Callable[[int], str]
+    problems: list[Wrong] = field(default_factory=list)
+
+    @property
+    def number(self) -> int:
+        """How many slates."""
+        return self.sizes.size
 
     def at(self, values: Any) -> Any:
         """(slates, size) values (n,) in order."""
         return np.asarray(values)[self.order].reshape(-1, self.size)
 
+    def add(self, code: str, bad: Any, what: str, advice: str, *columns: str) -> None:
+        """Add a problem of the slates (S,) that are marked, if any is."""
+        if bad.any():
+            n, first = int(bad.sum()), self.name(int(np.argmax(bad)))
+            said = f"{what}: {n:,} slate{'s' * (n > 1)} of {self.number:,}, first {first}"
+            self.problems.append(Wrong(code, said, advice, columns))
 
-def arrange(
-    slate: Ints,
-    position: Floats,
-    user: Ints | None,
-    action: Ints | None,
-    time: Floats | None,
-    where: Any,
-    column: str,
-) -> Slates:
-    """Put rows into slates, from the top.
 
-    Args:
-        slate: (n,) numbers of slates, alike within one; they may be numbered anew for each user.
-        position: (n,) from 0 or 1.
-        user: (n,) numbers of users, or None.
-        action: (n,) numbers of items, or None.
-        time: (n,), or None.
-        where: of a row, its slate and its number in the file, in words.
-        column: of positions.
-    """
-    key, problems = slate, list[Wrong]()
-
-    def found(code: str, bad: Any, message: str, advice: str) -> None:
-        rows = np.flatnonzero(bad)
-        if rows.size:
-            said = message.format(n=rows.size, s="s" if rows.size > 1 else "")
-            if code == "slate_gap":
-                there = ", ".join(f"{each:g}" for each in np.sort(position[key_of == key_of[rows[0]]]))
-                advice = f"it has only {there}. Write{advice}"
-            problems.append(Wrong(code, f"{said}, first {where(int(rows[0]))}", advice, (column,)))
-
-    if user is not None and _doubles(key, position) > _doubles(_joint(user, key), position):
-        key = _joint(user, key)
-    _, first, key = np.unique(key, return_index=True, return_inverse=True)
-    key = key_of = key.reshape(-1)
+def arrange(log: BanditFile, found: SlateFile) -> Slates:
+    """Put the rows of a log into slates, from the top, and look for what is wrong with them."""
+    assert log.key is not None
+    ids, numbers, column = log.key.ids, log.row_numbers, found.columns["position"]
+    slate, position, time = log.key.codes, log.others[column], log.others.get(log.columns.get("time") or "")
+    user = np.zeros(slate.size, np.int64) if log.user is None else log.user.codes
+    several = _doubles(slate, position) > _doubles(joint(user, slate), position)  # slates are numbered for each user
+    _, first, key = np.unique(joint(user, slate) if several else slate, return_index=True, return_inverse=True)
+    key = key.reshape(-1)
     began = first[key] if time is None else np.lexsort((first, time[first])).argsort()[key]
-    order = np.lexsort((position, first[key], began, np.zeros(key.size) if user is None else user[first][key]))
+    order = np.lexsort((position, first[key], began, user[first][key]))
     key, place, begins = key[order], position[order], user_starts(key[order])
     sizes = np.diff(np.append(begins, key.size))
-    n, within = sizes.size, np.arange(key.size) - np.repeat(begins, sizes)
-
-    def of_rows(bad: Any) -> Any:
-        """(n,) bad rows in order, as rows of the file: the first of each slate."""
-        marked = np.zeros(key.size, np.bool_)
-        marked[order[begins[np.logical_or.reduceat(bad, begins)]]] = True
-        return marked
-
-    base = float(place.min())
-    whole = place == np.floor(place)
-    if not whole.all() or base not in (0.0, 1.0):
-        found("slate_positions", ~whole[np.argsort(order)] if not whole.all() else position == base,
-              f"column {column!r} does not count positions from 0 or 1 in {{n:,}} row{{s}}",
-              "write 0, 1, 2, ... from the top")  # fmt: skip
-        return Slates(order, 0, int(sizes.min()), int(sizes.max()), n, problems)
-    again = np.append(False, (place[1:] == place[:-1]) & (key[1:] == key[:-1]))
-    found("slate_position_twice", of_rows(again), f"{{n:,}} slate{{s}} of {n:,} with a position twice",
-          "give each showing its own slate, or leave out copies (--deduplicate)")  # fmt: skip
-    gap = (place - base != within) & ~np.repeat(np.logical_or.reduceat(again, begins), sizes)
-    found("slate_gap", of_rows(gap), f"{{n:,}} slate{{s}} of {n:,} with a gap in the positions",
-          " one row per position, with or without a click")  # fmt: skip
     usual = int(np.bincount(sizes).argmax())
-    if not problems:
-        odd = np.repeat(sizes != usual, sizes)
-        found("slate_sizes", of_rows(odd), f"slates of {sizes.min()} to {sizes.max()} items: {{n:,}} slate{{s}} of "
-              f"{n:,} not of {usual}", f"give slates of one size, those of {usual} in a file of their own")  # fmt: skip
-    if user is not None:
-        others = user[order] != np.repeat(user[order][begins], sizes)
-        found("slate_users", of_rows(others), f"{{n:,}} slate{{s}} of {n:,} with rows of several users",
-              "a slate is shown to one user: name the right columns (--slate-column, --user-column)")  # fmt: skip
-    if action is not None:
-        pairs = _joint(key, action[order])
-        twice = np.bincount(pairs)[pairs] > 1
-        found("slate_item_twice", of_rows(twice), f"{{n:,}} slate{{s}} of {n:,} with an item twice",
-              "a slate shows an item once: keep its upper position, or name the right --action-column")  # fmt: skip
-    bad = {"slate_gap", "slate_position_twice", "slate_sizes"} & {each.code for each in problems}
-    return Slates(order, 0 if bad else usual, int(sizes.min()), int(sizes.max()), n, problems)
+
+    def name(i: int) -> str:
+        row = order[begins[i]]
+        return f"row {numbers[row]}" if found.per_slate else f"slate {ids[slate[row]]} (row {numbers[row]})"
+
+    def some(bad: Any) -> Any:
+        """(S,) whether a row (n,) is bad, by slate."""
+        return np.logical_or.reduceat(bad, begins)
+
+    slates = Slates(order, sizes, 0, name)
+    base = place.min() if place.min() in (0.0, 1.0) else 0.0
+    again = some(np.append(False, (place[1:] == place[:-1]) & (key[1:] == key[:-1])))
+    slates.add("slate_position_twice", again, f"a position stands twice in {column!r}",
+               "give each showing its own slate, or leave out copies (--deduplicate)", column)  # fmt: skip
+    gap = some(place - base != np.arange(key.size) - np.repeat(begins, sizes)) & ~again
+    slates.add("slate_gap", gap, f"{column!r} does not count 0, 1, 2, ... or 1, 2, 3, ... without a gap",
+               "write one row per position, from the top, with or without a click", column)  # fmt: skip
+    if not slates.problems:
+        slates.add("slate_sizes", sizes != usual, f"slates are of {sizes.min()} to {sizes.max()} items, most of {usual}",
+
+                   f"give slates of one size, those of {usual} in a file of their own", column)  # fmt: skip
+        slates.size = 0 if slates.problems else usual
+    others = some(user[order] != np.repeat(user[order][begins], sizes))
+    slates.add("slate_users", others, "rows are of several users",
+               "name the right columns (--slate-column, --user-column)", found.columns["slate"])  # fmt: skip
+    if log.action is not None:
+        pairs = joint(key, log.action.codes[order])
+        slates.add("slate_item_twice", some(np.bincount(pairs)[pairs] > 1), "an item stands twice",
+                   "keep its upper position, or name the right --action-column", log.columns["action"])  # fmt: skip
+    return slates
 
 
-def check_probabilities(slates: Slates, known: Mapping[str, Floats], names: Mapping[str, str], where: Any) -> None:
+def check_probabilities(slates: Slates, known: Mapping[str, Floats], names: Mapping[str, str]) -> None:
     """Add what contradicts what in the log's probabilities (n,), by kind, to the problems."""
     if not slates.size:
         return
     p = {kind: slates.at(values) for kind, values in known.items()}
-
-    def found(code: str, bad: Any, what: str, advice: str, *kinds: str) -> None:
-        """A problem of slates (S,)."""
-        if bad.any():
-            row = int(slates.order[int(np.argmax(bad)) * slates.size])
-            n = int(bad.sum())
-            message = f"{what} in {n:,} slate{'s' * (n > 1)} of {slates.number:,}, first {where(row)}"
-            slates.problems.append(Wrong(code, message, advice, tuple(names[kind] for kind in kinds)))
-
     for kind, values in p.items():
         outside = ~((values > 0.0) & (values <= 1.0 + 1e-6)).all(1)
-        found("outside", outside, f"{names[kind]!r} is outside (0, 1]", "give the probability of what was shown", kind)
-    for kind in ("slate", "set"):
-        if kind in p:
-            varies = ~np.isclose(p[kind], p[kind][:, :1], **_NEAR).all(1)
-            found("slate_varies", varies, f"{names[kind]!r} is of {OF[kind]} and differs between its rows",
-                  "write one number per slate, or say what it is of (--propensities-of)", kind)  # fmt: skip
+        advice = "give the probability of what was shown"
+        slates.add("outside", outside, f"{names[kind]!r} is outside (0, 1]", advice, names[kind])
+        if kind in ("slate", "set"):
+            varies = ~np.isclose(values, values[:, :1], **_NEAR).all(1)
+            slates.add("slate_varies", varies, f"{names[kind]!r} is of {OF[kind]} and differs between its rows",
+                       "write one number per slate, or say what it is of (--propensities-of)", names[kind])  # fmt: skip
     if {"conditional", "slate"} <= set(p):
         off = ~np.isclose(p["conditional"].prod(1), p["slate"][:, 0], **_NEAR)
-        found("slate_product", off, f"the product of {names['conditional']!r} is not {names['slate']!r}",
-              "correct one of them, or leave one out", "conditional", "slate")  # fmt: skip
+        pair = names["conditional"], names["slate"]
+        slates.add("slate_product", off, "the product of {!r} is not {!r}".format(*pair), "correct one of them", *pair)
     for kind, other in (("slate", "marginal"), ("slate", "set")):
         if {kind, other} <= set(p):
             above = (p[kind] > p[other] * (1.0 + 1e-6)).any(1)
-            found("slate_above", above, f"{names[kind]!r} ({OF[kind]}) is above {names[other]!r} ({OF[other]})",
-                  "a slate is no likelier than a part of it: correct one of them", kind, other)  # fmt: skip
+            slates.add("slate_above", above, f"{names[kind]!r} is above {names[other]!r}, of {OF[other]}",
+                       "a slate is no likelier than a part of it: correct one of them", names[kind])  # fmt: skip
 
 
 def kind_of(p: Floats, action: Ints | None, users: Ints, others: Mapping[str, Floats]) -> tuple[str, str]:

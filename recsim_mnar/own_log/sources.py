@@ -153,10 +153,9 @@ def _of_slates(file: TableFile, reading: Reading) -> tuple[dict[str, NDArray[Any
     if found.per_slate:
         raise UserError(f"{file.path} has one row per slate: to replay agents give one row per position, and the views")
     read = read_slates(found, reading)
-    if read.problems:
-        raise UserError(f"{file.path}: {'; '.join(map(str, read.problems))}", code=read.problems[0].code)
+    read.refuse()
     if "marginal" not in read.known:
-        why = f"{read.kinds[read.main]!r} is of {OF[read.main]}" if read.main else read.unclear
+        why = f"{read.kinds[read.main]!r} is of {OF[read.main]}"
         raise UserError(f"{file.path}: a replay of slates needs the propensity of the item at its position, and {why}")
     order, k = read.slates.order, read.slates.size
     rows, n = read.log.row_numbers[order] - 1, int(read.log.row_numbers.max())

@@ -30,9 +30,8 @@ from recsim_mnar.own_log.doctor.problems import (
     weight_problem,
 )
 from recsim_mnar.own_log.estimating import OWN
-from recsim_mnar.own_log.shown_item import UNCLEAR as UNCLEAR_ITEMS
-from recsim_mnar.own_log.shown_item import ShownItem, held_items, same_items
-from recsim_mnar.own_log.slate_estimates import UNCLEAR, endings_of, read_slates
+from recsim_mnar.own_log.shown_item import UNCLEAR, ShownItem, held_items, same_items
+from recsim_mnar.own_log.slate_estimates import endings_of, read_slates
 from recsim_mnar.own_log.slate_file import SlateFile, find_slates, slate_names
 from recsim_mnar.own_log.target_file import TargetFile
 from recsim_mnar.runs.receipts import SIDECAR
@@ -194,14 +193,12 @@ def _slates(file: TableFile, asked: Asked) -> tuple[_Slates | None, list[Problem
     else:
         slates, main = read.slates, read.main
         own |= {role: name for role, name in read.log.columns.names.items() if role in ("user", "propensity", "reward")}
-        facts |= {"slates": slates.number, "least": slates.least, "most": slates.most}
+        facts |= {"slates": slates.number, "least": int(slates.sizes.min()), "most": int(slates.sizes.max())}
         facts["propensities_of"] = {name: kind for kind, name in read.kinds.items()}
-        facts["lines"] = read.lines or [
-            f"{found.form}: {slates.number:,} slates of {slates.least} to {slates.most} items"
-        ]
-        problems += [Problem(each.code, PROBLEM, each.message, each.advice, each.columns) for each in read.problems]
+        facts["lines"] = read.lines if slates.size else [f"{found.form}: {slates.number:,} slates of several sizes"]
+        problems += [Problem(each.code, PROBLEM, each.message, each.advice, each.columns) for each in slates.problems]
         if not main and slates.size:
-            problems.append(Problem(UNCLEAR, PROBLEM, *read.unclear.split(": ", 1), ("propensity",)))
+            problems.append(Problem("unclear_propensities", PROBLEM, *read.unclear, ("propensity",)))
     taken = frozenset(role for role in own if columns.get(role) is None)
     return _Slates(found, {**columns, **{role: own[role] for role in taken}}, taken, main, facts), problems
 
@@ -254,7 +251,7 @@ def _items(file: TableFile, columns: Columns) -> dict[str, str]:
     action, free = columns.get("action"), (name for name in file.names if name not in columns.names.values())
     head = {} if action is None else file.head()
     how = {name: held_items(head, action or "", name) for name in free} if head else {}
-    return {name: each for name, each in how.items() if each not in ("", UNCLEAR_ITEMS)}
+    return {name: each for name, each in how.items() if each not in ("", UNCLEAR)}
 
 
 def _kinds(file: TableFile, columns: Columns, targets: Sequence[str]) -> dict[str, str]:

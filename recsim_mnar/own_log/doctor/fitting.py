@@ -13,7 +13,6 @@ from recsim_mnar.own_log.doctor.columns import BANDIT, INTERACTIONS
 from recsim_mnar.own_log.doctor.examination import Examination
 from recsim_mnar.own_log.doctor.problems import HOLDS_ITEMS, PROBLEM
 from recsim_mnar.own_log.shown_item import IN_CAPITALS
-from recsim_mnar.own_log.slate_estimates import UNCLEAR
 from recsim_mnar.tables.roles import GUESSED, NAMED, NONE, in_words
 
 _UNREADABLE = (
@@ -119,8 +118,9 @@ def _refused(found: Examination) -> str:
         return "needs a column of rewards (--reward-column) and one of propensities or actions"
     if found.kind != BANDIT:
         return "needs propensities, or actions that were shown: these rows say who met what"
-    if found.has(UNCLEAR):
-        return next(str(problem) for problem in found.problems if problem.code == UNCLEAR)
+    unclear = [str(problem) for problem in found.problems if problem.code == "unclear_propensities"]
+    if unclear:
+        return unclear[0]
     if any(problem.code.startswith("slate") and problem.level == PROBLEM for problem in found.problems):
         return _FIX
     read = [found.columns[role] for role in found.columns.names if role not in ("time", "action", "item", "event")]
