@@ -218,7 +218,9 @@ def answer_question(
         UserError: as :func:`answer_file`.
     """
     if reading.propensities_of not in (None, *SAID):
-        raise UserError(f"--propensities-of {reading.propensities_of}: {nearest(reading.propensities_of, [*SAID])}")
+        raise UserError(
+            f"--propensities-of {reading.propensities_of}: {nearest(str(reading.propensities_of), [*SAID])}"
+        )
     if require not in (None, *REQUIREMENTS):
         raise UserError(f"there is no requirement {require!r}: {nearest(str(require), REQUIREMENTS)}")
     recognised = bool(any(reading.columns.values()) or reading.context or reading.drop_missing or reading.deduplicate)

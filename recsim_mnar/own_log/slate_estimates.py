@@ -157,7 +157,7 @@ def read_slates(
     lines = [f"{found.form}: {slates.number:,} slates of {slates.size} items"] if slates.size else []
     lines += [f"{name}: the probability of {OF[kind]}" for kind, name in kinds.items()]
     if main:
-        known[main], kinds[main] = log.propensity, str(generic)
+        known[main], kinds[main] = np.asarray(log.propensity), str(generic)
         check_probabilities(slates, known, kinds)
         if found.one_reward and not {*known} & {"conditional", "slate", "set"}:
             message = f"one reward per slate needs the probability of the whole slate, and {generic!r} is of {OF[main]}"
@@ -224,7 +224,7 @@ class _Ranked:
             self.columns["action"] = log.action.codes[self.rows]
         self.logged = self._kinds(slates.known)
         self.columns |= {LOGGED[kind]: values for kind, values in self.logged.items()}
-        self.given = {key: log.others[name][self.rows] for key, name in models.items()}
+        self.given: dict[str, Any] = {key: log.others[name][self.rows] for key, name in models.items()}
         self.made = provenance_of(found.file.parts) if found.own else {}
         self.bound = known_bound(self.made, question.stated, log.columns["propensity"])
         self.met: dict[Any, dict[str, Estimate]] = {}
@@ -241,7 +241,7 @@ class _Ranked:
     def _target(self, name: str) -> dict[str, Floats]:
         """The probabilities of a policy by kind, whole slates' too of one that is sure of each item."""
         log, main = self.slates.log, self.slates.main
-        read = {**log.policies, **log.context}
+        read: dict[str, Any] = {**log.policies, **log.context}
         kinds = {kind: read[name + ending] for kind, ending in SUFFIXES.items() if ending and name + ending in read}
         if name in read:
             sure = bool(np.isin(read[name], (0.0, 1.0)).all())

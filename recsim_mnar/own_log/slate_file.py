@@ -398,8 +398,8 @@ def arrange(log: BanditFile, found: SlateFile) -> Slates:
     slates.add("slate_gap", gap, f"{column!r} does not count 0, 1, 2, ... or 1, 2, 3, ... without a gap",
                "write one row per position, from the top, with or without a click", column)  # fmt: skip
     if not slates.problems:
-        slates.add("slate_sizes", sizes != usual, f"slates are of {sizes.min()} to {sizes.max()} items, most of {usual}",
-
+        said = f"slates are of {sizes.min()} to {sizes.max()} items, most of {usual}"
+        slates.add("slate_sizes", sizes != usual, said,
                    f"give slates of one size, those of {usual} in a file of their own", column)  # fmt: skip
         slates.size = 0 if slates.problems else usual
     others = some(user[order] != np.repeat(user[order][begins], sizes))
