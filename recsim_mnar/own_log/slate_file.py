@@ -480,7 +480,7 @@ def kind_of(p: Floats, action: Ints | None, users: Ints, others: Mapping[str, Fl
         return "marginal", "the mean of 1 / propensity of every item at every position is 1"
     last = float(above[k - 1].sum())
     top = off(above[k - 1][action[:, 0]] / p[:, 0], float(above[k - 1][shown[0] > 0].sum()))
-    if abs(given) <= _ERRORS and of_position < -_ERRORS and abs(top) <= _ERRORS and last:
+    if abs(given) <= _ERRORS and of_position < -2.0 * _ERRORS and abs(top) <= _ERRORS and last:
         return "conditional", "the mean of 1 / propensity of an item is the share of slates that do not show it above"
     return "", ""
 
