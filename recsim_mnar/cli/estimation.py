@@ -150,11 +150,10 @@ def estimate(
                     raise
                 raise UserError(f"{name}: {error}", code=error.code) from error
             if out is not None:
-                _write_page(
-                    out, source if file == log else name, asked, clip, found, _plans(source, asked, found.sentence)
-                )
+                plans = [] if found.of_slates else _plans(source, asked, found.sentence)
+                _write_page(out, source if file == log else name, asked, clip, found, plans)
         # A reader of what is printed may go at any moment: what was asked for is on disk before.
-        line = _ab_line(log, asked, found.sentence)
+        line = "" if found.of_slates else _ab_line(log, asked, found.sentence)
         content = None if json_output.path is None else found.to_json()
     if not json_output.printed:
         json_output.write(content)
@@ -189,7 +188,7 @@ def _show(found: FileAnswer, line: str, json_output: JsonOutput, *, every: bool)
 
 def _ab_line(log: Path, asked: dict[str, Any], sentence: Sentence) -> str:
     """The line that plans an A/B test for the lift of an answer, and for its lower end; "" where none is known."""
-    if sentence.answer != "better" or sentence.change_percent is None or sentence.baseline is None:
+    if not _lifts(sentence) or sentence.baseline is None:
         return ""
     words = ["recsim-mnar", "plan", "ab", str(log), "--lift", ",".join(_lifts(sentence))]
     if asked["target_file"] is None:

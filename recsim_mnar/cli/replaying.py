@@ -386,12 +386,13 @@ class Fitting:
             report(f"fit {name}")
             fitted[name] = self._policy(given, name)
         report(f"replay {', '.join(fitted)}")
+        story = self._story(given, fitted, half)
         if size > 1:
             fitted = {name: as_replayed(each, size) for name, each in fitted.items()}
             logging = None if logging is None else as_replayed(logging, size)
             # Of other rankings nobody knows what they cannot show.
             logging = None if logging is None or least_propensity(logging) is None else logging
-        story = self._story(given, fitted, half) | bound_of(logging)
+        story |= bound_of(logging)
         with writing(target.path, "--out"):
             if given.blocks is not None and not any(learns_online(given.provenance, each) for each in fitted.values()):
                 return self._in_blocks(given, fitted, logging, target, executor, story)

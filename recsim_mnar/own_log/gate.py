@@ -110,6 +110,11 @@ class FileAnswer:
         return self.sentence.answer
 
     @property
+    def of_slates(self) -> bool:
+        """Whether the log is of slates, whose estimators assume something of users."""
+        return "assumption" in self.records[0]["diagnostics"]
+
+    @property
     def met(self) -> bool | None:
         """Whether what was required is met; None where nothing was."""
         return None if self.require is None else not self.reasons

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,10 +20,12 @@ from recsim_mnar.own_log.doctor import Asked, examine_file
 from recsim_mnar.own_log.doctor.fitting import commands_for, first_of
 from recsim_mnar.own_log.slate_file import kind_of
 from twins import rankings as plain
+from twins.json_schema import breaches
 
 M, K, USERS, PER_USER = 5, 3, 250, 4
 N = USERS * PER_USER
 LOGGER, NEW = plain.plackett_luce((3.0, 1.0, 2.0, 0.8, 1.2), K), plain.plackett_luce((1.0, 2.0, 1.5, 1.0, 1.2), K)
+SCHEMA = Path(__file__).parents[2] / "docs/estimate.schema.json"
 KINDS = ("marginal", "conditional", "slate", "set")
 
 
@@ -274,6 +277,13 @@ def test_drop_missing_leaves_out_whole_slates(house, tmp_path):
     assert "slates that lost a row are left out: 1" in " ".join(found.found.lines)
 
 
+def test_better_is_required_of_slates_too(house, tmp_path):
+    per_position(house, "slate", "marginal").to_csv(tmp_path / "log.csv", index=False)
+    found = recsim_mnar.estimate_file(tmp_path / "log.csv", "new", baseline="today", require="better")
+    assert found.met is False
+    assert {cause["policy"] for cause in found.causes} == {"new - propensity"}
+
+
 def test_what_the_numbers_do_not_say_is_asked_for(house, tmp_path):
     data = per_position(house, "slate", generic=True)
     data[["pscore", "new"]] *= 0.5
@@ -353,6 +363,7 @@ def test_from_doctor_to_estimate(house, tmp_path, capsys):
     assert "slate_ips assumes nothing about users" in said
     assert "reward_interaction_ips assumes that a click depends on the item, its position and the items above" in said
     records = json.loads((tmp_path / "out.json").read_text())
+    assert not list(breaches(records, json.loads(SCHEMA.read_text())))
     assert {each["diagnostics"]["assumption"]["premise"] for each in records} == {"", "cascade"}
     assert {each["role"] for each in records} == {"target", "today", "difference"}
 
@@ -381,6 +392,9 @@ def test_simulate_replay_estimate(tmp_path, capsys):
     # popularity is no uniform policy, so its items' propensities are not those of single choices
     assert np.allclose(shown.groupby(["user", "slate"]).popularity_conditional.prod().dropna(),
                        shown.groupby(["user", "slate"]).popularity_slate.first().dropna())  # fmt: skip
+    made = recsim_mnar.read_log(tmp_path / "replayed.parquet").provenance
+    assert made["fitted_on"]["policies"] == ["popularity"]  # random is fitted on nothing
+    assert made["propensity_min"] == pytest.approx(0.5 / 8)
     said = run(capsys, "estimate", tmp_path / "replayed.parquet", "--target", "random", "--baseline", "today")
     assert "slate_ips assumes nothing about users" in said
     columns = {name: shown[name].to_numpy() for name in shown if name not in ("event", "item")}
