@@ -48,7 +48,7 @@ def main() -> None:
     rng, counts = np.random.default_rng(0), collections.defaultdict(collections.Counter)
     for name, m, k, spread, epsilon, contexts in LOGGERS:
         laws = [tables(np.exp(spread * rng.normal(size=m)), k, epsilon) for _ in range(contexts)]
-        for n, _ in itertools.product((200, 1000, 10_000), range(REPEATS)):
+        for n, _ in itertools.product((500, 1000, 10_000), range(REPEATS)):
             context, drawn = rng.integers(contexts, size=n), np.zeros(n, np.int64)
             for c, (_, of) in enumerate(laws):
                 p, here = of["slate"][:, 0], context == c

@@ -91,7 +91,8 @@ class SlateLog:
         if problems:
             raise UserError(f"{source}: {'; '.join(map(str, problems))}", code="bad_slates")
         if not self.main:
-            raise UserError(f"{source}: {'. '.join(self.unclear)}", code="unclear_propensities")
+            what, advice = self.unclear
+            raise UserError(f"{source}: {what}. S{advice[1:]}", code="unclear_propensities")
 
 
 def read_slates(
@@ -154,7 +155,7 @@ def read_slates(
         main, why = kind_of(p, action, users, {kind: slates.at(values) for kind, values in known.items()})
         if not main and found.per_slate and np.all(p == p[:, :1]):
             main, why = "slate", "one number per slate"
-    lines = [f"{found.form}: {slates.number:,} slates of {slates.size} items"] if slates.size else []
+    lines = [f"{found.form}: {in_words(slates.number)} of {slates.size} items"] if slates.size else []
     lines += [f"{name}: the probability of {OF[kind]}" for kind, name in kinds.items()]
     if main:
         known[main], kinds[main] = np.asarray(log.propensity), str(generic)
@@ -164,6 +165,11 @@ def read_slates(
             slates.problems.append(Wrong("slate_reward", message, "give lists of rewards", (str(generic),)))
         lines += [f"{generic}: the probability of {OF[main]} ({why}; --propensities-of states another)"]
     return SlateLog(log, slates, kinds, main, why, known, list(dict.fromkeys(lines)))
+
+
+def in_words(n: int) -> str:
+    """A number of slates."""
+    return f"{n:,} slate{'s' * (n != 1)}"
 
 
 def _whole(log: BanditFile, slate: Ints) -> BanditFile:

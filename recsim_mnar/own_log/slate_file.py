@@ -39,7 +39,7 @@ SAID = {"position": "marginal", "conditional": "conditional", "slate": "slate", 
 """Kinds by what ``--propensities-of`` says."""
 _ERRORS = 4.0
 """Standard errors by which a mean may differ from what it must be."""
-_FEW = 200
+_FEW = 500
 """Slates below which propensities that differ are not told by their means."""
 _NEAR: dict[str, Any] = {"rtol": 1e-6, "atol": 0.0}
 _LISTS = {
@@ -122,7 +122,10 @@ def _of_positions(
             kinds = {name: "id", places[0]: "number"} | ({user: "id"} if user else {})
             rows = file.read(kinds).quiet()
             slate, place = rows.ids(name), rows.numbers(places[0])
+            place = place if np.isfinite(place).any() else np.zeros(len(rows))  # text is named when it is read
             there = (slate.codes >= 0) & ~np.isnan(place)
+            if not there.any():
+                continue
             key = slate.codes[there]
             if user and (n := _doubles(key, place[there])) and _doubles(
                 both := joint(rows.ids(user).codes[there], key), place[there]
@@ -468,7 +471,7 @@ def kind_of(p: Floats, action: Ints | None, users: Ints, others: Mapping[str, Fl
         """Standard errors from the expected mean, slates of a user together."""
         sums = np.bincount(users, values - expected)
         error = float(np.sqrt(np.sum((sums - sums.mean()) ** 2))) + 1e-9 * abs(expected) * len(p)
-        return float(sums.sum()) / error
+        return float(sums.sum()) / (error or 1.0)
 
     if alike:
         counts = {"marginal": m, "slate": math.perm(m, k), "set": math.comb(m, k)}
@@ -480,7 +483,7 @@ def kind_of(p: Floats, action: Ints | None, users: Ints, others: Mapping[str, Fl
         return "marginal", "the mean of 1 / propensity of every item at every position is 1"
     last = float(above[k - 1].sum())
     top = off(above[k - 1][action[:, 0]] / p[:, 0], float(above[k - 1][shown[0] > 0].sum()))
-    if abs(given) <= _ERRORS and of_position < -2.0 * _ERRORS and abs(top) <= _ERRORS and last:
+    if abs(given) <= _ERRORS and of_position < -_ERRORS and abs(top) <= _ERRORS and last:
         return "conditional", "the mean of 1 / propensity of an item is the share of slates that do not show it above"
     return "", ""
 

@@ -259,6 +259,33 @@ def test_a_propensity_above_1_names_its_row(house, tmp_path):
         recsim_mnar.estimate_file(tmp_path / "log.csv", "new")
 
 
+def test_positions_in_words_are_named(house, tmp_path):
+    data = per_position(house, "marginal", generic=True)
+    data["rank"] = data["rank"].map({1: "top", 2: "middle", 3: "below"})
+    data.to_csv(tmp_path / "log.csv", index=False)
+    with pytest.raises(UserError, match=r"'rank' is not a number in 3,000 rows \(1: top"):
+        recsim_mnar.estimate_file(tmp_path / "log.csv", "new")
+    assert any("'rank' is not a number" in problem.message for problem in examine_file(tmp_path / "log.csv").problems)
+
+
+def test_doctor_asks_for_positions_where_slates_may_be(house, tmp_path):
+    data = per_position(house, "marginal", generic=True).rename(columns={"rank": "ordering"})
+    data.to_csv(tmp_path / "log.csv", index=False)
+    found = examine_file(tmp_path / "log.csv")
+    assert [each.advice for each in found.problems if each.code == "perhaps_slates"][0].startswith("name it with --pos")
+    named = examine_file(tmp_path / "log.csv", Asked(columns={"position": "ordering"}, targets=("new",)))
+    assert named.facts["slates"]["slates"] == N
+    assert "--position-column ordering" in first_of(commands_for(named)).line
+
+
+def test_a_missing_position_is_one_of_the_missing_values(house, tmp_path):
+    data = per_position(house, "marginal", generic=True)
+    data["rank"] = data["rank"].astype("Int64")
+    data.loc[4, "rank"] = pd.NA
+    data.to_csv(tmp_path / "log.csv", index=False)
+    assert "--drop-missing" in first_of(commands_for(examine_file(tmp_path / "log.csv", Asked(targets=("new",))))).line
+
+
 def test_lists_of_other_lengths_name_the_row(house, tmp_path):
     data = per_slate(house, "marginal", json.dumps)
     data.loc[6, "clicks"] = "[0, 1]"

@@ -188,14 +188,21 @@ def _slates(file: TableFile, asked: Asked) -> tuple[_Slates | None, list[Problem
     problems, main, own = [], "", {"action": found.columns["action"]} if found.per_slate else {}
     try:
         read = read_slates(found, reading)
-    except UserError as error:
-        problems.append(Problem("slates_not_read", PROBLEM, str(error).removeprefix(f"{file.path}: ")))
+    except UserError:
+        try:  # what is wrong where no row is left
+            read_slates(found, replace(reading, drop_missing=False, drop_invalid=None))
+        except UserError as error:
+            problems.append(Problem("slates_not_read", PROBLEM, str(error).removeprefix(f"{file.path}: ")))
     else:
         slates, main = read.slates, read.main
         own |= {role: name for role, name in read.log.columns.names.items() if role in ("user", "propensity", "reward")}
         facts |= {"slates": slates.number, "least": int(slates.sizes.min()), "most": int(slates.sizes.max())}
         facts["propensities_of"] = {name: kind for kind, name in read.kinds.items()}
         facts["lines"] = read.lines if slates.size else [f"{found.form}: {slates.number:,} slates of several sizes"]
+        names = (found.columns["slate"], found.columns["position"])
+        lacking = [f"{name} {n:,}" for name in names if (n := read.log.counts[f"lacks:{name}"])]
+        if lacking:
+            problems.append(Problem("missing", PROBLEM, f"values are missing: {', '.join(lacking)}", DROP, names))
         problems += [Problem(each.code, PROBLEM, each.message, each.advice, each.columns) for each in slates.problems]
         if not main and slates.size:
             problems.append(Problem("unclear_propensities", PROBLEM, *read.unclear, ("propensity",)))
