@@ -272,7 +272,8 @@ def test_doctor_asks_for_positions_where_slates_may_be(house, tmp_path):
     data = per_position(house, "marginal", generic=True).rename(columns={"rank": "ordering"})
     data.to_csv(tmp_path / "log.csv", index=False)
     found = examine_file(tmp_path / "log.csv")
-    assert [each.advice for each in found.problems if each.code == "perhaps_slates"][0].startswith("name it with --pos")
+    advice = next(each.advice for each in found.problems if each.code == "perhaps_slates")
+    assert advice.startswith("name it with --position-column")
     named = examine_file(tmp_path / "log.csv", Asked(columns={"position": "ordering"}, targets=("new",)))
     assert named.facts["slates"]["slates"] == N
     assert "--position-column ordering" in first_of(commands_for(named)).line
