@@ -452,9 +452,9 @@ LINES = {
     # 175 for messy files: factors named (69), copies by whole rows and items in capitals (42), dates not read
     # (30), items in doctor (22), refused columns and least rows (43), less what took copies for events
     # 140 for the column of what was shown, chosen by the propensities among several of the same items, or asked about
-    # 770 for slates: two forms of files taken as one (200), put in order and checked (100), what propensities are of
-    # (90), estimates (210), doctor (75), replay (65), options (30)
-    "own_log": 5_060,
+    # 790 for slates: two forms of files taken as one (190), put in order and checked (100), what propensities are of
+    # (90), estimates (220), doctor (85), replay (65), options and plans (40)
+    "own_log": 5_075,
     "fitting": 2_985,  # 285 for slates: relative examination, when it is identified, a slate as one decision
     # 70 for the plan in one sentence, the line that plans a test, per cent; 70 for tasks; 40 for several lifts
     # 30 for SIGTERM, a least propensity of 0, logs that may not be read

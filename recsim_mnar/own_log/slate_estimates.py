@@ -174,9 +174,9 @@ def in_words(n: int) -> str:
 
 def _whole(log: BanditFile, slate: Ints) -> BanditFile:
     """Without the slates that lost a row to --drop-missing or --drop-invalid."""
-    key = slate if log.user is None else joint(log.user.codes, slate)
-    sizes = np.bincount(np.unique(key, return_inverse=True)[1])
-    keep = sizes[np.unique(key, return_inverse=True)[1]] == sizes.max()
+    key = np.unique(slate if log.user is None else joint(log.user.codes, slate), return_inverse=True)[1]
+    sizes = np.bincount(key)
+    keep = sizes[key] == sizes.max()
     log.lines.append(f"slates that lost a row are left out: {int((sizes < sizes.max()).sum()):,}")
     return log.kept(keep)
 

@@ -126,16 +126,11 @@ def _of_positions(
             there = (slate.codes >= 0) & ~np.isnan(place)
             if not there.any():
                 continue
-            key = slate.codes[there]
-            if user and (n := _doubles(key, place[there])) and _doubles(
-                both := joint(rows.ids(user).codes[there], key), place[there]
-            ) < n:  # fmt: skip
-                key = both
-            sizes = np.bincount(np.unique(key, return_inverse=True)[1]) if key.size else np.zeros(1, int)
+            users = rows.ids(user).codes if user else np.zeros(len(rows), np.int64)
+            key, place = slate_keys(slate.codes[there], users[there], place[there]), place[there]
+            sizes = np.bincount(np.unique(key, return_inverse=True)[1])
             # A session or a query may hold single items one after another: only what is whole counts there.
-            whole = (
-                sizes.min() == sizes.max() and not _doubles(key, place[there]) and np.ptp(place[there]) + 1 == sizes[0]
-            )
+            whole = sizes.min() == sizes.max() == np.ptp(place) + 1 and not _doubles(key, place)
             if sizes.max() > 1 and (tier < 2 or "slate" in named or whole):
                 return SlateFile(file, {"slate": name, "position": places[0]})
     return None
@@ -153,6 +148,12 @@ def _usual(role: str, free: Sequence[str]) -> list[str]:
 def joint(one: Ints, other: Ints) -> Ints:
     """(n,) numbers of the pairs of two numbers."""
     return np.unique(one * (int(other.max(initial=0)) + 2) + other, return_inverse=True)[1].reshape(-1)
+
+
+def slate_keys(slate: Ints, user: Ints, place: Floats) -> Ints:
+    """(n,) numbers of slates, alike within one; of users and slates where these are numbered anew for each user."""
+    both = joint(user, slate)
+    return both if _doubles(slate, place) > _doubles(both, place) else slate
 
 
 def _doubles(key: Ints, place: Floats) -> int:
@@ -375,8 +376,7 @@ def arrange(log: BanditFile, found: SlateFile) -> Slates:
     ids, numbers, column = log.key.ids, log.row_numbers, found.columns["position"]
     slate, position, time = log.key.codes, log.others[column], log.others.get(log.columns.get("time") or "")
     user = np.zeros(slate.size, np.int64) if log.user is None else log.user.codes
-    several = _doubles(slate, position) > _doubles(joint(user, slate), position)  # slates are numbered for each user
-    _, first, key = np.unique(joint(user, slate) if several else slate, return_index=True, return_inverse=True)
+    _, first, key = np.unique(slate_keys(slate, user, position), return_index=True, return_inverse=True)
     key = key.reshape(-1)
     began = first[key] if time is None else np.lexsort((first, time[first])).argsort()[key]
     order = np.lexsort((position, first[key], began, user[first][key]))

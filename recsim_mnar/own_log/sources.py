@@ -21,7 +21,7 @@ from recsim_mnar.log.rows import steps_within, user_starts
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
-from recsim_mnar.own_log.slate_estimates import read_slates
+from recsim_mnar.own_log.slate_estimates import SlateLog, read_slates
 from recsim_mnar.own_log.slate_file import OF, find_slates
 from recsim_mnar.tables.faults import MISSING, in_rows
 from recsim_mnar.tables.ids import Ids
@@ -123,9 +123,9 @@ def read_as_logs(paths: Sequence[str | os.PathLike[str]], reading: Reading | Non
 def _slate_by_slate(user: NDArray[np.int64], rows: _Events) -> NDArray[np.int64]:
     """(n,) rows by user and time, those of a slate together from the top."""
     slate, place = rows.of_slates["slate"], rows.of_slates["position"]
-    first = np.arange(user.size)
-    known = np.flatnonzero(slate >= 0)
-    first[known] = known[np.unique(slate[known], return_index=True)[1]][np.unique(slate[known], return_inverse=True)[1]]
+    key = np.where(slate >= 0, slate, slate.max() + 1 + np.arange(user.size))
+    _, at, number = np.unique(key, return_index=True, return_inverse=True)
+    first = at[number.reshape(-1)]
     return np.lexsort((place, first, np.zeros(user.size) if rows.time is None else rows.time[first], user))
 
 
@@ -133,15 +133,13 @@ def _numbered(user: NDArray[np.int64], columns: dict[str, NDArray[Any]]) -> dict
     """The columns of slates, which are numbered from 0 for each user; rows stand in order."""
     if not columns:
         return {}
-    top = columns["position"] == 0
-    number = np.cumsum(top) - 1
-    before = (np.cumsum(top) - top)[user_starts(user)]
-    number -= np.repeat(before, np.diff(np.append(user_starts(user), user.size)))
-    return {**columns, "slate": np.where(columns["position"] >= 0, number, _NEVER)}
+    top, begins = columns["position"] == 0, user_starts(user)
+    before = np.repeat((np.cumsum(top) - top)[begins], np.diff(np.append(begins, user.size)))
+    return {**columns, "slate": np.where(columns["position"] >= 0, np.cumsum(top) - 1 - before, _NEVER)}
 
 
-def _of_slates(file: TableFile, reading: Reading) -> tuple[dict[str, NDArray[Any]], dict[str, str | None]]:
-    """Of a file of slates, by its rows, columns as in our logs (slate, position, propensities); and columns by role.
+def _of_slates(file: TableFile, reading: Reading) -> tuple[SlateLog | None, dict[str, str | None]]:
+    """A file's slates, None where it has none, and its columns by role.
 
     Raises:
         UserError: slates that are none, or whose items' propensities at their positions are not known.
@@ -149,7 +147,7 @@ def _of_slates(file: TableFile, reading: Reading) -> tuple[dict[str, NDArray[Any
     found = find_slates(file, reading.columns)
     named = {role: name for role, name in reading.columns.items() if role not in ("slate", "position")}
     if found is None:
-        return {}, named
+        return None, named
     if found.per_slate:
         raise UserError(f"{file.path} has one row per slate: to replay agents give one row per position, and the views")
     read = read_slates(found, reading)
@@ -157,42 +155,43 @@ def _of_slates(file: TableFile, reading: Reading) -> tuple[dict[str, NDArray[Any
     if "marginal" not in read.known:
         why = f"{read.kinds[read.main]!r} is of {OF[read.main]}"
         raise UserError(f"{file.path}: a replay of slates needs the propensity of the item at its position, and {why}")
+    own = read.log.columns.names
+    return read, named | {role: own[role] for role in ("user", "propensity") if role in own}
+
+
+def _by_row(read: SlateLog | None, n: int) -> dict[str, NDArray[Any]]:
+    """Columns (n,) of slates, as in our logs, by the rows of their file; empty where there are none."""
+    if read is None:
+        return {}
     order, k = read.slates.order, read.slates.size
-    rows, n = read.log.row_numbers[order] - 1, int(read.log.row_numbers.max())
-    columns: dict[str, NDArray[Any]] = {name: np.full(n, _NEVER) for name in ("slate", "position")}
-    columns["slate"][rows] = np.repeat(np.arange(order.size // k), k)
-    columns["position"][rows] = np.tile(np.arange(k), order.size // k)
+    rows, number = read.log.row_numbers[order] - 1, np.arange(order.size)
+    columns: dict[str, NDArray[Any]] = {"slate": np.full(n, _NEVER), "position": np.full(n, _NEVER)}
+    columns["slate"][rows], columns["position"][rows] = number // k, number % k
     for kind, values in read.known.items():
         columns[LOGGED[kind]] = np.full(n, np.nan)
         columns[LOGGED[kind]][rows] = values[order]
-    own = read.log.columns.names
-    return columns, named | {role: own[role] for role in ("user", "propensity") if role in own}
+    return columns
 
 
 def _events(file: TableFile, reading: Reading, *, first: bool) -> _Events:
     """The rows of a file: its log's (``first``), or of one to train on, in which named columns may be missing."""
-    source, said, (slates, own) = str(file.path), reading.columns, _of_slates(file, reading)
+    source, said, (read, own) = str(file.path), reading.columns, _of_slates(file, reading)
     reading = replace(reading, columns=own)
     named = {role: name for role, name in reading.columns.items() if name is not None and (first or name in file.names)}
     # Items first: where one column holds what was viewed and what was shown, it is that of the items.
     optional = ("event", "item", "action", "propensity", "reward", "time")
     columns = find_columns(source, file.names, named=named, needed=("user",), optional=optional)
     columns.refuse_unclear(source, "propensity", "reward", "item", "action", "event")
-    columns = replace(
-        columns, how={r: how if said.get(r) or how != NAMED else RECOGNISED for r, how in columns.how.items()}
-    )
+    how = {role: RECOGNISED if each == NAMED and not said.get(role) else each for role, each in columns.how.items()}
+    columns = replace(columns, how=how)
     kinds = {"user": "id", "item": "id", "action": "id", "event": "id", "time": "time"}
     rows = file.read({name: kinds.get(role, "number") for role, name in columns.names.items()})
     lines = [f"{source}: {in_rows(len(rows))}", f"taken: {columns.line()}"]
     bandit, known = _kinds(rows, columns, lines)
+    slates = _by_row(read, len(rows))
     if not known.all():
         rows, bandit = rows.kept(known), bandit[known]
     if slates:
-        n = int(rows.row_numbers.max())
-        fills = {name: -1 if values.dtype.kind == "i" else np.nan for name, values in slates.items()}
-        slates = {
-            name: np.append(values, np.full(max(n - values.size, 0), fills[name])) for name, values in slates.items()
-        }
         whole = ~bandit | (slates["slate"][rows.row_numbers - 1] >= 0)
         rows, bandit = rows.kept(whole), bandit[whole]
         lines.append(f"one row per position: {int(slates['slate'].max()) + 1:,} slates")

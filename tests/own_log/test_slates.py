@@ -396,6 +396,13 @@ def test_from_doctor_to_estimate(house, tmp_path, capsys):
     assert {each["role"] for each in records} == {"target", "today", "difference"}
 
 
+def test_plans_of_weights_are_of_single_items(house, tmp_path, capsys):
+    per_position(house, "marginal", generic=True).to_csv(tmp_path / "log.csv", index=False)
+    said = run(capsys, "plan", "estimate", tmp_path / "log.csv", "--target", "new", status=2)
+    assert "is a log of slates (one row per position): plan ab takes one row per position" in said
+    assert "users per arm" in run(capsys, "plan", "ab", tmp_path / "log.csv", "--lift", "20%")
+
+
 def test_simulate_replay_estimate(tmp_path, capsys):
     settings = ["--set", "slate_size=3", "--set", "n_items=8", "--quiet"]
     run(

@@ -242,8 +242,9 @@ def _plans(found: Examination) -> list[Fit]:
         estimate = logging = "" if found.targets and "propensity" in found.columns else lacking
         if _not_of_the_item(found):
             estimate = logging = _FIX
-        if found.facts.get("slates"):
-            ab = estimate = logging = "plans are of single items, and these are slates"
+        if slates := found.facts.get("slates"):
+            estimate = logging = "is of single items, and these are slates"
+            ab = ab if slates["columns"] else "needs one row per position"
     flags, judged = _flags(found), ["--target", ",".join(found.targets), *_folded(found, found.targets)]
     wanted = (
         ("plan ab", ab, ["--lift", "5%"], "how many users an A/B test needs to find a lift of 5 %"),
