@@ -199,10 +199,10 @@ def _slates(file: TableFile, asked: Asked) -> tuple[_Slates | None, list[Problem
         facts |= {"slates": slates.number, "least": int(slates.sizes.min()), "most": int(slates.sizes.max())}
         facts["propensities_of"] = {name: kind for kind, name in read.kinds.items()}
         facts["lines"] = read.lines if slates.size else [f"{found.form}: {slates.number:,} slates of several sizes"]
-        names = (found.columns["slate"], found.columns["position"])
-        lacking = [f"{name} {n:,}" for name in names if (n := read.log.counts[f"lacks:{name}"])]
+        both = (found.columns["slate"], found.columns["position"])
+        lacking = [f"{name} {n:,}" for name in both if (n := read.log.counts[f"lacks:{name}"])]
         if lacking:
-            problems.append(Problem("missing", PROBLEM, f"values are missing: {', '.join(lacking)}", DROP, names))
+            problems.append(Problem("missing", PROBLEM, f"values are missing: {', '.join(lacking)}", DROP, both))
         problems += [Problem(each.code, PROBLEM, each.message, each.advice, each.columns) for each in slates.problems]
         if not main and slates.size:
             problems.append(Problem("unclear_propensities", PROBLEM, *read.unclear, ("propensity",)))
