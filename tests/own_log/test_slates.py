@@ -458,3 +458,27 @@ def test_replay_of_an_own_log_of_slates(tmp_path, capsys):
     one, other = (pq.read_table(tmp_path / name).to_pandas() for name in ("ours.parquet", "own.parquet"))
     for name in ("slate", "position", policy, f"{policy}_conditional", f"{policy}_slate", f"{policy}_set"):
         np.testing.assert_allclose(one[name].astype(float), other[name].replace(-1, np.nan).astype(float), rtol=1e-12)
+
+
+AGENT = """
+from recsim_mnar.policies import ExploringTopK, registry
+
+class Top:
+    def fit(self, log, *, n_items, seed):
+        return ExploringTopK(registry.learner("random").fit(log, n_items=n_items, seed=seed), 3, 0.2)
+"""
+
+
+def test_an_agent_that_ranks_in_its_own_way(tmp_path, capsys, monkeypatch):
+    (tmp_path / "my_ranking.py").write_text(AGENT)
+    monkeypatch.syspath_prepend(tmp_path)
+    for size in (3, 2):
+        run(capsys, "simulate", "--set", f"slate_size={size}", "--set", "n_items=8", "--quiet", "--users", 20,
+            "--policy", "random" if size == 2 else "my_ranking:Top", "--out", tmp_path / f"run{size}")  # fmt: skip
+    words = ("--policy", "my_ranking:Top", "--quiet", "--out")
+    run(capsys, "replay", tmp_path / "run3", *words, tmp_path / "replayed.parquet")
+    table = pq.read_table(tmp_path / "replayed.parquet").to_pandas()
+    shown = table[table.event == "bandit"]
+    np.testing.assert_allclose(shown["my_ranking:Top_slate"], shown["slate_propensity"], rtol=1e-12)
+    said = run(capsys, "replay", tmp_path / "run2", *words, tmp_path / "no.parquet", status=2)
+    assert "it ranks 3 items, the world shows 2" in said
