@@ -221,7 +221,7 @@ def assumption_findings(
         found.append(Finding("assumption_unstated", CAUTION, 1.0, message, SLATES))
         return found
     bound = differences.get("slate_ips")
-    action = f"{SLATES}, or state the assumption (assumption=...) if you know it"
+    action = f"{SLATES}, or state the assumption (--assumption) if you know it"
     if bound is None:
         message = f"it assumes that {words}, and without the probabilities of whole slates the log cannot test that"
         found.append(Finding("assumption_untested", CAUTION, np.inf, message, action))

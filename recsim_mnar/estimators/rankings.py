@@ -23,6 +23,7 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import Deviations
+from recsim_mnar.estimators.off_policy.differences import PairMoments, estimate_difference
 from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
 from recsim_mnar.estimators.off_policy.limits import STRICT
 from recsim_mnar.estimators.off_policy.moments import Moments
@@ -464,6 +465,7 @@ def estimate_ranking_value(
     clip: float | None = None,
     assumption: str | None = None,
     interval: str = "auto",
+    from_today: bool = False,
     reward_min: float | None = None,
     reward_max: float | None = None,
     full_support: bool = False,
@@ -491,6 +493,8 @@ def estimate_ranking_value(
             (:data:`recsim_mnar.estimators.ranking_assumptions.STATEMENTS`). Without it the verdict of an estimator
             whose assumption the log cannot prove is at most caution.
         interval: as :func:`recsim_mnar.estimators.estimate_value`.
+        from_today: estimate how much more the policy would have earned than the one that logged the rows did, by the
+            estimators with weights alone.
         reward_min: least reward of a row possible.
         reward_max: largest reward of a row possible; 1 where all rewards are 0 or 1.
         full_support: the log's policy can show every slate that the target can.
@@ -514,6 +518,7 @@ def estimate_ranking_value(
         _add_behaviour(log, given)
     by_position = position_factors(position_weights, log.slate_size)
     infos = _chosen(estimators, log, given, alike=bool(np.ptp(by_position) == 0.0))
+    infos = [info for info in infos if info.machine in ("ips", "snips")] if from_today else infos
     factor = np.tile(by_position, log.reward.size // log.slate_size)
     clicks = bool(np.isin(log.reward, (0.0, 1.0)).all())
     most = 1.0 if reward_max is None and clicks else reward_max
@@ -522,7 +527,7 @@ def estimate_ranking_value(
         least = reward_min * (top if reward_min < 0.0 else float(factor.min()))
     plain = clicks and reward_max is None and top == float(factor.min()) == 1.0
     bounds = {"reward_min": least, "reward_max": None if most is None or plain else most * top}
-    case = _Case(log, factor, given, level, interval, clip if math.isfinite(check) else None)
+    case = _Case(log, factor, given, level, interval, clip if math.isfinite(check) else None, from_today)
 
     def stated(kind: str) -> Stated:
         def of(value: Any) -> Any:
@@ -605,6 +610,7 @@ class _Case:
     level: float
     interval: str
     clip: float | None
+    from_today: bool = False
     read: dict[str, RankingRows] = field(default_factory=dict)
     scored: dict[str, Floats] = field(default_factory=dict)
     facts: ClickFacts | None = None
@@ -666,7 +672,15 @@ class _Case:
         )  # fmt: skip
         moments.denied = stated.denied(rows.target, rows.propensity)
         weight = rows.weight.reshape(-1, log.slate_size).sum(1)
-        if name and ESTIMATORS[name].from_moments and self.interval == "auto":
+        if self.from_today:
+            theirs = Moments.of(
+                rows.reward, rows.propensity, rows.propensity, clip=moments.clip, cluster=rows.clusters,
+                reward_min=stated.reward_min, reward_max=stated.reward_max,
+            )  # fmt: skip
+            pair = PairMoments(moments, theirs)
+            pair.extend(rows.reward, rows.propensity, rows.target, rows.propensity, rows.clusters)
+            found = estimate_difference(pair, name, level=self.level, stated=stated)
+        elif name and ESTIMATORS[name].from_moments and self.interval == "auto":
             found = estimate_from_moments(moments, name, level=self.level, stated=stated)
         else:
             if moments.shift:

@@ -535,3 +535,19 @@ def test_obp_has_the_same_estimates():
 
 
 COLUMNS = {"log": "conditional_propensity", "new": "new_conditional"}
+
+
+def test_intervals_of_differences_from_todays_policy_hold():
+    """Of 200 logs: the true difference lies in the 95 % interval in all but a few; the value is that of the weights."""
+    logger, apart = LOGGERS["plackett-luce"], np.full(K, 1.0 / K)
+    truth = plain.value("independent", TARGET, apart) - plain.value("independent", logger, apart)
+    generator, held = np.random.default_rng(4), {"slate_ips": 0, "independent_ips": 0, "slate_snips": 0}
+    for _ in range(200):
+        log = plain.drawn_log(generator, "independent", logger, TARGET, 120, 3)
+        found = estimate_ranking_value(log, "new", estimators=list(held), from_today=True, full_support=True)
+        for name, each in found.items():
+            held[name] += each.low <= truth <= each.high
+        gain = (log["new_slate"] / log["slate_propensity"] - 1.0) * log["reward"]
+        assert found["slate_ips"].value == pytest.approx(np.mean(gain), rel=1e-9)
+    # At 95 % fewer than 180 of 200 hold with a probability of .0012.
+    assert min(held.values()) >= 180
