@@ -13,15 +13,16 @@ import json
 import math
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
+import summary  # noqa: E402
 import worlds  # noqa: E402
 
 from recsim_mnar.errors import UserError  # noqa: E402
@@ -32,16 +33,6 @@ CLAIMS = {
     "unordered": ["set_ips", "set_snips"],
     "cascade": ["reward_interaction_ips", "reward_interaction_snips", "cascade_dr"],
     "independent": ["independent_ips", "independent_snips", "pseudo_inverse"],
-}
-NEEDS = {
-    "set_ips": "unordered",
-    "set_snips": "unordered",
-    "reward_interaction_ips": "cascade",
-    "reward_interaction_snips": "cascade",
-    "cascade_dr": "cascade",
-    "independent_ips": "independent",
-    "independent_snips": "independent",
-    "pseudo_inverse": "additive",
 }
 ESTIMATORS = [name for names in CLAIMS.values() for name in names]
 LEVELS = ["trust", "caution", "do_not_use"]
@@ -128,10 +119,15 @@ def judge(setting: worlds.Setting, logs: int, raw: Path, until: float, seed: int
         kept.append({"truth": log["truth"], **estimates(setting, log, bounds)})
     if len(kept) > begun:
         raw.mkdir(parents=True, exist_ok=True)
-        new = path.with_suffix(".new")
-        new.write_text(json.dumps(kept))
-        os.replace(new, path)
+        replace(path, json.dumps(kept))
     return len(kept)
+
+
+def replace(path: Path, text: str) -> None:
+    """Writes a file whole or not at all."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    os.replace(new, path)
 
 
 def main() -> None:
@@ -140,17 +136,34 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--seed", type=int, default=20_261_126)
     parser.add_argument("--raw", type=Path, default=HERE / "raw", help="folder of the single estimates")
+    parser.add_argument("--title", help="of the part of results.json")
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
-    frozen = worlds.frozen()
+    if args.quick:
+        with tempfile.TemporaryDirectory() as folder:
+            _run(args, Path(folder), worlds.frozen())
+        return
+    _run(args, args.raw, worlds.frozen())
+
+
+def _run(args: argparse.Namespace, raw: Path, frozen: dict[str, Any]) -> None:
     until = time.monotonic() + args.seconds
     for name in args.settings or frozen["settings"]:
         setting = worlds.Setting(frozen["settings"][name])
         size = len(setting.sample(np.random.default_rng(0))["reward"]) // setting.k
         wanted = frozen["judge"]["logs" if size < 4_000 else "logs_large"]
         begun = time.process_time()
-        done = judge(setting, 4 if args.quick else wanted, args.raw, until, args.seed)
+        done = judge(setting, 4 if args.quick else wanted, raw, until, args.seed)
         print(f"{name}: {done} logs, {time.process_time() - begun:.1f} CPU s", flush=True)
+    if args.quick:
+        print("\n".join(summary.tables(summary.summary(raw, frozen), frozen["judge"], "Four logs per setting")))
+    if args.title:
+        path = HERE / "results.json"
+        results = json.loads(path.read_text()) if path.exists() else {"parts": {}}
+        results["judge"] = frozen["judge"]
+        results["parts"][args.title] = {"seed": args.seed, "settings": summary.summary(raw, frozen)}
+        replace(path, json.dumps(results, indent=1) + "\n")
+        replace(HERE / "README.md", summary.written((HERE / "README.md").read_text(), results))
 
 
 if __name__ == "__main__":
