@@ -148,7 +148,8 @@ def tables(part: dict[str, Any], judge: dict[str, Any], title: str) -> list[str]
             worst = max((cell[2]["z"] for cell in mine), key=abs)
             lines.append(
                 f"| `{name}` | {len(mine)} | {worst:+.1f} | {share(total['covered'], logs)} | "
-                f"{share(levels[0], logs)} | {share(total['covered_trusted'], levels[0])} | {share(levels[1], logs)} | {share(levels[2], logs)} | "
+                f"{share(levels[0], logs)} | {share(total['covered_trusted'], levels[0])} | "
+                f"{share(levels[1], logs)} | {share(levels[2], logs)} | "
                 f"{share(total['narrow_untrusted'], total['narrow'])} of {total['narrow']} |"
             )
     lines += [
