@@ -31,7 +31,7 @@ UNBIASED = (
     "pseudo_inverse",
 )
 MODES = ("claimed", "silent")
-CONTRADICTED = "assumption_contradicted"
+DISPUTED = {"assumption_contradicted", "position_effect", "clicks_after_click"}  # codes of findings
 START, END = "<!-- tables: run.py writes them -->", "<!-- end of tables -->"
 
 
@@ -87,7 +87,7 @@ def of_estimator(
             "levels": [int((level == at).sum()) for at in range(3)],
             "covered_trusted": ok,
             "p": float(stats.binomtest(ok, n, judge["level"], alternative="less").pvalue) if n else None,
-            "contradicted": sum(CONTRADICTED in one for one in codes),
+            "disputed": sum(bool(DISPUTED & set(one)) for one in codes),
             "harmful": int(harmful.sum()),
             "harmful_trusted": int((harmful & trusted).sum()),
             "narrow": int(narrow.sum()),
@@ -157,7 +157,7 @@ def tables(part: dict[str, Any], judge: dict[str, Any], title: str) -> list[str]
         "Where the assumption on users is wrong and claimed all the same:",
         "",
         "| estimator | settings | logs with a bias above the half width | of these trusted (false trust) "
-        "| contradicted, of all logs | contradicted where it holds |",
+        "| disputed, of all logs | disputed where it holds |",
         "|---|---:|---:|---:|---:|---:|",
     ]
     for name in NEEDS:
@@ -171,8 +171,8 @@ def tables(part: dict[str, Any], judge: dict[str, Any], title: str) -> list[str]
             )
             lines.append(
                 f"| `{name}` | {len(mine)} | {harmful} of {logs} | {share(trusted, harmful)} | "
-                f"{share(sum(cell[3]['contradicted'] for cell in mine), logs)} | "
-                f"{share(sum(cell[3]['contradicted'] for cell in right), sum(cell[4] for cell in right))} |"
+                f"{share(sum(cell[3]['disputed'] for cell in mine), logs)} | "
+                f"{share(sum(cell[3]['disputed'] for cell in right), sum(cell[4] for cell in right))} |"
             )
     for mode, what in (("claimed", "with the assumption claimed"), ("silent", "with nothing stated on users")):
         lines += ["", f"Coverage given trust below {100 * judge['level']:.0f} % at p < {judge['p']}, {what}:", ""]
