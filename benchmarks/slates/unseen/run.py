@@ -130,6 +130,21 @@ def replace(path: Path, text: str) -> None:
     os.replace(new, path)
 
 
+def compact(results: dict[str, Any]) -> str:
+    """JSON with one line per setting, numbers of six digits."""
+
+    def rounded(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: rounded(one) for key, one in value.items()}
+        return float(f"{value:.6g}") if isinstance(value, float) else value
+
+    parts = []
+    for title, part in results["parts"].items():
+        lines = [f"{json.dumps(name)}: {json.dumps(rounded(one))}" for name, one in part["settings"].items()]
+        parts.append(f'{json.dumps(title)}: {{"seed": {part["seed"]}, "settings": {{\n' + ",\n".join(lines) + "}}")
+    return f'{{"judge": {json.dumps(results["judge"])}, "parts": {{\n' + ",\n".join(parts) + "}}\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("settings", nargs="*")
@@ -162,8 +177,9 @@ def _run(args: argparse.Namespace, raw: Path, frozen: dict[str, Any]) -> None:
         results = json.loads(path.read_text()) if path.exists() else {"parts": {}}
         results["judge"] = frozen["judge"]
         results["parts"][args.title] = {"seed": args.seed, "settings": summary.summary(raw, frozen)}
-        replace(path, json.dumps(results, indent=1) + "\n")
-        replace(HERE / "README.md", summary.written((HERE / "README.md").read_text(), results))
+        replace(path, compact(results))
+        readme = HERE / "README.md"
+        replace(readme, summary.written(readme.read_text(), json.loads(path.read_text())))
 
 
 if __name__ == "__main__":
