@@ -128,8 +128,8 @@ def tables(part: dict[str, Any], judge: dict[str, Any], title: str) -> list[str]
     lines = [f"### {title}", ""]
     order = ["slate_ips", "slate_snips", "adaptive_ips", *NEEDS]
     lines += [
-        "| estimator | settings where its assumption holds | worst bias, z, where usable | coverage, all logs | trusted "
-        "| coverage given trust | caution | do not use | cries wolf |",
+        "| estimator | settings where its assumption holds | worst bias, z, where usable | coverage, all logs "
+        "| trusted | coverage given trust | caution | do not use | cries wolf |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for name in order:
