@@ -26,6 +26,7 @@ from recsim_mnar.estimators.intervals import Deviations
 from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
 from recsim_mnar.estimators.off_policy.limits import STRICT
 from recsim_mnar.estimators.off_policy.moments import Moments
+from recsim_mnar.estimators.off_policy.refuters import item_findings
 from recsim_mnar.estimators.off_policy.row_order import OrderSums, weights_agree
 from recsim_mnar.estimators.off_policy.scores import ESTIMATORS, Rows, Scores, check_name
 from recsim_mnar.estimators.off_policy.stated import Stated, check_clip
@@ -618,6 +619,7 @@ class _Case:
     scored: dict[str, Floats] = field(default_factory=dict)
     facts: ClickFacts | None = None
     order: OrderSums | None = None
+    items: list[Finding] | None = None
     proved: bool = False
 
     def rows(self, info: RankingEstimatorInfo) -> RankingRows:
@@ -708,7 +710,7 @@ class _Case:
             message = "no users are known, so slates are taken as independent"
             findings.append(Finding("users_unstated", CAUTION, 1.0, message, "give the column of users (cluster=...)"))
         findings += assumption_findings(info.premise, found, assumption, differences, strict, facts)
-        findings += self._order_findings(found)
+        findings += [*self._order_findings(found), *self._item_findings()]
         more = {
             "weight": info.weight,
             "slate_size": log.slate_size,
@@ -753,6 +755,14 @@ class _Case:
         if lost is not None and bool(np.any(lost > 0.0)):
             return False
         return _effective_slates(self.rows(info).weight.reshape(-1, self.log.slate_size).sum(1)) >= FEW_ESS
+
+    def _item_findings(self) -> list[Finding]:
+        """Items shown more often at their positions than the log's probabilities say, which then are wrong."""
+        log = self.log
+        if self.items is None:
+            known = log.action is not None and "marginal" in log.logging
+            self.items = item_findings(log.action, log.logging["marginal"], log.clusters.codes) if known else []
+        return self.items
 
     def _order_findings(self, estimate: Estimate) -> list[Finding]:
         """Effects that outlast a slate: slates are the decisions here, for rows of one slate depend on each other."""

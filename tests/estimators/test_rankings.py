@@ -376,6 +376,15 @@ def test_largest_weights_by_kind_bound_those_of_mixed_behaviours():
     assert "weights_unbounded" in codes(found)
 
 
+def test_an_item_shown_more_often_than_stated_disproves_the_probabilities():
+    log = drawn("position", n_users=1500)
+    right = estimate_ranking_value(log, "new", **KNOWN)
+    assert all("item_propensities" not in codes(found) for found in right.values())
+    less = np.where(np.asarray(log["action"]) == 0, 0.6, 1.0) * np.asarray(log["propensity"])
+    wrong = estimate_ranking_value(log | {"propensity": less}, "new", **KNOWN)
+    assert all("item_propensities" in codes(found) and not found.trusted for found in wrong.values())
+
+
 def test_without_power_or_statement_it_is_caution():
     small = drawn("position", n_users=120, slates=1)
     assert "assumption_untested" in codes(estimate_ranking_value(small, "new", **KNOWN)["independent_ips"])
