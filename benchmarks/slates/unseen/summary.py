@@ -176,6 +176,30 @@ def tables(part: dict[str, Any], judge: dict[str, Any], title: str) -> list[str]
                 f"{share(sum(cell[3]['disputed'] for cell in mine), logs)} | "
                 f"{share(sum(cell[3]['disputed'] for cell in right), sum(cell[4] for cell in right))} |"
             )
+    lines += [
+        "",
+        "Findings against an assumption that holds, nothing stated on users (about 5 % by chance):",
+        "",
+        "| finding | estimator | logs | share | worst setting | share there |",
+        "|---|---|---:|---:|---|---:|",
+    ]
+    for code, name in (
+        ("clicks_after_click", "independent_ips"),
+        ("position_effect", "set_ips"),
+        ("assumption_contradicted", "independent_ips"),
+        ("assumption_contradicted", "reward_interaction_ips"),
+        ("assumption_contradicted", "set_ips"),
+        ("assumption_contradicted", "cascade_dr"),
+        ("assumption_contradicted", "pseudo_inverse"),
+    ):
+        mine = [cell for cell in cells(part, "silent") if cell[1] == name and cell[2]["holds"]]
+        mine = [cell for cell in mine if part[cell[0]]["stated"] != "propensities"]
+        shares = {cell[0]: cell[3]["codes"].get(code, 0) / cell[4] for cell in mine}
+        logs, worst = sum(cell[4] for cell in mine), max(shares, key=lambda one: shares[one])
+        lines.append(
+            f"| `{code}` | `{name}` | {logs} | {share(sum(cell[3]['codes'].get(code, 0) for cell in mine), logs)} "
+            f"| {worst} | {share(shares[worst], 1)} |"
+        )
     for mode, what in (("claimed", "with the assumption claimed"), ("silent", "with nothing stated on users")):
         lines += ["", f"Coverage given trust below {100 * judge['level']:.0f} % at p < {judge['p']}, {what}:", ""]
         bad = failures(part, judge["p"], mode)
