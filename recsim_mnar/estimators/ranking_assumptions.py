@@ -90,12 +90,11 @@ def click_facts(
         weight = (1.0 / propensity).reshape(-1, k)
         rates = tuple(((weight * reward.reshape(-1, k)).sum(0) / weight.sum(0)).tolist())
     if action is not None and k > 1:
-        weights = np.ones((2, reward.size // k, k))
+        weight = np.ones((reward.size // k, k))
         if propensity is not None and cumulative is not None:
             down = cumulative.reshape(-1, k)
-            weights[0, :, 1:] = down[:, :-1] / down[:, 1:]
-            weights[1] = 1.0 / propensity.reshape(-1, k)
-        found = _below_clicks(reward, action.reshape(-1, k), clusters.dense()[0][::k], *weights)
+            weight[:, 1:] = propensity.reshape(-1, k)[:, 1:] * down[:, :-1] / down[:, 1:]
+        found = _below_clicks(reward, action.reshape(-1, k), clusters.dense()[0][::k], weight)
         if found is not None:
             below = _limits(*found, clusters, level)
             strict["after_click"] = _excludes_0(_limits(*found, clusters, STRICT))
@@ -116,16 +115,14 @@ def _position_effect(reward: Floats, propensity: Floats, action: Ints, k: int) -
     return slope, off * (reward - rate - slope * (place - middle)) * (reward.size / below)
 
 
-def _below_clicks(
-    reward: Floats, action: Ints, user: Ints, given_above: Floats, at_place: Floats
-) -> tuple[float, Floats] | None:
+def _below_clicks(reward: Floats, action: Ints, user: Ints, weight: Floats) -> tuple[float, Floats] | None:
     """Rewards below a click in the same slate, less those in the user's next slate, and the influence (n,).
 
     Rewards are counted from the mean of their item at their position. Of the next slate those rows count whose item
     does not stand above in this one: there it could not be shown. A policy that knows a user's taste shows other items
-    below given ones than in a slate at large, and what a user likes more than others do is among them. So rows are
-    weighted (n, k) by 1 / probability of the item, ``given_above`` here and ``at_place`` in the next slate: then all
-    items that do not stand above are alike on both sides.
+    below given ones than in a slate at large, and what a user likes more than others do is among them. So rows of this
+    slate are weighted (n, k) by the item's probability at its position over that given the items above: then the items
+    that do not stand above have the same shares on both sides.
     """
     n, k = action.shape
     cell = (action * k + np.arange(k)).ravel()
@@ -142,20 +139,19 @@ def _below_clicks(
     above &= (following != np.arange(n))[:, None]
     then = action[following]
     free = above & ~np.stack([(then[:, j, None] == action[:, :j]).any(1) for j in range(k)], axis=1)
-    mine, next_one = above * given_above, free * at_place[following]
-    number, sums, others = above.sum(0), mine.sum(0), next_one.sum(0)
+    mine = above * weight
+    number, sums, others = above.sum(0), mine.sum(0), free.sum(0)
     # Positions are left out where few rows carry the weight: an item that hardly ever stands below those above it.
-    enough = [each.sum(0) ** 2 >= FEW_ESS * (each**2).sum(0) for each in (mine, next_one)]
-    known = (number > 0) & (others > 0.0) & enough[0] & enough[1]
+    known = (others > 0) & (sums**2 >= FEW_ESS * (mine**2).sum(0)) & (sums > 0.0)
     if not known.any():
         return None
     here, later = off, off[following]
     rate = np.divide((here * mine).sum(0), sums, out=np.zeros(k), where=known)
-    usual = np.divide((later * next_one).sum(0), others, out=np.zeros(k), where=known)
+    usual = np.divide((later * free).sum(0), others, out=np.zeros(k), where=known)
     total = float(number[known].sum())
     effect = float(((rate - usual) * number)[known].sum()) / total
     less, more = (np.divide(number, each, out=np.zeros(k), where=known) for each in (sums, others))
-    parts = known * (less * mine * (here - rate) - more * next_one * (later - usual))
+    parts = known * (less * mine * (here - rate) - more * free * (later - usual))
     return effect, parts.ravel() * (n * k / total)
 
 
