@@ -25,10 +25,12 @@ def test_the_readme_has_the_tables_of_the_results(modules):
 
 def test_every_frozen_setting_was_judged_with_as_many_logs_as_frozen(modules):
     frozen = modules["worlds"].frozen()
-    for part in json.loads((HERE / "results.json").read_text())["parts"].values():
-        assert list(part["settings"]) == list(frozen["settings"])
+    parts = json.loads((HERE / "results.json").read_text())["parts"]
+    assert list(parts["As found"]["settings"]) == list(frozen["settings"])
+    for part in parts.values():
         counts = {one["logs"] for one in part["settings"].values()}
         assert counts <= {frozen["judge"]["logs"], frozen["judge"]["logs_large"]}
+    assert len({part["seed"] for part in parts.values()}) == len(parts)
 
 
 def test_probabilities_are_those_of_all_rankings(modules):

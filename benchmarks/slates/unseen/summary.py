@@ -147,7 +147,7 @@ def tables(part: dict[str, Any], judge: dict[str, Any], title: str) -> list[str]
             levels = np.sum([cell[3]["levels"] for cell in mine], 0)
             # The mean of logs that hardly ever show what the target shows says nothing, and the verdict says so.
             judged = [cell for cell in mine if cell[3]["levels"][2] < cell[4] / 2]
-            worst = max((cell[2]["z"] for cell in judged), key=abs)
+            worst = max((cell[2]["z"] for cell in judged), key=abs, default=0.0)
             lines.append(
                 f"| `{name}` | {len(mine)} | {worst:+.1f} | {share(total['covered'], logs)} | "
                 f"{share(levels[0], logs)} | {share(total['covered_trusted'], levels[0])} | "
@@ -194,6 +194,8 @@ def tables(part: dict[str, Any], judge: dict[str, Any], title: str) -> list[str]
     ):
         mine = [cell for cell in cells(part, "silent") if cell[1] == name and cell[2]["holds"]]
         mine = [cell for cell in mine if part[cell[0]]["stated"] != "propensities"]
+        if not mine:
+            continue
         shares = {cell[0]: cell[3]["codes"].get(code, 0) / cell[4] for cell in mine}
         logs, worst = sum(cell[4] for cell in mine), max(shares, key=lambda one: shares[one])
         lines.append(
