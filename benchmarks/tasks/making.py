@@ -16,6 +16,8 @@ from recsim_mnar.log.views import Views
 from recsim_mnar.policies import Policy
 from recsim_mnar.policies.base import Floats, Ints
 from recsim_mnar.policies.door import PolicyWrapper
+from recsim_mnar.policies.features import FeaturePolicy
+from recsim_mnar.policies.rankings import Propensities, RankingPolicy
 from recsim_mnar.policies.registry import learner
 from recsim_mnar.policies.slots import Entry
 from recsim_mnar.rng import derive_seed
@@ -130,8 +132,8 @@ def bandit(name: str, chosen: Task, seed: int, *, users: int, lanes: int) -> Pol
     world, agent = chosen.make_world(), name
     if world.n_items > MOST_ITEMS:
         agent = PROJECTED[name](world.n_items, name, item_vectors(chosen.log(), world.n_items))
-    run = simulate_online(world, agent, users, seed, lanes=lanes)
-    return Frozen(run.policy)
+    learned = simulate_online(world, agent, users, seed, lanes=lanes).policy
+    return Frozen(learned.policy if isinstance(learned, RankingPolicy) else learned)
 
 
 def trained(kind: str, chosen: Task, setting: Mapping[str, Any], *, steps: int, seed: int) -> Any:
@@ -151,6 +153,8 @@ def trained(kind: str, chosen: Task, setting: Mapping[str, Any], *, steps: int, 
     """
     if chosen.make_world().rates:
         raise UserError("a policy of features keeps no ratings, which are what the model observes")
+    if kind == "dqn" and chosen.make_world().slate_size > 1:
+        raise UserError("DQN takes one action of a list, and here an action is a ranking")
     import stable_baselines3
     import torch
 
@@ -170,10 +174,68 @@ def trained(kind: str, chosen: Task, setting: Mapping[str, Any], *, steps: int, 
     return model.learn(steps)
 
 
-def as_policy(model: Any, setting: Mapping[str, Any]) -> Policy:
+class Heads(RankingPolicy):
+    """A model of rankings, with a head for every place: each place takes an item that none above it has.
+
+    For ``evaluate`` alone, which reads no propensities: what is stated as an item's probability at its place is the one
+    given the items above, and the set's is the order's. The true ones would take minutes for a hundred users.
+
+    Args:
+        model: trained on rankings, ``MultiDiscrete([n_items] * k)``.
+        setting: of the model; ``deterministic`` takes each head's most probable item that is left, else one is drawn.
+    """
+
+    set_suffices = True
+
+    def __init__(self, model: Any, setting: Mapping[str, Any]) -> None:
+        sizes = model.action_space.nvec
+        users = FeaturePolicy(int(sizes[0]), setting["observation"], scores=lambda x: self._shares(x)[:, 0])
+        super().__init__(users, len(sizes), type(model).__name__.lower())
+        self._model, self._setting = model, setting
+        self._last: tuple[Any, Floats] | None = None
+
+    def fresh(self) -> RankingPolicy:
+        """See :meth:`RankingPolicy.fresh`; the model is shared."""
+        return type(self)(self._model, self._setting)
+
+    def conditional(self, users: Ints, above: Ints) -> Floats:
+        """See :meth:`RankingPolicy.conditional`."""
+        rows, place = np.arange(len(users)), above.shape[1]
+        left = self._heads(users)[:, place] + 1e-12  # a head may be certain of an item that stands above
+        left[rows[:, None], above] = 0.0
+        if self._setting["deterministic"]:
+            return np.eye(self.n_items)[left.argmax(axis=1)]
+        return left / left.sum(axis=1, keepdims=True)
+
+    def propensities_of(self, users: Ints, rankings: Ints) -> Propensities:
+        """See the class."""
+        rows, places = np.arange(len(users)), range(self.slate_size)
+        each = [self.conditional(users, rankings[:, :j])[rows, rankings[:, j]] for j in places]
+        given = np.stack(each, axis=1)
+        return Propensities(given, given, given.prod(axis=1), given.prod(axis=1))
+
+    def _heads(self, users: Ints) -> Floats:
+        """(n, k, n_items) probabilities of the heads; asked again only where users have moved on."""
+        x = self.policy.features(users)
+        if self._last is None or not np.array_equal(self._last[0], x):
+            self._last = x, self._shares(x)
+        return self._last[1]
+
+    def _shares(self, x: Any) -> Floats:
+        import torch
+
+        self._model.policy.set_training_mode(False)
+        with torch.no_grad():
+            heads = self._model.policy.get_distribution(torch.as_tensor(x)).distribution
+        return np.stack([head.probs.numpy().astype(np.float64) for head in heads], axis=1)
+
+
+def as_policy(model: Any, setting: Mapping[str, Any]) -> Policy | RankingPolicy:
     """The policy of a model, which observes and acts by its setting."""
     from recsim_mnar.integrations.stable_baselines3 import policy_of
 
+    if hasattr(model.action_space, "nvec"):
+        return Heads(model, setting)
     return policy_of(model, observation=setting["observation"], deterministic=setting["deterministic"])
 
 

@@ -3,6 +3,7 @@
 python benchmarks/tasks/run.py              # every cell that is not there, then the table
 python benchmarks/tasks/run.py --only svd   # those of one agent
 python benchmarks/tasks/run.py table        # the table of the cells that are there
+python benchmarks/tasks/run.py --tasks cold-100-v1   # those of one task; the others stay as results.json has them
 python benchmarks/tasks/run.py --quick      # few agents, users and tasks; nothing is recorded
 """
 
@@ -128,9 +129,11 @@ def main() -> None:
             said = found.get("refused") or f"{found['score']:.3f} [{found['score_low']:.3f}, {found['score_high']:.3f}]"
             print(cell.task, cell.agent, cell.seed, said, flush=True)
     found = [read(folder / cell.path) or {**cell._asdict(), "refused": "not run"} for cell in wanted]
-    results = table.results(found)
+    results, kept = table.results(found), {}
+    if not options.quick:
+        results, kept = table.merged(read(HERE / "results.json"), results)
     lines = table.lines(results)
-    print("\n".join(lines))
+    print("\n".join([*lines, *(f"{name} stays as it was: {why}" for name, why in kept.items())]))
     if not options.quick:
         write_results(HERE / "results.json", results)
         into_marks(HERE / "README.md", "scores", lines)

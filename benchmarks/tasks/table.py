@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import task
+from recsim_mnar.errors import UserError
 from recsim_mnar.tasks import Task
 
 Floats = NDArray[np.float64]
@@ -145,6 +146,37 @@ def results(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     tasks = {name: of_task(name, [one for one in cells if one["task"] == name]) for name in names}
     digests = {one["task"]: one["task_digest"] for one in cells if "task_digest" in one}
     return {"agents": agents, "digests": digests, "tasks": tasks}
+
+
+def merged(recorded: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """What was recorded, with the tasks found anew in its place; and why a task stays as it was recorded.
+
+    A task's agents are compared with each other, so they are replaced together: only where none of them has fewer
+    training seeds than were recorded.
+
+    Args:
+        recorded: an earlier table, empty where there was none.
+        found: the table of the cells that are there.
+
+    Raises:
+        UserError: a task is to stay that was measured on another version of itself.
+    """
+    tasks, digests, kept = dict(found["tasks"]), dict(found["digests"]), {}
+    for name, before in recorded.get("tasks", {}).items():
+        now = tasks.get(name, {})
+        fewer = [agent for agent, one in before.items() if now.get(agent, {"seeds": 0})["seeds"] < one["seeds"]]
+        if not fewer:
+            continue
+        if recorded["digests"][name] != task(name).digest:
+            raise UserError(f"results.json has {name} of other parameters: run all of its cells again")
+        tasks[name], digests[name] = dict(before), recorded["digests"][name]
+        kept[name] = f"cells of {len(fewer)} of its agents are not here; --tasks {name} makes them"
+    agents = dict.fromkeys((*found["agents"], *recorded.get("agents", ())))
+    for of in tasks.values():
+        for agent in agents:
+            of.setdefault(agent, {"refused": "not run", "seeds": 0, "wanted": 1})
+    digests = {name: digests[name] for name in tasks if name in digests}
+    return {"agents": list(agents), "digests": digests, "tasks": tasks}, kept
 
 
 def cell(one: Mapping[str, Any]) -> str:

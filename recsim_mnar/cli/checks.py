@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recsim_mnar.cli.options import READ_PATH, WHOLE, column_options, columns_of, names_of, option
+from recsim_mnar.cli.options import PROPENSITIES_OF, READ_PATH, WHOLE, column_options, columns_of, names_of, option
 from recsim_mnar.cli.output import JsonOutput, json_option, progress
 from recsim_mnar.errors import UserError, printable
 
@@ -31,7 +31,8 @@ _KINDS = {"bandit log": "what was shown, and what came of it"}
 @option("--target-file", "A second file with the targets, as estimate takes it.", READ_PATH)
 @option("--on", "The column, of both files, by which its rows are found.")
 @option("--actions", "How many actions (items) there are in all.", WHOLE)
-@column_options("user", "item", "action", "reward", "propensity", "time", "logger")
+@column_options("user", "item", "action", "reward", "propensity", "time", "logger", "slate", "position")
+@PROPENSITIES_OF
 @json_option("all that is found")
 def doctor(file: Path | None, json_output: JsonOutput, **options: Any) -> None:
     """Say what FILE holds, what is wrong with it, and which commands fit, with the line to type.
@@ -80,7 +81,8 @@ def _file(file: Path, options: dict[str, Any]) -> tuple[list[str], dict[str, Any
         raise UserError(f"--actions must be at least 1, got {options['actions']}")
     targets = () if options["target"] is None else names_of(options["target"], "--target")
     columns = columns_of(options)
-    asked = Asked(columns, tuple(targets), options["actions"], options["target_file"], options["on"])
+    asked = Asked(columns, tuple(targets), options["actions"], options["target_file"], options["on"],
+                  propensities_of=options["propensities_of"])  # fmt: skip
     with opened(file, columns=columns, targets=targets) as tool:
         found = examine_file(file, asked) if tool is None else examine_tool_log(tool, asked)
     fits = commands_for(found) if tool is None else command_for_tool_log(found)
@@ -128,6 +130,7 @@ def _fact_lines(found: Examination) -> Iterator[str]:
         ("not used", _names(found.others)),
         ("receipts", facts["receipts"] or ""),
         ("rows", _rows(facts)),
+        *(("slates", line) for line in (facts["slates"] or {}).get("lines", ())),
         ("users", _users(facts)),
         ("items", _number(facts["items"])),
         ("actions", _actions(facts)),
@@ -157,6 +160,9 @@ def _number(value: int | None) -> str:
 
 
 def _rows(facts: dict[str, Any]) -> str:
+    slates = facts["slates"]
+    if slates and not slates["columns"] and slates["slates"]:
+        return f"{slates['slates']:,}, one per slate: {facts['rows']:,} items"
     if not facts["organic_rows"]:
         return f"{facts['rows']:,}"
     others = f", {facts['other_rows']:,} neither" if facts["other_rows"] else ""

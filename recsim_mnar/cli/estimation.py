@@ -15,6 +15,7 @@ from recsim_mnar.cli.options import (
     LEAST_PROPENSITY,
     NEW_PATH,
     NUMBER,
+    PROPENSITIES_OF,
     READ_PATH,
     STANDARD_INPUT,
     WHOLE,
@@ -62,7 +63,16 @@ UNMET = 3
 @option("--clip", "Largest weight of the clipped estimators, or none.  [default: no clip]")
 @option("--cluster", "Column that groups dependent rows; the user column if there is one.")
 @option("--level", "Coverage of the intervals.", NUMBER, 0.95)
-@own_log_options("reward", "propensity", "action", "user", "time", "logger")
+@own_log_options("reward", "propensity", "action", "user", "time", "logger", "slate", "position")
+@PROPENSITIES_OF
+@option("--position-weights", "Of slates: mean per item shown, clicks per slate, or dcg.",
+        click.Choice(["mean", "clicks", "dcg"]), "mean")  # fmt: skip
+@option(
+    "--assumption",
+    "Of slates, what you know of users: a click depends on its item alone (independent), on those above (cascade), on "
+    "the slate's items in any order (unordered), or on all (whole).",
+    click.Choice(["independent", "cascade", "unordered", "whole"]),
+)
 @option("--context-columns", "Columns of the context that the logging policy used.")
 @option("--fit-reward-model", "Fit a reward model for dr, cross-fitted by users.", bool)
 @option("--q-logged", "Column: a reward model's value of the logged action (dr and kin).")
@@ -115,6 +125,9 @@ def estimate(
 
     With - for LOG it reads CSV from standard input.
 
+    A log of slates has one row per position, or one per slate with lists; each estimator says what it assumes of
+    users (docs/your-own-log.md).
+
     In a file of your own the usual names of columns are recognised (clicks, user_id, pscore), and what was taken is
     said last. See docs/your-own-log.md. Logs of Vowpal Wabbit (DSJSON), GrowthBook, Eppo, Statsig and the
     Open Bandit Dataset are recognised and need no --target: see docs/questions/tool-logs.md.
@@ -137,11 +150,10 @@ def estimate(
                     raise
                 raise UserError(f"{name}: {error}", code=error.code) from error
             if out is not None:
-                _write_page(
-                    out, source if file == log else name, asked, clip, found, _plans(source, asked, found.sentence)
-                )
+                plans = [] if found.of_slates else _plans(source, asked, found.sentence)
+                _write_page(out, source if file == log else name, asked, clip, found, plans)
         # A reader of what is printed may go at any moment: what was asked for is on disk before.
-        line = _ab_line(log, asked, found.sentence)
+        line = "" if found.of_slates else _ab_line(log, asked, found.sentence)
         content = None if json_output.path is None else found.to_json()
     if not json_output.printed:
         json_output.write(content)
@@ -165,7 +177,7 @@ def _show(found: FileAnswer, line: str, json_output: JsonOutput, *, every: bool)
     json_output.sentence(sentence.text)
     if line:
         json_output.sentence(f"  {line}")
-    _show_records([r for r in answer.records if r["leads"] or every], sentence.text, json_output)
+    _show_records([r for r in answer.records if r["leads"] or every], sentence.text, json_output, answer.records)
     _show_segments(answer.segments, answer.records, json_output)
     for each in answer.refused:
         json_output.sentence(f"No segments. {each}.")
@@ -176,7 +188,7 @@ def _show(found: FileAnswer, line: str, json_output: JsonOutput, *, every: bool)
 
 def _ab_line(log: Path, asked: dict[str, Any], sentence: Sentence) -> str:
     """The line that plans an A/B test for the lift of an answer, and for its lower end; "" where none is known."""
-    if sentence.answer != "better" or sentence.change_percent is None or sentence.baseline is None:
+    if not _lifts(sentence) or sentence.baseline is None:
         return ""
     words = ["recsim-mnar", "plan", "ab", str(log), "--lift", ",".join(_lifts(sentence))]
     if asked["target_file"] is None:
@@ -251,7 +263,7 @@ def records_table(records: Sequence[dict[str, Any]]) -> Table:
             style=_COLOURS[verdict],
         )
     without = [r["estimator"] for r in records if r["estimator"] not in known_to_differ()]
-    if without and any("baseline" in record for record in records):
+    if without and any("baseline" in record for record in records) and "assumption" not in first["diagnostics"]:
         those = escape(printable(", ".join(dict.fromkeys(without))))
         table.caption = f"No difference from the baseline with {those}: it is known for {', '.join(known_to_differ())}."
         table.caption_justify = "left"
@@ -297,11 +309,13 @@ def _write_page(
     write_estimates(out, shown, {"command": "estimate", "log": str(log), **made_by})
 
 
-def _show_records(records: list[dict[str, Any]], said: str, json_output: JsonOutput) -> None:
-    """Print the table, then each finding against its rows once."""
+def _show_records(
+    records: list[dict[str, Any]], said: str, json_output: JsonOutput, every: list[dict[str, Any]]
+) -> None:
+    """Print the table, of slates with ``every`` estimator, then each finding against its rows once."""
     from recsim_mnar.estimators.off_policy.sentence import partly_covered, reasons
 
-    json_output.show(records_table(records))
+    json_output.show(records_table(every if "assumption" in every[0]["diagnostics"] else records))
     for line in partly_covered(records, said):
         json_output.sentence(line)
     for reason in reasons(records):
@@ -353,7 +367,10 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, require: str | None
         reward_limit=options.pop("reward_limit_column"),
         keep_rows=keep_rows,
         **own,
-        **{name: options.pop(name) for name in ("baseline", "level", "q_logged", "q_target", "by", "refute")},
+        **{
+            name: options.pop(name)
+            for name in ("baseline", "level", "q_logged", "q_target", "by", "refute", "position_weights", "assumption")
+        },
         stated=options,
     )
     return answer_question(log, question, reading, require=require, gather=gather, **more)
@@ -366,13 +383,14 @@ def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -
         UserError: a clipped estimator without ``--clip``.
     """
     from recsim_mnar.estimators.off_policy.scores import check_name
+    from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS
     from recsim_mnar.own_log.gate import default_estimators
 
     if text is None:
         return default_estimators(_clip_of(clip), fit_reward_model)
     names = names_of(text, "--estimators")
     for name in names:
-        if clip is None and check_name(name).clips:
+        if clip is None and name not in RANKING_ESTIMATORS and check_name(name).clips:
             raise UserError(
                 f"--estimators {name}: no clip is given. Add --clip C (Jeunen et al. 2019 take 15), or none"
             )

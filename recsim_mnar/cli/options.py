@@ -316,7 +316,7 @@ def _refuse_empty(path: Any, flag: str) -> None:
         raise UserError(f"{flag}: the path is empty; name one")
 
 
-ROLES = ("reward", "propensity", "action", "item", "event", "user", "time", "logger")
+ROLES = ("reward", "propensity", "action", "item", "event", "user", "time", "logger", "slate", "position")
 _WHAT = {
     "reward": "Column of rewards (clicks, ...).",
     "propensity": "Column of the logging policy's probability of the logged action.",
@@ -326,6 +326,8 @@ _WHAT = {
     "user": "Column of users: their rows depend on each other.",
     "time": "Column of times: numbers or dates.",
     "logger": "Column of the policy that logged the row, where there are several.",
+    "slate": "Column of slates, whose rows were shown together; none: single items.",
+    "position": "Column of positions in the slate.",
 }
 
 
@@ -342,6 +344,14 @@ def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def columns_of(options: dict[str, Any]) -> dict[str, str | None]:
     """Take the options of :func:`column_options` from a command's: the column named for each role, or None."""
     return {role: options.pop(f"{role}_column") for role in ROLES if f"{role}_column" in options}
+
+
+PROPENSITIES_OF = option(
+    "--propensities-of",
+    "Of slates: what the propensities are of: the item at its position, the item given those above (conditional), the "
+    "whole slate, or its items in any order (set). Found out unless named.",
+    click.Choice(["position", "conditional", "slate", "set"]),
+)
 
 
 def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
@@ -372,4 +382,5 @@ def reading_of(options: dict[str, Any], context: str | None = None) -> Any:
         drop_invalid=options.pop("drop_invalid", None),
         deduplicate=options.pop("deduplicate", False),
         fold_case=options.pop("fold_case", False),
+        propensities_of=options.pop("propensities_of", None),
     )

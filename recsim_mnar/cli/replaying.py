@@ -12,6 +12,7 @@ import click
 
 from recsim_mnar.cli.options import (
     NEW_PLACE,
+    PROPENSITIES_OF,
     READ_PATH,
     WHOLE,
     names_of,
@@ -44,7 +45,8 @@ TWO_POLICIES = "two values of two policies, each fitted on the other half; neith
 @worker_options
 @option("--resume", "Take up an interrupted run in the same folder.", bool)
 @option("--out", "The file: .parquet, .arrow or .csv; or a new folder of parts: FOLDER/.", NEW_PLACE, required=True)
-@own_log_options("reward", "propensity", "action", "item", "event", "user", "time", copies=False)
+@own_log_options("reward", "propensity", "action", "item", "event", "user", "time", "slate", "position", copies=False)
+@PROPENSITIES_OF
 @json_option("what was written")
 def replay(
     log: Path,
@@ -56,6 +58,9 @@ def replay(
     **options: Any,
 ) -> None:
     """Add a column per policy to LOG: the probability with which it would have taken each logged action.
+
+    In a log of slates agents rank; three further columns per policy have its probabilities of the item given those
+    above, of the slate, and of its items in any order.
 
     A file of your own needs the items that users viewed besides what was recommended to them: agents act on histories.
     """
@@ -200,11 +205,13 @@ class Given:
     def at_once(cls, path: Path, data: Any, training: Any, ours: bool) -> Given:
         """Number of rows."""
         from recsim_mnar.log.blocks import Survey
+        from recsim_mnar.replays.probabilities import slate_size_of
 
         shared = 0 if _of_other_seeds(data, training) else len(set(data.users()) & set(training.users()))
         survey = Survey(
-            len(data), len(data.users()), data.highest_item, bool(data.is_bandit.all()), shared, with_gaps=frozenset()
-        )
+            len(data), len(data.users()), data.highest_item, bool(data.is_bandit.all()), shared, with_gaps=frozenset(),
+            slate_size=slate_size_of(data),
+        )  # fmt: skip
         return cls(path, training, ours, data.provenance, survey, data)
 
     def whole(self) -> Any:
@@ -372,14 +379,20 @@ class Fitting:
         self, given: Given, target: Destination, half: int | None, logging: Any, executor: Any, report: Any
     ) -> int:
         """Fit the policies and write the replayed log; returns how many parts of a folder already existed."""
-        from recsim_mnar.replays.probabilities import learns_online
+        from recsim_mnar.replays.probabilities import as_replayed, learns_online, least_propensity
 
-        fitted = {}
+        fitted, size = {}, given.survey.slate_size
         for name in self.learners:
             report(f"fit {name}")
             fitted[name] = self._policy(given, name)
         report(f"replay {', '.join(fitted)}")
-        story = self._story(given, fitted, half) | bound_of(logging)
+        story = self._story(given, fitted, half)
+        if size > 1:
+            fitted = {name: as_replayed(each, size) for name, each in fitted.items()}
+            logging = None if logging is None else as_replayed(logging, size)
+            # Of other rankings nobody knows what they cannot show.
+            logging = None if logging is None or least_propensity(logging) is None else logging
+        story |= bound_of(logging)
         with writing(target.path, "--out"):
             if given.blocks is not None and not any(learns_online(given.provenance, each) for each in fitted.values()):
                 return self._in_blocks(given, fitted, logging, target, executor, story)
@@ -431,12 +444,13 @@ class Fitting:
         executor: Any,
         story: dict[str, Any],
     ) -> int:
-        from recsim_mnar.policies.door import as_policy
         from recsim_mnar.progress import counted
+        from recsim_mnar.replays.probabilities import as_replayed
         from recsim_mnar.replays.replayed_log import ReplayRun
 
-        logging = None if logging is None else as_policy(logging)
-        policies = {name: as_policy(each) for name, each in fitted.items()}
+        size = given.survey.slate_size
+        logging = None if logging is None else as_replayed(logging, size)
+        policies = {name: as_replayed(each, size) for name, each in fitted.items()}
         count = counted(given.survey.n_rows, "rows")
         run = ReplayRun(given.blocks, given.survey, policies, logging, executor, count, story)
         if target.form is None:
@@ -451,7 +465,13 @@ def replay_at_once(
 ) -> None:
     """Write the replayed log from all of its rows, with the policies' training data in its provenance."""
     from recsim_mnar.log.table import write_part
-    from recsim_mnar.replays.probabilities import UNSUPPORTED, replay_with_support
+    from recsim_mnar.replays.probabilities import (
+        OF_RANKING,
+        UNSUPPORTED,
+        replay_ranking,
+        replay_with_support,
+        slate_size_of,
+    )
     from recsim_mnar.replays.probabilities import replay as replay_policy
     from recsim_mnar.tables.parts import write_file
 
@@ -462,6 +482,11 @@ def replay_at_once(
         )
     result = data
     for name, each in fitted.items():
+        if slate_size_of(data) > 1:
+            found = replay_ranking(data, each, executor=executor)
+            for ending in ("", *OF_RANKING):
+                result = result.with_column(name + ending, found[ending[1:] or "marginal"])
+            continue
         if logging is None:
             result = result.with_column(name, replay_policy(data, each, executor=executor))
             continue
@@ -488,7 +513,9 @@ def bound_of(logging: Any) -> dict[str, Any]:
     """Least propensity of the policy for a replayed log's provenance, if both are known."""
     from recsim_mnar.estimators.off_policy.stated import PROPENSITY_MIN
     from recsim_mnar.policies.door import as_policy
+    from recsim_mnar.policies.rankings import RankingPolicy
     from recsim_mnar.replays.probabilities import least_propensity
 
-    least = None if logging is None else least_propensity(as_policy(logging))
+    of = logging if logging is None or isinstance(logging, RankingPolicy) else as_policy(logging)
+    least = None if of is None else least_propensity(of)
     return {} if least is None else {PROPENSITY_MIN: least}

@@ -46,6 +46,8 @@ REPORT = "report.html"
 def simulate(json_output: JsonOutput, **options: Any) -> None:
     """Simulate users under a policy; writes OUT/log in Parquet or Arrow parts.
 
+    In a world of slates (--set slate_size=5) every policy ranks, and the log has one row per position.
+
     The campaigns world is one platform; its policy is the recommender of the campaigns, fitted before each of them on
     what users hold then, or "deployed" for the platform's own weights.
     """

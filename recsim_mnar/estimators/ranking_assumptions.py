@@ -15,7 +15,7 @@ import numpy as np
 
 from recsim_mnar.estimators.intervals import Deviations
 from recsim_mnar.estimators.off_policy.limits import STRICT
-from recsim_mnar.estimators.off_policy.verdict import ROOM, TOLERABLE, WIDE
+from recsim_mnar.estimators.off_policy.verdict import FEW_ESS, ROOM, TOLERABLE, WIDE
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding, scaled
 from recsim_mnar.log.columns import Clusters, Floats, Ints, user_sums
 
@@ -60,7 +60,13 @@ class ClickFacts:
 
 
 def click_facts(
-    reward: Floats, propensity: Floats | None, action: Ints | None, k: int, clusters: Clusters, level: float
+    reward: Floats,
+    propensity: Floats | None,
+    action: Ints | None,
+    k: int,
+    clusters: Clusters,
+    level: float,
+    cumulative: Floats | None = None,
 ) -> ClickFacts:
     """Clicks by position given the item, and clicks below a click.
 
@@ -71,6 +77,8 @@ def click_facts(
         k: items per slate.
         clusters: users of the rows.
         level: of the limits.
+        cumulative: (n,) the log's probability of the items down to each position; None where it is not known, and then
+            clicks below a click are compared as if each position's items were shown alike whatever stands above.
     """
     strict: dict[str, bool] = {}
     effect = below = rates = None
@@ -82,7 +90,11 @@ def click_facts(
         weight = (1.0 / propensity).reshape(-1, k)
         rates = tuple(((weight * reward.reshape(-1, k)).sum(0) / weight.sum(0)).tolist())
     if action is not None and k > 1:
-        found = _below_clicks(reward, action.reshape(-1, k), clusters.dense()[0][::k])
+        weight = np.ones((reward.size // k, k))
+        if propensity is not None and cumulative is not None:
+            down = cumulative.reshape(-1, k)
+            weight[:, 1:] = propensity.reshape(-1, k)[:, 1:] * down[:, :-1] / down[:, 1:]
+        found = _below_clicks(reward, action.reshape(-1, k), clusters.dense()[0][::k], weight)
         if found is not None:
             below = _limits(*found, clusters, level)
             strict["after_click"] = _excludes_0(_limits(*found, clusters, STRICT))
@@ -103,11 +115,14 @@ def _position_effect(reward: Floats, propensity: Floats, action: Ints, k: int) -
     return slope, off * (reward - rate - slope * (place - middle)) * (reward.size / below)
 
 
-def _below_clicks(reward: Floats, action: Ints, user: Ints) -> tuple[float, Floats] | None:
+def _below_clicks(reward: Floats, action: Ints, user: Ints, weight: Floats) -> tuple[float, Floats] | None:
     """Rewards below a click in the same slate, less those in the user's next slate, and the influence (n,).
 
     Rewards are counted from the mean of their item at their position. Of the next slate those rows count whose item
-    does not stand above in this one: there it could not be shown.
+    does not stand above in this one: there it could not be shown. A policy that knows a user's taste shows other items
+    below given ones than in a slate at large, and what a user likes more than others do is among them. So rows of this
+    slate are weighted (n, k) by the item's probability at its position over that given the items above: then the items
+    that do not stand above have the same shares on both sides.
     """
     n, k = action.shape
     cell = (action * k + np.arange(k)).ravel()
@@ -124,17 +139,19 @@ def _below_clicks(reward: Floats, action: Ints, user: Ints) -> tuple[float, Floa
     above &= (following != np.arange(n))[:, None]
     then = action[following]
     free = above & ~np.stack([(then[:, j, None] == action[:, :j]).any(1) for j in range(k)], axis=1)
-    number, others = above.sum(0), free.sum(0)
-    known = (number > 0) & (others > 0)
+    mine = above * weight
+    number, sums, others = above.sum(0), mine.sum(0), free.sum(0)
+    # Positions are left out where few rows carry the weight: an item that hardly ever stands below those above it.
+    known = (others > 0) & (sums**2 >= FEW_ESS * (mine**2).sum(0)) & (sums > 0.0)
     if not known.any():
         return None
     here, later = off, off[following]
-    rate = np.divide((here * above).sum(0), number, out=np.zeros(k), where=known)
+    rate = np.divide((here * mine).sum(0), sums, out=np.zeros(k), where=known)
     usual = np.divide((later * free).sum(0), others, out=np.zeros(k), where=known)
     total = float(number[known].sum())
     effect = float(((rate - usual) * number)[known].sum()) / total
-    times = np.divide(number, others, out=np.zeros(k), where=known)
-    parts = known * (above * (here - rate) - times * free * (later - usual))
+    less, more = (np.divide(number, each, out=np.zeros(k), where=known) for each in (sums, others))
+    parts = known * (less * mine * (here - rate) - more * free * (later - usual))
     return effect, parts.ravel() * (n * k / total)
 
 
@@ -196,6 +213,7 @@ def assumption_findings(
         estimate: of the target, without these findings.
         assumption: a key of :data:`STATEMENTS`, or None.
         differences: by estimators that assume less, how much larger this one is; that from slate_ips bounds its bias.
+            Without those that hardly see what the target shows.
         strict: the same at the strict level, where a difference contradicts what is stated.
         facts: of the clicks.
     """
@@ -221,9 +239,10 @@ def assumption_findings(
         found.append(Finding("assumption_unstated", CAUTION, 1.0, message, SLATES))
         return found
     bound = differences.get("slate_ips")
-    action = f"{SLATES}, or state the assumption (assumption=...) if you know it"
+    action = f"{SLATES}, or state the assumption (--assumption) if you know it"
     if bound is None:
-        message = f"it assumes that {words}, and without the probabilities of whole slates the log cannot test that"
+        message = f"it assumes that {words}, and the log cannot test that: it lacks the probabilities of whole slates, "
+        message += "or hardly shows slates of the target"
         found.append(Finding("assumption_untested", CAUTION, np.inf, message, action))
         return found
     _, low, high = bound

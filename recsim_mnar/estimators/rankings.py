@@ -23,9 +23,11 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import Deviations
+from recsim_mnar.estimators.off_policy.differences import PairMoments, estimate_difference
 from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
 from recsim_mnar.estimators.off_policy.limits import STRICT
 from recsim_mnar.estimators.off_policy.moments import Moments
+from recsim_mnar.estimators.off_policy.refuters import item_findings
 from recsim_mnar.estimators.off_policy.row_order import OrderSums, weights_agree
 from recsim_mnar.estimators.off_policy.scores import ESTIMATORS, Rows, Scores, check_name
 from recsim_mnar.estimators.off_policy.stated import Stated, check_clip
@@ -464,6 +466,7 @@ def estimate_ranking_value(
     clip: float | None = None,
     assumption: str | None = None,
     interval: str = "auto",
+    from_today: bool = False,
     reward_min: float | None = None,
     reward_max: float | None = None,
     full_support: bool = False,
@@ -491,6 +494,8 @@ def estimate_ranking_value(
             (:data:`recsim_mnar.estimators.ranking_assumptions.STATEMENTS`). Without it the verdict of an estimator
             whose assumption the log cannot prove is at most caution.
         interval: as :func:`recsim_mnar.estimators.estimate_value`.
+        from_today: estimate how much more the policy would have earned than the one that logged the rows did, by the
+            estimators with weights alone.
         reward_min: least reward of a row possible.
         reward_max: largest reward of a row possible; 1 where all rewards are 0 or 1.
         full_support: the log's policy can show every slate that the target can.
@@ -514,6 +519,7 @@ def estimate_ranking_value(
         _add_behaviour(log, given)
     by_position = position_factors(position_weights, log.slate_size)
     infos = _chosen(estimators, log, given, alike=bool(np.ptp(by_position) == 0.0))
+    infos = [info for info in infos if info.machine in ("ips", "snips")] if from_today else infos
     factor = np.tile(by_position, log.reward.size // log.slate_size)
     clicks = bool(np.isin(log.reward, (0.0, 1.0)).all())
     most = 1.0 if reward_max is None and clicks else reward_max
@@ -522,13 +528,16 @@ def estimate_ranking_value(
         least = reward_min * (top if reward_min < 0.0 else float(factor.min()))
     plain = clicks and reward_max is None and top == float(factor.min()) == 1.0
     bounds = {"reward_min": least, "reward_max": None if most is None or plain else most * top}
-    case = _Case(log, factor, given, level, interval, clip if math.isfinite(check) else None)
+    case = _Case(log, factor, given, level, interval, clip if math.isfinite(check) else None, from_today)
 
     def stated(kind: str) -> Stated:
-        def of(value: Any) -> Any:
-            return value.get(kind) if isinstance(value, Mapping) else value
+        def of(value: Any, worst: Callable[[Any], float]) -> Any:
+            if not isinstance(value, Mapping) or kind in value or kind != "adaptive":
+                return value.get(kind) if isinstance(value, Mapping) else value
+            each = [value.get(one) for one in BEHAVIOURS.values()]  # one of these is the weight of each row
+            return None if None in each else worst(each)
 
-        return Stated(full_support, **bounds, weight_max=of(weight_max), propensity_min=of(propensity_min))
+        return Stated(full_support, **bounds, weight_max=of(weight_max, max), propensity_min=of(propensity_min, min))
 
     return {info.name: case.estimate(info, stated(info.weight), assumption, position_weights) for info in infos}
 
@@ -595,6 +604,12 @@ def _chosen(
     return infos
 
 
+def _effective_slates(weight: Floats) -> float:
+    """Kish's effective number of slates of these weights (n,)."""
+    square = float(weight @ weight)
+    return float(np.sum(weight)) ** 2 / square if square > 0.0 else 0.0
+
+
 @dataclass
 class _Case:
     """One log and one way to weigh positions; what estimators share is computed once."""
@@ -605,10 +620,12 @@ class _Case:
     level: float
     interval: str
     clip: float | None
+    from_today: bool = False
     read: dict[str, RankingRows] = field(default_factory=dict)
     scored: dict[str, Floats] = field(default_factory=dict)
     facts: ClickFacts | None = None
     order: OrderSums | None = None
+    items: list[Finding] | None = None
     proved: bool = False
 
     def rows(self, info: RankingEstimatorInfo) -> RankingRows:
@@ -666,7 +683,15 @@ class _Case:
         )  # fmt: skip
         moments.denied = stated.denied(rows.target, rows.propensity)
         weight = rows.weight.reshape(-1, log.slate_size).sum(1)
-        if name and ESTIMATORS[name].from_moments and self.interval == "auto":
+        if self.from_today:
+            theirs = Moments.of(
+                rows.reward, rows.propensity, rows.propensity, clip=moments.clip, cluster=rows.clusters,
+                reward_min=stated.reward_min, reward_max=stated.reward_max,
+            )  # fmt: skip
+            pair = PairMoments(moments, theirs)
+            pair.extend(rows.reward, rows.propensity, rows.target, rows.propensity, rows.clusters)
+            found = estimate_difference(pair, name, level=self.level, stated=stated)
+        elif name and ESTIMATORS[name].from_moments and self.interval == "auto":
             found = estimate_from_moments(moments, name, level=self.level, stated=stated)
         else:
             if moments.shift:
@@ -688,8 +713,7 @@ class _Case:
         self, found: Estimate, info: RankingEstimatorInfo, weight: Floats, assumption: str | None, sums: Any
     ) -> Estimate:
         """The estimate with what slates and users add to its verdict."""
-        log, square = self.log, float(weight @ weight)
-        ess = float(np.sum(weight)) ** 2 / square if square > 0.0 else 0.0
+        log, ess = self.log, _effective_slates(weight)
         facts, (differences, strict) = self._facts(), self._differences(info, self.level, STRICT)
         findings = []
         if ess < LEAST_ESS:
@@ -700,7 +724,7 @@ class _Case:
             message = "no users are known, so slates are taken as independent"
             findings.append(Finding("users_unstated", CAUTION, 1.0, message, "give the column of users (cluster=...)"))
         findings += assumption_findings(info.premise, found, assumption, differences, strict, facts)
-        findings += self._order_findings(found)
+        findings += [*self._order_findings(found), *self._item_findings()]
         more = {
             "weight": info.weight,
             "slate_size": log.slate_size,
@@ -724,23 +748,42 @@ class _Case:
         log = self.log
         if self.facts is None:
             marginal = log.logging.get("marginal")
-            self.facts = click_facts(log.reward, marginal, log.action, log.slate_size, log.clusters, self.level)
+            down = log.logging.get("cumulative")
+            self.facts = click_facts(log.reward, marginal, log.action, log.slate_size, log.clusters, self.level, down)
         return self.facts
 
     def _differences(self, info: RankingEstimatorInfo, *levels: float) -> list[dict[str, Limits]]:
         """How much larger the estimator is than those that assume less; all limits together at each of the levels."""
         others = [RANKING_ESTIMATORS[name] for name in info.less]
         known = [other for other in others if other.weight in self.log.logging and other.weight in self.log.targets]
+        known = [other for other in known if self._sees_target(other)]
         apart = {
             other.name: Apart.of(self.row_scores(info), self.row_scores(other), self.log.clusters) for other in known
         }
         each = [1.0 - (1.0 - level) / max(len(known), 1) for level in levels]
         return [{name: found.limits(level) for name, found in apart.items()} for level in each]
 
+    def _sees_target(self, info: RankingEstimatorInfo) -> bool:
+        """Whether enough of the target's slates are in the log: without them a difference says nothing of users."""
+        lost = self.log.unsupported
+        if lost is not None and bool(np.any(lost > 0.0)):
+            return False
+        return _effective_slates(self.rows(info).weight.reshape(-1, self.log.slate_size).sum(1)) >= FEW_ESS
+
+    def _item_findings(self) -> list[Finding]:
+        """Items shown more often at their positions than the log's probabilities say, which then are wrong."""
+        log = self.log
+        if self.items is None:
+            known = log.action is not None and "marginal" in log.logging
+            self.items = item_findings(log.action, log.logging["marginal"], log.clusters.codes) if known else []
+        return self.items
+
     def _order_findings(self, estimate: Estimate) -> list[Finding]:
         """Effects that outlast a slate: slates are the decisions here, for rows of one slate depend on each other."""
         log, k = self.log, self.log.slate_size
         if not log.users_known or "slate" not in log.logging or "slate" not in log.targets:
+            return []
+        if not self._sees_target(RANKING_ESTIMATORS["slate_ips"]):
             return []
         if self.order is None:
             reward = (log.reward * self.factor).reshape(-1, k).mean(1)

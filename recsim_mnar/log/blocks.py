@@ -45,6 +45,7 @@ class Survey:
         all_bandit: whether no row is organic.
         shared_users: users that another log has, too.
         with_gaps: columns of whole numbers of which some are missing.
+        slate_size: items per slate, 1 where rows have no positions.
     """
 
     n_rows: int
@@ -53,6 +54,7 @@ class Survey:
     all_bandit: bool
     shared_users: int
     with_gaps: frozenset[str]
+    slate_size: int = 1
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,9 @@ class LogBlocks:
         return provenance_of(self.parts)
 
     def survey(
-        self, others: NDArray[np.int64] | None = None, columns: Sequence[str] = ("user", "event", "item", "action")
+        self,
+        others: NDArray[np.int64] | None = None,
+        columns: Sequence[str] = ("user", "event", "item", "action", "position"),
     ) -> Survey:
         """Read the columns with the facts that are needed first.
 
@@ -139,7 +143,7 @@ class LogBlocks:
         whole = [name for name in further if pa.types.is_integer(kinds.field(name).type)]
         names = [name for name in (*columns, *whole) if name in kinds.names]
         n_rows = n_users = shared = 0
-        highest, all_bandit, last, gaps = -1, True, None, set()
+        highest, all_bandit, last, gaps, size = -1, True, None, set(), 1
         for table, _, _ in self._tables(names):
             user = table.column("user").to_numpy() if "user" in table.column_names else np.zeros(0, np.int64)
             starts = user[user_begins(user)]
@@ -148,10 +152,11 @@ class LogBlocks:
             n_rows, n_users = n_rows + len(table), n_users + len(starts)
             shared += int(np.isin(starts, others).sum()) if others is not None else 0
             highest = max(highest, *(_highest(table, name) for name in ("item", "action")))
+            size = max(size, _highest(table, "position") + 1)
             all_bandit = all_bandit and "event" in table.column_names
             all_bandit = all_bandit and bool(Events.of(table.column("event")).shown.all())
             gaps |= {name for name in whole if table.column(name).null_count}
-        return Survey(n_rows, n_users, highest, all_bandit, shared, frozenset(gaps))
+        return Survey(n_rows, n_users, highest, all_bandit, shared, frozenset(gaps), size)
 
     def blocks(self, users: int, with_gaps: frozenset[str] = frozenset()) -> Iterator[Log]:
         """All rows, checked, so many users at a time (the last block: those that are left).

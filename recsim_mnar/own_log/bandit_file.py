@@ -32,6 +32,7 @@ class Reading:
         today: the policy that may be the logging policy itself, its column that of the propensities; None: no policy's
             column is taken for it.
         times: read the column of times, where there is one, into ``others``.
+        propensities_of: what the propensities of slates are of: position, conditional, slate or set; None: found out.
         exact: nothing is recognised, and nothing is said of what was read: columns have the names of our own logs,
             or those given.
     """
@@ -46,6 +47,7 @@ class Reading:
     deduplicate: bool = False
     today: str | None = None
     times: bool = False
+    propensities_of: str | None = None
     exact: bool = False
 
 

@@ -94,6 +94,9 @@ class Question:
         interval: as in :func:`recsim_mnar.estimators.estimate_value`; differences always use "auto".
         keep_rows: give the rows with the answer, all of which are read at once then.
         needs: roles that the log must have a column for, besides the reward: "propensity", so that none are estimated.
+        position_weights: of slates: mean (per item shown), clicks (per slate) or dcg.
+        assumption: of slates, what is known of users: see
+            :func:`recsim_mnar.estimators.rankings.estimate_ranking_value`.
         by: column of segments, whose leading estimates are added: their intervals hold all at once at ``level``.
         refute: run the refuters, with the columns of actions, times and the first of the context that there are.
     """
@@ -113,6 +116,8 @@ class Question:
     stated: Mapping[str, Any] = field(default_factory=dict)
     by: str | None = None
     refute: bool = False
+    position_weights: str = "mean"
+    assumption: str | None = None
     interval: str = "auto"
     keep_rows: bool = False
     needs: Sequence[str] = ()
@@ -291,7 +296,7 @@ class _Estimating:
             sums = None
             if found.items is not None and not self.log.some_without_action:
                 sums = replace(found.items, items=self.log.actions.names(found.items.items))
-            findings = [*(() if sums is None else sums.findings()), *_of_the_rows(counts)]
+            findings = [*(() if sums is None else sums.findings()), *of_the_rows(counts)]
             records = [with_findings(record, findings) for record in records]
             records = with_likely_faults(records, lambda: sums, self.columns["propensity"])
         return Answer(records, lines + bound_lines(records), None, refused=self.refused)
@@ -509,7 +514,7 @@ def _without_propensities(
 
 def _with_findings(records: list[Record], log: BanditFile, targets: Sequence[str], lines: list[str]) -> list[Record]:
     """The records with what is known of the file: rows left out, rows taken as independent, loggers."""
-    every = [*_propensities_by_item(log), *_of_the_rows(log.counts)]
+    every = [*_propensities_by_item(log), *of_the_rows(log.counts)]
     by_policy: dict[str, list[Finding]] = {}
     if log.logger is not None and log.propensity is not None and 1 < log.logger.number <= MANY:
         for name in targets:
@@ -540,7 +545,7 @@ def _propensities_by_item(log: BanditFile) -> list[Finding]:
     return []
 
 
-def _of_the_rows(counts: Counter[str]) -> list[Finding]:
+def of_the_rows(counts: Counter[str]) -> list[Finding]:
     """What rows that were left out, or that repeat others, say against a log."""
     found = []
     left, unread = counts["dropped_missing"] + counts["dropped_without_target"], counts["dropped_invalid"]

@@ -20,6 +20,8 @@ from recsim_mnar.estimators.verdict import GRAVE, LEVELS, Finding
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.estimating import Answer, Gather, Question, estimate_log, is_own_schema
+from recsim_mnar.own_log.slate_estimates import endings_of, estimate_slates
+from recsim_mnar.own_log.slate_file import SAID, find_slates
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.receipts import file_digest
@@ -41,8 +43,8 @@ LEAST_ROWS = 2
 _NO_BASELINE = (
     f"--require {BETTER} needs --baseline: better than what? --baseline today is the policy that logged the rows"
 )
-_ROLES = ("reward", "propensity", "action", "user", "time", "logger")
-_READING = ("context", "drop_missing", "deduplicate", "drop_invalid", "fold_case")
+_ROLES = ("reward", "propensity", "action", "user", "time", "logger", "slate", "position")
+_READING = ("context", "drop_missing", "deduplicate", "drop_invalid", "fold_case", "propensities_of")
 _OWN = ("targets", "stated", "keep_rows", "needs", "interval")
 """Fields of a question that nobody gives by name."""
 CONTRADICTED = {
@@ -106,6 +108,11 @@ class FileAnswer:
     def answer(self) -> str:
         """The answer in one word: "better", "worse", "cannot_tell", ...; see docs/json.md."""
         return self.sentence.answer
+
+    @property
+    def of_slates(self) -> bool:
+        """Whether the log is of slates, whose estimators assume something of users."""
+        return "assumption" in self.records[0]["diagnostics"]
 
     @property
     def met(self) -> bool | None:
@@ -215,6 +222,10 @@ def answer_question(
     Raises:
         UserError: as :func:`answer_file`.
     """
+    if reading.propensities_of not in (None, *SAID):
+        raise UserError(
+            f"--propensities-of {reading.propensities_of}: {nearest(str(reading.propensities_of), [*SAID])}"
+        )
     if require not in (None, *REQUIREMENTS):
         raise UserError(f"there is no requirement {require!r}: {nearest(str(require), REQUIREMENTS)}")
     recognised = bool(any(reading.columns.values()) or reading.context or reading.drop_missing or reading.deduplicate)
@@ -234,8 +245,14 @@ def answer_question(
                 raise UserError(f"--metrics: {path} is no table of assignments. Give the rewards as a column of it")
             file = TableFile.open(path)
             question, own = _of_table(file, question, reading, require)
-            exact = not (recognised or own) and is_own_schema(file)
-            found = estimate_log(file, question, reading=replace(reading, exact=exact), gather=gather)
+            named = [*question.targets, *([question.baseline] if question.baseline else [])]
+            slates = find_slates(file, reading.columns, endings_of(named, file.names))
+            if slates is not None:
+                found = estimate_slates(slates, question, reading)
+            else:
+                reading = _of_single_items(path, question, reading)
+                exact = not (recognised or own) and is_own_schema(file)
+                found = estimate_log(file, question, reading=replace(reading, exact=exact), gather=gather)
         else:
             found = estimate_tool_log(tool, question, reading, gather)
     records = found.records + found.segments
@@ -296,6 +313,20 @@ def _of_table(file: TableFile, question: Question, reading: Reading, require: st
     if require is not None and (question.fit_reward_model or not reading.context):
         question = replace(question, needs=("propensity",))  # a column that got lost is no doubtful estimate
     return question, any((question.target_file, question.on, question.fit_reward_model))
+
+
+def _of_single_items(path: Path, question: Question, reading: Reading) -> Reading:
+    """The reading without what is about slates; UserError where something is said of these."""
+    asked = {"assumption": question.assumption, "propensities-of": reading.propensities_of}
+    asked["position-weights"] = None if question.position_weights == "mean" else question.position_weights
+    for name, value in asked.items():
+        if value is not None:
+            raise UserError(
+                f"--{name} {value} is about slates, and {path} has one item per row: name the columns of slates and "
+                "positions with --slate-column and --position-column"
+            )
+    columns = {role: name for role, name in reading.columns.items() if role not in ("slate", "position")}
+    return replace(reading, columns=columns)
 
 
 def _without_targets(file: TableFile, reading: Reading) -> str:

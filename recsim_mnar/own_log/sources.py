@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,16 +14,19 @@ from numpy.typing import NDArray
 from recsim_mnar.datasets.interactions import events_in_words, read_interactions
 from recsim_mnar.datasets.rating_studies import load_coat, read_ratings
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.rankings import LOGGED
 from recsim_mnar.log import schema
 from recsim_mnar.log.ratings import Ratings
-from recsim_mnar.log.rows import steps_within
+from recsim_mnar.log.rows import steps_within, user_starts
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
+from recsim_mnar.own_log.slate_estimates import SlateLog, read_slates
+from recsim_mnar.own_log.slate_file import OF, find_slates
 from recsim_mnar.tables.faults import MISSING, in_rows
 from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.parts import TableFile
-from recsim_mnar.tables.roles import Columns, find_columns
+from recsim_mnar.tables.roles import NAMED, RECOGNISED, Columns, find_columns
 from recsim_mnar.tables.rows import Events, Rows, others_in_words
 from recsim_mnar.worlds.registry import entry_of
 
@@ -43,6 +46,7 @@ class _Events:
     reward: NDArray[np.float64]
     columns: Columns
     lines: list[str]
+    of_slates: dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,8 @@ def read_as_logs(paths: Sequence[str | os.PathLike[str]], reading: Reading | Non
     logs = []
     for each, user, item in zip(every, user_codes, item_codes, strict=True):
         order = np.argsort(user, kind="stable") if each.time is None else np.lexsort((each.time, user))
+        if each.of_slates:
+            order = _slate_by_slate(user, each)
         user, item, bandit = user[order], item[order], each.bandit[order]
         step = steps_within(user)
         logs.append(
@@ -106,6 +112,7 @@ def read_as_logs(paths: Sequence[str | os.PathLike[str]], reading: Reading | Non
                     "reward": np.where(bandit, each.reward[order], np.nan),
                     "user_id": users[user].astype(str).astype(object),
                     "item_id": items[item].astype(str).astype(object),
+                    **_numbered(user, {name: values[order] for name, values in each.of_slates.items()}),
                 },
                 {"kind": "own log", "file": Path(each.source).name, "columns": dict(each.columns.names)},
             )
@@ -113,21 +120,82 @@ def read_as_logs(paths: Sequence[str | os.PathLike[str]], reading: Reading | Non
     return OwnLogs(logs, len(items), [line for each in every for line in each.lines])
 
 
+def _slate_by_slate(user: NDArray[np.int64], rows: _Events) -> NDArray[np.int64]:
+    """(n,) rows by user and time, those of a slate together from the top."""
+    slate, place = rows.of_slates["slate"], rows.of_slates["position"]
+    key = np.where(slate >= 0, slate, slate.max() + 1 + np.arange(user.size))
+    _, at, number = np.unique(key, return_index=True, return_inverse=True)
+    first = at[number.reshape(-1)]
+    return np.lexsort((place, first, np.zeros(user.size) if rows.time is None else rows.time[first], user))
+
+
+def _numbered(user: NDArray[np.int64], columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The columns of slates, which are numbered from 0 for each user; rows stand in order."""
+    if not columns:
+        return {}
+    top, begins = columns["position"] == 0, user_starts(user)
+    before = np.repeat((np.cumsum(top) - top)[begins], np.diff(np.append(begins, user.size)))
+    return {**columns, "slate": np.where(columns["position"] >= 0, np.cumsum(top) - 1 - before, _NEVER)}
+
+
+def _of_slates(file: TableFile, reading: Reading) -> tuple[SlateLog | None, dict[str, str | None]]:
+    """A file's slates, None where it has none, and its columns by role.
+
+    Raises:
+        UserError: slates that are none, or whose items' propensities at their positions are not known.
+    """
+    found = find_slates(file, reading.columns)
+    named = {role: name for role, name in reading.columns.items() if role not in ("slate", "position")}
+    if found is None:
+        return None, named
+    if found.per_slate:
+        raise UserError(f"{file.path} has one row per slate: to replay agents give one row per position, and the views")
+    read = read_slates(found, reading)
+    read.refuse()
+    if "marginal" not in read.known:
+        why = f"{read.kinds[read.main]!r} is of {OF[read.main]}"
+        raise UserError(f"{file.path}: a replay of slates needs the propensity of the item at its position, and {why}")
+    own = read.log.columns.names
+    return read, named | {role: own[role] for role in ("user", "propensity") if role in own}
+
+
+def _by_row(read: SlateLog | None, n: int) -> dict[str, NDArray[Any]]:
+    """Columns (n,) of slates, as in our logs, by the rows of their file; empty where there are none."""
+    if read is None:
+        return {}
+    order, k = read.slates.order, read.slates.size
+    rows, number = read.log.row_numbers[order] - 1, np.arange(order.size)
+    columns: dict[str, NDArray[Any]] = {"slate": np.full(n, _NEVER), "position": np.full(n, _NEVER)}
+    columns["slate"][rows], columns["position"][rows] = number // k, number % k
+    for kind, values in read.known.items():
+        columns[LOGGED[kind]] = np.full(n, np.nan)
+        columns[LOGGED[kind]][rows] = values[order]
+    return columns
+
+
 def _events(file: TableFile, reading: Reading, *, first: bool) -> _Events:
     """The rows of a file: its log's (``first``), or of one to train on, in which named columns may be missing."""
-    source = str(file.path)
+    source, said, (read, own) = str(file.path), reading.columns, _of_slates(file, reading)
+    reading = replace(reading, columns=own)
     named = {role: name for role, name in reading.columns.items() if name is not None and (first or name in file.names)}
     # Items first: where one column holds what was viewed and what was shown, it is that of the items.
     optional = ("event", "item", "action", "propensity", "reward", "time")
     columns = find_columns(source, file.names, named=named, needed=("user",), optional=optional)
     columns.refuse_unclear(source, "propensity", "reward", "item", "action", "event")
+    how = {role: RECOGNISED if each == NAMED and not said.get(role) else each for role, each in columns.how.items()}
+    columns = replace(columns, how=how)
     kinds = {"user": "id", "item": "id", "action": "id", "event": "id", "time": "time"}
     rows = file.read({name: kinds.get(role, "number") for role, name in columns.names.items()})
     lines = [f"{source}: {in_rows(len(rows))}", f"taken: {columns.line()}"]
     bandit, known = _kinds(rows, columns, lines)
+    slates = _by_row(read, len(rows))
     if not known.all():
         rows, bandit = rows.kept(known), bandit[known]
-    return _values(rows, columns, bandit, reading, lines)
+    if slates:
+        whole = ~bandit | (slates["slate"][rows.row_numbers - 1] >= 0)
+        rows, bandit = rows.kept(whole), bandit[whole]
+        lines.append(f"one row per position: {int(slates['slate'].max()) + 1:,} slates")
+    return _values(rows, columns, bandit, reading, lines, slates)
 
 
 def _kinds(rows: Rows, columns: Columns, lines: list[str]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -149,7 +217,14 @@ def _kinds(rows: Rows, columns: Columns, lines: list[str]) -> tuple[NDArray[np.b
     return np.full(n, every), np.ones(n, np.bool_)
 
 
-def _values(rows: Rows, columns: Columns, bandit: NDArray[np.bool_], reading: Reading, lines: list[str]) -> _Events:
+def _values(
+    rows: Rows,
+    columns: Columns,
+    bandit: NDArray[np.bool_],
+    reading: Reading,
+    lines: list[str],
+    slates: dict[str, NDArray[Any]],
+) -> _Events:
     """Users, items, times, propensities and rewards, every fault named at once."""
     user = rows.ids(columns["user"])
     time = rows.times(columns["time"]) if "time" in columns else None
@@ -157,6 +232,9 @@ def _values(rows: Rows, columns: Columns, bandit: NDArray[np.bool_], reading: Re
     values = {}
     part = rows.kept(bandit)
     for role in ("propensity", "reward"):
+        if role == "propensity" and slates:
+            values[role] = slates[role][rows.row_numbers - 1]
+            continue
         values[role] = np.full(len(rows), np.nan)
         if role in columns:
             name = columns[role]
@@ -179,6 +257,7 @@ def _values(rows: Rows, columns: Columns, bandit: NDArray[np.bool_], reading: Re
     return _Events(
         rows.source, Ids(user.codes[keep], user.ids), Ids(item.codes[keep], item.ids), bandit[keep],
         None if time is None else time[keep], values["propensity"][keep], values["reward"][keep], columns, lines,
+        {name: of_it[rows.row_numbers[keep] - 1] for name, of_it in slates.items() if name != "propensity"},
     )  # fmt: skip
 
 

@@ -141,6 +141,10 @@ class Policy(abc.ABC):
         return {"name": self.name}
 
 
+class Ranks:
+    """Shows several items at once: :class:`recsim_mnar.policies.rankings.RankingPolicy`."""
+
+
 class Learner(abc.ABC):
     """Makes a policy from a log.
 

@@ -19,7 +19,7 @@ import numpy as np
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.policies.answers import name_of
-from recsim_mnar.policies.base import Floats, Ints, Learner, Learns, Policy, Scores
+from recsim_mnar.policies.base import Floats, Ints, Learner, Learns, Policy, Ranks, Scores
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -131,11 +131,13 @@ def fitted(learner: Learner, log: Log, *, n_items: int, seed: int) -> Policy:
 
 
 def of_fit(name: str, policy: Any) -> Policy:
-    """The return value of the agent's ``fit`` as a full policy.
+    """The return value of the agent's ``fit`` as a full policy; one that ranks stays what it is.
 
     Raises:
         UserError: it is none, or as :func:`as_policy`.
     """
+    if isinstance(policy, Ranks):
+        return policy  # type: ignore[return-value]  # where slates are shown, see as_ranking_policy
     if inspect.isclass(policy) or role_of(policy) != "policy":
         got = f"the class {policy.__name__}: return an object of it" if inspect.isclass(policy) else repr(policy)
         raise UserError(f"agent {name!r}: fit() must return a fitted policy, got {got}")

@@ -25,7 +25,7 @@ from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import number_in, whole_number
 from recsim_mnar.policies.answers import checked_distribution, checked_scores, reading
-from recsim_mnar.policies.base import Floats, Ints, Learns, Policy
+from recsim_mnar.policies.base import Floats, Ints, Learns, Policy, Ranks
 from recsim_mnar.policies.door import as_policy, has_fixed_distribution, learning_of
 from recsim_mnar.policies.softening import EpsilonMixture
 
@@ -66,7 +66,7 @@ class Propensities(NamedTuple):
     set: Floats
 
 
-class RankingPolicy(abc.ABC):
+class RankingPolicy(Ranks, abc.ABC):
     """Ranks ``slate_size`` distinct items for each of many users at once.
 
     A law of one's own defines ``conditional``; the rest follows. Its set probabilities then take k 2^k conditionals

@@ -13,8 +13,7 @@ from typing import Any
 
 from recsim_mnar.log.blocks import Columns, LogBlocks, Place, Survey, read_place
 from recsim_mnar.log.table import record_part, write_stream
-from recsim_mnar.policies.base import Policy
-from recsim_mnar.replays.probabilities import added, check_replayable, replay_blocks
+from recsim_mnar.replays.probabilities import Policies, Replayed, added, check_replayable, replay_blocks
 from recsim_mnar.runs.folder import REPLAY, RunFolder
 from recsim_mnar.runs.receipts import digest_of, file_digest
 from recsim_mnar.simulation.executor import SHARD_USERS
@@ -43,8 +42,8 @@ class ReplayRun:
 
     log: LogBlocks
     survey: Survey
-    policies: Mapping[str, Policy]
-    logging: Policy | None = None
+    policies: Policies
+    logging: Replayed | None = None
     executor: Executor | None = None
     progress: Callable[[int], None] = lambda rows: None
     fitted_on: Mapping[str, Any] = field(default_factory=dict)

@@ -68,6 +68,13 @@ USUAL_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
             "loggerid loggingpolicy behaviorpolicy behaviourpolicy policy policyid policyname",
             "variant abgroup experimentgroup",
         ),
+        "slate": (
+            "slate",
+            "slateid slatenumber rankingid listid impressionid requestid queryid qid searchid pageviewid serveid "
+            "recommendationid carouselid responseid",
+            "impression request ranking list query sessionid session",
+        ),
+        "position": ("position", "pos rank slot place itemposition itemrank displayposition slotid slotindex"),
     }.items()
 }
 """Names by which a column is recognised, a role: tiers, best first; two columns of one tier are an ambiguity.
@@ -114,6 +121,13 @@ _PROBABILITY, _OF_SHOWING, _OF_NEW_POLICIES = (
     )
 )
 """Words of names: for a probability; for what it is of, where that is the action shown; for a policy to come."""
+_OF_SLATES = {
+    "conditional": frozenset(["conditional", "cond", "given", "above"]),
+    "slate": frozenset(["slate", "list", "ranking", "page", "whole", "joint"]),
+    "set": frozenset(["set", "unordered", "combination"]),
+    "marginal": frozenset(["marginal", "position", "slot", "place"]),
+}
+"""Words of names, by what a probability is of in a log of slates."""
 _PER_CENT = frozenset({"pct", "percent", "percentage"})
 NONE = "none"
 """In place of a column's name: the file has none of this role, whatever its columns are called."""
@@ -332,6 +346,18 @@ def of_what_was_shown(name: str) -> bool:
     words = _words(name)
     of_what = words - _PROBABILITY - {"p", "pi"} - _PER_CENT
     return of_what < words and of_what <= _OF_SHOWING and bool(of_what)
+
+
+def slate_probabilities(known: Iterable[str]) -> dict[str, str]:
+    """Columns by what their names say their probabilities are of: a slate, a set, an item given those above, ..."""
+    found: dict[str, str] = {}
+    for name in known:
+        words = _words(name)
+        kinds = [kind for kind, of_it in _OF_SLATES.items() if words & of_it]
+        rest = words - _PROBABILITY - _OF_SHOWING - {"p", "pi"} - _PER_CENT
+        if len(kinds) == 1 and words & (_PROBABILITY | {"p", "pi"}) and rest <= _OF_SLATES[kinds[0]]:
+            found.setdefault(kinds[0], name)
+    return found
 
 
 def _perhaps_probabilities(known: Iterable[str]) -> list[str]:

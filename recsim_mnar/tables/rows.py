@@ -50,6 +50,7 @@ class Rows:
         decimal: the mark that numbers written as text have.
         first: number in the file of the table's first row, from 1 below the header.
         picked: the table's rows that count, ascending, from 0; None for all.
+        of_row: (m,) number in the file of each row of the table, where it has several for one of the file.
         faults: gathered by the methods below; nothing is raised for a value before ``faults.refuse()``.
         missing: (n,) which of the rows miss a value, None while none does.
         invalid: (n,) which of them have a value that cannot be read (:data:`INVALID`), likewise.
@@ -63,6 +64,7 @@ class Rows:
     faults: Faults = field(default_factory=lambda: Faults(""))
     missing: NDArray[np.bool_] | None = None
     invalid: NDArray[np.bool_] | None = None
+    of_row: NDArray[np.int64] | None = None
     _mask: Any = None
 
     def __post_init__(self) -> None:
@@ -113,6 +115,8 @@ class Rows:
     @property
     def row_numbers(self) -> NDArray[np.int64]:
         """(n,) numbers in the file, from 1 below the header."""
+        if self.of_row is not None:
+            return self.of_row if self.picked is None else self.of_row[self.picked]
         return np.arange(self.first, self.first + len(self)) if self.picked is None else self.picked + self.first
 
     def note(

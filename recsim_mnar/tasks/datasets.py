@@ -53,7 +53,7 @@ class Recipe:
         observation: as the environments name it; empty where there is one alone.
         value: rewards per user of the logging policy, within the horizon.
         score: 0 as the random policy, 1 as the task's reference.
-        decisions: recommendations in the data set.
+        decisions: recommendations in the data set; slates, periods or campaigns where one is more than an item.
         sha256: of its arrays.
         digest: sha256 of the recipe's file.
     """

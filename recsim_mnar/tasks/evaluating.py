@@ -47,7 +47,7 @@ class Evaluation:
         agent: its name.
         value: expected rewards per user within the horizon, with the ends of its interval.
         score: 0 as random, 1 as the reference, with the ends of its interval, in which the errors of both are.
-        decisions: recommendations per user within the horizon.
+        decisions: recommendations per user within the horizon; of rankings, slates.
         users: over whom it was measured.
         which: "public", whom all may try on; "quoted", whose seed follows from what the agent does; or "shared", those
             quoted for another agent.
@@ -110,7 +110,7 @@ class Evaluation:
             f"{self.agent} on {self.task}: score {self.score:.3f} ({percent} interval {self.score_low:.3f} "
             f"to {self.score_high:.3f}){seeds}; 0 is random, 1 is {known.reference}.\n"
             f"{runner.earns} per user {self.value:.4g} ({self.value_low:.4g} to {self.value_high:.4g}) "
-            f"in {self.decisions:.3g} recommendations; {self.users:,} {self.which} {runner.unit}s."
+            f"in {self.decisions:.3g} {runner.decides}s; {self.users:,} {self.which} {runner.unit}s."
         )
 
 

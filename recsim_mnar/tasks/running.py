@@ -64,6 +64,7 @@ class Runner(abc.ABC):
     Attributes:
         unit: what is drawn independently, over which intervals are.
         step: of a horizon.
+        decides: what :attr:`Earned.decisions` count.
         earns: what a value counts.
         references: policies that know the truth, by name; they are made of the world.
         learns_from: what learners are fitted on, in words.
@@ -72,6 +73,7 @@ class Runner(abc.ABC):
 
     unit: ClassVar[str] = "user"
     step: ClassVar[str] = "recommendation"
+    decides: ClassVar[str] = "recommendation"
     measured: ClassVar[int] = 40_000
     references: ClassVar[Mapping[str, Callable[[Any], Any]]]
 
@@ -202,7 +204,7 @@ class Items(Runner):
 class Rankings(Items):
     """Users who are shown a ranking at a time; a value is over the clicks of a user's first slates."""
 
-    step = "slate"
+    step = decides = "slate"
 
     def taken(self, agent: Any) -> Any:
         """See :meth:`Runner.taken`: a ranking policy as it is, too."""

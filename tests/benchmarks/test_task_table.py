@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from collections import Counter
+
 import numpy as np
 import pytest
 from scipy.stats import trim_mean
 from study_modules import bring, study_module
 
 from recsim_mnar import evaluate, replay, simulate, task
+from recsim_mnar.errors import UserError
+from recsim_mnar.replays.probabilities import replay_ranking
+from recsim_mnar.tasks import tasks
 
 with bring("tasks", "making", "table", "run") as _found:
     making, table, run = (_found[name] for name in ("making", "table", "run"))
 SETTINGS = study_module("shared", "_study").settings_of(run.HERE)
-NAME, USERS = "cold-100-v1", 500
+NAME, USERS, SLATES = "cold-100-v1", 500, "sessions-slates-10-v1"
+HERE = run.HERE
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +108,76 @@ def test_cells_that_were_not_run_say_so(cells):
     assert short[-1] == "Not all training seeds were run: `seeded` 5 of 6."
 
 
+def test_a_task_whose_cells_are_gone_stays_as_it_was_recorded(cells):
+    """Agents of one task are compared with each other: a task is replaced whole or not at all."""
+    other = "flipped-100-v1"
+    unmade = [{"task": other, "agent": agent, "seed": 0, "refused": "not run"} for agent in ("random", "svd")]
+    recorded = table.results([*cells["random"], *cells["user-popularity"]])
+    before = {"seeds": 1, "scores": [0.5], "wanted": 1}
+    recorded = {**recorded, "agents": ["random", "svd"], "tasks": {other: {"random": before, "svd": before}}}
+    recorded["digests"] = {other: task(other).digest}
+    made = table.results([*cells["random"], *cells["seeded"], *unmade])
+    both, kept = table.merged(recorded, made)
+    assert both["tasks"][NAME]["seeded"] == made["tasks"][NAME]["seeded"]
+    assert both["tasks"][other]["svd"] == before
+    assert both["tasks"][other]["seeded"] == {"refused": "not run", "seeds": 0, "wanted": 1}
+    assert kept == {other: f"cells of 2 of its agents are not here; --tasks {other} makes them"}
+    assert both["digests"] == {NAME: task(NAME).digest, other: task(other).digest}
+    assert both["agents"] == ["random", "seeded", "svd"]
+    assert table.merged(both, made)[0]["tasks"] == both["tasks"]
+    # Of the task with fewer seeds than before nothing is taken, of one with as many everything.
+    fewer = table.results([*cells["random"], *cells["seeded"][:4]])
+    assert table.merged(both, fewer)[0]["tasks"][NAME]["seeded"]["seeds"] == 5
+    changed = {**cells["seeded"][0], "score": cells["seeded"][0]["score"] + 1e-3}
+    again = table.results([*cells["random"], changed, *cells["seeded"][1:]])
+    assert table.merged(both, again)[0]["tasks"][NAME]["seeded"] == again["tasks"][NAME]["seeded"]
+    assert table.merged({}, made) == (made, {})
+
+
+def test_a_task_of_other_parameters_is_not_kept(cells):
+    recorded = table.results([*cells["random"], *cells["seeded"]])
+    recorded["digests"][NAME] = "0" * 64
+    with pytest.raises(UserError, match="has cold-100-v1 of other parameters: run all of its cells again"):
+        table.merged(recorded, table.results(cells["random"]))
+
+
+def test_a_run_of_one_task_changes_no_other(cells, tmp_path, monkeypatch):
+    """The command itself, on a copy of the recorded table: cells of one agent of one task are made anew."""
+    folder = tmp_path / "benchmarks" / "tasks"
+    folder.mkdir(parents=True)
+    (tmp_path / "docs").mkdir()
+    for path in ("results.json", "settings.toml", "README.md"):
+        (folder / path).write_bytes((HERE / path).read_bytes())
+    monkeypatch.setattr(run, "HERE", folder)
+    monkeypatch.setattr(run, "scored", lambda cell, given: {**cells["random"][0], **cell._asdict()})
+    monkeypatch.setattr(sys, "argv", ["run.py", "--tasks", "sessions-slates-10-v1", "--only", "random"])
+    monkeypatch.chdir(tmp_path)
+    run.main()
+    before, after = (json.loads((where / "results.json").read_text()) for where in (HERE, folder))
+    assert after == before  # one of twenty agents has a cell, so the task's own row stays, too
+
+
+@pytest.mark.parametrize(("page", "lines"), [("benchmarks/tasks/README.md", "lines"), ("docs/tasks.md", "short_lines")])
+def test_pages_show_what_was_recorded(page, lines):
+    found = json.loads((HERE / "results.json").read_text())
+    _, shown, _ = (HERE.parents[1] / page).read_text().split("<!-- scores -->")
+    assert shown.strip().splitlines() == getattr(table, lines)(found)
+
+
+def test_the_recorded_table_is_of_every_frozen_task():
+    found = json.loads((HERE / "results.json").read_text())
+    assert list(found["tasks"]) == SETTINGS["tasks"]
+    assert sorted(found["tasks"]) == tasks()
+    assert found["digests"] == {name: task(name).digest for name in SETTINGS["tasks"]}
+    for name, agents in found["tasks"].items():
+        assert sorted(agents) == sorted(found["agents"])
+        wanted = Counter(cell.agent for cell in run.cells(SETTINGS, [name]))
+        for agent, one in agents.items():
+            assert one["seeds"] in (0, wanted[agent])
+            assert one["seeds"] or one["refused"] != "not run"
+            assert not one["seeds"] or one["mean"] == pytest.approx(np.mean(one["scores"]))
+
+
 def test_cells_are_whole_with_one_seed_first():
     wanted = list(run.cells(SETTINGS, SETTINGS["tasks"]))
     assert len(set(wanted)) == len(wanted)
@@ -119,6 +197,7 @@ def test_a_cell_of_seed_0_is_what_evaluate_finds():
         ("ratings-100-v1", "planner", "sessions worlds"),
         ("from-log-100-v1", "lin-ucb", "from the log alone"),
         ("uplift-200-v1", "ppo-tuned", "one item at a time"),
+        (SLATES, "dqn-tuned", "an action is a ranking"),
     ):
         assert why in run.scored(run.Cell(name, agent, 0), given)["refused"]
 
@@ -152,6 +231,56 @@ def test_a_frozen_bandit_acts_as_it_was_left():
     state = {name: values.copy() for name, values in policy.inner.state.items()}
     evaluate(policy, NAME, n_users=40)
     assert all(np.array_equal(values, policy.inner.state[name]) for name, values in state.items())
+
+
+def test_a_frozen_bandit_ranks_as_it_was_left():
+    """On slates the bandit within is frozen, and ranks by its probabilities at that time."""
+    frozen = making.bandit("lin-ucb", task(SLATES), 0, users=20, lanes=4)
+    state = {name: values.copy() for name, values in frozen.inner.state.items()}
+    log = simulate(task(SLATES).make_world(), frozen, 10, 7)
+    shown = log.is_bandit
+    again = replay_ranking(log, frozen)
+    for name in ("marginal", "conditional", "slate"):
+        column = {"marginal": "propensity"}.get(name, f"{name}_propensity")
+        assert np.array_equal(again[name][shown], log[column][shown])
+    assert all(np.array_equal(values, frozen.inner.state[name]) for name, values in state.items())
+    top = shown & (log["position"] == 0)
+    np.testing.assert_allclose(log["propensity"][top], log["conditional_propensity"][top], rtol=1e-9)
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_a_model_of_rankings_ranks_what_its_heads_leave(deterministic):
+    """Each place by its head, without the items above; by a plain loop over the library's own distributions."""
+    pytest.importorskip("stable_baselines3")
+    setting = {**making.DEFAULTS, "lanes": 4, "n_steps": 8, "scaled": True, "deterministic": deterministic}
+    model = making.trained("a2c", task(SLATES), setting, steps=64, seed=1)
+    policy = making.as_policy(model, setting)
+    users = np.arange(3)
+    policy.reset(users)
+    policy.observe(np.array([0, 0, 2]), np.array([7, 9, 7]))
+    uniforms = np.random.default_rng(0).random((3, 11))
+    rankings = policy.rank(users, uniforms)
+    counts = np.zeros((3, 100), np.float32)
+    np.add.at(counts, (np.array([0, 0, 2]), np.array([7, 9, 7])), 1)
+    observed, _ = model.policy.obs_to_tensor(counts)
+    heads = model.policy.get_distribution(observed).distribution
+    stated = policy.propensities_of(users, rankings)
+    for user in users:
+        above = []
+        for place, head in enumerate(heads):
+            chances = head.probs[user].detach().numpy().astype(np.float64)
+            chances[above] = 0.0
+            chances /= chances.sum()
+            item = rankings[user, place]
+            if deterministic:
+                assert item == chances.argmax()
+            else:
+                assert item == np.searchsorted(np.cumsum(chances), uniforms[user, place + 1], side="right")
+                assert stated.conditional[user, place] == pytest.approx(chances[item], rel=1e-6)
+            above.append(item)
+    if deterministic:
+        assert (stated.slate == 1.0).all()
+    assert evaluate(policy, SLATES, n_users=20).agent == "a2c"
 
 
 def test_a_model_of_stable_baselines3_is_a_cell():

@@ -62,6 +62,7 @@ def check_data_integrity(dataset, indices):
         ("uplift-200-v1", "good"),
         ("uplift-200-v1", "mediocre"),
         ("campaigns-60-v1", "good"),
+        ("sessions-slates-10-v1", "good"),
     ],
 )
 def test_minari(minari, name, quality):

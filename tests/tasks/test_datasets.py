@@ -19,6 +19,7 @@ import recsim_mnar
 from recsim_mnar import task_dataset
 from recsim_mnar.errors import UserError
 from recsim_mnar.export import distributions, to_d3rlpy, to_obp, to_rllib
+from recsim_mnar.replays.probabilities import replay_ranking
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.pools import pool
 from recsim_mnar.tasks import datasets, task, tasks
@@ -58,6 +59,9 @@ FROZEN = {
     "sessions-1000-v1-good": "2474ee434015366521ff28ff16458c0c9cec153bc528fbdd9edfbe780102ea16",
     "sessions-1000-v1-mediocre": "dffa1e274cfe2a9992747b764fcfb822c7fb4f3c5c49dfc6c51af2987fd1adf0",
     "sessions-1000-v1-random": "232cc0db9a4b5f86856efcbf9e660808c4112c6199c5c999b081f226a6fcacd6",
+    "sessions-slates-10-v1-good": "ed9682d6b0dc5395b7a3b8a6dc4a354cbc7dce1999d078460aaf24e9470f5584",
+    "sessions-slates-10-v1-mediocre": "38a730ff9e7a1e63d8519f7f481b2b973147e099552b6cda7f74febef223e1ed",
+    "sessions-slates-10-v1-random": "98349ff446274728e67d0d3966d7b361f7aeb1773f73aef6bd8b227d057d8fa9",
     "uplift-200-v1-good": "73fabe86fa8f32ba9c506592e4eddac9bb7caab54e52870b99c518eb41853a58",
     "uplift-200-v1-mediocre": "5021422d758045485542dc1e7ef8d5eb511c5a5b0cd1793085ae323a86917af5",
     "uplift-200-v1-random": "969ecb11d7ee6c27f89337110366d554e4d26a5aa467a80493f8a2df9d24499c",
@@ -69,6 +73,7 @@ SMALL = [("cold-100-v1", quality) for quality in QUALITIES] + [
     ("uplift-200-v1", "good"),
     ("campaigns-60-v1", "good"),
     ("from-log-100-v1", "mediocre"),
+    ("sessions-slates-10-v1", "good"),
 ]
 NAMES = [tuple(name.rsplit("-", 1)) for name in sorted(FROZEN)]
 
@@ -125,7 +130,7 @@ def test_every_recipe_gives_its_bytes(name, quality):
 def replayed(made, users):
     """The recorded actions in the task's environment, of some users: every observation and answer is the recorded."""
     words, _, version = made.recipe.task.rpartition("-")
-    name = f"recsim_mnar/{words.replace('-', '').capitalize()}-{version}"
+    name = f"recsim_mnar/{''.join(word.capitalize() for word in words.split('-'))}-{version}"
     asked = {"observation": made.recipe.observation} if made.recipe.observation else {}
     env = gym.make(name, **asked)
     of, episodes = made.decisions, {int(made.decisions.user[rows.start]): rows for rows in made.decisions.episodes()}
@@ -146,7 +151,9 @@ def replayed(made, users):
         np.testing.assert_array_equal(observed, of.final[places[user]])
 
 
-@pytest.mark.parametrize(("name", "quality"), [("cold-100-v1", "good"), ("ratings-100-v1", "random"), *SMALL[4:7]])
+@pytest.mark.parametrize(
+    ("name", "quality"), [("cold-100-v1", "good"), ("ratings-100-v1", "random"), *SMALL[4:7], SMALL[-1]]
+)
 def test_environments_give_the_data_again(name, quality):
     made = task_dataset(name, quality)
     replayed(made, np.unique(made.decisions.user)[::15].tolist())
@@ -178,6 +185,29 @@ def test_slates_have_the_probabilities_of_their_items():
     assert abs(among.mean() - 0.81) < 4 * math.sqrt(0.81 * 0.19 / among.size)
     assert of.reward.sum() == len(made.log.organic()) + made.log.bandit()["reward"].sum()
     np.testing.assert_array_equal(of.final.sum(axis=1), np.bincount(of.user, of.reward))
+
+
+@pytest.mark.parametrize("quality", QUALITIES)
+def test_rankings_have_the_probability_of_each_item_at_its_place(quality):
+    """As the logging policy replays them; decisions are the slates of the log, whose other probabilities agree."""
+    recipe = dataclasses.replace(recipe_of("sessions-slates-10-v1", quality), users=40)
+    made = recipe.make()
+    of, shown = made.decisions, made.log.bandit()
+    again = replay_ranking(made.log, recipe.logging_policy())
+    chosen = made.log.is_bandit
+    for name, column in (("marginal", "propensity"), ("slate", "slate_propensity"), ("set", "set_propensity")):
+        np.testing.assert_allclose(again[name][chosen], shown[column], rtol=1e-9)
+    np.testing.assert_allclose(
+        shown["conditional_propensity"].reshape(-1, 10).prod(axis=1), shown["slate_propensity"][::10], rtol=1e-9
+    )
+    for name in ("action", "propensity"):
+        np.testing.assert_array_equal(getattr(of, name), shown[name].reshape(-1, 10))
+    np.testing.assert_array_equal(of.reward, shown["reward"].reshape(-1, 10).sum(axis=1))
+    assert (np.diff(np.sort(of.action, axis=1), axis=1) > 0).all()
+    if quality == "random":
+        np.testing.assert_allclose(of.propensity, 0.01, rtol=1e-12)
+    else:
+        assert of.propensity.max() > 0.5
 
 
 def test_the_shop_s_own_slates_are_as_likely_as_it_says():
@@ -218,7 +248,9 @@ def test_what_is_learned_from_its_log_has_that_log():
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("uplift-200-v1", "slates"), ("campaigns-60-v1", "weights of all items")], ids=str
+    ("name", "kind"),
+    [("uplift-200-v1", "slates"), ("sessions-slates-10-v1", "slates"), ("campaigns-60-v1", "weights of all items")],
+    ids=str,
 )
 def test_what_reads_single_items_refuses_others(name, kind):
     made = dataclasses.replace(recipe_of(name, "random"), users=3).make().decisions

@@ -19,10 +19,12 @@ from gymnasium.utils.env_checker import check_env
 import recsim_mnar
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies import Learner, Policy, registry
+from recsim_mnar.policies.rankings import PlackettLuce
 from recsim_mnar.policies.slates import DeployedPolicy
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.executor import SHARD_USERS
 from recsim_mnar.simulation.items import simulate
+from recsim_mnar.simulation.oracle import Oracle
 from recsim_mnar.simulation.pools import pool
 from recsim_mnar.tasks import evaluate, task, tasks
 from recsim_mnar.tasks.definition import task_env
@@ -154,6 +156,36 @@ def test_scores_where_an_action_is_not_one_item(name):
     assert some.ahead_of(public).high < 0.0
     with pool(2) as executor:
         assert evaluate(between, chosen, n_users=n, executor=executor) == some
+
+
+def test_rankings_earn_the_clicks_of_the_slates_within_the_horizon():
+    """A slate counts with all of its places, and its order matters."""
+    chosen, n = task("sessions-slates-10-v1"), 30
+    world, cut = chosen.make_world(), type(chosen)(**{**vars(chosen), "horizon": 5})
+    oracle = chosen.reference_policy()
+    earned, rows = per_user(world, oracle, n, chosen.seed, 5 * 10)
+    found = cut.runner().run(oracle, n, chosen.seed)
+    np.testing.assert_allclose(found.rewards, earned, rtol=1e-12)
+    np.testing.assert_array_equal(found.decisions, rows / 10)
+    assert found.decisions.max() == 5.0
+
+    class UpsideDown(PlackettLuce):
+        """The same ten items, the worst on top."""
+
+        def rank(self, users, uniforms):
+            return super().rank(users, uniforms)[:, ::-1].copy()
+
+        def propensities_of(self, users, rankings):
+            return super().propensities_of(users, rankings[:, ::-1].copy())
+
+    turned = evaluate(UpsideDown(Oracle(world), 10), chosen, n_users=300)
+    best = evaluate("oracle", chosen, n_users=300)
+    assert turned.ahead_of(best).high < 0.0
+    assert f"in {best.decisions:.3g} slates; 300 public users." in repr(best)
+    assert best.score_low < 1.0 < best.score_high
+    for agent, expected in (("random", 0.0), ("oracle", 1.0)):
+        quoted = evaluate(agent, chosen, users="quoted", n_users=100)
+        assert quoted.score == pytest.approx(expected, abs=1e-12)
 
 
 def test_uplift_is_the_sum_of_what_slates_cause():

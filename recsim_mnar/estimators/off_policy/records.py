@@ -487,6 +487,7 @@ class Asked:
         today: names of the policy that logged the rows.
         made: provenance of the log.
         off_by: where rows are at hand, the tolerance of a policy by them.
+        differing: estimators that know differences; empty for those of single items that do.
     """
 
     policies: Sequence[str]
@@ -497,6 +498,7 @@ class Asked:
     today: Collection[str] = ()
     made: Mapping[str, Any] = field(default_factory=dict)
     off_by: ByRows | None = None
+    differing: Collection[str] = ()
 
 
 def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -> list[Record]:
@@ -515,7 +517,7 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
     again: dict[tuple[str, str | None], Any] = {}
     for name, other, ask in rows:
         for estimator in asked.estimators:
-            estimate = ask(name, estimator, level=asked.level) if _answers(estimator, other) else None
+            estimate = ask(name, estimator, level=asked.level) if _answers(estimator, other, asked.differing) else None
             if estimate is None:
                 continue
             of_it = {} if other is None else {"baseline": other}
@@ -544,9 +546,9 @@ def _off_everywhere(whole: Record) -> list[Finding]:
     return [Finding(**{key: value for key, value in each.items() if key != "level"}) for each in found]
 
 
-def _answers(estimator: str, baseline: str | None) -> bool:
+def _answers(estimator: str, baseline: str | None, differing: Collection[str]) -> bool:
     """Whether an estimator knows differences, where one is asked for."""
-    return baseline is None or check_name(estimator).from_moments
+    return baseline is None or (estimator in differing if differing else check_name(estimator).from_moments)
 
 
 def todays(baseline: str, columns: Sequence[str], propensity: str) -> str:

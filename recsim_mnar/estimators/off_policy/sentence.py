@@ -513,7 +513,8 @@ def _of_value(record: Record, records: Sequence[Record]) -> Sentence:
     amounts, sure, limits = Amounts.of(records), _sure(record), _limits(record)
     span = amounts.span(limits["low"], limits["high"])
     earns = "earns" if sure == "trust" else "is estimated to earn"
-    text = f"{_who(record)} {earns} {amounts.one(record['value'])} a decision ({_level(record)} {span})"
+    unit = f"per {record['diagnostics']['unit']}" if "unit" in record["diagnostics"] else "a decision"
+    text = f"{_who(record)} {earns} {amounts.one(record['value'])} {unit} ({_level(record)} {span})"
     text += "." if sure == "trust" else f", but: {_because(record, sure)}."
     action = _next(record, sure, "compare it with today's policy (--baseline today)")
     return _sentence(record, "value", text, sure, action)

@@ -64,6 +64,7 @@ class Asked:
         target_file: a second file with the targets, and ``on`` the column by which its rows are found.
         on: see ``target_file``.
         guessed: roles of ``columns`` that the user did not name.
+        propensities_of: what the propensities of slates are of, as ``--propensities-of`` says.
     """
 
     columns: Mapping[str, str | None] = field(default_factory=dict)
@@ -72,6 +73,7 @@ class Asked:
     target_file: str | os.PathLike[str] | None = None
     on: str | None = None
     guessed: Collection[str] = ()
+    propensities_of: str | None = None
 
 
 def columns_of(file: TableFile, source: str, asked: Asked) -> tuple[str, Columns, ShownItem]:

@@ -31,6 +31,8 @@ from recsim_mnar.own_log.doctor.problems import (
 )
 from recsim_mnar.own_log.estimating import OWN
 from recsim_mnar.own_log.shown_item import UNCLEAR, ShownItem, held_items, same_items
+from recsim_mnar.own_log.slate_estimates import endings_of, read_slates
+from recsim_mnar.own_log.slate_file import SlateFile, find_slates, slate_names
 from recsim_mnar.own_log.target_file import TargetFile
 from recsim_mnar.runs.receipts import SIDECAR
 from recsim_mnar.tables.faults import MISSING, in_rows, percent_lines
@@ -38,6 +40,8 @@ from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.parts import TableFile, verify
 from recsim_mnar.tables.roles import (
     GUESSED,
+    NONE,
+    RECOGNISED,
     Columns,
     in_words,
     say_which,
@@ -109,12 +113,21 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     for name in asked.targets:
         if name not in file.names and asked.target_file is None:
             raise UserError(f"{path} has no column {name!r}; {nearest(name, file.names)} (--target)")
+    slates, problems = _slates(file, asked)
+    if slates is not None:
+        file, asked = slates.found.file, replace(asked, columns=slates.columns)
     kind, columns, shown = columns_of(file, str(path), asked)
     columns = replace(columns, how=columns.how | {role: GUESSED for role in asked.guessed if role in columns})
+    if slates is not None:
+        columns = replace(columns, how=columns.how | dict.fromkeys(slates.taken & {*columns.names}, RECOGNISED))
     targets = tuple(name for name in asked.targets if name in file.names) or targets_of(file.names, columns)
     items = _items(file, columns) if kind == BANDIT else {}
     rows = file.read(_kinds(file, columns, [name for name in targets if name not in items]))
-    found = _Patient(file, kind, columns, targets, asked, rows, items, shown).examined()
+    patient = _Patient(file, kind, columns, targets, asked, rows, items, shown)
+    patient.problems += problems
+    patient.slates = slates
+    found = patient.examined()
+    found.facts["slates"] = None if slates is None else slates.facts
     found.facts["receipts"] = receipts
     found.facts["target_file"] = None if asked.target_file is None else _of_target_file(file, asked, found)
     return found
@@ -127,6 +140,74 @@ def examine_tool_log(tool: ToolLog, asked: Asked) -> Examination:
     found = examine_file(tool.file.parts.path, replace(asked, columns=columns, targets=targets))
     damages = [Problem(each.code, PROBLEM, each.message, each.advice, ("propensity",)) for each in tool.damages]
     return replace(found, source=str(tool.file.path), kind=BANDIT, problems=[*damages, *found.problems])
+
+
+@dataclass(frozen=True)
+class _Slates:
+    """What is known of a file of slates.
+
+    Attributes:
+        found: the file.
+        columns: by role, as the user says and as they were found.
+        taken: roles that the user did not name.
+        main: what the propensities are of; "" where that is not known.
+        facts: form, slates, sizes, what propensities are of in words, and the options that a command needs.
+    """
+
+    found: SlateFile
+    columns: dict[str, str | None]
+    taken: frozenset[str]
+    main: str
+    facts: dict[str, Any]
+
+
+def _slates(file: TableFile, asked: Asked) -> tuple[_Slates | None, list[Problem]]:
+    """What a file of slates is, and what is wrong with its slates; None for one of single items."""
+    found = find_slates(file, asked.columns, endings_of(asked.targets, file.names))
+    columns = {role: name for role, name in asked.columns.items() if role not in ("slate", "position")}
+    if found is None:
+        head = {} if asked.columns.get("slate") == NONE else file.head()
+        names = [
+            name for name in slate_names(file.names) if len({*map(str, head.get(name, ()))}) < len(head.get(name, ()))
+        ]
+        message = (
+            f"rows with the same {names[0]!r} may be one slate, and no column of positions is recognised"
+            if names
+            else ""
+        )
+        advice = "name it with --position-column; without it rows are taken as single items"
+        return None, [Problem("perhaps_slates", NOTE, message, advice, (names[0],))] if names else []
+    options = [word for role in ("slate", "position") if (name := asked.columns.get(role)) is not None
+               for word in (f"--{role}-column", name)]  # fmt: skip
+    options += [] if asked.propensities_of is None else ["--propensities-of", asked.propensities_of]
+    facts: dict[str, Any] = {"form": found.form, "slates": None, "least": None, "most": None, "propensities_of": {}}
+    facts |= {"columns": {role: found.columns[role] for role in ("slate", "position")} if not found.per_slate else {}}
+    facts |= {"options": options, "lines": [found.form]}
+    named = {role: name for role, name in asked.columns.items() if role != "item"}
+    reading = Reading(named, drop_missing=True, drop_invalid=1.0, propensities_of=asked.propensities_of)
+    problems, main, own = [], "", {"action": found.columns["action"]} if found.per_slate else {}
+    try:
+        read = read_slates(found, reading)
+    except UserError:
+        try:  # what is wrong where no row is left
+            read_slates(found, replace(reading, drop_missing=False, drop_invalid=None))
+        except UserError as error:
+            problems.append(Problem("slates_not_read", PROBLEM, str(error).removeprefix(f"{file.path}: ")))
+    else:
+        slates, main = read.slates, read.main
+        own |= {role: name for role, name in read.log.columns.names.items() if role in ("user", "propensity", "reward")}
+        facts |= {"slates": slates.number, "least": int(slates.sizes.min()), "most": int(slates.sizes.max())}
+        facts["propensities_of"] = {name: kind for kind, name in read.kinds.items()}
+        facts["lines"] = read.lines if slates.size else [f"{found.form}: {slates.number:,} slates of several sizes"]
+        both = (found.columns["slate"], found.columns["position"])
+        lacking = [f"{name} {n:,}" for name in both if (n := read.log.counts[f"lacks:{name}"])]
+        if lacking:
+            problems.append(Problem("missing", PROBLEM, f"values are missing: {', '.join(lacking)}", DROP, both))
+        problems += [Problem(each.code, PROBLEM, each.message, each.advice, each.columns) for each in slates.problems]
+        if not main and slates.size:
+            problems.append(Problem("unclear_propensities", PROBLEM, *read.unclear, ("propensity",)))
+    taken = frozenset(role for role in own if columns.get(role) is None)
+    return _Slates(found, {**columns, **{role: own[role] for role in taken}}, taken, main, facts), problems
 
 
 def _of_target_file(file: TableFile, asked: Asked, found: Examination) -> dict[str, Any]:
@@ -219,6 +300,7 @@ class _Patient:
         self.n_actions, self.whole = asked.n_actions, rows
         self.problems = [Problem("action_chosen", NOTE, shown.line, "", (shown.column,))] if shown.line else []
         self.rivals = shown.rivals
+        self.slates: _Slates | None = None
         kinds = kinds_of_rows(rows, columns) if kind == BANDIT else None
         self.shown, self.viewed = np.ones(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
         self.mixed = kinds is not None and bool(kinds[0].any())
@@ -245,15 +327,19 @@ class _Patient:
         self.problems += [Problem("percent", NOTE, line) for line in percent_lines(self.rows.faults.percents)]
         self.problems += self._unclear()
         own = set(OWN) <= set(self.file.names)
-        others = [n for n in self.file.names if n not in {*self.columns.names.values(), *self.targets}]
+        used = {*self.columns.names.values(), *self.targets}
+        if self.slates is not None:
+            facts_of_slates = self.slates.facts["propensities_of"]
+            used |= {*self.slates.found.columns.values(), *facts_of_slates, *endings_of(self.targets, self.file.names)}
+        others = [n for n in self.file.names if n not in used]
         of_shares = [name for name in self.targets if name not in self.items]
         items = {name: how for name, how in self.items.items() if name in others}
         unnamed = Unnamed(self.rows.quiet(), self.columns, of_shares, others, self.file.decimal, items)
         segments: list[str] = []
         if not own and self.kind == BANDIT:
-            if "propensity" in self.columns and not self.targets:
+            if "propensity" in self.columns and not self.targets and self.slates is None:
                 self.problems += unnamed.maybe_targets(self.user, mixed=self.mixed)
-            segments, remarks = unnamed.segments()
+            segments, remarks = unnamed.segments() if self.slates is None else ([], [])
             self.problems += [*unnamed.items_of_policies(), *remarks]
         guesses = {role: name for role, name in unnamed.guesses().items() if role != "action" or not self.rivals}
         return Examination(
@@ -391,7 +477,7 @@ class _Patient:
 
     def _mean_weights(self, propensity: Floats, name: str, targets: dict[str, Floats]) -> list[dict[str, Any]]:
         found = [mean_weight(propensity, values, self.user, policy=each) for each, values in targets.items()]
-        if self.n_shown:
+        if self.n_shown and (self.slates is None or self.slates.main == "marginal"):
             uniform = np.full(len(propensity), 1.0 / self.n_shown)
             found.append(mean_weight(propensity, uniform, self.user, actions=self.n_shown))
         return _weighed(found, name, self.problems)

@@ -61,6 +61,8 @@ def _line(found: Examination, words: Sequence[str], roles: Sequence[str]) -> str
         if found.columns.how.get(role) in (NAMED, GUESSED)
         for part in (f"--{role}-column", found.columns[role])
     ]
+    slates = found.facts.get("slates")
+    named += slates["options"] if slates and words[0] == "estimate" else []
     none = [part for role in roles if role in found.columns.without for part in (f"--{role}-column", NONE)]
     return shlex.join(["recsim-mnar", *words, *named, *none])
 
@@ -116,6 +118,11 @@ def _refused(found: Examination) -> str:
         return "needs a column of rewards (--reward-column) and one of propensities or actions"
     if found.kind != BANDIT:
         return "needs propensities, or actions that were shown: these rows say who met what"
+    unclear = [str(problem) for problem in found.problems if problem.code == "unclear_propensities"]
+    if unclear:
+        return unclear[0]
+    if any(problem.code.startswith("slate") and problem.level == PROBLEM for problem in found.problems):
+        return _FIX
     read = [found.columns[role] for role in found.columns.names if role not in ("time", "action", "item", "event")]
     unclear = [name for role in ("propensity", "user", "action") for name in found.columns.unclear.get(role, ())]
     if found.has("no_recommendations") or _blocked(found, [*read, *found.targets, *unclear]):
@@ -183,6 +190,9 @@ def _estimate(found: Examination) -> Fit:
 
 def _least(found: Examination) -> str:
     """The question for the least propensity; what the log happens to show is no bound, so it is not filled in."""
+    slates = found.facts.get("slates")
+    if slates and slates["propensities_of"].get(found.columns["propensity"]) != "marginal":
+        return ""
     least = (found.facts["propensity"] or {}).get("least")
     seen = "" if least is None else f" (the smallest in this log is {least:.4g}: is it?)"
     return (
@@ -232,6 +242,9 @@ def _plans(found: Examination) -> list[Fit]:
         estimate = logging = "" if found.targets and "propensity" in found.columns else lacking
         if _not_of_the_item(found):
             estimate = logging = _FIX
+        if slates := found.facts.get("slates"):
+            estimate = logging = "is of single items, and these are slates"
+            ab = ab if slates["columns"] else "needs one row per position"
     flags, judged = _flags(found), ["--target", ",".join(found.targets), *_folded(found, found.targets)]
     wanted = (
         ("plan ab", ab, ["--lift", "5%"], "how many users an A/B test needs to find a lift of 5 %"),

@@ -19,6 +19,7 @@ from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.log.table import Log, provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
+from recsim_mnar.own_log.slate_file import find_slates
 from recsim_mnar.tables.faults import in_rows
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import NAMED, OWN_SCHEMA, Columns, find_columns
@@ -217,7 +218,11 @@ class _Asked:
 
 def _from_file(path: Path, asked: _Asked) -> Pilot:
     source = path / "log" if (path / "log").is_dir() else path
-    known = TableFile.open(source).names
+    table = TableFile.open(source)
+    known, slates = table.names, find_slates(table, asked.reading.columns, asked.policies)
+    if slates is not None and (asked.propensity or slates.per_slate):
+        only = "plan ab takes one row per position, the other plans are of single items"
+        raise UserError(f"{path} is a log of slates ({slates.form}): {only}")
     asked.check_policies(str(path), known)
     missing = asked.known_missing(known)
     needs = ("propensity",) if asked.propensity else ()

@@ -1,0 +1,342 @@
+"""Estimates of policies that rank from a file of slates: what its probabilities are of, and one record per estimator.
+
+The values are those of :func:`recsim_mnar.estimators.rankings.estimate_ranking_value`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.estimators.off_policy.records import Asked, records_of, todays
+from recsim_mnar.estimators.off_policy.refuters import with_findings
+from recsim_mnar.estimators.off_policy.sentence import Record
+from recsim_mnar.estimators.off_policy.stated import bound_lines, known_bound, taken
+from recsim_mnar.estimators.rankings import LOGGED, SUFFIXES, estimate_ranking_value
+from recsim_mnar.estimators.verdict import LEVELS, Estimate, Verdict
+from recsim_mnar.log.columns import Floats, Ints
+from recsim_mnar.log.table import provenance_of
+from recsim_mnar.own_log.bandit_file import BanditFile, Reading
+from recsim_mnar.own_log.bandit_log import BanditLog
+from recsim_mnar.own_log.estimating import Answer, Question, of_the_rows
+from recsim_mnar.own_log.slate_file import (
+    OF,
+    SAID,
+    SlateFile,
+    Slates,
+    Wrong,
+    arrange,
+    check_probabilities,
+    joint,
+    kind_of,
+)
+from recsim_mnar.tables.roles import RECOGNISED, find_columns
+
+_UNSUPPORTED = "_unsupported"
+_OF_SINGLE_ITEMS = {
+    "target_file": "--target-file",
+    "fit_reward_model": "--fit-reward-model",
+    "by": "--by",
+    "refute": "--refute",
+    "reward_limit": "--reward-limit-column",
+    "unsupported": "--unsupported",
+}
+"""What is asked of single items only, and its option."""
+_LARGEST = "state the largest target / propensity of a slate possible, if you know it: --weight-max W"
+_LEAST = ("slate_ips", "reward_interaction_ips", "independent_ips", "set_ips")
+"""Estimators, that which assumes least of users first."""
+
+
+def endings_of(names: Sequence[str], known: Sequence[str]) -> list[str]:
+    """The columns of target policies, those with an ending included."""
+    endings = (*SUFFIXES.values(), _UNSUPPORTED)
+    return [name + ending for name in names for ending in endings if name + ending in known]
+
+
+@dataclass(frozen=True)
+class SlateLog:
+    """A file of slates as it was read.
+
+    Attributes:
+        log: its rows, one per position.
+        slates: how they stand together.
+        kinds: column by what its probabilities are of.
+        main: the kind of the column of propensities; "" where that is not clear.
+        why: how it was found.
+        known: (n,) the log's probabilities by kind, rows as in ``log``.
+    """
+
+    log: BanditFile
+    slates: Slates
+    kinds: dict[str, str]
+    main: str
+    why: str
+    known: dict[str, Floats]
+    lines: list[str]
+
+    @property
+    def unclear(self) -> tuple[str, str]:
+        """That it is not known what the propensities are of, and what to do."""
+        kinds = ", ".join(f"{said} ({OF[kind]})" for said, kind in SAID.items())
+        name, but = self.log.columns["propensity"], f": {self.why}" if self.why else ""
+        return f"the numbers do not say what {name!r} is the probability of{but}", f"state --propensities-of {kinds}"
+
+    def refuse(self) -> None:
+        """Raise UserError for all that is wrong, and where it is not clear what propensities are of."""
+        problems, source = self.slates.problems, self.log.source
+        if problems:
+            raise UserError(f"{source}: {'; '.join(map(str, problems))}", code="bad_slates")
+        if not self.main:
+            what, advice = self.unclear
+            raise UserError(f"{source}: {what}. S{advice[1:]}", code="unclear_propensities")
+
+
+def read_slates(
+    found: SlateFile, reading: Reading, policies: Sequence[str] = (), others: Sequence[str] = ()
+) -> SlateLog:
+    """Read a file of slates.
+
+    Args:
+        found: the file.
+        reading: what the user says of it.
+        policies: target policies, by the names of their columns without endings.
+        others: further columns of numbers.
+
+    Raises:
+        UserError: values that are no data; no column of probabilities.
+    """
+    file, names = found.file, found.file.names
+    columns = {role: name for role, name in reading.columns.items() if role not in ("slate", "position")}
+    columns |= {role: name for role, name in found.columns.items() if role == "action"}
+    own = endings_of([name for name in policies if name != columns.get("propensity")], names)
+    kinds = dict(found.probabilities)
+    leave = {*own, *kinds.values(), *found.columns.values()}
+    generic = columns.get("propensity") or find_columns(
+        str(file.path), names, named={}, optional=("propensity",), leave=leave
+    ).get("propensity")
+    main = next((kind for kind, name in kinds.items() if name == generic), "")
+    if generic is None and kinds:
+        main, generic = next(iter(kinds.items()))
+    columns |= {"propensity": generic}
+    more = [name for kind, name in kinds.items() if name != generic]
+    gaps = [name for name in own if name.endswith(("_conditional", _UNSUPPORTED))]
+    leave = {*found.columns.values()} - {columns.get("action")}
+    if columns.get("user") is None:  # a column of slates may be called as one of users
+        user = find_columns(str(file.path), names, named={}, optional=("user",), leave={*leave, *own}).get("user")
+        columns |= {"user": user or "none"}
+    table = BanditLog.open(
+        file, [name for name in own if name not in gaps],
+        reading=replace(reading, columns=columns, key=found.columns["slate"], context=gaps, times=True),
+        others=[found.columns["position"], *more, *others],
+    )  # fmt: skip
+    said = {role: how if reading.columns.get(role) else RECOGNISED for role, how in table.columns.how.items()}
+    table.columns = replace(table.columns, how=said)
+    log = table.read()
+    log.lines[:] = [line for line in log.lines if not line.startswith("context: ")]
+    if log.propensity is None or log.key is None:
+        raise UserError(f"{file.path}: no column is recognised as the propensity. Name it with --propensity-column")
+    if log.counts["dropped_missing"] + log.counts["dropped_invalid"]:
+        log = _whole(log, log.key.codes)
+    slates = arrange(log, found)
+    known = {kind: log.others[name] for kind, name in kinds.items() if name != generic}
+    why = "its name says so" if main else ""
+    if reading.propensities_of is not None:
+        main, why = SAID[reading.propensities_of], "as stated"
+    elif found.own:
+        main, why = "marginal", "a log of this package's"
+    elif not main and slates.size:
+        p = slates.at(log.propensity)
+        action = None if log.action is None else slates.at(log.action.codes)
+        users = np.arange(len(p)) if log.user is None else slates.at(log.user.codes)[:, 0]
+        main, why = kind_of(p, action, users, {kind: slates.at(values) for kind, values in known.items()})
+        if not main and found.per_slate and np.all(p == p[:, :1]):
+            main, why = "slate", "one number per slate"
+    lines = [f"{found.form}: {in_words(slates.number)} of {slates.size} items"] if slates.size else []
+    lines += [f"{name}: the probability of {OF[kind]}" for kind, name in kinds.items()]
+    if main:
+        known[main], kinds[main] = np.asarray(log.propensity), str(generic)
+        check_probabilities(slates, known, kinds)
+        if found.one_reward and not {*known} & {"conditional", "slate", "set"}:
+            message = f"one reward per slate needs the probability of the whole slate, and {generic!r} is of {OF[main]}"
+            slates.problems.append(Wrong("slate_reward", message, "give lists of rewards", (str(generic),)))
+        lines += [f"{generic}: the probability of {OF[main]} ({why}; --propensities-of states another)"]
+    return SlateLog(log, slates, kinds, main, why, known, list(dict.fromkeys(lines)))
+
+
+def in_words(n: int) -> str:
+    """A number of slates."""
+    return f"{n:,} slate{'s' * (n != 1)}"
+
+
+def _whole(log: BanditFile, slate: Ints) -> BanditFile:
+    """Without the slates that lost a row to --drop-missing or --drop-invalid."""
+    key = np.unique(slate if log.user is None else joint(log.user.codes, slate), return_inverse=True)[1]
+    sizes = np.bincount(key)
+    keep = sizes[key] == sizes.max()
+    log.lines.append(f"slates that lost a row are left out: {int((sizes < sizes.max()).sum()):,}")
+    return log.kept(keep)
+
+
+# ------------------------------------------------------------------------------------------------------------ estimates
+
+
+def estimate_slates(found: SlateFile, question: Question, reading: Reading) -> Answer:
+    """The estimates of a file of slates, one record per policy and estimator, then the differences from today's policy.
+
+    Of each policy the estimator leads that assumes least of users, among those with the best verdict of all.
+
+    Raises:
+        UserError: what is asked of single items only; values, or slates, that are no data.
+    """
+    path = found.file.path
+    for name, option in _OF_SINGLE_ITEMS.items():
+        if getattr(question, name):
+            raise UserError(f"{option}: {path} is a log of slates ({found.form}), and this is for single items")
+    known = found.file.names
+    own = reading.columns.get("propensity") or "propensity"
+    baseline = None if question.baseline is None else todays(question.baseline, known, own)
+    today = {"propensity", own, *({"today"} - {*known})}
+    targets = [name for name in question.targets if name not in today]
+    for name in targets:
+        if not endings_of([name], known):
+            raise UserError(f"{path} has no column {name!r}; {nearest(name, known)}", code="no_such_column")
+    models = {key: name for key in ("q_logged", "q_target") if (name := getattr(question, key)) is not None}
+    slates = read_slates(found, reading, targets, list(models.values()))
+    slates.refuse()
+    if baseline is not None and baseline not in {*today, *slates.kinds.values()}:
+        raise UserError(f"--baseline {baseline}: of slates differences are from today's policy: --baseline today")
+    ask_today = baseline is not None or len(targets) < len(question.targets)
+    return _Ranked(found, slates, question, models).answer(targets, baseline or own, ask_today=ask_today)
+
+
+class _Ranked:
+    """A log of slates in the house's columns, to be asked for estimates."""
+
+    def __init__(self, found: SlateFile, slates: SlateLog, question: Question, models: Mapping[str, str]) -> None:
+        self.found, self.slates, self.question = found, slates, question
+        log, order, size = slates.log, slates.slates.order, slates.slates.size
+        self.rows: Ints = order[::size] if found.one_reward else order
+        self.size = 1 if found.one_reward else size
+        self.columns: dict[str, Any] = {
+            "reward": log.reward[self.rows], "position": np.tile(np.arange(self.size), slates.slates.number)
+        }  # fmt: skip
+        if log.user is not None:
+            self.columns["user"] = log.user.codes[self.rows]
+        if log.action is not None and not found.one_reward:
+            self.columns["action"] = log.action.codes[self.rows]
+        self.logged = self._kinds(slates.known)
+        self.columns |= {LOGGED[kind]: values for kind, values in self.logged.items()}
+        self.given: dict[str, Any] = {key: log.others[name][self.rows] for key, name in models.items()}
+        self.made = provenance_of(found.file.parts) if found.own else {}
+        self.bound = known_bound(self.made, question.stated, log.columns["propensity"])
+        self.met: dict[Any, dict[str, Estimate]] = {}
+
+    def _kinds(self, values: dict[str, Floats]) -> dict[str, Floats]:
+        """Probabilities (n,) of the file's rows by kind, with those of slates, as they are estimated with."""
+        if "conditional" in values and "slate" not in values:
+            slates, whole = self.slates.slates, np.empty(len(self.slates.log))
+            whole[slates.order] = np.repeat(np.nan_to_num(slates.at(values["conditional"])).prod(1), slates.size)
+            values = {**values, "slate": whole}
+        kinds = ("slate", "set") if self.found.one_reward else values
+        return {kind: values[kind][self.rows] for kind in kinds if kind in values}
+
+    def _target(self, name: str) -> dict[str, Floats]:
+        """The probabilities of a policy by kind, whole slates' too of one that is sure of each item."""
+        log, main = self.slates.log, self.slates.main
+        read: dict[str, Any] = {**log.policies, **log.context}
+        kinds = {kind: read[name + ending] for kind, ending in SUFFIXES.items() if ending and name + ending in read}
+        if name in read:
+            sure = bool(np.isin(read[name], (0.0, 1.0)).all())
+            bare = ("marginal", "conditional") if sure else ("marginal" if main in kinds else main,)
+            kinds = dict.fromkeys(bare, read[name]) | kinds
+        return {kind: each for kind, each in self._kinds(kinds).items() if kind in self.logged}
+
+    def estimates(self, name: str, level: float, *, today: bool, apart: bool = False) -> dict[str, Estimate]:
+        """All estimates of a policy, or of its difference from today's, by estimator."""
+        if (name, level, apart) in self.met:
+            return self.met[name, level, apart]
+        asked = self.question
+        stated = {key: value for key, value in asked.stated.items() if value is not None}
+        least = stated.pop("propensity_min", self.bound)
+        # A bound is of items at their positions: of whole slates it says that none is impossible.
+        stated["full_support"] = bool(stated.get("full_support")) or self.bound is not None or today
+        target = dict(self.logged) if today else self._target(name)
+        if not target:
+            have = ", ".join(OF[kind] for kind in self.logged)
+            raise UserError(f"target {name!r} has no probabilities of what the log has them of: {have}")
+        ours = ("ips", "snips", "clipped_ips")  # of single items, unless others are named
+        found = estimate_ranking_value(
+            self.columns, target, level=level,
+            estimators=None if set(asked.estimators) <= {*ours} else asked.estimators,
+            clip=asked.clip, assumption=asked.assumption, interval=asked.interval, from_today=apart,
+            position_weights=asked.position_weights,
+            propensity_min=None if least is None else {"marginal": least}, **stated, **self.given,
+        )  # fmt: skip
+        unit = "slate" if self.found.one_reward or asked.position_weights != "mean" else "item shown"
+        facts = {"unit": unit + " (dcg)" * (asked.position_weights == "dcg"), "slate_size": self.slates.slates.size}
+        found = {key: _of_slates(each, facts, today=today) for key, each in found.items()}
+        self.met[name, level, apart] = found
+        return found
+
+    def answer(self, targets: Sequence[str], own: str, *, ask_today: bool) -> Answer:
+        """The records, with lines on what was read."""
+        asked, log = self.question, self.slates.log
+        policies = [*targets, *([own] if ask_today else [])]
+        by_name: dict[str, list[int]] = {}
+        for policy in policies:
+            for name, each in self.estimates(policy, asked.level, today=policy == own).items():
+                by_name.setdefault(name, []).append(LEVELS.index(each.verdict.level))
+        # The first one leads, of those that all policies have.
+        names = sorted(
+            by_name,
+            key=lambda name: (-len(by_name[name]), sum(by_name[name]), name not in _LEAST, [*_LEAST, name].index(name)),
+        )
+
+        def value(name: str, estimator: str, *, level: float) -> Estimate | None:
+            return self.estimates(name, level, today=name == own).get(estimator)
+
+        def apart(name: str, estimator: str, *, level: float) -> Estimate | None:
+            return self.estimates(name, level, today=False, apart=True).get(estimator)
+
+        against: dict[str, Any] = {} if asked.baseline is None else {"baseline": own, "compared": targets}
+        question = Asked(policies, names, asked.level, today={own}, made=self.made, differing=names, **against)
+        records: list[Record] = taken(records_of(question, value, apart), self.bound)
+        records = [with_findings(record, of_the_rows(log.counts)) for record in records]
+        lines = [*log.lines, *self.slates.lines, *assumption_lines(records), *bound_lines(records)]
+        shown = {name: log.policies[name] for name in targets if name in log.policies}
+        return Answer(records, lines, replace(log, policies=shown))
+
+
+def _of_slates(estimate: Estimate, facts: dict[str, Any], *, today: bool) -> Estimate:
+    """The estimate with more diagnostics; its advice is about slates, and of today's policy nothing is assumed."""
+    findings = [f for f in estimate.verdict.findings if not (today and _about_users(f.code))]
+    if estimate.diagnostics["weight"] != "marginal":
+        findings = [replace(f, action=_LARGEST) if "--propensity-min" in f.action else f for f in findings]
+    return replace(
+        estimate,
+        diagnostics=estimate.diagnostics | facts,
+        verdict=Verdict("trust" if today else estimate.verdict.level, findings),
+    )
+
+
+def _about_users(code: str) -> bool:
+    return code.startswith("assumption") or code in ("position_effect", "clicks_after_click")
+
+
+def assumption_lines(records: Sequence[Record]) -> list[str]:
+    """What each estimator assumes of users, and what the log says of it, once for each."""
+    lines: dict[str, str] = {}
+    for record in (each for each in records if each["role"] == "target"):
+        about = record["diagnostics"]["assumption"]
+        of_users = sorted((f for f in record["findings"] if _about_users(f["code"])), key=lambda f: str(f["code"]))
+        said = [f["message"].removeprefix(f"it assumes that {about['assumes']}").lstrip(",. ") for f in of_users]
+        said = [each.removeprefix("and ").replace("which does not", "this does not") for each in said] or [
+            "the log does not contradict that"
+        ] * bool(about["premise"])
+        line = f"{record['estimator']} assumes {'that ' if about['premise'] else ''}{about['assumes']}"
+        lines.setdefault(record["estimator"], ". ".join([line, *(each[:1].upper() + each[1:] for each in said)]))
+    return list(lines.values())

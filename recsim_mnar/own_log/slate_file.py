@@ -1,0 +1,507 @@
+"""A file of slates, one row per position or one row per slate: recognised, taken apart, and checked."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.columns import Floats, Ints
+from recsim_mnar.log.rows import user_starts
+from recsim_mnar.own_log.bandit_file import BanditFile
+from recsim_mnar.tables.faults import Faults
+from recsim_mnar.tables.parts import TableFile
+from recsim_mnar.tables.roles import (
+    NONE,
+    USUAL_NAMES,
+    find_columns,
+    named_column,
+    plain_name,
+    slate_probabilities,
+)
+from recsim_mnar.tables.rows import Rows
+
+OF = {
+    "marginal": "the item at its position",
+    "conditional": "the item, given the items above it",
+    "slate": "the whole slate in order",
+    "set": "the slate's items in any order",
+}
+"""What a probability of a log of slates is of, by kind."""
+SAID = {"position": "marginal", "conditional": "conditional", "slate": "slate", "set": "set"}
+"""Kinds by what ``--propensities-of`` says."""
+_ERRORS = 4.0
+"""Standard errors by which a mean may differ from what it must be."""
+_FEW = 500
+"""Slates below which propensities that differ are not told by their means."""
+_NEAR: dict[str, Any] = {"rtol": 1e-6, "atol": 0.0}
+_LISTS = {
+    *("items", "itemids", "actions", "actionids", "slate", "ranking", "list", "recommendations", "recommendeditems"),
+    *("shownitems", "impressions", "products", "productids", "articles", "articleids", "skus"),
+}
+"""Names of columns of lists of items, besides those of one item."""
+
+
+@dataclass(frozen=True)
+class SlateFile:
+    """A file of slates as a table of one row per position.
+
+    Attributes:
+        file: the table.
+        columns: column by role: slate, position and, of lists, the action.
+        probabilities: columns of the log's probabilities whose names say what they are of, by kind.
+        per_slate: whether the file has one row per slate, with lists.
+        one_reward: whether a row has one reward for the whole slate.
+    """
+
+    file: TableFile
+    columns: dict[str, str]
+    probabilities: dict[str, str] = field(default_factory=dict)
+    per_slate: bool = False
+    one_reward: bool = False
+
+    @property
+    def form(self) -> str:
+        """In words."""
+        return "one row per slate" if self.per_slate else "one row per position"
+
+    @property
+    def own(self) -> bool:
+        """Whether it has the columns of this package's logs, whose propensities are of the item at its position."""
+        return {"user", "step", "event", "propensity", "slate", "position"} <= set(self.file.names)
+
+
+def find_slates(file: TableFile, columns: Mapping[str, str | None], leave: Collection[str] = ()) -> SlateFile | None:
+    """Recognise slates; None for a file of single items.
+
+    Args:
+        file: the table.
+        columns: by role, as the user says; "none" for slate: single items, whatever the columns are called.
+        leave: columns of target policies, with their endings.
+
+    Raises:
+        UserError: a named column is missing; a column of slates is named and none of positions is there.
+    """
+    if NONE in (columns.get("slate"), columns.get("position")):
+        return None
+    named = {
+        role: named_column(str(file.path), role, name, file.names)
+        for role in ("slate", "position", "action")
+        if (name := columns.get(role)) not in (None, NONE)
+    }
+    free = [name for name in file.names if name not in leave]
+    found = _of_positions(file, columns, named, free) or _of_lists(file, columns, named, free)
+    if found is None:
+        return None
+    taken = {*found.columns.values(), *(name for name in columns.values() if name)}
+    return replace(found, probabilities=slate_probabilities([name for name in free if name not in taken]))
+
+
+def _of_positions(
+    file: TableFile, columns: Mapping[str, str | None], named: dict[str, str], free: list[str]
+) -> SlateFile | None:
+    """A file with a column of slates and one of positions, where a slate has several rows."""
+    places = [named["position"]] if "position" in named else _usual("position", free)
+    if not places:
+        if "slate" not in named:
+            return None
+        raise UserError(f"{file.path}: no column is recognised as the position; name it with --position-column")
+    for tier, names in enumerate([[named["slate"]]] if "slate" in named else USUAL_NAMES["slate"]):
+        for name in [each for each in free if each in names or plain_name(each) in names]:
+            if name == places[0] or ("slate" not in named and name == columns.get("user")):
+                continue
+            user = find_columns(str(file.path), free, named={"user": columns.get("user")}, optional=("user",),
+                                leave=(name,)).get("user")  # fmt: skip
+            kinds = {name: "id", places[0]: "number"} | ({user: "id"} if user else {})
+            rows = file.read(kinds).quiet()
+            slate, place = rows.ids(name), rows.numbers(places[0])
+            place = place if np.isfinite(place).any() else np.zeros(len(rows))  # text is named when it is read
+            there = (slate.codes >= 0) & ~np.isnan(place)
+            if not there.any():
+                continue
+            users = rows.ids(user).codes if user else np.zeros(len(rows), np.int64)
+            key, place = slate_keys(slate.codes[there], users[there], place[there]), place[there]
+            sizes = np.bincount(np.unique(key, return_inverse=True)[1])
+            # A session or a query may hold single items one after another: only what is whole counts there.
+            whole = sizes.min() == sizes.max() == np.ptp(place) + 1 and not _doubles(key, place)
+            if sizes.max() > 1 and (tier < 2 or "slate" in named or whole):
+                return SlateFile(file, {"slate": name, "position": places[0]})
+    return None
+
+
+def slate_names(names: Sequence[str]) -> list[str]:
+    """Columns that are called as slates are."""
+    return [name for name in names if plain_name(name) in {*USUAL_NAMES["slate"][0], *USUAL_NAMES["slate"][1]}]
+
+
+def _usual(role: str, free: Sequence[str]) -> list[str]:
+    return [name for tier in USUAL_NAMES[role] for name in free if plain_name(name) in tier]
+
+
+def joint(one: Ints, other: Ints) -> Ints:
+    """(n,) numbers of the pairs of two numbers."""
+    return np.unique(one * (int(other.max(initial=0)) + 2) + other, return_inverse=True)[1].reshape(-1)
+
+
+def slate_keys(slate: Ints, user: Ints, place: Floats) -> Ints:
+    """(n,) numbers of slates, alike within one; of users and slates where these are numbered anew for each user."""
+    both = joint(user, slate)
+    return both if _doubles(slate, place) > _doubles(both, place) else slate
+
+
+def _doubles(key: Ints, place: Floats) -> int:
+    """How many rows repeat the position of an earlier one of their slate."""
+    places = np.unique(place, return_inverse=True)[1]
+    return int(key.size - np.unique(joint(key, places)).size)
+
+
+# ------------------------------------------------------------------------------------------------- lists, taken apart
+
+
+def _of_lists(
+    file: TableFile, columns: Mapping[str, str | None], named: dict[str, str], free: list[str]
+) -> SlateFile | None:
+    """A file whose column of items holds lists."""
+    usual = {*_LISTS, *(name for role in ("action", "item") for tier in USUAL_NAMES[role] for name in tier)}
+    names = [named["action"]] if "action" in named else [name for name in free if plain_name(name) in usual]
+    if not names:
+        return None
+    lists = {name: each for name, values in file.head().items() if (each := _lists_of(values)) is not None}
+    for name in (each for each in names if each in lists):
+        sizes = [len(each) for each in lists[name]]
+        alike = tuple(
+            each for each, values in lists.items()
+            if np.mean([len(v) == n for v, n in zip(values, sizes, strict=True)]) > 0.5
+        )  # fmt: skip
+        numbered = all(any(sign.isdigit() for sign in str(item)) for values in lists[name][:100] for item in values)
+        written = isinstance(next(iter(file.head()[name]), None), str)
+        if written and not numbered and len(alike) == 1:
+            continue  # a text of several words, perhaps
+        added = {role: next(each for each in (role, f"{role}_of_list") if each not in file.names)
+                 for role in ("slate", "position")}  # fmt: skip
+        table = ListedSlates(file.path, file.parts, [*file.names, *added.values()], file.form, name, alike, added)
+        reward = find_columns(str(file.path), free, named={"reward": columns.get("reward")}, optional=("reward",))
+        one = "reward" in reward and reward["reward"] not in alike
+        return SlateFile(table, {**added, "action": name}, per_slate=True, one_reward=one)
+    return None
+
+
+def _lists_of(values: Sequence[Any]) -> list[list[Any]] | None:
+    """The lists that the first values of a column hold; None where most are none, or of one."""
+    known = [value for value in values if value not in (None, "")]
+    separator = _separator([value for value in known if isinstance(value, str)])
+    if not known or (isinstance(known[0], str) and separator is None):
+        return None
+    found = [_parts(value, separator) if isinstance(value, str) else value for value in values]
+    found = [list(each) if isinstance(each, list | tuple | np.ndarray) else [] for each in found]
+    return found if sum(len(each) > 1 for each in found) > 0.5 * len(known) else None
+
+
+def _separator(texts: Sequence[str]) -> str | None:
+    """What parts the items of lists written as text: ``[`` for JSON, or a sign; None where they are no lists."""
+    inner = [text.strip().strip("[]()").strip() for text in texts]
+    many = 0.9 * len(inner)
+    if inner and sum(text.strip()[:1] == "[" and "," in text for text in texts) >= many:
+        return "["
+    found = (sign for sign in ("|", ";", ",", " ") if sum(sign in text for text in inner) >= many)
+    return next(found, None) if inner else None
+
+
+def _parts(text: str | None, separator: str | None) -> list[Any]:
+    """The items of a list written as text."""
+    text = (text or "").strip()
+    if separator == "[":
+        try:
+            found = json.loads(text) if text else []
+            return [None if each is None else str(each) for each in found] if isinstance(found, list) else []
+        except ValueError:
+            separator = ","
+    inner = text.strip("[]()").strip()
+    rule = r"\s+" if separator == " " else rf"\s*{re.escape(separator or ',')}\s*"
+    return [each.strip("'\"") for each in re.split(rule, inner)] if inner else []
+
+
+@dataclass(frozen=True)
+class ListedSlates(TableFile):
+    """A table of one row per slate as one of one row per position.
+
+    Attributes:
+        action: the column of lists of items.
+        lists: the columns of lists of the same lengths.
+        added: names of the columns of slates, numbered as the file's rows from 1, and of positions, from 0.
+    """
+
+    action: str = ""
+    lists: tuple[str, ...] = ()
+    added: Mapping[str, str] = field(default_factory=dict)
+
+    def head(self) -> dict[str, list[Any]]:
+        """The first rows, one per position."""
+        found = super().head()
+        parts = {name: _lists_of(found[name]) or [] for name in self.lists}
+        sizes = [len(each) for each in parts[self.action]]
+        return {
+            name: [x for each in parts[name] for x in each] if name in parts
+            else [x for x, n in zip(values, sizes, strict=True) for _ in range(n)]
+            for name, values in found.items()
+        }  # fmt: skip
+
+    def read(self, kinds: Mapping[str, str]) -> Rows:
+        """All rows, one per position.
+
+        Raises:
+            UserError: also where lists of one row have different lengths.
+        """
+        import pyarrow as pa
+
+        wanted = [name for name in kinds if name not in self.added.values()]
+        whole = TableFile(self.path, self.parts, self.names[: -len(self.added)], self.form)
+        read = {name: "text" if name in self.lists else kinds[name] for name in wanted}
+        table = whole.read({self.action: "text", **read}).table
+        flat, sizes = _flat(table.column(self.action))
+        self._refuse(sizes < 1, f"has no item in {self.action!r}")
+        of_row = np.repeat(np.arange(table.num_rows), sizes)
+        made = {self.action: flat}
+        for name in wanted:
+            if name not in self.lists:
+                made[name] = table.column(name).take(pa.array(of_row))
+            elif name != self.action:
+                made[name], own = _flat(table.column(name))
+                self._refuse(own != sizes, f"has another number of values in {name!r} than of items in {self.action!r}")
+        starts = np.cumsum(sizes) - sizes
+        made |= {self.added["slate"]: pa.array(of_row + 1)}
+        made |= {self.added["position"]: pa.array(np.arange(of_row.size) - starts[of_row])}
+        return Rows(str(self.path), pa.table({name: made[name] for name in kinds}), self.decimal, of_row=of_row + 1)
+
+    def blocks(self, kinds: Mapping[str, str], rows: int, faults: Faults | None = None) -> Any:
+        """All rows in one block, as :meth:`read`."""
+        found = self.read(kinds)
+        found.faults = found.faults if faults is None else faults
+        yield found
+
+    def how_written(self) -> list[str]:
+        """As of any table, and that its lists were taken apart."""
+        return [*super().how_written(), "lists, one row per item"]
+
+    def _refuse(self, bad: NDArray[np.bool_], what: str) -> None:
+        if bad.any():
+            more = f" ({int(bad.sum()):,} such rows)" if bad.sum() > 1 else ""
+            row = int(np.argmax(bad)) + 1
+            raise UserError(f"{self.path}: row {row} {what}{more}: write one value per item", code="bad_slates")
+
+
+def _flat(column: Any) -> tuple[Any, Ints]:
+    """The items of a column of lists, and how many each row has."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+        return pc.list_flatten(column), sizes
+    values = column.cast(pa.string()).to_pylist()
+    separator = _separator([value for value in values if value])
+    found = [_parts(value, separator) for value in values]
+    return pa.array([x for each in found for x in each], pa.string()), np.array([len(each) for each in found], np.int64)
+
+
+# ------------------------------------------------------------------------------------------------ rows, put in order
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """One thing that is wrong with slates.
+
+    Attributes:
+        code: stable name, for programs.
+        message: what and where.
+        advice: what to do.
+        columns: where.
+    """
+
+    code: str
+    message: str
+    advice: str
+    columns: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.message}: {self.advice}"
+
+
+@dataclass
+class Slates:
+    """The rows of slates, checked; what is wrong with them is in ``problems``.
+
+    Attributes:
+        order: (n,) rows, slate by slate from the top; users' slates by time, else as the file has them.
+        sizes: (S,) items of each slate.
+        size: of all slates, 0 where they are not of one size.
+        name: of a slate, from 0, with its first row in the file, in words.
+        problems: what is wrong.
+    """
+
+    order: Ints
+    sizes: Ints
+    size: int
+    name: Callable[[int], str]
+    problems: list[Wrong] = field(default_factory=list)
+
+    @property
+    def number(self) -> int:
+        """How many slates."""
+        return self.sizes.size
+
+    def at(self, values: Any) -> Any:
+        """(slates, size) values (n,) in order."""
+        return np.asarray(values)[self.order].reshape(-1, self.size)
+
+    def add(self, code: str, bad: Any, what: str, advice: str, *columns: str) -> None:
+        """Add a problem of the slates (S,) that are marked, if any is."""
+        if bad.any():
+            n, first = int(bad.sum()), self.name(int(np.argmax(bad)))
+            said = f"{what}: {n:,} slate{'s' * (n > 1)} of {self.number:,}, first {first}"
+            self.problems.append(Wrong(code, said, advice, columns))
+
+
+def arrange(log: BanditFile, found: SlateFile) -> Slates:
+    """Put the rows of a log into slates, from the top, and look for what is wrong with them."""
+    assert log.key is not None
+    ids, numbers, column = log.key.ids, log.row_numbers, found.columns["position"]
+    slate, position, time = log.key.codes, log.others[column], log.others.get(log.columns.get("time") or "")
+    user = np.zeros(slate.size, np.int64) if log.user is None else log.user.codes
+    _, first, key = np.unique(slate_keys(slate, user, position), return_index=True, return_inverse=True)
+    key = key.reshape(-1)
+    began = first[key] if time is None else np.lexsort((first, time[first])).argsort()[key]
+    order = np.lexsort((position, first[key], began, user[first][key]))
+    key, place, begins = key[order], position[order], user_starts(key[order])
+    sizes = np.diff(np.append(begins, key.size))
+    usual = int(np.bincount(sizes).argmax())
+
+    def name(i: int) -> str:
+        row = order[begins[i]]
+        return f"row {numbers[row]}" if found.per_slate else f"slate {ids[slate[row]]} (row {numbers[row]})"
+
+    def some(bad: Any) -> Any:
+        """(S,) whether a row (n,) is bad, by slate."""
+        return np.logical_or.reduceat(bad, begins)
+
+    slates = Slates(order, sizes, 0, name)
+    base = place.min() if place.min() in (0.0, 1.0) else 0.0
+    again = some(np.append(False, (place[1:] == place[:-1]) & (key[1:] == key[:-1])))
+    slates.add("slate_position_twice", again, f"a position stands twice in {column!r}",
+               "give each showing its own slate, or leave out copies (--deduplicate)", column)  # fmt: skip
+    gap = some(place - base != np.arange(key.size) - np.repeat(begins, sizes)) & ~again
+    slates.add("slate_gap", gap, f"{column!r} does not count 0, 1, 2, ... or 1, 2, 3, ... without a gap",
+               "write one row per position, from the top, with or without a click", column)  # fmt: skip
+    if not slates.problems:
+        said = f"slates are of {sizes.min()} to {sizes.max()} items, most of {usual}"
+        slates.add("slate_sizes", sizes != usual, said,
+                   f"give slates of one size, those of {usual} in a file of their own", column)  # fmt: skip
+        slates.size = 0 if slates.problems else usual
+    others = some(user[order] != np.repeat(user[order][begins], sizes))
+    slates.add("slate_users", others, "rows are of several users",
+               "name the right columns (--slate-column, --user-column)", found.columns["slate"])  # fmt: skip
+    if log.action is not None:
+        pairs = joint(key, log.action.codes[order])
+        slates.add("slate_item_twice", some(np.bincount(pairs)[pairs] > 1), "an item stands twice",
+                   "keep its upper position, or name the right --action-column", log.columns["action"])  # fmt: skip
+    return slates
+
+
+def check_probabilities(slates: Slates, known: Mapping[str, Floats], names: Mapping[str, str]) -> None:
+    """Add what contradicts what in the log's probabilities (n,), by kind, to the problems."""
+    if not slates.size:
+        return
+    p = {kind: slates.at(values) for kind, values in known.items()}
+    for kind, values in p.items():
+        outside = ~((values > 0.0) & (values <= 1.0 + 1e-6)).all(1)
+        advice = "give the probability of what was shown"
+        slates.add("outside", outside, f"{names[kind]!r} is outside (0, 1]", advice, names[kind])
+        if kind in ("slate", "set"):
+            varies = ~np.isclose(values, values[:, :1], **_NEAR).all(1)
+            slates.add("slate_varies", varies, f"{names[kind]!r} is of {OF[kind]} and differs between its rows",
+                       "write one number per slate, or say what it is of (--propensities-of)", names[kind])  # fmt: skip
+    if {"conditional", "slate"} <= set(p):
+        off = ~np.isclose(p["conditional"].prod(1), p["slate"][:, 0], **_NEAR)
+        pair = names["conditional"], names["slate"]
+        slates.add("slate_product", off, "the product of {!r} is not {!r}".format(*pair), "correct one of them", *pair)
+    for kind, other in (("slate", "marginal"), ("slate", "set")):
+        if {kind, other} <= set(p):
+            above = (p[kind] > p[other] * (1.0 + 1e-6)).any(1)
+            slates.add("slate_above", above, f"{names[kind]!r} is above {names[other]!r}, of {OF[other]}",
+                       "a slate is no likelier than a part of it: correct one of them", names[kind])  # fmt: skip
+
+
+def kind_of(p: Floats, action: Ints | None, users: Ints, others: Mapping[str, Floats]) -> tuple[str, str]:
+    """What probabilities are of, by arithmetic, and why; "" where it does not tell.
+
+    With u(a) the number of positions above j at which item a is shown, the mean of u(a_j) / p_j over slates is the sum
+    of u where p is of the item at its position, that of u (1 - u) where it is given the items above.
+
+    Args:
+        p: (S, k) probabilities.
+        action: (S, k) numbers of items, or None.
+        users: (S,) whose slates depend on each other.
+        others: (S, k) by kind, probabilities that are known.
+    """
+    k = p.shape[1]
+    if "slate" in others and np.allclose(p.prod(1), others["slate"][:, 0], **_NEAR):
+        return "conditional", "their product is the slate's probability"
+    if "conditional" in others:
+        if np.allclose(p, others["conditional"].prod(1)[:, None], **_NEAR):
+            return "slate", "it is the product of the conditional ones"
+        if np.allclose(p[:, 0], others["conditional"][:, 0], **_NEAR):
+            return "marginal", "at the top it is the conditional one, and not below"
+    alike = bool(np.isclose(p, p[:, :1], **_NEAR).all())
+    hint = "they are the same in all rows of a slate" if alike else ""
+    if action is None or (len(p) < _FEW and np.ptp(p)):
+        return "", hint
+    m = int(action.max()) + 1
+    shown = np.array([np.bincount(action[:, j], minlength=m) for j in range(k)]) / len(p)
+    above = np.cumsum(shown, 0) - shown
+
+    def off(values: Floats, expected: float) -> float:
+        """Standard errors from the expected mean, slates of a user together."""
+        sums = np.bincount(users, values - expected)
+        error = float(np.sqrt(np.sum((sums - sums.mean()) ** 2))) + 1e-9 * abs(expected) * len(p)
+        return float(sums.sum()) / (error or 1.0)
+
+    if alike:
+        counts = {"marginal": m, "slate": math.perm(m, k), "set": math.comb(m, k)}
+        return _of_whole_slates(p[:, 0], counts, off) or ("", hint)
+    ratio = sum((above[j][action[:, j]] / p[:, j] for j in range(1, k)), np.zeros(len(p)))
+    of_position = off(ratio, float(above.sum()))
+    given = off(ratio, float((above * (1.0 - above)).sum()))
+    if abs(of_position) <= _ERRORS and given > _ERRORS:
+        return "marginal", "the mean of 1 / propensity of every item at every position is 1"
+    last = float(above[k - 1].sum())
+    top = off(above[k - 1][action[:, 0]] / p[:, 0], float(above[k - 1][shown[0] > 0].sum()))
+    if abs(given) <= _ERRORS and of_position < -_ERRORS and abs(top) <= _ERRORS and last:
+        return "conditional", "the mean of 1 / propensity of an item is the share of slates that do not show it above"
+    return "", ""
+
+
+def _of_whole_slates(
+    p: Floats, counts: Mapping[str, int], off: Callable[[Floats, float], float]
+) -> tuple[str, str] | None:
+    """What numbers (S,) that are the same in all rows of a slate are of: by kind, what 1 / p counts on average.
+
+    Where they differ between slates they are of slates or sets, and a mean that few large values decide tells nothing.
+    """
+    said = {"marginal": "items", "slate": "rankings", "set": "sets of the items"}
+    inverse, even = 1.0 / p, bool(np.isclose(p, p[0], **_NEAR).all())
+    for kind, count in counts.items():
+        near = math.isclose(inverse[0], count, rel_tol=1e-6) if even else (
+            kind != "marginal" and abs(off(inverse, float(count))) <= _ERRORS
+            and abs(off(inverse, 1.5 * count)) > _ERRORS < abs(off(inverse, count / 1.5))
+        )  # fmt: skip
+        if near:
+            return kind, f"the mean of 1 / propensity is {count:,}, the number of {said[kind]} that can be shown"
+    return None
