@@ -437,8 +437,9 @@ def test_without_a_place_for_a_cache_everything_still_works():
 LINES = {
     # 15 for columns of segments that are refused, and what each row is
     # 765 for rankings: reading slates, eleven estimators, two that need their own scores, what clicks say of users
-    # 46 for slates: differences from today's policy, what contradicts no assumption, items shown more often than said
-    "estimators": 6_291,
+    # 68 for slates: differences from today's policy, what contradicts no assumption, items shown more often than
+    # said, and imports of a module of records
+    "estimators": 6_313,
     "agents": 4_650,
     # 190 for fatigue, retention, influence and a calendar
     # 150 for a step of all lanes in one kernel call, and ratings for a single lane
@@ -491,7 +492,7 @@ LINES = {
     # 110 for data sets of slates, of platforms and of a task's own log
     "tasks": 780,  # 30 for slates
 }
-MODULES = 312  # of the package and agents together; the last: those of slates
+MODULES = 313  # of the package and agents together; the last: those of slates
 
 
 def lines_of_code(text: str) -> int:
