@@ -19,6 +19,7 @@ from recsim_mnar.policies import (
     SoftmaxPolicy,
     as_learner,
     as_policy,
+    as_ranking_policy,
     registry,
 )
 from recsim_mnar.policies.door import able, has_fixed_distribution, is_softened, rewrapped, unwrapped
@@ -189,6 +190,12 @@ def test_what_is_no_policy_is_refused(world):
         replay(Log({}), derived)
     with pytest.raises(UserError, match=r"describe\(\) must return a dict, got str"):
         as_policy(types.SimpleNamespace(n_items=2, act=Bare().act, describe=lambda: "me")).describe()
+
+
+def test_a_ranking_where_one_item_is_shown_is_refused_in_a_line():
+    ranking = as_ranking_policy(registry.learner("random").fit(Log({}), n_items=5, seed=0), 2)
+    with pytest.raises(UserError, match=r"it ranks, and one item is shown at a time"):
+        as_policy(ranking)
 
 
 @pytest.mark.parametrize(

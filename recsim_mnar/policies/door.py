@@ -60,6 +60,7 @@ def as_policy(policy: Any, *, who: str | None = None) -> Policy:
         )
     if not callable(getattr(policy, "act", None)):
         hint = ": it is a learner, fit it first" if role_of(policy) == "agent" else ""
+        hint = ": it ranks, and one item is shown at a time (slate_size = 1)" if isinstance(policy, Ranks) else hint
         raise UserError(f"{who} has no method act(users, uniforms){hint}")
     return AdaptedPolicy(policy, who)
 
