@@ -53,6 +53,9 @@ def evaluate(json_output: JsonOutput, **options: Any) -> None:
         run = functools.partial(evaluated, on=chosen, n_users=n_users, executor=found)
         result = run(seeds * [options["agent"]], users=users)
         rivals = [run(other, users=result) for other in others]
+    # Written first: whoever reads the answer may close the pipe before its end.
+    content = result.to_dict()
+    json_output.write(content)
     for line in str(result).splitlines():
         json_output.sentence(line)
     unit = chosen.runner().unit
@@ -61,8 +64,6 @@ def evaluate(json_output: JsonOutput, **options: Any) -> None:
         json_output.sentence(f"{rival.agent}: score {rival.score:.3f}; {result.agent} is {lead}, {unit} by {unit}.")
     if users == "public":
         json_output.sentence("A paper quotes the score of --quoted: nobody can have tried on its users.", remark=True)
-    content = result.to_dict()
-    json_output.write(content)
     if given is not None:
         other = sorted(name for name in content if given.get(name) != content[name])
         if other:
