@@ -151,6 +151,11 @@ class Answer:
     segments: list[Record] = field(default_factory=list)
     refused: list[RefusedColumnError] = field(default_factory=list)
 
+    def with_findings(self, findings: Sequence[Finding], *, first: bool = False) -> Answer:
+        """The same estimates with further findings against the log."""
+        both = ([with_findings(record, findings, first=first) for record in each] for each in (self.records, self.segments))
+        return replace(self, **dict(zip(("records", "segments"), both, strict=True)))
+
 
 def estimate_log(
     path: str | os.PathLike[str] | TableFile,

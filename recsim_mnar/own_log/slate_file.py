@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -37,6 +38,8 @@ OF = {
 """What a probability of a log of slates is of, by kind."""
 SAID = {"position": "marginal", "conditional": "conditional", "slate": "slate", "set": "set"}
 """Kinds by what ``--propensities-of`` says."""
+PERHAPS = "perhaps_slates"
+"""Code of rows that are taken as single items and may be of slates."""
 _ERRORS = 4.0
 """Standard errors by which a mean may differ from what it must be."""
 _FEW = 500
@@ -139,6 +142,57 @@ def _of_positions(
 def slate_names(names: Sequence[str]) -> list[str]:
     """Columns that are called as slates are."""
     return [name for name in names if plain_name(name) in {*USUAL_NAMES["slate"][0], *USUAL_NAMES["slate"][1]}]
+
+
+def perhaps_slates(file: TableFile, columns: Mapping[str, str | None], leave: Collection[str] = ()) -> Wrong | None:
+    """What says that rows taken as single items may be of slates; None where nothing does, or the user says they are.
+
+    The first rows are looked at. Arguments as of :func:`find_slates`.
+    """
+    if NONE in (columns.get("slate"), columns.get("position")):
+        return None
+    free, head = [name for name in file.names if name not in leave], file.head()
+    single = "state --slate-column none, if each row is a single item"
+    called, kinds = slate_names(free), slate_probabilities(free)
+    several = [name for name in called if len({*map(str, head.get(name, ()))}) < len(head.get(name, ()))]
+    places = next(((name, found) for name in _usual("position", free) if (found := _counted(head.get(name, ())))), None)
+    if several and not _usual("position", free):
+        message = f"rows with the same {several[0]!r} may be one slate, and no column of positions is recognised"
+        return Wrong(PERHAPS, message, f"name it with --position-column NAME, or {single}", (several[0],))
+    if called or (places is None and len(kinds) < 2):
+        return None
+    if places is None:
+        listed = ", ".join(kinds.values())
+        message, said = f"columns {listed} are called as probabilities of slates are", "NAME"
+    else:
+        name, found = places
+        known = [place for place in found if place is not None]
+        message = f"column {name!r} counts positions {min(known)} to {max(known)}"
+        others = [each for each in free if each != name and each not in kinds.values()]
+        said = next((each for each in others if _holds_slates(head[each], found)), "NAME")
+    message += ", as of slates, and no column is recognised that says which rows are one slate"
+    columns_of = tuple(kinds.values()) if places is None else (places[0],)
+    return Wrong(PERHAPS, message, f"name it with --slate-column {said}, or {single}", columns_of)
+
+
+def _counted(values: Sequence[Any]) -> list[int | None]:
+    """Positions, None where missing; empty where they do not count 0, 1, ... or 1, 2, ... without a gap."""
+    try:
+        found = [None if each in (None, "") or each != each else float(each) for each in values]
+    except (TypeError, ValueError):
+        return []
+    known = sorted({each for each in found if each is not None})
+    counts = len(known) > 1 and known[0] in (0.0, 1.0) and known == [known[0] + i for i in range(len(known))]
+    return [None if each is None else int(each) for each in found] if counts else []
+
+
+def _holds_slates(values: Sequence[Any], places: Sequence[int | None]) -> bool:
+    """Whether rows one after another with the same value stand at positions without a gap, from the top."""
+    rows = [(str(value), place) for value, place in zip(values, places, strict=True) if place is not None]
+    runs = [sorted(place for _, place in run) for _, run in itertools.groupby(rows, key=lambda row: row[0])]
+    top = min(place for _, place in rows)
+    whole = all(len(run) > 1 and run == [top + i for i in range(len(run))] for run in runs[:-1])
+    return whole and len(runs) > 2 and not any("." in value for value, _ in rows)
 
 
 def _usual(role: str, free: Sequence[str]) -> list[str]:

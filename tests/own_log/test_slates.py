@@ -361,6 +361,29 @@ def test_slates_can_be_read_as_single_items(house, tmp_path):
     assert {each["estimator"] for each in found.records} == {"ips", "snips"}
 
 
+def test_slates_without_a_recognised_column_are_no_silent_single_items(house, tmp_path):
+    file, data = tmp_path / "log.csv", per_position(house, "marginal", generic=True)
+
+    def doubts(data, **asked):
+        data.to_csv(file, index=False)
+        found = recsim_mnar.estimate_file(file, "new", propensity_min=0.02, **asked)
+        assert found.records[0]["verdict_level"] != "trust"
+        return [each["action"] for each in found.records[0]["findings"] if each["code"] == "perhaps_slates"]
+
+    unnamed = data.rename(columns={"impression_id": "foo"})
+    assert doubts(unnamed) == ["name it with --slate-column foo, or state --slate-column none, if each row is a single item"]
+    assert doubts(unnamed.drop(columns="foo"))[0].startswith("name it with --slate-column NAME, or")
+    assert examine_file(file).has("perhaps_slates")
+    assert doubts(data.drop(columns="rank"))[0].startswith("name it with --position-column NAME, or")
+    several = per_position(house, "marginal", "slate", "set").drop(columns=["rank", "impression_id"])
+    assert doubts(several, columns={"propensity": "marginal_prob"})[0].startswith("name it with --slate-column NAME, or")
+    unnamed.to_csv(file, index=False)
+    single = recsim_mnar.estimate_file(file, "new", columns={"slate": "none"}).records[0]
+    assert "perhaps_slates" not in {each["code"] for each in single["findings"]}
+    named = recsim_mnar.estimate_file(file, "new", columns={"slate": "foo"})
+    same(named.records, ours(house, "marginal"))
+
+
 @pytest.mark.parametrize("option", [{"by": "item_id"}, {"refute": True}, {"estimators": ["dr"]}, {"baseline": "other"}])
 def test_what_is_of_single_items_is_refused(house, tmp_path, option):
     per_position(house, "marginal", generic=True).to_csv(tmp_path / "log.csv", index=False)

@@ -32,7 +32,7 @@ from recsim_mnar.own_log.doctor.problems import (
 from recsim_mnar.own_log.estimating import OWN
 from recsim_mnar.own_log.shown_item import UNCLEAR, ShownItem, held_items, same_items
 from recsim_mnar.own_log.slate_estimates import endings_of, read_slates
-from recsim_mnar.own_log.slate_file import SlateFile, find_slates, slate_names
+from recsim_mnar.own_log.slate_file import SlateFile, Wrong, find_slates, perhaps_slates
 from recsim_mnar.own_log.target_file import TargetFile
 from recsim_mnar.runs.receipts import SIDECAR
 from recsim_mnar.tables.faults import MISSING, in_rows, percent_lines
@@ -40,7 +40,6 @@ from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.parts import TableFile, verify
 from recsim_mnar.tables.roles import (
     GUESSED,
-    NONE,
     RECOGNISED,
     Columns,
     in_words,
@@ -166,17 +165,8 @@ def _slates(file: TableFile, asked: Asked) -> tuple[_Slates | None, list[Problem
     found = find_slates(file, asked.columns, endings_of(asked.targets, file.names))
     columns = {role: name for role, name in asked.columns.items() if role not in ("slate", "position")}
     if found is None:
-        head = {} if asked.columns.get("slate") == NONE else file.head()
-        names = [
-            name for name in slate_names(file.names) if len({*map(str, head.get(name, ()))}) < len(head.get(name, ()))
-        ]
-        message = (
-            f"rows with the same {names[0]!r} may be one slate, and no column of positions is recognised"
-            if names
-            else ""
-        )
-        advice = "name it with --position-column; without it rows are taken as single items"
-        return None, [Problem("perhaps_slates", NOTE, message, advice, (names[0],))] if names else []
+        perhaps = perhaps_slates(file, asked.columns, endings_of(asked.targets, file.names))
+        return None, [] if perhaps is None else [_problem(perhaps, NOTE)]
     options = [word for role in ("slate", "position") if (name := asked.columns.get(role)) is not None
                for word in (f"--{role}-column", name)]  # fmt: skip
     options += [] if asked.propensities_of is None else ["--propensities-of", asked.propensities_of]
@@ -203,11 +193,15 @@ def _slates(file: TableFile, asked: Asked) -> tuple[_Slates | None, list[Problem
         lacking = [f"{name} {n:,}" for name in both if (n := read.log.counts[f"lacks:{name}"])]
         if lacking:
             problems.append(Problem("missing", PROBLEM, f"values are missing: {', '.join(lacking)}", DROP, both))
-        problems += [Problem(each.code, PROBLEM, each.message, each.advice, each.columns) for each in slates.problems]
+        problems += [_problem(each, PROBLEM) for each in slates.problems]
         if not main and slates.size:
             problems.append(Problem("unclear_propensities", PROBLEM, *read.unclear, ("propensity",)))
     taken = frozenset(role for role in own if columns.get(role) is None)
     return _Slates(found, {**columns, **{role: own[role] for role in taken}}, taken, main, facts), problems
+
+
+def _problem(wrong: Wrong, level: str) -> Problem:
+    return Problem(wrong.code, level, wrong.message, wrong.advice, wrong.columns)
 
 
 def _of_target_file(file: TableFile, asked: Asked, found: Examination) -> dict[str, Any]:
