@@ -469,6 +469,13 @@ def arrange(log: BanditFile, found: SlateFile) -> Slates:
     return slates
 
 
+def slates_in(log: BanditFile, found: SlateFile) -> int:
+    """How many slates the rows of a log are of."""
+    assert log.key is not None
+    user = np.zeros(len(log), np.int64) if log.user is None else log.user.codes
+    return int(np.unique(slate_keys(log.key.codes, user, log.others[found.columns["position"]])).size)
+
+
 def check_probabilities(slates: Slates, known: Mapping[str, Floats], names: Mapping[str, str]) -> None:
     """Add what contradicts what in the log's probabilities (n,), by kind, to the problems."""
     if not slates.size:

@@ -18,6 +18,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.rankings import LOGGED, SUFFIXES, estimate_ranking_value
 from recsim_mnar.own_log.doctor import Asked, examine_file
 from recsim_mnar.own_log.doctor.fitting import commands_for, first_of
+from recsim_mnar.own_log.plan import plan_ab
 from recsim_mnar.own_log.slate_file import kind_of
 from twins import rankings as plain
 from twins.json_schema import breaches
@@ -422,8 +423,23 @@ def test_from_doctor_to_estimate(house, tmp_path, capsys):
 def test_plans_of_weights_are_of_single_items(house, tmp_path, capsys):
     per_position(house, "marginal", generic=True).to_csv(tmp_path / "log.csv", index=False)
     said = run(capsys, "plan", "estimate", tmp_path / "log.csv", "--target", "new", status=2)
-    assert "is a log of slates (one row per position): plan ab takes one row per position" in said
-    assert "users per arm" in run(capsys, "plan", "ab", tmp_path / "log.csv", "--lift", "20%")
+    assert "is a log of slates (one row per position): plan ab without --target takes one row per position" in said
+
+
+@pytest.mark.parametrize("slate", ["impression_id", "foo"])
+def test_the_test_that_doctor_plans_can_be_typed(house, tmp_path, capsys, slate):
+    file, single = tmp_path / "log.csv", tmp_path / "single.csv"
+    per_position(house, *KINDS).rename(columns={"impression_id": slate}).to_csv(file, index=False)
+    named = {} if slate == "impression_id" else {"slate": slate}
+    found = examine_file(file, Asked(targets=("new",), columns=named, propensities_of="position"))
+    line = next(fit.line for fit in commands_for(found) if fit.command == "plan ab")
+    said = run(capsys, *shlex.split(line)[1:])
+    assert "250 users, 12 items shown in 4 slates each" in said
+    assert "decisions" not in said
+    per_position(house, "marginal", generic=True).drop(columns=["rank", "impression_id"]).to_csv(single, index=False)
+    plan = plan_ab(file, "5%", columns=named)
+    assert plan.slates_a_user == PER_USER
+    assert plan.users == plan_ab(single, "5%").users
 
 
 def test_simulate_replay_estimate(tmp_path, capsys):

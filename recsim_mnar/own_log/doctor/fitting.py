@@ -22,6 +22,7 @@ _UNREADABLE = (
 _FEW_COPIES = 0.1
 """Share of rows up to which equal ones are copies where no user is known."""
 _LOGGED = ("reward", "propensity", "action", "user", "time", "logger")
+_OF = "--propensities-of"
 _FIX = "first correct what is marked with !"
 
 
@@ -62,7 +63,9 @@ def _line(found: Examination, words: Sequence[str], roles: Sequence[str]) -> str
         for part in (f"--{role}-column", found.columns[role])
     ]
     slates = found.facts.get("slates")
-    named += slates["options"] if slates and words[0] == "estimate" else []
+    if slates and (words[0] == "estimate" or words[:2] == ["plan", "ab"]):
+        options = slates["options"]
+        named += options if words[0] == "estimate" or _OF not in options else options[: options.index(_OF)]
     none = [part for role in roles if role in found.columns.without for part in (f"--{role}-column", NONE)]
     return shlex.join(["recsim-mnar", *words, *named, *none])
 
