@@ -102,6 +102,7 @@ def guessed_in_words(found: Examination, line: str) -> str:
         for role, text in what.items()
         if options.get(role) == GUESSED and f"--{role}-column" in words
     ]
+    said += [f"{name} the slates" for name in (found.facts["slates"] or {}).get("guessed", ())]
     target = words[words.index("--target") + 1] if "--target" in words else ""
     perhaps = [name for name in _perhaps_targets(found) if not found.targets and name in target.split(",")]
     said += [_as_policies(found, perhaps).replace(" is ", " ")] if perhaps else []
@@ -141,7 +142,10 @@ def _perhaps_targets(found: Examination) -> list[str]:
 
 def _as_policies(found: Examination, names: Sequence[str]) -> str:
     """What columns would be of a new policy: its probability of the item shown, or the item that it shows."""
-    kinds = {"a new policy's probability of showing the same item": [name for name in names if name not in found.items],
+    slates = found.facts.get("slates") or {"propensities_of": {}}
+    whole = slates["propensities_of"].get(found.columns.get("propensity")) in ("slate", "set")
+    thing = "slate" if whole else "item"
+    kinds = {f"a new policy's probability of showing the same {thing}": [name for name in names if name not in found.items],
              "the item that a new policy would show": [name for name in names if name in found.items]}  # fmt: skip
     return " and ".join(f"{' and '.join(of)} is {what}" for what, of in kinds.items() if of)
 
