@@ -161,7 +161,7 @@ def read_slates(
         raise UserError(f"{file.path}: no column is recognised as the propensity. Name it with --propensity-column")
     if log.counts["dropped_missing"] + log.counts["dropped_invalid"]:
         log = _whole(log, log.key.codes)
-    slates = arrange(log, found)
+    slates = arrange(log, found, copies=not reading.deduplicate)
     known = {kind: log.others[name] for kind, name in kinds.items() if name != generic}
     why = "its name says so" if main else ""
     stated = reading.propensities_of
@@ -178,7 +178,7 @@ def read_slates(
             said = f"--propensities-of {stated}" if stated else f"the name of {generic!r}"
             message = f"the numbers contradict {said}: {generic!r} is the probability of {OF[told]}, as {because}"
             advice = f"state --propensities-of {_IN_OPTIONS[told]}, or correct the column"
-            slates.problems.append(Wrong("kind_contradicted", message, advice, (str(generic),)))
+            slates.problems.append(Wrong("slate_kind", message, advice, (str(generic),)))
         elif not main:
             main, why = told, because
         if not main and found.per_slate and np.all(p == p[:, :1]):
@@ -194,7 +194,7 @@ def read_slates(
             names_of = {kind: name + end for kind, end in SUFFIXES.items() if end and name + end in read}
             names_of |= {bare: name} if name in read and bare not in names_of else {}
             values = {kind: read[each] for kind, each in names_of.items()}
-            items = ranked[name] if name in ranked else None
+            items = ranked.get(name)
             items = getattr(items, "codes", items)
             check_target(slates, name, values, names_of, items, (bare, known.get(bare, log.propensity)))
         if found.one_reward and not {*known} & {"conditional", "slate", "set"}:

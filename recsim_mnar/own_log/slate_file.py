@@ -435,8 +435,8 @@ class Slates:
             self.problems.append(Wrong(code, said, advice, columns))
 
 
-def arrange(log: BanditFile, found: SlateFile) -> Slates:
-    """Put the rows of a log into slates, from the top, and look for what is wrong with them."""
+def arrange(log: BanditFile, found: SlateFile, *, copies: bool = True) -> Slates:
+    """Put the rows of a log into slates, from the top, and look for what is wrong; ``copies``: some may be there."""
     assert log.key is not None
     ids, numbers, column = log.key.ids, log.row_numbers, found.columns["position"]
     slate, position, time = log.key.codes, log.others[column], log.others.get(log.columns.get("time") or "")
@@ -463,9 +463,10 @@ def arrange(log: BanditFile, found: SlateFile) -> Slates:
     other_top = (top == 1.0 - usual_top) & ((sizes == usual) | (usual_top == 1.0))
     again = some(np.append(False, (place[1:] == place[:-1]) & (key[1:] == key[:-1])))
     slates.add("slate_position_twice", again, f"a position stands twice in {column!r}",
-               "give each showing its own slate, or leave out copies (--deduplicate)", column)  # fmt: skip
-    slates.add("slate_gap", other_top, f"{column!r} begins at {1 - usual_top:.0f}, and in other slates at {usual_top:.0f}",
-               "count from the same number in all", column)  # fmt: skip
+               "give each showing its own slate" + ", or leave out copies (--deduplicate)" * copies
+               + " (rows equal in every column are left out already)" * (not copies), column)  # fmt: skip
+    both = f"{column!r} begins at {1 - usual_top:.0f}, and in other slates at {usual_top:.0f}"
+    slates.add("slate_gap", other_top, both, "count from the same number in all", column)
     base = np.repeat(np.where(other_top, top, usual_top), sizes)
     gap = some(place - base != np.arange(key.size) - np.repeat(begins, sizes)) & ~again
     slates.add("slate_gap", gap, f"{column!r} does not count 0, 1, 2, ... or 1, 2, 3, ... without a gap",
@@ -517,7 +518,12 @@ def check_probabilities(slates: Slates, known: Mapping[str, Floats], names: Mapp
 
 
 def check_target(
-    slates: Slates, name: str, kinds: Mapping[str, Floats], names: Mapping[str, str], items: Any, logged: tuple[str, Floats]
+    slates: Slates,
+    name: str,
+    kinds: Mapping[str, Floats],
+    names: Mapping[str, str],
+    items: Any,
+    logged: tuple[str, Floats],
 ) -> None:
     """Add what is wrong with a target policy to the problems.
 
@@ -533,14 +539,14 @@ def check_target(
         return
     if items is not None:
         again = (np.diff(np.sort(slates.at(items), 1), axis=1) == 0).any(1)
-        slates.add("target_item_twice", again, f"the target {name!r} has an item twice in a ranking",
+        slates.add("slate_target_item_twice", again, f"the target {name!r} has an item twice in a ranking",
                    "write another item at each position", name)  # fmt: skip
         return
     p = {kind: np.nan_to_num(slates.at(values)) for kind, values in kinds.items()}
     if {"conditional", "slate"} <= set(p):
         off = ~np.isclose(p["conditional"].prod(1), p["slate"][:, 0], **_NEAR)
         pair = names["conditional"], names["slate"]
-        slates.add("target_product", off, "the product of {!r} is not {!r}".format(*pair),
+        slates.add("slate_target_product", off, "the product of {!r} is not {!r}".format(*pair),
                    f"correct one of them, or omit {pair[1]!r}: it follows from {pair[0]!r}", *pair)  # fmt: skip
     main, propensity = logged
     bare = p.get(main) if names.get(main) == name else None
@@ -548,10 +554,10 @@ def check_target(
         return
     alike = np.isclose(bare, bare[:, :1], **_NEAR).all(1)
     if main in ("slate", "set"):
-        slates.add("target_kind", ~alike, f"{name!r} differs between the rows of a slate, and the propensities are of "
+        slates.add("slate_target_kind", ~alike, f"{name!r} differs between the rows of a slate, and the propensities are of "
                    f"{OF[main]}", "give the target's probabilities of the same", name)  # fmt: skip
     elif alike.all() and np.ptp(bare[:, 0]) > 0.0 and np.mean(bare / slates.at(propensity)) < _SMALL:
-        slates.add("target_kind", alike, f"{name!r} is the same in all rows of a slate, as of whole slates, and the "
+        slates.add("slate_target_kind", alike, f"{name!r} is the same in all rows of a slate, as of whole slates, and the "
                    f"propensities are of {OF[main]}", "give the target's probabilities of the same", name)  # fmt: skip
 
 

@@ -200,6 +200,16 @@ def broken(house, **changes):
 
 
 BROKEN = {
+    "from 0 and from 1": (
+        {"rank": {i: i % K for i in range(K * 400, N * K)}},
+        "slate_gap",
+        "'rank' begins at 1, and in other slates at 0: 400 slates of 1,000, first slate s00000 (row 1): count from",
+    ),
+    "no product": (
+        {"new_slate": dict.fromkeys((3, 4, 5), 0.01)},
+        "slate_target_product",
+        "the product of 'new_conditional' is not 'new_slate': 1 slate of 1,000, first slate s00001 (row 4): correct",
+    ),
     "gap": ({"drop": [4, 10]}, "slate_gap", "without a gap: 2 slates of 1,000, first slate s00001 (row 4)"),
     "sizes": (
         {"drop": [5]},
@@ -325,6 +335,93 @@ def test_what_the_numbers_do_not_say_is_asked_for(house, tmp_path):
     assert "--propensities-of slate" in first_of(commands_for(stated)).line
 
 
+@pytest.mark.parametrize(
+    ("kind", "stated"), [("marginal", "conditional"), ("conditional", "position"), ("set", "slate")]
+)
+def test_numbers_that_contradict_what_is_stated_are_refused(house, tmp_path, kind, stated):
+    file, data = tmp_path / "log.csv", per_position(house, kind, generic=True)
+    data.to_csv(file, index=False)
+    right = {"marginal": "position"}.get(kind, kind)
+    said = f"the numbers contradict --propensities-of {stated}: 'pscore' .* state --propensities-of {right}"
+    with pytest.raises(UserError, match=said):
+        recsim_mnar.estimate_file(file, "new", propensities_of=stated)
+    assert examine_file(file, Asked(propensities_of=stated)).has("slate_kind")
+    data.rename(columns={"pscore": f"{stated}_prob"}).to_csv(file, index=False)
+    with pytest.raises(UserError, match="the numbers contradict the name of"):
+        recsim_mnar.estimate_file(file, "new")
+
+
+def test_a_target_of_another_kind_than_the_log_is_refused(house, tmp_path):
+    data = per_position(house, "marginal", generic=True)
+    data["new"] = house[1]["slate"]
+    data.to_csv(tmp_path / "log.csv", index=False)
+    with pytest.raises(UserError, match="'new' is the same in all rows of a slate, as of whole slates"):
+        recsim_mnar.estimate_file(tmp_path / "log.csv", "new")
+    data = per_position(house, "slate", generic=True)
+    data["new"] = house[1]["marginal"]
+    data.to_csv(tmp_path / "log.csv", index=False)
+    with pytest.raises(UserError, match="'new' differs between the rows of a slate"):
+        recsim_mnar.estimate_file(tmp_path / "log.csv", "new")
+
+
+def test_a_target_with_an_item_twice_is_named(house, tmp_path):
+    data = per_position(house, "marginal", "conditional").drop(columns=["new", "new_conditional"])
+    data["new_item"] = np.tile([f"i{a}" for a in (1, 2, 0)], N)
+    data.loc[4, "new_item"] = "i1"
+    data.to_csv(tmp_path / "log.csv", index=False)
+    with pytest.raises(
+        UserError, match="'new_item' has an item twice in a ranking: 1 slate of 1,000, first slate s00001"
+    ):
+        recsim_mnar.estimate_file(tmp_path / "log.csv", "new_item")
+
+
+def test_all_that_is_wrong_is_said_at_once(house, tmp_path):
+    data = broken(house, rank={4: 1}, item_id={7: "i9", 8: "i9"})
+    data.loc[30, "marginal_prob"] = np.nan
+    data.to_csv(tmp_path / "log.csv", index=False)
+    with pytest.raises(UserError) as refused:
+        recsim_mnar.estimate_file(tmp_path / "log.csv", "new")
+    for said in ("'marginal_prob' is missing in row 31", "a position stands twice", "an item stands twice"):
+        assert said in str(refused.value)
+
+
+def test_rows_of_lists_are_counted_as_the_file_has_them(house, tmp_path):
+    file, data = tmp_path / "log.csv", per_slate(house, "slate", json.dumps, one_number=True)
+    data.loc[6, "pscore"] = 1.5
+    data.to_csv(file, index=False)
+    with pytest.raises(UserError, match=r"'pscore' is outside \(0, 1\] in row 7: 1.5: "):
+        recsim_mnar.estimate_file(file, "new")
+    found = " ".join(recsim_mnar.estimate_file(file, "new", drop_invalid=0.1).found.lines)
+    assert "log.csv: 1,000 rows, 3,000 items" in found
+    assert "3 items have values that cannot be read" in found
+    assert "slates that lost a row are left out: 1" in found
+    with pytest.raises(UserError, match=r"known: clicks, items, new, pscore, visitor_id$"):
+        recsim_mnar.estimate_file(file, "nowhere")
+    data.loc[8, "clicks"] = "[0, 1, 0"
+    data.to_csv(file, index=False)
+    with pytest.raises(UserError, match=r"row 9 has a list in 'clicks' that cannot be read: write it as \[a, b\]"):
+        recsim_mnar.estimate_file(file, "new")
+
+
+def test_advice_can_be_followed(house, tmp_path, capsys):
+    file, data = tmp_path / "log.csv", per_position(house, "marginal", generic=True)
+    data.to_csv(file, index=False)
+    assert "Next: compare a new policy with it" in run(capsys, "estimate", file, "--target", "propensity")
+    said = run(capsys, "doctor", file)
+    assert f"recsim-mnar estimate {file} --target new --baseline today" in said
+    assert "without these it takes --policy random alone" in said
+    run(capsys, "replay", file, "--policy", "random", "--out", tmp_path / "replayed.parquet", "--quiet")
+    shown = pq.read_table(tmp_path / "replayed.parquet").to_pandas()
+    assert (shown.groupby(["user", "slate"]).time.nunique() == 1).all()
+    data.loc[4, "rank"] = 1
+    data.to_csv(file, index=False)
+    with pytest.raises(UserError, match="a position stands twice") as refused:
+        recsim_mnar.estimate_file(file, "new", deduplicate=True)
+    assert "--deduplicate" not in str(refused.value)
+    assert "'rank' begins" not in str(refused.value)
+    assert "3 items" in examine_file(file).facts["slates"]["lines"][0]
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_arithmetic_names_no_wrong_kind(seed):
     """Of peaked logging policies and few slates too: the kind, or nothing."""
@@ -372,12 +469,16 @@ def test_slates_without_a_recognised_column_are_no_silent_single_items(house, tm
         return [each["action"] for each in found.records[0]["findings"] if each["code"] == "perhaps_slates"]
 
     unnamed = data.rename(columns={"impression_id": "foo"})
-    assert doubts(unnamed) == ["name it with --slate-column foo, or state --slate-column none, if each row is a single item"]
+    assert doubts(unnamed) == [
+        "name it with --slate-column foo, or state --slate-column none, if each row is a single item"
+    ]
     assert doubts(unnamed.drop(columns="foo"))[0].startswith("name it with --slate-column NAME, or")
     assert examine_file(file).has("perhaps_slates")
     assert doubts(data.drop(columns="rank"))[0].startswith("name it with --position-column NAME, or")
     several = per_position(house, "marginal", "slate", "set").drop(columns=["rank", "impression_id"])
-    assert doubts(several, columns={"propensity": "marginal_prob"})[0].startswith("name it with --slate-column NAME, or")
+    assert doubts(several, columns={"propensity": "marginal_prob"})[0].startswith(
+        "name it with --slate-column NAME, or"
+    )
     unnamed.to_csv(file, index=False)
     single = recsim_mnar.estimate_file(file, "new", columns={"slate": "none"}).records[0]
     assert "perhaps_slates" not in {each["code"] for each in single["findings"]}

@@ -308,6 +308,9 @@ def _compare(found: Examination) -> Fit:
 
 def _replay(found: Examination) -> Fit:
     needs = "needs what users met between the recommendations, as rows of their own, and whose they are"
+    if not found.facts["organic_rows"] and {"user", "action", "reward", "propensity"} <= set(found.columns.names):
+        says = f"{needs}; without these it takes --policy random alone, which needs no history"
+        return Fit("replay", False, "", says)
     if not found.facts["organic_rows"] or "user" not in found.columns or "action" not in found.columns:
         return Fit("replay", False, "", needs)
     if not {"reward", "propensity"} <= set(found.columns.names):
