@@ -153,10 +153,9 @@ class Answer:
 
     def with_findings(self, findings: Sequence[Finding], *, first: bool = False) -> Answer:
         """The same estimates with further findings against the log."""
-        both = (
-            [with_findings(record, findings, first=first) for record in each] for each in (self.records, self.segments)
-        )
-        return replace(self, **dict(zip(("records", "segments"), both, strict=True)))
+        whole, parts = ([with_findings(record, findings, first=first) for record in each]
+                        for each in (self.records, self.segments))  # fmt: skip
+        return replace(self, records=whole, segments=parts)
 
 
 def estimate_log(

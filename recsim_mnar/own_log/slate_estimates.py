@@ -145,16 +145,16 @@ def read_slates(
     except UserError as error:
         if error.code not in ("missing_values", "invalid_values") or reading.drop_invalid == 1.0:
             raise
-        more: list[Wrong] = []
+        besides: list[Wrong] = []
         with contextlib.suppress(UserError):  # all that is wrong at once
             whole = replace(reading, drop_missing=True, drop_invalid=1.0)
-            more = read_slates(found, whole, policies, others).slates.problems
-        raise UserError("; ".join([str(error), *map(str, more)]), code=error.code) from error
+            besides = read_slates(found, whole, policies, others).slates.problems
+        raise UserError("; ".join([str(error), *map(str, besides)]), code=error.code) from error
     ranked = {name: log.context.pop(name) for name in table.of_items}
     log.lines[:] = [line for line in log.lines if not line.startswith("context: ")]
     if found.per_slate and log.key is not None:
-        rows, items = in_rows(log.key.ids.size), in_rows(log.counts["rows"])
-        log.lines[0] = log.lines[0].replace(items, f"{rows}, {items[:-5]} items", 1)
+        rows, items = in_rows(log.key.ids.size), log.counts["rows"]
+        log.lines[0] = log.lines[0].replace(in_rows(items), f"{rows}, {items:,} items", 1)
         log.lines[:] = [line.replace(" row has a value", " item has a value").replace(" rows have ", " items have ")
                         for line in log.lines]  # fmt: skip
     if log.propensity is None or log.key is None:
@@ -169,14 +169,14 @@ def read_slates(
         main, why = SAID[stated], "as stated"
     elif found.own:
         main, why = "marginal", "a log of this package's"
-    if slates.size and not found.own:
+    if slates.size and (stated or not found.own):
         p = slates.at(log.propensity)
         action = None if log.action is None else slates.at(log.action.codes)
         users = np.arange(len(p)) if log.user is None else slates.at(log.user.codes)[:, 0]
         told, because = kind_of(p, action, users, {kind: slates.at(values) for kind, values in known.items()})
         if main and told not in ("", main):
-            said = f"--propensities-of {stated}" if stated else f"the name of {generic!r}"
-            message = f"the numbers contradict {said}: {generic!r} is the probability of {OF[told]}, as {because}"
+            claim = f"--propensities-of {stated}" if stated else f"the name of {generic!r}"
+            message = f"the numbers contradict {claim}: {generic!r} is the probability of {OF[told]}, as {because}"
             advice = f"state --propensities-of {_IN_OPTIONS[told]}, or correct the column"
             slates.problems.append(Wrong("slate_kind", message, advice, (str(generic),)))
         elif not main:
@@ -194,9 +194,8 @@ def read_slates(
             names_of = {kind: name + end for kind, end in SUFFIXES.items() if end and name + end in read}
             names_of |= {bare: name} if name in read and bare not in names_of else {}
             values = {kind: read[each] for kind, each in names_of.items()}
-            items = ranked.get(name)
-            items = getattr(items, "codes", items)
-            check_target(slates, name, values, names_of, items, (bare, known.get(bare, log.propensity)))
+            own_items = getattr(ranked.get(name), "codes", ranked.get(name))
+            check_target(slates, name, values, names_of, own_items, (bare, known.get(bare, known[main])))
         if found.one_reward and not {*known} & {"conditional", "slate", "set"}:
             message = f"one reward per slate needs the probability of the whole slate, and {generic!r} is of {OF[main]}"
             slates.problems.append(Wrong("slate_reward", message, "give lists of rewards", (str(generic),)))

@@ -553,12 +553,13 @@ def check_target(
     if bare is None or np.isin(bare, (0.0, 1.0)).all():
         return
     alike = np.isclose(bare, bare[:, :1], **_NEAR).all(1)
+    what, advice = f"and the propensities are of {OF[main]}", "give the target's probabilities of the same"
     if main in ("slate", "set"):
-        slates.add("slate_target_kind", ~alike, f"{name!r} differs between the rows of a slate, and the propensities are of "
-                   f"{OF[main]}", "give the target's probabilities of the same", name)  # fmt: skip
+        said = f"{name!r} differs between the rows of a slate, {what}"
+        slates.add("slate_target_kind", ~alike, said, advice, name)
     elif alike.all() and np.ptp(bare[:, 0]) > 0.0 and np.mean(bare / slates.at(propensity)) < _SMALL:
-        slates.add("slate_target_kind", alike, f"{name!r} is the same in all rows of a slate, as of whole slates, and the "
-                   f"propensities are of {OF[main]}", "give the target's probabilities of the same", name)  # fmt: skip
+        said = f"{name!r} is the same in all rows of a slate, as of whole slates, {what}"
+        slates.add("slate_target_kind", alike, said, advice, name)
 
 
 def kind_of(p: Floats, action: Ints | None, users: Ints, others: Mapping[str, Floats]) -> tuple[str, str]:

@@ -144,8 +144,8 @@ def _as_policies(found: Examination, names: Sequence[str]) -> str:
     """What columns would be of a new policy: its probability of the item shown, or the item that it shows."""
     slates = found.facts.get("slates") or {"propensities_of": {}}
     whole = slates["propensities_of"].get(found.columns.get("propensity")) in ("slate", "set")
-    thing = "slate" if whole else "item"
-    kinds = {f"a new policy's probability of showing the same {thing}": [name for name in names if name not in found.items],
+    same = f"a new policy's probability of showing the same {'slate' if whole else 'item'}"
+    kinds = {same: [name for name in names if name not in found.items],
              "the item that a new policy would show": [name for name in names if name in found.items]}  # fmt: skip
     return " and ".join(f"{' and '.join(of)} is {what}" for what, of in kinds.items() if of)
 
