@@ -161,7 +161,7 @@ def read_slates(
         raise UserError(f"{file.path}: no column is recognised as the propensity. Name it with --propensity-column")
     if log.counts["dropped_missing"] + log.counts["dropped_invalid"]:
         log = _whole(log, log.key.codes)
-    slates = arrange(log, found, copies=not reading.deduplicate)
+    slates = arrange(log, found)
     known = {kind: log.others[name] for kind, name in kinds.items() if name != generic}
     why = "its name says so" if main else ""
     stated = reading.propensities_of

@@ -435,8 +435,8 @@ class Slates:
             self.problems.append(Wrong(code, said, advice, columns))
 
 
-def arrange(log: BanditFile, found: SlateFile, *, copies: bool = True) -> Slates:
-    """Put the rows of a log into slates, from the top, and look for what is wrong; ``copies``: some may be there."""
+def arrange(log: BanditFile, found: SlateFile) -> Slates:
+    """Put the rows of a log into slates, from the top, and look for what is wrong with them."""
     assert log.key is not None
     ids, numbers, column = log.key.ids, log.row_numbers, found.columns["position"]
     slate, position, time = log.key.codes, log.others[column], log.others.get(log.columns.get("time") or "")
@@ -457,14 +457,13 @@ def arrange(log: BanditFile, found: SlateFile, *, copies: bool = True) -> Slates
         """(S,) whether a row (n,) is bad, by slate."""
         return np.logical_or.reduceat(bad, begins)
 
-    slates = Slates(order, sizes, 0, name)
+    slates, copies = Slates(order, sizes, 0, name), log.counts["duplicates"] > log.counts["dropped_duplicates"]
     top = place[begins]  # before a gap is looked for: where slates count from 0 and from 1, none of them has one
     usual_top = float(np.median(top)) if np.median(top) in (0.0, 1.0) else place.min() if place.min() == 1.0 else 0.0
     other_top = (top == 1.0 - usual_top) & ((sizes == usual) | (usual_top == 1.0))
     again = some(np.append(False, (place[1:] == place[:-1]) & (key[1:] == key[:-1])))
-    slates.add("slate_position_twice", again, f"a position stands twice in {column!r}",
-               "give each showing its own slate" + ", or leave out copies (--deduplicate)" * copies
-               + " (rows equal in every column are left out already)" * (not copies), column)  # fmt: skip
+    advice = "give each showing its own slate" + ", or leave out copies (--deduplicate)" * copies
+    slates.add("slate_position_twice", again, f"a position stands twice in {column!r}", advice, column)
     both = f"{column!r} begins at {1 - usual_top:.0f}, and in other slates at {usual_top:.0f}"
     slates.add("slate_gap", other_top, both, "count from the same number in all", column)
     base = np.repeat(np.where(other_top, top, usual_top), sizes)

@@ -415,11 +415,15 @@ def test_advice_can_be_followed(house, tmp_path, capsys):
     assert (shown.groupby(["user", "slate"]).time.nunique() == 1).all()
     data.loc[4, "rank"] = 1
     data.to_csv(file, index=False)
-    with pytest.raises(UserError, match="a position stands twice") as refused:
-        recsim_mnar.estimate_file(file, "new", deduplicate=True)
-    assert "--deduplicate" not in str(refused.value)
+    for asked in ({}, {"deduplicate": True}):
+        with pytest.raises(UserError, match="a position stands twice") as refused:
+            recsim_mnar.estimate_file(file, "new", **asked)
+        assert "--deduplicate" not in str(refused.value)
     assert "'rank' begins" not in str(refused.value)
     assert "3 items" in examine_file(file).facts["slates"]["lines"][0]
+    pd.concat([data.drop(index=4), data.loc[[3]]]).to_csv(file, index=False)
+    with pytest.raises(UserError, match=r"leave out copies \(--deduplicate\)"):
+        recsim_mnar.estimate_file(file, "new")
 
 
 @pytest.mark.parametrize("seed", range(8))
