@@ -439,7 +439,7 @@ LINES = {
     # 765 for rankings: reading slates, eleven estimators, two that need their own scores, what clicks say of users
     # 68 for slates: differences from today's policy, what contradicts no assumption, items shown more often than
     # said, and imports of a module of records
-    "estimators": 6_313,
+    "estimators": 6_315,  # 2 for a finding that stands first, and what today's policy alone is to be compared with
     "agents": 4_650,
     # 190 for fatigue, retention, influence and a calendar
     # 150 for a step of all lanes in one kernel call, and ratings for a single lane
@@ -456,16 +456,18 @@ LINES = {
     # 140 for the column of what was shown, chosen by the propensities among several of the same items, or asked about
     # 790 for slates: two forms of files taken as one (190), put in order and checked (100), what propensities are of
     # (90), estimates (220), doctor (85), replay (65), options and plans (40)
-    "own_log": 5_075,
+    # 170 for slates: rows that may be of some (55), targets and kinds that numbers contradict (55), what is wrong said
+    # at once and in rows of the file (25), doctor (20), plan ab (15)
+    "own_log": 5_245,
     "fitting": 2_985,  # 285 for slates: relative examination, when it is identified, a slate as one decision
     # 70 for the plan in one sentence, the line that plans a test, per cent; 70 for tasks; 40 for several lifts
     # 30 for SIGTERM, a least propensity of 0, logs that may not be read
     # 52 for slates: their options, replays with all probabilities, estimators with what they assume
-    "cli": 3_007,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
+    "cli": 3_010,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
     # 1,020 for rankings: three laws, and of each the probabilities of an order, a set and an item at a position
     "policies": 2_720,
     "log": 1_621,  # 100 for observations by name with users' features, and those of one's own worlds
-    "tables": 1_850,  # 25 for names of slates, positions and their probabilities
+    "tables": 1_852,  # 25 for names of slates, positions and their probabilities
     # 30 for what was shown
     # 30 for users' features behind an observation, and a world's own one
     # lines rendered, info by kind, specs: what RL libraries ask for; one lane recorded at its own cost

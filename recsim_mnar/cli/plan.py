@@ -43,7 +43,7 @@ def plan() -> None:
 @option("--users-per-day", "Who enter the test, both arms; else the log's dates.", NUMBER)
 @option("--target --targets", "Column of a policy: adds the rows of such a log that give the same precision.")
 @option("--baseline", "Such a column, that the target is compared with; else the logger.")
-@own_log_options("reward", "propensity", "action", "user", "time")
+@own_log_options("reward", "propensity", "action", "user", "time", "slate", "position")
 @json_option("the plan")
 def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
     """How many users, and days, an A/B test needs to find a lift over LOG's policy."""
@@ -170,16 +170,22 @@ def _ab_lines(found: ABPlan) -> list[str]:
 
 def _ab_basis(found: ABPlan) -> str:
     """What a plan of an A/B test was made of."""
+    of_slates = "" if found.slates_a_user is None else f" in {found.slates_a_user:.3g} slates"
     return (
-        f"the log: {found.log_users:,} users, {found.decisions_a_user:.3g} decisions each, mean reward "
-        f"{found.value:.4g}; decisions of a user depend: {found.design_effect:.3g} times the variance of independent "
-        "ones"
+        f"the log: {found.log_users:,} users, {found.decisions_a_user:.3g} {_unit(found)}{of_slates} each, mean reward "
+        f"{found.value:.4g}; {_unit(found)} of a user depend: {found.design_effect:.3g} times the variance of "
+        "independent ones"
     )
+
+
+def _unit(found: ABPlan) -> str:
+    """What the rows of a plan are."""
+    return "decisions" if found.slates_a_user is None else "items shown"
 
 
 def _ab_answer(found: ABPlan) -> str:
     """The first line: how long, with how many users and decisions."""
-    each = f"{found.rows:,} decisions per arm"
+    each = f"{found.rows:,} {_unit(found)} per arm"
     if found.least_lift is not None:
         share = "" if found.least_share is None else f" ({_percent(found.least_share)})"
         arm = round(found.rows / found.decisions_a_user)
@@ -204,7 +210,7 @@ def _ab_answer(found: ABPlan) -> str:
         )
     if not found.by_days:
         return f"Let users enter for {_days(found.days)} ({found.users:,} per arm, each as long as the log's; {each})."
-    users = f"{found.users_by_then / 2.0:,.0f} users and {found.rows_by_then:,} decisions per arm"
+    users = f"{found.users_by_then / 2.0:,.0f} users and {found.rows_by_then:,} {_unit(found)} per arm"
     return f"Run {_days(found.days)} ({users}); in whole weeks: {_days(7.0 * math.ceil(found.days / 7.0))}."
 
 

@@ -151,6 +151,12 @@ class Answer:
     segments: list[Record] = field(default_factory=list)
     refused: list[RefusedColumnError] = field(default_factory=list)
 
+    def with_findings(self, findings: Sequence[Finding], *, first: bool = False) -> Answer:
+        """The same estimates with further findings against the log."""
+        whole, parts = ([with_findings(record, findings, first=first) for record in each]
+                        for each in (self.records, self.segments))  # fmt: skip
+        return replace(self, records=whole, segments=parts)
+
 
 def estimate_log(
     path: str | os.PathLike[str] | TableFile,

@@ -13,15 +13,14 @@ from typing import Any
 from recsim_mnar.datasets.tool_logs import ToolLog, opened
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.off_policy.records import segment_label
-from recsim_mnar.estimators.off_policy.refuters import with_findings
 from recsim_mnar.estimators.off_policy.sentence import Amounts, Record, Sentence, label, sentence_of
 from recsim_mnar.estimators.off_policy.stated import Stated
-from recsim_mnar.estimators.verdict import GRAVE, LEVELS, Finding
+from recsim_mnar.estimators.verdict import CAUTION, GRAVE, LEVELS, Finding
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.estimating import Answer, Gather, Question, estimate_log, is_own_schema
 from recsim_mnar.own_log.slate_estimates import endings_of, estimate_slates
-from recsim_mnar.own_log.slate_file import SAID, find_slates
+from recsim_mnar.own_log.slate_file import PERHAPS, SAID, find_slates, perhaps_slates
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.receipts import file_digest
@@ -246,13 +245,18 @@ def answer_question(
             file = TableFile.open(path)
             question, own = _of_table(file, question, reading, require)
             named = [*question.targets, *([question.baseline] if question.baseline else [])]
-            slates = find_slates(file, reading.columns, endings_of(named, file.names))
+            leave = endings_of(named, file.names)
+            slates = find_slates(file, reading.columns, leave)
             if slates is not None:
                 found = estimate_slates(slates, question, reading)
             else:
+                perhaps = perhaps_slates(file, reading.columns, leave)
                 reading = _of_single_items(path, question, reading)
                 exact = not (recognised or own) and is_own_schema(file)
                 found = estimate_log(file, question, reading=replace(reading, exact=exact), gather=gather)
+                if perhaps is not None:
+                    doubt = Finding(PERHAPS, CAUTION, 1.0, perhaps.message, perhaps.advice)
+                    found = found.with_findings([doubt], first=True)
         else:
             found = estimate_tool_log(tool, question, reading, gather)
     records = found.records + found.segments
@@ -295,8 +299,7 @@ def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gathe
         tool.file, question, reading=replace(reading, columns=columns, context=context), gather=gather
     )
     findings = [Finding(each.code, GRAVE, each.size, each.message, each.advice) for each in tool.damages]
-    records = [with_findings(record, findings) for record in answer.records]
-    return replace(answer, records=records, lines=[*tool.lines, *answer.lines])
+    return replace(answer.with_findings(findings), lines=[*tool.lines, *answer.lines])
 
 
 def default_estimators(clip: float | None, fit_reward_model: bool) -> list[str]:

@@ -5,6 +5,7 @@ The values are those of :func:`recsim_mnar.estimators.rankings.estimate_ranking_
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,9 +32,11 @@ from recsim_mnar.own_log.slate_file import (
     Wrong,
     arrange,
     check_probabilities,
+    check_target,
     joint,
     kind_of,
 )
+from recsim_mnar.tables.faults import in_rows
 from recsim_mnar.tables.roles import RECOGNISED, find_columns
 
 _UNSUPPORTED = "_unsupported"
@@ -47,6 +50,7 @@ _OF_SINGLE_ITEMS = {
 }
 """What is asked of single items only, and its option."""
 _LARGEST = "state the largest target / propensity of a slate possible, if you know it: --weight-max W"
+_IN_OPTIONS = {kind: said for said, kind in SAID.items()}
 _LEAST = ("slate_ips", "reward_interaction_ips", "independent_ips", "set_ips")
 """Estimators, that which assumes least of users first."""
 
@@ -135,8 +139,24 @@ def read_slates(
     )  # fmt: skip
     said = {role: how if reading.columns.get(role) else RECOGNISED for role, how in table.columns.how.items()}
     table.columns = replace(table.columns, how=said)
-    log = table.read()
+    table.reading = replace(table.reading, context=[*gaps, *sorted(table.of_items)])
+    try:
+        log = table.read()
+    except UserError as error:
+        if error.code not in ("missing_values", "invalid_values") or reading.drop_invalid == 1.0:
+            raise
+        besides: list[Wrong] = []
+        with contextlib.suppress(UserError):  # all that is wrong at once
+            whole = replace(reading, drop_missing=True, drop_invalid=1.0)
+            besides = read_slates(found, whole, policies, others).slates.problems
+        raise UserError("; ".join([str(error), *map(str, besides)]), code=error.code) from error
+    ranked = {name: log.context.pop(name) for name in table.of_items}
     log.lines[:] = [line for line in log.lines if not line.startswith("context: ")]
+    if found.per_slate and log.key is not None:
+        rows, items = in_rows(log.key.ids.size), log.counts["rows"]
+        log.lines[0] = log.lines[0].replace(in_rows(items), f"{rows}, {items:,} items", 1)
+        log.lines[:] = [line.replace(" row has a value", " item has a value").replace(" rows have ", " items have ")
+                        for line in log.lines]  # fmt: skip
     if log.propensity is None or log.key is None:
         raise UserError(f"{file.path}: no column is recognised as the propensity. Name it with --propensity-column")
     if log.counts["dropped_missing"] + log.counts["dropped_invalid"]:
@@ -144,15 +164,23 @@ def read_slates(
     slates = arrange(log, found)
     known = {kind: log.others[name] for kind, name in kinds.items() if name != generic}
     why = "its name says so" if main else ""
-    if reading.propensities_of is not None:
-        main, why = SAID[reading.propensities_of], "as stated"
+    stated = reading.propensities_of
+    if stated is not None:
+        main, why = SAID[stated], "as stated"
     elif found.own:
         main, why = "marginal", "a log of this package's"
-    elif not main and slates.size:
+    if slates.size and (stated or not found.own):
         p = slates.at(log.propensity)
         action = None if log.action is None else slates.at(log.action.codes)
         users = np.arange(len(p)) if log.user is None else slates.at(log.user.codes)[:, 0]
-        main, why = kind_of(p, action, users, {kind: slates.at(values) for kind, values in known.items()})
+        told, because = kind_of(p, action, users, {kind: slates.at(values) for kind, values in known.items()})
+        if main and told not in ("", main):
+            claim = f"--propensities-of {stated}" if stated else f"the name of {generic!r}"
+            message = f"the numbers contradict {claim}: {generic!r} is the probability of {OF[told]}, as {because}"
+            advice = f"state --propensities-of {_IN_OPTIONS[told]}, or correct the column"
+            slates.problems.append(Wrong("slate_kind", message, advice, (str(generic),)))
+        elif not main:
+            main, why = told, because
         if not main and found.per_slate and np.all(p == p[:, :1]):
             main, why = "slate", "one number per slate"
     lines = [f"{found.form}: {in_words(slates.number)} of {slates.size} items"] if slates.size else []
@@ -160,6 +188,14 @@ def read_slates(
     if main:
         known[main], kinds[main] = np.asarray(log.propensity), str(generic)
         check_probabilities(slates, known, kinds)
+        read: dict[str, Any] = {**log.policies, **log.context}
+        for name in policies:
+            bare = main if "marginal" not in kinds else "marginal"
+            names_of = {kind: name + end for kind, end in SUFFIXES.items() if end and name + end in read}
+            names_of |= {bare: name} if name in read and bare not in names_of else {}
+            values = {kind: read[each] for kind, each in names_of.items()}
+            own_items = getattr(ranked.get(name), "codes", ranked.get(name))
+            check_target(slates, name, values, names_of, own_items, (bare, known.get(bare, known[main])))
         if found.one_reward and not {*known} & {"conditional", "slate", "set"}:
             message = f"one reward per slate needs the probability of the whole slate, and {generic!r} is of {OF[main]}"
             slates.problems.append(Wrong("slate_reward", message, "give lists of rewards", (str(generic),)))
@@ -177,7 +213,9 @@ def _whole(log: BanditFile, slate: Ints) -> BanditFile:
     key = np.unique(slate if log.user is None else joint(log.user.codes, slate), return_inverse=True)[1]
     sizes = np.bincount(key)
     keep = sizes[key] == sizes.max()
-    log.lines.append(f"slates that lost a row are left out: {int((sizes < sizes.max()).sum()):,}")
+    assert log.key is not None
+    whole = log.key.ids.size - np.unique(log.key.codes).size  # those of which no row is left
+    log.lines.append(f"slates that lost a row are left out: {int((sizes < sizes.max()).sum()) + whole:,}")
     return log.kept(keep)
 
 
@@ -203,7 +241,8 @@ def estimate_slates(found: SlateFile, question: Question, reading: Reading) -> A
     targets = [name for name in question.targets if name not in today]
     for name in targets:
         if not endings_of([name], known):
-            raise UserError(f"{path} has no column {name!r}; {nearest(name, known)}", code="no_such_column")
+            there = [each for each in known if each not in getattr(found.file, "added", {}).values()]
+            raise UserError(f"{path} has no column {name!r}; {nearest(name, there)}", code="no_such_column")
     models = {key: name for key in ("q_logged", "q_target") if (name := getattr(question, key)) is not None}
     slates = read_slates(found, reading, targets, list(models.values()))
     slates.refuse()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -37,8 +38,12 @@ OF = {
 """What a probability of a log of slates is of, by kind."""
 SAID = {"position": "marginal", "conditional": "conditional", "slate": "slate", "set": "set"}
 """Kinds by what ``--propensities-of`` says."""
+PERHAPS = "perhaps_slates"
+"""Code of rows that are taken as single items and may be of slates."""
 _ERRORS = 4.0
 """Standard errors by which a mean may differ from what it must be."""
+_SMALL = 0.5
+"""Mean weight below which probabilities that are the same in all rows of a slate are taken for those of slates."""
 _FEW = 500
 """Slates below which propensities that differ are not told by their means."""
 _NEAR: dict[str, Any] = {"rtol": 1e-6, "atol": 0.0}
@@ -139,6 +144,57 @@ def _of_positions(
 def slate_names(names: Sequence[str]) -> list[str]:
     """Columns that are called as slates are."""
     return [name for name in names if plain_name(name) in {*USUAL_NAMES["slate"][0], *USUAL_NAMES["slate"][1]}]
+
+
+def perhaps_slates(file: TableFile, columns: Mapping[str, str | None], leave: Collection[str] = ()) -> Wrong | None:
+    """What says that rows taken as single items may be of slates; None where nothing does, or the user says they are.
+
+    The first rows are looked at. Arguments as of :func:`find_slates`.
+    """
+    if NONE in (columns.get("slate"), columns.get("position")):
+        return None
+    free, head = [name for name in file.names if name not in leave], file.head()
+    single = "state --slate-column none, if each row is a single item"
+    called, kinds = slate_names(free), slate_probabilities(free)
+    several = [name for name in called if len({*map(str, head.get(name, ()))}) < len(head.get(name, ()))]
+    places = next(((name, found) for name in _usual("position", free) if (found := _counted(head.get(name, ())))), None)
+    if several and not _usual("position", free):
+        message = f"rows with the same {several[0]!r} may be one slate, and no column of positions is recognised"
+        return Wrong(PERHAPS, message, f"name it with --position-column NAME, or {single}", (several[0],))
+    if called or (places is None and len(kinds) < 2):
+        return None
+    if places is None:
+        listed = ", ".join(kinds.values())
+        message, guess = f"columns {listed} are called as probabilities of slates are", ""
+    else:
+        name, found = places
+        known = [place for place in found if place is not None]
+        message = f"column {name!r} counts positions {min(known)} to {max(known)}"
+        others = [each for each in free if each != name and each not in kinds.values()]
+        guess = next((each for each in others if _holds_slates(head[each], found)), "")
+    message += ", as of slates, and no column is recognised that says which rows are one slate"
+    where = tuple(kinds.values()) if places is None else (places[0],)
+    return Wrong(PERHAPS, message, f"name it with --slate-column {guess or 'NAME'}, or {single}", where, guess)
+
+
+def _counted(values: Sequence[Any]) -> list[int | None]:
+    """Positions, None where missing; empty where they do not count 0, 1, ... or 1, 2, ... without a gap."""
+    try:
+        found = [None if each in (None, "") or each != each else float(each) for each in values]
+    except (TypeError, ValueError):
+        return []
+    known = sorted({each for each in found if each is not None})
+    counts = len(known) > 1 and known[0] in (0.0, 1.0) and known == [known[0] + i for i in range(len(known))]
+    return [None if each is None else int(each) for each in found] if counts else []
+
+
+def _holds_slates(values: Sequence[Any], places: Sequence[int | None]) -> bool:
+    """Whether rows one after another with the same value stand at positions without a gap, from the top."""
+    rows = [(str(value), place) for value, place in zip(values, places, strict=True) if place is not None]
+    runs = [sorted(place for _, place in run) for _, run in itertools.groupby(rows, key=lambda row: row[0])]
+    top = min(place for _, place in rows)
+    whole = all(len(run) > 1 and run == [top + i for i in range(len(run))] for run in runs[:-1])
+    return whole and len(runs) > 2 and not any("." in value for value, _ in rows)
 
 
 def _usual(role: str, free: Sequence[str]) -> list[str]:
@@ -266,6 +322,7 @@ class ListedSlates(TableFile):
         read = {name: "text" if name in self.lists else kinds[name] for name in wanted}
         table = whole.read({self.action: "text", **read}).table
         flat, sizes = _flat(table.column(self.action))
+        self._refuse(sizes < 0, f"has a list in {self.action!r} that cannot be read")
         self._refuse(sizes < 1, f"has no item in {self.action!r}")
         of_row = np.repeat(np.arange(table.num_rows), sizes)
         made = {self.action: flat}
@@ -274,6 +331,7 @@ class ListedSlates(TableFile):
                 made[name] = table.column(name).take(pa.array(of_row))
             elif name != self.action:
                 made[name], own = _flat(table.column(name))
+                self._refuse(own < 0, f"has a list in {name!r} that cannot be read")
                 self._refuse(own != sizes, f"has another number of values in {name!r} than of items in {self.action!r}")
         starts = np.cumsum(sizes) - sizes
         made |= {self.added["slate"]: pa.array(of_row + 1)}
@@ -288,17 +346,18 @@ class ListedSlates(TableFile):
 
     def how_written(self) -> list[str]:
         """As of any table, and that its lists were taken apart."""
-        return [*super().how_written(), "lists, one row per item"]
+        return [*super().how_written(), "lists of items"]
 
     def _refuse(self, bad: NDArray[np.bool_], what: str) -> None:
         if bad.any():
             more = f" ({int(bad.sum()):,} such rows)" if bad.sum() > 1 else ""
             row = int(np.argmax(bad)) + 1
-            raise UserError(f"{self.path}: row {row} {what}{more}: write one value per item", code="bad_slates")
+            advice = "write it as [a, b]" if "cannot be read" in what else "write one value per item"
+            raise UserError(f"{self.path}: row {row} {what}{more}: {advice}", code="bad_slates")
 
 
 def _flat(column: Any) -> tuple[Any, Ints]:
-    """The items of a column of lists, and how many each row has."""
+    """The items of a column of lists, and how many each row has; -1 where a text is a list cut off."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -309,7 +368,11 @@ def _flat(column: Any) -> tuple[Any, Ints]:
     values = column.cast(pa.string()).to_pylist()
     separator = _separator([value for value in values if value])
     found = [_parts(value, separator) for value in values]
-    return pa.array([x for each in found for x in each], pa.string()), np.array([len(each) for each in found], np.int64)
+    sizes = np.array([len(each) for each in found], np.int64)
+    if separator == "[":
+        texts = [(value or "").strip() for value in values]
+        sizes[[text[:1] + text[-1:] not in ("", "[]") for text in texts]] = -1
+    return pa.array([x for each in found for x in each], pa.string()), sizes
 
 
 # ------------------------------------------------------------------------------------------------ rows, put in order
@@ -324,12 +387,14 @@ class Wrong:
         message: what and where.
         advice: what to do.
         columns: where.
+        guess: the column that it could be mended with.
     """
 
     code: str
     message: str
     advice: str
     columns: tuple[str, ...]
+    guess: str = ""
 
     def __str__(self) -> str:
         return f"{self.message}: {self.advice}"
@@ -392,11 +457,16 @@ def arrange(log: BanditFile, found: SlateFile) -> Slates:
         """(S,) whether a row (n,) is bad, by slate."""
         return np.logical_or.reduceat(bad, begins)
 
-    slates = Slates(order, sizes, 0, name)
-    base = place.min() if place.min() in (0.0, 1.0) else 0.0
+    slates, copies = Slates(order, sizes, 0, name), log.counts["duplicates"] > log.counts["dropped_duplicates"]
+    top = place[begins]  # before a gap is looked for: where slates count from 0 and from 1, none of them has one
+    usual_top = float(np.median(top)) if np.median(top) in (0.0, 1.0) else place.min() if place.min() == 1.0 else 0.0
+    other_top = (top == 1.0 - usual_top) & ((sizes == usual) | (usual_top == 1.0))
     again = some(np.append(False, (place[1:] == place[:-1]) & (key[1:] == key[:-1])))
-    slates.add("slate_position_twice", again, f"a position stands twice in {column!r}",
-               "give each showing its own slate, or leave out copies (--deduplicate)", column)  # fmt: skip
+    advice = "give each showing its own slate" + ", or leave out copies (--deduplicate)" * copies
+    slates.add("slate_position_twice", again, f"a position stands twice in {column!r}", advice, column)
+    both = f"{column!r} begins at {1 - usual_top:.0f}, and in other slates at {usual_top:.0f}"
+    slates.add("slate_gap", other_top, both, "count from the same number in all", column)
+    base = np.repeat(np.where(other_top, top, usual_top), sizes)
     gap = some(place - base != np.arange(key.size) - np.repeat(begins, sizes)) & ~again
     slates.add("slate_gap", gap, f"{column!r} does not count 0, 1, 2, ... or 1, 2, 3, ... without a gap",
                "write one row per position, from the top, with or without a click", column)  # fmt: skip
@@ -413,6 +483,13 @@ def arrange(log: BanditFile, found: SlateFile) -> Slates:
         slates.add("slate_item_twice", some(np.bincount(pairs)[pairs] > 1), "an item stands twice",
                    "keep its upper position, or name the right --action-column", log.columns["action"])  # fmt: skip
     return slates
+
+
+def slates_in(log: BanditFile, found: SlateFile) -> int:
+    """How many slates the rows of a log are of."""
+    assert log.key is not None
+    user = np.zeros(len(log), np.int64) if log.user is None else log.user.codes
+    return int(np.unique(slate_keys(log.key.codes, user, log.others[found.columns["position"]])).size)
 
 
 def check_probabilities(slates: Slates, known: Mapping[str, Floats], names: Mapping[str, str]) -> None:
@@ -437,6 +514,51 @@ def check_probabilities(slates: Slates, known: Mapping[str, Floats], names: Mapp
             above = (p[kind] > p[other] * (1.0 + 1e-6)).any(1)
             slates.add("slate_above", above, f"{names[kind]!r} is above {names[other]!r}, of {OF[other]}",
                        "a slate is no likelier than a part of it: correct one of them", names[kind])  # fmt: skip
+
+
+def check_target(
+    slates: Slates,
+    name: str,
+    kinds: Mapping[str, Floats],
+    names: Mapping[str, str],
+    items: Any,
+    logged: tuple[str, Floats],
+) -> None:
+    """Add what is wrong with a target policy to the problems.
+
+    Args:
+        slates: of the log.
+        name: of the policy.
+        kinds: by kind, its probabilities (n,); its column without an ending under the kind of the log's propensities.
+        names: by kind, their columns.
+        items: (n,) numbers of the items that it ranks, None where its columns are of probabilities.
+        logged: what the log's propensities are of, and these, (n,).
+    """
+    if not slates.size:
+        return
+    if items is not None:
+        again = (np.diff(np.sort(slates.at(items), 1), axis=1) == 0).any(1)
+        slates.add("slate_target_item_twice", again, f"the target {name!r} has an item twice in a ranking",
+                   "write another item at each position", name)  # fmt: skip
+        return
+    p = {kind: np.nan_to_num(slates.at(values)) for kind, values in kinds.items()}
+    if {"conditional", "slate"} <= set(p):
+        off = ~np.isclose(p["conditional"].prod(1), p["slate"][:, 0], **_NEAR)
+        pair = names["conditional"], names["slate"]
+        slates.add("slate_target_product", off, "the product of {!r} is not {!r}".format(*pair),
+                   f"correct one of them, or omit {pair[1]!r}: it follows from {pair[0]!r}", *pair)  # fmt: skip
+    main, propensity = logged
+    bare = p.get(main) if names.get(main) == name else None
+    if bare is None or np.isin(bare, (0.0, 1.0)).all():
+        return
+    alike = np.isclose(bare, bare[:, :1], **_NEAR).all(1)
+    what, advice = f"and the propensities are of {OF[main]}", "give the target's probabilities of the same"
+    if main in ("slate", "set"):
+        said = f"{name!r} differs between the rows of a slate, {what}"
+        slates.add("slate_target_kind", ~alike, said, advice, name)
+    elif alike.all() and np.ptp(bare[:, 0]) > 0.0 and np.mean(bare / slates.at(propensity)) < _SMALL:
+        said = f"{name!r} is the same in all rows of a slate, as of whole slates, {what}"
+        slates.add("slate_target_kind", alike, said, advice, name)
 
 
 def kind_of(p: Floats, action: Ints | None, users: Ints, others: Mapping[str, Floats]) -> tuple[str, str]:

@@ -99,12 +99,14 @@ def read_as_logs(paths: Sequence[str | os.PathLike[str]], reading: Reading | Non
             order = _slate_by_slate(user, each)
         user, item, bandit = user[order], item[order], each.bandit[order]
         step = steps_within(user)
+        of_slates = {name: values[order] for name, values in each.of_slates.items()}
+        began = step - np.maximum(of_slates.get("position", 0), 0)  # a slate's rows have one time
         logs.append(
             Log(
                 {
                     "user": user,
                     "step": step,
-                    "time": step.astype(np.float64) if each.time is None else each.time[order],
+                    "time": began.astype(np.float64) if each.time is None else each.time[order],
                     "event": np.where(bandit, schema.BANDIT, schema.ORGANIC).astype(np.int8),
                     "item": np.where(bandit, _NEVER, item),
                     "action": np.where(bandit, item, _NEVER),
@@ -112,7 +114,7 @@ def read_as_logs(paths: Sequence[str | os.PathLike[str]], reading: Reading | Non
                     "reward": np.where(bandit, each.reward[order], np.nan),
                     "user_id": users[user].astype(str).astype(object),
                     "item_id": items[item].astype(str).astype(object),
-                    **_numbered(user, {name: values[order] for name, values in each.of_slates.items()}),
+                    **_numbered(user, of_slates),
                 },
                 {"kind": "own log", "file": Path(each.source).name, "columns": dict(each.columns.names)},
             )

@@ -124,7 +124,11 @@ class Rows:
     ) -> None:
         """As :meth:`recsim_mnar.tables.faults.Faults.add`, with the rows' numbers in the file."""
         if bad.any():
-            self.faults.add(code, column, bad, what, values=values, advice=advice, numbers=self.row_numbers)
+            numbers, counted = self.row_numbers, bad
+            if self.of_row is not None:  # a row of the file counts once
+                counted = np.zeros(len(bad), np.bool_)
+                counted[np.flatnonzero(bad)[np.unique(numbers[bad], return_index=True)[1]]] = True
+            self.faults.add(code, column, counted, what, values=values, advice=advice, numbers=numbers)
             if code == MISSING:
                 self.lack(bad)
             elif code in INVALID:

@@ -18,6 +18,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.rankings import LOGGED, SUFFIXES, estimate_ranking_value
 from recsim_mnar.own_log.doctor import Asked, examine_file
 from recsim_mnar.own_log.doctor.fitting import commands_for, first_of
+from recsim_mnar.own_log.plan import plan_ab
 from recsim_mnar.own_log.slate_file import kind_of
 from twins import rankings as plain
 from twins.json_schema import breaches
@@ -199,6 +200,16 @@ def broken(house, **changes):
 
 
 BROKEN = {
+    "from 0 and from 1": (
+        {"rank": {i: i % K for i in range(K * 400, N * K)}},
+        "slate_gap",
+        "'rank' begins at 1, and in other slates at 0: 400 slates of 1,000, first slate s00000 (row 1): count from",
+    ),
+    "no product": (
+        {"new_slate": dict.fromkeys((3, 4, 5), 0.01)},
+        "slate_target_product",
+        "the product of 'new_conditional' is not 'new_slate': 1 slate of 1,000, first slate s00001 (row 4): correct",
+    ),
     "gap": ({"drop": [4, 10]}, "slate_gap", "without a gap: 2 slates of 1,000, first slate s00001 (row 4)"),
     "sizes": (
         {"drop": [5]},
@@ -324,6 +335,97 @@ def test_what_the_numbers_do_not_say_is_asked_for(house, tmp_path):
     assert "--propensities-of slate" in first_of(commands_for(stated)).line
 
 
+@pytest.mark.parametrize(
+    ("kind", "stated"), [("marginal", "conditional"), ("conditional", "position"), ("set", "slate")]
+)
+def test_numbers_that_contradict_what_is_stated_are_refused(house, tmp_path, kind, stated):
+    file, data = tmp_path / "log.csv", per_position(house, kind, generic=True)
+    data.to_csv(file, index=False)
+    right = {"marginal": "position"}.get(kind, kind)
+    said = f"the numbers contradict --propensities-of {stated}: 'pscore' .* state --propensities-of {right}"
+    with pytest.raises(UserError, match=said):
+        recsim_mnar.estimate_file(file, "new", propensities_of=stated)
+    assert examine_file(file, Asked(propensities_of=stated)).has("slate_kind")
+    data.rename(columns={"pscore": f"{stated}_prob"}).to_csv(file, index=False)
+    with pytest.raises(UserError, match="the numbers contradict the name of"):
+        recsim_mnar.estimate_file(file, "new")
+
+
+def test_a_target_of_another_kind_than_the_log_is_refused(house, tmp_path):
+    data = per_position(house, "marginal", generic=True)
+    data["new"] = house[1]["slate"]
+    data.to_csv(tmp_path / "log.csv", index=False)
+    with pytest.raises(UserError, match="'new' is the same in all rows of a slate, as of whole slates"):
+        recsim_mnar.estimate_file(tmp_path / "log.csv", "new")
+    data = per_position(house, "slate", generic=True)
+    data["new"] = house[1]["marginal"]
+    data.to_csv(tmp_path / "log.csv", index=False)
+    with pytest.raises(UserError, match="'new' differs between the rows of a slate"):
+        recsim_mnar.estimate_file(tmp_path / "log.csv", "new")
+
+
+def test_a_target_with_an_item_twice_is_named(house, tmp_path):
+    data = per_position(house, "marginal", "conditional").drop(columns=["new", "new_conditional"])
+    data["new_item"] = np.tile([f"i{a}" for a in (1, 2, 0)], N)
+    data.loc[4, "new_item"] = "i1"
+    data.to_csv(tmp_path / "log.csv", index=False)
+    with pytest.raises(
+        UserError, match="'new_item' has an item twice in a ranking: 1 slate of 1,000, first slate s00001"
+    ):
+        recsim_mnar.estimate_file(tmp_path / "log.csv", "new_item")
+
+
+def test_all_that_is_wrong_is_said_at_once(house, tmp_path):
+    data = broken(house, rank={4: 1}, item_id={7: "i9", 8: "i9"})
+    data.loc[30, "marginal_prob"] = np.nan
+    data.to_csv(tmp_path / "log.csv", index=False)
+    with pytest.raises(UserError) as refused:
+        recsim_mnar.estimate_file(tmp_path / "log.csv", "new")
+    for said in ("'marginal_prob' is missing in row 31", "a position stands twice", "an item stands twice"):
+        assert said in str(refused.value)
+
+
+def test_rows_of_lists_are_counted_as_the_file_has_them(house, tmp_path):
+    file, data = tmp_path / "log.csv", per_slate(house, "slate", json.dumps, one_number=True)
+    data.loc[6, "pscore"] = 1.5
+    data.to_csv(file, index=False)
+    with pytest.raises(UserError, match=r"'pscore' is outside \(0, 1\] in row 7: 1.5: "):
+        recsim_mnar.estimate_file(file, "new")
+    found = " ".join(recsim_mnar.estimate_file(file, "new", drop_invalid=0.1).found.lines)
+    assert "log.csv: 1,000 rows, 3,000 items" in found
+    assert "3 items have values that cannot be read" in found
+    assert "slates that lost a row are left out: 1" in found
+    with pytest.raises(UserError, match=r"known: clicks, items, new, pscore, visitor_id$"):
+        recsim_mnar.estimate_file(file, "nowhere")
+    data.loc[8, "clicks"] = "[0, 1, 0"
+    data.to_csv(file, index=False)
+    with pytest.raises(UserError, match=r"row 9 has a list in 'clicks' that cannot be read: write it as \[a, b\]"):
+        recsim_mnar.estimate_file(file, "new")
+
+
+def test_advice_can_be_followed(house, tmp_path, capsys):
+    file, data = tmp_path / "log.csv", per_position(house, "marginal", generic=True)
+    data.to_csv(file, index=False)
+    assert "Next: compare a new policy with it" in run(capsys, "estimate", file, "--target", "propensity")
+    said = run(capsys, "doctor", file)
+    assert f"recsim-mnar estimate {file} --target new --baseline today" in said
+    assert "without these it takes --policy random alone" in said
+    run(capsys, "replay", file, "--policy", "random", "--out", tmp_path / "replayed.parquet", "--quiet")
+    shown = pq.read_table(tmp_path / "replayed.parquet").to_pandas()
+    assert (shown.groupby(["user", "slate"]).time.nunique() == 1).all()
+    data.loc[4, "rank"] = 1
+    data.to_csv(file, index=False)
+    for asked in ({}, {"deduplicate": True}):
+        with pytest.raises(UserError, match="a position stands twice") as refused:
+            recsim_mnar.estimate_file(file, "new", **asked)
+        assert "--deduplicate" not in str(refused.value)
+    assert "'rank' begins" not in str(refused.value)
+    assert "3 items" in examine_file(file).facts["slates"]["lines"][0]
+    pd.concat([data.drop(index=4), data.loc[[3]]]).to_csv(file, index=False)
+    with pytest.raises(UserError, match=r"leave out copies \(--deduplicate\)"):
+        recsim_mnar.estimate_file(file, "new")
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_arithmetic_names_no_wrong_kind(seed):
     """Of peaked logging policies and few slates too: the kind, or nothing."""
@@ -359,6 +461,33 @@ def test_slates_can_be_read_as_single_items(house, tmp_path):
     per_position(house, "marginal", generic=True).to_csv(tmp_path / "log.csv", index=False)
     found = recsim_mnar.estimate_file(tmp_path / "log.csv", "new", columns={"slate": "none"})
     assert {each["estimator"] for each in found.records} == {"ips", "snips"}
+
+
+def test_slates_without_a_recognised_column_are_no_silent_single_items(house, tmp_path):
+    file, data = tmp_path / "log.csv", per_position(house, "marginal", generic=True)
+
+    def doubts(data, **asked):
+        data.to_csv(file, index=False)
+        found = recsim_mnar.estimate_file(file, "new", propensity_min=0.02, **asked)
+        assert found.records[0]["verdict_level"] != "trust"
+        return [each["action"] for each in found.records[0]["findings"] if each["code"] == "perhaps_slates"]
+
+    unnamed = data.rename(columns={"impression_id": "foo"})
+    assert doubts(unnamed) == [
+        "name it with --slate-column foo, or state --slate-column none, if each row is a single item"
+    ]
+    assert doubts(unnamed.drop(columns="foo"))[0].startswith("name it with --slate-column NAME, or")
+    assert examine_file(file).has("perhaps_slates")
+    assert doubts(data.drop(columns="rank"))[0].startswith("name it with --position-column NAME, or")
+    several = per_position(house, "marginal", "slate", "set").drop(columns=["rank", "impression_id"])
+    assert doubts(several, columns={"propensity": "marginal_prob"})[0].startswith(
+        "name it with --slate-column NAME, or"
+    )
+    unnamed.to_csv(file, index=False)
+    single = recsim_mnar.estimate_file(file, "new", columns={"slate": "none"}).records[0]
+    assert "perhaps_slates" not in {each["code"] for each in single["findings"]}
+    named = recsim_mnar.estimate_file(file, "new", columns={"slate": "foo"})
+    same(named.records, ours(house, "marginal"))
 
 
 @pytest.mark.parametrize("option", [{"by": "item_id"}, {"refute": True}, {"estimators": ["dr"]}, {"baseline": "other"}])
@@ -399,8 +528,23 @@ def test_from_doctor_to_estimate(house, tmp_path, capsys):
 def test_plans_of_weights_are_of_single_items(house, tmp_path, capsys):
     per_position(house, "marginal", generic=True).to_csv(tmp_path / "log.csv", index=False)
     said = run(capsys, "plan", "estimate", tmp_path / "log.csv", "--target", "new", status=2)
-    assert "is a log of slates (one row per position): plan ab takes one row per position" in said
-    assert "users per arm" in run(capsys, "plan", "ab", tmp_path / "log.csv", "--lift", "20%")
+    assert "is a log of slates (one row per position): plan ab without --target takes one row per position" in said
+
+
+@pytest.mark.parametrize("slate", ["impression_id", "foo"])
+def test_the_test_that_doctor_plans_can_be_typed(house, tmp_path, capsys, slate):
+    file, single = tmp_path / "log.csv", tmp_path / "single.csv"
+    per_position(house, *KINDS).rename(columns={"impression_id": slate}).to_csv(file, index=False)
+    named = {} if slate == "impression_id" else {"slate": slate}
+    found = examine_file(file, Asked(targets=("new",), columns=named, propensities_of="position"))
+    line = next(fit.line for fit in commands_for(found) if fit.command == "plan ab")
+    said = run(capsys, *shlex.split(line)[1:])
+    assert "250 users, 12 items shown in 4 slates each" in said
+    assert "decisions" not in said
+    per_position(house, "marginal", generic=True).drop(columns=["rank", "impression_id"]).to_csv(single, index=False)
+    plan = plan_ab(file, "5%", columns=named)
+    assert plan.slates_a_user == PER_USER
+    assert plan.users == plan_ab(single, "5%").users
 
 
 def test_simulate_replay_estimate(tmp_path, capsys):

@@ -389,10 +389,10 @@ def with_refuters(
     return written
 
 
-def with_findings(record: Record, findings: Sequence[Finding]) -> Record:
-    """A record with further findings in its verdict."""
+def with_findings(record: Record, findings: Sequence[Finding], *, first: bool = False) -> Record:
+    """A record with further findings in its verdict; ``first``: before others of their level."""
     before = [Finding(**{k: v for k, v in each.items() if k != "level"}) for each in record["findings"]]
-    return record | Verdict(record["verdict_level"], [*before, *findings]).to_dict()
+    return record | Verdict(record["verdict_level"], [*findings, *before] if first else [*before, *findings]).to_dict()
 
 
 def refuter_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -516,7 +516,9 @@ def _of_value(record: Record, records: Sequence[Record]) -> Sentence:
     unit = f"per {record['diagnostics']['unit']}" if "unit" in record["diagnostics"] else "a decision"
     text = f"{_who(record)} {earns} {amounts.one(record['value'])} {unit} ({_level(record)} {span})"
     text += "." if sure == "trust" else f", but: {_because(record, sure)}."
-    action = _next(record, sure, "compare it with today's policy (--baseline today)")
+    own = "compare a new policy with it (--target COLUMN --baseline today)"
+    against = own if record.get("today") else "compare it with today's policy (--baseline today)"
+    action = _next(record, sure, against)
     return _sentence(record, "value", text, sure, action)
 
 

@@ -32,7 +32,7 @@ from recsim_mnar.own_log.doctor.problems import (
 from recsim_mnar.own_log.estimating import OWN
 from recsim_mnar.own_log.shown_item import UNCLEAR, ShownItem, held_items, same_items
 from recsim_mnar.own_log.slate_estimates import endings_of, read_slates
-from recsim_mnar.own_log.slate_file import SlateFile, find_slates, slate_names
+from recsim_mnar.own_log.slate_file import SlateFile, Wrong, find_slates, perhaps_slates
 from recsim_mnar.own_log.target_file import TargetFile
 from recsim_mnar.runs.receipts import SIDECAR
 from recsim_mnar.tables.faults import MISSING, in_rows, percent_lines
@@ -40,7 +40,6 @@ from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.parts import TableFile, verify
 from recsim_mnar.tables.roles import (
     GUESSED,
-    NONE,
     RECOGNISED,
     Columns,
     in_words,
@@ -114,6 +113,8 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
         if name not in file.names and asked.target_file is None:
             raise UserError(f"{path} has no column {name!r}; {nearest(name, file.names)} (--target)")
     slates, problems = _slates(file, asked)
+    guess = slates.guess if isinstance(slates, Wrong) else ""
+    slates = None if isinstance(slates, Wrong) else slates
     if slates is not None:
         file, asked = slates.found.file, replace(asked, columns=slates.columns)
     kind, columns, shown = columns_of(file, str(path), asked)
@@ -127,6 +128,9 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     patient.problems += problems
     patient.slates = slates
     found = patient.examined()
+    if guess:  # then what its probabilities are of is found out
+        left = {role: name for role, name in found.guesses.items() if role != "propensity"}
+        found = replace(found, guesses=left | {"slate": guess})
     found.facts["slates"] = None if slates is None else slates.facts
     found.facts["receipts"] = receipts
     found.facts["target_file"] = None if asked.target_file is None else _of_target_file(file, asked, found)
@@ -161,33 +165,25 @@ class _Slates:
     facts: dict[str, Any]
 
 
-def _slates(file: TableFile, asked: Asked) -> tuple[_Slates | None, list[Problem]]:
-    """What a file of slates is, and what is wrong with its slates; None for one of single items."""
+def _slates(file: TableFile, asked: Asked) -> tuple[_Slates | Wrong | None, list[Problem]]:
+    """What a file of slates is, and what is wrong with them; of single items what says that they may be slates."""
     found = find_slates(file, asked.columns, endings_of(asked.targets, file.names))
     columns = {role: name for role, name in asked.columns.items() if role not in ("slate", "position")}
     if found is None:
-        head = {} if asked.columns.get("slate") == NONE else file.head()
-        names = [
-            name for name in slate_names(file.names) if len({*map(str, head.get(name, ()))}) < len(head.get(name, ()))
-        ]
-        message = (
-            f"rows with the same {names[0]!r} may be one slate, and no column of positions is recognised"
-            if names
-            else ""
-        )
-        advice = "name it with --position-column; without it rows are taken as single items"
-        return None, [Problem("perhaps_slates", NOTE, message, advice, (names[0],))] if names else []
+        perhaps = perhaps_slates(file, asked.columns, endings_of(asked.targets, file.names))
+        return perhaps, [] if perhaps is None else [_problem(perhaps, NOTE)]
     options = [word for role in ("slate", "position") if (name := asked.columns.get(role)) is not None
                for word in (f"--{role}-column", name)]  # fmt: skip
     options += [] if asked.propensities_of is None else ["--propensities-of", asked.propensities_of]
     facts: dict[str, Any] = {"form": found.form, "slates": None, "least": None, "most": None, "propensities_of": {}}
     facts |= {"columns": {role: found.columns[role] for role in ("slate", "position")} if not found.per_slate else {}}
     facts |= {"options": options, "lines": [found.form]}
+    facts |= {"guessed": [asked.columns["slate"]]} if "slate" in asked.guessed else {}
     named = {role: name for role, name in asked.columns.items() if role != "item"}
     reading = Reading(named, drop_missing=True, drop_invalid=1.0, propensities_of=asked.propensities_of)
     problems, main, own = [], "", {"action": found.columns["action"]} if found.per_slate else {}
     try:
-        read = read_slates(found, reading)
+        read = read_slates(found, reading, [name for name in asked.targets if endings_of([name], file.names)])
     except UserError:
         try:  # what is wrong where no row is left
             read_slates(found, replace(reading, drop_missing=False, drop_invalid=None))
@@ -198,16 +194,27 @@ def _slates(file: TableFile, asked: Asked) -> tuple[_Slates | None, list[Problem
         own |= {role: name for role, name in read.log.columns.names.items() if role in ("user", "propensity", "reward")}
         facts |= {"slates": slates.number, "least": int(slates.sizes.min()), "most": int(slates.sizes.max())}
         facts["propensities_of"] = {name: kind for kind, name in read.kinds.items()}
-        facts["lines"] = read.lines if slates.size else [f"{found.form}: {slates.number:,} slates of several sizes"]
+        least, most = facts["least"], facts["most"]
+        sizes = "several sizes" if least < most else f"{most} items"
+        facts["lines"] = read.lines if slates.size else [f"{found.form}: {slates.number:,} slates of {sizes}"]
         both = (found.columns["slate"], found.columns["position"])
         lacking = [f"{name} {n:,}" for name in both if (n := read.log.counts[f"lacks:{name}"])]
         if lacking:
             problems.append(Problem("missing", PROBLEM, f"values are missing: {', '.join(lacking)}", DROP, both))
-        problems += [Problem(each.code, PROBLEM, each.message, each.advice, each.columns) for each in slates.problems]
+        problems += [_problem(each, PROBLEM) for each in slates.problems]
         if not main and slates.size:
             problems.append(Problem("unclear_propensities", PROBLEM, *read.unclear, ("propensity",)))
     taken = frozenset(role for role in own if columns.get(role) is None)
     return _Slates(found, {**columns, **{role: own[role] for role in taken}}, taken, main, facts), problems
+
+
+def _of_other_kinds(names: Sequence[str]) -> set[str]:
+    """Columns with the probabilities, of slates and the like, of a policy whose own column is there too."""
+    return {each for name in names for each in endings_of([name], names) if each != name}
+
+
+def _problem(wrong: Wrong, level: str) -> Problem:
+    return Problem(wrong.code, level, wrong.message, wrong.advice, wrong.columns)
 
 
 def _of_target_file(file: TableFile, asked: Asked, found: Examination) -> dict[str, Any]:
@@ -337,8 +344,9 @@ class _Patient:
         unnamed = Unnamed(self.rows.quiet(), self.columns, of_shares, others, self.file.decimal, items)
         segments: list[str] = []
         if not own and self.kind == BANDIT:
-            if "propensity" in self.columns and not self.targets and self.slates is None:
-                self.problems += unnamed.maybe_targets(self.user, mixed=self.mixed)
+            if "propensity" in self.columns and not self.targets:
+                one = replace(unnamed, others=[n for n in others if n not in _of_other_kinds(others)])
+                self.problems += one.maybe_targets(self.user, mixed=self.mixed)
             segments, remarks = unnamed.segments() if self.slates is None else ([], [])
             self.problems += [*unnamed.items_of_policies(), *remarks]
         guesses = {role: name for role, name in unnamed.guesses().items() if role != "action" or not self.rivals}

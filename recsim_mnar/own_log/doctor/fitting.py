@@ -22,6 +22,7 @@ _UNREADABLE = (
 _FEW_COPIES = 0.1
 """Share of rows up to which equal ones are copies where no user is known."""
 _LOGGED = ("reward", "propensity", "action", "user", "time", "logger")
+_OF = "--propensities-of"
 _FIX = "first correct what is marked with !"
 
 
@@ -62,7 +63,9 @@ def _line(found: Examination, words: Sequence[str], roles: Sequence[str]) -> str
         for part in (f"--{role}-column", found.columns[role])
     ]
     slates = found.facts.get("slates")
-    named += slates["options"] if slates and words[0] == "estimate" else []
+    if slates and (words[0] == "estimate" or words[:2] == ["plan", "ab"]):
+        options = slates["options"]
+        named += options if words[0] == "estimate" or _OF not in options else options[: options.index(_OF)]
     none = [part for role in roles if role in found.columns.without for part in (f"--{role}-column", NONE)]
     return shlex.join(["recsim-mnar", *words, *named, *none])
 
@@ -99,6 +102,7 @@ def guessed_in_words(found: Examination, line: str) -> str:
         for role, text in what.items()
         if options.get(role) == GUESSED and f"--{role}-column" in words
     ]
+    said += [f"{name} the slates" for name in (found.facts["slates"] or {}).get("guessed", ())]
     target = words[words.index("--target") + 1] if "--target" in words else ""
     perhaps = [name for name in _perhaps_targets(found) if not found.targets and name in target.split(",")]
     said += [_as_policies(found, perhaps).replace(" is ", " ")] if perhaps else []
@@ -138,7 +142,10 @@ def _perhaps_targets(found: Examination) -> list[str]:
 
 def _as_policies(found: Examination, names: Sequence[str]) -> str:
     """What columns would be of a new policy: its probability of the item shown, or the item that it shows."""
-    kinds = {"a new policy's probability of showing the same item": [name for name in names if name not in found.items],
+    slates = found.facts.get("slates") or {"propensities_of": {}}
+    whole = slates["propensities_of"].get(found.columns.get("propensity")) in ("slate", "set")
+    same = f"a new policy's probability of showing the same {'slate' if whole else 'item'}"
+    kinds = {same: [name for name in names if name not in found.items],
              "the item that a new policy would show": [name for name in names if name in found.items]}  # fmt: skip
     return " and ".join(f"{' and '.join(of)} is {what}" for what, of in kinds.items() if of)
 
@@ -301,6 +308,9 @@ def _compare(found: Examination) -> Fit:
 
 def _replay(found: Examination) -> Fit:
     needs = "needs what users met between the recommendations, as rows of their own, and whose they are"
+    if not found.facts["organic_rows"] and {"user", "action", "reward", "propensity"} <= set(found.columns.names):
+        says = f"{needs}; without these it takes --policy random alone, which needs no history"
+        return Fit("replay", False, "", says)
     if not found.facts["organic_rows"] or "user" not in found.columns or "action" not in found.columns:
         return Fit("replay", False, "", needs)
     if not {"reward", "propensity"} <= set(found.columns.names):

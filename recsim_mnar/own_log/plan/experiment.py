@@ -264,6 +264,7 @@ class ABPlan:
         log_users: in the log.
         notes: what to know of the plan.
         reading: what was taken from a file, where that had to be recognised.
+        slates_a_user: mean number, where a "decision" above is one item shown in a slate; None of single items.
     """
 
     value: float
@@ -294,6 +295,7 @@ class ABPlan:
     log_users: int
     notes: tuple[str, ...] = ()
     reading: tuple[str, ...] = ()
+    slates_a_user: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -384,6 +386,7 @@ def plan_ab(
         log_users=totals.users,
         notes=_notes(totals, math.ceil(needed), given, dates["users_per_day"], pilot.undated),
         reading=pilot.lines,
+        slates_a_user=None if pilot.slates is None else pilot.slates / totals.users,
     )
 
 

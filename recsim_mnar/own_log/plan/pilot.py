@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.log.table import Log, provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
-from recsim_mnar.own_log.slate_file import find_slates
+from recsim_mnar.own_log.slate_file import SlateFile, find_slates, slates_in
 from recsim_mnar.tables.faults import in_rows
 from recsim_mnar.tables.parts import TableFile
-from recsim_mnar.tables.roles import NAMED, OWN_SCHEMA, Columns, find_columns
+from recsim_mnar.tables.roles import NAMED, NONE, OWN_SCHEMA, Columns, find_columns
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,7 @@ class Pilot:
         lines: what was taken from a file, for a person, where it had to be recognised.
         name: of the log, for messages.
         provenance: what the log says of how it was made.
+        slates: how many the rows are of; None of single items.
     """
 
     reward: Floats
@@ -132,6 +133,7 @@ class Pilot:
     lines: tuple[str, ...] = ()
     name: str = "the log"
     provenance: dict[str, Any] = field(default_factory=dict)
+    slates: int | None = None
 
     def __len__(self) -> int:
         return self.reward.size
@@ -221,13 +223,15 @@ def _from_file(path: Path, asked: _Asked) -> Pilot:
     table = TableFile.open(source)
     known, slates = table.names, find_slates(table, asked.reading.columns, asked.policies)
     if slates is not None and (asked.propensity or slates.per_slate):
-        only = "plan ab takes one row per position, the other plans are of single items"
+        only = "plan ab without --target takes one row per position, the other plans are of single items"
         raise UserError(f"{path} is a log of slates ({slates.form}): {only}")
+    reading = _of_rewards(table, asked.reading, slates)
     asked.check_policies(str(path), known)
     missing = asked.known_missing(known)
     needs = ("propensity",) if asked.propensity else ()
     columns = [*asked.policies, *missing.values()]
-    found = BanditLog.open(source, columns, reading=asked.reading, needs=needs).read()
+    of_slates = [] if slates is None else [slates.columns["position"]]
+    found = BanditLog.open(source, columns, reading=reading, needs=needs, others=of_slates).read()
     clusters = None if found.user is None else Clusters.of(found.user.codes, len(found))
     made = provenance_of(source)
     days, undated = (None, "") if "world" in made else _file_days(source, found, asked.reading.drop_invalid)
@@ -246,7 +250,21 @@ def _from_file(path: Path, asked: _Asked) -> Pilot:
         name=str(path),
         lines=tuple(found.lines) if set(found.columns.how.values()) != {OWN_SCHEMA} else (),
         provenance=made,
+        slates=None if slates is None or found.key is None else slates_in(found, slates),
     )
+
+
+def _of_rewards(table: TableFile, reading: Reading, slates: SlateFile | None) -> Reading:
+    """The reading of single items; of slates that of their rewards and users alone."""
+    columns = {role: name for role, name in reading.columns.items() if role not in ("slate", "position")}
+    if slates is None:
+        return replace(reading, columns=columns)
+    if columns.get("user") is None:  # a column of slates may be called as one of users
+        leave = slates.columns.values()
+        user = find_columns(str(table.path), table.names, optional=("user",), leave=leave).get("user")
+        columns |= {"user": user or NONE}
+    columns |= {"propensity": columns.get("propensity") or NONE}
+    return replace(reading, columns=columns, key=slates.columns["slate"])
 
 
 _FIRST_DATE = 1e8
