@@ -226,6 +226,20 @@ def test_own_interactions(capsys, tmp_path):
     assert "NDCG@5" in run(capsys, "compare", "--interactions", file, *few)[1]
 
 
+@pytest.mark.parametrize(
+    ("lines", "form"),
+    [
+        (["user,slate_id,rank,item_id,clicks", "1,a,1,x,0", "1,a,2,y,1", "2,b,1,y,0", "2,b,2,z,0"], "position"),
+        (["user,items,clicks", "1,x1|y2,0", "2,y2|z3,1"], "slate"),
+    ],
+)
+def test_slates_are_no_interactions(tmp_path, capsys, lines, form):
+    (tmp_path / "mine.csv").write_text("\n".join(lines))
+    said = fails(capsys, "compare", "--interactions", tmp_path / "mine.csv", "--agents", "random,popularity")
+    assert f"holds slates, one row per {form}: what was shown is no interaction" in said
+    assert len(said.splitlines()) == 1
+
+
 def test_the_bare_names_are_the_lists(capsys):
     kinds = ("worlds", "agents", "estimators", "protocols", "presets", "tasks")
     texts = [run(capsys, kind)[1] for kind in kinds]
