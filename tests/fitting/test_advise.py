@@ -578,4 +578,4 @@ def test_slates_are_refused():
     log = lives(3, coin, users=30)[0]
     place = np.where(log.is_bandit, np.cumsum(log.is_bandit) % 2, -1)
     with pytest.raises(UserError, match="the log has slates of 2 items, and advise judges agents that show one"):
-        advise_on(log.with_column("position", place), Question(AGENTS, logging="random"))
+        asked(log.with_column("position", place))
