@@ -78,10 +78,11 @@ def sentences_of(found: LogNumbers) -> list[str]:
     rate, span = _rate(found), f"{100 * found.rewards['level']:g} % interval"
     values = [_percent(found.rewards[name]) if found.binary else f"{found.rewards[name]:.4g}" for name in
               ("value", "low", "high")]  # fmt: skip
+    said = f"{found.n_shown:,} " + (f"items in {_slates(found)}" if _slates(found) else "recommendations")
     return [
-        f"Of {found.n_shown:,} recommendations {values[0]} were {rate} ({span} {values[1]} to {values[2]})."
+        f"Of {said} {values[0]} were {rate} ({span} {values[1]} to {values[2]})."
         if found.binary
-        else f"The mean {rate} of {found.n_shown:,} recommendations is {values[0]} ({span} {values[1]} to {values[2]})."
+        else f"The mean {rate} of {said} is {values[0]} ({span} {values[1]} to {values[2]})."
     ]
 
 
@@ -103,6 +104,14 @@ def _kinds(found: LogNumbers) -> dict[str, str]:
 def _world(found: LogNumbers) -> str:
     world = found.provenance.get("world") or {}
     return str(world.get("name", "a")) if isinstance(world, dict) else str(world)
+
+
+def _slates(found: LogNumbers) -> str:
+    """How many slates users read place by place, in words; "" where they see one item."""
+    world = found.provenance.get("world")
+    params = world.get("params") if isinstance(world, dict) else None
+    size = params.get("slate_size") if isinstance(params, dict) and "user_model" in params else None
+    return f"{found.n_shown // size:,} slates of {size}" if isinstance(size, int) and size > 1 else ""
 
 
 def _n_items(found: LogNumbers) -> int:
@@ -132,6 +141,8 @@ def _facts(found: LogNumbers, rows: Sequence[dict[str, Any]]) -> list[tuple[str,
     if isinstance(asked, int) and asked > found.users:
         users += f"; {asked - found.users:,} more left without an event"
     facts = [("rows", f"{found.rows:,}"), ("users", users)]
+    if _slates(found):
+        facts.append(("slates", f"{_slates(found)} items, shown to {found.by_user['bandit'].number:,} users"))
     n_items = _n_items(found)
     for kind, counts in (("organic", found.views), ("bandit", found.shown)):
         name, of_user, stretch = _kinds(found)[kind], found.by_user[kind], found.stretches[kind]
@@ -205,6 +216,8 @@ def _propensities_chart(found: LogNumbers) -> Chart | None:
 
 
 def _finding(found: LogNumbers) -> Finding:
-    decision = f"The log is ready: {found.users:,} users, {found.n_shown:,} recommendations."
+    slates = _slates(found)
+    shown = f"{slates} items" if slates else f"{found.n_shown:,} recommendations"
+    decision = f"The log is ready: {found.users:,} users, {shown}."
     sure = "Certain, because it was simulated. Next: run the commands below, from top to bottom."
     return Finding(decision, sentences_of(found)[0], sure, "good")

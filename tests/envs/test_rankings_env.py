@@ -167,7 +167,7 @@ def test_wrong_actions_are_refused_in_one_line(action, why):
 
 
 def test_wrong_slate_sizes_are_refused():
-    with pytest.raises(UserError, match="slate_size must be at most n_items = 10"):
+    with pytest.raises(UserError, match="slate_size must be at most n_items = 10, got 11"):
         SessionsParams(slate_size=11)
     with pytest.raises(UserError, match="it ranks 4 items, the world shows 3"):
         simulate(SessionsWorld(SessionsParams(**SLATES)), as_ranking_policy(policy_of("random"), 4), 2, 0)
