@@ -444,7 +444,7 @@ LINES = {
     # 190 for fatigue, retention, influence and a calendar
     # 150 for a step of all lanes in one kernel call, and ratings for a single lane
     # 70 for threads over lanes, and a module of its own for the step of all lanes
-    "worlds": 5_692,  # 672 for slates: how users read them, and whole lives under uniform rankings at full speed
+    "worlds": 5_693,  # 672 for slates: how users read them, and whole lives under uniform rankings at full speed
     # 16 for lists of any length, in leave-one-out and of interactions
     "protocols": 4_045,  # 80 for slates: their estimates, what is gained by place, what a page says of them
     # 190 for the gate: what is required of an answer, estimate as a function of Python, what it was made from.

@@ -145,7 +145,7 @@ def test_lengths():
 def test_slates_are_counted(tmp_path):
     asked = ("simulate", "--set", "n_items=12", "--set", "slate_size=3", "--policy", "random", "--users", 40)
     assert run(*asked, "--report", "--out", tmp_path / "run") == 0
-    log, page = Log.read(tmp_path / "run"), unlinked((tmp_path / "run" / "report.html").read_text())
+    log, page = Log.read(tmp_path / "run"), unlinked(tmp_path / "run" / "report.html")
     n, users = int(log.is_bandit.sum()), len(np.unique(log["user"][log.is_bandit]))
     assert f"The log is ready: {len(log.users()):,} users, {n // 3:,} slates of 3 items." in page
     assert f"{n // 3:,} slates of 3 items, shown to {users} users" in page
