@@ -569,6 +569,8 @@ def test_a_comparison_of_lists_says_what_its_numbers_are_of(tmp_path):
     made = (tmp_path / "page.html").read_text()
     assert "independent_ips,reward_interaction_ips,slate_ips" in made
     assert "clipped_ips,ips,snips" not in made
+    for heading in ("independent IPS", "reward-interaction IPS", "slate IPS"):
+        assert f'aria-label="Verdicts, {heading}"' in made
     (note,) = (note for note in found.notes if note.startswith("Users see lists of 3"))
     assert "are cut at 7 (--clip)" in note
     titles = [chart.title for chart in figures_of(found)]

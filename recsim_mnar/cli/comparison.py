@@ -336,6 +336,7 @@ def _check_own_data_protocols(protocols: tuple[str, ...]) -> None:
 
 
 def _print_comparison(comparison: Comparison, folder: Path, json_output: JsonOutput) -> None:
+    from recsim_mnar.estimators.ranking_records import RANKING_ESTIMATORS
     from recsim_mnar.report.tables import comparison_table
 
     json_output.show(comparison_table(comparison))
@@ -343,15 +344,13 @@ def _print_comparison(comparison: Comparison, folder: Path, json_output: JsonOut
         json_output.sentence(sentence)
     for note in comparison.notes:
         json_output.sentence(note, remark=True)
-    doubted = [
-        r.agent
-        for r in comparison.records
-        if (r.protocol, r.metric) == ("off_policy", "clipped_ips")
-        and r.details.get("verdict_level") == "do_not_use"
-        and not r.covers
-    ]
-    if doubted:
-        json_output.sentence(f"Do not use clipped IPS of {', '.join(doubted)}: the report says why.", remark=True)
+    doubted: dict[str, list[str]] = {}
+    for r in comparison.records:
+        if r.protocol == "off_policy" and r.metric in ("clipped_ips", *RANKING_ESTIMATORS):
+            if r.details.get("verdict_level") == "do_not_use" and not r.covers:
+                doubted.setdefault(comparison.headings[r.protocol, r.metric], []).append(r.agent)
+    for heading, agents in doubted.items():
+        json_output.sentence(f"Do not use {heading} of {', '.join(agents)}: the report says why.", remark=True)
     if comparison.again and comparison.judgements:
         json_output.sentence(f"One run is an anecdote; how often each is right: {comparison.again}", remark=True)
     json_output.say(f"Report: {folder / 'report.html'}")

@@ -112,12 +112,19 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
         level=comparison.records[0].level if comparison.records else 0.95,
         biased=BIASED,
         starred=any(r.biased for r in comparison.records),
-        verdicts=[
-            (r.agent, r.details.get("verdict", ""), r.details.get("value_on_log"), r)
-            for r in comparison.records
-            if (r.protocol, r.metric) == ("off_policy", "clipped_ips")
-        ],
+        verdicts=_verdicts(comparison),
     )
+
+
+def _verdicts(comparison: Comparison) -> dict[str, list[tuple[str, str, float | None, Record]]]:
+    """Agents, verdicts, true values on the log and records, by the heading of clipped IPS or of estimators of slates."""
+    found: dict[str, list[tuple[str, str, float | None, Record]]] = {}
+    for r in comparison.records:
+        if r.protocol == "off_policy" and r.metric in ("clipped_ips", *RANKING_ESTIMATORS):
+            heading = "clipped IPS" if r.metric == "clipped_ips" else comparison.headings[r.protocol, r.metric]
+            row = r.agent, r.details.get("verdict", ""), r.details.get("value_on_log"), r
+            found.setdefault(heading, []).append(row)
+    return found
 
 
 def _as_run(comparison: Comparison, run_config: dict[str, Any]) -> dict[str, Any]:
