@@ -346,9 +346,9 @@ def _print_comparison(comparison: Comparison, folder: Path, json_output: JsonOut
         json_output.sentence(note, remark=True)
     doubted: dict[str, list[str]] = {}
     for r in comparison.records:
-        if r.protocol == "off_policy" and r.metric in ("clipped_ips", *RANKING_ESTIMATORS):
-            if r.details.get("verdict_level") == "do_not_use" and not r.covers:
-                doubted.setdefault(comparison.headings[r.protocol, r.metric], []).append(r.agent)
+        judged = r.protocol == "off_policy" and r.metric in ("clipped_ips", *RANKING_ESTIMATORS)
+        if judged and r.details.get("verdict_level") == "do_not_use" and not r.covers:
+            doubted.setdefault(comparison.headings.get((r.protocol, r.metric), r.metric), []).append(r.agent)
     for heading, agents in doubted.items():
         json_output.sentence(f"Do not use {heading} of {', '.join(agents)}: the report says why.", remark=True)
     if comparison.again and comparison.judgements:

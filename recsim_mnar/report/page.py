@@ -117,11 +117,15 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
 
 
 def _verdicts(comparison: Comparison) -> dict[str, list[tuple[str, str, float | None, Record]]]:
-    """Agents, verdicts, true values on the log and records, by the heading of clipped IPS or of estimators of slates."""
+    """Agents, verdicts, true values on the log and records, by heading: clipped IPS, or each estimator of slates."""
     found: dict[str, list[tuple[str, str, float | None, Record]]] = {}
     for r in comparison.records:
         if r.protocol == "off_policy" and r.metric in ("clipped_ips", *RANKING_ESTIMATORS):
-            heading = "clipped IPS" if r.metric == "clipped_ips" else comparison.headings[r.protocol, r.metric]
+            heading = (
+                "clipped IPS"
+                if r.metric == "clipped_ips"
+                else comparison.headings.get((r.protocol, r.metric), r.metric)
+            )
             row = r.agent, r.details.get("verdict", ""), r.details.get("value_on_log"), r
             found.setdefault(heading, []).append(row)
     return found
