@@ -66,7 +66,7 @@ def popularity_rows(found: LogNumbers) -> list[dict[str, Any]]:
     """See :func:`recsim_mnar.protocols.ab_test.popularity`; none where nothing was met or nothing shown."""
     if not (found.n_views and found.n_shown):
         return []
-    n_items = max(len(found.views), len(found.shown), _n_items(found))
+    n_items = max(len(found.views), len(found.shown), _number(found, "n_items"))
     padded = [np.pad(counts, (0, n_items - len(counts))) for counts in (found.views, found.shown)]
     return popularity(padded[0], {_policy(found): padded[1]})
 
@@ -108,17 +108,19 @@ def _world(found: LogNumbers) -> str:
 
 def _slates(found: LogNumbers) -> str:
     """How many slates users read place by place, in words; "" where they see one item."""
-    world = found.provenance.get("world")
-    params = world.get("params") if isinstance(world, dict) else None
-    size = params.get("slate_size") if isinstance(params, dict) and "user_model" in params else None
-    return f"{found.n_shown // size:,} slates of {size}" if isinstance(size, int) and size > 1 else ""
+    size = _number(found, "slate_size") if "user_model" in _params(found) else 0
+    return f"{found.n_shown // size:,} slates of {size}" if size > 1 else ""
 
 
-def _n_items(found: LogNumbers) -> int:
+def _params(found: LogNumbers) -> dict[str, Any]:
     world = found.provenance.get("world")
     params = world.get("params") if isinstance(world, dict) else None
-    n_items = params.get("n_items") if isinstance(params, dict) else None
-    return n_items if isinstance(n_items, int) else 0
+    return params if isinstance(params, dict) else {}
+
+
+def _number(found: LogNumbers, name: str) -> int:
+    number = _params(found).get(name)
+    return number if isinstance(number, int) else 0
 
 
 def _policy(found: LogNumbers) -> str:
@@ -143,7 +145,7 @@ def _facts(found: LogNumbers, rows: Sequence[dict[str, Any]]) -> list[tuple[str,
     facts = [("rows", f"{found.rows:,}"), ("users", users)]
     if _slates(found):
         facts.append(("slates", f"{_slates(found)} items, shown to {found.by_user['bandit'].number:,} users"))
-    n_items = _n_items(found)
+    n_items = _number(found, "n_items")
     for kind, counts in (("organic", found.views), ("bandit", found.shown)):
         name, of_user, stretch = _kinds(found)[kind], found.by_user[kind], found.stretches[kind]
         n = int(counts.sum())

@@ -117,7 +117,7 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
 
 
 def _verdicts(comparison: Comparison) -> dict[str, list[tuple[str, str, float | None, Record]]]:
-    """Agents, verdicts, true values on the log and records, by heading: clipped IPS, or each estimator of slates."""
+    """Agents, verdicts, true values on the log and records, by heading: clipped IPS, or estimators of slates."""
     found: dict[str, list[tuple[str, str, float | None, Record]]] = {}
     for r in comparison.records:
         if r.protocol == "off_policy" and r.metric in ("clipped_ips", *RANKING_ESTIMATORS):
