@@ -460,9 +460,9 @@ LINES = {
     "fitting": 2_995,  # 295 for slates: relative examination, when it is identified, a slate as one decision
     # 70 for the plan in one sentence, the line that plans a test, per cent; 70 for tasks; 40 for several lifts
     # 30 for SIGTERM, a least propensity of 0, logs that may not be read
-    # 15 for --resume, named where a command was interrupted
+    # 12 for --resume, named where a command was interrupted
     # 66 for slates: their options, replays with all probabilities, estimators with what they assume, what is refused
-    "cli": 3_036,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
+    "cli": 3_033,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
     # 1,020 for rankings: three laws, and of each the probabilities of an order, a set and an item at a position
     "policies": 2_720,
     "log": 1_621,  # 100 for observations by name with users' features, and those of one's own worlds
@@ -475,7 +475,7 @@ LINES = {
     # 150 for what each method could not tell, notes and ends of intervals in charts, and what a warning covers
     # 40 for segments that lose, and methods compared catalogue by catalogue
     # 22 for slates: counted, and the verdicts of their estimators
-    "report": 2_167,  # 8 first screens, words explained, charts drawn here; 200 for plain names, studies; 20 for lists
+    "report": 2_169,  # 8 first screens, words explained, charts drawn here; 200 for plain names, studies; 20 for lists
     "simulation": 1_350,  # 60 for rankings
     "testing": 1_420,  # rules for learners, and for a dozen breaches that were let pass
     # 20 for tasks
