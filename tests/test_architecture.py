@@ -444,7 +444,7 @@ LINES = {
     # 190 for fatigue, retention, influence and a calendar
     # 150 for a step of all lanes in one kernel call, and ratings for a single lane
     # 70 for threads over lanes, and a module of its own for the step of all lanes
-    "worlds": 5_670,  # 650 for slates: how users read them, and whole lives under uniform rankings at full speed
+    "worlds": 5_693,  # 672 for slates: how users read them, and whole lives under uniform rankings at full speed
     # 16 for lists of any length, in leave-one-out and of interactions
     "protocols": 4_045,  # 80 for slates: their estimates, what is gained by place, what a page says of them
     # 190 for the gate: what is required of an answer, estimate as a function of Python, what it was made from.
@@ -458,12 +458,13 @@ LINES = {
     # (90), estimates (220), doctor (85), replay (65), options and plans (40)
     # 170 for slates: rows that may be of some (55), targets and kinds that numbers contradict (55), what is wrong said
     # at once and in rows of the file (25), doctor (20), plan ab (15)
-    "own_log": 5_245,
-    "fitting": 2_985,  # 285 for slates: relative examination, when it is identified, a slate as one decision
+    "own_log": 5_246,
+    "fitting": 2_995,  # 295 for slates: relative examination, when it is identified, a slate as one decision
     # 70 for the plan in one sentence, the line that plans a test, per cent; 70 for tasks; 40 for several lifts
     # 30 for SIGTERM, a least propensity of 0, logs that may not be read
-    # 52 for slates: their options, replays with all probabilities, estimators with what they assume
-    "cli": 3_010,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
+    # 12 for --resume, named where a command was interrupted
+    # 66 for slates: their options, replays with all probabilities, estimators with what they assume, what is refused
+    "cli": 3_036,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
     # 1,020 for rankings: three laws, and of each the probabilities of an order, a set and an item at a position
     "policies": 2_720,
     "log": 1_621,  # 100 for observations by name with users' features, and those of one's own worlds
@@ -471,11 +472,12 @@ LINES = {
     # 30 for what was shown
     # 30 for users' features behind an observation, and a world's own one
     # lines rendered, info by kind, specs: what RL libraries ask for; one lane recorded at its own cost
-    # 165 for slates: environments, recorders
-    "envs": 1_832,  # 45 for steps in one call, and copy=False
+    # 167 for slates: environments, recorders
+    "envs": 1_834,  # 45 for steps in one call, and copy=False
     # 150 for what each method could not tell, notes and ends of intervals in charts, and what a warning covers
     # 40 for segments that lose, and methods compared catalogue by catalogue
-    "report": 2_145,  # 8 first screens, words explained, charts drawn here; 200 for plain names, studies; 20 for lists
+    # 22 for slates: counted, and the verdicts of their estimators
+    "report": 2_169,  # 8 first screens, words explained, charts drawn here; 200 for plain names, studies; 20 for lists
     "simulation": 1_350,  # 60 for rankings
     "testing": 1_420,  # rules for learners, and for a dozen breaches that were let pass
     # 20 for tasks
@@ -486,7 +488,7 @@ LINES = {
     "models": 710,
     "replays": 640,  # 80 for slates: four probabilities of each, and their truth
     "integrations": 520,
-    "export": 425,  # 5 for decisions that are no single items
+    "export": 437,  # 17 for decisions that are no single items
     "datasets": 1_050,  # readers of DSJSON and of three tools' assignments, and the test of their probabilities
     "studies": 390,
     # 160 for slates and platforms, where an action is not one item; 150 for data sets

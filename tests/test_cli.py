@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recsim_mnar import cli
+from recsim_mnar.cli import _goes_on
 from recsim_mnar.log import Log
 from twins.commands import run
 
@@ -123,7 +124,8 @@ def test_an_interrupted_simulation_resumes_to_the_same_bytes(tmp_path):
     _, err = process.communicate(timeout=120)
     if process.returncode != 0:  # it may have been faster than the signal
         assert process.returncode == 130, err
-        assert err.strip().splitlines()[-1] == "interrupted"
+        said = err.strip().splitlines()
+        assert said[-2:] == ["To go on from here, run the same command with --resume.", "interrupted"]
         assert not (out / "truth.parquet").exists()
     done = subprocess.run([*command, "--out", str(out), "--resume"], capture_output=True, text=True, check=True)
     assert "already" in done.stdout
@@ -132,6 +134,17 @@ def test_an_interrupted_simulation_resumes_to_the_same_bytes(tmp_path):
     one, other = (pq.read_table(folder / "truth.parquet") for folder in (out, tmp_path / "whole"))
     assert one.equals(other)
     assert not list(out.glob(".*"))
+
+
+def test_resume_is_named_where_it_helps(tmp_path):
+    there = str(tmp_path)
+    for words in (["simulate", "--out", there], ["simulate", f"--out={there}"], ["study", "s.toml", "--out", there],
+                  ["compare", "--catalogues", "4", "--out", there]):  # fmt: skip
+        assert _goes_on(words), words
+    for words in ([], ["nothing"], ["simulate"], ["simulate", "--out"], ["simulate", "--out", there, "--resume"],
+                  ["simulate", "--out", there + "/later"], ["compare", "--out", there],
+                  ["estimate", "x.csv", "--out", there]):  # fmt: skip
+        assert not _goes_on(words), words
 
 
 def test_an_interrupt_while_modules_are_read_is_one_line(tmp_path):
@@ -224,6 +237,20 @@ def test_own_interactions(capsys, tmp_path):
     assert "needs a world" in fails(capsys, "compare", "--interactions", file, "--protocols", "ab_test")
     few = ("--agents", "random,popularity", "--folds", 1, "--length", 5, "--out", tmp_path / "few")
     assert "NDCG@5" in run(capsys, "compare", "--interactions", file, *few)[1]
+
+
+@pytest.mark.parametrize(
+    ("lines", "form"),
+    [
+        (["user,slate_id,rank,item_id,clicks", "1,a,1,x,0", "1,a,2,y,1", "2,b,1,y,0", "2,b,2,z,0"], "position"),
+        (["user,items,clicks", "1,x1|y2,0", "2,y2|z3,1"], "slate"),
+    ],
+)
+def test_slates_are_no_interactions(tmp_path, capsys, lines, form):
+    (tmp_path / "mine.csv").write_text("\n".join(lines))
+    said = fails(capsys, "compare", "--interactions", tmp_path / "mine.csv", "--agents", "random,popularity")
+    assert f"holds slates, one row per {form}: what was shown is no interaction" in said
+    assert len(said.splitlines()) == 1
 
 
 def test_the_bare_names_are_the_lists(capsys):

@@ -163,3 +163,15 @@ def test_every_link_has_words_of_its_own():
     """The site fills in titles where there are none; a page read as a file, as on a code host, shows nothing there."""
     pages = [*Path("docs").rglob("*.md"), *Path("benchmarks").rglob("*.md"), *Path().glob("*.md")]
     assert [str(page) for page in pages if "[](" in page.read_text()] == []
+
+
+def test_estimators_of_slates_and_policies_that_rank_are_described():
+    from recsim_mnar.estimators.ranking_records import RANKING_ESTIMATORS
+
+    page = (DOCS / "estimators.md").read_text().partition("## Estimators of slates")[2]
+    for name, info in RANKING_ESTIMATORS.items():
+        assert f"`{name}`" in page, name
+        assert info.source.partition(",")[0] in page, f"the paper of {name}"
+    agents = (DOCS / "write" / "agent.md").read_text()
+    for name in ("as_ranking_policy", "PlackettLuce", "ExploringTopK", "RankingPolicy", "propensities_of"):
+        assert name in agents, name

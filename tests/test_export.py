@@ -271,6 +271,26 @@ def test_mistakes_are_said(log, made):
             call()
 
 
+def test_a_slate_is_one_decision():
+    world = SessionsWorld(SessionsParams(n_items=P, slate_size=3, click_link="logistic"))
+    log = simulate(world, registry.learner("random").fit(Log({}), n_items=P, seed=0), n_users=30, seed=3)
+    made, shown = decisions(log, P), log.bandit()
+    assert made.action.shape == made.propensity.shape == (len(shown) // 3, 3)
+    assert (made.action.ravel() == shown["action"]).all()
+    assert made.reward.tolist() == shown["reward"].reshape(-1, 3).sum(axis=1).tolist()
+    assert made.reward.max() > 1
+    assert made.step.tolist() == shown["step"][::3].tolist()
+    assert (made.context == decisions(log.with_column("position", np.zeros(len(log), int)), P).context[::3]).all()
+    assert made.last.sum() == len(shown.users())
+    for call in (lambda: to_obp(made), made.log, lambda: to_vw(made)):
+        with pytest.raises(UserError, match="are slates, no single items"):
+            call()
+    with pytest.raises(UserError, match="distributions are of single items, and the log has slates"):
+        distributions(log, registry.uniform_policy(P))
+    with pytest.raises(UserError, match="slates must be whole and of one size"):
+        decisions(log.select(np.delete(np.arange(len(log)), np.flatnonzero(log.is_bandit)[1])), P)
+
+
 def test_no_foreign_library_is_imported():
     ours = {"recsim_mnar", "numpy", "pyarrow", "__future__"} | set(sys.stdlib_module_names)
     for path in Path(recsim_mnar.export.__file__).parent.glob("*.py"):

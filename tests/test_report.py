@@ -19,7 +19,7 @@ from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison, Setup
 from recsim_mnar.protocols.leave_one_out.protocol import LeaveOneOut
 from recsim_mnar.protocols.off_policy import OF_RANKINGS, OffPolicy
-from recsim_mnar.protocols.records import Ranking, Record, Target, judge
+from recsim_mnar.protocols.records import Ranking, Record, Target, judge, plain
 from recsim_mnar.report.charts import PER_CENT, PLAIN, Dot, axis_of, colours_of, dots, log_axis, room_for
 from recsim_mnar.report.figures import figures_of
 from recsim_mnar.report.finding import methods_of, of_comparison, state
@@ -559,11 +559,18 @@ def test_what_judges_lists_has_plain_names_and_headings_of_its_own():
     assert method_named("leave-one-out (HR@1)").about == method_named("leave-one-out").about
 
 
-def test_a_comparison_of_lists_says_what_its_numbers_are_of():
+def test_a_comparison_of_lists_says_what_its_numbers_are_of(tmp_path):
     sizes = {"train_users": 60, "test_users": 60, "arm_users": 60, "truth_users": 60, "clip": 7.0}
     setup = Setup(preset="quick", params={"n_items": 12, "n_flips": 0, "slate_size": 3}, options=sizes,
                   agents=("popularity", "user-popularity"), protocols=("off_policy", "ab_test"))  # fmt: skip
-    found = setup.resolved().run(1)
+    resolved = setup.resolved()
+    found = resolved.run(1)
+    write_page(tmp_path / "page.html", found, plain(resolved.run_config(1)))
+    made = (tmp_path / "page.html").read_text()
+    assert "independent_ips,reward_interaction_ips,slate_ips" in made
+    assert "clipped_ips,ips,snips" not in made
+    for heading in ("independent IPS", "reward-interaction IPS", "slate IPS"):
+        assert f'aria-label="Verdicts, {heading}"' in made
     (note,) = (note for note in found.notes if note.startswith("Users see lists of 3"))
     assert "are cut at 7 (--clip)" in note
     titles = [chart.title for chart in figures_of(found)]

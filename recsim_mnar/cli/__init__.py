@@ -14,6 +14,7 @@ import sys
 import threading
 import traceback
 from concurrent.futures import BrokenExecutor
+from pathlib import Path
 from typing import Any
 
 import click
@@ -110,12 +111,12 @@ def main(arguments: list[str] | None = None) -> None:
     with contextlib.suppress(OSError):  # the current folder was removed
         look_in(os.getcwd())  # where a user's own ``module:Class`` is
     _accept_any_character()
-    interrupts = _watch_interrupts()
+    interrupts = _watch_interrupts(given)
     written = sys.stdout
     try:
         status = cli.main(args=given or ["--help"], prog_name="recsim-mnar", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
-        _leave_interrupted(interrupts)
+        _leave_interrupted(interrupts, given)
     except SystemExit as left:
         # Click takes the error of a closed pipe away, and leaves a stream in its place that complains of nothing.
         if sys.stdout is not written or isinstance(left.__context__, BrokenPipeError):
@@ -128,7 +129,7 @@ def main(arguments: list[str] | None = None) -> None:
         if interrupts:
             # An extension module that is interrupted half-way may raise something else in the interrupt's place, and
             # workers that the same signal ended are missed.
-            _leave_interrupted(interrupts)
+            _leave_interrupted(interrupts, given)
         message = _in_one_line(error)
         if message is not None:
             lacking = isinstance(error, BrokenExecutor) or is_of_the_machine(error)
@@ -148,7 +149,7 @@ def _accept_any_character() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _watch_interrupts() -> list[int]:
+def _watch_interrupts(given: list[str]) -> list[int]:
     """A list that receives the number of each interrupt, and of SIGTERM; both raise KeyboardInterrupt."""
     seen: list[int] = []
     process = os.getpid()
@@ -168,7 +169,7 @@ def _watch_interrupts() -> list[int]:
     def where_lost(unraisable: Any) -> None:
         """Treat an interrupt inside a compiler's callback or a finaliser, which cannot raise, like any other."""
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            _leave_interrupted(seen)
+            _leave_interrupted(seen, given)
         sys.__unraisablehook__(unraisable)
 
     if threading.current_thread() is not threading.main_thread():
@@ -182,11 +183,27 @@ def _watch_interrupts() -> list[int]:
     return seen
 
 
-def _leave_interrupted(seen: list[int]) -> None:
+def _leave_interrupted(seen: list[int], given: list[str]) -> None:
     """Report the interrupt and exit at once: worker threads would be waited for, and every file on disk is whole."""
+    if _goes_on(given):
+        sys.stderr.write("To go on from here, run the same command with --resume.\n")
     sys.stderr.flush()
     sys.stdout.flush()
     leave(seen[0] if seen else signal.SIGINT)
+
+
+def _goes_on(given: list[str]) -> bool:
+    """Whether an interrupted command has left something that its ``--resume`` takes up."""
+    from recsim_mnar.runs.stages import unfinished
+
+    command = cli.commands.get(given[0]) if given else None
+    if command is None or all(each.name != "resume" for each in command.params) or "--resume" in given:
+        return False
+    if given[0] == "compare" and not any(each.partition("=")[0] == "--catalogues" for each in given):
+        return False
+    outs = [each.partition("=")[2] or "".join(given[i + 1 : i + 2]) for i, each in enumerate(given)
+            if each.partition("=")[0] == "--out"]  # fmt: skip
+    return any(out and (Path(out).exists() or unfinished(Path(out)).exists()) for out in outs)
 
 
 def _leave_closed_pipe() -> None:

@@ -277,6 +277,7 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
     agents = names_of(_OWN_DATA_AGENTS if options["agents"] is None else options["agents"], "--agents")
     events = None if options["events"] is None else names_of(options["events"], "--events")
     learners = {name: registry.learner(name) for name in agents}
+    _refuse_slates(options)
     read = open_interactions(options["interactions"], *(options[name] for name in _COLUMNS))
     report(f"read {options['interactions']}")
     data = read(events, options["drop_missing"])
@@ -292,6 +293,23 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
         comparison = replace(comparison, notes=[left, *comparison.notes])
     asked = {"interactions": str(options["interactions"]), "items": data.n_items, "seed": options["seed"]}
     return comparison, {**asked, **given}
+
+
+def _refuse_slates(options: dict[str, Any]) -> None:
+    """Raise UserError for a file of slates: what was shown is no interaction. Named events are the user's choice."""
+    from recsim_mnar.own_log.slate_file import find_slates
+    from recsim_mnar.tables.parts import TableFile
+    from recsim_mnar.tables.roles import find_columns
+
+    path, named = options["interactions"], {role: options[f"{role}_column"] for role in ("user", "item")}
+    file = TableFile.open(path)
+    known = find_columns(str(path), file.names, named=named, optional=("user", "item"))
+    found = None if options["events"] else find_slates(file, {"user": known.get("user"), "action": known.get("item")})
+    if found is not None:
+        raise UserError(
+            f"{path} holds slates, {found.form}: what was shown is no interaction. Give a file of what users viewed or "
+            f"bought; recsim-mnar doctor {path} says what this one is for"
+        )
 
 
 def _check_own_data_protocols(protocols: tuple[str, ...]) -> None:
@@ -318,6 +336,7 @@ def _check_own_data_protocols(protocols: tuple[str, ...]) -> None:
 
 
 def _print_comparison(comparison: Comparison, folder: Path, json_output: JsonOutput) -> None:
+    from recsim_mnar.estimators.ranking_records import RANKING_ESTIMATORS
     from recsim_mnar.report.tables import comparison_table
 
     json_output.show(comparison_table(comparison))
@@ -325,15 +344,13 @@ def _print_comparison(comparison: Comparison, folder: Path, json_output: JsonOut
         json_output.sentence(sentence)
     for note in comparison.notes:
         json_output.sentence(note, remark=True)
-    doubted = [
-        r.agent
-        for r in comparison.records
-        if (r.protocol, r.metric) == ("off_policy", "clipped_ips")
-        and r.details.get("verdict_level") == "do_not_use"
-        and not r.covers
-    ]
-    if doubted:
-        json_output.sentence(f"Do not use clipped IPS of {', '.join(doubted)}: the report says why.", remark=True)
+    doubted: dict[str, list[str]] = {}
+    for r in comparison.records:
+        judged = r.protocol == "off_policy" and r.metric in ("clipped_ips", *RANKING_ESTIMATORS)
+        if judged and r.details.get("verdict_level") == "do_not_use" and not r.covers:
+            doubted.setdefault(comparison.headings.get((r.protocol, r.metric), r.metric), []).append(r.agent)
+    for heading, agents in doubted.items():
+        json_output.sentence(f"Do not use {heading} of {', '.join(agents)}: the report says why.", remark=True)
     if comparison.again and comparison.judgements:
         json_output.sentence(f"One run is an anecdote; how often each is right: {comparison.again}", remark=True)
     json_output.say(f"Report: {folder / 'report.html'}")

@@ -26,16 +26,25 @@ def space_of(world: DecisionWorld) -> gym.spaces.MultiDiscrete:
     return gym.spaces.MultiDiscrete([world.n_items] * world.slate_size)
 
 
-def shown_of(rankings: Any, n: int, world: DecisionWorld) -> NDArray[np.int32]:
+def shown_of(rankings: Any, world: DecisionWorld, lanes: int | None = None) -> NDArray[np.int32]:
     """(n, k) items shown, each once: -1 at the lower places of an item that stands in a ranking again.
+
+    Args:
+        rankings: (k,), or (lanes, k) where there are lanes.
+        world: whose ``slate_size`` is k.
+        lanes: how many; None for a single environment.
 
     Raises:
         UserError: another shape, not integers, or an item out of range.
     """
-    shown = checked_slates(rankings, n, world.n_items).astype(np.int32)
-    if shown.shape[1] != world.slate_size:
-        raise UserError(f"a ranking must have {world.slate_size} items, got {shown.shape[1]}")
-    for place in range(1, world.slate_size):
+    size, given = world.slate_size, as_array(rankings, "a ranking")
+    shape = (size,) if lanes is None else (lanes, size)
+    if given.shape != shape:
+        what = "an action is a ranking" if lanes is None else f"actions are {lanes} rankings"
+        got = f"an array of shape {given.shape}" if given.ndim else f"{rankings!r:.60}"
+        raise UserError(f"{what} of {size} items, top first: an array of shape {shape}, got {got}")
+    shown = checked_slates(given.reshape(-1, size), lanes or 1, world.n_items).astype(np.int32)
+    for place in range(1, size):
         again = (shown[:, :place] == shown[:, place, None]).any(axis=1)
         shown[again, place] = -1
     return shown
@@ -51,7 +60,7 @@ class RankingEnv(WorldEnv):
 
     The reward is the number of clicks. An item that stands in a ranking twice is shown once; its lower place stays
     empty. ``info`` is that of :class:`recsim_mnar.envs.WorldEnv` and ``n_clicked``, or with ``info="views"`` the items
-    ``clicked``.
+    ``clicked``, from the top; each stands at one place.
 
     Args:
         world: whose ``slate_size`` is above 1.
@@ -69,7 +78,7 @@ class RankingEnv(WorldEnv):
         """Recommend a ranking; the user reads it and lives on until the next decision or the end."""
         if not self._waiting:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
-        shown = shown_of(as_array(action, "a ranking")[None], 1, self.world)
+        shown = shown_of(action, self.world)
         transition = self._queue.take(self._lane, shown)
         clicks = transition.columns["reward"][: self.world.slate_size]
         alive, reward = bool(transition.alive[0]), float(clicks.sum())
@@ -86,8 +95,7 @@ class RankingEnv(WorldEnv):
         """Truth: (k,) click probability of each place of a ranking now. For what judges, never for what acts."""
         if not self._waiting:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
-        ranking = checked_slates(np.asarray(action)[None], 1, self.world.n_items).astype(np.int32)
-        return self.world.ranking_means(self._queue.lanes.state, ranking)[0]
+        return self.world.ranking_means(self._queue.lanes.state, shown_of(action, self.world))[0]
 
 
 class RankingVectorEnv(WorldVectorEnv):
@@ -109,7 +117,7 @@ class RankingVectorEnv(WorldVectorEnv):
 
     def _checked(self, actions: Array) -> Array:
         check_ready(self.autoreset_mode, self._ended if self._seeded else None)
-        return shown_of(as_array(actions, "actions"), self.num_envs, self.world)
+        return shown_of(actions, self.world, self.num_envs)
 
     def _earned(self, transition: Transition) -> NDArray[np.float64]:
         return transition.columns["reward"][_places(transition, self.world.slate_size)].sum(axis=1)

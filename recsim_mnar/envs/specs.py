@@ -65,7 +65,7 @@ def arrival_line(user: int, info: dict[str, Any]) -> str:
 
 def step_line(user: int, step: int, shown: Any, reward: float, info: dict[str, Any], *, left: bool) -> str:
     """Who was shown what, what they answered, what they viewed then; the line of a step."""
-    items = listed(shown if isinstance(shown, list) else [shown])
-    bought = f", bought {listed(info['bought'])}" if "bought" in info else ""
+    items = listed(["(empty)" if item < 0 else item for item in (shown if isinstance(shown, list) else [shown])])
+    came = "".join(f", {key} {listed(info[key])}" for key in ("bought", "clicked") if key in info)
     end = ", left" if left else ""
-    return f"user {user}, step {step}: shown {items}, reward {reward:g}{bought}, viewed {listed(info['views'])}{end}"
+    return f"user {user}, step {step}: shown {items}, reward {reward:g}{came}, viewed {listed(info['views'])}{end}"

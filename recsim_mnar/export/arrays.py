@@ -17,7 +17,7 @@ from recsim_mnar.log.schema import as_type
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.answers import checked_distribution
 from recsim_mnar.policies.door import as_policy, learning_of, refuse_common_learning
-from recsim_mnar.replays.probabilities import blocks_of, rounds_of, walk
+from recsim_mnar.replays.probabilities import blocks_of, rounds_of, slate_size_of, walk
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -31,8 +31,8 @@ class Decisions:
     Attributes:
         n_items: actions are 0 .. n_items - 1.
         context: (d, c) float32, of the user's events before.
-        action: (d,) what was recommended; (d, N) slates; or (d, n_items) float32, weights of all items.
-        reward: (d,) what it earned.
+        action: (d,) what was recommended; (d, N) slates, from the top; or (d, n_items) float32, weights of all items.
+        reward: (d,) what it earned, of slates the sum over their places.
         propensity: probability with which it was chosen, in the shape of ``action``: of each item, or weight.
         user: (d,) to whom, a user's decisions one after another.
         step: (d,) position in that user's life.
@@ -69,8 +69,12 @@ class Decisions:
         return out
 
     def log(self) -> Log:
-        """The decisions as the bandit rows of a Log, whose time is the step: what estimators read."""
-        n = len(self)
+        """The decisions as the bandit rows of a Log, whose time is the step: what estimators read.
+
+        Raises:
+            UserError: they are no single items.
+        """
+        n = len(checked(self))
         return Log(
             {
                 "user": self.user,
@@ -93,7 +97,7 @@ def checked(given: Any) -> Decisions:
     found = of_any_action(given)
     if found.action.ndim > 1:
         kind = "slates" if np.issubdtype(found.action.dtype, np.integer) else "weights of all items"
-        raise UserError(f"these decisions are {kind}, no single items: to_minari writes them, nothing else does")
+        raise UserError(f"these decisions are {kind}, no single items: only to_minari takes them")
     return found
 
 
@@ -114,7 +118,7 @@ def decisions(
     context: Context = "counts",
     user_features: UserFeatures | None = None,
 ) -> Decisions:
-    """The decisions of a log as arrays.
+    """The decisions of a log as arrays; a slate is one decision.
 
     Args:
         log: ordered by (user, step).
@@ -123,7 +127,8 @@ def decisions(
         user_features: see :class:`recsim_mnar.FeaturePolicy`.
 
     Raises:
-        UserError: no decision in the log, an item or action out of range, or a context that is none.
+        UserError: no decision in the log, an item or action out of range, a context that is none, or slates that are
+            not whole or not of one size.
     """
     n_items = whole_number(n_items, "n_items", 1)
     of_type(log, "log", Log, "a Log (read_log reads one)")
@@ -136,14 +141,22 @@ def decisions(
         bad = int(action[(action < 0) | (action >= n_items)][0])
         raise UserError(f"the log has action {bad}, but n_items = {n_items}: actions must be in 0..{n_items - 1}")
     everyone = log["user"][user_starts(log["user"])]
+    reward, propensity, size = log["reward"][shown], log["propensity"][shown], slate_size_of(log)
+    if size > 1:  # what is known at a slate is what stands before its first place
+        place = log["position"][shown]
+        if len(place) % size or np.any(place.reshape(-1, size) != np.arange(size)):
+            raise UserError(f"slates must be whole and of one size, here {size}, with positions from 0 at the top")
+        contexts, shown = contexts[::size], shown[::size]
+        action, propensity = action.reshape(-1, size), propensity.reshape(-1, size)
+        reward = reward.reshape(-1, size).sum(axis=1)
     user = log["user"][shown]
     kept = np.isin(everyone, user)
     return Decisions(
         n_items=n_items,
         context=contexts,
         action=action,
-        reward=log["reward"][shown],
-        propensity=log["propensity"][shown],
+        reward=reward,
+        propensity=propensity,
         user=user,
         step=log["step"][shown].astype(np.int64),
         last=_lasts(user),
@@ -165,10 +178,15 @@ def distributions(log: Log, policy: Any, at: Ints | None = None) -> Floats:
         logged action holds the logged propensities.
 
     Raises:
-        UserError: an item that the policy does not know, probabilities that are none, or a policy that learns from all
-            users.
+        UserError: an item that the policy does not know, probabilities that are none, a policy that learns from all
+            users, or a log of slates.
     """
     of_type(log, "log", Log, "a Log (read_log reads one)")
+    if slate_size_of(log) > 1:
+        raise UserError(
+            "distributions are of single items, and the log has slates: replay(log, policy) gives a policy's "
+            "probability of each item at its place"
+        )
     policy = as_policy(policy)
     refuse_common_learning(policy, "distributions")
     top = log.highest_item

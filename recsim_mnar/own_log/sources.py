@@ -337,9 +337,13 @@ def read_to_fit(path: str | Path, world: str = "sessions", columns: dict[str, st
     if not named and not needs_numbering(source):
         return _own(source)
     optional = ("user", "event", "item", "action", "propensity", "reward")
-    names = TableFile.open(source).names
-    if {"slate", "position"} <= set(names):
-        raise UserError(f"{source} has slates, columns slate and position: bring them as a Log, written by Log.write")
+    file = TableFile.open(source)
+    names, slates = file.names, find_slates(file, named)
+    if slates is not None and slates.per_slate:
+        raise UserError(f"{source} has one row per slate: give one row per position, with slate and position columns")
+    if slates is not None:
+        own = read_as_logs([source], Reading(dict(named)))
+        return ReadLog(own.logs[0], own.n_items, own.lines)
     found = find_columns(str(source), names, named=named, needed=(), optional=optional)
     if "propensity" not in found and "event" not in found and not {"action", "reward"} <= set(named):
         return _interactions(source, named)

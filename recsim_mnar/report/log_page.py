@@ -66,7 +66,7 @@ def popularity_rows(found: LogNumbers) -> list[dict[str, Any]]:
     """See :func:`recsim_mnar.protocols.ab_test.popularity`; none where nothing was met or nothing shown."""
     if not (found.n_views and found.n_shown):
         return []
-    n_items = max(len(found.views), len(found.shown), _n_items(found))
+    n_items = max(len(found.views), len(found.shown), _number(found, "n_items"))
     padded = [np.pad(counts, (0, n_items - len(counts))) for counts in (found.views, found.shown)]
     return popularity(padded[0], {_policy(found): padded[1]})
 
@@ -78,10 +78,11 @@ def sentences_of(found: LogNumbers) -> list[str]:
     rate, span = _rate(found), f"{100 * found.rewards['level']:g} % interval"
     values = [_percent(found.rewards[name]) if found.binary else f"{found.rewards[name]:.4g}" for name in
               ("value", "low", "high")]  # fmt: skip
+    said = f"{found.n_shown:,} " + (f"items in {_slates(found)}" if _slates(found) else "recommendations")
     return [
-        f"Of {found.n_shown:,} recommendations {values[0]} were {rate} ({span} {values[1]} to {values[2]})."
+        f"Of {said} {values[0]} were {rate} ({span} {values[1]} to {values[2]})."
         if found.binary
-        else f"The mean {rate} of {found.n_shown:,} recommendations is {values[0]} ({span} {values[1]} to {values[2]})."
+        else f"The mean {rate} of {said} is {values[0]} ({span} {values[1]} to {values[2]})."
     ]
 
 
@@ -105,11 +106,21 @@ def _world(found: LogNumbers) -> str:
     return str(world.get("name", "a")) if isinstance(world, dict) else str(world)
 
 
-def _n_items(found: LogNumbers) -> int:
+def _slates(found: LogNumbers) -> str:
+    """How many slates users read place by place, in words; "" where they see one item."""
+    size = _number(found, "slate_size") if "user_model" in _params(found) else 0
+    return f"{found.n_shown // size:,} slates of {size}" if size > 1 else ""
+
+
+def _params(found: LogNumbers) -> dict[str, Any]:
     world = found.provenance.get("world")
     params = world.get("params") if isinstance(world, dict) else None
-    n_items = params.get("n_items") if isinstance(params, dict) else None
-    return n_items if isinstance(n_items, int) else 0
+    return params if isinstance(params, dict) else {}
+
+
+def _number(found: LogNumbers, name: str) -> int:
+    number = _params(found).get(name)
+    return number if isinstance(number, int) else 0
 
 
 def _policy(found: LogNumbers) -> str:
@@ -132,7 +143,9 @@ def _facts(found: LogNumbers, rows: Sequence[dict[str, Any]]) -> list[tuple[str,
     if isinstance(asked, int) and asked > found.users:
         users += f"; {asked - found.users:,} more left without an event"
     facts = [("rows", f"{found.rows:,}"), ("users", users)]
-    n_items = _n_items(found)
+    if _slates(found):
+        facts.append(("slates", f"{_slates(found)} items, shown to {found.by_user['bandit'].number:,} users"))
+    n_items = _number(found, "n_items")
     for kind, counts in (("organic", found.views), ("bandit", found.shown)):
         name, of_user, stretch = _kinds(found)[kind], found.by_user[kind], found.stretches[kind]
         n = int(counts.sum())
@@ -205,6 +218,8 @@ def _propensities_chart(found: LogNumbers) -> Chart | None:
 
 
 def _finding(found: LogNumbers) -> Finding:
-    decision = f"The log is ready: {found.users:,} users, {found.n_shown:,} recommendations."
+    slates = _slates(found)
+    shown = f"{slates} items" if slates else f"{found.n_shown:,} recommendations"
+    decision = f"The log is ready: {found.users:,} users, {shown}."
     sure = "Certain, because it was simulated. Next: run the commands below, from top to bottom."
     return Finding(decision, sentences_of(found)[0], sure, "good")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.estimators.off_policy.moments import WeightDistribution
+from recsim_mnar.estimators.ranking_records import RANKING_ESTIMATORS
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.report.charts import colours_of
@@ -90,7 +91,7 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
     write_from(
         "page.html",
         path,
-        run_config,
+        _as_run(comparison, run_config),
         of_comparison(comparison),
         [*figures_of(comparison), *weight_figures(weights, clip, colours_of(agents_of(comparison)))],
         downloads=together(
@@ -111,12 +112,32 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
         level=comparison.records[0].level if comparison.records else 0.95,
         biased=BIASED,
         starred=any(r.biased for r in comparison.records),
-        verdicts=[
-            (r.agent, r.details.get("verdict", ""), r.details.get("value_on_log"), r)
-            for r in comparison.records
-            if (r.protocol, r.metric) == ("off_policy", "clipped_ips")
-        ],
+        verdicts=_verdicts(comparison),
     )
+
+
+def _verdicts(comparison: Comparison) -> dict[str, list[tuple[str, str, float | None, Record]]]:
+    """Agents, verdicts, true values on the log and records, by heading: clipped IPS, or estimators of slates."""
+    found: dict[str, list[tuple[str, str, float | None, Record]]] = {}
+    for r in comparison.records:
+        if r.protocol == "off_policy" and r.metric in ("clipped_ips", *RANKING_ESTIMATORS):
+            heading = (
+                "clipped IPS"
+                if r.metric == "clipped_ips"
+                else comparison.headings.get((r.protocol, r.metric), r.metric)
+            )
+            row = r.agent, r.details.get("verdict", ""), r.details.get("value_on_log"), r
+            found.setdefault(heading, []).append(row)
+    return found
+
+
+def _as_run(comparison: Comparison, run_config: dict[str, Any]) -> dict[str, Any]:
+    """The settings with the estimators that were used: in a world of slates the defaults are others."""
+    used = dict.fromkeys(r.metric for r in comparison.records if r.protocol == "off_policy")
+    if not used.keys() & RANKING_ESTIMATORS.keys():
+        return run_config
+    estimators = ",".join(name for name in used if name in RANKING_ESTIMATORS)
+    return {**run_config, "settings": {**run_config["settings"], "estimators": estimators}}
 
 
 def _shop(comparison: Comparison, run_config: dict[str, Any]) -> str:

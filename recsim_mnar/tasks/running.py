@@ -222,19 +222,8 @@ class Rankings(Items):
         """See :meth:`Runner.record`; what is observed of a slate is what stands before its first place."""
         size = self.world.slate_size
         log, cut = _first_decisions(simulate(self.world, policy, n, seed, executor=executor), self.task.horizon * size)
-        places = decisions(log, self.world.n_items, context=observation)
-        first, last = slice(None, None, size), places.last[size - 1 :: size]
-        return log, dataclasses.replace(
-            places,
-            context=places.context[first],
-            action=places.action.reshape(-1, size),
-            reward=places.reward.reshape(-1, size).sum(axis=1),
-            propensity=places.propensity.reshape(-1, size),
-            user=places.user[first],
-            step=places.step[first],
-            last=last,
-            truncated=last & np.isin(places.user[first], cut),
-        )
+        made = decisions(log, self.world.n_items, context=observation)
+        return log, dataclasses.replace(made, truncated=made.last & np.isin(made.user, cut))
 
 
 class Slates(Items):

@@ -119,8 +119,44 @@ def test_recording_wrapper_keeps_places_and_refuses_duplicates():
         env.step([4, 4, 7])
 
 
+def test_an_empty_place_has_no_clicks_and_readers_go_on():
+    env = sessions_env(**{**SLATES, "user_model": "cascade"})
+    env.reset(seed=8)
+    top, empty, below = env.ranking_means([4, 4, 7])
+    single, look = env.reward_means(), SessionsParams().continues
+    on = (1 - single[4]) * look + single[4] * SessionsParams().continues_after_click
+    assert [top, empty, below] == pytest.approx([single[4], 0.0, on * look * single[7]])
+
+
+def test_a_line_says_which_places_are_empty_and_what_was_clicked():
+    env = sessions_env(**SLATES, render_mode="ansi", info="views")
+    clicked = False
+    for user in range(20):
+        env.reset(seed=8, options={"user": user})
+        *_, info = env.step([4, 2, 4])
+        items = ", ".join(map(str, info["clicked"])) or "nothing"
+        assert f"shown 4, 2, (empty), reward {len(info['clicked'])}, clicked {items}, viewed " in env.render()
+        clicked |= bool(info["clicked"])
+    assert clicked
+
+
+def test_wrong_actions_of_lanes_are_refused():
+    env = sessions_vector_env(2, **SLATES)
+    env.reset(seed=1)
+    said = r"actions are 2 rankings of 3 items, top first: an array of shape \(2, 3\), got an array of shape \(3,\)"
+    with pytest.raises(UserError, match=said):
+        env.step([1, 2, 3])
+
+
 @pytest.mark.parametrize(
-    ("action", "why"), [([1, 2], "3 items"), ([1, 2, 12], "12"), ([1, 2, 0.5], "integers"), (3, "shape")]
+    ("action", "why"),
+    [
+        ([1, 2], r"a ranking of 3 items, top first: an array of shape \(3,\), got an array of shape \(2,\)"),
+        ([1, 2, 12], "12"),
+        ([1, 2, 0.5], "integers"),
+        (3, r"a ranking of 3 items, top first: an array of shape \(3,\), got 3"),
+        (None, "got None"),
+    ],
 )
 def test_wrong_actions_are_refused_in_one_line(action, why):
     env = sessions_env(**SLATES)
@@ -131,7 +167,7 @@ def test_wrong_actions_are_refused_in_one_line(action, why):
 
 
 def test_wrong_slate_sizes_are_refused():
-    with pytest.raises(UserError, match="slate_size must be at most n_items = 10"):
+    with pytest.raises(UserError, match="slate_size must be at most n_items = 10, got 11"):
         SessionsParams(slate_size=11)
     with pytest.raises(UserError, match="it ranks 4 items, the world shows 3"):
         simulate(SessionsWorld(SessionsParams(**SLATES)), as_ranking_policy(policy_of("random"), 4), 2, 0)

@@ -572,3 +572,10 @@ def test_from_a_log_to_the_page(tmp_path):
     again = CliRunner().invoke(cli, [*words[:-1], str(tmp_path / "again")])
     assert again.exit_code == 0
     assert json.loads((tmp_path / "again" / "advice.json").read_text()) == found
+
+
+def test_slates_are_refused():
+    log = lives(3, coin, users=30)[0]
+    place = np.where(log.is_bandit, np.cumsum(log.is_bandit) % 2, -1)
+    with pytest.raises(UserError, match="the log has slates of 2 items, and advise judges agents that show one"):
+        asked(log.with_column("position", place))

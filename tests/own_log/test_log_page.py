@@ -16,6 +16,7 @@ from recsim_mnar.own_log.in_numbers import Lengths, LogNumbers, log_in_numbers
 from recsim_mnar.report.log_page import write_log_page
 from twins.commands import status_of as run
 from twins.own_schema import estimate_file
+from twins.pages import unlinked
 
 
 @pytest.fixture(scope="module")
@@ -139,3 +140,13 @@ def test_lengths():
     assert (lengths.number, lengths.longest, lengths.median) == (3, 3, 1)
     assert lengths.at_least() == ([1, 3], [1.0, 1 / 3])
     assert Lengths().at_least() == ([], [])
+
+
+def test_slates_are_counted(tmp_path):
+    asked = ("simulate", "--set", "n_items=12", "--set", "slate_size=3", "--policy", "random", "--users", 40)
+    assert run(*asked, "--report", "--out", tmp_path / "run") == 0
+    log, page = Log.read(tmp_path / "run"), unlinked(tmp_path / "run" / "report.html")
+    n, users = int(log.is_bandit.sum()), len(np.unique(log["user"][log.is_bandit]))
+    assert f"The log is ready: {len(log.users()):,} users, {n // 3:,} slates of 3 items." in page
+    assert f"{n // 3:,} slates of 3 items, shown to {users} users" in page
+    assert f"Of {n:,} items in {n // 3:,} slates of 3 " in page

@@ -150,6 +150,27 @@ CALLS = [
         r"^(?!.*--set)unknown keyword 'n_itms'; did you mean 'n_items'",
     ),
     (lambda: SessionsParams.from_recogym({"num_product": 3}), "num_products"),
+    (lambda: SessionsParams(slate_size=1000), r"^slate_size must be at most 100, got 1000$"),
+    (lambda: SessionsParams(slate_size=11), r"^slate_size must be at most n_items = 10, got 11: a slate shows"),
+    (lambda: SessionsParams(clicks="two"), r"clicks must be 'one' \(at most one in a slate\) or 'several', got 'two'"),
+    (
+        lambda: make_world("sessions", None, ["slate_size=3", "continues=0.5"]),
+        "^--set continues=0.5 has no effect with user_model = position: set user_model=cascade, or leave it out$",
+    ),
+    (
+        lambda: make_world("sessions", None, {"slate_size": 3, "user_model": "cascade", "examination": 2}),
+        "^examination=2.0 has no effect with user_model = cascade: set user_model=position",
+    ),
+    (
+        lambda: make_world("sessions", None, ["user_model=cascade"]),
+        "^--set user_model=cascade has no effect with slate_size = 1: set slate_size above 1",
+    ),
+    (
+        lambda: make_world(
+            "sessions", None, ["slate_size=3", "user_model=cascade", "clicks=one", "continues_after_click=0.1"]
+        ),
+        "has no effect with clicks = one",
+    ),
     (lambda: make_world("session"), "did you mean 'sessions'"),
     (lambda: make_world("sessions", "jeunen2018"), "did you mean 'jeunen2019'"),
     (lambda: make_world("ratings", "qiuck"), "did you mean 'quick'"),
@@ -232,3 +253,14 @@ def test_parameters_of_every_preset_round_trip(world, preset):
         make_world(world, None, [f"{name}={value}" for name, value in params.to_dict().items()]).params,
     ):
         assert again == params
+
+
+def test_parameters_without_effect_are_loaded_all_the_same():
+    """A preset, a log's provenance and a file state them all; their own values may be handed back."""
+    params = SessionsParams(slate_size=3, user_model="cascade", examination=2.0)
+    assert SessionsParams.from_dict(params.to_dict()) == SessionsParams.from_toml(params.to_toml()) == params
+    assert SessionsParams.from_dict(params.to_provenance()) == params
+    for kept in (SessionsParams(), SessionsParams(slate_size=3, user_model="cascade", continues=0.5)):
+        assert SessionsParams().with_keywords(kept.to_dict()) == kept
+        assert SessionsParams().with_settings([f"{name}={value}" for name, value in kept.to_dict().items()]) == kept
+    assert params.with_keywords({"n_items": 20}).examination == 2.0

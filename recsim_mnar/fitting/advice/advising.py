@@ -36,6 +36,7 @@ from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.plan.experiment import UserTotals, users_an_arm
 from recsim_mnar.own_log.plan.pilot import factor_range, quantile
+from recsim_mnar.replays.probabilities import slate_size_of
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
 
 CELLS = 1 << 22
@@ -338,6 +339,16 @@ class Advice:
 _PAIR = "the least and the largest reward possible"
 
 
+def refuse_slates(log: Log) -> None:
+    """Raise UserError for a log of slates: agents are judged here by the single items that they show."""
+    size = slate_size_of(log)
+    if size > 1:
+        raise UserError(
+            f"the log has slates of {size} items, and advise judges agents that show one: replay each agent on it "
+            "(recsim-mnar replay LOG --policy NAME --out FILE), then recsim-mnar estimate FILE --target NAME"
+        )
+
+
 def advise_on(
     log: Log | Ratings,
     question: Question,
@@ -354,12 +365,15 @@ def advise_on(
         executor: to spread users over; no number depends on it.
 
     Raises:
-        UserError: fewer than two agents, one that cannot be fitted or replayed, or a log that contradicts the question.
+        UserError: fewer than two agents, one that cannot be fitted or replayed, a log that contradicts the question,
+            or one of slates.
     """
     of_type(log, "log", (Log, Ratings), "a Log (read_log reads one)")
     of_type(question, "question", Question, "a Question")
     if question.rewards is not None and len(of_type(question.rewards, "rewards", (tuple, list), _PAIR)) != 2:
         raise UserError(f"rewards must be {_PAIR}, got {question.rewards!r}")
+    if isinstance(log, Log):
+        refuse_slates(log)
     seed, agents, bounds = check_seed(question.seed), agents_of(question.agents), question.rewards or (0.0, 1.0)
     found, absurd = Advice(facts=_facts(log)), _absurd(log, question.rewards)
     if absurd:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.rng import check_seed
@@ -166,16 +166,46 @@ class SessionsParams(Params):
         if self.calendar > 0 and self.no_repeats:
             raise UserError("no_repeats and a calendar exclude each other: set one of them")
         must(self, "be at least 1", "slate_size")
-        if self.slate_size > min(self.n_items, MOST_PLACES) and not self.catalogue_file:
+        if self.slate_size > MOST_PLACES and not self.catalogue_file:
+            raise UserError(f"slate_size must be at most {MOST_PLACES}, got {self.slate_size}")
+        if self.slate_size > self.n_items and not self.catalogue_file:
             raise UserError(
-                f"slate_size must be at most n_items = {self.n_items} and {MOST_PLACES}, got {self.slate_size}: a "
-                "slate shows an item once"
+                f"slate_size must be at most n_items = {self.n_items}, got {self.slate_size}: "
+                "a slate shows an item once"
             )
         must(self, "not be negative", "examination")
         must(self, "be in [0, 1]", "continues", "continues_after_click")
-        one_of(self, clock=("unit", "normal"), click_link=CLICK_LINKS, user_model=USER_MODELS, clicks=CLICKS)
+        one_of(self, clock=("unit", "normal"), click_link=CLICK_LINKS, user_model=USER_MODELS)
+        if self.clicks not in CLICKS:
+            raise UserError(f"clicks must be 'one' (at most one in a slate) or 'several', got {self.clicks!r}")
         must(self, "be at least 0", "catalogue_member")
         check_seed(self.catalogue_seed, "catalogue_seed")
+
+    def with_keywords(self, keywords: Mapping[str, Any]) -> Self:
+        """See :meth:`Params.with_keywords`; UserError too for one that the others leave without effect."""
+        return super().with_keywords(keywords)._with_effect(keywords, "")
+
+    def with_settings(self, settings: Iterable[str]) -> Self:
+        """See :meth:`Params.with_settings`; UserError too for one that the others leave without effect."""
+        given = list(settings)
+        return super().with_settings(given)._with_effect([each.partition("=")[0].strip() for each in given], "--set ")
+
+    def _with_effect(self, names: Collection[str], flag: str) -> Self:
+        """These parameters; UserError where one that was named and is no default has no effect."""
+        usual, readers = type(self)(), {"examination": POSITION, "continues": CASCADE, "continues_after_click": CASCADE}
+        for name in OF_SLATES[1:]:
+            if name not in names or getattr(self, name) == getattr(usual, name):
+                continue
+            if self.slate_size == 1:
+                why = "slate_size = 1: set slate_size above 1, or leave it out"
+            elif self.user_model != readers.get(name, self.user_model):
+                why = f"user_model = {self.user_model}: set user_model={readers[name]}, or leave it out"
+            elif name == "continues_after_click" and self.clicks == ONE:
+                why = "clicks = one, where users stop at a click: leave it out"
+            else:
+                continue
+            raise UserError(f"{flag}{name}={getattr(self, name)} has no effect with {why}")
+        return self
 
     def to_provenance(self) -> dict[str, Any]:
         """What a log says of them: those of slates only where there are slates."""

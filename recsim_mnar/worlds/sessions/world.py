@@ -185,10 +185,14 @@ class SessionsWorld(DecisionWorld):
         return out
 
     def ranking_means(self, state: NDArray[np.float64], rankings: NDArray[np.int32]) -> NDArray[np.float64]:
-        """See :meth:`DecisionWorld.ranking_means`: what users' reading makes of the click probabilities."""
+        """See :meth:`DecisionWorld.ranking_means`: what users' reading makes of the click probabilities.
+
+        A place of -1 is empty: nobody clicks there, and readers go on as after no click.
+        """
         n, size = rankings.shape
-        attraction = self.reward_means_of(np.repeat(state, size, axis=0), rankings.ravel()).reshape(n, size)
-        return clicks_expected(self.params, attraction)
+        items = np.maximum(rankings, 0).ravel()
+        attraction = self.reward_means_of(np.repeat(state, size, axis=0), items).reshape(n, size)
+        return clicks_expected(self.params, np.where(rankings < 0, 0.0, attraction))
 
     def view_probabilities(self, omega: NDArray[np.float64]) -> NDArray[np.float64]:
         """Probability of viewing every item next for users with interests ``omega`` (n, K); returns (n, P)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -14,6 +15,7 @@ from recsim_mnar.fitting.calibration import FittedWorld, calibrate_world, calibr
 from recsim_mnar.fitting.calibration.members import transitions_of
 from recsim_mnar.fitting.calibration.positions import Places, decisions_of, examination, slates_of
 from recsim_mnar.log.table import Log
+from recsim_mnar.own_log.sources import read_to_fit
 from recsim_mnar.policies import registry
 from recsim_mnar.rng import Stream, uniforms
 from recsim_mnar.simulation import simulate
@@ -311,8 +313,23 @@ def test_command(explored, tmp_path):
     assert "examination_level" in said.output
 
 
-def test_a_table_of_ones_own_with_slates_is_refused(tmp_path):
-    (tmp_path / "own.csv").write_text("user,item,slate,position,reward,propensity\n1,2,0,0,1,.5\n1,3,0,1,0,.5\n")
+@pytest.mark.parametrize("names", [("slate", "position"), ("slate_id", "rank")])
+def test_a_table_of_ones_own_is_read_as_slates(explored, tmp_path, names):
+    """By whatever names the columns of slates go; as the log itself is read."""
+    columns = {
+        name: explored.bandit()[name] for name in ("user", "action", "reward", "propensity", "slate", "position")
+    }
+    table = pd.DataFrame(columns).rename(columns=dict(zip(("slate", "position"), names, strict=True)))
+    table.to_csv(tmp_path / "own.csv", index=False)
+    read = read_to_fit(tmp_path / "own.csv").log
+    assert slates_of(read).shape == slates_of(explored).shape
+    assert (read["reward"] == explored.bandit()["reward"]).all()
+    assert examination(read).relative == pytest.approx(examination(explored).relative)
+
+
+def test_one_row_per_slate_is_refused(tmp_path):
+    rows = "".join(f"{u},i{u % 7} i{u % 5 + 7},{u % 2},.02\n" for u in range(200))
+    (tmp_path / "own.csv").write_text("user,items,clicks,slate_prob\n" + rows)
     done = CliRunner().invoke(cli, ["calibrate", str(tmp_path / "own.csv"), "--out", str(tmp_path / "w.toml")])
     assert done.exit_code != 0
-    assert "has slates, columns slate and position" in str(done.exception)
+    assert "has one row per slate: give one row per position" in str(done.exception)
