@@ -322,7 +322,7 @@ class _Ranked:
             ]
         if self.slates.why == STATED:
             said = next(said for said, kind in SAID.items() if kind == self.slates.main)
-            advice = f"--propensities-of {said} is stated, and the numbers deny that: state what they are of"
+            advice = f"state another --propensities-of: the numbers deny {said!r}"
             findings = [replace(f, action=advice) if f.code in _DENIED else f for f in findings]
         return replace(
             estimate,
