@@ -74,6 +74,7 @@ class _Log:
         logging: by kind, (n,).
         targets: by kind, (n,).
         unsupported: (n,) the target's mass on items that the log never shows at the position, or None.
+        labels: (n,) what the log calls the items, where that is not their number, or None.
     """
 
     rows: Ints
@@ -86,6 +87,7 @@ class _Log:
     logging: Mapping[str, Floats]
     targets: Mapping[str, Floats]
     unsupported: Floats | None
+    labels: Any = None
 
     def given(self, values: Any) -> Any:
         """An argument with one entry per row of the input, as the rows that are used; others as they are."""
@@ -157,11 +159,12 @@ def _read(columns: Any, target: Any, cluster: Any) -> _Log:
     if shown is not None:
         small = shown.codes.min() >= 0 and shown.codes.max() < 10_000_000
         action = shown.codes if small else shown.dense()[0]
+    named = get("action")[rows] if shown is not None and get("action").dtype.kind not in "iub" else None
     lost = f"{target}_unsupported" if isinstance(target, str) else ""
     missing = get(lost)[rows].astype(np.float64) if lost in names else None
     return _Log(
         rows, place.size, k, column(get("reward")[rows], "reward"), clusters, users is not None, action, logged, aims,
-        missing,
+        missing, named,
     )  # fmt: skip
 
 
@@ -392,6 +395,12 @@ def _of_used_weights(found: Estimate, moments: Moments) -> Estimate:
     return replace(found, ess=used, diagnostics=facts, verdict=Verdict(found.verdict.level, findings))
 
 
+def with_item(finding: Finding, label: Callable[[int], Any]) -> Finding:
+    """The finding of an item, with what the log calls it in place of its number."""
+    return replace(finding, message=_ITEM.sub(lambda found: f" item {label(int(found[1]))} ", finding.message, count=1))
+
+
+_ITEM = re.compile(r" item (\d+) ")
 _USE = re.compile(r"use (\w+)(?:, which assumes nothing about users)?(?:, or (.+))?$")
 """Advice to use another estimator, and what else can be done."""
 _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: ([A-Z])\b)?")
@@ -635,6 +644,11 @@ class _Case:
             return False
         return _effective_slates(self.rows(info).weight.reshape(-1, self.log.slate_size).sum(1)) >= FEW_ESS
 
+    def _label(self, action: int) -> Any:
+        """What the log calls an item."""
+        assert self.log.labels is not None
+        return self.log.labels[int(np.argmax(self.log.action == action))]
+
     def _lacking(self) -> str:
         """Why the log cannot say how far an estimator is from slate_ips."""
         for known, whose in ((self.log.logging, "the log"), (self.log.targets, "the target")):
@@ -647,7 +661,8 @@ class _Case:
         log = self.log
         if self.items is None:
             known = log.action is not None and "marginal" in log.logging
-            self.items = item_findings(log.action, log.logging["marginal"], log.clusters.codes) if known else []
+            found = item_findings(log.action, log.logging["marginal"], log.clusters.codes) if known else []
+            self.items = found if log.labels is None else [with_item(f, self._label) for f in found]
         return self.items
 
     def _order_findings(self, estimate: Estimate) -> list[Finding]:

@@ -18,7 +18,7 @@ from recsim_mnar.estimators.off_policy.refuters import with_findings
 from recsim_mnar.estimators.off_policy.sentence import Record
 from recsim_mnar.estimators.off_policy.stated import bound_lines, known_bound, taken
 from recsim_mnar.estimators.ranking_assumptions import about_users
-from recsim_mnar.estimators.rankings import LOGGED, SUFFIXES, estimate_ranking_value, ranking_estimator
+from recsim_mnar.estimators.rankings import LOGGED, SUFFIXES, estimate_ranking_value, ranking_estimator, with_item
 from recsim_mnar.estimators.verdict import LEVELS, Estimate, Verdict
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.table import provenance_of
@@ -41,7 +41,6 @@ from recsim_mnar.tables.roles import RECOGNISED, find_columns
 _UNSUPPORTED = "_unsupported"
 STATED = "as stated"
 """Why it is known what the propensities are of."""
-_ITEM = re.compile(r" item (\d+) ")
 _DENIED = ("item_propensities", "propensities")
 """Findings that the propensities are not of what they are taken for."""
 _OF_SINGLE_ITEMS = {
@@ -315,11 +314,7 @@ class _Ranked:
         findings = [f for f in estimate.verdict.findings if not (today and about_users(f.code))]
         ids = None if self.slates.log.action is None else self.slates.log.action.ids
         if ids is not None:
-            own = [_ITEM.sub(lambda m: f" item {ids[int(m[1])]} ", f.message, count=1) for f in findings]
-            findings = [
-                replace(f, message=named) if f.code == "item_propensities" else f
-                for f, named in zip(findings, own, strict=True)
-            ]
+            findings = [with_item(f, ids.__getitem__) if f.code == "item_propensities" else f for f in findings]
         if self.slates.why == STATED:
             said = next(said for said, kind in SAID.items() if kind == self.slates.main)
             advice = f"state another --propensities-of: the numbers deny {said!r}"
