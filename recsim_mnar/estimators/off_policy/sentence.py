@@ -448,7 +448,7 @@ def _sentence(
         text += f" By {segments['by']} it is worse{than} in {', '.join(segments['worse'])}."
         action = action.replace("try it in an A/B test", "try it in an A/B test of the others, or look there first")
     loose = next((each for each in record["findings"] if each["code"] == LOOSE), None)
-    if loose is not None and assumed:
+    if loose is not None and assumed and not is_of_slates(record):
         said = f"{loose['message']}. {loose['action'][:1].upper()}{loose['action'][1:]}"
         action = said if answer == "cannot_tell" else f"{action}. {said[:1].upper()}{said[1:]}"
     text = f"{text} Next: {action}."
