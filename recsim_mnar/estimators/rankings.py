@@ -288,7 +288,9 @@ def estimate_ranking_value(
     infos = _chosen(estimators, log, given, alike=bool(np.ptp(by_position) == 0.0))
     unclipped = [info.name for info in infos if not info.clipped]
     if math.isfinite(check) and estimators is not None and unclipped:
-        raise UserError(f"estimator {unclipped[0]!r} does not clip its weights: leave the clip out, or use slate_ips")
+        other = unclipped[0].replace("_snips", "_ips")
+        more = f", or use {other}" if other in RANKING_ESTIMATORS and other != unclipped[0] else ""
+        raise UserError(f"estimator {unclipped[0]!r} does not clip its weights: leave the clip out{more}")
     infos = [info for info in infos if info.machine in ("ips", "snips")] if from_today else infos
     factor = np.tile(by_position, log.reward.size // log.slate_size)
     clicks = bool(np.isin(log.reward, (0.0, 1.0)).all())
@@ -311,8 +313,8 @@ def estimate_ranking_value(
 
     found = {info.name: case.estimate(info, stated(info.weight), assumption, position_weights) for info in infos}
     name = for_command or (target if isinstance(target, str) else "NAME")
-    advice = _Advice(case, found, name, weighs=weight_max is not None, command=for_command is not None)
-    return {info.name: advice.given(info) for info in infos}
+    advice = _Advice(case, found, name, for_command is not None)
+    return {info.name: advice.given(info, stated(info.weight)) for info in infos}
 
 
 def _add_behaviour(log: _Log, given: dict[str, Any]) -> None:
@@ -415,34 +417,32 @@ class _Advice:
         case: the log.
         found: all estimates, by estimator.
         target: name of the target's columns.
-        weighs: whether a largest weight is stated.
         command: whether options are named, or arguments.
     """
 
     case: _Case
     found: Mapping[str, Estimate]
     target: str
-    weighs: bool
     command: bool
 
-    def given(self, info: RankingEstimatorInfo) -> Estimate:
-        """The estimate of an estimator."""
+    def given(self, info: RankingEstimatorInfo, stated: Stated) -> Estimate:
+        """The estimate of an estimator, of which this is stated."""
         estimate = self.found[info.name]
-        findings = [replace(f, action=self._said(self._action(f, info))) for f in estimate.verdict.findings]
+        findings = [replace(f, action=self._said(self._action(f, info, stated))) for f in estimate.verdict.findings]
         return replace(estimate, verdict=Verdict(estimate.verdict.level, findings))
 
-    def _action(self, finding: Finding, info: RankingEstimatorInfo) -> str:
-        action = finding.action
+    def _action(self, finding: Finding, info: RankingEstimatorInfo, stated: Stated) -> str:
+        action, bounded = finding.action, stated.weight_max is not None
         if info.weight != "marginal" and action.startswith("state the smallest probability"):
             if finding.code != "support_unstated":
                 return LARGEST
-            more = "" if self.weighs else f"; {LARGEST}"
+            more = "" if bounded else f"; {LARGEST}"
             return f"if today's system can show every slate that the new policy can, add --full-support{more}"
         if action == "use ips, or snips":  # names of single items
             return "raise the clip, or leave it out"
         if action.startswith("use clipped_"):
             return "give a clip or log more rows" if info.clipped else "log more rows"
-        if self.weighs:
+        if bounded:
             action = action.replace(", or state --weight-max where you know it", "")
         return self._instead(action)
 
@@ -654,7 +654,8 @@ class _Case:
         for known, whose in ((self.log.logging, "the log"), (self.log.targets, "the target")):
             if "slate" not in known:
                 return f"{whose} lacks the probabilities of whole slates"
-        return "the log hardly shows slates of the target"
+        lost = self.log.unsupported is not None and bool(np.any(self.log.unsupported > 0.0))
+        return f"the log {'never shows some' if lost else 'hardly shows'} slates of the target"
 
     def _item_findings(self) -> list[Finding]:
         """Items shown more often at their positions than the log's probabilities say, which then are wrong."""

@@ -504,8 +504,7 @@ def test_a_clip_gives_one_value_in_the_sentence_and_the_table(house, tmp_path):
     assert "is estimated to earn at least" in lead(found)
     assert found.sentence.action == "raise the clip, or leave it out"
     apart = recsim_mnar.estimate_file(file, "new", clip=1.1, estimators=["slate_ips"], baseline="today").records
-    higher = [{**each, "low": each["value"] + 0.2, "high": each["value"] + 0.3} for each in apart]
-    higher = [{**each, "value": 0.1, "low": 0.2, "high": 0.3} if "baseline" in each else each for each in higher]
+    higher = [{**each, "value": 0.1, "low": 0.2, "high": 0.3} if "baseline" in each else each for each in apart]
     said = sentence_of(higher)
     assert f"by at least {said.low_percent:.3g} %" in said.text
 
@@ -562,7 +561,7 @@ def test_a_comparison_takes_estimators_of_slates(tmp_path, capsys):
         "--protocols",
         "off_policy",
         "--agents",
-        "random",
+        "random,popularity",
     ]
     run(capsys, "compare", *words, "--json", tmp_path / "found.json", "--out", tmp_path / "run", "--quiet")
     records = json.loads((tmp_path / "found.json").read_text())["records"]
