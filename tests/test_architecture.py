@@ -439,14 +439,16 @@ LINES = {
     # 765 for rankings: reading slates, eleven estimators, two that need their own scores, what clicks say of users
     # 68 for slates: differences from today's policy, what contradicts no assumption, items shown more often than
     # said, and imports of a module of records
-    "estimators": 6_313,
+    # 130 for slates: advice that can be followed, in options or arguments (75), short sentences and values within their
+    # limits (35), items as the log calls them, effective rows of clipped weights
+    "estimators": 6_443,
     "agents": 4_650,
     # 190 for fatigue, retention, influence and a calendar
     # 150 for a step of all lanes in one kernel call, and ratings for a single lane
     # 70 for threads over lanes, and a module of its own for the step of all lanes
     "worlds": 5_670,  # 650 for slates: how users read them, and whole lives under uniform rankings at full speed
     # 16 for lists of any length, in leave-one-out and of interactions
-    "protocols": 4_045,  # 80 for slates: their estimates, what is gained by place, what a page says of them
+    "protocols": 4_071,  # 106 for slates: their estimates, checked first, gains by place, what a page says
     # 190 for the gate: what is required of an answer, estimate as a function of Python, what it was made from.
     # 110 for rows that cannot be read, spellings, lines by segment; 30 for policies found by their mean weight
     # 130 for a line to paste with guesses
@@ -456,12 +458,14 @@ LINES = {
     # 140 for the column of what was shown, chosen by the propensities among several of the same items, or asked about
     # 790 for slates: two forms of files taken as one (190), put in order and checked (100), what propensities are of
     # (90), estimates (220), doctor (85), replay (65), options and plans (40)
-    "own_log": 5_075,
+    # 26 for slates in the order of their numbers, and advice in the file's own names
+    "own_log": 5_101,
     "fitting": 2_985,  # 285 for slates: relative examination, when it is identified, a slate as one decision
     # 70 for the plan in one sentence, the line that plans a test, per cent; 70 for tasks; 40 for several lifts
     # 30 for SIGTERM, a least propensity of 0, logs that may not be read
     # 52 for slates: their options, replays with all probabilities, estimators with what they assume
-    "cli": 3_007,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
+    # 27 for estimators of slates: described, and an assumption said once
+    "cli": 3_034,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
     # 1,020 for rankings: three laws, and of each the probabilities of an order, a set and an item at a position
     "policies": 2_720,
     "log": 1_621,  # 100 for observations by name with users' features, and those of one's own worlds
