@@ -439,9 +439,9 @@ LINES = {
     # 765 for rankings: reading slates, eleven estimators, two that need their own scores, what clicks say of users
     # 68 for slates: differences from today's policy, what contradicts no assumption, items shown more often than
     # said, and imports of a module of records
-    # 130 for slates: advice that can be followed, in options or arguments (75), short sentences and values within their
+    # 135 for slates: advice that can be followed, in options or arguments (75), short sentences and values within their
     # limits (35), items as the log calls them, effective rows of clipped weights
-    "estimators": 6_443,
+    "estimators": 6_448,
     "agents": 4_650,
     # 190 for fatigue, retention, influence and a calendar
     # 150 for a step of all lanes in one kernel call, and ratings for a single lane
@@ -477,7 +477,7 @@ LINES = {
     "envs": 1_832,  # 45 for steps in one call, and copy=False
     # 150 for what each method could not tell, notes and ends of intervals in charts, and what a warning covers
     # 40 for segments that lose, and methods compared catalogue by catalogue
-    "report": 2_145,  # 8 first screens, words explained, charts drawn here; 200 for plain names, studies; 20 for lists
+    "report": 2_146,  # 8 first screens, words explained, charts drawn here; 200 for plain names, studies; 20 for lists
     "simulation": 1_350,  # 60 for rankings
     "testing": 1_420,  # rules for learners, and for a dozen breaches that were let pass
     # 20 for tasks

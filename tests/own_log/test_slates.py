@@ -507,6 +507,7 @@ def test_a_clip_gives_one_value_in_the_sentence_and_the_table(house, tmp_path):
     higher = [{**each, "value": 0.1, "low": 0.2, "high": 0.3} if "baseline" in each else each for each in apart]
     said = sentence_of(higher)
     assert f"by at least {said.low_percent:.3g} %" in said.text
+    assert said.change_percent == said.low_percent
 
 
 @pytest.mark.parametrize("names", ["ips", "snips", "ips,slate_ips", "dr", "clipped_ips"])

@@ -441,6 +441,8 @@ def _sentence(
     assumed = answer not in ("same_policy", "no_reward", "not_covered", "do_not_use")
     tolerance = unless(record) if answer != "cannot_tell" else ""
     rests = f"{RESTS}{ASSUMES}.{tolerance}" if assumed else ""
+    if shares is not None and is_of_slates(record):  # of a proved bias the limits are what is known
+        shares = (min(max(shares[0], shares[1]), shares[2]), *shares[1:])
     change, low, high = (None, None, None) if shares is None else (100.0 * share for share in shares)
     segments = record.get("segments")
     if segments is not None and segments["worse"]:
@@ -484,6 +486,12 @@ def _doubts(record: Record, sure: str) -> list[dict[str, Any]]:
 def is_of_slates(record: Record) -> bool:
     """Whether its estimator is one of slates, whose answers have a line on what it assumes of users."""
     return "assumption" in record["diagnostics"]
+
+
+def within_limits(record: Record) -> Record:
+    """A record of slates with its value in its limits, which are what is known of a proved bias; others as they are."""
+    value = min(max(record["value"], record["low"]), record["high"])
+    return {**record, "value": value} if is_of_slates(record) else record
 
 
 def _of_slates(doubts: Sequence[Mapping[str, Any]]) -> str:
