@@ -459,7 +459,7 @@ LINES = {
     # 790 for slates: two forms of files taken as one (190), put in order and checked (100), what propensities are of
     # (90), estimates (220), doctor (85), replay (65), options and plans (40)
     # 26 for slates in the order of their numbers, and advice in the file's own names
-    "own_log": 5_101,
+    "own_log": 5_104,
     "fitting": 2_985,  # 285 for slates: relative examination, when it is identified, a slate as one decision
     # 70 for the plan in one sentence, the line that plans a test, per cent; 70 for tasks; 40 for several lifts
     # 30 for SIGTERM, a least propensity of 0, logs that may not be read

@@ -147,6 +147,9 @@ def read_slates(
     if log.counts["dropped_missing"] + log.counts["dropped_invalid"]:
         log = _whole(log, log.key.codes)
     slates = arrange(log, found)
+    if reading.deduplicate:  # copies are left out already: what is left differs
+        left = ", or leave out copies (--deduplicate)"
+        slates.problems[:] = [replace(each, advice=each.advice.removesuffix(left)) for each in slates.problems]
     known = {kind: log.others[name] for kind, name in kinds.items() if name != generic}
     why = "its name says so" if main else ""
     if reading.propensities_of is not None:

@@ -612,3 +612,13 @@ def test_slates_of_a_user_are_in_the_order_of_their_numbers_in_whatever_order_ro
     data.to_csv(tmp_path / "named.csv", index=False)
     lines = recsim_mnar.estimate_file(tmp_path / "named.csv", "new").found.lines
     assert "no column has times: the slates of a user are taken in the order of the file" in lines
+
+
+def test_copies_that_are_left_out_already_are_not_to_be_left_out(house, tmp_path):
+    data = per_position(house, "marginal")
+    again = data.iloc[[0]].assign(clicks=1 - data.clicks[0])
+    pd.concat([data, again]).to_csv(tmp_path / "log.csv", index=False)
+    for asked in (False, True):
+        with pytest.raises(UserError, match="a position stands twice") as error:
+            recsim_mnar.estimate_file(tmp_path / "log.csv", "new", deduplicate=asked)
+        assert ("--deduplicate" in str(error.value)) != asked
