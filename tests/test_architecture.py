@@ -439,14 +439,16 @@ LINES = {
     # 765 for rankings: reading slates, eleven estimators, two that need their own scores, what clicks say of users
     # 68 for slates: differences from today's policy, what contradicts no assumption, items shown more often than
     # said, and imports of a module of records
-    "estimators": 6_315,  # 2 for a finding that stands first, and what today's policy alone is to be compared with
+    # 137 for slates: advice that can be followed, in options or arguments (75), short sentences and values within their
+    # limits (35), items as the log calls them, effective rows of clipped weights
+    "estimators": 6_450,
     "agents": 4_650,
     # 190 for fatigue, retention, influence and a calendar
     # 150 for a step of all lanes in one kernel call, and ratings for a single lane
     # 70 for threads over lanes, and a module of its own for the step of all lanes
     "worlds": 5_693,  # 672 for slates: how users read them, and whole lives under uniform rankings at full speed
     # 16 for lists of any length, in leave-one-out and of interactions
-    "protocols": 4_045,  # 80 for slates: their estimates, what is gained by place, what a page says of them
+    "protocols": 4_071,  # 106 for slates: their estimates, checked first, gains by place, what a page says
     # 190 for the gate: what is required of an answer, estimate as a function of Python, what it was made from.
     # 110 for rows that cannot be read, spellings, lines by segment; 30 for policies found by their mean weight
     # 130 for a line to paste with guesses
@@ -458,13 +460,15 @@ LINES = {
     # (90), estimates (220), doctor (85), replay (65), options and plans (40)
     # 170 for slates: rows that may be of some (55), targets and kinds that numbers contradict (55), what is wrong said
     # at once and in rows of the file (25), doctor (20), plan ab (15)
-    "own_log": 5_246,
+    # 29 for slates in the order of their numbers, and advice in the file's own names
+    "own_log": 5_279,
     "fitting": 2_995,  # 295 for slates: relative examination, when it is identified, a slate as one decision
     # 70 for the plan in one sentence, the line that plans a test, per cent; 70 for tasks; 40 for several lifts
     # 30 for SIGTERM, a least propensity of 0, logs that may not be read
     # 12 for --resume, named where a command was interrupted
     # 66 for slates: their options, replays with all probabilities, estimators with what they assume, what is refused
-    "cli": 3_036,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
+    # 27 for estimators of slates: described, and an assumption said once
+    "cli": 3_063,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
     # 1,020 for rankings: three laws, and of each the probabilities of an order, a set and an item at a position
     "policies": 2_720,
     "log": 1_621,  # 100 for observations by name with users' features, and those of one's own worlds
@@ -477,7 +481,7 @@ LINES = {
     # 150 for what each method could not tell, notes and ends of intervals in charts, and what a warning covers
     # 40 for segments that lose, and methods compared catalogue by catalogue
     # 22 for slates: counted, and the verdicts of their estimators
-    "report": 2_169,  # 8 first screens, words explained, charts drawn here; 200 for plain names, studies; 20 for lists
+    "report": 2_170,  # 8 first screens, words explained, charts drawn here; 200 for plain names, studies; 20 for lists
     "simulation": 1_350,  # 60 for rankings
     "testing": 1_420,  # rules for learners, and for a dozen breaches that were let pass
     # 20 for tasks

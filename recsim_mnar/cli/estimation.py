@@ -313,11 +313,16 @@ def _show_records(
     records: list[dict[str, Any]], said: str, json_output: JsonOutput, every: list[dict[str, Any]]
 ) -> None:
     """Print the table, of slates with ``every`` estimator, then each finding against its rows once."""
-    from recsim_mnar.estimators.off_policy.sentence import partly_covered, reasons
+    from recsim_mnar.estimators.off_policy.sentence import is_of_slates, partly_covered, reasons
+    from recsim_mnar.estimators.ranking_assumptions import about_users
 
-    json_output.show(records_table(every if "assumption" in every[0]["diagnostics"] else records))
+    slates = is_of_slates(every[0])
+    json_output.show(records_table(every if slates else records))
     for line in partly_covered(records, said):
         json_output.sentence(line)
+    if slates:  # what is assumed of users has a line of its own
+        own = [[f for f in record["findings"] if not about_users(f["code"])] for record in records]
+        records = [{**record, "findings": findings} for record, findings in zip(records, own, strict=True)]
     for reason in reasons(records):
         if reason.message not in said:
             json_output.sentence(reason.line)
@@ -382,15 +387,14 @@ def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -
     Raises:
         UserError: a clipped estimator without ``--clip``.
     """
-    from recsim_mnar.estimators.off_policy.scores import check_name
-    from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS
+    from recsim_mnar.estimators.off_policy.scores import ESTIMATORS
     from recsim_mnar.own_log.gate import default_estimators
 
     if text is None:
         return default_estimators(_clip_of(clip), fit_reward_model)
     names = names_of(text, "--estimators")
     for name in names:
-        if clip is None and name not in RANKING_ESTIMATORS and check_name(name).clips:
+        if clip is None and name in ESTIMATORS and ESTIMATORS[name].clips:
             raise UserError(
                 f"--estimators {name}: no clip is given. Add --clip C (Jeunen et al. 2019 take 15), or none"
             )

@@ -42,8 +42,10 @@ def _agents() -> tuple[Rows, Any]:
 
 def _estimators() -> tuple[Rows, Any]:
     from recsim_mnar.estimators.off_policy.scores import known_estimators
+    from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS
 
-    return _summaries(list(known_estimators().items()))
+    slates = [(name, f"of slates: {info.title}") for name, info in RANKING_ESTIMATORS.items()]
+    return _summaries([*known_estimators().items(), *slates])
 
 
 def _protocols() -> tuple[Rows, Any]:
@@ -343,9 +345,34 @@ def _preset(name: str) -> Found:
     )
 
 
+def _of_slates(name: str) -> Found:
+    """An estimator of slates."""
+    from recsim_mnar.estimators.rankings import LOGGED, MEANING, RANKING_ESTIMATORS, SUFFIXES
+
+    info = RANKING_ESTIMATORS[name]
+    kinds = {"cumulative": ["conditional"], "adaptive": ["marginal", "conditional"]}.get(info.weight, [info.weight])
+    facts: Found = {
+        "after": info.source,
+        "of": "slates, one row per position",
+        "assumes of users": info.assumes,
+        "where that is wrong it estimates": info.fails,
+        "columns of the log": ["reward", "position", *(LOGGED[kind] for kind in kinds)],
+        "columns of the target NAME": ["NAME" + SUFFIXES[kind] for kind in kinds],
+        "must be given": [f"{each} ({MEANING[each]})" for each in info.requires],
+        "may be given": list(info.takes),
+        "weights": "clipped where a clip is given" if info.clipped else "not clipped",
+        "compared with": list(info.less),
+        "source": "recsim_mnar.estimators.rankings:estimate_ranking_value",
+    }
+    return _found("estimator", name, [info.title], facts)
+
+
 def _estimator(name: str) -> Found:
     from recsim_mnar.estimators.off_policy.scores import check_name
+    from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS
 
+    if name in RANKING_ESTIMATORS:
+        return _of_slates(name)
     info = check_name(name)
     says = {"q_logged": "--q-logged", "q_target": "--q-target"}
     facts: Found = {

@@ -191,6 +191,12 @@ class Apart(NamedTuple):
         return self.mean, self.mean - less, self.mean + more
 
 
+def _size(value: float, low: float, high: float) -> str:
+    """A difference and its limits without their sign, which words give."""
+    ends = (low, high) if value > 0.0 else (-high, -low)
+    return f"{abs(value):.3g} [{ends[0]:.3g}, {ends[1]:.3g}]"
+
+
 def _excludes_0(limits: Limits) -> bool:
     return limits[1] > 0.0 or limits[2] < 0.0
 
@@ -202,6 +208,7 @@ def assumption_findings(
     differences: Mapping[str, Limits],
     strict: Mapping[str, Limits],
     facts: ClickFacts,
+    lacking: str = "",
 ) -> list[Finding]:
     """Findings on what an estimator assumes of users.
 
@@ -216,6 +223,7 @@ def assumption_findings(
             Without those that hardly see what the target shows.
         strict: the same at the strict level, where a difference contradicts what is stated.
         facts: of the clicks.
+        lacking: why the difference from slate_ips is not known, where it is not.
     """
     if not premise:
         return []
@@ -226,8 +234,8 @@ def assumption_findings(
     proved = {name: limits for name, limits in tests.items() if _excludes_0(limits)}
     if proved:
         name, (value, low, high) = max(proved.items(), key=lambda item: abs(item[1][0]))
-        message = f"it assumes that {words}, and the log contradicts that: on the same slates it is {value:+.3g} "
-        message += f"[{low:+.3g}, {high:+.3g}] from {name}, which assumes less"
+        message = f"it assumes that {words}, and the log contradicts that: on the same slates it is "
+        message += f"{_size(value, low, high)} {'above' if value > 0.0 else 'below'} {name}, which assumes less"
         relative = abs(value) / size if size > 0.0 else WIDE
         severity = max(scaled(relative, TOLERABLE, WIDE), CAUTION)
         found.append(Finding("assumption_contradicted", min(severity, GRAVE), value, message, f"use {name}"))
@@ -235,14 +243,13 @@ def assumption_findings(
     if stated or proved:
         return found
     if assumption is not None:
-        message = f"it assumes that {words}, which does not follow from what is stated (assumption={assumption!r})"
+        message = f"it assumes that {words}, which does not follow from the stated assumption {assumption!r}"
         found.append(Finding("assumption_unstated", CAUTION, 1.0, message, SLATES))
         return found
     bound = differences.get("slate_ips")
     action = f"{SLATES}, or state the assumption (--assumption) if you know it"
     if bound is None:
-        message = f"it assumes that {words}, and the log cannot test that: it lacks the probabilities of whole slates, "
-        message += "or hardly shows slates of the target"
+        message = f"it assumes that {words}, and that cannot be tested: {lacking}"
         found.append(Finding("assumption_untested", CAUTION, np.inf, message, action))
         return found
     _, low, high = bound
@@ -265,19 +272,22 @@ def _direct(premise: str, stated: bool, facts: ClickFacts) -> list[Finding]:
     if premise == "unordered" and facts.position_effect is not None:
         value, low, high = facts.position_effect
         if facts.strict["position_effect"] if stated else _excludes_0(facts.position_effect):
-            message = (
-                f"the same items are clicked {value:+.3g} [{low:+.3g}, {high:+.3g}] more often per position further"
-            )
-            message += " down, so their order matters"
+            message = f"the same items are clicked {_size(value, low, high)} {'more' if value > 0.0 else 'less'} often "
+            message += "per position further down, so their order matters"
             found.append(Finding("position_effect", CAUTION, value, message, SLATES))
     if premise in ("independent", "additive") and facts.after_click is not None:
         value, low, high = facts.after_click
         if facts.strict["after_click"] if stated else _excludes_0(facts.after_click):
             message = (
-                f"below a click, clicks are {value:+.3g} [{low:+.3g}, {high:+.3g}] more frequent than in the same "
+                f"below a click, clicks are {_size(value, low, high)} {'more' if value > 0.0 else 'less'} frequent "
             )
-            message += "users' next slates, so a click may depend on the items above"
+            message += "than in the same users' next slates, so a click may depend on the items above"
             # Passing moods make clicks more frequent too, where each click depends on its own item alone.
             severity = 0.5 if stated and value > 0.0 else CAUTION
             found.append(Finding("clicks_after_click", severity, value, message, "use reward_interaction_ips"))
     return found
+
+
+def about_users(code: str) -> bool:
+    """Whether a finding's code is one of those above."""
+    return code.startswith("assumption") or code in ("position_effect", "clicks_after_click")

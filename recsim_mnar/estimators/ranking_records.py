@@ -20,7 +20,7 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import Deviations
 from recsim_mnar.estimators.off_policy.limits import STRICT
-from recsim_mnar.estimators.off_policy.scores import Rows, Scores, check_name
+from recsim_mnar.estimators.off_policy.scores import ESTIMATORS, Rows, Scores, check_name
 from recsim_mnar.estimators.ranking_assumptions import PREMISES
 from recsim_mnar.estimators.verdict import GRAVE, Finding
 from recsim_mnar.kernels.checks import whole_number
@@ -265,6 +265,9 @@ def ranking_estimator(name: str) -> RankingEstimatorInfo:
     """
     if name in RANKING_ESTIMATORS:
         return RANKING_ESTIMATORS[name]
+    if isinstance(name, str) and name in ESTIMATORS:
+        every = ", ".join(RANKING_ESTIMATORS)
+        raise UserError(f"estimator {name!r} is of single items, and these are slates: use one of {every}")
     if not (isinstance(name, str) and ":" in name):
         raise UserError(unknown("estimator", str(name), RANKING_ESTIMATORS, "function"))
     own = check_name(name)

@@ -8,6 +8,7 @@ says about the assumption is added by :mod:`recsim_mnar.estimators.ranking_assum
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -43,14 +44,19 @@ from recsim_mnar.estimators.ranking_records import (
     columns_of,
     ranking_estimator,
 )
-from recsim_mnar.estimators.verdict import CAUTION, Estimate, Finding, scaled
+from recsim_mnar.estimators.verdict import CAUTION, Estimate, Finding, Verdict, scaled
 from recsim_mnar.kernels.checks import level_of, whole_number
 from recsim_mnar.log.columns import Clusters, Floats, Ints, column, finite_column, refuse_rows
+from recsim_mnar.log.table import Log
 
 SUMS = ("mean", "clicks", "dcg")
 """Position weights by name: the mean per item shown, clicks per slate, sum of reward / log2(2 + position)."""
 BEHAVIOURS = {"independent": "marginal", "cascade": "cumulative", "whole": "slate"}
 """Behaviours of users, and the kind of weight of the positions that matter for a click."""
+
+
+LARGEST = "state the largest target / propensity of a slate possible, if you know it: --weight-max W"
+"""What bounds the weights of slates."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,7 @@ class _Log:
         logging: by kind, (n,).
         targets: by kind, (n,).
         unsupported: (n,) the target's mass on items that the log never shows at the position, or None.
+        labels: (n,) what the log calls the items, where that is not their number, or None.
     """
 
     rows: Ints
@@ -80,6 +87,7 @@ class _Log:
     logging: Mapping[str, Floats]
     targets: Mapping[str, Floats]
     unsupported: Floats | None
+    labels: Any = None
 
     def given(self, values: Any) -> Any:
         """An argument with one entry per row of the input, as the rows that are used; others as they are."""
@@ -92,6 +100,8 @@ def _read(columns: Any, target: Any, cluster: Any) -> _Log:
     Raises:
         UserError: columns that are missing or are no data, slates of several sizes or in pieces.
     """
+    of_the_house = isinstance(columns, Log)
+    columns = columns.columns if of_the_house else columns
     names = set(getattr(columns, "column_names", columns))
 
     def get(name: str) -> Any:
@@ -121,7 +131,8 @@ def _read(columns: Any, target: Any, cluster: Any) -> _Log:
     if isinstance(target, str):
         given = {kind: get(target + end) for kind, end in SUFFIXES.items() if target + end in names}
         if not given:
-            raise UserError(f"the log has no column {target!r} of a target's probabilities")
+            made = ": give what replay_ranking(log, policy) returns" if of_the_house else ""
+            raise UserError(f"the log has no column {target!r} of a target's probabilities{made}")
     else:
         given = dict(target)
         if not set(given) <= set(LOGGED):
@@ -148,11 +159,12 @@ def _read(columns: Any, target: Any, cluster: Any) -> _Log:
     if shown is not None:
         small = shown.codes.min() >= 0 and shown.codes.max() < 10_000_000
         action = shown.codes if small else shown.dense()[0]
+    named = get("action")[rows] if shown is not None and get("action").dtype.kind not in "iub" else None
     lost = f"{target}_unsupported" if isinstance(target, str) else ""
     missing = get(lost)[rows].astype(np.float64) if lost in names else None
     return _Log(
         rows, place.size, k, column(get("reward")[rows], "reward"), clusters, users is not None, action, logged, aims,
-        missing,
+        missing, named,
     )  # fmt: skip
 
 
@@ -224,6 +236,7 @@ def estimate_ranking_value(
     full_support: bool = False,
     weight_max: float | Mapping[str, float] | None = None,
     propensity_min: float | Mapping[str, float] | None = None,
+    for_command: str | None = None,
     **given: Any,
 ) -> dict[str, Estimate]:
     """Estimate what a policy that ranks would have earned on the log of another.
@@ -231,8 +244,8 @@ def estimate_ranking_value(
     Args:
         columns: (n,) columns by name, one row per position: ``reward``, ``position`` (from 0 at the top), and the log's
             probabilities that the estimators need (:data:`LOGGED`); ``user``, ``slate`` and ``action`` where known. A
-            mapping, or a frame. Slates stand together from the top, or are sorted by ``user`` and ``slate``. Rows with
-            a negative position are left out.
+            mapping, a frame, or a :class:`recsim_mnar.log.Log`. Slates stand together from the top, or are sorted by
+            ``user`` and ``slate``. Rows with a negative position are left out.
         target: name of the target policy's columns (NAME, NAME_conditional, NAME_slate, NAME_set, NAME_unsupported),
             or (n,) arrays by kind: marginal, conditional, slate, set.
         estimators: names of :data:`RANKING_ESTIMATORS`, or ``package.module:function`` (:func:`ranking_estimator`).
@@ -241,7 +254,7 @@ def estimate_ranking_value(
         cluster: a column's name, or (n,) ids: whose rows belong together. Without users slates are taken as
             independent, and the verdict is at most caution.
         level: nominal coverage of the intervals.
-        clip: weights of estimators that clip are cut there; None for no clipping.
+        clip: weights are cut there; None for no clipping. Self-normalised estimators and pseudo_inverse have none.
         assumption: what is known of users: "independent", "cascade", "unordered" or "whole"
             (:data:`recsim_mnar.estimators.ranking_assumptions.STATEMENTS`). Without it the verdict of an estimator
             whose assumption the log cannot prove is at most caution.
@@ -252,7 +265,9 @@ def estimate_ranking_value(
         reward_max: largest reward of a row possible; 1 where all rewards are 0 or 1.
         full_support: the log's policy can show every slate that the target can.
         weight_max: no weight can be larger: by kind, or of whole slates, which bounds all kinds.
-        propensity_min: no slate that the target can show has a smaller probability in the log; or by kind.
+        propensity_min: no slate that the target can show has a smaller probability in the log; or by kind:
+            ``{"marginal": P}`` is of an item at its position, as ``--propensity-min`` of the command line is.
+        for_command: the target's name on the command line, whose options advice then names; None for arguments.
         **given: arguments of estimators. q_logged and q_target (cascade_dr): (n,) a reward model, fitted on other users
             (:func:`cross_fitted_positions`). behaviour (adaptive_ips): (n,) or a single one of :data:`BEHAVIOURS`.
             logger, n_items, inclusion, context (:func:`pseudo_inverse`).
@@ -261,7 +276,7 @@ def estimate_ranking_value(
         By estimator, the estimate. ``diagnostics["assumption"]`` has what the log says of users.
 
     Raises:
-        UserError: for input that is no data, with the column and row.
+        UserError: for input that is no data, with the column and row; a clip for estimators that have none.
     """
     level, check = level_of(level), check_clip(clip)
     if assumption is not None and assumption not in STATEMENTS:
@@ -271,6 +286,11 @@ def estimate_ranking_value(
         _add_behaviour(log, given)
     by_position = position_factors(position_weights, log.slate_size)
     infos = _chosen(estimators, log, given, alike=bool(np.ptp(by_position) == 0.0))
+    unclipped = [info.name for info in infos if not info.clipped]
+    if math.isfinite(check) and estimators is not None and unclipped:
+        other = unclipped[0].replace("_snips", "_ips")
+        more = f", or use {other}" if other in RANKING_ESTIMATORS and other != unclipped[0] else ""
+        raise UserError(f"estimator {unclipped[0]!r} does not clip its weights: leave the clip out{more}")
     infos = [info for info in infos if info.machine in ("ips", "snips")] if from_today else infos
     factor = np.tile(by_position, log.reward.size // log.slate_size)
     clicks = bool(np.isin(log.reward, (0.0, 1.0)).all())
@@ -291,7 +311,10 @@ def estimate_ranking_value(
 
         return Stated(full_support, **bounds, weight_max=of(weight_max, max), propensity_min=of(propensity_min, min))
 
-    return {info.name: case.estimate(info, stated(info.weight), assumption, position_weights) for info in infos}
+    found = {info.name: case.estimate(info, stated(info.weight), assumption, position_weights) for info in infos}
+    name = for_command or (target if isinstance(target, str) else "NAME")
+    advice = _Advice(case, found, name, for_command is not None)
+    return {info.name: advice.given(info, stated(info.weight)) for info in infos}
 
 
 def _add_behaviour(log: _Log, given: dict[str, Any]) -> None:
@@ -360,6 +383,100 @@ def _effective_slates(weight: Floats) -> float:
     """Kish's effective number of slates of these weights (n,)."""
     square = float(weight @ weight)
     return float(np.sum(weight)) ** 2 / square if square > 0.0 else 0.0
+
+
+def _of_used_weights(found: Estimate, moments: Moments) -> Estimate:
+    """The estimate with the effective rows of the clipped weights; it is judged by those of the unclipped ones."""
+    square = moments.sum("cc")
+    findings = [
+        replace(f, message=f"{f.message} before clipping") if f.code == "effective_sample" else f
+        for f in found.verdict.findings
+    ]
+    used = moments.sum("c") ** 2 / square if square > 0.0 else 0.0
+    facts = found.diagnostics | ({"ess": used} if "ess" in found.diagnostics else {})
+    return replace(found, ess=used, diagnostics=facts, verdict=Verdict(found.verdict.level, findings))
+
+
+def with_item(finding: Finding, label: Callable[[int], Any]) -> Finding:
+    """The finding of an item, with what the log calls it in place of its number."""
+    return replace(finding, message=_ITEM.sub(lambda found: f" item {label(int(found[1]))} ", finding.message, count=1))
+
+
+_ITEM = re.compile(r" item (\d+) ")
+_USE = re.compile(r"use (\w+)(?:, which assumes nothing about users)?(?:, or (.+))?$")
+"""Advice to use another estimator, and what else can be done."""
+_OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: ([A-Z])\b)?")
+_ARGUMENTS = {"full-support": "full_support=True", "user-column": "cluster=...", "assumption": "assumption=..."}
+
+
+@dataclass(frozen=True)
+class _Advice:
+    """What to do about findings, of which nothing is done already, and all can be done.
+
+    Attributes:
+        case: the log.
+        found: all estimates, by estimator.
+        target: name of the target's columns.
+        command: whether options are named, or arguments.
+    """
+
+    case: _Case
+    found: Mapping[str, Estimate]
+    target: str
+    command: bool
+
+    def given(self, info: RankingEstimatorInfo, stated: Stated) -> Estimate:
+        """The estimate of an estimator, of which this is stated."""
+        estimate = self.found[info.name]
+        findings = [replace(f, action=self._said(self._action(f, info, stated))) for f in estimate.verdict.findings]
+        return replace(estimate, verdict=Verdict(estimate.verdict.level, findings))
+
+    def _action(self, finding: Finding, info: RankingEstimatorInfo, stated: Stated) -> str:
+        action, bounded = finding.action, stated.weight_max is not None
+        if info.weight != "marginal" and action.startswith("state the smallest probability"):
+            if finding.code != "support_unstated":
+                return LARGEST
+            more = "" if bounded else f"; {LARGEST}"
+            return f"if today's system can show every slate that the new policy can, add --full-support{more}"
+        if action == "use ips, or snips":  # names of single items
+            return "raise the clip, or leave it out"
+        if action.startswith("use clipped_"):
+            return "give a clip or log more rows" if info.clipped else "log more rows"
+        if bounded:
+            action = action.replace(", or state --weight-max where you know it", "")
+        return self._instead(action)
+
+    def _instead(self, action: str) -> str:
+        """Advice to use another estimator, where it can be used here; else what it lacks."""
+        asked = _USE.match(action)
+        other = RANKING_ESTIMATORS.get(asked[1]) if asked else None
+        if asked is None or other is None:
+            return action
+        log, name = self.case.log, other.name
+        columns = {"log": log.logging, "target": log.targets}
+        lacks = [columns_of(other.weight, whose) for whose, known in columns.items() if other.weight not in known]
+        if lacks:
+            named = " and ".join(each.replace("NAME", self.target).removeprefix("the column ") for each in lacks)
+            instead = f"add the column{'s' * (len(lacks) > 1)} {named} and use {name}"
+        else:
+            known = self.found.get(name)
+            usable = self.case.sees_target(other) if known is None else known.verdict.level != "do_not_use"
+            if usable:
+                return action
+            instead = f"log more slates: this log is too small for {name}"
+        return f"{asked[2]}, or {instead}" if asked[2] else instead
+
+    def _said(self, action: str) -> str:
+        """With options, or arguments in their place."""
+        if self.command:
+            return action
+        action = action.replace("--propensity-min P", "propensity_min={'marginal': P}")
+
+        def argument(option: re.Match[str]) -> str:
+            name = option[1].replace("-", "_")
+            return _ARGUMENTS.get(option[1]) or (f"{name}={option[2]}" if option[2] else name)
+
+        return _OPTION.sub(argument, action)
 
 
 @dataclass
@@ -459,6 +576,8 @@ class _Case:
             found = estimate_from_scores(
                 scores, rows, moments, name or info.name, level=self.level, interval=self.interval, stated=stated
             )
+        if name.startswith("clipped_"):
+            found = _of_used_weights(found, moments)
         return self._judged(found, info, weight, assumption, position_weights)
 
     def _judged(
@@ -471,11 +590,14 @@ class _Case:
         if ess < LEAST_ESS:
             message = f"the effective sample is {ess:.3g} of {weight.size:,} slates"
             severity = scaled(ess, LEAST_ESS, min(FEW_ESS, weight.size))
-            findings.append(Finding("effective_slates", severity, ess, message, "log more slates, or give a clip"))
+            findings.append(Finding("effective_slates", severity, ess, message, "log more slates"))
         if not log.users_known:
             message = "no users are known, so slates are taken as independent"
-            findings.append(Finding("users_unstated", CAUTION, 1.0, message, "give the column of users (cluster=...)"))
-        findings += assumption_findings(info.premise, found, assumption, differences, strict, facts)
+            findings.append(
+                Finding("users_unstated", CAUTION, 1.0, message, "give the column of users (--user-column)")
+            )
+        lacking = self._lacking() if "slate_ips" not in differences else ""
+        findings += assumption_findings(info.premise, found, assumption, differences, strict, facts, lacking)
         findings += [*self._order_findings(found), *self._item_findings()]
         more = {
             "weight": info.weight,
@@ -508,26 +630,40 @@ class _Case:
         """How much larger the estimator is than those that assume less; all limits together at each of the levels."""
         others = [RANKING_ESTIMATORS[name] for name in info.less]
         known = [other for other in others if other.weight in self.log.logging and other.weight in self.log.targets]
-        known = [other for other in known if self._sees_target(other)]
+        known = [other for other in known if self.sees_target(other)]
         apart = {
             other.name: Apart.of(self.row_scores(info), self.row_scores(other), self.log.clusters) for other in known
         }
         each = [1.0 - (1.0 - level) / max(len(known), 1) for level in levels]
         return [{name: found.limits(level) for name, found in apart.items()} for level in each]
 
-    def _sees_target(self, info: RankingEstimatorInfo) -> bool:
+    def sees_target(self, info: RankingEstimatorInfo) -> bool:
         """Whether enough of the target's slates are in the log: without them a difference says nothing of users."""
         lost = self.log.unsupported
         if lost is not None and bool(np.any(lost > 0.0)):
             return False
         return _effective_slates(self.rows(info).weight.reshape(-1, self.log.slate_size).sum(1)) >= FEW_ESS
 
+    def _label(self, action: int) -> Any:
+        """What the log calls an item."""
+        assert self.log.labels is not None
+        return self.log.labels[int(np.argmax(self.log.action == action))]
+
+    def _lacking(self) -> str:
+        """Why the log cannot say how far an estimator is from slate_ips."""
+        for known, whose in ((self.log.logging, "the log"), (self.log.targets, "the target")):
+            if "slate" not in known:
+                return f"{whose} lacks the probabilities of whole slates"
+        lost = self.log.unsupported is not None and bool(np.any(self.log.unsupported > 0.0))
+        return f"the log {'never shows some' if lost else 'hardly shows'} slates of the target"
+
     def _item_findings(self) -> list[Finding]:
         """Items shown more often at their positions than the log's probabilities say, which then are wrong."""
         log = self.log
         if self.items is None:
             known = log.action is not None and "marginal" in log.logging
-            self.items = item_findings(log.action, log.logging["marginal"], log.clusters.codes) if known else []
+            found = item_findings(log.action, log.logging["marginal"], log.clusters.codes) if known else []
+            self.items = found if log.labels is None else [with_item(f, self._label) for f in found]
         return self.items
 
     def _order_findings(self, estimate: Estimate) -> list[Finding]:
@@ -535,7 +671,7 @@ class _Case:
         log, k = self.log, self.log.slate_size
         if not log.users_known or "slate" not in log.logging or "slate" not in log.targets:
             return []
-        if not self._sees_target(RANKING_ESTIMATORS["slate_ips"]):
+        if not self.sees_target(RANKING_ESTIMATORS["slate_ips"]):
             return []
         if self.order is None:
             reward = (log.reward * self.factor).reshape(-1, k).mean(1)

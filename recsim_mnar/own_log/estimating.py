@@ -72,6 +72,10 @@ def is_own_schema(file: TableFile) -> bool:
     return set(OWN) <= set(file.names)
 
 
+class Usual(list[str]):
+    """Names of estimators that nobody asked for."""
+
+
 @dataclass(frozen=True)
 class Question:
     """A question to a log.
@@ -103,7 +107,7 @@ class Question:
 
     targets: Sequence[str] = ()
     baseline: str | None = None
-    estimators: Sequence[str] = ("ips", "snips")
+    estimators: Sequence[str] = field(default_factory=lambda: Usual(("ips", "snips")))
     clip: float | None = None
     level: float = 0.95
     target_file: str | os.PathLike[str] | None = None

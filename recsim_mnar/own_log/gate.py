@@ -18,7 +18,7 @@ from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, LEVELS, Finding
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
-from recsim_mnar.own_log.estimating import Answer, Gather, Question, estimate_log, is_own_schema
+from recsim_mnar.own_log.estimating import Answer, Gather, Question, Usual, estimate_log, is_own_schema
 from recsim_mnar.own_log.slate_estimates import endings_of, estimate_slates
 from recsim_mnar.own_log.slate_file import PERHAPS, SAID, find_slates, perhaps_slates
 from recsim_mnar.protocols.records import plain
@@ -304,7 +304,7 @@ def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gathe
 
 def default_estimators(clip: float | None, fit_reward_model: bool) -> list[str]:
     """Estimators where none are named: those without clipping bias, and those that other options are for."""
-    return ["ips", "snips", *(["clipped_ips"] if clip else []), *(["dr"] if fit_reward_model else [])]
+    return Usual(["ips", "snips", *(["clipped_ips"] if clip else []), *(["dr"] if fit_reward_model else [])])
 
 
 def _of_table(file: TableFile, question: Question, reading: Reading, require: str | None) -> tuple[Question, bool]:

@@ -6,6 +6,7 @@ The values are those of :func:`recsim_mnar.estimators.rankings.estimate_ranking_
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,14 +17,15 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.off_policy.records import Asked, records_of, todays
 from recsim_mnar.estimators.off_policy.refuters import with_findings
 from recsim_mnar.estimators.off_policy.sentence import Record
-from recsim_mnar.estimators.off_policy.stated import bound_lines, known_bound, taken
-from recsim_mnar.estimators.rankings import LOGGED, SUFFIXES, estimate_ranking_value
+from recsim_mnar.estimators.off_policy.stated import LOOSE, bound_lines, known_bound, taken
+from recsim_mnar.estimators.ranking_assumptions import about_users
+from recsim_mnar.estimators.rankings import LOGGED, SUFFIXES, estimate_ranking_value, ranking_estimator, with_item
 from recsim_mnar.estimators.verdict import LEVELS, Estimate, Verdict
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
-from recsim_mnar.own_log.estimating import Answer, Question, of_the_rows
+from recsim_mnar.own_log.estimating import Answer, Question, Usual, of_the_rows
 from recsim_mnar.own_log.slate_file import (
     OF,
     SAID,
@@ -40,6 +42,10 @@ from recsim_mnar.tables.faults import in_rows
 from recsim_mnar.tables.roles import RECOGNISED, find_columns
 
 _UNSUPPORTED = "_unsupported"
+STATED = "as stated"
+"""Why it is known what the propensities are of."""
+_DENIED = ("item_propensities", "propensities")
+"""Findings that the propensities are not of what they are taken for."""
 _OF_SINGLE_ITEMS = {
     "target_file": "--target-file",
     "fit_reward_model": "--fit-reward-model",
@@ -49,7 +55,6 @@ _OF_SINGLE_ITEMS = {
     "unsupported": "--unsupported",
 }
 """What is asked of single items only, and its option."""
-_LARGEST = "state the largest target / propensity of a slate possible, if you know it: --weight-max W"
 _IN_OPTIONS = {kind: said for said, kind in SAID.items()}
 _LEAST = ("slate_ips", "reward_interaction_ips", "independent_ips", "set_ips")
 """Estimators, that which assumes least of users first."""
@@ -162,11 +167,14 @@ def read_slates(
     if log.counts["dropped_missing"] + log.counts["dropped_invalid"]:
         log = _whole(log, log.key.codes)
     slates = arrange(log, found)
+    if reading.deduplicate:  # copies are left out already: what is left differs
+        left = ", or leave out copies (--deduplicate)"
+        slates.problems[:] = [replace(each, advice=each.advice.removesuffix(left)) for each in slates.problems]
     known = {kind: log.others[name] for kind, name in kinds.items() if name != generic}
     why = "its name says so" if main else ""
     stated = reading.propensities_of
     if stated is not None:
-        main, why = SAID[stated], "as stated"
+        main, why = SAID[stated], STATED
     elif found.own:
         main, why = "marginal", "a log of this package's"
     if slates.size and (stated or not found.own):
@@ -184,7 +192,7 @@ def read_slates(
         if not main and found.per_slate and np.all(p == p[:, :1]):
             main, why = "slate", "one number per slate"
     lines = [f"{found.form}: {in_words(slates.number)} of {slates.size} items"] if slates.size else []
-    lines += [f"{name}: the probability of {OF[kind]}" for kind, name in kinds.items()]
+    lines += [f"{name}: the probability of {OF[kind]}" for kind, name in kinds.items() if kind != main]
     if main:
         known[main], kinds[main] = np.asarray(log.propensity), str(generic)
         check_probabilities(slates, known, kinds)
@@ -200,7 +208,27 @@ def read_slates(
             message = f"one reward per slate needs the probability of the whole slate, and {generic!r} is of {OF[main]}"
             slates.problems.append(Wrong("slate_reward", message, "give lists of rewards", (str(generic),)))
         lines += [f"{generic}: the probability of {OF[main]} ({why}; --propensities-of states another)"]
+    if slates.size and log.columns.get("time") is None and not found.per_slate:
+        slates, order = _by_number(slates, log)
+        lines += order
     return SlateLog(log, slates, kinds, main, why, known, list(dict.fromkeys(lines)))
+
+
+def _by_number(slates: Slates, log: BanditFile) -> tuple[Slates, list[str]]:
+    """The slates of a user in the order of their numbers where no column has times, and a line where they have none."""
+    assert log.key is not None
+    if log.user is None:
+        return slates, []
+    first = slates.order[:: slates.size]
+    user = log.user.codes[first]
+    if np.unique(user).size == user.size:
+        return slates, []
+    found = [re.fullmatch(r"(\D*)(\d{1,18})(?:\.0)?", str(each)) for each in log.key.ids]
+    if None in found or len({each[1] for each in found if each}) > 1:
+        return slates, ["no column has times: the slates of a user are taken in the order of the file"]
+    number = np.array([int(each[2]) for each in found if each], np.int64)[log.key.codes[first]]
+    place = np.lexsort((number, user))
+    return replace(slates, order=slates.order.reshape(-1, slates.size)[place].reshape(-1)), []
 
 
 def in_words(n: int) -> str:
@@ -234,6 +262,8 @@ def estimate_slates(found: SlateFile, question: Question, reading: Reading) -> A
     for name, option in _OF_SINGLE_ITEMS.items():
         if getattr(question, name):
             raise UserError(f"{option}: {path} is a log of slates ({found.form}), and this is for single items")
+    for each in () if isinstance(question.estimators, Usual) else question.estimators:
+        ranking_estimator(each)
     known = found.file.names
     own = reading.columns.get("propensity") or "propensity"
     baseline = None if question.baseline is None else todays(question.baseline, known, own)
@@ -307,19 +337,35 @@ class _Ranked:
         if not target:
             have = ", ".join(OF[kind] for kind in self.logged)
             raise UserError(f"target {name!r} has no probabilities of what the log has them of: {have}")
-        ours = ("ips", "snips", "clipped_ips")  # of single items, unless others are named
         found = estimate_ranking_value(
             self.columns, target, level=level,
-            estimators=None if set(asked.estimators) <= {*ours} else asked.estimators,
+            estimators=None if isinstance(asked.estimators, Usual) else asked.estimators,
+            for_command="" if today else name,
             clip=asked.clip, assumption=asked.assumption, interval=asked.interval, from_today=apart,
             position_weights=asked.position_weights,
             propensity_min=None if least is None else {"marginal": least}, **stated, **self.given,
         )  # fmt: skip
         unit = "slate" if self.found.one_reward or asked.position_weights != "mean" else "item shown"
         facts = {"unit": unit + " (dcg)" * (asked.position_weights == "dcg"), "slate_size": self.slates.slates.size}
-        found = {key: _of_slates(each, facts, today=today) for key, each in found.items()}
+        found = {key: self._in_the_file(each, facts, today=today) for key, each in found.items()}
         self.met[name, level, apart] = found
         return found
+
+    def _in_the_file(self, estimate: Estimate, facts: dict[str, Any], *, today: bool) -> Estimate:
+        """The estimate in the names of the file; of today's policy nothing is assumed."""
+        findings = [f for f in estimate.verdict.findings if not (today and about_users(f.code))]
+        ids = None if self.slates.log.action is None else self.slates.log.action.ids
+        if ids is not None:
+            findings = [with_item(f, ids.__getitem__) if f.code == "item_propensities" else f for f in findings]
+        if self.slates.why == STATED:
+            said = next(said for said, kind in SAID.items() if kind == self.slates.main)
+            advice = f"state another --propensities-of: the numbers deny {said!r}"
+            findings = [replace(f, action=advice) if f.code in _DENIED else f for f in findings]
+        return replace(
+            estimate,
+            diagnostics=estimate.diagnostics | facts,
+            verdict=Verdict("trust" if today else estimate.verdict.level, findings),
+        )
 
     def answer(self, targets: Sequence[str], own: str, *, ask_today: bool) -> Answer:
         """The records, with lines on what was read."""
@@ -345,25 +391,11 @@ class _Ranked:
         question = Asked(policies, names, asked.level, today={own}, made=self.made, differing=names, **against)
         records: list[Record] = taken(records_of(question, value, apart), self.bound)
         records = [with_findings(record, of_the_rows(log.counts)) for record in records]
+        loose = [f for record in records if record["leads"] for f in record["findings"] if f["code"] == LOOSE]
         lines = [*log.lines, *self.slates.lines, *assumption_lines(records), *bound_lines(records)]
+        lines += dict.fromkeys(f"{f['message']}: {f['action']}" for f in loose)
         shown = {name: log.policies[name] for name in targets if name in log.policies}
         return Answer(records, lines, replace(log, policies=shown))
-
-
-def _of_slates(estimate: Estimate, facts: dict[str, Any], *, today: bool) -> Estimate:
-    """The estimate with more diagnostics; its advice is about slates, and of today's policy nothing is assumed."""
-    findings = [f for f in estimate.verdict.findings if not (today and _about_users(f.code))]
-    if estimate.diagnostics["weight"] != "marginal":
-        findings = [replace(f, action=_LARGEST) if "--propensity-min" in f.action else f for f in findings]
-    return replace(
-        estimate,
-        diagnostics=estimate.diagnostics | facts,
-        verdict=Verdict("trust" if today else estimate.verdict.level, findings),
-    )
-
-
-def _about_users(code: str) -> bool:
-    return code.startswith("assumption") or code in ("position_effect", "clicks_after_click")
 
 
 def assumption_lines(records: Sequence[Record]) -> list[str]:
@@ -371,11 +403,11 @@ def assumption_lines(records: Sequence[Record]) -> list[str]:
     lines: dict[str, str] = {}
     for record in (each for each in records if each["role"] == "target"):
         about = record["diagnostics"]["assumption"]
-        of_users = sorted((f for f in record["findings"] if _about_users(f["code"])), key=lambda f: str(f["code"]))
+        of_users = sorted((f for f in record["findings"] if about_users(f["code"])), key=lambda f: str(f["code"]))
         said = [f["message"].removeprefix(f"it assumes that {about['assumes']}").lstrip(",. ") for f in of_users]
-        said = [each.removeprefix("and ").replace("which does not", "this does not") for each in said] or [
-            "the log does not contradict that"
-        ] * bool(about["premise"])
+        said = [each.removeprefix("and ").replace("which does not", "this does not") for each in said]
+        said += list(dict.fromkeys(f["action"] for f in of_users if record["leads"] and f["level"] != "trust"))
+        said = said or ["the log does not contradict that"] * bool(about["premise"])
         line = f"{record['estimator']} assumes {'that ' if about['premise'] else ''}{about['assumes']}"
         lines.setdefault(record["estimator"], ". ".join([line, *(each[:1].upper() + each[1:] for each in said)]))
     return list(lines.values())

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.scores import check_name
 from recsim_mnar.kernels.checks import list_of, of_type, table_by_name
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
@@ -20,6 +19,7 @@ from recsim_mnar.policies.door import as_learner
 from recsim_mnar.policies.door import check_needs as check_needs_of_learner
 from recsim_mnar.protocols.ab_test import ONLINE
 from recsim_mnar.protocols.base import Experiment, Picture, Protocol, Trial, check_needs, protocol
+from recsim_mnar.protocols.off_policy import OffPolicy, check_estimators, of_comparison
 from recsim_mnar.protocols.records import Judgement, Ranking, Record, Target, judge
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import World
@@ -372,10 +372,14 @@ class Setup:
             params["catalogue_seed"] = catalogue_seed
             world = make_world(self.world, preset, [f"{name}={value}" for name, value in params.items()])
         settings = experiment.settings(preset, self.options)
-        chosen_protocols(experiment, self.protocols, world.name)
-        for name in str(getattr(settings, "estimators", "")).split(","):
-            if name.strip():
-                check_name(name.strip())
+        ranks = getattr(world, "slate_size", 1) > 1
+        own_estimators = [
+            name
+            for made in chosen_protocols(experiment, self.protocols, world.name)
+            if isinstance(made, OffPolicy)
+            for name in made.estimators
+        ]
+        check_estimators([*of_comparison(settings, ranks=ranks), *own_estimators], ranks=ranks)
         names = [*(experiment.agents if self.agents is None else self.agents), *self.references]
         if len(set(names)) < len(names):
             raise UserError(f"agent {next(n for n in names if names.count(n) > 1)} is named twice")

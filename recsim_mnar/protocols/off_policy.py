@@ -19,7 +19,7 @@ from recsim_mnar.estimators.off_policy.moments import WeightTally
 from recsim_mnar.estimators.off_policy.scores import check_name
 from recsim_mnar.estimators.off_policy.sentence import Amounts, cells, identified, lacks
 from recsim_mnar.estimators.off_policy.stated import Stated, with_adaptive_findings
-from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS, estimate_ranking_value
+from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS, estimate_ranking_value, ranking_estimator
 from recsim_mnar.log import schema
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.table import Log
@@ -50,6 +50,35 @@ OF_RANKINGS = ("independent_ips", "reward_interaction_ips", "slate_ips")
 
 MOST_CELLS = 1 << 26
 """Rows times policies up to which what each policy does on the log is held at once, from one pass for all of them."""
+
+
+def check_estimators(names: Sequence[str], *, ranks: bool) -> None:
+    """Check estimators before anything is simulated.
+
+    Args:
+        names: of the estimators.
+        ranks: whether the log is one of slates.
+
+    Raises:
+        UserError: unknown ones, such as are of single items where slates are shown, or need what only a caller has.
+    """
+    for name in names:
+        info = ranking_estimator(name) if ranks else None
+        if info is None:
+            check_name(name)
+        elif info.requires:
+            usable = ", ".join(each.name for each in RANKING_ESTIMATORS.values() if not each.requires)
+            raise UserError(
+                f"estimator {name!r} needs {info.requires[0]}, which a comparison does not have: use one of {usable}"
+            )
+
+
+def of_comparison(settings: Any, *, ranks: bool) -> tuple[str, ...]:
+    """The estimators that a comparison's settings name, or those of slates where these are shown and none is named."""
+    text = str(getattr(settings, "estimators", ""))
+    if ranks and text == getattr(type(settings)(), "estimators", None):
+        return OF_RANKINGS
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def off_policy(
@@ -140,19 +169,26 @@ def _of_rankings(
 ) -> list[Record]:
     """The records of :func:`off_policy` from a log of slates.
 
-    A value is per item shown; by the first estimator there is the discounted cumulative gain per slate, too.
+    A value is per item shown; by the first estimator that can weigh positions there is the discounted cumulative gain
+    per slate, too.
     """
     shown, size, records, weights = log.is_bandit, slate_size_of(log), [], []
     logged = {name: values[shown] for name, values in log.columns.items()}
     known = logging is not None and least_propensity(as_ranking_policy(logging, size)) is not None
+    clipped, first = [each for each in estimators if ranking_estimator(each).clipped], _of_gains(estimators)
     for name, policy in policies.items():
         began = time.perf_counter()
         replayed = replay_ranking(log, policy, executor=executor)
         target = {kind: values[shown] for kind, values in replayed.items()}
-        asked: dict[str, Any] = {"clip": clip, "level": level, "full_support": known}
-        found = estimate_ranking_value(logged, target, estimators=estimators, **asked)
-        gains = estimate_ranking_value(logged, target, estimators=estimators[:1], position_weights=DCG, **asked)
-        found |= {DCG: next(iter(gains.values()))}
+        asked: dict[str, Any] = {"level": level, "full_support": known}
+        found: dict[str, Estimate] = {}
+        for own in (clipped, [each for each in estimators if each not in clipped]):
+            asked["clip"] = clip if own is clipped else None
+            found |= estimate_ranking_value(logged, target, estimators=own, **asked) if own else {}
+        found = {each: found[each] for each in estimators}
+        if first is not None:
+            asked["clip"] = clip if first in clipped else None
+            found[DCG] = estimate_ranking_value(logged, target, estimators=first, position_weights=DCG, **asked)[first]
         tally = WeightTally(clip)
         tally.extend(target["marginal"] / logged["propensity"])
         weights.append(tally.distribution(name).to_dict())
@@ -172,6 +208,11 @@ def _of_rankings(
     if findings is not None:
         findings["weights"] = weights
     return records
+
+
+def _of_gains(estimators: Sequence[str]) -> str | None:
+    """The estimator of the discounted cumulative gain: the first one that does not forget the order of a slate."""
+    return next((each for each in estimators if ranking_estimator(each).weight != "set"), None)
 
 
 def _covered(agent: str, estimate: Estimate) -> dict[str, str]:
@@ -314,8 +355,9 @@ class OffPolicy(Protocol):
     """Off-policy estimates from the test log.
 
     Args:
-        estimators: names of :data:`recsim_mnar.estimators.ESTIMATORS`; agents are ranked by each of them. By default
-            those of the comparison's settings.
+        estimators: names of :data:`recsim_mnar.estimators.ESTIMATORS`, of slates of
+            :data:`RANKING_ESTIMATORS`; agents are ranked by each of them. By default those of the comparison's
+            settings.
     """
 
     name = "off_policy"
@@ -334,10 +376,9 @@ class OffPolicy(Protocol):
         How the weights are distributed goes to the study's findings.
         """
         sizes = study.settings
-        estimators = self.estimators or tuple(sizes.estimators.split(","))
         ranks = study.world.slate_size > 1
-        if ranks and not self.estimators and sizes.estimators == type(sizes)().estimators:
-            estimators = OF_RANKINGS
+        estimators = self.estimators or of_comparison(sizes, ranks=ranks)
+        check_estimators(estimators, ranks=ranks)
         if not self.estimators and self.metrics[0] not in estimators:
             self.metrics = estimators
         study.report("off-policy estimates from the log")
@@ -383,7 +424,7 @@ class OffPolicy(Protocol):
             words = metric.replace("reward_", "reward-").replace("pseudo_", "pseudo-").split("_")
             return " ".join(word.upper() if word in ("ips", "snips", "dr") else word for word in words)
         if metric == DCG:
-            return f"{self.title(self.metrics[0])}, DCG"
+            return f"{self.title(_of_gains(self.metrics) or self.metrics[0])}, DCG"
         return {"clipped_ips": "clipped IPS", "ips": "IPS", "snips": "SNIPS"}.get(metric, metric)
 
     def heading(self, metric: str) -> str:

@@ -25,6 +25,7 @@ from recsim_mnar.estimators.off_policy.sentence import (
     relative_change,
     sentence_of,
     target_of,
+    within_limits,
 )
 from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.own_log.plan.experiment import ABPlan
@@ -195,7 +196,7 @@ def _value_chart(
 ) -> list[Chart]:
     """Differences from the baseline, or values, of the leading estimator; hollow where they must not be used."""
     differ = [r for r in leaders if "baseline" in r]
-    drawn = [r for r in differ or leaders if not lacks(r) and math.isfinite(r["high"])]
+    drawn = [within_limits(r) for r in differ or leaders if not lacks(r) and math.isfinite(r["high"])]
     if not drawn or (not differ and all(r["today"] for r in drawn)):
         return []
     unit = _unit(amounts, bool(differ))
@@ -292,7 +293,7 @@ def _finding(
     own = next((r for r in leaders if r["policy"] == sentence.policy and "baseline" not in r), None)
     usable = own is not None and not lacks(own) and own["verdict_level"] != "do_not_use"
     value = "{} per recommendation ({:g} % interval {}).".format(
-        amounts.one(own["value"]), 100 * own["level"], amounts.span(own["low"], own["high"])
+        amounts.one(within_limits(own)["value"]), 100 * own["level"], amounts.span(own["low"], own["high"])
     ) if own is not None and usable else ""  # fmt: skip
     of_it = [reason for reason in reasons(leaders) if reason.level == sentence.sure]
     doubt = next((reason.message for reason in of_it if any(sentence.policy in name for name in reason.of)), "")
@@ -300,7 +301,7 @@ def _finding(
     values: dict[str, Any] = {} if of_pair is None else of_pair["diagnostics"]
     facts: dict[str, Any] = values if of_pair is None else of_pair.get("best_of") or values
     rates = ""
-    if amounts.shares and "value_baseline" in values:
+    if amounts.shares and "value_baseline" in values and of_pair == within_limits(of_pair or {}):
         ends = " \u2192 ".join(amounts.one(values[name]) for name in ("value_baseline", "value_target"))
         rates = f" {_outcome(found)}: {ends} of recommendations"
     by_segment = _by_segment(found, sentence, amounts)

@@ -21,7 +21,12 @@ from recsim_mnar.estimators.rankings import (
     normalising_inverts,
     position_factors,
 )
+from recsim_mnar.log import Log
 from recsim_mnar.log.columns import Clusters
+from recsim_mnar.policies import registry
+from recsim_mnar.replays.probabilities import replay_ranking
+from recsim_mnar.simulation import simulate
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins import rankings as plain
 
 M, K = 4, 3
@@ -631,3 +636,120 @@ def test_intervals_of_differences_from_todays_policy_hold():
         assert found["slate_ips"].value == pytest.approx(np.mean(gain), rel=1e-9)
     # At 95 % fewer than 180 of 200 hold with a probability of .0012.
     assert min(held.values()) >= 180
+
+
+# -------------------------------------------------------------------------------------------- advice, clips and names
+
+
+def advice(estimate, code):
+    return next(finding.action for finding in estimate.verdict.findings if finding.code == code)
+
+
+def test_a_clip_says_how_many_rows_its_weights_are_worth_or_is_refused():
+    log = drawn("position", n_users=600)
+    clip = estimate_ranking_value(log, "new", clip=2.0)["slate_ips"]
+    weight = np.minimum(log["new_slate"] / log["slate_propensity"], 2.0)
+    assert clip.ess == pytest.approx(weight.sum() ** 2 / (weight**2).sum(), rel=1e-9)
+    assert clip.diagnostics["ess"] == clip.ess > estimate_ranking_value(log, "new")["slate_ips"].ess
+    for name in ("slate_snips", "independent_snips"):
+        with pytest.raises(UserError, match=f"'{name}' does not clip its weights"):
+            estimate_ranking_value(log, "new", estimators=["slate_ips", name], clip=2.0)
+
+
+def test_what_is_stated_already_is_not_asked_for():
+    log = drawn("position", n_users=600)
+
+    def asked(code, **known):
+        return advice(estimate_ranking_value(log, "new", **known)["slate_ips"], code)
+
+    assert "full_support=True" in asked("support_unstated")
+    assert "weight_max=W" in asked("support_unstated")
+    bounded = asked("support_unstated", weight_max=40.0)
+    assert "full_support=True" in bounded
+    assert "weight_max" not in bounded
+    supported = asked("weights_unbounded", full_support=True)
+    assert "weight_max=W" in supported
+    assert "full_support" not in supported
+
+
+def test_advice_names_arguments_and_on_the_command_line_options():
+    log = {name: values for name, values in drawn("position", n_users=600).items() if name != "user"}
+    for name, command in ((None, False), ("new", True)):
+        for estimate in estimate_ranking_value(log, "new", for_command=name).values():
+            said = " ".join(finding.action for finding in estimate.verdict.findings)
+            assert ("--" in said) == command, said
+            assert ("cluster=..." in said) != command
+
+
+def test_an_estimator_that_cannot_be_used_is_not_advised():
+    log = drawn("position", n_users=600)
+    single = {name: log[name] for name in ("user", "position", "action", "reward", "propensity", "new")}
+    found = estimate_ranking_value(single, "new", **KNOWN)["independent_ips"]
+    assert advice(found, "assumption_untested").endswith(
+        "or add the columns 'slate_propensity' and 'new_slate' and use slate_ips"
+    )
+    half = single | {"slate_propensity": log["slate_propensity"]}
+    found = estimate_ranking_value(half, "new", **KNOWN)["independent_ips"]
+    assert advice(found, "assumption_untested").endswith("or add the column 'new_slate' and use slate_ips")
+    few = drawn("position", n_users=110, slates=1)
+    found = estimate_ranking_value(few, "new")
+    assert found["slate_ips"].verdict.level == "do_not_use"
+    assert "log more slates: this log is too small for slate_ips" in advice(
+        found["independent_ips"], "assumption_untested"
+    )
+
+
+def test_it_is_said_why_an_assumption_cannot_be_tested():
+    log = drawn("position", n_users=110, slates=1)
+
+    def said(columns):
+        found = estimate_ranking_value(columns, "new")["independent_ips"].verdict.findings
+        return next(finding.message for finding in found if finding.code == "assumption_untested")
+
+    names = ("user", "position", "reward", "propensity", "new")
+    assert said({name: log[name] for name in names}).endswith("the log lacks the probabilities of whole slates")
+    assert said({name: log[name] for name in (*names, "slate_propensity")}).endswith(
+        "the target lacks the probabilities of whole slates"
+    )
+    assert said(log | {"new_slate": log["new_slate"] * 0.0, "new_conditional": log["new_conditional"] * 0.0}).endswith(
+        "the log hardly shows slates of the target"
+    )
+
+
+def test_fewer_clicks_are_called_fewer():
+    found = estimate_ranking_value(drawn("cascade", n_users=3000), "new", assumption="independent", **KNOWN)
+    said = next(f for f in found["independent_ips"].verdict.findings if f.code == "clicks_after_click")
+    value, low, high = found["independent_ips"].diagnostics["assumption"]["clicks_after_click"]
+    assert value < 0.0
+    assert f"clicks are {-value:.3g} [{-high:.3g}, {-low:.3g}] less frequent" in said.message
+
+
+@pytest.mark.parametrize("name", ["ips", "dr", "clipped_ips"])
+def test_estimators_of_single_items_are_refused_with_those_of_slates(name):
+    with pytest.raises(UserError, match=f"'{name}' is of single items, and these are slates: use one of slate_ips"):
+        estimate_ranking_value(drawn("cascade", n_users=5), "new", estimators=name)
+
+
+def test_a_log_is_read_as_its_columns_are():
+    """Rows of views are left out."""
+    world = SessionsWorld(SessionsParams(n_items=8, slate_size=3))
+    log = simulate(world, registry.learner("random").fit(Log({}), n_items=8, seed=0), 40, 1)
+    target = replay_ranking(log, registry.learner("popularity+epsilon=0.5").fit(log, n_items=8, seed=0))
+    shown = log.is_bandit
+    assert not shown.all()
+    ours = estimate_ranking_value(log, target)
+    theirs = estimate_ranking_value(
+        {name: values[shown] for name, values in log.columns.items()},
+        {kind: each[shown] for kind, each in target.items()},
+    )
+    assert {name: each.value for name, each in ours.items()} == {name: each.value for name, each in theirs.items()}
+    with pytest.raises(UserError, match=r"no column 'random' of a target's probabilities: give what replay_ranking"):
+        estimate_ranking_value(log, "random")
+
+
+def test_an_item_is_called_as_the_log_calls_it():
+    log = drawn("position", n_users=1500)
+    less = np.where(np.asarray(log["action"]) == 0, 0.6, 1.0) * np.asarray(log["propensity"])
+    named = np.array([f"sku {9 - action}" for action in log["action"]])
+    found = estimate_ranking_value(log | {"propensity": less, "action": named}, "new")["independent_ips"]
+    assert "with item sku 9 only" in str(found.verdict)

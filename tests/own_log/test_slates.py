@@ -15,6 +15,7 @@ import pytest
 import recsim_mnar
 from recsim_mnar.cli import main
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy.sentence import sentence_of
 from recsim_mnar.estimators.rankings import LOGGED, SUFFIXES, estimate_ranking_value
 from recsim_mnar.own_log.doctor import Asked, examine_file
 from recsim_mnar.own_log.doctor.fitting import commands_for, first_of
@@ -626,3 +627,142 @@ def test_an_agent_that_ranks_in_its_own_way(tmp_path, capsys, monkeypatch):
     np.testing.assert_allclose(shown["my_ranking:Top_slate"], shown["slate_propensity"], rtol=1e-12)
     said = run(capsys, "replay", tmp_path / "run2", *words, tmp_path / "no.parquet", status=2)
     assert "it ranks 3 items, the world shows 2" in said
+
+
+# ------------------------------------------------------------------------------ answers, advice, names of estimators
+
+
+def lead(found):
+    """The sentence of an answer, which is two at most."""
+    said, following = found.sentence.text.split(" Next: ")
+    assert ". " not in said, said
+    assert ". " not in following, following
+    return said
+
+
+def test_a_clip_gives_one_value_in_the_sentence_and_the_table(house, tmp_path):
+    file = tmp_path / "log.csv"
+    per_position(house, *KINDS).to_csv(file, index=False)
+    found = recsim_mnar.estimate_file(file, "new", clip=1.1, estimators=["slate_ips"])
+    assert found.records[0]["value"] < found.records[0]["low"]
+    assert "is estimated to earn at least" in lead(found)
+    assert found.sentence.action == "raise the clip, or leave it out"
+    apart = recsim_mnar.estimate_file(file, "new", clip=1.1, estimators=["slate_ips"], baseline="today").records
+    higher = [{**each, "value": 0.1, "low": 0.2, "high": 0.3} if "baseline" in each else each for each in apart]
+    said = sentence_of(higher)
+    assert f"by at least {said.low_percent:.3g} %" in said.text
+    assert said.change_percent == said.low_percent
+
+
+@pytest.mark.parametrize("names", ["ips", "snips", "ips,slate_ips", "dr", "clipped_ips"])
+def test_estimators_of_single_items_are_refused_in_one_line(house, tmp_path, capsys, names):
+    per_position(house, *KINDS).to_csv(tmp_path / "log.csv", index=False)
+    words = ("--clip", 9) if names == "clipped_ips" else ()
+    said = run(capsys, "estimate", tmp_path / "log.csv", "--target", "new", "--estimators", names, *words, status=2)
+    assert "is of single items, and these are slates: use one of slate_ips, set_ips" in said
+    with pytest.raises(UserError, match="of single items, and these are slates"):
+        recsim_mnar.estimate_file(tmp_path / "log.csv", "new", estimators=names.split(","), clip=9.0)
+
+
+def test_an_unknown_estimator_is_told_those_of_slates(house, tmp_path, capsys):
+    per_position(house, *KINDS).to_csv(tmp_path / "log.csv", index=False)
+    said = run(capsys, "estimate", tmp_path / "log.csv", "--target", "new", "--estimators", "foo", status=2)
+    assert "known: adaptive_ips, cascade_dr" in said
+
+
+@pytest.mark.parametrize("name", ["slate_ips", "pseudo_inverse", "adaptive_ips"])
+def test_an_estimator_of_slates_is_described(capsys, name):
+    for words in (("estimator", name), (name,)):
+        said = run(capsys, "describe", *words)
+        assert f"estimator {name}" in said
+        assert "assumes of users" in said
+    assert f"\n{name} " in run(capsys, "list", "estimators")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--option", "estimators=dr"), "of single items, and these are slates"),
+        (("--protocols", "off_policy+estimators=slate_ips/ips"), "of single items, and these are slates"),
+        (("--option", "estimators=cascade_dr"), "needs q_logged, which a comparison does not have"),
+    ],
+)
+def test_estimators_of_a_comparison_are_checked_before_it_simulates(tmp_path, capsys, words, said):
+    error = run(capsys, "compare", "--preset", "quick", "--set", "slate_size=3", *words, "--out", tmp_path, status=2)
+    assert said in error
+    assert "simulate" not in error
+
+
+def test_a_comparison_takes_estimators_of_slates(tmp_path, capsys):
+    few = {"test_users": 60, "train_users": 60, "truth_users": 60, "estimators": "set_ips,slate_snips,slate_ips"}
+    words = [word for name, value in few.items() for word in ("--option", f"{name}={value}")]
+    words += [
+        "--set",
+        "slate_size=2",
+        "--set",
+        "n_items=5",
+        "--set",
+        "n_flips=0",
+        "--protocols",
+        "off_policy",
+        "--agents",
+        "random,popularity",
+    ]
+    run(capsys, "compare", *words, "--json", tmp_path / "found.json", "--out", tmp_path / "run", "--quiet")
+    records = json.loads((tmp_path / "found.json").read_text())["records"]
+    found = {each["metric"]: each["details"] for each in records if each["protocol"] == "off_policy"}
+    assert set(found) == {"set_ips", "slate_snips", "slate_ips", "dcg"}
+    assert found["slate_ips"]["clip"] == 15.0
+    assert found["slate_snips"]["clip"] is None
+
+
+def test_an_assumption_is_said_once_and_no_line_twice(house, tmp_path, capsys):
+    file = tmp_path / "log.csv"
+    per_position(house, "marginal", "slate").to_csv(file, index=False)
+    found = recsim_mnar.estimate_file(file, "new", estimators=["independent_ips"], full_support=True, weight_max=50.0)
+    assert len(lead(found).split()) < 40
+    said = run(capsys, "estimate", file, "--target", "new", "--estimators", "independent_ips")
+    assert said.count("a click depends on the item and its position") == 1
+    assert [line.count("the probability of the item at its position") for line in found.found.lines].count(1) == 1
+
+
+def test_what_is_stated_of_propensities_and_denied_is_what_to_change(house, tmp_path):
+    file = tmp_path / "log.csv"
+    per_position(house, "slate", generic=True).to_csv(file, index=False)
+    found = recsim_mnar.estimate_file(file, "new", propensities_of="position")
+    assert "with item i" in found.sentence.text
+    assert found.sentence.action == "state another --propensities-of: the numbers deny 'position'"
+
+
+def test_todays_policy_is_not_to_be_compared_with_itself(house, tmp_path):
+    file = tmp_path / "log.csv"
+    per_position(house, "marginal", generic=True).to_csv(file, index=False)
+    found = recsim_mnar.estimate_file(file, "pscore", columns={"propensity": "pscore"}, propensities_of="position")
+    assert found.sentence.action == "name a new policy's column (--target)"
+
+
+def test_slates_of_a_user_are_in_the_order_of_their_numbers_in_whatever_order_rows_stand(house, tmp_path):
+    data = per_position(house, *KINDS)
+    found = []
+    for seed in (None, 1):
+        file = tmp_path / f"log{seed}.csv"
+        (data if seed is None else data.sample(frac=1, random_state=seed)).to_csv(file, index=False)
+        answer = recsim_mnar.estimate_file(file, "new")
+        found.append({r["estimator"]: r["diagnostics"]["assumption"]["clicks_after_click"] for r in answer.records})
+        assert not any("no column has times" in line for line in answer.found.lines)
+    for name, limits in found[0].items():
+        assert found[1][name] == pytest.approx(limits, rel=1e-9)
+    data["impression_id"] = [each.replace("1", "a") for each in data["impression_id"]]
+    data.to_csv(tmp_path / "named.csv", index=False)
+    lines = recsim_mnar.estimate_file(tmp_path / "named.csv", "new").found.lines
+    assert "no column has times: the slates of a user are taken in the order of the file" in lines
+
+
+def test_copies_that_are_left_out_already_are_not_to_be_left_out(house, tmp_path):
+    data = per_position(house, "marginal")
+    again = data.iloc[[0]].assign(clicks=1 - data.clicks[0])
+    pd.concat([data, again]).to_csv(tmp_path / "log.csv", index=False)
+    for asked in (False, True):
+        with pytest.raises(UserError, match="a position stands twice") as error:
+            recsim_mnar.estimate_file(tmp_path / "log.csv", "new", deduplicate=asked)
+        assert ("--deduplicate" in str(error.value)) != asked

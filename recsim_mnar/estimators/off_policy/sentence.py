@@ -331,6 +331,16 @@ SAME = "the same policy"
 EXPLORE = "log with exploration where the target acts"
 
 
+_OF_USERS = {
+    "assumption_contradicted": "the log contradicts what it assumes of users",
+    "assumption_untested": "the log cannot test what it assumes of users",
+    "assumption_unstated": "what it assumes of users is not stated",
+    "position_effect": "the order of a slate's items matters, and it assumes that it does not",
+    "clicks_after_click": "a click may depend on the items above, and it assumes that it does not",
+}
+"""What speaks against an assumption on users, by code."""
+
+
 @dataclass(frozen=True)
 class Sentence:
     """The first sentence of an answer, usable by itself in programs.
@@ -431,6 +441,8 @@ def _sentence(
     assumed = answer not in ("same_policy", "no_reward", "not_covered", "do_not_use")
     tolerance = unless(record) if answer != "cannot_tell" else ""
     rests = f"{RESTS}{ASSUMES}.{tolerance}" if assumed else ""
+    if shares is not None and is_of_slates(record):  # of a proved bias the limits are what is known
+        shares = (min(max(shares[0], shares[1]), shares[2]), *shares[1:])
     change, low, high = (None, None, None) if shares is None else (100.0 * share for share in shares)
     segments = record.get("segments")
     if segments is not None and segments["worse"]:
@@ -438,7 +450,7 @@ def _sentence(
         text += f" By {segments['by']} it is worse{than} in {', '.join(segments['worse'])}."
         action = action.replace("try it in an A/B test", "try it in an A/B test of the others, or look there first")
     loose = next((each for each in record["findings"] if each["code"] == LOOSE), None)
-    if loose is not None and assumed:
+    if loose is not None and assumed and not is_of_slates(record):
         said = f"{loose['message']}. {loose['action'][:1].upper()}{loose['action'][1:]}"
         action = said if answer == "cannot_tell" else f"{action}. {said[:1].upper()}{said[1:]}"
     text = f"{text} Next: {action}."
@@ -471,9 +483,28 @@ def _doubts(record: Record, sure: str) -> list[dict[str, Any]]:
     return list({each["code"]: each for each in reversed(found)}.values())[::-1]
 
 
+def is_of_slates(record: Record) -> bool:
+    """Whether its estimator is one of slates, whose answers have a line on what it assumes of users."""
+    return "assumption" in record["diagnostics"]
+
+
+def within_limits(record: Record) -> Record:
+    """A record of slates with its value in its limits, which are what is known of a proved bias; others as they are."""
+    value = min(max(record["value"], record["low"]), record["high"])
+    return {**record, "value": value} if is_of_slates(record) else record
+
+
+def _of_slates(doubts: Sequence[Mapping[str, Any]]) -> str:
+    """The first doubt, and how many there are besides; what is assumed of users has a line of its own."""
+    first, more = doubts[0], len(doubts) - 1
+    said = _OF_USERS.get(first["code"], first["message"])
+    return f"{said} (and {more} more doubt{'s' * (more > 1)})" if more else str(said)
+
+
 def _because(record: Record, sure: str) -> str:
     """The doubts; where the record's own verdict is better than that of the best of k, why."""
-    said = "; ".join(each["message"] for each in _doubts(record, sure))
+    doubts = _doubts(record, sure)
+    said = _of_slates(doubts) if is_of_slates(record) else "; ".join(each["message"] for each in doubts)
     own = record["verdict_level"]
     if own == sure:
         return said
@@ -514,7 +545,10 @@ def _of_value(record: Record, records: Sequence[Record]) -> Sentence:
     span = amounts.span(limits["low"], limits["high"])
     earns = "earns" if sure == "trust" else "is estimated to earn"
     unit = f"per {record['diagnostics']['unit']}" if "unit" in record["diagnostics"] else "a decision"
-    text = f"{_who(record)} {earns} {amounts.one(record['value'])} {unit} ({_level(record)} {span})"
+    value = amounts.one(record["value"])
+    if is_of_slates(record):
+        value = cells({**record, "low": limits["low"], "high": limits["high"]}, amounts)[0]
+    text = f"{_who(record)} {earns} {value} {unit} ({_level(record)} {span})"
     text += "." if sure == "trust" else f", but: {_because(record, sure)}."
     own = "compare a new policy with it (--target COLUMN --baseline today)"
     against = own if record.get("today") else "compare it with today's policy (--baseline today)"
@@ -579,7 +613,12 @@ def _sizes(record: Record, sign: float, shares: tuple[float, ...] | None, amount
     """The change and its interval, without their sign."""
     if shares is not None:
         change, *ends = (sign * each for each in shares)
-        return f"{per_cent(change)} %", f"{per_cent(min(ends))} to {per_cent(max(ends))} %"
-    ends = [sign * _limits(record)[end] for end in ("low", "high")]
-    size = amounts.change(sign * record["value"]).removeprefix("+")
-    return size, amounts.span(min(ends), max(ends), " points")
+        size, span = f"{per_cent(change)} %", f"{per_cent(min(ends))} to {per_cent(max(ends))} %"
+    else:
+        change, *ends = (sign * each for each in (record["value"], *(_limits(record)[end] for end in ("low", "high"))))
+        size, span = amounts.change(change).removeprefix("+"), amounts.span(min(ends), max(ends), " points")
+    if is_of_slates(record) and not min(ends) <= change <= max(ends):  # a proved bias: its limits are what is known
+        nearest = min(ends) if change < min(ends) else max(ends)
+        size = f"{per_cent(nearest)} %" if shares is not None else amounts.change(nearest).removeprefix("+")
+        size = f"at {'least' if nearest == min(ends) else 'most'} {size}"
+    return size, span
