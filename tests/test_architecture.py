@@ -448,7 +448,7 @@ LINES = {
     # 70 for threads over lanes, and a module of its own for the step of all lanes
     "worlds": 5_693,  # 672 for slates: how users read them, and whole lives under uniform rankings at full speed
     # 16 for lists of any length, in leave-one-out and of interactions
-    "protocols": 4_071,  # 106 for slates: their estimates, checked first, gains by place, what a page says
+    "protocols": 4_072,  # 106 for slates: their estimates, checked first, gains by place, what a page says
     # 190 for the gate: what is required of an answer, estimate as a function of Python, what it was made from.
     # 110 for rows that cannot be read, spellings, lines by segment; 30 for policies found by their mean weight
     # 130 for a line to paste with guesses

@@ -167,9 +167,6 @@ def read_slates(
     if log.counts["dropped_missing"] + log.counts["dropped_invalid"]:
         log = _whole(log, log.key.codes)
     slates = arrange(log, found)
-    if reading.deduplicate:  # copies are left out already: what is left differs
-        left = ", or leave out copies (--deduplicate)"
-        slates.problems[:] = [replace(each, advice=each.advice.removesuffix(left)) for each in slates.problems]
     known = {kind: log.others[name] for kind, name in kinds.items() if name != generic}
     why = "its name says so" if main else ""
     stated = reading.propensities_of
@@ -358,8 +355,7 @@ class _Ranked:
         if ids is not None:
             findings = [with_item(f, ids.__getitem__) if f.code == "item_propensities" else f for f in findings]
         if self.slates.why == STATED:
-            said = next(said for said, kind in SAID.items() if kind == self.slates.main)
-            advice = f"state another --propensities-of: the numbers deny {said!r}"
+            advice = f"state another --propensities-of: the numbers deny {_IN_OPTIONS[self.slates.main]!r}"
             findings = [replace(f, action=advice) if f.code in _DENIED else f for f in findings]
         return replace(
             estimate,

@@ -16,7 +16,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Estimate, Moments, estimate_value
 from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
 from recsim_mnar.estimators.off_policy.moments import WeightTally
-from recsim_mnar.estimators.off_policy.scores import check_name
+from recsim_mnar.estimators.off_policy.scores import ESTIMATORS, check_name
 from recsim_mnar.estimators.off_policy.sentence import Amounts, cells, identified, lacks
 from recsim_mnar.estimators.off_policy.stated import Stated, with_adaptive_findings
 from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS, estimate_ranking_value, ranking_estimator
@@ -424,7 +424,8 @@ class OffPolicy(Protocol):
             words = metric.replace("reward_", "reward-").replace("pseudo_", "pseudo-").split("_")
             return " ".join(word.upper() if word in ("ips", "snips", "dr") else word for word in words)
         if metric == DCG:
-            return f"{self.title(_of_gains(self.metrics) or self.metrics[0])}, DCG"
+            of_slates = [each for each in self.metrics if each not in ESTIMATORS]
+            return f"{self.title(_of_gains(of_slates) or self.metrics[0])}, DCG"
         return {"clipped_ips": "clipped IPS", "ips": "IPS", "snips": "SNIPS"}.get(metric, metric)
 
     def heading(self, metric: str) -> str:

@@ -728,7 +728,8 @@ def test_an_assumption_is_said_once_and_no_line_twice(house, tmp_path, capsys):
 
 def test_what_is_stated_of_propensities_and_denied_is_what_to_change(house, tmp_path):
     file = tmp_path / "log.csv"
-    per_position(house, "slate", generic=True).to_csv(file, index=False)
+    # Too few slates for arithmetic to say what propensities are of.
+    per_position(house, "slate", generic=True)[: 400 * K].to_csv(file, index=False)
     found = recsim_mnar.estimate_file(file, "new", propensities_of="position")
     assert "with item i" in found.sentence.text
     assert found.sentence.action == "state another --propensities-of: the numbers deny 'position'"
@@ -738,7 +739,7 @@ def test_todays_policy_is_not_to_be_compared_with_itself(house, tmp_path):
     file = tmp_path / "log.csv"
     per_position(house, "marginal", generic=True).to_csv(file, index=False)
     found = recsim_mnar.estimate_file(file, "pscore", columns={"propensity": "pscore"}, propensities_of="position")
-    assert found.sentence.action == "name a new policy's column (--target)"
+    assert found.sentence.action == "compare a new policy with it (--target COLUMN --baseline today)"
 
 
 def test_slates_of_a_user_are_in_the_order_of_their_numbers_in_whatever_order_rows_stand(house, tmp_path):
@@ -756,13 +757,3 @@ def test_slates_of_a_user_are_in_the_order_of_their_numbers_in_whatever_order_ro
     data.to_csv(tmp_path / "named.csv", index=False)
     lines = recsim_mnar.estimate_file(tmp_path / "named.csv", "new").found.lines
     assert "no column has times: the slates of a user are taken in the order of the file" in lines
-
-
-def test_copies_that_are_left_out_already_are_not_to_be_left_out(house, tmp_path):
-    data = per_position(house, "marginal")
-    again = data.iloc[[0]].assign(clicks=1 - data.clicks[0])
-    pd.concat([data, again]).to_csv(tmp_path / "log.csv", index=False)
-    for asked in (False, True):
-        with pytest.raises(UserError, match="a position stands twice") as error:
-            recsim_mnar.estimate_file(tmp_path / "log.csv", "new", deduplicate=asked)
-        assert ("--deduplicate" in str(error.value)) != asked
