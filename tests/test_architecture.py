@@ -461,7 +461,7 @@ LINES = {
     # 170 for slates: rows that may be of some (55), targets and kinds that numbers contradict (55), what is wrong said
     # at once and in rows of the file (25), doctor (20), plan ab (15)
     # 29 for slates in the order of their numbers, and advice in the file's own names
-    "own_log": 5_279,
+    "own_log": 5_288,
     "fitting": 2_995,  # 295 for slates: relative examination, when it is identified, a slate as one decision
     # 70 for the plan in one sentence, the line that plans a test, per cent; 70 for tasks; 40 for several lifts
     # 30 for SIGTERM, a least propensity of 0, logs that may not be read

@@ -509,11 +509,21 @@ def check_probabilities(slates: Slates, known: Mapping[str, Floats], names: Mapp
         off = ~np.isclose(p["conditional"].prod(1), p["slate"][:, 0], **_NEAR)
         pair = names["conditional"], names["slate"]
         slates.add("slate_product", off, "the product of {!r} is not {!r}".format(*pair), "correct one of them", *pair)
+    _add_top(slates, "slate_top", p, names)
     for kind, other in (("slate", "marginal"), ("slate", "set")):
         if {kind, other} <= set(p):
             above = (p[kind] > p[other] * (1.0 + 1e-6)).any(1)
             slates.add("slate_above", above, f"{names[kind]!r} is above {names[other]!r}, of {OF[other]}",
                        "a slate is no likelier than a part of it: correct one of them", names[kind])  # fmt: skip
+
+
+def _add_top(slates: Slates, code: str, p: Mapping[str, Floats], names: Mapping[str, str]) -> None:
+    """Add slates in which it matters at the top what is above: positions from below, or columns exchanged."""
+    if {"conditional", "marginal"} <= set(p):
+        off = ~np.isclose(p["conditional"][:, 0], p["marginal"][:, 0], rtol=0.01, atol=1e-12)  # columns may be rounded
+        pair = names["conditional"], names["marginal"]
+        slates.add(code, off, "{!r} is not {!r} at the top, where nothing is above".format(*pair),
+                   "count positions from the top, or correct one of the columns", *pair)  # fmt: skip
 
 
 def check_target(
@@ -547,6 +557,7 @@ def check_target(
         pair = names["conditional"], names["slate"]
         slates.add("slate_target_product", off, "the product of {!r} is not {!r}".format(*pair),
                    f"correct one of them, or omit {pair[1]!r}: it follows from {pair[0]!r}", *pair)  # fmt: skip
+    _add_top(slates, "slate_target_top", p, names)
     main, propensity = logged
     bare = p.get(main) if names.get(main) == name else None
     if bare is None or np.isin(bare, (0.0, 1.0)).all():

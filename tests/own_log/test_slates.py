@@ -757,3 +757,15 @@ def test_slates_of_a_user_are_in_the_order_of_their_numbers_in_whatever_order_ro
     data.to_csv(tmp_path / "named.csv", index=False)
     lines = recsim_mnar.estimate_file(tmp_path / "named.csv", "new").found.lines
     assert "no column has times: the slates of a user are taken in the order of the file" in lines
+
+
+def test_at_the_top_nothing_is_above(house, tmp_path):
+    data = per_position(house, *KINDS)
+    exchanged = data.assign(new=np.roll(data["new"], K))
+    for wrong, names in (
+        (data.assign(rank=K + 1 - data["rank"]), "'conditional_prob' is not 'marginal_prob' at the top"),
+        (exchanged, "'new_conditional' is not 'new' at the top"),
+    ):
+        wrong.to_csv(tmp_path / "log.csv", index=False)
+        with pytest.raises(UserError, match=names):
+            recsim_mnar.estimate_file(tmp_path / "log.csv", "new")
