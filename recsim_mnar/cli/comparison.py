@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from recsim_mnar.cli.grouped import GroupedCommand
 from recsim_mnar.cli.options import (
     NEW_PATH,
     NUMBER,
@@ -19,7 +20,7 @@ from recsim_mnar.cli.options import (
     pairs_of,
     seed_option,
 )
-from recsim_mnar.cli.output import JsonOutput, json_option, progress
+from recsim_mnar.cli.output import JsonOutput, is_quiet, json_option, progress, screen_width
 from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worker_options
 from recsim_mnar.errors import UserError, nearest
 
@@ -28,85 +29,58 @@ if TYPE_CHECKING:
 
 Report = Callable[[str], None]
 
-OPTION_FLAGS = (
-    *("logging", "clip", "length", "metrics", "test_periods", "train_users", "test_users", "arm_users"),
-    *("truth_users", "folds", "paired", "level"),
-)
-"""Flags that name an option of one world's comparison, as ``--option name=value`` does."""
-
+_CONTRACT_FLAGS = ("logging", "clip")
+"""Flags of old standing for an option of a comparison, as ``--option name=value`` names it."""
 _COLUMNS = ("user_column", "item_column", "time_column")
-_OF_INTERACTIONS = (*_COLUMNS, "events", "drop_missing", "test_share", "candidates")
 _WHO = ("workers", "scheduler")
-_OWN_DATA = (
-    *("interactions", "agents", "protocols", "folds", "length", "level", "seed", "out"),
-    *_WHO,
-    *_OF_INTERACTIONS,
-)
+_OF_INTERACTIONS = (*_COLUMNS, "drop_missing")
+_OWN_DATA = ("interactions", "agents", "protocols", "options", "seed", "out", *_WHO, *_OF_INTERACTIONS)
 _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 
+GROUPS = {
+    "What is compared": ("world", "preset", "set", "agents", "references", "protocols", "option", "seed"),
+    "Over many catalogues": ("catalogues", "first-seed", "resume"),
+    "Your own file in place of a world": ("interactions", "user-column", "item-column", "time-column"),
+    "Output": ("workers", "out", "json", "quiet", "help"),
+}
 
-@click.command(short_help="Find out which offline metric ranks agents correctly.")
+
+@click.command(cls=GroupedCommand, groups=GROUPS, short_help="Find out which offline metric ranks agents correctly.")
 @option("--world", "A world's name, or package.module:Class.  [default: sessions]")
-@option("--preset", "A preset of the world; the comparison's own unless named (sessions: jeunen2019).")
-@option("--agents", "Names or package.module:Class, with commas; the world's list unless named.")
-@option("--references", "Further agents, which are shown and cannot be picked; oracle knows the users' states.")
-@option(
-    "--protocols",
-    "Names or package.module:Class, with commas; options follow a name, as in loocv+fit_on=train (`recsim-mnar "
-    "describe protocol loocv` lists them); the world's list unless named.",
-)
+@option("--preset", "A preset of the world.  [default: the comparison's own; sessions: jeunen2019]")
 @option("--set params", "A parameter of the world; may be repeated.", multiple=True, metavar="NAME=VALUE")
+@option("--agents", "Names or package.module:Class, with commas.  [default: the preset's]")
+@option("--references", "Further agents, shown and never picked; oracle knows the users' states.")
+@option("--protocols", "Names or package.module:Class, with commas; options follow a name: loocv+fit_on=train.")
 @option(
     "--option options",
-    "An option of this world's comparison (`recsim-mnar list protocols` shows them); may be repeated.",
+    "An option of the comparison, such as clip=5, logging=AGENT or train_users=500; may be repeated. `recsim-mnar "
+    "describe world NAME` lists them, `describe protocol NAME` those of a protocol, and for --interactions `describe "
+    "command compare`.",
     multiple=True,
     metavar="NAME=VALUE",
 )
-@option("--tie", "Treat costs up to this share of the best true value as ties.", NUMBER)
-@option("--logging", "Sessions: the logging policy.  [default: user-popularity]")
-@option("--clip", "Largest weight of clipped IPS, and of estimates of lists. [default: 15; purchases: none]", NUMBER)
-@option("--length", "Purchases and --interactions: items of a list, N.  [default: 10]", WHOLE)
-@option("--metrics", "Purchases: precision,uplift,uplift_snips,uplift_ips unless named.")
-@option("--test-periods", "Purchases: further periods that the metrics read.", WHOLE)
-@option("--train-users", "Users that agents learn from.", WHOLE)
-@option("--test-users", "Users whose log leave-one-out and IPS read.", WHOLE)
-@option("--arm-users", "Users of each arm of the A/B test.", WHOLE)
-@option("--truth-users", "Users over whom the truth is averaged.", WHOLE)
-@option("--folds", "Folds of leave-one-out.  [default: 10]", WHOLE)
-@option("--paired", "All arms of the A/B test share their users.", bool)
-@option("--level", "Coverage of the intervals.  [default: 0.95]", NUMBER)
+@option("--tie", "Treat costs up to this share of the best true value as ties.", NUMBER, hidden=True)
+@option("--logging", "As --option logging=AGENT: the logging policy.", hidden=True)
+@option("--clip", "As --option clip=M: the largest weight of clipped IPS.", NUMBER, hidden=True)
 @seed_option("Seed of everything but the catalogue.")
 @option("--catalogues", "Run a study on this many catalogues, each with different users.", WHOLE)
-@option(
-    "--first-seed", "With --catalogues: catalogue c has users of seed FIRST + c, not one derived from --seed.", WHOLE
-)
-@option("--resume", "With --catalogues: take up the study in --out, which may get more catalogues.", bool)
+@option("--first-seed", "Catalogue c has users of seed FIRST + c, not one derived from --seed.", WHOLE)
+@option("--resume", "Continue the study in --out, which may get more catalogues.", bool)
 @worker_options
 @option("--out", "A new folder; under ./runs unless named.", NEW_PATH)
-@option("--interactions", "Your own interactions: a file.", READ_PATH)
-@option("--user-column", "Column of users in --interactions; recognised unless named.")
-@option("--item-column", "Column of items in --interactions; recognised unless named.")
-@option("--time-column", "Column of times in --interactions; recognised unless named.")
-@option("--events", "Which events of --interactions count, as view,purchase; all of them unless named.")
-@option("--drop-missing", "Leave out rows of --interactions without a user, item or time, and count them.", bool)
-@option(
-    "--test-share",
-    "Share of the rows of --interactions, the latest, that the split by time holds out.  [default: 0.2]",
-    NUMBER,
-)
-@option(
-    "--candidates",
-    "Items of --interactions that are ranked for a user; auto: unseen where no user meets an item twice.",
-    click.Choice(["auto", "all", "unseen"]),
-)
+@option("--interactions", "A file of interactions: a user and an item per row, and a time.", READ_PATH)
+@option("--user-column", "Its column of users; recognised unless named.")
+@option("--item-column", "Its column of items; recognised unless named.")
+@option("--time-column", "Its column of times; recognised unless named.")
+@option("--drop-missing", "Leave out rows of --interactions without a user, item or time.", bool, hidden=True)
 @json_option("records, judgements and notes")
 def compare(json_output: JsonOutput, **options: Any) -> None:
     """Judge agents by protocols, and the protocols by the truth.
 
-    In the sessions world by leave-one-out, off-policy estimates and an A/B test; in the purchases world by precision
-    and the uplift metrics of a further log, and by an A/B test; in the ratings world by naive, IPS and SNIPS estimates
-    from revealed ratings; in the campaigns world by leave-one-out, unweighted and weighted. On your own --interactions
-    by leave-one-out and by a split by time, and show what is recommended next to them.
+    The sessions world: leave-one-out, off-policy estimates and an A/B test. Ratings: naive, IPS and SNIPS estimates.
+    Campaigns: leave-one-out, unweighted and weighted. Purchases: precision, uplift metrics and an A/B test.
+    --interactions: leave-one-out and a split by time; there is no truth.
     """
     json_output.check(options["interactions"])
     refuse_both(options["workers"], options["scheduler"])
@@ -115,7 +89,6 @@ def compare(json_output: JsonOutput, **options: Any) -> None:
         _refuse_given(options, of_a_world, "needs a world: with --interactions there is none")
         _to_folder(options, _on_interactions, json_output)
         return
-    _refuse_given(options, _COLUMNS, "names a column of --interactions FILE: give that too")
     _refuse_given(options, _OF_INTERACTIONS, "needs --interactions FILE: give that too")
     options["setup"] = setup = setup_of(options)
     if options["catalogues"] is None:
@@ -156,15 +129,11 @@ def setup_of(options: dict[str, Any]) -> Setup:
     """Meaning of the flags, looked up once so that a mistake is found before any work."""
     from recsim_mnar.protocols.comparison import Setup
 
-    given = {name: value for name in OPTION_FLAGS if (value := options[name]) is not None and value is not False}
-    if options["metrics"] is not None:
-        given["metrics"] = ",".join(names_of(options["metrics"], "--metrics"))
+    given = {name: options[name] for name in _CONTRACT_FLAGS if options[name] is not None}
     world, more = options["world"] or "sessions", pairs_of(options["options"], "--option")
     for twice in sorted(given.keys() & more.keys()):
-        raise UserError(f"--{twice.replace('_', '-')} and --option {twice} are one setting: give one of them")
-    _check_options(
-        world, {**{name: f"--{name.replace('_', '-')}" for name in given}, **dict.fromkeys(more, "--option")}
-    )
+        raise UserError(f"--{twice} and --option {twice} are one setting: give one of them")
+    _check_options(world, {**{name: f"--{name}" for name in given}, **dict.fromkeys(more, "--option")})
     setup = Setup(
         world=world,
         preset=options["preset"],
@@ -234,7 +203,7 @@ def _study(command: str, arguments: dict[str, Any], options: dict[str, Any], jso
     """Run a study with these arguments, write its folder and print the result."""
     from recsim_mnar.protocols.comparison import Setup
     from recsim_mnar.protocols.records import plain
-    from recsim_mnar.report.study_page import study_table, write_study
+    from recsim_mnar.report.study_page import study_lines, write_study
     from recsim_mnar.runs.folder import RunFolder
     from recsim_mnar.studies import run_study
 
@@ -249,9 +218,7 @@ def _study(command: str, arguments: dict[str, Any], options: dict[str, Any], jso
         report("write the report")
         write_study(folder, result, record.seconds())
         record.write(folder / RUN)
-    json_output.show(study_table(result))
-    for sentence in result.sentences():
-        json_output.sentence(sentence)
+    json_output.answer(*study_lines(result))
     json_output.say(f"Report: {folder / 'report.html'}")
     written = {name: getattr(result, name)() for name in ("summary", "judgements", "sentences")}
     json_output.write({"settings": result.settings, **written, "folder": str(folder)})
@@ -265,29 +232,27 @@ def _executor(options: dict[str, Any], named: list[Any], **how: Any) -> Any:
 def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Comparison, dict[str, Any]]:
     from recsim_mnar.datasets.interactions import open_interactions
     from recsim_mnar.policies import registry
-    from recsim_mnar.protocols.comparison import check_comparable
-    from recsim_mnar.protocols.interactions import compare_interactions
+    from recsim_mnar.protocols.comparison import Setting, check_comparable
+    from recsim_mnar.protocols.interactions import InteractionsSettings, compare_interactions
     from recsim_mnar.tables.faults import in_rows
 
     protocols = _named(options["protocols"], "--protocols")
-    share = options["test_share"]
-    if share is not None and not 0.0 < share < 1.0:
-        raise UserError(f"--test-share {share:g}: a share of the rows, above 0 and below 1")
+    settings = InteractionsSettings.from_dict(pairs_of(options["options"], "--option"))
     _check_own_data_protocols(protocols or ())
     agents = names_of(_OWN_DATA_AGENTS if options["agents"] is None else options["agents"], "--agents")
-    events = None if options["events"] is None else names_of(options["events"], "--events")
+    events = names_of(settings.events, "--option events") if settings.events else None
     learners = {name: registry.learner(name) for name in agents}
-    _refuse_slates(options)
+    _refuse_slates(options, named_events=bool(events))
     read = open_interactions(options["interactions"], *(options[name] for name in _COLUMNS))
     report(f"read {options['interactions']}")
     data = read(events, options["drop_missing"])
     check_comparable(len(learners), data.n_items)
-    defaults = {"folds": 10, "level": 0.95, "test_share": 0.2, "candidates": "auto"}
-    given: dict[str, Any] = defaults | {n: options[n] for n in (*defaults, "length") if options[n] is not None}
+    given = settings.of_comparison()
     with _executor(options, named=[agents, list(protocols or ())]) as found:
         comparison = compare_interactions(
             data, learners, protocols=protocols, seed=options["seed"], executor=found, report=report, **given
         )
+    comparison.setting = Setting(options["interactions"].name, data.n_items, data.n_users, options["seed"])
     if data.left_out:
         left = f"{in_rows(data.left_out)} of the file left out: values are missing."
         comparison = replace(comparison, notes=[left, *comparison.notes])
@@ -295,7 +260,7 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
     return comparison, {**asked, **given}
 
 
-def _refuse_slates(options: dict[str, Any]) -> None:
+def _refuse_slates(options: dict[str, Any], *, named_events: bool) -> None:
     """Raise UserError for a file of slates: what was shown is no interaction. Named events are the user's choice."""
     from recsim_mnar.own_log.slate_file import find_slates
     from recsim_mnar.tables.parts import TableFile
@@ -304,7 +269,9 @@ def _refuse_slates(options: dict[str, Any]) -> None:
     path, named = options["interactions"], {role: options[f"{role}_column"] for role in ("user", "item")}
     file = TableFile.open(path)
     known = find_columns(str(path), file.names, named=named, optional=("user", "item"))
-    found = None if options["events"] else find_slates(file, {"user": known.get("user"), "action": known.get("item")})
+    if named_events:
+        return
+    found = find_slates(file, {"user": known.get("user"), "action": known.get("item")})
     if found is not None:
         raise UserError(
             f"{path} holds slates, {found.form}: what was shown is no interaction. Give a file of what users viewed or "
@@ -325,10 +292,10 @@ def _check_own_data_protocols(protocols: tuple[str, ...]) -> None:
             find_protocol(name)
             kind = name.partition("+")[0].strip()
             if kind in PROTOCOLS:
-                alone = (
-                    f"with --interactions {kind} has no options. Write {kind} alone; --length N sets the lists' length."
+                raise UserError(
+                    f"--protocols {name}: with --interactions {kind} has no options. Write {kind} alone; --option "
+                    "length=N sets the lists' length."
                 )
-                raise UserError(f"--protocols {name}: {alone}")
             raise UserError(
                 f"--protocols {name} needs a world: with --interactions {', '.join(PROTOCOLS)} run, there is no truth "
                 "and no propensity"
@@ -336,21 +303,10 @@ def _check_own_data_protocols(protocols: tuple[str, ...]) -> None:
 
 
 def _print_comparison(comparison: Comparison, folder: Path, json_output: JsonOutput) -> None:
-    from recsim_mnar.estimators.ranking_records import RANKING_ESTIMATORS
-    from recsim_mnar.report.tables import comparison_table
+    from recsim_mnar.protocols.scoreboard import WIDTH, scoreboard
 
-    json_output.show(comparison_table(comparison))
-    for sentence in [*comparison.identified(), *comparison.sentences()]:
-        json_output.sentence(sentence)
-    for note in comparison.notes:
-        json_output.sentence(note, remark=True)
-    doubted: dict[str, list[str]] = {}
-    for r in comparison.records:
-        judged = r.protocol == "off_policy" and r.metric in ("clipped_ips", *RANKING_ESTIMATORS)
-        if judged and r.details.get("verdict_level") == "do_not_use" and not r.covers:
-            doubted.setdefault(comparison.headings.get((r.protocol, r.metric), r.metric), []).append(r.agent)
-    for heading, agents in doubted.items():
-        json_output.sentence(f"Do not use {heading} of {', '.join(agents)}: the report says why.", remark=True)
-    if comparison.again and comparison.judgements:
-        json_output.sentence(f"One run is an anecdote; how often each is right: {comparison.again}", remark=True)
+    board = scoreboard(comparison)
+    if is_quiet():
+        board = replace(board, notes=[])
+    json_output.answer(*board.lines(min(screen_width() or WIDTH, WIDTH)))
     json_output.say(f"Report: {folder / 'report.html'}")

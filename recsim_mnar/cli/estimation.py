@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from recsim_mnar.cli.grouped import GroupedCommand
 from recsim_mnar.cli.options import (
     LEAST_PROPENSITY,
     NEW_PATH,
@@ -41,7 +42,21 @@ UNMET = 3
 """Exit status where --require is not met."""
 
 
-@click.command(short_help="Estimate what other policies would have earned.")
+GROUPS = {
+    "What is asked": (
+        *("target", "target-file", "on", "baseline", "estimators", "clip", "level", "by", "refute", "require"),
+        "fit-reward-model",
+    ),
+    "What is known": ("propensity-min", "full-support", "reward-min", "reward-max"),
+    "Which column is which": (
+        *("reward-column", "propensity-column", "action-column", "user-column", "time-column", "logger-column"),
+        *("context-columns", "cluster", "drop-missing", "drop-invalid"),
+    ),
+    "Output": ("workers", "json", "out", "quiet", "help"),
+}
+
+
+@click.command(cls=GroupedCommand, groups=GROUPS, short_help="Estimate what other policies would have earned.")
 @click.argument("log", type=READ_PATH)
 @option("--target --targets", "Columns of policies' probabilities of the logged actions, or of the items they show.")
 @option(
@@ -55,6 +70,7 @@ UNMET = 3
     "--metrics",
     "What users did, with user and time, for a table of assignments (GrowthBook, Eppo, Statsig).",
     READ_PATH,
+    hidden=True,
 )
 @option(
     "--estimators --estimator",
@@ -66,33 +82,40 @@ UNMET = 3
 @own_log_options("reward", "propensity", "action", "user", "time", "logger", "slate", "position")
 @PROPENSITIES_OF
 @option("--position-weights", "Of slates: mean per item shown, clicks per slate, or dcg.",
-        click.Choice(["mean", "clicks", "dcg"]), "mean")  # fmt: skip
+        click.Choice(["mean", "clicks", "dcg"]), "mean", hidden=True)  # fmt: skip
 @option(
     "--assumption",
     "Of slates, what you know of users: a click depends on its item alone (independent), on those above (cascade), on "
     "the slate's items in any order (unordered), or on all (whole).",
     click.Choice(["independent", "cascade", "unordered", "whole"]),
+    hidden=True,
 )
 @option("--context-columns", "Columns of the context that the logging policy used.")
 @option("--fit-reward-model", "Fit a reward model for dr, cross-fitted by users.", bool)
-@option("--q-logged", "Column: a reward model's value of the logged action (dr and kin).")
-@option("--q-target", "Column: its mean under the target policy (dm, dr and kin).")
+@option("--q-logged", "Column: a reward model's value of the logged action (dr and kin).", hidden=True)
+@option("--q-target", "Column: its mean under the target policy (dm, dr and kin).", hidden=True)
 @option("--full-support", "States that the logging policy can take all that the targets can, however rarely.", bool)
-@option("--unsupported", "Columns of the targets' mass where the logging probability is 0 (as replay's).")
+@option("--unsupported", "Columns of the targets' mass where the logging probability is 0 (as replay's).", hidden=True)
 @option("--reward-min", "Least reward possible.", NUMBER)
 @option("--reward-max", "Largest reward possible.", NUMBER)
 @option(
     "--reward-limit-column",
     "Column of the largest reward possible of each row's action (its price, say); --reward-max bounds the others.",
+    hidden=True,
 )
-@option("--weight-max", "No weight target / propensity can be larger.", NUMBER)
+@option("--weight-max", "No weight target / propensity can be larger.", NUMBER, hidden=True)
 @option(
     "--propensity-min",
     "The smallest probability with which today's system shows any item: epsilon / number of items, where it is "
     "epsilon-greedy. 2% is 0.02.",
     LEAST_PROPENSITY,
 )
-@option("--min-rows", "Fail (status 2) where the estimates would rest on fewer rows: a log that was cut, say.", WHOLE)
+@option(
+    "--min-rows",
+    "Fail (status 2) where the estimates would rest on fewer rows: a log that was cut, say.",
+    WHOLE,
+    hidden=True,
+)
 @option(
     "--by", "A column of segments that was fixed before the recommendation, such as country: adds each one's estimates."
 )
@@ -107,11 +130,16 @@ UNMET = 3
     "from --baseline is not trusted, or its interval is not above 0 (docs/gate.md).",
     click.Choice(["trust", "caution", "better"]),
 )
-@option("--all-estimators", "Show the estimates of all estimators, not of the leading one alone.", bool)
+@option("--all-estimators", "Show the estimates of all estimators, not of the leading one alone.", bool, hidden=True)
 @worker_options
 @json_option("the estimates")
 @option("--out", "A new folder for report.html and results.json.", NEW_PATH)
-@option("--overwrite", "Replace what an earlier `estimate --out` wrote into that folder, and nothing else.", bool)
+@option(
+    "--overwrite",
+    "Replace what an earlier `estimate --out` wrote into that folder, and nothing else.",
+    bool,
+    hidden=True,
+)
 def estimate(
     log: Path,
     require: str | None,
@@ -131,6 +159,8 @@ def estimate(
     In a file of your own the usual names of columns are recognised (clicks, user_id, pscore), and what was taken is
     said last. See docs/your-own-log.md. Logs of Vowpal Wabbit (DSJSON), GrowthBook, Eppo, Statsig and the
     Open Bandit Dataset are recognised and need no --target: see docs/questions/tool-logs.md.
+
+    `recsim-mnar describe command estimate` lists further options: of slates, of models of one's own, and of gates.
     """
     json_output.check(log, options["target_file"], options["metrics"])
     who = {name: options.pop(name) for name in ("workers", "scheduler")}

@@ -142,8 +142,8 @@ aliases = [_alias(kind) for kind in _LISTS]
 def describe(kind: str, name: str | None, json_output: JsonOutput) -> None:
     """Describe NAME: its parameters with defaults and meanings, its worlds, and where it comes from.
 
-    KIND is agent, world, preset, estimator, protocol, task or reference (oracle, planner), and is needed only where a
-    name is of several kinds.
+    KIND is agent, world, preset, estimator, protocol, task, reference (oracle, planner) or command, and is needed only
+    where a name is of several kinds.
     `recsim-mnar list` shows the names; your own package.module:Class is described too.
     """
     json_output.check()
@@ -463,6 +463,32 @@ def _reference(name: str) -> Found:
     return _found("reference", name, _paragraphs(kind), facts, parameters=_parameters(kind, without=("world",)))
 
 
+def _command(name: str) -> Found:
+    """Every option of a command, those that its help leaves out included."""
+    from recsim_mnar.cli import cli
+
+    command = cli.commands.get(name)
+    if command is None:
+        raise UserError(f"unknown command {name!r}; {nearest(name, cli.commands)}")
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    tables: dict[str, list[Found]] = {
+        "options_in_its_help": [_option_row(each) for each in options if not each.hidden],
+        "further_options": [_option_row(each) for each in options if each.hidden],
+    }
+    if name == "compare":
+        from recsim_mnar.protocols.interactions import InteractionsSettings
+
+        tables["options_of_--interactions_(--option)"] = _parameters(InteractionsSettings)
+        for world, experiment in _experiments().items():
+            tables[f"options_of_--world_{world}_(--option)"] = _parameters(experiment.settings_type)
+    return _found("command", name, _paragraphs(command.callback), {"used as": f"recsim-mnar {name}"}, **tables)
+
+
+def _option_row(parameter: click.Option) -> Found:
+    default = parameter.default if isinstance(parameter.default, (str, int, float)) else None
+    return {"name": max(parameter.opts, key=len), "default": default, "needed": False, "meaning": parameter.help or ""}
+
+
 _DESCRIBED: dict[str, Callable[[str], Found]] = {
     "agent": _agent,
     "world": _world,
@@ -471,4 +497,5 @@ _DESCRIBED: dict[str, Callable[[str], Found]] = {
     "protocol": _protocol,
     "task": _task,
     "reference": _reference,
+    "command": _command,
 }

@@ -331,9 +331,18 @@ _WHAT = {
 }
 
 
+_OF_SLATES = ("slate", "position")
+"""Roles of columns that few files have; help leaves their options to ``describe command``."""
+
+
 def column_options(*roles: str) -> Callable[[Any], Any]:
     """``--user-column`` and the like for some roles; :func:`columns_of` takes them from a command's options."""
-    return all_of(*(option(f"--{role}-column", f"{_WHAT[role]} Recognised unless named.") for role in roles))
+    return all_of(
+        *(
+            option(f"--{role}-column", f"{_WHAT[role]} Recognised unless named.", hidden=role in _OF_SLATES)
+            for role in roles
+        )
+    )
 
 
 def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -351,6 +360,7 @@ PROPENSITIES_OF = option(
     "Of slates: what the propensities are of: the item at its position, the item given those above (conditional), the "
     "whole slate, or its items in any order (set). Found out unless named.",
     click.Choice(["position", "conditional", "slate", "set"]),
+    hidden=True,
 )
 
 
@@ -366,8 +376,13 @@ def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
         "that is named.",
         SHARE, is_flag=False, flag_value="0.05",
     )  # fmt: skip
-    equal = option("--deduplicate", "Keep the first of rows that are equal in every column.", bool)
-    fold = option("--fold-case", "Take items of --target and values of --by that differ only in capitals as one.", bool)
+    equal = option("--deduplicate", "Keep the first of rows that are equal in every column.", bool, hidden=True)
+    fold = option(
+        "--fold-case",
+        "Take items of --target and values of --by that differ only in capitals as one.",
+        bool,
+        hidden=True,
+    )
     return all_of(column_options(*roles), missing, *([invalid, equal, fold] if copies else []))
 
 

@@ -23,7 +23,12 @@ RUN = "run.json"
 
 worker_options = all_of(
     option("--workers", "On this machine, threads or processes; as many as there are processors unless named.", WHOLE),
-    option("--scheduler", "A Dask scheduler, whose workers do the work (docs/cluster.md).", metavar="tcp://HOST:PORT"),
+    option(
+        "--scheduler",
+        "A Dask scheduler, whose workers do the work (docs/cluster.md).",
+        metavar="tcp://HOST:PORT",
+        hidden=True,
+    ),
 )
 """``--workers`` and ``--scheduler``."""
 

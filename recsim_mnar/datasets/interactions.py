@@ -162,7 +162,7 @@ def _of_events(rows: Rows, name: str | None, wanted: Sequence[str] | None) -> tu
     words = [str(word) for word in found.ids]
     for word in wanted or ():
         if word not in words:
-            raise UserError(f"{rows.source}: no row of column {name!r} is {word!r}; {nearest(word, words)} (--events)")
+            raise UserError(f"{rows.source}: no row of column {name!r} is {word!r}; {nearest(word, words)} (events)")
     chosen = np.array([wanted is None or word in wanted for word in words] + [wanted is None], np.bool_)
     counts = np.bincount(found.codes[found.codes >= 0], minlength=len(words))
     kept = {word: int(counts[code]) for code, word in enumerate(words) if chosen[code]}

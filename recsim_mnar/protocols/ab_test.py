@@ -285,7 +285,11 @@ class ABTest(Protocol):
 
     def title(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
-        return "the A/B test"
+        return "A/B test"
+
+    def estimates_truth(self, metric: str) -> bool:
+        """True: users of its own see each agent."""
+        return True
 
     def heading(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""

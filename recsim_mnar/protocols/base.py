@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.plugins import announced, imported, unknown, value_of
-from recsim_mnar.protocols.records import Judgement, Ranking, Record, Target, headline
+from recsim_mnar.protocols.records import Ranking, Record, Target
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.worlds.params import Params
 
@@ -125,12 +125,16 @@ class Protocol(abc.ABC):
         return metric in self.metrics or metric.partition("@")[0] in self.metrics
 
     def title(self, metric: str) -> str:
-        """How a sentence names the ranking by one of its metrics."""
+        """Name of the ranking by one of its metrics."""
         return self.name if len(self.metrics) == 1 else f"{self.name} ({metric})"
 
     def heading(self, metric: str) -> str:
-        """How a table names the column of one of its metrics."""
+        """Heading of the column of one of its metrics."""
         return f"{self.name} {metric}"
+
+    def estimates_truth(self, metric: str) -> bool:
+        """True if a metric is an estimate of what the truth ranks by, in its unit; False by default."""
+        return False
 
 
 def protocol(spec: str, own: Mapping[str, str] | None = None) -> Protocol:
@@ -211,25 +215,6 @@ def _checked(name: str, kind: Any) -> type[Protocol]:
     return kind
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A figure of the report: agents along the axis.
-
-    Attributes:
-        title: its heading.
-        caption: what it shows.
-        label: of the axis of values, with its unit.
-        keys: (protocol, metric) shown side by side; those without records are left out.
-        bars: of one key, instead of dots with whiskers.
-    """
-
-    title: str
-    caption: str
-    label: str
-    keys: tuple[tuple[str, str], ...]
-    bars: bool = False
-
-
 class Experiment(abc.ABC):
     """How logs and truth are made in one kind of world.
 
@@ -238,6 +223,9 @@ class Experiment(abc.ABC):
         presets: settings that differ from the defaults, by the world's preset.
         preset: of the world, where none is named; None for the world's own default.
         aliases: further names of settings, as flags have them.
+        preset_agents: compared unless named, by preset, where it has a list of its own.
+        preset_hints: sentences that follow what a preset prints, by preset.
+        world_presets: the world's preset that a preset of this comparison stands for, where their names differ.
         agents: compared unless named.
         own_references: names of references that know the truth, which the comparison makes itself.
         protocols: run unless named.
@@ -246,13 +234,15 @@ class Experiment(abc.ABC):
         world: that is compared in; None before there is one.
         log_holds: holdings of the training log (:data:`recsim_mnar.policies.door.HOLDINGS`); None: what the world says
             of its logs.
-        best_says: how a headline begins, of a :class:`Judgement` ``j``; empty: there is none.
     """
 
     settings_type: ClassVar[type[Params]] = Params
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     preset: ClassVar[str | None] = None
     aliases: ClassVar[Mapping[str, str]] = {}
+    preset_agents: ClassVar[Mapping[str, Sequence[str]]] = {}
+    preset_hints: ClassVar[Mapping[str, Sequence[str]]] = {}
+    world_presets: ClassVar[Mapping[str, str]] = {}
     agents: ClassVar[Sequence[str]] = ()
     own_references: ClassVar[frozenset[str]] = frozenset()
     protocols: ClassVar[Sequence[str]] = ()
@@ -260,7 +250,6 @@ class Experiment(abc.ABC):
     provides: ClassVar[frozenset[str]] = frozenset()
     world: World | None = None
     log_holds: ClassVar[frozenset[str] | None] = None
-    best_says: ClassVar[str] = ""
 
     def settings(self, preset: str | None = None, options: Mapping[str, Any] | None = None) -> Any:
         """The settings of a preset with options changed; texts are parsed.
@@ -291,9 +280,13 @@ class Experiment(abc.ABC):
         """Names of agents in the settings, which are needed and not judged."""
         return []
 
-    def spec_of(self, agent: str, settings: Any) -> str:
-        """What an agent's name stands for here."""
-        return agent
+    def specs(self, preset: str | None, settings: Any) -> Mapping[str, str]:
+        """Names of agents that stand for others here: by name, the agent with its options."""
+        return {}
+
+    def n_test_users(self, world: World, settings: Any) -> int | None:
+        """Number of users whose log the protocols read; None if there is none."""
+        return getattr(settings, "test_users", getattr(settings, "users", None))
 
     @abc.abstractmethod
     def targets(self, settings: Any) -> tuple[Target, ...]:
@@ -315,19 +308,8 @@ class Experiment(abc.ABC):
         """Sentences about the setting that a reader should know."""
         return []
 
-    def headline(self, judgements: Sequence[Judgement]) -> str:
-        """What the judgements say, one sentence per target, shown in their place; empty: they speak for themselves."""
-        by_target: dict[str, list[Judgement]] = {}
-        for judgement in judgements if self.best_says else ():
-            by_target.setdefault(judgement.target, []).append(judgement)
-        return " ".join(headline(own, lambda j: self.best_says.format(j=j)) for own in by_target.values())
-
     def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:
         """(protocol, metric) of the short table; empty for what is judged, and the truth."""
-        return []
-
-    def pictures(self, records: Sequence[Record]) -> list[Picture]:
-        """Figures of the report; none by default."""
         return []
 
     def rankings(self, protocols: Iterable[Protocol], records: Sequence[Record], settings: Any) -> list[Ranking]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import inspect
-import math
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -18,9 +17,10 @@ from recsim_mnar.policies import registry
 from recsim_mnar.policies.door import as_learner
 from recsim_mnar.policies.door import check_needs as check_needs_of_learner
 from recsim_mnar.protocols.ab_test import ONLINE
-from recsim_mnar.protocols.base import Experiment, Picture, Protocol, Trial, check_needs, protocol
+from recsim_mnar.protocols.base import Experiment, Protocol, Trial, check_needs, protocol
 from recsim_mnar.protocols.off_policy import OffPolicy, check_estimators, of_comparison
 from recsim_mnar.protocols.records import Judgement, Ranking, Record, Target, judge
+from recsim_mnar.protocols.scoreboard import CATALOGUES, WIDTH, scoreboard
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import World
 from recsim_mnar.worlds.registry import WORLDS, comparison_of, entry_of, is_world_file, make_world
@@ -32,6 +32,30 @@ if TYPE_CHECKING:
     from recsim_mnar.policies.base import Learner
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What was compared, for a title.
+
+    Attributes:
+        source: name of the world, or of a user's own file.
+        n_items: size of the catalogue.
+        n_users: users whose log the protocols read; None if there is no such log.
+        seed: of the comparison.
+        preset: of the world, where there is one.
+    """
+
+    source: str
+    n_items: int
+    n_users: int | None
+    seed: int
+    preset: str | None = None
+
+    def __str__(self) -> str:
+        name = self.source if self.preset is None else f"{self.source}, {self.preset}"
+        users = "" if self.n_users is None else f"{self.n_users:,} test users, "
+        return f"{name}: {self.n_items:,} items, {users}seed {self.seed}"
+
+
 @dataclass
 class Comparison:
     """What ``compare`` found: records, what they say of the protocols, and the log they judged.
@@ -41,12 +65,10 @@ class Comparison:
         judgements: one per ranking.
         log: the test log.
         exposures: its second part, in the purchases world.
-        notes: sentences about the setting that a reader should know.
-        headline: what the judgements say in one sentence, where there is one; shown in their place.
-        columns: (protocol, metric) of the short table; those of :mod:`recsim_mnar.report.tables` where it is empty.
+        notes: sentences about the setting that a reader of the report should know.
+        columns: (protocol, metric) of the short table; all there are where it is empty.
         headings: of columns, by (protocol, metric); others are headed by their own names.
         losses: metrics of which small values are good.
-        pictures: figures of the report.
         title: of the report.
         lead: what the report shows, below its title; empty for what a comparison with a known truth shows.
         conclusion: sentences that the report begins with, where no truth judges the protocols.
@@ -54,6 +76,9 @@ class Comparison:
         details: what else is known of the whole; JSON types.
         neutral: metrics of which neither large nor small values are good.
         again: the command that runs the same on many catalogues; empty where there is none.
+        setting: what was compared; None where that is not known.
+        hints: sentences that follow the scoreboard.
+        truth_estimates: (protocol, metric) of the records that estimate the truth itself.
     """
 
     records: list[Record]
@@ -61,18 +86,35 @@ class Comparison:
     log: Log | None = None
     exposures: Exposures | None = None
     notes: list[str] = field(default_factory=list)
-    headline: str = ""
     columns: list[tuple[str, str]] = field(default_factory=list)
     headings: dict[tuple[str, str], str] = field(default_factory=dict)
     losses: frozenset[str] = frozenset()
-    pictures: list[Picture] = field(default_factory=list)
-    title: str = "Simulation: which method would have picked the right recommender?"
+    title: str = "Which protocol picks the best agent?"
     lead: str = ""
     conclusion: list[str] = field(default_factory=list)
     facts: list[tuple[str, str]] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
     neutral: frozenset[str] = frozenset()
     again: str = ""
+    setting: Setting | None = None
+    hints: list[str] = field(default_factory=list)
+    truth_estimates: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def front_notes(self) -> list[str]:
+        """Sentences that follow the scoreboard: how to repeat the run, and the hints."""
+        if not (self.again and self.judgements):
+            return self.hints
+        anecdote = f"One run is an anecdote: {self.again}"
+        if len(anecdote) > WIDTH:
+            anecdote = f"One run is an anecdote: repeat the command with --catalogues {CATALOGUES}"
+        return [anecdote, *self.hints]
+
+    def heading(self, key: tuple[str, str]) -> str:
+        """Heading of the column of a protocol and metric."""
+        protocol, metric = key
+        own_name = metric if protocol in ("truth", "loocv") else f"{protocol} {metric}"
+        return self.headings.get(key, own_name)
 
     def to_frame(self) -> pd.DataFrame:
         """Values as a table: one row per agent, one column per protocol and metric."""
@@ -80,13 +122,12 @@ class Comparison:
 
         cells: dict[str, dict[str, float]] = {}
         for record in self.records:
-            key = (record.protocol, record.metric)
-            heading = self.headings.get(key, " ".join(key))
-            cells.setdefault(heading, {})[record.agent] = math.nan if record.covers else record.value
+            heading = self.headings.get((record.protocol, record.metric), f"{record.protocol} {record.metric}")
+            cells.setdefault(heading, {})[record.agent] = record.value
         return pd.DataFrame(cells).rename_axis("agent")
 
     def __repr__(self) -> str:
-        return "\n".join([self.to_frame().to_string(float_format="{:.5g}".format, na_rep="-"), *self.sentences()])
+        return "\n".join(scoreboard(self).lines())
 
     def _repr_html_(self) -> str:
         """The table and the sentences, for notebooks."""
@@ -95,25 +136,13 @@ class Comparison:
 
     def sentences(self) -> list[str]:
         """What the judgements say, or the conclusion where there are none, for a person."""
-        if self.conclusion:
-            return self.conclusion
-        return [self.headline] if self.headline else [j.sentence() for j in self.judgements]
-
-    def identified(self) -> list[str]:
-        """What the log says of each agent of which it lacks too much for an off-policy value."""
-        found: dict[str, str] = {}
-        for record in self.records:
-            if record.covers:
-                found.setdefault(record.agent, record.details["identified"])
-        return list(found.values())
+        return self.conclusion or [j.sentence() for j in self.judgements]
 
     def summary(self) -> dict[str, Any]:
         """Judgements, conclusion and notes as JSON types."""
-        found: dict[str, Any] = {"judgements": [j.to_dict() for j in self.judgements]}
-        found |= {"headline": self.headline} if self.headline else {}
-        found |= {"conclusion": self.conclusion} if self.conclusion else {}
-        found |= {"identified": self.identified()} if self.identified() else {}
-        return {**found, **self.details, "notes": self.notes}
+        judged: dict[str, Any] = {"judgements": [j.to_dict() for j in self.judgements]}
+        judged |= {"conclusion": self.conclusion} if self.conclusion else {}
+        return {**judged, **self.details, "notes": [*self.hints, *self.notes]}
 
 
 def experiment_of(world: type[World] | World) -> Experiment:
@@ -277,22 +306,28 @@ def _judged_comparison(
     rankings = experiment.rankings(chosen, records, trial.settings)
     judgements = judge(records, rankings, tie=tie)
     notes = experiment.notes(trial, records)
-    if len({r.agent for r in records if not r.details.get("reference") and r.agent not in trial.online}) == 1:
+    if len({r.agent for r in records if not r.is_reference and r.agent not in trial.online}) == 1:
         notes.append("There is one agent, so there is nothing to choose and no protocol to judge.")
     targets = experiment.targets(trial.settings)
     return Comparison(
         records,
         judgements,
-        trial.test_log,
-        trial.exposures,
-        notes,
-        experiment.headline(judgements),
-        _columns(experiment, records, rankings, targets),
-        _headings(chosen, records, targets),
-        frozenset(target.metric for target in targets if not target.larger),
-        experiment.pictures(records),
+        log=trial.test_log,
+        exposures=trial.exposures,
+        notes=notes,
+        columns=_columns(experiment, records, rankings, targets),
+        headings=_headings(chosen, records, targets),
+        losses=frozenset(target.metric for target in targets if not target.larger),
         details=trial.findings,
+        truth_estimates=frozenset((r.protocol, r.metric) for r in records if _estimates_truth(chosen, r)),
+        setting=Setting(
+            trial.world.name, trial.n_items, experiment.n_test_users(trial.world, trial.settings), trial.seed
+        ),
     )
+
+
+def _estimates_truth(chosen: list[Protocol], record: Record) -> bool:
+    return any(one.name == record.protocol and one.estimates_truth(record.metric) for one in chosen)
 
 
 def _columns(
@@ -315,10 +350,6 @@ def _headings(chosen: list[Protocol], records: list[Record], targets: Sequence[T
     found = {key: by_name[key[0]].heading(key[1]) for key in keys if key[0] in by_name}
     found |= {key: f"{targets[0].title} while learning" for key in keys if key[0] == ONLINE}
     return found | {("truth", target.metric): f"true {target.title}" for target in targets}
-
-
-CATALOGUES = 20
-"""Of the study to which the report of a single comparison points."""
 
 
 @dataclass(frozen=True)
@@ -347,7 +378,8 @@ class Setup:
 
     def command(self, catalogues: int) -> str:
         """The line that runs the same on so many catalogues, as a person types it."""
-        words = ["recsim-mnar", "compare", "--world", self.world]
+        words = ["recsim-mnar", "compare"]
+        words += ["--world", self.world] if self.world != Setup.world else []
         words += ["--preset", self.preset] if self.preset is not None else []
         for flag, names in (
             ("--agents", self.agents),
@@ -366,11 +398,12 @@ class Setup:
         experiment = experiment_of(entry.world_class())
         usual = experiment.preset in entry.presets() and not is_world_file(self.world)
         preset = self.preset or (experiment.preset if usual else None)
+        of_world = experiment.world_presets.get(preset or "", preset)
         params = dict(self.params)
-        world = make_world(self.world, preset, [f"{name}={value}" for name, value in params.items()])
+        world = make_world(self.world, of_world, [f"{name}={value}" for name, value in params.items()])
         if catalogue_seed is not None and "catalogue_seed" in world.params.to_dict():
             params["catalogue_seed"] = catalogue_seed
-            world = make_world(self.world, preset, [f"{name}={value}" for name, value in params.items()])
+            world = make_world(self.world, of_world, [f"{name}={value}" for name, value in params.items()])
         settings = experiment.settings(preset, self.options)
         ranks = getattr(world, "slate_size", 1) > 1
         own_estimators = [
@@ -380,14 +413,16 @@ class Setup:
             for name in made.estimators
         ]
         check_estimators([*of_comparison(settings, ranks=ranks), *own_estimators], ranks=ranks)
-        names = [*(experiment.agents if self.agents is None else self.agents), *self.references]
+        usual_agents = experiment.preset_agents.get(preset or "", experiment.agents)
+        names = [*(usual_agents if self.agents is None else self.agents), *self.references]
         if len(set(names)) < len(names):
             raise UserError(f"agent {next(n for n in names if names.count(n) > 1)} is named twice")
         own = experiment.own_references & set(self.references)
         if experiment.own_references & set(self.agents or ()):
             name = min(experiment.own_references & set(self.agents or ()))
             raise UserError(f"{name} knows the truth and cannot be picked: name it with --references")
-        specs = {name: experiment.spec_of(name, settings) for name in names if name not in own}
+        meanings = experiment.specs(preset, settings)
+        specs = {name: meanings.get(name, name) for name in names if name not in own}
         made = {name: registry.learner(spec) for name, spec in specs.items()}
         for spec in experiment.further_agents(settings):
             registry.learner(spec)
@@ -418,7 +453,7 @@ class Resolved:
         self, seed: int, *, executor: Executor | None = None, report: Callable[[str], None] = lambda stage: None
     ) -> Comparison:
         """The comparison with a seed."""
-        found = compare(
+        comparison = compare(
             self.world,
             {name: registry.learner(spec) for name, spec in self.specs.items()},
             protocols=self.setup.protocols,
@@ -429,8 +464,12 @@ class Resolved:
             executor=executor,
             report=report,
         )
-        found.again = self.setup.command(CATALOGUES)
-        return found
+        comparison.again = self.setup.command(CATALOGUES)
+        if comparison.setting is not None:
+            comparison.setting = replace(comparison.setting, preset=self.preset)
+        if self.preset is not None and self.setup.agents is None:
+            comparison.hints = list(experiment_of(self.world).preset_hints.get(self.preset, ()))
+        return comparison
 
     def run_config(self, seed: int) -> dict[str, Any]:
         """What suffices to make it again."""

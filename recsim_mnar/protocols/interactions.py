@@ -23,14 +23,13 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import as_learner, check_needs, fitted
-from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison
-from recsim_mnar.protocols.decisions import hit_rates
 from recsim_mnar.protocols.leave_one_out.protocol import CANDIDATES, fold_ranks
 from recsim_mnar.protocols.leave_one_out.ranks import NONE, top_items
 from recsim_mnar.protocols.records import Record, listed, with_half_widths
 from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.simulation.executor import run_in_order
+from recsim_mnar.worlds.params import Params
 
 Facts = dict[str, Any]
 
@@ -102,32 +101,40 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def pictures(k: int = K) -> list[Picture]:
-    """Figures of a report on lists of k items."""
-    reading = (
-        f"The dots are shares of views that stand in the first {k} items that a recommender names, with their "
-        f"intervals. Out: beaten beyond chance by the order in which they are named (NDCG@{k}), on the same users. "
-        "What is out as a predictor of views may still earn clicks: do not keep it out of an A/B test for this alone."
-    )
-    title = f"Of 100 {{}} views, how many are named among the first {'ten' if k == K else k}"
-    return [
-        Picture(title.format("hidden"), reading, "share", ((LOOCV, f"hr@{k}"),)),
-        Picture(title.format("later"), reading, "share", ((BY_TIME, f"recall@{k}"),)),
-        hit_rates(),
-        Picture(
-            "What is recommended",
-            f"Of the lists of {k}: coverage@{k} is the share of the items that stand in at least one list, "
-            f"popularity@{k} the mean share of users who have met what is listed.",
-            "share",
-            ((LISTS, f"coverage@{k}"), (LISTS, f"popularity@{k}")),
-        ),
-    ]
+@dataclass(frozen=True)
+class InteractionsSettings(Params):
+    """Options of a comparison on a user's own interactions.
+
+    Attributes:
+        folds: of leave-one-out: views of each user that are held out, one at a time.
+        length: items of a list, the N of HR@N, NDCG@N and recall@N.
+        test_share: share of the rows, the latest, that the split by time holds out.
+        candidates: items that are ranked for a user: ``all``, ``unseen`` ones, or ``auto``: unseen where no user meets
+            an item twice.
+        events: which events of the file count, with commas, as ``view,purchase``; all of them where empty.
+        level: of all intervals.
+    """
+
+    folds: int = 10
+    length: int = K
+    test_share: float = 0.2
+    candidates: str = "auto"
+    events: str = ""
+    level: float = 0.95
+
+    def check(self) -> None:
+        """Refuse a share that is none."""
+        if not 0.0 < self.test_share < 1.0:
+            raise UserError(f"test_share {self.test_share:g}: a share of the rows, above 0 and below 1")
+
+    def of_comparison(self) -> dict[str, Any]:
+        """Arguments of :func:`compare_interactions`; ``events`` is of the reading of the file."""
+        return {name: value for name, value in self.to_dict().items() if name != "events"}
 
 
 LEAD = (
-    "The hidden-view test (leave-one-out) hides one view of a user and asks each recommender for it. The later-views "
-    "test, below, hides all that came after a date (a split by time). Nobody knows which one is truly best: the page "
-    "names all that may predict best, as far as this many users can show."
+    "Leave-one-out hides one view of a user and asks each agent for it. The split by time hides all views after a "
+    "date. There is no truth: the page names every agent that may predict best, as far as this many users can show."
 )
 """What a comparison without a truth shows."""
 
@@ -192,7 +199,7 @@ def compare_interactions(
         details |= {"split_by_time": split.facts()} if split is not None and BY_TIME in chosen else {}
     return Comparison(
         run.records,
-        title="Which recommender predicts what your users do?",
+        title="Which agent predicts what your users do?",
         lead=f"Read: {facts['rows']:,} interactions of {facts['users']:,} users with {facts['items']:,} items; in "
         f"{100 * facts['repeats'] / facts['rows']:.2g} % the user meets an item again. {LEAD}",
         conclusion=conclusion(run.ranked, level, len(learners)),
@@ -203,7 +210,6 @@ def compare_interactions(
                  *((LISTS, m) for m in (f"coverage@{k}", f"popularity@{k}"))],
         headings={(r.protocol, r.metric): _heading(r.protocol, r.metric) for r in run.records},
         neutral=frozenset({f"coverage@{k}", f"popularity@{k}"}),
-        pictures=pictures(k),
     )  # fmt: skip
 
 
@@ -328,7 +334,7 @@ def _heading(protocol: str, metric: str) -> str:
 def _notes(data: Interactions, facts: dict[str, Any], unseen: bool, k: int, split: dict[str, Any] | None) -> list[str]:
     notes = []
     if len(data.events) > 1:
-        notes.append(f"Pooled as interactions: {events_in_words(data.events)} rows; --events chooses.")
+        notes.append(f"Pooled as interactions: {events_in_words(data.events)} rows; --option events=NAME,... chooses.")
     share = facts["repeats"] / facts["rows"]
     if unseen and not facts["repeats"]:
         notes.append("No user meets an item twice, so items that a user has met are not recommended to that user.")
@@ -337,7 +343,7 @@ def _notes(data: Interactions, facts: dict[str, Any], unseen: bool, k: int, spli
     elif share < _FEW_REPEATS:
         notes.append(
             f"Only {share:.2%} of the rows meet an item again, and yet items that a user has met are candidates: "
-            "--candidates unseen leaves them out."
+            "--option candidates=unseen leaves them out."
         )
     if data.n_items < _FEW_ITEMS * k:
         chance = min(k / data.n_items, 1.0)
@@ -541,7 +547,7 @@ def split_by_time(log: Log, *, share: float = 0.2, unseen: bool = False) -> Time
     owners, length = np.unique(pairs // n_items, return_counts=True)
     if len(owners) == 0:
         raise UserError(
-            "the split by time: no user has rows both before and after it; hold out another share (--test-share)"
+            "the split by time: no user has rows both before and after it; hold out another share (test_share)"
         )
     met = np.zeros(n_items, bool)
     met[views.items] = True

@@ -17,7 +17,7 @@ from recsim_mnar.estimators import Estimate, Moments, estimate_value
 from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
 from recsim_mnar.estimators.off_policy.moments import WeightTally
 from recsim_mnar.estimators.off_policy.scores import ESTIMATORS, check_name
-from recsim_mnar.estimators.off_policy.sentence import Amounts, cells, identified, lacks
+from recsim_mnar.estimators.off_policy.sentence import Amounts, identified, lacks
 from recsim_mnar.estimators.off_policy.stated import Stated, with_adaptive_findings
 from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS, estimate_ranking_value, ranking_estimator
 from recsim_mnar.log import schema
@@ -96,14 +96,16 @@ def off_policy(
 ) -> list[Record]:
     """Estimate each policy's value from a log, with the rows of a user treated as dependent.
 
-    Where the log lacks too much of a policy, details have ``identified``, what is known of it in words.
+    Intervals are those of the estimate from sample size alone, users being the sample. Limits of the target's own
+    value, which allow for what clipping may hide and the log does not cover, are ``target_low`` and ``target_high`` in
+    the details; where the log lacks too much of a policy, ``identified`` says in words what is known of it.
 
     Args:
         log: with bandit rows.
         policies: target policies by name; they are replayed on the log.
         estimators: names of :data:`recsim_mnar.estimators.ESTIMATORS`; the metrics of the records.
         clip: largest weight of clipped_ips.
-        level: of the intervals, which cover the target's value in the states of the log.
+        level: of the intervals.
         world: name for the records.
         logging: the policy under which the log was collected, where it is known: then so is what the log lacks of each
             target, and support is no matter of belief.
@@ -136,21 +138,12 @@ def off_policy(
             began = time.perf_counter()
             estimate, rows = seen.estimate(estimator, level)
             estimate = with_adaptive_findings(estimate, log.provenance)
-            details = {
-                "method": estimate.method,
-                **estimate.verdict.to_dict(),
-                "ess": estimate.ess,
-                "share_supported": seen.share_supported,
-                **estimate.diagnostics,
-                **rows,
-                **_covered(name, estimate),
-            }
-            seconds, interval = (
-                took / len(estimators) + time.perf_counter() - began,
-                (estimate.value, estimate.low, estimate.high),
-            )
+            details = {**_details(estimate, seen.share_supported), **rows, **_identified(name, estimate)}
+            seconds = took / len(estimators) + time.perf_counter() - began
             key = (world, "off_policy", name, estimator)
-            records.append(Record.of(*key, interval, level=level, n=estimate.n, seconds=seconds, details=details))
+            records.append(
+                Record.of(*key, _sampling(estimate), level=level, n=estimate.n, seconds=seconds, details=details)
+            )
     if findings is not None:
         findings["weights"] = weights
     return records
@@ -194,17 +187,12 @@ def _of_rankings(
         weights.append(tally.distribution(name).to_dict())
         took = time.perf_counter() - began
         for estimator, estimate in found.items():
-            details = {
-                "method": estimate.method,
-                **estimate.verdict.to_dict(),
-                "ess": estimate.ess,
-                "share_supported": float(np.mean(target["marginal"] > 0.0)),
-                **estimate.diagnostics,
-            }
-            interval = (estimate.value, estimate.low, estimate.high)
+            details = _details(estimate, float(np.mean(target["marginal"] > 0.0)))
             key = (world, "off_policy", name, estimator)
             seconds = took / len(found)
-            records.append(Record.of(*key, interval, level=level, n=estimate.n, seconds=seconds, details=details))
+            records.append(
+                Record.of(*key, _sampling(estimate), level=level, n=estimate.n, seconds=seconds, details=details)
+            )
     if findings is not None:
         findings["weights"] = weights
     return records
@@ -215,14 +203,36 @@ def _of_gains(estimators: Sequence[str]) -> str | None:
     return next((each for each in estimators if ranking_estimator(each).weight != "set"), None)
 
 
-def _covered(agent: str, estimate: Estimate) -> dict[str, str]:
-    """What stands in place of a value of which the log lacks too much, and what it knows of the agent, in words."""
+def _sampling(estimate: Estimate) -> tuple[float, float, float]:
+    """Value and interval of an estimate's expectation, users being the sample: what clipping hides is not part of it.
+
+    An end is moved to the value where rounding, or an interval that knows the range of rewards, leaves the value out.
+    """
+    low = float(estimate.diagnostics.get("sampling_low", estimate.low))
+    high = float(estimate.diagnostics.get("sampling_high", estimate.high))
+    return estimate.value, min(low, estimate.value), max(high, estimate.value)
+
+
+def _details(estimate: Estimate, share_supported: float) -> dict[str, Any]:
+    """What else is known of an estimate; ``target_low`` and ``target_high`` allow for clipping and missing support."""
+    limits = {"target_low": estimate.low, "target_high": estimate.high}
+    return {
+        "method": estimate.method,
+        **estimate.verdict.to_dict(),
+        "ess": estimate.ess,
+        "share_supported": share_supported,
+        **limits,
+        **estimate.diagnostics,
+    }
+
+
+def _identified(agent: str, estimate: Estimate) -> dict[str, str]:
+    """What the log knows of an agent of which it lacks too much for a value, in words; empty for others."""
     own = {name: getattr(estimate, name) for name in ("value", "low", "high", "level", "diagnostics")}
     record = {"policy": agent, **own, **estimate.verdict.to_dict()}
     if not lacks(record):
         return {}
-    amounts = Amounts.of([record])
-    return {"covers": cells(record, amounts)[0], "identified": identified(record, amounts)}
+    return {"identified": identified(record, Amounts.of([record]))}
 
 
 def _seen(
@@ -431,3 +441,7 @@ class OffPolicy(Protocol):
     def heading(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
         return self.title(metric)
+
+    def estimates_truth(self, metric: str) -> bool:
+        """True for all but discounted cumulative gains."""
+        return metric != DCG

@@ -24,7 +24,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.base import Policy
 from recsim_mnar.policies.door import fitted
-from recsim_mnar.protocols.base import Experiment, Picture, Protocol, Trial
+from recsim_mnar.protocols.base import Experiment, Protocol, Trial
 from recsim_mnar.protocols.leave_one_out.ranks import scores_of_everyone
 from recsim_mnar.protocols.records import Record, Target, truth_of_users
 from recsim_mnar.rng import Stream, derive_seed, uniforms
@@ -179,15 +179,17 @@ class RatingEstimate(Protocol):
                 )  # fmt: skip
         return records
 
+    def estimates_truth(self, metric: str) -> bool:
+        """True: every metric is an estimate of that of the full matrix."""
+        return True
+
     def title(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
-        more = " with estimated propensities" if self.estimated else ""
-        return f"{self.words}{more} of {metric.upper()}"
+        return f"{self.words} (est. P)" if self.estimated else self.words
 
     def heading(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
-        named = self.words if self.estimator != "naive" else "naive"
-        return f"{metric.upper()}, {named}{', estimated P' if self.estimated else ''}"
+        return f"{metric.upper()}, {self.title(metric)}"
 
 
 class Naive(RatingEstimate):
@@ -195,7 +197,7 @@ class Naive(RatingEstimate):
 
     name = "naive"
     summary = "mean over the revealed ratings, as if revealed at random (ratings)"
-    words = "the naive estimate"
+    words = "naive"
 
 
 class IPS(RatingEstimate):
@@ -295,7 +297,6 @@ class RatingsExperiment(Experiment):
         "snips_estimated": "recsim_mnar.protocols.ratings:SNIPSEstimated",
     }
     provides = frozenset({"train_log", "test_log", "ratings"})
-    best_says = "The best true {j.target} is that of {j.best}, {j.best_truth:.4g}"
 
     def targets(self, settings: RatingsSettings) -> tuple[Target, ...]:
         """See :meth:`Experiment.targets`."""
@@ -350,16 +351,3 @@ class RatingsExperiment(Experiment):
         metrics = dict.fromkeys(r.metric for r in records if r.protocol == "truth")
         dcg = next(iter(metrics))
         return [*((name, dcg) for name in protocols), *(("truth", metric) for metric in metrics)]
-
-    def pictures(self, records: Sequence[Record]) -> list[Picture]:
-        """See :meth:`Experiment.pictures`."""
-        metrics = dict.fromkeys(r.metric for r in records if r.protocol == "truth")
-        return [
-            Picture(
-                f"{metric.upper()}: estimates next to the truth",
-                "Estimates from the revealed ratings, with intervals over users, and the whole matrix.",
-                metric.upper(),
-                (*((r, metric) for r in dict.fromkeys(r.protocol for r in records) if r != "truth"), ("truth", metric)),
-            )
-            for metric in metrics
-        ]

@@ -38,7 +38,7 @@ from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import able, as_learner, as_policy, fitted, is_softened
 from recsim_mnar.policies.slates import DEPLOYED, DeployedPolicy
 from recsim_mnar.protocols.ab_test import ABTest, judged
-from recsim_mnar.protocols.base import Experiment, Picture, Protocol, Trial
+from recsim_mnar.protocols.base import Experiment, Protocol, Trial
 from recsim_mnar.protocols.leave_one_out.ranks import scores_of_everyone
 from recsim_mnar.protocols.records import Record, Target, ratio_influence, with_half_widths
 from recsim_mnar.rng import Stream, derive_seed, uniforms
@@ -173,6 +173,10 @@ class Uplift(Protocol):
     def title(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
         return title(metric)
+
+    def estimates_truth(self, metric: str) -> bool:
+        """True for estimates of uplift; precision counts purchases, caused or not."""
+        return metric.startswith("uplift")
 
     def heading(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
@@ -326,6 +330,8 @@ REFERENCES = (DEPLOYED, "oracle")
 """Lists by what only the world knows: the deployed recommender's probabilities, and true uplift. Shown, not picked."""
 
 _LONG = ("cdcg", EVERYTHING)
+_BIASED = ("uplift", "uplift_snips")
+"""Estimates that are shown after the others."""
 """Metrics that the short table omits."""
 
 TRAINED = ("rmf", "bpr", "ulrmf", "ulbpr", "recresp", "cause", "cause-prod", "dlce")
@@ -415,12 +421,11 @@ class PurchasesExperiment(Experiment):
         "ab_test": "recsim_mnar.protocols.uplift:UpliftABTest",
     }
     provides = frozenset({"exposures", "users"})
-    best_says = "The largest true uplift is that of {j.best}, {j.best_truth:.4f} purchases an item"
     log_holds: ClassVar = frozenset({"clicks", "exposures"})
 
-    def spec_of(self, agent: str, settings: UpliftSettings) -> str:
+    def specs(self, preset: str | None, settings: UpliftSettings) -> Mapping[str, str]:
         """A factor model's bare name is trained as the settings say."""
-        return f"{agent}+{settings.training}" if agent in TRAINED else agent
+        return {agent: f"{agent}+{settings.training}" for agent in TRAINED}
 
     def targets(self, settings: UpliftSettings) -> tuple[Target, ...]:
         """See :meth:`Experiment.targets`."""
@@ -488,24 +493,5 @@ class PurchasesExperiment(Experiment):
     def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:
         """See :meth:`Experiment.columns`."""
         keys = dict.fromkeys((r.protocol, r.metric) for r in records)
-        return [key for key in keys if key[1].partition("@")[0] not in _LONG]
-
-    def pictures(self, records: Sequence[Record]) -> list[Picture]:
-        """See :meth:`Experiment.pictures`."""
-        columns = self.columns(records)
-        precision = tuple(key for key in columns if key[1].startswith("precision@"))
-        return [
-            Picture(
-                "Precision",
-                "Share of the listed items that the user bought in the further periods of the log.",
-                precision[0][1].capitalize() if precision else "Precision",
-                precision,
-                bars=True,
-            ),
-            Picture(
-                "Uplift from the log, from the A/B test, and in truth",
-                "Purchases caused per item of the list and period.",
-                "purchases caused per item and period",
-                tuple(key for key in columns if not key[1].startswith("precision")),
-            ),
-        ]
+        short = [key for key in keys if key[1].partition("@")[0] not in _LONG]
+        return sorted(short, key=lambda key: key[1].partition("@")[0] in _BIASED)

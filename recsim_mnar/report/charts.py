@@ -80,17 +80,23 @@ class Unit(NamedTuple):
         factor: they are multiplied by.
         ending: that follows them.
         signed: whether positive ones have their sign.
+        bare: whether a rate has no zero before its point.
+        quantity: what is measured; panels of one quantity share their axis.
     """
 
     factor: float = 1.0
     ending: str = ""
     signed: bool = False
+    bare: bool = False
+    quantity: str = ""
 
     def text(self, value: float, step: float) -> str:
         """A number with as many decimals as ``step``, the least that matters, has."""
         shown = value * self.factor
         text = f"{shown:,.{max(0, -math.floor(math.log10(step * self.factor) + 1e-9))}f}"
         text = text if float(text.replace(",", "")) else text.lstrip("-")
+        if self.bare and text.startswith(("0.", "-0.")):
+            text = text.replace("0.", ".", 1)
         return f"{'+' if self.signed and float(text.replace(',', '')) > 0 else ''}{text}{self.ending}".replace(
             "-", "\N{MINUS SIGN}"
         )

@@ -1,4 +1,4 @@
-"""What a comparison's charts show: who is behind whom, each protocol's numbers, popularity, weights, A/B tests."""
+"""A comparison's charts: each protocol's numbers next to the truth, popularity, weights."""
 
 from __future__ import annotations
 
@@ -8,199 +8,87 @@ from dataclasses import replace
 from typing import Any
 
 from recsim_mnar.estimators.off_policy.moments import WeightDistribution
-from recsim_mnar.estimators.verdict import LEAST_USERS
-from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison
-from recsim_mnar.protocols.interactions import TITLES
-from recsim_mnar.protocols.records import POWER, Record, as_subject, half_width
+from recsim_mnar.protocols.records import listed
+from recsim_mnar.protocols.scoreboard import Column, Scoreboard
 from recsim_mnar.report.charts import (
-    MANY_TICKS,
     PER_CENT,
-    PLAIN,
     Chart,
     Dot,
     Histogram,
     Panel,
     Unit,
-    axis_of,
     colours_of,
     dots,
     histograms,
-    log_axis,
     panels,
-    room_for,
 )
-from recsim_mnar.report.finding import counted, is_share_listed, rounded, state, truths_of, users_needed
-from recsim_mnar.report.naming import in_plain, method, spoken
-from recsim_mnar.report.tables import has_interval, heading
-from recsim_mnar.studies.result import two_digits
 
 MOST_ROWS = 24
 """Of a chart that names each of them."""
-_NO_SHARES = ("ndcg", "dcg", "mrr", "uplift", "cp", "mse", "mae", "rmse")
-"""Metrics that are no shares, so that per cent would mislead."""
-_RATES = {"CTR": "clicks per recommendation"}
-_FAR = 15.0
-"""Times as far behind the best as the next one is: what is farther is cut off with an arrow."""
 Colours = Mapping[str, str]
 
 
-def agents_of(comparison: Comparison) -> list[str]:
-    """All agents, the truly best first; without a truth the best of what is judged first."""
-    records = comparison.records
-    truth = truths_of(comparison, comparison.judgements[0]) if comparison.judgements else []
-    if not truth and comparison.columns:
-        key = comparison.columns[0]
-        truth = sorted((r for r in records if (r.protocol, r.metric) == key), key=lambda r: -_finite(r.value))
-    return list(dict.fromkeys([*(r.agent for r in truth), *(r.agent for r in records)]))
-
-
-def _finite(value: float) -> float:
-    return value if math.isfinite(value) else -math.inf
-
-
-def figures_of(comparison: Comparison) -> list[Chart]:
+def figures_of(comparison: Comparison, board: Scoreboard) -> list[Chart]:
     """The charts for which the comparison has numbers, the one that a page begins with first."""
-    colours = colours_of(agents_of(comparison))
-    made = [_picks(comparison, colours)] if comparison.judgements else []
-    made += [_picture(comparison, picture, colours) for picture in comparison.pictures]
+    colours = colours_of(board.agents)
+    made = [board_chart(comparison, board, colours)]
     made += [popularity_figure(comparison.details.get("popularity", []), colours=colours)]
-    made += [_power(comparison, colours)] if comparison.judgements else []
     shown = [chart for chart in made if chart is not None]
     return [replace(chart, folded=place > 0) for place, chart in enumerate(shown)]
 
 
-def _picks(comparison: Comparison, colours: Colours) -> Chart | None:
-    """Each agent's true distance from the best, and which protocol picks it."""
-    first = comparison.judgements[0]
-    truth = truths_of(comparison, first)
-    if len(truth) < 2:
+def board_chart(comparison: Comparison, board: Scoreboard, colours: Colours) -> Chart | None:
+    """One panel per protocol, agents in rows, the truth as a tick where the protocol estimates it."""
+    truth = next((column for column in board.columns if column.is_truth), None)
+    shown = [column for column in board.columns if not column.is_truth]
+    if not shown or len(board.agents) < 2:
         return None
-    best = truth[0]
-    scale = abs(best.value) or 1.0
+    drawn = [_panel(comparison, board, column, truth, colours) for column in shown]
+    names = [column.heading for column in shown]
+    title = f"{listed(names)} of {len(board.agents):,} agents"
+    ticks = truth is not None and any(column.key in comparison.truth_estimates for column in shown)
+    title += f", and the {truth.heading}" if truth is not None and ticks else ""
+    return Chart(title, panels(drawn), board_caption(comparison, board, ticks=ticks))
+
+
+def board_caption(comparison: Comparison, board: Scoreboard, *, ticks: bool) -> str:
+    """How to read the chart of a scoreboard."""
+    level = comparison.records[0].level if comparison.records else 0.95
+    parts = [f"Dots are estimates, lines their {level:.0%} intervals."]
+    parts += ["The upright tick is the truth."] if ticks else []
+    parts += [f"{sign}: {meaning}." for sign, meaning in board.marks]
+    parts += [f"Agents beyond {MOST_ROWS} are in the tables."] if len(board.agents) > MOST_ROWS else []
+    return " ".join(parts)
+
+
+def _panel(comparison: Comparison, board: Scoreboard, column: Column, truth: Column | None, colours: Colours) -> Panel:
+    """A protocol's numbers."""
     rows = []
-    for record in truth[:MOST_ROWS]:
-        width = half_width(best, record) if has_interval(record) and record is not best else math.nan
-        behind = abs(record.value - best.value) / scale
-        ends = (behind - width / scale, behind + width / scale)
-        words = "the best" if record is best else f"{two_digits(behind)} %" if best.value else ""
-        rows.append(in_plain(Dot(record.agent, behind, *ends, colours[record.agent], words=words)))
-    far = sorted(row.value for row in rows if row.value)
-    near = [row for row in rows if not far or row.value <= max(_FAR * far[0], far[:2][-1])]
-    axis = room_for(near)
-    caption = (
-        f"True {_RATES.get(first.target, first.target)} compared with {spoken(best.agent)}; the lines are "
-        f"{100 * best.level:g} % intervals of that difference."
-    )
-    caption += " An arrow: too far behind for this axis." if len(near) < len(rows) else ""
-    what = "fewer clicks than" if first.target == "CTR" else "far behind"
-    title = f"The truth, which no method saw: how {'many ' * (first.target == 'CTR')}{what} {spoken(best.agent)}"
-    drawn = dots(rows, PER_CENT if best.value else PLAIN, axis_of(axis.low, axis.high, MANY_TICKS))
-    return Chart(title, drawn, caption)
-
-
-def _picture(comparison: Comparison, picture: Picture, colours: Colours) -> Chart | None:
-    """A panel per protocol and metric; None where only the truth, or nothing, has records."""
-    chosen = {
-        key: [r for r in comparison.records if (r.protocol, r.metric) == key and math.isfinite(r.value)]
-        for key in picture.keys
-    }
-    chosen = {key: records for key, records in chosen.items() if records}
-    if all(protocol == "truth" for protocol, _ in chosen):
-        return None
-    known = {r.agent: r.value for (protocol, _), records in chosen.items() if protocol == "truth" for r in records}
-    place = {name: i for i, name in enumerate(colours)}
-
-    def order(record: Record) -> float:
-        return place[record.agent] if known else -record.value
-
-    shown = [
-        Panel(
-            _title(comparison, key),
-            _says(comparison, key),
-            [
-                _noted(_dot(r, colours, None if key[0] == "truth" else known.get(r.agent)), comparison, r)
-                for r in sorted(records, key=order)[:MOST_ROWS]
-            ],
-            unit_of(key, comparison),
+    for agent in board.agents[:MOST_ROWS]:
+        cell = column.cells.get(agent)
+        if cell is None or not math.isfinite(cell.record.value):
+            continue
+        true = truth.cells.get(agent) if truth is not None and column.key in comparison.truth_estimates else None
+        rows.append(
+            Dot(
+                agent,
+                cell.record.value,
+                cell.record.low,
+                cell.record.high,
+                colours[agent],
+                hollow=cell.unusable,
+                known=None if true is None else true.record.value,
+                words=cell.text,
+            )
         )
-        for key, records in sorted(chosen.items(), key=lambda item: item[0][0] != "truth")
-    ]
-    return Chart(picture.title, panels(shown), picture.caption)
-
-
-def _title(comparison: Comparison, key: tuple[str, str]) -> str:
-    """Of a panel; a test without a truth has its plain name."""
-    if comparison.judgements or key[0] not in TITLES:
-        return heading(comparison, key)
-    return as_subject(method(TITLES[key[0]]))
-
-
-def _dot(record: Record, colours: Colours, known: float | None) -> Dot:
-    """Of a record; one of which the log lacks too much has words for a number."""
-    ends = (record.low, record.high) if has_interval(record) else (math.nan, math.nan)
-    value = math.nan if record.covers else record.value
-    more: dict[str, Any] = {"hollow": record.forbidden, "known": known, "words": record.covers}
-    return in_plain(Dot(record.agent, value, *ends, colours[record.agent], **more))
-
-
-def _noted(dot: Dot, comparison: Comparison, record: Record) -> Dot:
-    """Where no truth is known: hits of 100, and whether the recommender is out."""
-    judged = [one for one in comparison.details.get("best", ()) if one["protocol"] == record.protocol]
-    if comparison.judgements or not judged or not is_share_listed(record.metric):
-        return dot
-    out = "" if record.agent in judged[0]["may_be_the_best"] else "out as a predictor"
-    return replace(dot, note=f"{dot.note}\n{out}".strip("\n"), words=f"{100.0 * record.value:.0f} of 100")
-
-
-def _says(comparison: Comparison, key: tuple[str, str]) -> str:
-    judged = next((j for j in comparison.judgements if (j.protocol, j.metric) == key), None)
-    if judged is None:
-        return _rules_out(comparison, key)
-    return f"Picks {spoken(judged.pick)}: {state(judged)[:1].lower()}{state(judged)[1:]}."
-
-
-def _rules_out(comparison: Comparison, key: tuple[str, str]) -> str:
-    """Where no truth is known: how many recommenders a test rules out, and of how many users it is."""
-    own = [r for r in comparison.records if (r.protocol, r.metric) == key]
-    if comparison.judgements or not is_share_listed(key[1]):
-        return ""
-    judged = next((one for one in comparison.details.get("best", ()) if one["protocol"] == key[0]), None)
-    out = 0 if judged is None else len(own) - len(judged["may_be_the_best"])
-    if out:
-        return f"{own[0].n:,} users rule out {counted(out)} of {counted(len(own))}."
-    few = own[0].n < LEAST_USERS
-    return f"{own[0].n:,} users: " + (f"below {LEAST_USERS}, a hint only." if few else "none is ruled out.")
-
-
-def unit_of(key: tuple[str, str], comparison: Comparison) -> Unit:
-    """Per cent of what is a share."""
-    metric = key[1].partition("@")[0]
-    values = [abs(r.value) for r in comparison.records if (r.protocol, r.metric) == key and math.isfinite(r.value)]
-    plain = metric.startswith(_NO_SHARES) or metric in comparison.losses or max(values, default=0.0) > 1.0
-    return PLAIN if plain else PER_CENT
-
-
-def _power(comparison: Comparison, colours: Colours) -> Chart | None:
-    """Users per arm with which an A/B test tells the best from those that come nearest."""
-    needed, users = users_needed(comparison)
-    ordered = sorted(needed.items(), key=lambda item: -item[1])[:MOST_ROWS]
-    rows = [
-        in_plain(Dot(a, n, colour=colours[a], known=users, words=f"{rounded(n):,} users"))
-        for a, n in ordered
-        if n > 0.0
-    ]
-    if not rows:
-        return None
-    best = truths_of(comparison, comparison.judgements[0])[0]
-    sizes = [*(row.value for row in rows), users]
-    axis = log_axis(10.0 ** math.floor(math.log10(min(sizes))), 10.0 ** math.ceil(math.log10(max(sizes)) + 1e-9))
-    caption = (
-        f"Users per variant with which an A/B test sees, in {POWER:.0%} of all tests, that {spoken(best.agent)} is "
-        f"better than the one named (two-sided at {100 * (1 - best.level):.2g} %). The upright line is the size of "
-        f"this test, {users:,} users: what is right of it, this test cannot see. The axis is logarithmic."
-    )
-    return Chart("How many users an A/B test needs", dots(rows, PLAIN, axis), caption)
+    says = ""
+    if column.judgement is not None:
+        says = f"picks {' or '.join(column.judgement.picks)}: {column.judgement.result}"
+    quantity = column.heading
+    if truth is not None and column.key in comparison.truth_estimates:
+        quantity = truth.heading
+    return Panel(column.heading, says, rows, Unit(bare=True, quantity=quantity))
 
 
 def popularity_figure(
@@ -223,13 +111,11 @@ def popularity_figure(
     top, n_items = own["last_rank"] - own["first_rank"] + 1, max(row["last_rank"] for row in rows)
     shown = sorted(first.items(), key=lambda item: -item[1]["share"])[:MOST_ROWS]
     drawn = [
-        in_plain(
-            Dot(name or "what users view unasked", row["share"], colour=colours.get(name, "ink"), known=own["share"])
-        )
+        Dot(name or "what users view unasked", row["share"], colour=colours.get(name, "ink"), known=own["share"])
         for name, row in shown
     ]
     caption = (
-        f"Of what each recommender shows in the {where}, the share that falls on the {top:,} most viewed of "
+        f"Of what each agent shows in the {where}, the share that falls on the {top:,} most viewed of "
         f"{n_items:,} items. The upright line: users' own views."
     )
     if len(first) > len(shown):

@@ -10,11 +10,11 @@ from recsim_mnar.estimators.off_policy.moments import WeightDistribution
 from recsim_mnar.estimators.ranking_records import RANKING_ESTIMATORS
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.scoreboard import scoreboard
 from recsim_mnar.report.charts import colours_of
-from recsim_mnar.report.figures import agents_of, figures_of, weight_figures
-from recsim_mnar.report.finding import methods_of, of_comparison, state
-from recsim_mnar.report.naming import both
-from recsim_mnar.report.tables import BIASED, grid
+from recsim_mnar.report.figures import figures_of, weight_figures
+from recsim_mnar.report.finding import of_comparison
+from recsim_mnar.report.tables import grid
 from recsim_mnar.report.template import downloads_of, together, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
@@ -86,6 +86,7 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
         run_config: settings and provenance, shown at its foot; JSON types only.
     """
     clip = comparison.details.get("clip")
+    board = scoreboard(comparison, whole=True)
     rows_of_weights, popularity = (comparison.details.get(name, []) for name in ("weights", "popularity"))
     weights = [WeightDistribution.from_dict(row) for row in rows_of_weights]
     write_from(
@@ -93,7 +94,7 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
         path,
         _as_run(comparison, run_config),
         of_comparison(comparison),
-        [*figures_of(comparison), *weight_figures(weights, clip, colours_of(agents_of(comparison)))],
+        [*figures_of(comparison, board), *weight_figures(weights, clip, colours_of(board.agents))],
         downloads=together(
             downloads_of("results", (row_of(record) for record in comparison.records)),
             downloads_of("weights", rows_of_weights),
@@ -102,16 +103,10 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
         weights=weights,
         clip=clip,
         comparison=comparison,
-        shop=_shop(comparison, run_config),
-        judged=[(j, state(j)) for j in comparison.judgements],
-        judges=methods_of(comparison) if comparison.judgements else [],
-        lost="clicks lost" if comparison.judgements and comparison.judgements[0].target == "CTR" else "costs",
-        again=comparison.again,
-        short=grid(comparison),
-        full=grid(comparison, full=True),
+        board=board,
+        again=comparison.again if comparison.judgements else "",
+        full=grid(comparison),
         level=comparison.records[0].level if comparison.records else 0.95,
-        biased=BIASED,
-        starred=any(r.biased for r in comparison.records),
         verdicts=_verdicts(comparison),
     )
 
@@ -138,15 +133,6 @@ def _as_run(comparison: Comparison, run_config: dict[str, Any]) -> dict[str, Any
         return run_config
     estimators = ",".join(name for name in used if name in RANKING_ESTIMATORS)
     return {**run_config, "settings": {**run_config["settings"], "estimators": estimators}}
-
-
-def _shop(comparison: Comparison, run_config: dict[str, Any]) -> str:
-    """What was simulated, in a sentence or two; "" where it is not known."""
-    items = max((row["last_rank"] for row in comparison.details.get("popularity", ())), default=0)
-    old = run_config.get("settings", {}).get("logging", "")
-    said = f"The simulated shop has {items:,} items" if items else ""
-    said += f"{'; its' if said else 'The'} old system, whose records the estimate reads, is {both(old)}" if old else ""
-    return f"{said}." if said else ""
 
 
 def row_of(record: Record) -> dict[str, Any]:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.errors import UserError, printable
-from recsim_mnar.protocols.comparison import Setup
-from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, UNUSABLE
+from recsim_mnar.errors import printable
+from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, two_digits
 from recsim_mnar.report.charts import MANY_TICKS, PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
-from recsim_mnar.report.naming import about, both, method, method_named
+from recsim_mnar.report.finding import Finding
 from recsim_mnar.report.page import headed
-from recsim_mnar.report.study_finding import blind_spot, judged_of, of_study, screen_of
 from recsim_mnar.report.template import downloads_of, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
-from recsim_mnar.studies.result import Study, percent, sized, two_digits
+from recsim_mnar.studies.result import UNUSABLE, Study, percent, sized
 
 LEAST = 5
 """Catalogues from which on shares are shown as per cent."""
@@ -55,52 +53,40 @@ def _write_page(path: Path, study: Study) -> None:
         figures_of(study),
         downloads=downloads_of("judgements", study.judgements()),
         heads=heads,
-        screen=screen_of(study),
-        blind=blind_spot(study),
-        varied=not any(_explores(each) for each in study.settings.get("studies", ())),
-        digits=two_digits,
-        lost="clicks lost" if {row["target"] for row in study.summary()} == {"CTR"} else "lost",
         rows=[[COLUMNS[head](row) for head in heads] for row in study.summary()],
-        sentences=[sentence.replace("catalogues", "shops") for sentence in study.sentences()],
+        sentences=study.sentences(),
         catalogues=max((row["catalogues"] for row in study.summary()), default=0),
         agents=agents_table(study),
-        kinds=" ".join(_kind_of(each) for each in study.settings.get("studies", ())),
-        names=[both(name) for name in dict.fromkeys(row["agent"] for row in study.rows())],
+        names=list(dict.fromkeys(row["agent"] for row in study.rows())),
     )
 
 
-def _kind_of(settings: Mapping[str, Any]) -> str:
-    """What a study's shops have in common, in a sentence or two."""
-    fields = {name: value for name, value in settings.items() if name in Setup.__dataclass_fields__}
-    changed = ", ".join(f"{name} = {value}" for name, value in (settings.get("params") or {}).items())
-    try:
-        found = Setup(**fields).resolved()
-    except UserError:  # a world or an agent of one's own, which is not there any more
-        return f"The shops are of the world {settings.get('world', '?')}."
-    said = f"Each simulated shop has {found.world.n_items:,} items, and tastes of its own (the {found.world.name} world"
-    said += f"{' with ' if changed else ''}{changed})."
-    old, users = (getattr(found.settings, name, None) for name in ("logging", "test_users"))
-    if old:
-        said += f" Its old system is {both(old)}"
-        said += f"; its records are of {users:,} users." if users else "."
-    return said
-
-
-def _explores(settings: Mapping[str, Any]) -> bool:
-    """Whether a study's old system is known to show every item now and then."""
-    old = str((settings.get("options") or {}).get("logging", ""))
-    return old == "random" or "epsilon" in old or "temperature" in old
+def of_study(study: Study) -> Finding | None:
+    """What each protocol's picks lose on average, the least first; of the first setup and target."""
+    summary = study.summary()
+    own = [row for row in summary if (row["study"], row["target"]) == (summary[0]["study"], summary[0]["target"])]
+    known = sorted((row for row in own if row["cost_share"]["mean"] is not None), key=lambda r: r["cost_share"]["mean"])
+    if not known:
+        return None
+    parts = [
+        f"{row['title']} picks the best or a tie in {_counted(row, BEST, INDISTINGUISHABLE)} and loses "
+        f"{two_digits(row['cost_share']['mean'])} % on average"
+        for row in known
+    ]
+    text = "; ".join(parts)
+    of = f"{known[0]['study']}: " if len({row["study"] for row in summary}) > 1 else ""
+    return Finding(f"{of}{text[0].upper()}{text[1:]}.", "", "")
 
 
 COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "study": lambda row: str(row["study"]),
-    "method": lambda row: sized(row),
+    "protocol": lambda row: sized(row),
     "catalogues": lambda row: str(row["catalogues"]),
     "picks the best": lambda row: _share(row, BEST),
     "tied": lambda row: _share(row, INDISTINGUISHABLE),
     "picks a worse one": lambda row: _share(row, COSTS),
     "mean cost, share of the best": lambda row: _cost(row["cost_share"]),
-    "must not be used": lambda row: _share(row, UNUSABLE),
+    "pick unusable": lambda row: _share(row, UNUSABLE),
     "Kendall's tau": lambda row: _mean(row["kendall_tau"]),
     "best by upper bound": lambda row: _share(row, "best_by_upper_bound"),
     "its tau": lambda row: _mean(row["tau_by_upper_bound"]),
@@ -134,17 +120,36 @@ def _mean(row: dict[str, Any]) -> str:
     return f"{row['mean']:.2f}{limits}"
 
 
-def study_table(study: Study) -> Any:
-    """The summary as a rich table."""
-    from rich.markup import escape
-    from rich.table import Table
+TERMINAL = {
+    "protocol": lambda row: _head(row),
+    "picks the best": lambda row: _brief_share(row, BEST),
+    "a tie": lambda row: _brief_share(row, INDISTINGUISHABLE),
+    "mean loss": lambda row: _cost(row["cost_share"]),
+    "Kendall's tau": lambda row: _mean(row["kendall_tau"]),
+}
+"""Heads of the terminal's table, and the text of each cell from a row of the summary."""
 
-    table = Table(title="over catalogues [95% interval]", title_justify="left")
-    for head in COLUMNS:
-        table.add_column(head, justify="left" if head in ("study", "method") else "right")
-    for row in study.summary():
-        table.add_row(*(escape(printable(cell)) for cell in cells_of(row)))
-    return table
+
+def study_lines(study: Study) -> list[str]:
+    """The summary for a terminal of 80 columns: one table per setup."""
+    lines: list[str] = []
+    summary = study.summary()
+    for name in dict.fromkeys(row["study"] for row in summary):
+        own = [row for row in summary if row["study"] == name]
+        cells = [list(TERMINAL), *([text(row) for text in TERMINAL.values()] for row in own)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines += [""] if lines else []
+        lines += [f"{name}: {own[0]['catalogues']:,} catalogues", ""]
+        lines += ["  ".join(f"{text:<{w}}" for text, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+    lines += [f"[ ] 95 % intervals over catalogues; none of shares below {LEAST} catalogues"]
+    return [printable(line) for line in lines]
+
+
+def _brief_share(row: dict[str, Any], name: str) -> str:
+    if row["catalogues"] < LEAST:
+        return _counted(row, name)
+    own = row[name]
+    return f"{own['share']:.0%} [{100 * own['low']:.0f}, {100 * own['high']:.0f}]"
 
 
 def agents_table(study: Study) -> list[dict[str, Any]]:
@@ -169,64 +174,46 @@ def agents_table(study: Study) -> list[dict[str, Any]]:
 
 
 def figures_of(study: Study) -> list[Chart]:
-    """Two charts per world of the study: what each method's pick costs, and how often it is the best."""
+    """Two charts per setup: what each protocol's picks lose, and how often they are the best."""
     charts: list[Chart] = []
-    judged, summary = judged_of(study), study.summary()
-    worlds = list(dict.fromkeys(row["study"] for row in summary))
-    for name in worlds:
+    summary = study.summary()
+    setups = list(dict.fromkeys(row["study"] for row in summary))
+    for name in setups:
         own = sorted((r for r in summary if r["study"] == name), key=lambda r: r["cost_share"]["mean"] or 0.0)
-        before = f"{name}: " if len(worlds) > 1 else ""
+        before = f"{name}: " if len(setups) > 1 else ""
         caption = (
-            "Each small dot is one simulated shop: by how much the pick truly falls short of the best one. Many lie on "
-            "each other at 0 %; the table counts them. The large dot is the mean, the line its 95 % interval."
+            "Each small dot is one catalogue: the share of the best true value that the pick loses; hollow where the "
+            "log holds too little for the pick's estimate. The large dot is the mean, the line its 95 % interval."
         )
-        if any(j["warned"] for row in own for j in judged[row["study"], row["title"]]):
-            caption += (
-                " Hollow: the tool warned there that the old system's records say too little of this pick or of a "
-                "better one. Such a pick may be good all the same, by luck."
-            )
-        title = f"{before}How far each method's picks fall short of the best, in % of what the best gets"
-        charts.append(Chart(title, costs_chart(own, judged), caption, folded=bool(charts)))
+        charts.append(Chart(f"{before}What each protocol's picks lose", costs_chart(study, own), caption,
+                            folded=bool(charts)))  # fmt: skip
         parts = {_head(row): {_KIND[kind]: row[kind]["share"] for kind in _KIND} for row in own}
-        caption = (
-            "Share of simulated shops in which the pick is the best recommender, a tie with it (too close even for the "
-            "simulator to tell), or a worse one."
-        )
-        notes = {_head(row): f"best or tied: {_counted(row, BEST, INDISTINGUISHABLE)}\n{_size(row)}" for row in own}
-        title = f"{before}How often each method is right"
-        charts.append(Chart(title, shares(parts, KINDS, notes), caption))
+        notes = {_head(row): f"best or tied: {_counted(row, BEST, INDISTINGUISHABLE)}" for row in own}
+        caption = "Share of catalogues in which the pick is the best agent, a tie with it, or a worse one."
+        charts.append(Chart(f"{before}How often each protocol is right", shares(parts, KINDS, notes), caption))
     return charts
 
 
 def _head(row: dict[str, Any]) -> str:
-    """A method at the head of a chart's row."""
-    return method(row["title"]).removeprefix("the ")
+    """A protocol at the head of a chart's row, with its target where it has several."""
+    title = str(row["title"])
+    return title if row["one_target"] else f"{row['target']}, {title}"
 
 
-def _size(row: dict[str, Any]) -> str:
-    """Of an A/B test."""
-    return "" if row["users_per_arm"] is None else f"{row['users_per_arm']:,} users per variant"
-
-
-def _note(row: dict[str, Any], judged: Mapping[tuple[str, str], list[dict[str, Any]]]) -> str:
-    """What follows a method's name: what it does, the size of an A/B test, how often the tool warns of it."""
-    each = judged[row["study"], row["title"]]
-    own = sum(j["shown"] == UNUSABLE for j in each)
-    more, n = sum(j["warned"] for j in each) - own, row["catalogues"]
-    said = [about(row["title"], method_named(row["title"])), _size(row)]
-    said += [f"too little data in {own + more} of {n}"] if own + more else []
-    return "\n".join(filter(None, said))
-
-
-def costs_chart(own: list[dict[str, Any]], judged: Mapping[tuple[str, str], list[dict[str, Any]]]) -> str:
+def costs_chart(study: Study, own: list[dict[str, Any]]) -> str:
     """One row per ranking, that of the least mean cost first."""
+    judged: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for j in study.judgements():
+        if j["cost_share"] is not None:
+            judged.setdefault((j["study"], j["protocol"], j["metric"]), []).append(j)
     rows = []
     for row in own:
-        each = [j for j in judged[row["study"], row["title"]] if j["cost_share"] is not None]
         mean = row["cost_share"]
         if mean["mean"] is None:
             continue
         low, high = (math.nan if mean[end] is None else mean[end] for end in ("low", "high"))
-        cloud = [(j["cost_share"], j["warned"]) for j in each]
-        rows.append(Dot(_head(row), mean["mean"], low, high, cloud=cloud, note=_note(row, judged)))
+        each = judged.get((row["study"], row["protocol"], row["metric"]), [])
+        cloud = [(j["cost_share"], j["pick"] in j["unusable"]) for j in each]
+        users = "" if row["users_per_arm"] is None else f"{row['users_per_arm']:,} users per arm"
+        rows.append(Dot(_head(row), mean["mean"], low, high, cloud=cloud, note=users))
     return dots(sorted(rows, key=lambda row: row.value), PER_CENT, axis_of(0.0, room_for(rows).high, MANY_TICKS))

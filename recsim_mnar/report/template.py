@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import visible
+from recsim_mnar.protocols.records import has_interval
 from recsim_mnar.report.charts import OWN_COLOURS, Chart
 from recsim_mnar.report.finding import Finding
-from recsim_mnar.report.tables import has_interval, number
+from recsim_mnar.report.tables import number
 from recsim_mnar.runs.files import replacing
 
 MOST_BYTES = 700_000

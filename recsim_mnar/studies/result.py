@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, OUTCOMES, UNUSABLE, as_subject
+from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, OUTCOMES, two_digits
 
 if TYPE_CHECKING:
     import pandas as pd
 
 AB_TEST = "ab_test"
+UNUSABLE = "unusable"
+"""Of picks by an estimate for which the log holds too little."""
 _OTHERS = {INDISTINGUISHABLE: "a tie with it", COSTS: "a worse one"}
 
 
@@ -55,7 +57,6 @@ class Study:
             {
                 "study": r["label"].rpartition("-")[0],
                 "catalogue": r["catalogue"],
-                "shown": judgement["outcome"],
                 **judgement,
             }
             for r in self.results
@@ -81,10 +82,16 @@ class Study:
         }
         for j in self.judgements():
             groups.setdefault((j["study"], j["protocol"], j["metric"], j["target"]), []).append(j)
-        return [
-            _summarised(key, own, level) | {"users_per_arm": users.get(key[0]) if key[1] == AB_TEST else None}
-            for key, own in groups.items()
-        ]
+        targets: dict[str, set[str]] = {}
+        for name, _, _, target in groups:
+            targets.setdefault(name, set()).add(target)
+        rows = []
+        for key, own in groups.items():
+            row = _summarised(key, own, level)
+            row["users_per_arm"] = users.get(key[0]) if key[1] == AB_TEST else None
+            row["one_target"] = len(targets[key[0]]) == 1
+            rows.append(row)
+        return rows
 
     def sentences(self) -> list[str]:
         """The summary for a person."""
@@ -98,7 +105,7 @@ def _summarised(key: tuple[str, ...], own: list[dict[str, Any]], level: float) -
         "title": own[0]["title"],
         "catalogues": len(own),
         **shares,
-        UNUSABLE: share([j["shown"] == UNUSABLE for j in own], level),
+        UNUSABLE: share([j["pick"] in j["unusable"] for j in own], level),
         "cost_share": mean([j["cost_share"] for j in own], level, least=0.0),
         "kendall_tau": mean([j["kendall_tau"] for j in own], level, least=-1.0, largest=1.0),
         "best_by_upper_bound": share([j["pick_by_upper_bound"] == j["best"] for j in own], level),
@@ -113,29 +120,23 @@ def _sentence(row: dict[str, Any]) -> str:
     cost = row["cost_share"]
     price = "" if cost["mean"] is None else f" On average its picks cost {percent(cost)} of the {row['target']}."
     barred = row[UNUSABLE]["count"]
-    unusable = f" In {barred} of {n} its estimate must not be used." if barred else ""
+    unusable = f" In {barred} of {n} the log holds too little for the estimate of its pick." if barred else ""
     hits = f"picks the best recommender in {row[BEST]['count']} of {n} catalogues"
-    return f"{as_subject(sized(row))} {', '.join([hits, *more])}.{price}{unusable}"
+    title = sized(row)
+    named = title if row["one_target"] else f"{row['target']}, {title}"
+    return f"{named[0].upper()}{named[1:]} {', '.join([hits, *more])}.{price}{unusable}"
 
 
 def sized(row: Mapping[str, Any]) -> str:
     """The title of a row of the summary; an A/B test's with its size."""
     users = row["users_per_arm"]
-    return str(row["title"]) if users is None else f"{row['title']} ({users:,} users per variant)"
+    return str(row["title"]) if users is None else f"{row['title']} ({users:,} users per arm)"
 
 
 def percent(row: Mapping[str, Any]) -> str:
     """A mean share with its interval."""
     value, *ends = (f"{two_digits(row[name])}%" for name in ("mean", "low", "high") if row[name] is not None)
     return f"{value} [{', '.join(ends)}]" if ends else value
-
-
-def two_digits(share: float) -> str:
-    """A share as per cent, two digits of it."""
-    shown = 100 * share
-    if 0.0 < abs(shown) < 0.005:
-        return "<0.01"
-    return f"{shown:.0f}" if abs(shown) >= 10 else f"{shown:.2g}" if abs(shown) >= 0.1 else f"{shown:.1g}"
 
 
 def share(hits: Sequence[bool], level: float = 0.95) -> dict[str, Any]:

@@ -73,8 +73,8 @@ class ProtocolCase:
                 continue
             known = experiment.settings_type().to_dict()
             settings = experiment.settings("quick", {key: value for key, value in sizes.items() if key in known})
-            names = agents or experiment.agents[:2]
-            learners = {agent: registry.learner(experiment.spec_of(agent, settings)) for agent in names}
+            names, meanings = agents or experiment.agents[:2], experiment.specs("quick", settings)
+            learners = {agent: registry.learner(meanings.get(agent, agent)) for agent in names}
             trial = Trial(world, learners, settings, SEED, n_items=world.n_items, level=settings.level)
             experiment.prepare(trial)
             return trial

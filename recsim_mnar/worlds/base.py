@@ -49,7 +49,6 @@ class World(abc.ABC):
             recommenders in it; empty: as in worlds of its kind.
         params: what defines it.
         n_items: number of items; actions are 0 .. n_items - 1.
-        paper_note: what a reader of the paper that these parameters are of should know of a comparison in it; or empty.
         most_decisions: decisions after which every life has ended, as environments state it; None: there is no bound.
         slate_size: items shown at a decision; above 1 what is recommended is a ranking of distinct items, top first.
     """
@@ -64,7 +63,6 @@ class World(abc.ABC):
     in_parts: ClassVar[bool] = True
     simulated_by: ClassVar[str] = ""
     compared_by: ClassVar[str] = ""
-    paper_note: str = ""
     params: Params = Params()
     n_items: int
     slate_size: int = 1

@@ -295,7 +295,7 @@ def _compare(found: Examination) -> Fit:
     by = "leave-one-out and a split by time" if found.facts["time"] is not None else "leave-one-out"
     source = shlex.quote(str(found.source))
     several = found.facts["events"] or {}
-    pooled = f"; {events_in_words(several)} rows are pooled: --events chooses" if len(several) > 1 else ""
+    pooled = f"; {events_in_words(several)} rows are pooled: --option events=NAME chooses" if len(several) > 1 else ""
     says = f"which recommender foresees what users do, by {by}"
     if not missing:
         says += (

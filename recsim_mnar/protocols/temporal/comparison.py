@@ -18,12 +18,12 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import fitted
-from recsim_mnar.protocols.base import Experiment, Picture, Trial
+from recsim_mnar.protocols.base import Experiment, Trial
 from recsim_mnar.protocols.records import Record, Target, truth_of_users
 from recsim_mnar.protocols.temporal.weighing import SCHEMES, AfterCampaigns, Hits, notes
 from recsim_mnar.simulation.platform import additions_log, lists_of, opened, platform_log, run_campaigns
 from recsim_mnar.simulation.run_folder import DEPLOYED_NAMES
-from recsim_mnar.worlds.base import PlatformWorld
+from recsim_mnar.worlds.base import PlatformWorld, World
 from recsim_mnar.worlds.campaigns.world import Platform
 from recsim_mnar.worlds.params import Params
 
@@ -134,6 +134,10 @@ class CampaignsExperiment(Experiment):
     provides = frozenset({"train_log", "test_log", "platform"})
     log_holds: ClassVar = frozenset()
 
+    def n_test_users(self, world: World, settings: CampaignsSettings) -> int | None:
+        """See :meth:`Experiment.n_test_users`."""
+        return getattr(world.params, "n_users", None)
+
     def targets(self, settings: CampaignsSettings) -> tuple[Target, ...]:
         """See :meth:`Experiment.targets`."""
         return (Target("accepted", "accepted share"),)
@@ -184,15 +188,3 @@ class CampaignsExperiment(Experiment):
     def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
         """See :meth:`Experiment.notes`."""
         return notes([r for r in records if "scheme" in r.details])
-
-    def pictures(self, records: Sequence[Record]) -> list[Picture]:
-        """See :meth:`Experiment.pictures`."""
-        keys = dict.fromkeys((r.protocol, r.metric) for r in records)
-        return [
-            Picture(
-                "Leave-one-out by scheme, next to the truth",
-                "Share of held-out items that are recommended, and share of recommendations that users would accept.",
-                "share",
-                tuple(keys),
-            )
-        ]

@@ -143,7 +143,7 @@ class Scheme(Protocol):
 
     def title(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
-        return f"leave-one-out ({self._words()})"
+        return self._words()
 
     def heading(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""

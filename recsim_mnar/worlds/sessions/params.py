@@ -252,14 +252,3 @@ PRESETS: dict[str, tuple[SessionsParams, str]] = {
         "the 2019 study made small: 200 items and a tenth of the users, a few seconds",
     ),
 }
-
-PAPER_NOTES = {
-    "jeunen2019": "Jeunen et al. 2019, on one catalogue, print HR@1 .0827 user-knn, .0755 item-knn, .0731 svd, .0712 "
-    "user-popularity; clipped IPS .0182 item-knn, .0170 user-popularity, .0162 user-knn, .0115 svd; A/B CTR .0190 "
-    "item-knn, .0187 user-knn, .0183 svd, .0169 user-popularity, .0099 popularity and random. Their item-knn counts a "
-    "viewed item as its own neighbour; with it leave-one-out is wrong in all of 24 catalogues, as they say, without it "
-    "in 6, and tied with the best in one. Their methods: --agents "
-    "random,constant,user-popularity,svd,item-knn+include_self=true,user-knn. Figure by figure: "
-    "benchmarks/jeunen2019/results.md.",
-}
-"""What a reader of a preset's paper should know of a comparison in it."""

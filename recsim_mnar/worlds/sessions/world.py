@@ -18,7 +18,7 @@ from recsim_mnar.worlds.base import DecisionWorld, sha256_of
 from recsim_mnar.worlds.sessions.catalogue import Catalogue, make_catalogue, read_catalogue
 from recsim_mnar.worlds.sessions.changes import PERIODS, parts_of, shifts
 from recsim_mnar.worlds.sessions.lanes import SessionsLanes, SessionsOccasions
-from recsim_mnar.worlds.sessions.params import LOGISTIC, PAPER_NOTES, PRESETS, SessionsParams
+from recsim_mnar.worlds.sessions.params import LOGISTIC, PRESETS, SessionsParams
 from recsim_mnar.worlds.sessions.rankings import RankingLanes, clicks_expected
 from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, view_sampler, view_tables
 
@@ -95,12 +95,6 @@ class SessionsWorld(DecisionWorld):
     def views_repeat(self) -> bool:  # type: ignore[override]  # by its parameters
         """Whether a user may view an item again."""
         return not self.params.no_repeats
-
-    @property
-    def paper_note(self) -> str:  # type: ignore[override]  # by its parameters
-        """See :class:`World`: of the preset that these parameters are, on whichever catalogue."""
-        own = dataclasses.replace(self.params, catalogue_seed=0)
-        return next((note for preset, note in PAPER_NOTES.items() if PRESETS[preset][0] == own), "")
 
     @functools.cached_property
     def _click_factors_by_factor(self) -> NDArray[np.float64]:

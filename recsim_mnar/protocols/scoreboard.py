@@ -1,0 +1,340 @@
+"""The scoreboard of a comparison: one row per agent, one line per protocol; the terminal and the page show it alike."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recsim_mnar.errors import printable
+from recsim_mnar.protocols.records import Judgement, Record, has_interval, listed
+
+if TYPE_CHECKING:
+    from recsim_mnar.protocols.comparison import Comparison
+
+WIDTH = 80
+"""Columns of the terminal that a scoreboard fits into."""
+CATALOGUES = 24
+"""Catalogues of the study to which a single comparison points."""
+MOST_ESTIMATES = 3
+"""Columns of estimates, next to the truth's."""
+MOST_LINES = 5
+"""Lines of protocols; more rankings than these share a line where they pick the same agent."""
+PICKED, UNUSABLE = "*", "?"
+_LONGEST_NAME = 22
+_LONGEST_HEADING = 16
+_GAP = "  "
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of the scoreboard.
+
+    Attributes:
+        record: value and interval.
+        decimals: number of decimals, the same throughout a column.
+        picked: True if the column ranks this agent first.
+    """
+
+    record: Record
+    decimals: int
+    picked: bool
+
+    @property
+    def unusable(self) -> bool:
+        """True if the log holds too little for this estimate."""
+        return not self.record.usable
+
+    @property
+    def value(self) -> str:
+        """The value, without the zero before the point."""
+        return decimal(self.record.value, self.decimals)
+
+    @property
+    def text(self) -> str:
+        """The value with its signs."""
+        marks = [PICKED] * self.picked, [UNUSABLE] * self.unusable
+        return " ".join([*marks[0], self.value, *marks[1]])
+
+    @property
+    def half_width(self) -> str:
+        """Half the width of the interval; empty for the truth and for a value without an interval."""
+        if self.record.protocol == "truth" or not has_interval(self.record):
+            return ""
+        return f"±{decimal((self.record.high - self.record.low) / 2, self.decimals)}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One protocol's numbers, or the truth's.
+
+    Attributes:
+        key: protocol and metric.
+        heading: of the column.
+        cells: by agent.
+        judgement: of the column's ranking; None for the truth, and where nothing is judged.
+    """
+
+    key: Key
+    heading: str
+    cells: dict[str, Cell]
+    judgement: Judgement | None
+
+    @property
+    def is_truth(self) -> bool:
+        """True for the truth's column."""
+        return self.key[0] == "truth"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What one protocol, or several that agree, would pick.
+
+    Attributes:
+        label: names of the protocols.
+        picks: the agent, or those level with each other; an unusable estimate is marked.
+        result: what comes of it: the best, a tie, or the loss.
+        outcome: of :data:`recsim_mnar.protocols.records.OUTCOMES`.
+        several: True if the label names several protocols.
+    """
+
+    label: str
+    picks: str
+    result: str
+    outcome: str
+    several: bool = False
+
+    @property
+    def verb(self) -> str:
+        """Picks, or pick."""
+        return "pick" if self.several else "picks"
+
+
+@dataclass(frozen=True)
+class Scoreboard:
+    """What a comparison shows first.
+
+    Attributes:
+        title: what was compared.
+        columns: at most :data:`MOST_ESTIMATES` and the truth.
+        agents: the truly best first; those that cannot be picked last.
+        choices: one per protocol.
+        notes: sentences that follow.
+    """
+
+    title: str
+    columns: list[Column]
+    agents: list[str]
+    choices: list[Choice]
+    notes: list[str]
+
+    @property
+    def has_truth(self) -> bool:
+        """True if a truth judges the protocols."""
+        return any(column.is_truth for column in self.columns)
+
+    @property
+    def marks(self) -> list[tuple[str, str]]:
+        """Signs of the table, and what each means."""
+        cells = [cell for column in self.columns for cell in column.cells.values()]
+        truth = ", and the best in truth" if self.has_truth else ""
+        found = [(PICKED, f"the protocol's pick{truth}")] if any(cell.picked for cell in cells) else []
+        if any(cell.unusable for cell in cells):
+            found.append((UNUSABLE, "the log holds too little of it"))
+        return found
+
+    def headline(self) -> str:
+        """One sentence: what each protocol picks and what comes of it."""
+        groups: dict[tuple[str, str], list[Choice]] = {}
+        for choice in self.choices:
+            groups.setdefault((choice.picks, choice.result), []).append(choice)
+        parts = []
+        for (picks, result), choices in groups.items():
+            verb = "picks" if len(choices) == 1 and not choices[0].several else "pick"
+            parts.append(f"{listed([choice.label for choice in choices])} {verb} {picks}, {_relative(result)}")
+        text = "; ".join(parts)
+        return f"{text[0].upper()}{text[1:]}." if text else ""
+
+    def lines(self, width: int = WIDTH) -> list[str]:
+        """Lines for a terminal of this width; a row is never divided."""
+        table = _table_lines(self, width)
+        marks = "     ".join(f"{sign} {meaning}" for sign, meaning in self.marks)
+        choices = _choice_lines(self.choices, width)
+        notes = [line for note in self.notes for line in textwrap.wrap(note, width, break_on_hyphens=False)]
+        title = textwrap.wrap(self.title, width) if self.title else []
+        blocks = [title, [*table, *([marks] if marks else [])], [*choices, *notes]]
+        found: list[str] = []
+        for block in filter(None, blocks):
+            found += [""] if found else []
+            found += block
+        return found
+
+
+def decimal(value: float, decimals: int) -> str:
+    """A number with this many decimals; a rate has no zero before its point."""
+    text = f"{value:,.{decimals}f}"
+    return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
+
+
+def scoreboard(comparison: Comparison, *, whole: bool = False) -> Scoreboard:
+    """Return what a comparison shows first; ``whole`` for every column of its short table."""
+    columns = [_column(comparison, key) for key in shown_keys(comparison, whole=whole)]
+    return Scoreboard(
+        title="" if comparison.setting is None else str(comparison.setting),
+        columns=columns,
+        agents=agents_of(comparison, columns),
+        choices=choices_of(comparison.judgements),
+        notes=[*comparison.conclusion, *comparison.front_notes],
+    )
+
+
+def shown_keys(comparison: Comparison, *, whole: bool = False) -> list[Key]:
+    """(protocol, metric) of each column: the first of every protocol, then further ones, then the truth."""
+    keys = comparison.columns or list(dict.fromkeys((r.protocol, r.metric) for r in comparison.records))
+    truth = [key for key in keys if key[0] == "truth"][:1]
+    estimates = [key for key in keys if key[0] != "truth"]
+    first = list({key[0]: key for key in reversed(estimates)}.values())[::-1]
+    chosen = [*first, *(key for key in estimates if key not in first)]
+    chosen = chosen if whole else chosen[:MOST_ESTIMATES]
+    return [*(key for key in estimates if key in chosen), *truth]
+
+
+def agents_of(comparison: Comparison, columns: Sequence[Column]) -> list[str]:
+    """Agents, the truly best first; without a truth the best of the first column first."""
+    names = list(dict.fromkeys(r.agent for r in comparison.records))
+    by = next((column for column in columns if column.is_truth), columns[0] if columns else None)
+    if by is None:
+        return names
+    sign = 1.0 if by.key[1] in comparison.losses else -1.0
+    place = {name: sign * cell.record.value for name, cell in by.cells.items() if math.isfinite(cell.record.value)}
+    references = {r.agent for r in comparison.records if r.is_reference}
+    return sorted(names, key=lambda name: (name in references, place.get(name, math.inf)))
+
+
+def _column(comparison: Comparison, key: Key) -> Column:
+    records = [r for r in comparison.records if (r.protocol, r.metric) == key]
+    judgement = next((j for j in comparison.judgements if (j.protocol, j.metric) == key), None)
+    candidates = [r for r in records if math.isfinite(r.value) and not r.is_reference]
+    decimals = _decimals(r.value for r in records if math.isfinite(r.value))
+    best = math.nan
+    if len(candidates) > 1 and key[1] not in comparison.neutral:
+        best = (min if key[1] in comparison.losses else max)(r.value for r in candidates)
+    cells = {r.agent: Cell(r, decimals, r.value == best and not r.is_reference) for r in records}
+    return Column(key, comparison.heading(key), cells, judgement)
+
+
+def _decimals(values: Iterable[float]) -> int:
+    """Four decimals of rates, and fewer of larger numbers."""
+    largest = max(map(abs, values), default=0.0)
+    if largest < 1.0:
+        return 4
+    return 3 if largest < 10.0 else 2
+
+
+def choices_of(judgements: Sequence[Judgement]) -> list[Choice]:
+    """What every ranking picks; rankings that pick alike share a line where there are many."""
+    targets = dict.fromkeys(j.target for j in judgements)
+    groups: dict[tuple[str, ...], list[Judgement]] = {}
+    for place, j in enumerate(judgements):
+        alike = (j.target, j.outcome, *j.picks) if len(judgements) > MOST_LINES else (str(place),)
+        groups.setdefault(alike, []).append(j)
+    return [_choice(group, judgements, several_targets=len(targets) > 1) for group in groups.values()]
+
+
+def _choice(group: Sequence[Judgement], judgements: Sequence[Judgement], *, several_targets: bool) -> Choice:
+    first = group[0]
+    names = ", ".join(j.title for j in group)
+    if several_targets:
+        everyone = len(group) == sum(j.target == first.target for j in judgements) > 1
+        names = f"{first.target}: {'all' if everyone else names}"
+    picks = " or ".join(first.picks)
+    if first.ranks_nothing:
+        picks = "all alike"
+    elif any(j.pick_unusable for j in group):
+        picks = f"{picks} {UNUSABLE}"
+    return Choice(names, picks, first.result, first.outcome, several=len(group) > 1)
+
+
+def _relative(result: str) -> str:
+    """A result after a comma."""
+    return f"which {result}" if result.startswith(("loses", "adds", "is ")) else result
+
+
+def brief(name: str, longest: int = _LONGEST_NAME) -> str:
+    """A name with its middle left out where it is too long."""
+    name = printable(name)
+    if len(name) <= longest:
+        return name
+    half = (longest - 3) // 2
+    return f"{name[: longest - 3 - half]}...{name[-half:]}"
+
+
+def _table_lines(board: Scoreboard, width: int) -> list[str]:
+    """The table; columns that have no room are left to the report, those before the truth first."""
+    columns = list(board.columns)
+    while True:
+        rows = _rows(board, columns)
+        if len(columns) <= 1 or max(map(len, rows), default=0) <= width:
+            return rows
+        columns.pop(-2 if columns[-1].is_truth and len(columns) > 1 else -1)
+
+
+def _rows(board: Scoreboard, columns: Sequence[Column]) -> list[str]:
+    names = {agent: brief(agent) for agent in board.agents}
+    side = max([len("agent"), *map(len, names.values())])
+    bodies = [_texts(column, board.agents) for column in columns]
+    heads = [textwrap.wrap(printable(c.heading), _LONGEST_HEADING, break_on_hyphens=False) or [""] for c in columns]
+    widths = [max(map(len, [*head, *body])) for head, body in zip(heads, bodies, strict=True)]
+    tall = max(map(len, heads), default=1)
+    lines = []
+    for level in range(tall):
+        cells = [f"{PICKED[:0]:2}{_at(head, level - tall):<{w}}" for head, w in zip(heads, widths, strict=True)]
+        name = "agent" if level == tall - 1 else ""
+        lines.append(_GAP.join([f"{name:<{side}}", *cells]).rstrip())
+    for place, agent in enumerate(board.agents):
+        picked = [PICKED if _is_picked(column, agent) else " " for column in columns]
+        texts = [body[place] for body in bodies]
+        cells = [f"{mark} {text:<{w}}" for mark, text, w in zip(picked, texts, widths, strict=True)]
+        lines.append(_GAP.join([f"{names[agent]:<{side}}", *cells]).rstrip())
+    return lines
+
+
+def _at(head: Sequence[str], place: int) -> str:
+    """A line of a heading, counted from its last one."""
+    return head[place] if -place <= len(head) else ""
+
+
+def _is_picked(column: Column, agent: str) -> bool:
+    cell = column.cells.get(agent)
+    return cell is not None and cell.picked
+
+
+def _texts(column: Column, agents: Sequence[str]) -> list[str]:
+    """Values aligned to the right, then half widths, then signs."""
+    cells = [column.cells.get(agent) for agent in agents]
+    numbers = ["-" if c is None or not math.isfinite(c.record.value) else c.value for c in cells]
+    widths = ["" if c is None else c.half_width for c in cells]
+    room, half = max(map(len, numbers), default=0), max(map(len, widths), default=0)
+    signs = [f" {UNUSABLE}" if c is not None and c.unusable else "" for c in cells]
+    gap = " " if half else ""
+    return [
+        f"{number:>{room}}{gap}{width:<{half}}{sign}".rstrip()
+        for number, width, sign in zip(numbers, widths, signs, strict=True)
+    ]
+
+
+def _choice_lines(choices: Sequence[Choice], width: int) -> list[str]:
+    """Labels, picks and results in columns; in sentences where they do not fit."""
+    if not choices:
+        return []
+    label = max(len(c.label) for c in choices)
+    picks = max(len(f"{c.verb} {c.picks}") for c in choices)
+    lines = [f"{c.label:<{label}}{_GAP}{f'{c.verb} {c.picks}':<{picks}}{_GAP}{c.result}" for c in choices]
+    if max(map(len, lines)) <= width:
+        return [printable(line) for line in lines]
+    sentences = [f"{c.label} {c.verb} {c.picks}: {c.result}" for c in choices]
+    return [line for text in sentences for line in textwrap.wrap(printable(text), width, break_on_hyphens=False)]
