@@ -20,7 +20,8 @@ from recsim_mnar.log import Log
 from twins.commands import run
 
 SMALL = ["--set", "n_items=20", "--set", "n_flips=5"]
-SIZES = ["--train-users", "60", "--test-users", "60", "--arm-users", "60", "--truth-users", "100", "--folds", "2"]
+_SIZES = ("train_users=60", "test_users=60", "arm_users=60", "truth_users=100", "folds=2")
+SIZES = [word for size in _SIZES for word in ("--option", size)]
 
 
 def fails(capsys, *arguments):
@@ -225,7 +226,7 @@ def test_own_interactions(capsys, tmp_path):
     file.write_text("\n".join(lines))
     out = tmp_path / "out"
     status, text, _ = run(
-        capsys, "compare", "--interactions", file, "--agents", "random,popularity", "--folds", 3, "--out", out
+        capsys, "compare", "--interactions", file, "--agents", "random,popularity", "--option", "folds=3", "--out", out
     )
     assert status == 0
     assert "HR@10" in text
@@ -235,7 +236,7 @@ def test_own_interactions(capsys, tmp_path):
         "mrr@10",
     }
     assert "needs a world" in fails(capsys, "compare", "--interactions", file, "--protocols", "ab_test")
-    few = ("--agents", "random,popularity", "--folds", 1, "--length", 5, "--out", tmp_path / "few")
+    few = ("--agents", "random,popularity", "--option", "folds=1", "--option", "length=5", "--out", tmp_path / "few")
     assert "NDCG@5" in run(capsys, "compare", "--interactions", file, *few)[1]
 
 

@@ -23,7 +23,8 @@ from recsim_mnar.errors import printable
 from twins.commands import run
 
 SMALL = ("--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5")
-SIZES = ("--train-users", "40", "--test-users", "40", "--arm-users", "40", "--truth-users", "40", "--folds", "2")
+_SIZES = ("train_users = 40", "test_users = 40", "arm_users = 40", "truth_users = 40", "folds = 2")
+SIZES = tuple(word for size in _SIZES for word in ("--option", size))
 HOSTILE = {
     "<script>alert(1)</script>": "<script>alert(1)</script>",
     "\u05e9\u05dc\u05d5\u05dd\u202eabc": "\u05e9\u05dc\u05d5\u05dd\\u202eabc",
@@ -55,35 +56,33 @@ def place(tmp_path_factory):
         'catalogues = 2\nagents = ["random", "popularity"]\n[[worlds]]\nworld = "sessions"\npreset = "quick"\n'
         "[worlds.params]\nn_items = 20\nn_flips = 5\n"
         + "[worlds.options]\n"
-        + "\n".join(f"{SIZES[i][2:].replace('-', '_')} = {SIZES[i + 1]}" for i in range(0, len(SIZES), 2))
+        + "\n".join(_SIZES)
     )
     return folder
 
 
 NUMBER = r"-?\d*\.\d+(e-\d+)?"
 TINY = ("sessions", *SMALL[2:], "--policy", "random", "--users", "5")
-INTERVAL = rf"{NUMBER}\s+\[{NUMBER},\s+{NUMBER}\]"
-SHARE = r"\d+%\s+\[\d+%,\s+\d+%\]"
+HALF = rf"{NUMBER} ±{NUMBER}"
 LEVEL = "trust|caution|do not use"
 COMMANDS = {
     "compare": (
         ("compare", *SMALL, *SIZES, "--agents", "random,popularity", "--out", "{out}"),
-        ["random", "popularity", "HR@1", "clipped IPS", "A/B CTR", "true CTR", INTERVAL, r"Leave-one-out\s+picks"],
+        ["random", "popularity", "HR@1", "clipped IPS", HALF, r"leave-one-out\s+picks"],
     ),
     "interactions": (
         ("compare", "--interactions", "mine.csv", "--agents", "random,popularity", "--out", "{out}"),
-        ["random", "popularity", "HR@10", "recall@10", "coverage@10", "popularity@10", INTERVAL],
+        ["random", "popularity", "NDCG@10", HALF],
     ),
     "study": (
         ("study", "study.toml", "--workers", "1", "--out", "{out}"),
         [
             "leave-one-out",
             "clipped IPS",
-            r"picks\s+the\s+best",
-            r"\btied\b",
-            "picks a worse one",
-            r"Kendall's\s+tau",
-            SHARE,
+            "picks the best",
+            "mean loss",
+            "Kendall's tau",
+            r"\d of 2",
         ],
     ),
     "simulate": (("simulate", "--world", *TINY, "--out", "{out}"), ["5 users", "events in"]),
@@ -131,7 +130,7 @@ def test_nothing_that_matters_is_lost_in_any_width(capsys, monkeypatch, place, t
     for word in words:
         assert re.search(word, text), word
     assert "\u2026" not in text
-    if width is not None and name in ("compare", "interactions", "study", "estimate"):
+    if width is not None and name in ("compare", "interactions", "estimate"):
         assert all(len(line) <= width for line in text.splitlines() if not line.startswith("Report:")), text
 
 

@@ -34,7 +34,7 @@ from recsim_mnar.runs.files import write_json
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 
-SIZES = {"jeunen2019": Settings(), "quick": Settings(train_users=500, test_users=500, arm_users=500)}
+SIZES = {"jeunen2019-text": Settings(), "quick": Settings(train_users=500, test_users=500, arm_users=500)}
 TIMES = (0.25, 1.0, 4.0)  # the paper's test users, of the logs by size
 
 

@@ -13,9 +13,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
 from _study import settings_of, table, write_results
 
-from recsim_mnar.protocols.records import BEST, INDISTINGUISHABLE, UNUSABLE
+from recsim_mnar.protocols.records import BEST, INDISTINGUISHABLE
 from recsim_mnar.studies import Study, processes, run_study
-from recsim_mnar.studies.result import share
+from recsim_mnar.studies.result import UNUSABLE, share
 from recsim_mnar.studies.tasks import seeds_from
 
 HERE = Path(__file__).resolve().parent
@@ -48,7 +48,7 @@ def command_of(point: dict[str, Any], given: dict[str, Any]) -> str:
     params = [f"--set {name}={value:g}" for name, value in (given["params"] | {"n_flips": point["n_flips"]}).items()]
     return " ".join([
         f"recsim-mnar compare --preset {given['preset']}", *params, f"--logging {logging_of(point['epsilon'])}",
-        f"--test-users {point['users']} --protocols {','.join(given['protocols'])}",
+        f"--option test_users={point['users']} --protocols {','.join(given['protocols'])}",
         f"--catalogues {given['catalogues']} --first-seed {given['first_seed']}",
     ])  # fmt: skip
 

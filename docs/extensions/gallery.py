@@ -2,8 +2,8 @@
 
     python docs/extensions/gallery.py [RUNS]    # stores docs/gallery.json from what RUNS holds; draws compare.svg
 
-``RUNS`` holds ``compare``, ``study`` and ``interactions`` (folders of ``compare --out``), ``advice.json``, ``fit.json``
-and ``validation.json`` (of ``--json``). What no chart or first screen reads is left out.
+``RUNS`` holds ``compare``, ``study`` and ``interactions`` (folders of ``compare --out``); ``advice.json``, ``fit.json``
+and ``validation.json`` (of ``--json``) are kept where it holds none. What no page reads is left out.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import dataclasses
 import json
 import math
 import sys
+import textwrap
 from html import escape
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,22 +26,22 @@ from recsim_mnar.fitting.validation import Check, Validation
 from recsim_mnar.log.columns import LogColumns
 from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.own_log.in_numbers import LogNumbers
-from recsim_mnar.protocols.comparison import Comparison, experiment_of
-from recsim_mnar.protocols.interactions import LEAD, TITLES, pictures
+from recsim_mnar.protocols.comparison import Comparison, Setting
+from recsim_mnar.protocols.interactions import LEAD, TITLES
 from recsim_mnar.protocols.records import Judgement, Record
-from recsim_mnar.report.charts import PER_CENT, Dot, grid, labels, marks, room_for
+from recsim_mnar.protocols.scoreboard import Column, Scoreboard, scoreboard
+from recsim_mnar.report.charts import Axis, Dot, Unit, grid, labels, marks, room_for
 from recsim_mnar.report.estimate_page import Estimates, write_estimates
-from recsim_mnar.report.figures import agents_of
+from recsim_mnar.report.figures import board_caption
 from recsim_mnar.report.fitting_pages import write_advice, write_fit, write_validation
 from recsim_mnar.report.log_page import write_log_page
 from recsim_mnar.report.page import write_page
 from recsim_mnar.report.study_page import _write_page as write_study_page
 from recsim_mnar.studies.result import Study
-from recsim_mnar.worlds import make_world
 
 STORED = Path(__file__).resolve().parents[1] / "gallery.json"
 PAGES = {
-    "compare": "Which method is right?",
+    "compare": "Which protocol is right?",
     "study": "A study over catalogues",
     "interactions": "Your own interactions",
     "estimate": "What other policies would have earned",
@@ -52,8 +53,8 @@ PAGES = {
 """Name of each page's file, and its title in the gallery."""
 _KEYS = [("loocv", "hr@1"), ("off_policy", "clipped_ips"), ("ab_test", "ctr"), ("truth", "ctr")]
 _DETAILS = (
-    "verdict", "verdict_level", "covers", "identified", "ess", "share_supported", "value_on_log", "users", "clip_part",
-    "sampling_low", "sampling_high", "paired_half_widths",
+    "verdict", "verdict_level", "identified", "ess", "share_supported", "value_on_log", "users", "clip_part",
+    "paired_half_widths",
 )  # fmt: skip
 
 
@@ -102,9 +103,10 @@ def _comparison(stored: dict[str, Any]) -> Comparison:
         [_judgement(row) for row in stored["judgements"]],
         columns=_KEYS,
         headings=headings | {("truth", "ctr"): "true CTR"},
-        pictures=experiment_of(make_world("sessions", "quick")).pictures(records),
         details=stored["details"],
-        again="recsim-mnar compare --world sessions --catalogues 20",
+        again="recsim-mnar compare --catalogues 24",
+        setting=Setting("sessions", 2000, 5000, 0, "jeunen2019"),
+        truth_estimates=frozenset({("off_policy", "clipped_ips"), ("ab_test", "ctr")}),
     )
 
 
@@ -113,9 +115,9 @@ def _interactions(stored: dict[str, Any]) -> Comparison:
     keys = list(dict.fromkeys((r.protocol, r.metric) for r in records))
     ndcg = [key for key in keys if key[1].startswith("ndcg")]
     return Comparison(
-        records, columns=[*ndcg, *(key for key in keys if key not in ndcg)], pictures=pictures(),
+        records, columns=[*ndcg, *(key for key in keys if key not in ndcg)],
         headings={key: f"{TITLES.get(key[0], key[0])}: {key[1].upper()}" for key in keys},
-        title="Which recommender predicts what your users do?", conclusion=stored["conclusion"],
+        title="Which agent predicts what your users do?", conclusion=stored["conclusion"],
         details=stored["details"], lead=LEAD,
     )  # fmt: skip
 
@@ -169,46 +171,61 @@ def _log() -> LogNumbers:
 # ------------------------------------------------------------------------------------------- the README's first picture
 
 
+PANEL, NUMBER, ROW, NAMES_WIDTH = 115, 72, 30, 140
+"""Pixels: width of a panel and of its numbers, height of a row, width of the column of names."""
+
+
 def hero(comparison: Comparison) -> str:
-    """What the old log says of six recommenders, and what an A/B test says, as one SVG that stands alone."""
-    by_key = {(r.protocol, r.agent): r for r in comparison.records if (r.protocol, r.metric) in _KEYS}
-    agents = agents_of(comparison)
-    shown = {protocol: [_hero_dot(by_key, protocol, name) for name in agents] for protocol in ("off_policy", "ab_test")}
-    axis = room_for([dot for rows in shown.values() for dot in rows])
+    """The report's first chart as one SVG that stands alone; every word is computed from the comparison."""
+    board = scoreboard(comparison)
+    truth = next(column for column in board.columns if column.is_truth)
+    shown = [column for column in board.columns if not column.is_truth]
+    bottom = 104 + ROW * len(board.agents)
     parts = []
-    for x, head, rows in ((170, "From the old log (clipped IPS)", shown["off_policy"]),
-                          (480, "A/B test, 5,000 users each", shown["ab_test"])):  # fmt: skip
-        parts.append(f'<text class="head" x="{x}" y="92">{head}</text>')
-        for i, dot in enumerate(rows):
-            inner = grid(axis) + marks(dot, axis)
-            inner += f'<text class="dim" x="0" y="21">{escape(dot.words)}</text>' if dot.words else ""
-            parts.append(
-                f'<svg class="i{i}" x="{x}" y="{104 + 32 * i}" width="260" height="32" overflow="visible">{inner}</svg>'
-            )
-        ticks = labels(axis, PER_CENT, 14)
-        parts.append(f'<svg class="dim" x="{x}" y="298" width="260" height="20" overflow="visible">{ticks}</svg>')
-    for i, name in enumerate(agents):
-        parts.append(f'<text class="name i{i}" x="0" y="{125 + 32 * i}">{escape(name)}</text>')
-    css = (HERO_CSS + "".join(f".i{i}{{--c:var(--a{i})}}" for i in range(len(agents)))).replace("\n", "")
+    for i, column in enumerate(shown):
+        known = truth if column.key in comparison.truth_estimates else None
+        alike = [c for c in shown if (c.key in comparison.truth_estimates) == (known is not None)]
+        axis = room_for([_hero_dot(c, name, known) for c in alike for name in board.agents])
+        parts += _hero_panel(board, column, known, axis, NAMES_WIDTH + i * (PANEL + NUMBER + 20), bottom)
+    for i, name in enumerate(board.agents):
+        parts.append(f'<text class="name i{i}" x="0" y="{125 + ROW * i}">{escape(name)}</text>')
+    caption = textwrap.wrap(board_caption(comparison, board, ticks=True), 105)
+    for i, line in enumerate(caption):
+        parts.append(f'<text class="dim" x="0" y="{bottom + 40 + 18 * i}">{escape(line)}</text>')
+    lines = textwrap.wrap(board.headline(), 76, break_on_hyphens=False)
+    title = "".join(
+        f'<text class="title" x="0" y="{20 + 22 * i}">{escape(line)}</text>' for i, line in enumerate(lines)
+    )
+    css = (HERO_CSS + "".join(f".i{i}{{--c:var(--a{i})}}" for i in range(len(board.agents)))).replace("\n", "")
+    height = bottom + 40 + 18 * len(caption)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-8 0 776 352" role="img" aria-label="{HERO_TITLE}">'
-        f'<style>{css}</style><text class="title" x="0" y="28">{HERO_TITLE}</text>'
-        f'<text class="dim" x="0" y="54">{HERO_BELOW}</text>{"".join(parts)}'
-        f'<text class="dim" x="0" y="342">{HERO_FOOT}</text></svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-8 0 776 {height}" role="img" '
+        f'aria-label="{escape(board.headline())}"><style>{css}</style>{title}{"".join(parts)}</svg>\n'
     )
 
 
-def _hero_dot(by_key: dict[tuple[str, str], Record], protocol: str, name: str) -> Dot:
-    record = by_key[protocol, name]
-    words = record.covers.replace("covers", "the log shows") + " of it" if record.covers else ""
-    value, low, high = (math.nan,) * 3 if record.covers else (record.value, record.low, record.high)
-    known = None if words else by_key["truth", name].value
-    return Dot(name, value, low, high, hollow=record.forbidden, known=known, words=words)
+def _hero_panel(board: Scoreboard, column: Column, known: Column | None, axis: Axis, x: int, bottom: int) -> list[str]:
+    """A protocol's numbers: its heading, its dots and its axis."""
+    parts = [f'<text class="head" x="{x}" y="84">{escape(column.heading)}</text>']
+    for i, name in enumerate(board.agents):
+        dot, cell = _hero_dot(column, name, known), column.cells[name]
+        text = f'<text x="{PANEL + NUMBER}" y="20" text-anchor="end">{escape(cell.text)}</text>'
+        inner = grid(axis) + marks(dot, axis) + text
+        parts.append(
+            f'<svg class="i{i}" x="{x}" y="{104 + ROW * i}" width="{PANEL}" height="{ROW}" overflow="visible">'
+            f"{inner}</svg>"
+        )
+    ticks = labels(axis, Unit(bare=True), 14)
+    parts.append(f'<svg class="dim" x="{x}" y="{bottom}" width="{PANEL}" height="20" overflow="visible">{ticks}</svg>')
+    return parts
 
 
-HERO_TITLE = "The old log judges one of six recommenders well, an A/B test all six"
-HERO_BELOW = "Click rate. Lines are 95 % intervals; the upright tick is the true rate."
-HERO_FOOT = "Hollow: marked \u201cdo not use\u201d. Arrow: the interval runs on. One simulated world, seed 0."
+def _hero_dot(column: Column, name: str, known: Column | None) -> Dot:
+    cell = column.cells[name]
+    true = None if known is None else known.cells[name].record.value
+    return Dot(name, cell.record.value, cell.record.low, cell.record.high, hollow=cell.unusable, known=true)
+
+
 _INKS = {
     ":root{": "#1c2430 #566070 #e6e9ee #ffffff #0067a5 #c4500b #00795a #a33f77 #80650a #0d6e8c",
     "@media (prefers-color-scheme:dark){:root{": (
@@ -224,7 +241,7 @@ HERO_CSS = (
     )
     + """
 text{font:14px system-ui,sans-serif;fill:var(--ink)}
-.title{font-size:20px;font-weight:700}.head,.name{font-weight:600}.name{fill:var(--c)}
+.title{font-size:17px;font-weight:700}.head,.name{font-weight:600}.name{fill:var(--c)}
 .dim,.dim text{font-size:13px;fill:var(--dim)}
 .grid{stroke:var(--grid)}.zero{stroke:var(--dim)}.whisker{stroke:var(--c);stroke-width:2.5;opacity:.55}
 .known{stroke:var(--ink);stroke-width:2}.arrow{fill:none;stroke:var(--c);stroke-width:2}
@@ -236,8 +253,9 @@ text{font:14px system-ui,sans-serif;fill:var(--ink)}
 
 
 def store(runs: Path) -> None:
-    """Keep of runs what the pages read, with numbers of five digits."""
-    of = {name: json.loads((runs / f"{name}.json").read_text()) for name in ("advice", "fit", "validation")}
+    """Keep of runs what the pages read, with numbers of six digits."""
+    of = json.loads(STORED.read_text())
+    of |= {path.stem: json.loads(path.read_text()) for path in runs.glob("*.json")}
     of["fit"] = {name: of["fit"][name] for name in ("world", "identified", "not_identified", "method")}
     for check in of["validation"]["checks"]:
         check["picture"] = _thinned(check["picture"])
@@ -254,7 +272,7 @@ def store(runs: Path) -> None:
     ]
     of["study"] = [
         {"label": r["label"], "catalogue": r["catalogue"], "seed": r["seed"], "judgements": r["judgements"],
-         "records": [_kept(row, ("verdict_level", "covers", "users")) for row in r["records"] if _shown(row)]}
+         "records": [_kept(row, ("verdict_level", "users")) for row in r["records"] if _shown(row)]}
         for r in results if "judgements" in r
     ]  # fmt: skip
     STORED.write_text(json.dumps(_rounded(of), separators=(",", ":"), ensure_ascii=False) + "\n")
@@ -281,7 +299,7 @@ def _rounded(value: Any) -> Any:
         return {k: _rounded(v) for k, v in value.items()}
     if isinstance(value, list):
         return [_rounded(v) for v in value]
-    return float(f"{value:.5g}") if isinstance(value, float) else value
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 # ------------------------------------------------------------------------------------------------------------- the site

@@ -31,7 +31,9 @@ class GroupedCommand(click.Command):
 
     def rows(self, ctx: click.Context) -> dict[str, list[Row]]:
         """Name and help of each option that is not hidden, by heading."""
-        helps = {_long_name(p): row for p in self.get_params(ctx) if (row := p.get_help_record(ctx)) is not None}
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        records = {_long_name(each): each.get_help_record(ctx) for each in options}
+        helps = {name: row for name, row in records.items() if row is not None}
         grouped = {name for names in self.groups.values() for name in names}
         rows = {heading: [helps[name] for name in names if name in helps] for heading, names in self.groups.items()}
         rows[list(rows)[-1]] += [row for name, row in helps.items() if name not in grouped]
@@ -51,7 +53,8 @@ class GroupedCommand(click.Command):
 
 
 def _long_name(parameter: click.Parameter) -> str:
-    return max(parameter.opts, key=len).lstrip("-")
+    """The first name of two dashes, without them."""
+    return next(name for name in parameter.opts if name.startswith("--")).removeprefix("--")
 
 
 def option_names() -> set[str]:

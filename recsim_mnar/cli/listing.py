@@ -199,6 +199,8 @@ def _tables(found: Found) -> Iterator[tuple[str, list[tuple[str, str]]]]:
 
 
 def _shown(row: Found) -> str:
+    if row["name"].startswith("--"):
+        return f"  {row['name']}"
     return f"  {row['name']} (needed)" if row["needed"] else f"  {row['name']}={_value(row['default'])}"
 
 
@@ -486,7 +488,7 @@ def _command(name: str) -> Found:
 
 def _option_row(parameter: click.Option) -> Found:
     default = parameter.default if isinstance(parameter.default, (str, int, float)) else None
-    return {"name": max(parameter.opts, key=len), "default": default, "needed": False, "meaning": parameter.help or ""}
+    return {"name": parameter.opts[0], "default": default, "needed": False, "meaning": parameter.help or ""}
 
 
 _DESCRIBED: dict[str, Callable[[str], Found]] = {

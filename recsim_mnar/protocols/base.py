@@ -225,7 +225,6 @@ class Experiment(abc.ABC):
         aliases: further names of settings, as flags have them.
         preset_agents: compared unless named, by preset, where it has a list of its own.
         preset_hints: sentences that follow what a preset prints, by preset.
-        world_presets: the world's preset that a preset of this comparison stands for, where their names differ.
         agents: compared unless named.
         own_references: names of references that know the truth, which the comparison makes itself.
         protocols: run unless named.
@@ -242,7 +241,6 @@ class Experiment(abc.ABC):
     aliases: ClassVar[Mapping[str, str]] = {}
     preset_agents: ClassVar[Mapping[str, Sequence[str]]] = {}
     preset_hints: ClassVar[Mapping[str, Sequence[str]]] = {}
-    world_presets: ClassVar[Mapping[str, str]] = {}
     agents: ClassVar[Sequence[str]] = ()
     own_references: ClassVar[frozenset[str]] = frozenset()
     protocols: ClassVar[Sequence[str]] = ()

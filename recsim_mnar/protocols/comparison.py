@@ -105,9 +105,9 @@ class Comparison:
         """Sentences that follow the scoreboard: how to repeat the run, and the hints."""
         if not (self.again and self.judgements):
             return self.hints
-        anecdote = f"One run is an anecdote: {self.again}"
+        anecdote = f"One run is an anecdote. Repeat it: {self.again}"
         if len(anecdote) > WIDTH:
-            anecdote = f"One run is an anecdote: repeat the command with --catalogues {CATALOGUES}"
+            anecdote = f"One run is an anecdote. Repeat it with --catalogues {CATALOGUES}."
         return [anecdote, *self.hints]
 
     def heading(self, key: tuple[str, str]) -> str:
@@ -398,12 +398,11 @@ class Setup:
         experiment = experiment_of(entry.world_class())
         usual = experiment.preset in entry.presets() and not is_world_file(self.world)
         preset = self.preset or (experiment.preset if usual else None)
-        of_world = experiment.world_presets.get(preset or "", preset)
         params = dict(self.params)
-        world = make_world(self.world, of_world, [f"{name}={value}" for name, value in params.items()])
+        world = make_world(self.world, preset, [f"{name}={value}" for name, value in params.items()])
         if catalogue_seed is not None and "catalogue_seed" in world.params.to_dict():
             params["catalogue_seed"] = catalogue_seed
-            world = make_world(self.world, of_world, [f"{name}={value}" for name, value in params.items()])
+            world = make_world(self.world, preset, [f"{name}={value}" for name, value in params.items()])
         settings = experiment.settings(preset, self.options)
         ranks = getattr(world, "slate_size", 1) > 1
         own_estimators = [

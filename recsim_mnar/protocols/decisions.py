@@ -444,16 +444,15 @@ class DecisionExperiment(Experiment):
     }
     preset_hints: ClassVar = {
         "jeunen2019": (
-            "Methods as the authors ran them: item-knn counts a viewed item as its own neighbour, and constant is "
-            "their Popularity, never trained. As the paper describes them: --preset jeunen2019-text. Of 24 catalogues "
-            "leave-one-out then picks the best in 71 %, here in 0 %.",
+            "Agents as in the authors' code: item-knn counts a viewed item as its own neighbour, constant always shows "
+            "one item. Over 24 catalogues leave-one-out picks the best in 0 %; with the agents that the paper "
+            "describes (--preset jeunen2019-text) in 71 %.",
         ),
         "jeunen2019-text": (
-            "Methods as the paper describes them. As the authors ran them: --preset jeunen2019. Of 24 catalogues "
-            "leave-one-out then picks the best in 0 %, here in 71 %.",
+            "Agents as the paper describes them. Over 24 catalogues leave-one-out picks the best in 71 %; with the "
+            "agents of the authors' code (--preset jeunen2019) in 0 %.",
         ),
     }
-    world_presets: ClassVar = {"jeunen2019-text": "jeunen2019"}
     agents = ("random", "popularity", "user-popularity", "svd", "item-knn", "user-knn")
     own_references = frozenset({ORACLE})
     protocols = ("loocv", "off_policy", "ab_test")

@@ -216,7 +216,7 @@ class Judgement:
     def sentence(self) -> str:
         """For a person."""
         picked = "all agents alike" if self.ranks_nothing else " or ".join(self.picks)
-        doubt = " (the log holds too little of it)" if self.pick_unusable else ""
+        doubt = " (by an estimate that rests on too little data)" if self.pick_unusable else ""
         return f"{self.title} picks {picked}{doubt}: {self.result}."
 
     def to_dict(self) -> dict[str, Any]:

@@ -133,18 +133,15 @@ class Scoreboard:
     notes: list[str]
 
     @property
-    def has_truth(self) -> bool:
-        """True if a truth judges the protocols."""
-        return any(column.is_truth for column in self.columns)
-
-    @property
     def marks(self) -> list[tuple[str, str]]:
         """Signs of the table, and what each means."""
         cells = [cell for column in self.columns for cell in column.cells.values()]
-        truth = ", and the best in truth" if self.has_truth else ""
-        found = [(PICKED, f"the protocol's pick{truth}")] if any(cell.picked for cell in cells) else []
+        found = [(PICKED, "first in its column")] if any(cell.picked for cell in cells) else []
         if any(cell.unusable for cell in cells):
-            found.append((UNUSABLE, "the log holds too little of it"))
+            found.append((UNUSABLE, "rests on too little data"))
+        half_widths = [cell.record.level for cell in cells if cell.half_width]
+        if half_widths:
+            found.append(("±", f"half a {100 * half_widths[0]:g} % interval"))
         return found
 
     def headline(self) -> str:
@@ -162,7 +159,7 @@ class Scoreboard:
     def lines(self, width: int = WIDTH) -> list[str]:
         """Lines for a terminal of this width; a row is never divided."""
         table = _table_lines(self, width)
-        marks = "     ".join(f"{sign} {meaning}" for sign, meaning in self.marks)
+        marks = "   ".join(f"{sign} {meaning}" for sign, meaning in self.marks)
         choices = _choice_lines(self.choices, width)
         notes = [line for note in self.notes for line in textwrap.wrap(note, width, break_on_hyphens=False)]
         title = textwrap.wrap(self.title, width) if self.title else []

@@ -10,7 +10,7 @@ from typing import Any
 from recsim_mnar.estimators.off_policy.moments import WeightDistribution
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import listed
-from recsim_mnar.protocols.scoreboard import Column, Scoreboard
+from recsim_mnar.protocols.scoreboard import PICKED, UNUSABLE, Column, Scoreboard
 from recsim_mnar.report.charts import (
     PER_CENT,
     Chart,
@@ -55,9 +55,10 @@ def board_chart(comparison: Comparison, board: Scoreboard, colours: Colours) -> 
 def board_caption(comparison: Comparison, board: Scoreboard, *, ticks: bool) -> str:
     """How to read the chart of a scoreboard."""
     level = comparison.records[0].level if comparison.records else 0.95
-    parts = [f"Dots are estimates, lines their {level:.0%} intervals."]
+    parts = [f"Dots are estimates, lines their {100 * level:g} % intervals."]
     parts += ["The upright tick is the truth."] if ticks else []
-    parts += [f"{sign}: {meaning}." for sign, meaning in board.marks]
+    names = {PICKED: "*", UNUSABLE: "Hollow and ?"}
+    parts += [f"{names[sign]}: {meaning}." for sign, meaning in board.marks if sign in names]
     parts += [f"Agents beyond {MOST_ROWS} are in the tables."] if len(board.agents) > MOST_ROWS else []
     return " ".join(parts)
 

@@ -106,7 +106,6 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
         board=board,
         again=comparison.again if comparison.judgements else "",
         full=grid(comparison),
-        level=comparison.records[0].level if comparison.records else 0.95,
         verdicts=_verdicts(comparison),
     )
 

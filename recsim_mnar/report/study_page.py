@@ -139,10 +139,19 @@ def study_lines(study: Study) -> list[str]:
         cells = [list(TERMINAL), *([text(row) for text in TERMINAL.values()] for row in own)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines += [""] if lines else []
-        lines += [f"{name}: {own[0]['catalogues']:,} catalogues", ""]
+        lines += [f"{_setup_in_words(study, name)}: {own[0]['catalogues']:,} catalogues", ""]
         lines += ["  ".join(f"{text:<{w}}" for text, w in zip(row, widths, strict=True)).rstrip() for row in cells]
     lines += [f"[ ] 95 % intervals over catalogues; none of shares below {LEAST} catalogues"]
     return [printable(line) for line in lines]
+
+
+def _setup_in_words(study: Study, name: str) -> str:
+    """World and preset of a setup, where its results say them; else its label."""
+    own = next((r for r in study.results if r["label"].rpartition("-")[0] == name), {})
+    config = own.get("run_config", {})
+    if name != config.get("world", {}).get("name") or not config.get("preset"):
+        return name
+    return f"{name}, {config['preset']}"
 
 
 def _brief_share(row: dict[str, Any], name: str) -> str:

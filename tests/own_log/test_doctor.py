@@ -211,7 +211,7 @@ def test_7_interactions_with_repeats_and_two_times(tmp_path, capsys):
     assert (facts["rows"], facts["users"], facts["items"]) == (323, 40, len(set(data["product_id"])))
     assert (facts["duplicates"], facts["repeats"]) == (2, 3)
     assert fits(found) == {"compare --interactions"}
-    more = ("--agents", "random,popularity", "--folds", "1", "--out", str(tmp_path / "out"))
+    more = ("--agents", "random,popularity", "--option", "folds=1", "--out", str(tmp_path / "out"))
     runs(found, capsys, more=more)
     data["created_at"] = data["timestamp"]
     found, facts = facts_of(write(tmp_path / "two.csv", data))

@@ -267,7 +267,7 @@ def test_interactions_with_empty_items(tmp_path, capsys):
     read = read_interactions(file, drop_missing=True)
     assert (len(read.log), read.left_out, read.timed) == (746, 154, True)
     assert read.n_users == frame[154:].customer.nunique()
-    more = ("--agents", "random,popularity", "--folds", "1", "--out", tmp_path / "out")
+    more = ("--agents", "random,popularity", "--option", "folds=1", "--out", tmp_path / "out")
     status, out, _ = run(capsys, *shlex.split(line)[1:], *more)
     assert status == 0
     assert "154 rows of the file left out: values are missing." in out

@@ -239,12 +239,13 @@ def test_a_hit_among_few_items_is_no_feat(tmp_path, capsys):
         path,
         "--agents",
         "random,popularity",
-        "--folds",
-        2,
+        "--option",
+        "folds=2",
         "--out",
         tmp_path / "out",
     ]
     code, out, err = run(capsys, *words)
     assert code == 0
-    said = " ".join((out + err).split())
-    assert "A list of 10 holds 83 % of the 12 items, so HR@10 is large for everybody (0.83 at random)" in said
+    assert (out.count("\n"), err.count("error")) != (0, 1)
+    notes = " ".join(json.loads((tmp_path / "out" / "summary.json").read_text())["notes"])
+    assert "A list of 10 holds 83 % of the 12 items, so HR@10 is large for everybody (0.83 at random)" in notes

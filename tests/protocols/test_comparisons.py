@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
@@ -18,11 +15,11 @@ from recsim_mnar.protocols.comparison import Comparison, chosen_protocols, compa
 from recsim_mnar.protocols.leave_one_out import ranks
 from recsim_mnar.protocols.ratings import RatingsSettings, propensity_fit, reveal
 from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.scoreboard import scoreboard
 from recsim_mnar.protocols.temporal.comparison import Campaigns, accepted_shares
 from recsim_mnar.protocols.temporal.weighing import weighted_leave_one_out
-from recsim_mnar.report.figures import figures_of
 from recsim_mnar.report.page import write_page
-from recsim_mnar.report.tables import comparison_table, grid, number
+from recsim_mnar.report.tables import number
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.platform import platform_log, true_quality
@@ -58,7 +55,6 @@ def test_ratings_have_every_estimate_of_every_metric(ratings):
         for metric in ("mse", "mae"):
             assert {agent for agent, m in found if m == metric} == rating_agents
     assert {(j.protocol, j.target) for j in ratings.judgements} >= {("naive", "MSE"), ("ips", "DCG@10")}
-    assert "The best true DCG@10 is that of" in ratings.headline
     assert ratings.losses == {"mse", "mae"}
 
 
@@ -207,7 +203,7 @@ class MostClicks(Protocol):
         clicks = np.bincount(log["action"][log.is_bandit], log["reward"][log.is_bandit], minlength=study.n_items)
         return [
             Record(world=study.world.name, protocol="whatever", agent=name, metric="clicks",
-                   value=float(clicks @ policy.fresh().probabilities(np.array([0]))[0]), low=0.0, high=1.0,
+                   value=float(clicks @ policy.fresh().probabilities(np.array([0]))[0]), low=0.0, high=1e9,
                    level=study.level, n=len(log), seconds=0.0)
             for name, policy in study.policies.items()
         ]  # fmt: skip
@@ -228,10 +224,9 @@ def test_reports_name_the_reward_as_the_world_does():
     assert found.headings[("truth", "reward")] == "true mean minutes"
     assert {r.metric for r in found.records if r.protocol == "truth"} == {"reward"}
     assert {j.target for j in found.judgements} == {"mean minutes"}
-    said = " ".join([*found.sentences(), *found.notes, *found.headings.values(), *map(str, found.pictures)])
+    said = " ".join([*found.sentences(), *found.notes, *found.headings.values(), *scoreboard(found).lines()])
     assert "CTR" not in said
     assert "lick" not in said.replace("Clipped", "")
-    assert any(("truth", "reward") in picture.keys for picture in found.pictures)
     clicks = experiment_of(make_world("features", "clicks"))
     assert [t.title for t in clicks.targets(clicks.settings())] == ["CTR"]
 
@@ -242,8 +237,8 @@ def test_a_protocol_of_ones_own_stands_beside_the_others():
     assert ("most_clicks", "clicks") in found.columns
 
 
-def test_what_the_log_lacks_has_no_value_to_show_and_no_rank(tmp_path):
-    """Of 20 items the log shows one, so it covers a twentieth of random; the protocol's own figure stays in JSON."""
+def test_what_the_log_lacks_is_marked_and_its_number_shown_all_the_same(tmp_path):
+    """Of 20 items the log shows one, so it covers a twentieth of random."""
     agents = learners("random", "constant-list+items=3")
     found = small(agents, 300, protocols=["off_policy"], seed=3, logging="constant-list+items=3")
     random, constant = (values(found, "off_policy")[agent, "clipped_ips"] for agent in agents)
@@ -253,30 +248,17 @@ def test_what_the_log_lacks_has_no_value_to_show_and_no_rank(tmp_path):
     assert random.value == pytest.approx(float(np.mean(weight * log["reward"][shown])))
     assert random.details["identified_share"] == pytest.approx(1.0 / 20.0)
     assert random.details["value_identified"] == pytest.approx(constant.value)
-    assert (random.covers, constant.covers) == ("covers 5 %", "")
+    assert (random.usable, constant.usable) == (False, True)
     assert "identified" not in constant.details
-    assert found.identified() == found.summary()["identified"] == [random.details["identified"]]
-    assert found.identified()[0].startswith("The log covers 5 % of what random shows; there it earns ")
+    assert random.details["identified"].startswith("The log covers 5 % of what random shows; there it earns ")
     (judgement,) = found.judgements
-    assert (judgement.n_agents, judgement.unranked, judgement.pick) == (2, ("random",), "constant-list+items=3")
-    assert judgement.sentence().endswith(" The old system's records hold too little of random to rank it.")
-    blind = replace(judgement, pick="random")
-    assert blind.sentence().endswith("to rank it, so the pick is blind.")
-
-    terminal = Console(width=200, record=True, file=io.StringIO())
-    terminal.print(comparison_table(found))
-    (line,) = (line for line in terminal.export_text().splitlines() if "random" in line)
-    assert "covers 5 %" in line
-    assert number(random.value) not in line
-    # The best of a column is one that has a value, however large what is hidden might seem.
-    best_random = replace(random, value=9.0)
-    swapped = replace(found, records=[best_random if r is random else r for r in found.records])
-    assert grid(swapped).best[0] == constant.value
-    assert any('class="value">covers 5 %</span>' in chart.body for chart in figures_of(found))
+    assert (judgement.n_agents, judgement.unusable, judgement.pick) == (2, ("random",), "constant-list+items=3")
+    column = next(column for column in scoreboard(found).columns if not column.is_truth)
+    assert [column.cells[agent].unusable for agent in agents] == [True, False]
+    assert column.cells["random"].value == f"{random.value:.4f}".removeprefix("0")
     write_page(tmp_path / "page.html", found, {})
     page = unlinked(tmp_path / "page.html")
-    assert page.count(found.identified()[0]) == 1  # as the verdict; the table says less
-    assert page.count(">covers 5 %</td>") >= 1
+    assert page.count(random.details["identified"]) == 1  # as the verdict; the table says less
     shown = re.findall(rf'<td[^>]*class="(\w+)"><span>{number(random.value)} <span', page)
     assert set(shown) == {"forbidden"}  # among every metric, struck through
 
@@ -336,10 +318,9 @@ def test_a_comparison_prints_as_a_table_and_its_sentences():
         for agent, value in (("svd", 0.02), ("<b>", 0.01))
     ]
     records.append(Record.of("w", "ips", "svd", "ips", (0.03, 0.0, 1.0), level=0.95, n=1, seconds=0.0))
-    found = Comparison(records, headline="IPS is right & done")
+    found = Comparison(records, conclusion=["IPS is right & done"])
     assert found.to_frame()["truth ctr"].tolist() == [0.02, 0.01]
     assert found.to_frame()["ips ips"].isna().tolist() == [False, True]
-    assert repr(found).splitlines()[-2].split() == ["<b>", "0.01", "-"]
-    assert repr(found).splitlines()[-1] == "IPS is right & done"
+    assert repr(found).splitlines() == scoreboard(found).lines()
     assert "&lt;b&gt;" in found._repr_html_()
     assert "right &amp; done" in found._repr_html_()

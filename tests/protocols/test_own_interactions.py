@@ -13,7 +13,6 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies import Learner, Policy, registry
 from recsim_mnar.policies.door import fitted
-from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.interactions import (
     Leaders,
@@ -257,7 +256,7 @@ def test_candidates_follow_repeats(tmp_path):
     learners = {"popularity": registry.learner("popularity")}
     auto = compare_interactions(data, learners, folds=1)
     assert auto.details["candidates"] == "all"
-    assert any("--candidates unseen" in note for note in auto.notes)
+    assert any("candidates=unseen" in note for note in auto.notes)
     unseen = compare_interactions(data, learners, folds=1, candidates="unseen")
     assert unseen.details["candidates"] == "unseen"
 
@@ -275,7 +274,7 @@ def test_both_protocols_together(one, other, said):
     assert said in " ".join(conclusion(ranked, 0.95, 3))
 
 
-def test_the_page_says_why_a_recommender_is_out_and_keeps_the_warning_open(tmp_path):
+def test_the_page_keeps_the_warning_open(tmp_path):
     """Two differ by .2 on the same users, whose own spread is as wide: its line overlaps, its difference does not."""
     users = np.linspace(0.0, 1.0, 400)
     values = {"good": 0.2 + 0.6 * users, "bad": 0.6 * users + 0.1 * (np.arange(400) % 2)}
@@ -290,15 +289,12 @@ def test_the_page_says_why_a_recommender_is_out_and_keeps_the_warning_open(tmp_p
     found = Comparison([*ranking, *hits], conclusion=conclusion([ranked], 0.95, 2))
     facts = {"facts": {"repeats": 48, "rows": 100}, "candidates": "all"}
     found.details, found.columns = {"best": [ranked.to_dict()], **facts}, [("loocv", "ndcg@10")]
-    found.pictures = [Picture("t", "c", "l", (("loocv", "hr@10"),))]
     write_page(tmp_path / "page.html", found, {})
     page = unlinked(tmp_path / "page.html")
-    (out,) = re.findall(r'<span class="name">(\w+) <small>out as a predictor</small>', page)
-    assert out == "bad"
     front = page.partition("<details")[0]
     assert "not what recommending it would change" in front
-    assert "One view at a time of 400 users was hidden: good names it among its first ten items in 50 of 100" in front
-    assert "In 48 % of the views the user knew the item, so naming known items pays here." in front
+    assert "puts good first" in front
+    assert re.search(r"\* \.50\d\d", front)
 
 
 def test_lists_of_another_length(data, tmp_path):
@@ -320,8 +316,7 @@ def test_lists_of_another_length(data, tmp_path):
     assert found.columns[0] == ("loocv", "ndcg@4")
     write_page(tmp_path / "page.html", found, {})
     page = unlinked(tmp_path / "page.html")
-    assert "Of 100 hidden views, how many are named among the first 4" in page
-    assert "among its first four items in" in page
+    assert "NDCG@4" in page
     assert "@10" not in page
     with pytest.raises(UserError, match="length must be a whole number of at least 2, got 1"):
         compare_interactions(data, learners, length=1)

@@ -103,7 +103,7 @@ def test_its_log_does_not_depend_on_who_is_simulated_beside_whom():
 def test_an_own_shop_is_compared_in_and_has_environments(tmp_path, capsys):
     status, out, err = run(
         capsys, "compare", *SHOP, "--agents", "random,popularity,cubn", "--option", "users=300", "--option",
-        "test_periods=3", "--length", 3, "--out", tmp_path / "compare",
+        "test_periods=3", "--option", "length=3", "--out", tmp_path / "compare",
     )  # fmt: skip
     assert status == 0, err
     assert "uplift" in out

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from _study import exact_limits, save_picture, table
 
-from recsim_mnar.protocols.records import BEST, INDISTINGUISHABLE, OUTCOMES, UNUSABLE, listed
-from recsim_mnar.studies.result import mean, percent, share
+from recsim_mnar.protocols.records import BEST, INDISTINGUISHABLE, OUTCOMES, listed
+from recsim_mnar.studies.result import UNUSABLE, mean, percent, share
 
 SHOWN = (
     "leave-one-out (HR@5)",
@@ -19,7 +19,7 @@ SHOWN = (
     "independent IPS",
     "slate IPS",
     "clipped IPS",
-    "the A/B test",
+    "A/B test",
 )
 """Rankings that the picture and the comparison of pairs show; tables have all."""
 
@@ -30,7 +30,7 @@ def summary(arm: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     for title, own in arm["rankings"].items():
         found[title] = {each: share([one == each for one in own["outcome"]]) for each in OUTCOMES}
         found[title]["right"] = share([one in (BEST, INDISTINGUISHABLE) for one in own["outcome"]])
-        found[title][UNUSABLE] = share([one == UNUSABLE for one in own["shown"]])
+        found[title][UNUSABLE] = share(own["unusable"])
         found[title]["barred"] = share(own["barred"])
         found[title]["cost"] = mean(own["cost"], least=0.0)
         found[title]["picks"] = {pick: own["pick"].count(pick) for pick in sorted(set(own["pick"]))}
@@ -47,13 +47,18 @@ def sentence(arm: Mapping[str, Any]) -> str:
     n, found = arm["catalogues"], summary(arm)
     order = sorted((title for title in found if title in SHOWN), key=lambda title: -found[title][BEST]["count"])
     first, *others = order
-    said = [f"{title} in {of(found[title][BEST], n)}" for title in others]
-    costs = [f"{title} {percent(found[title]['cost']).replace('[', '(').replace(']', ')')}" for title in order]
+    said = [f"{_named(title)} in {of(found[title][BEST], n)}" for title in others]
+    costs = [f"{_named(title)} {percent(found[title]['cost']).replace('[', '(').replace(']', ')')}" for title in order]
     return (
-        f"Over {n} catalogues of lists of five, {first} picks the best of four recommenders in "
+        f"Over {n} catalogues of lists of five, {_named(first)} picks the best of four recommenders in "
         f"{of(found[first][BEST], n).replace('(', '(95 % interval ')}, {listed(said)}. What their picks cost on "
         f"average, of the best click rate: {listed(costs)}."
     )
+
+
+def _named(title: str) -> str:
+    """A protocol in a sentence."""
+    return f"the {title}" if title == "A/B test" else title
 
 
 def rows_of(arm: Mapping[str, Any], *, brief: bool = False) -> list[str]:

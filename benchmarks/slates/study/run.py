@@ -28,12 +28,12 @@ def found_in(study: Study) -> dict[str, Any]:
     """What is kept of an arm: every judgement by ranking and catalogue, and the true values."""
     rankings: dict[str, dict[str, list[Any]]] = {}
     for each in study.judgements():
-        own = rankings.setdefault(each["title"], {name: [] for name in ("pick", "outcome", "cost", "shown", "barred")})
+        own = rankings.setdefault(each["title"], {name: [] for name in ("pick", "outcome", "cost", "unusable", "barred")})
         own["pick"].append(" = ".join([each["pick"], *each["tied_with"]]))
         own["outcome"].append(each["outcome"])
         own["cost"].append(each["cost_share"])
-        own["shown"].append(each["shown"])
-        own["barred"].append(each["best"] in (*each["unusable"], *each["unranked"]))
+        own["unusable"].append(each["pick"] in each["unusable"])
+        own["barred"].append(each["best"] in each["unusable"])
     truth: dict[str, list[float]] = {}
     for row in study.rows():
         if (row["protocol"], row["metric"]) == ("truth", "ctr"):

@@ -241,11 +241,11 @@ class SessionsParams(Params):
         return cls.from_dict(values)
 
 
+_JEUNEN_2019 = SessionsParams(n_items=2000, n_flips=1000, sigma_mu_organic=0.1, sigma_omega=0.05)
+
 PRESETS: dict[str, tuple[SessionsParams, str]] = {
-    "jeunen2019": (
-        SessionsParams(n_items=2000, n_flips=1000, sigma_mu_organic=0.1, sigma_omega=0.05),
-        "the 2019 study: 2,000 items, every item flipped, flat popularity",
-    ),
+    "jeunen2019": (_JEUNEN_2019, "the 2019 study: 2,000 items, every item flipped, flat popularity"),
+    "jeunen2019-text": (_JEUNEN_2019, "the same world; compare has the methods as the paper's text describes them"),
     "recogym-v1": (SessionsParams(), "RecoGym v1's defaults: 10 items, no flips"),
     "quick": (
         SessionsParams(n_items=200, n_flips=100, sigma_mu_organic=0.1, sigma_omega=0.05),

@@ -82,8 +82,9 @@ def test_a_fitted_world_is_a_world(fitted, tmp_path):
     assert "personal_bits" in text
     for command in (
         ["simulate", "--world", str(tmp_path / "w.toml"), "--policy", "random", "--users", "3", "--out"],
-        ["compare", "--world", f"{tmp_path / 'w.toml'}#1", "--agents", "random,popularity", "--train-users", "20",
-         "--test-users", "20", "--arm-users", "20", "--truth-users", "40", "--protocols", "ab_test", "--out"],
+        ["compare", "--world", f"{tmp_path / 'w.toml'}#1", "--agents", "random,popularity", "--option",
+         "train_users=20", "--option", "test_users=20", "--option", "arm_users=20", "--option", "truth_users=40",
+         "--protocols", "ab_test", "--out"],
     ):  # fmt: skip
         done = CliRunner().invoke(cli, [*command, str(tmp_path / command[0])])
         assert done.exit_code == 0, done.output
