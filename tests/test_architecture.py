@@ -448,7 +448,8 @@ LINES = {
     # 70 for threads over lanes, and a module of its own for the step of all lanes
     "worlds": 5_693,  # 672 for slates: how users read them, and whole lives under uniform rankings at full speed
     # 16 for lists of any length, in leave-one-out and of interactions
-    "protocols": 4_072,  # 106 for slates: their estimates, checked first, gains by place, what a page says
+    # 135 for the scoreboard, for which the report gave 585
+    "protocols": 4_220,  # 106 for slates: their estimates, checked first, gains by place, what a page says
     # 190 for the gate: what is required of an answer, estimate as a function of Python, what it was made from.
     # 110 for rows that cannot be read, spellings, lines by segment; 30 for policies found by their mean weight
     # 130 for a line to paste with guesses
@@ -468,7 +469,8 @@ LINES = {
     # 12 for --resume, named where a command was interrupted
     # 66 for slates: their options, replays with all probabilities, estimators with what they assume, what is refused
     # 27 for estimators of slates: described, and an assumption said once
-    "cli": 3_063,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
+    # 70 for help in groups, and every option of a command described
+    "cli": 3_135,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
     # 1,020 for rankings: three laws, and of each the probabilities of an order, a set and an item at a position
     "policies": 2_720,
     "log": 1_621,  # 100 for observations by name with users' features, and those of one's own worlds
@@ -478,10 +480,8 @@ LINES = {
     # lines rendered, info by kind, specs: what RL libraries ask for; one lane recorded at its own cost
     # 167 for slates: environments, recorders
     "envs": 1_834,  # 45 for steps in one call, and copy=False
-    # 150 for what each method could not tell, notes and ends of intervals in charts, and what a warning covers
-    # 40 for segments that lose, and methods compared catalogue by catalogue
     # 22 for slates: counted, and the verdicts of their estimators
-    "report": 2_170,  # 8 first screens, words explained, charts drawn here; 200 for plain names, studies; 20 for lists
+    "report": 1_600,
     "simulation": 1_350,  # 60 for rankings
     "testing": 1_420,  # rules for learners, and for a dozen breaches that were let pass
     # 20 for tasks

@@ -204,11 +204,6 @@ class OtherMetric(Mine):
         return [dataclasses.replace(r, metric="theirs") for r in super().judge(study)]
 
 
-class OutsideItsInterval(Mine):
-    def judge(self, study):
-        return [dataclasses.replace(r, low=0.6) for r in super().judge(study)]
-
-
 class Infinite(Mine):
     def judge(self, study):
         return [dataclasses.replace(r, value=np.nan) for r in super().judge(study)]
@@ -253,7 +248,6 @@ def test_protocols_that_are_sound(kind):
     [
         (ForgetsAnAgent, "judges", "mine is of ['user-popularity'], the agents are"),
         (OtherMetric, "judges", "no record has one of its metrics: mine"),
-        (OutsideItsInterval, "numbers_make_sense", "outside its interval 0.6 to 1"),
         (Infinite, "numbers_make_sense", "is nan"),
         (Drawn, "same_twice", "and then"),
         (WritesInTheLog, "judges", "read-only"),

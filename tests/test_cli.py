@@ -69,13 +69,13 @@ def test_compare_writes_what_it_promises(capsys, tmp_path):
     }
     assert all(r["low"] <= r["value"] <= r["high"] for r in records)
     page = (out / "report.html").read_text()
-    assert page.count('role="img"') == 6
+    assert page.count('role="img"') == 3
     assert "http://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
         "http://creativecommons.org", ""
     )
     assert len(Log.read(out / "log").validate(20).users()) == 60
     assert str(out) in text
-    assert "Leave-one-out picks" in text
+    assert "leave-one-out (HR@1)" in text
     assert "truth, 100 users" in err
 
 
@@ -229,7 +229,7 @@ def test_own_interactions(capsys, tmp_path):
         capsys, "compare", "--interactions", file, "--agents", "random,popularity", "--option", "folds=3", "--out", out
     )
     assert status == 0
-    assert "HR@10" in text
+    assert "NDCG@10" in text
     assert {r["metric"] for r in json.loads((out / "results.json").read_text())["records"]} >= {
         "hr@1",
         "hr@10",

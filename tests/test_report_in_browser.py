@@ -33,7 +33,7 @@ from recsim_mnar.report.page import write_page
 LOOK = Path(__file__).parent / "browser" / "look.cjs"
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 REPORT = DOCS.parent / "recsim_mnar" / "report"
-TITLES = ["leave-one-out", "clipped IPS", "the A/B test"]
+TITLES = ["leave-one-out (HR@1)", "clipped IPS", "A/B test"]
 HOSTILE = ["<script>alert(1)</script>", "a" * 300, "\u05d0\u05d1\u05d2", "quote\" ' &amp;", "$price$"]
 
 
@@ -169,13 +169,17 @@ MOST_TERMS = 4
 def test_the_first_screen_of_each_page_has_three_lines_and_few_terms(tmp_path, gallery):
     for page in gallery.pages(tmp_path):
         front = re.search(r"(?s)<header.*?</header>", page.read_text())[0]
-        assert front.count("<h1>") == front.count('class="lift"') == front.count('class="next"') == 1, page.name
+        assert front.count("<h1>") == 1, page.name
+        if page.stem in ("compare", "study"):  # whose protocols and agents have the field's names
+            assert "Next: " not in front
+            continue
+        assert front.count('class="lift"') == front.count('class="next"') == 1, page.name
         terms = set(re.findall(r'href="#word-([^"]*)"', front)) - set(OWN_COLOURS)  # a recommender's name is no term
         terms -= {"catalogues"}  # which is explained in place
         assert len(terms) <= MOST_TERMS, page.name
         assert "propensit" not in front
         assert "\\x" not in front
-        assert "Next: " in front
+        assert ("Next: " in front) == (page.stem != "interactions")
 
 
 def test_the_readmes_picture_has_the_pages_inks_and_is_made_of_the_stored_numbers(gallery):

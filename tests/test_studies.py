@@ -181,7 +181,7 @@ def test_a_study_keeps_what_is_whole_and_refuses_what_was_made_otherwise(tmp_pat
 
 
 COMMAND = ["compare", "--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5",
-           *(part for name, n in SIZES.items() for part in (f"--{name.replace('_', '-')}", str(n))),
+           *(part for name, n in SIZES.items() for part in ("--option", f"{name}={n}")),
            "--agents", ",".join(AGENTS), "--protocols", "loocv,off_policy"]  # fmt: skip
 SAME = ("results.json", "summary.json", "report.html", "study.json")
 

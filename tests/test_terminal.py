@@ -54,9 +54,7 @@ def place(tmp_path_factory):
     pq.write_table(pa.table(columns), folder / "hostile.parquet")
     (folder / "study.toml").write_text(
         'catalogues = 2\nagents = ["random", "popularity"]\n[[worlds]]\nworld = "sessions"\npreset = "quick"\n'
-        "[worlds.params]\nn_items = 20\nn_flips = 5\n"
-        + "[worlds.options]\n"
-        + "\n".join(_SIZES)
+        "[worlds.params]\nn_items = 20\nn_flips = 5\n" + "[worlds.options]\n" + "\n".join(_SIZES)
     )
     return folder
 
@@ -68,7 +66,7 @@ LEVEL = "trust|caution|do not use"
 COMMANDS = {
     "compare": (
         ("compare", *SMALL, *SIZES, "--agents", "random,popularity", "--out", "{out}"),
-        ["random", "popularity", "HR@1", "clipped IPS", HALF, r"leave-one-out\s+picks"],
+        ["random", "popularity", "HR@1", "clipped IPS", HALF, r"leave-one-out \(HR@1\)\s+picks"],
     ),
     "interactions": (
         ("compare", "--interactions", "mine.csv", "--agents", "random,popularity", "--out", "{out}"),
@@ -115,7 +113,7 @@ COMMANDS = {
 def without_figures(monkeypatch):
     """Pages without pictures, which take most of the time and are no part of what is looked at here."""
     for module in ("page", "study_page"):
-        monkeypatch.setattr(f"recsim_mnar.report.{module}.figures_of", lambda found: [])
+        monkeypatch.setattr(f"recsim_mnar.report.{module}.figures_of", lambda *found: [])
 
 
 @pytest.mark.usefixtures("without_figures")

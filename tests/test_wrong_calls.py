@@ -277,7 +277,7 @@ CALLS = [
     ((*SIMULATE, "--users", "0"), "--users"),
     ((*SIMULATE, "--users", str(10**20)), "--users must be at most"),
     (("compare", "--option", f"arm_users={10**20}"), "arm_users must be at most"),
-    (("compare", "--user-column", "customer"), "--user-column names a column of --interactions"),
+    (("compare", "--user-column", "customer"), "--user-column needs --interactions"),
     (("compare", "--interactions", "f.csv", "--world", "ratings"), "--world needs a world"),
     (("compare", "--interactions", "f.csv", "--clip", "0"), "--clip needs a world"),
     (("compare", "--interactions", "f.csv", "--tie", "0.1"), "--tie needs a world"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from recsim_mnar.cli import output
 from recsim_mnar.cli.grouped import GroupedCommand
 from recsim_mnar.cli.options import (
     NEW_PATH,
@@ -20,7 +21,7 @@ from recsim_mnar.cli.options import (
     pairs_of,
     seed_option,
 )
-from recsim_mnar.cli.output import JsonOutput, is_quiet, json_option, progress, screen_width
+from recsim_mnar.cli.output import JsonOutput, is_quiet, json_option, progress
 from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worker_options
 from recsim_mnar.errors import UserError, nearest
 
@@ -255,7 +256,7 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
     comparison.setting = Setting(options["interactions"].name, data.n_items, data.n_users, options["seed"])
     if data.left_out:
         left = f"{in_rows(data.left_out)} of the file left out: values are missing."
-        comparison = replace(comparison, notes=[left, *comparison.notes])
+        comparison.hints = [left]
     asked = {"interactions": str(options["interactions"]), "items": data.n_items, "seed": options["seed"]}
     return comparison, {**asked, **given}
 
@@ -308,5 +309,5 @@ def _print_comparison(comparison: Comparison, folder: Path, json_output: JsonOut
     board = scoreboard(comparison)
     if is_quiet():
         board = replace(board, notes=[])
-    json_output.answer(*board.lines(min(screen_width() or WIDTH, WIDTH)))
+    json_output.answer(*board.lines(min(output.screen_width() or WIDTH, WIDTH)))
     json_output.say(f"Report: {folder / 'report.html'}")

@@ -467,11 +467,11 @@ def _reference(name: str) -> Found:
 
 def _command(name: str) -> Found:
     """Every option of a command, those that its help leaves out included."""
-    from recsim_mnar.cli import cli
-
-    command = cli.commands.get(name)
+    group = click.get_current_context().find_root().command
+    commands = group.commands if isinstance(group, click.Group) else {}
+    command = commands.get(name)
     if command is None:
-        raise UserError(f"unknown command {name!r}; {nearest(name, cli.commands)}")
+        raise UserError(f"unknown command {name!r}; {nearest(name, commands)}")
     options = [each for each in command.params if isinstance(each, click.Option)]
     tables: dict[str, list[Found]] = {
         "options_in_its_help": [_option_row(each) for each in options if not each.hidden],

@@ -444,13 +444,13 @@ class DecisionExperiment(Experiment):
     }
     preset_hints: ClassVar = {
         "jeunen2019": (
-            "Agents as in the authors' code: item-knn counts a viewed item as its own neighbour, constant always shows "
-            "one item. Over 24 catalogues leave-one-out picks the best in 0 %; with the agents that the paper "
-            "describes (--preset jeunen2019-text) in 71 %.",
+            "Agents as in the code of Jeunen et al. (2019): item-knn counts a viewed item as its own neighbour, "
+            "constant always shows one item. Known of 24 catalogues: leave-one-out picks the best in 0 %; with the "
+            "agents that the paper describes (--preset jeunen2019-text) in 71 %.",
         ),
         "jeunen2019-text": (
-            "Agents as the paper describes them. Over 24 catalogues leave-one-out picks the best in 71 %; with the "
-            "agents of the authors' code (--preset jeunen2019) in 0 %.",
+            "Agents as Jeunen et al. (2019) describe them. Known of 24 catalogues: leave-one-out picks the best in "
+            "71 %; with the agents of the authors' code (--preset jeunen2019) in 0 %.",
         ),
     }
     agents = ("random", "popularity", "user-popularity", "svd", "item-knn", "user-knn")

@@ -6,13 +6,10 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from recsim_mnar.errors import printable
 from recsim_mnar.protocols.records import Judgement, Record, has_interval, listed
-
-if TYPE_CHECKING:
-    from recsim_mnar.protocols.comparison import Comparison
 
 WIDTH = 80
 """Columns of the terminal that a scoreboard fits into."""
@@ -28,6 +25,25 @@ _LONGEST_HEADING = 16
 _GAP = "  "
 
 Key = tuple[str, str]
+
+
+class Scored(Protocol):
+    """What a scoreboard is made from; see :class:`recsim_mnar.protocols.comparison.Comparison`."""
+
+    records: list[Record]
+    judgements: list[Judgement]
+    columns: list[Key]
+    losses: frozenset[str]
+    neutral: frozenset[str]
+    conclusion: list[str]
+    setting: Any
+
+    @property
+    def front_notes(self) -> list[str]:
+        """Sentences that follow the scoreboard."""
+
+    def heading(self, key: Key) -> str:
+        """Heading of the column of a protocol and metric."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +74,7 @@ class Cell:
     def text(self) -> str:
         """The value with its signs."""
         marks = [PICKED] * self.picked, [UNUSABLE] * self.unusable
-        return " ".join([*marks[0], self.value, *marks[1]])
+        return " ".join([*marks[0], "".join([self.value, *marks[1]])])
 
     @property
     def half_width(self) -> str:
@@ -159,11 +175,11 @@ class Scoreboard:
     def lines(self, width: int = WIDTH) -> list[str]:
         """Lines for a terminal of this width; a row is never divided."""
         table = _table_lines(self, width)
-        marks = "   ".join(f"{sign} {meaning}" for sign, meaning in self.marks)
+        marks = textwrap.wrap("   ".join(f"{sign} {meaning}" for sign, meaning in self.marks), width)
         choices = _choice_lines(self.choices, width)
         notes = [line for note in self.notes for line in textwrap.wrap(note, width, break_on_hyphens=False)]
         title = textwrap.wrap(self.title, width) if self.title else []
-        blocks = [title, [*table, *([marks] if marks else [])], [*choices, *notes]]
+        blocks = [title, [*table, *marks], [*choices, *notes]]
         found: list[str] = []
         for block in filter(None, blocks):
             found += [""] if found else []
@@ -177,7 +193,7 @@ def decimal(value: float, decimals: int) -> str:
     return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
 
 
-def scoreboard(comparison: Comparison, *, whole: bool = False) -> Scoreboard:
+def scoreboard(comparison: Scored, *, whole: bool = False) -> Scoreboard:
     """Return what a comparison shows first; ``whole`` for every column of its short table."""
     columns = [_column(comparison, key) for key in shown_keys(comparison, whole=whole)]
     return Scoreboard(
@@ -189,7 +205,7 @@ def scoreboard(comparison: Comparison, *, whole: bool = False) -> Scoreboard:
     )
 
 
-def shown_keys(comparison: Comparison, *, whole: bool = False) -> list[Key]:
+def shown_keys(comparison: Scored, *, whole: bool = False) -> list[Key]:
     """(protocol, metric) of each column: the first of every protocol, then further ones, then the truth."""
     keys = comparison.columns or list(dict.fromkeys((r.protocol, r.metric) for r in comparison.records))
     truth = [key for key in keys if key[0] == "truth"][:1]
@@ -200,7 +216,7 @@ def shown_keys(comparison: Comparison, *, whole: bool = False) -> list[Key]:
     return [*(key for key in estimates if key in chosen), *truth]
 
 
-def agents_of(comparison: Comparison, columns: Sequence[Column]) -> list[str]:
+def agents_of(comparison: Scored, columns: Sequence[Column]) -> list[str]:
     """Agents, the truly best first; without a truth the best of the first column first."""
     names = list(dict.fromkeys(r.agent for r in comparison.records))
     by = next((column for column in columns if column.is_truth), columns[0] if columns else None)
@@ -212,7 +228,7 @@ def agents_of(comparison: Comparison, columns: Sequence[Column]) -> list[str]:
     return sorted(names, key=lambda name: (name in references, place.get(name, math.inf)))
 
 
-def _column(comparison: Comparison, key: Key) -> Column:
+def _column(comparison: Scored, key: Key) -> Column:
     records = [r for r in comparison.records if (r.protocol, r.metric) == key]
     judgement = next((j for j in comparison.judgements if (j.protocol, j.metric) == key), None)
     candidates = [r for r in records if math.isfinite(r.value) and not r.is_reference]
@@ -220,7 +236,7 @@ def _column(comparison: Comparison, key: Key) -> Column:
     best = math.nan
     if len(candidates) > 1 and key[1] not in comparison.neutral:
         best = (min if key[1] in comparison.losses else max)(r.value for r in candidates)
-    cells = {r.agent: Cell(r, decimals, r.value == best and not r.is_reference) for r in records}
+    cells = {r.agent: Cell(r, decimals, bool(r.value == best) and not r.is_reference) for r in records}
     return Column(key, comparison.heading(key), cells, judgement)
 
 
@@ -252,7 +268,7 @@ def _choice(group: Sequence[Judgement], judgements: Sequence[Judgement], *, seve
     if first.ranks_nothing:
         picks = "all alike"
     elif any(j.pick_unusable for j in group):
-        picks = f"{picks} {UNUSABLE}"
+        picks = f"{picks}{UNUSABLE}"
     return Choice(names, picks, first.result, first.outcome, several=len(group) > 1)
 
 
@@ -311,16 +327,18 @@ def _is_picked(column: Column, agent: str) -> bool:
 
 
 def _texts(column: Column, agents: Sequence[str]) -> list[str]:
-    """Values aligned to the right, then half widths, then signs."""
+    """Values aligned to the right, each with its sign, then half widths."""
     cells = [column.cells.get(agent) for agent in agents]
     numbers = ["-" if c is None or not math.isfinite(c.record.value) else c.value for c in cells]
     widths = ["" if c is None else c.half_width for c in cells]
     room, half = max(map(len, numbers), default=0), max(map(len, widths), default=0)
-    signs = [f" {UNUSABLE}" if c is not None and c.unusable else "" for c in cells]
+    signs = [UNUSABLE if c is not None and c.unusable else " " for c in cells]
     gap = " " if half else ""
+    if not any(sign.strip() for sign in signs):
+        signs = [""] * len(signs)
     return [
-        f"{number:>{room}}{gap}{width:<{half}}{sign}".rstrip()
-        for number, width, sign in zip(numbers, widths, signs, strict=True)
+        f"{number:>{room}}{sign}{gap}{width:<{half}}".rstrip()
+        for number, sign, width in zip(numbers, signs, widths, strict=True)
     ]
 
 

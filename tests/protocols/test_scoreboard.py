@@ -70,8 +70,8 @@ def test_an_estimate_that_the_log_cannot_carry_is_marked_and_its_number_shown():
     board = scoreboard(comparison(unusable=[("off_policy", "svd"), ("off_policy", "item-knn")]))
     lines = board.lines()
     (row,) = (line for line in lines if line.startswith("svd"))
-    assert row.split() == ["svd", ".0180", "±.0005", ".0180", "±.0005", "?", ".0180", "±.0005", ".0180"]
-    assert [choice.picks for choice in board.choices] == ["user-knn", "item-knn ?", "item-knn"]
+    assert row.split() == ["svd", ".0180", "±.0005", ".0180?", "±.0005", ".0180", "±.0005", ".0180"]
+    assert [choice.picks for choice in board.choices] == ["user-knn", "item-knn?", "item-knn"]
     assert any("? rests on too little data" in line for line in lines)
     assert not any("?" in line for line in scoreboard(comparison()).lines())
 

@@ -28,7 +28,9 @@ def found_in(study: Study) -> dict[str, Any]:
     """What is kept of an arm: every judgement by ranking and catalogue, and the true values."""
     rankings: dict[str, dict[str, list[Any]]] = {}
     for each in study.judgements():
-        own = rankings.setdefault(each["title"], {name: [] for name in ("pick", "outcome", "cost", "unusable", "barred")})
+        own = rankings.setdefault(
+            each["title"], {name: [] for name in ("pick", "outcome", "cost", "unusable", "barred")}
+        )
         own["pick"].append(" = ".join([each["pick"], *each["tied_with"]]))
         own["outcome"].append(each["outcome"])
         own["cost"].append(each["cost_share"])

@@ -433,8 +433,7 @@ class LeaveOneOut(Protocol):
 
     def title(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
-        several = self.k is not None or len(self.metrics) > 1
-        return _titled("leave-one-out", [metric.upper()] * several + self._options())
+        return _titled("leave-one-out", [metric.upper(), *self._options()])
 
     def heading(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
