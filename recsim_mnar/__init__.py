@@ -59,6 +59,7 @@ if _TYPE_CHECKING:
     from recsim_mnar.simulation.oracle import Oracle as Oracle
     from recsim_mnar.simulation.oracle import Planner as Planner
     from recsim_mnar.studies import Study as Study
+    from recsim_mnar.studies import Design as Design
     from recsim_mnar.studies import run_study as run_study
     from recsim_mnar.tasks import Evaluation as Evaluation
     from recsim_mnar.tasks import Task as Task
@@ -108,7 +109,7 @@ _NAMES = {
     "simulation": "simulate",
     "simulation.items": "OnlineRun simulate_online",
     "simulation.oracle": "Oracle Planner",
-    "studies": "Study run_study",
+    "studies": "Design Study run_study",
     "tasks": "Evaluation Task TaskDataset evaluate task task_dataset task_names=tasks",
     "testing.kinds": "check=check_named",
     "worlds": "DecisionWorld ExposureWorld PlatformWorld World make_world",

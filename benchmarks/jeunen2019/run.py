@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from analysis import analyse
 from tables import HERE, keep, settings
 
 from recsim_mnar.studies import processes, run_study
-from recsim_mnar.studies.tasks import read_settings, seeds_from
+from recsim_mnar.studies.design import design_of
 
 
 def main() -> None:
@@ -23,19 +24,18 @@ def main() -> None:
     options = parser.parse_args()
     if options.catalogues is not None and options.catalogues < 2:
         parser.error("--catalogues must be 2 at least: the ranges are over catalogues")
-    given = read_settings(HERE / "settings.toml")
     read = settings()
-    (world,) = given["worlds"]
-    if options.quick:
-        world["preset"] = "quick"
     catalogues = options.catalogues or read["catalogues"]
-    given["seeds"] = seeds_from(catalogues, read["first_seed"])
+    design = replace(design_of(HERE / "settings.toml"), catalogues=catalogues)
+    if options.quick:
+        (world,) = design.worlds
+        design = replace(design, worlds=[{**world, "preset": "quick"}])
     whole = not options.quick and catalogues >= read["catalogues"]
     folder = options.study or Path("runs/jeunen2019-quick" if options.quick else "runs/jeunen2019-study")
     out = options.out or (HERE if whole else folder)
     with processes(options.workers) as executor:
         study = run_study(
-            **given,
+            design,
             folder=folder,
             resume=folder.exists(),
             executor=executor,

@@ -14,9 +14,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 from _study import settings_of, table, write_results
 
 from recsim_mnar.protocols.records import BEST, INDISTINGUISHABLE
-from recsim_mnar.studies import Study, processes, run_study
+from recsim_mnar.studies import Design, Study, processes, run_study
 from recsim_mnar.studies.result import UNUSABLE, share
-from recsim_mnar.studies.tasks import seeds_from
 
 HERE = Path(__file__).resolve().parent
 QUICK = {"catalogues": 2, "sliders": {"epsilon": [0.0, 1.0], "users": [200], "n_flips": [0, 100]}}
@@ -32,15 +31,18 @@ def logging_of(epsilon: float) -> str:
     return f"user-popularity+epsilon={epsilon:g}" if epsilon else "user-popularity"
 
 
-def setup_of(point: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """A point of the grid as a world of a study."""
-    return {
-        "world": "sessions",
-        "preset": given["preset"],
-        "params": given["params"] | {"n_flips": point["n_flips"]},
-        "protocols": given["protocols"],
-        "options": {"logging": logging_of(point["epsilon"]), "test_users": point["users"]},
-    }
+def design_of(points: list[dict[str, Any]], given: dict[str, Any]) -> Design:
+    """Every point of the grid as a cell."""
+    world = {name: given[name] for name in ("preset", "params", "protocols")}
+    cells = [
+        {"logging": logging_of(one["epsilon"]), "test_users": one["users"], "n_flips": one["n_flips"]} for one in points
+    ]
+    return Design(
+        worlds=[{"world": "sessions", **world}],
+        cells=cells,
+        catalogues=given["catalogues"],
+        first_seed=given["first_seed"],
+    )
 
 
 def command_of(point: dict[str, Any], given: dict[str, Any]) -> str:
@@ -113,8 +115,7 @@ def main() -> None:
     folder = options.study / ("quick" if options.quick else "full")
     with processes(options.workers) as executor:
         study = run_study(
-            [setup_of(point, given) for point in points],
-            seeds=seeds_from(given["catalogues"], given["first_seed"]),
+            design_of(points, given),
             folder=folder,
             resume=folder.exists(),
             executor=executor,

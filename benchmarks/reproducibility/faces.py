@@ -50,7 +50,7 @@ from recsim_mnar.report.page import untimed
 from recsim_mnar.runs.receipts import made_with
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.simulation.run_folder import simulate_to
-from recsim_mnar.studies import run_study
+from recsim_mnar.studies import Design, run_study
 from recsim_mnar.worlds import make_world
 
 FULL = {"users": 20_000, "items": 60, "compared": 300}
@@ -123,7 +123,7 @@ def done(executor: Executor | None, folder: Path, sizes: dict[str, int]) -> tupl
     few = dict.fromkeys(("train_users", "test_users", "arm_users", "truth_users"), sizes["compared"])
     setup = Setup(agents=AGENTS, preset="quick", params={"n_items": n_items, "n_flips": 5}, options=few)
     compared = setup.resolved().run(4, executor=executor)
-    study = run_study([setup], seeds=2, seed=5, folder=folder / "study", executor=executor)
+    study = run_study(Design([setup], catalogues=2, seed=5), folder=folder / "study", executor=executor)
     results = {
         "estimates": plain(records),
         "comparison": plain([untimed(r) for r in compared.records] + compared.summary()["judgements"]),

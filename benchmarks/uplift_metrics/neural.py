@@ -21,9 +21,8 @@ from _study import into_marks, settings_of, table
 
 from recsim_mnar.agents.purchases.learners import RMF
 from recsim_mnar.agents.purchases.pointwise import ULOMLP, PointwiseLearner
-from recsim_mnar.studies import Study, run_study
+from recsim_mnar.studies import Design, Study, run_study
 from recsim_mnar.studies.result import mean
-from recsim_mnar.studies.tasks import seeds_from
 
 HERE = Path(__file__).resolve().parent
 LEVEL = 0.95
@@ -94,10 +93,13 @@ def main() -> None:
     count = options.catalogues or given["catalogues"]
     folder = None if options.quick else options.study
     study = run_study(
-        [{"world": "purchases", "preset": preset} for preset in options.presets or given["presets"]],
-        agents=list(agents.values()),
-        protocols=["ab_test"],
-        seeds=seeds_from(count, given["first_seed"]),
+        Design(
+            worlds=[{"world": "purchases", "preset": preset} for preset in options.presets or given["presets"]],
+            agents=list(agents.values()),
+            protocols=["ab_test"],
+            catalogues=count,
+            first_seed=given["first_seed"],
+        ),
         folder=folder,
         resume=folder is not None and folder.exists(),
         report=lambda line: print(line, flush=True),

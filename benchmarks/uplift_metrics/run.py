@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
@@ -12,7 +13,7 @@ from _study import columns_of, into_marks, write_results
 from analysis import LEVEL, runs_of, tables
 
 from recsim_mnar.studies import processes, run_study
-from recsim_mnar.studies.tasks import read_settings, seeds_from
+from recsim_mnar.studies.design import design_of
 
 HERE = Path(__file__).resolve().parent
 
@@ -25,13 +26,12 @@ def main() -> None:
     parser.add_argument("--study", type=Path, default=Path("runs/uplift_metrics"), help="catalogues' records")
     parser.add_argument("--out", type=Path, default=HERE, help="where results go")
     options = parser.parse_args()
-    given = read_settings(HERE / "settings.toml")
-    given["worlds"] = [w for w in given["worlds"] if not options.presets or w["preset"] in options.presets]
-    if options.catalogues:
-        given["seeds"] = seeds_from(options.catalogues, 0)
+    design = design_of(HERE / "settings.toml")
+    chosen = [w for w in design.worlds if not options.presets or w["preset"] in options.presets]
+    design = replace(design, worlds=chosen, catalogues=options.catalogues or design.catalogues)
     with processes(options.workers) as executor:
         study = run_study(
-            **given,
+            design,
             folder=options.study,
             resume=options.study.exists(),
             executor=executor,

@@ -271,7 +271,8 @@ def store(runs: Path) -> None:
         if path.parent != runs / "study"
     ]
     of["study"] = [
-        {"label": r["label"], "catalogue": r["catalogue"], "seed": r["seed"], "judgements": r["judgements"],
+        {**{name: r[name] for name in ("cell", "levels", "catalogue", "seed", "judgements")},
+         "run_config": {"preset": r["run_config"]["preset"], "world": {"name": r["run_config"]["world"]["name"]}},
          "records": [_kept(row, ("verdict_level", "users")) for row in r["records"] if _shown(row)]}
         for r in results if "judgements" in r
     ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +23,11 @@ from recsim_mnar.cli.options import (
 )
 from recsim_mnar.cli.output import JsonOutput, is_quiet, json_option, progress
 from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worker_options
-from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.errors import UserError
 
 if TYPE_CHECKING:
     from recsim_mnar.protocols.comparison import Comparison, Setup
+    from recsim_mnar.studies.design import Design
 
 Report = Callable[[str], None]
 
@@ -55,19 +56,22 @@ GROUPS = {
 @option("--protocols", "Names or package.module:Class, with commas; options follow a name: loocv+fit_on=train.")
 @option(
     "--option options",
-    "An option of the comparison, such as clip=5, logging=AGENT or train_users=500; may be repeated. `recsim-mnar "
-    "describe world NAME` lists them, `describe protocol NAME` those of a protocol, and for --interactions `describe "
-    "command compare`.",
+    "An option of the comparison, such as clip=5, logging=AGENT or train_users=500; may be repeated. With --catalogues "
+    "several levels, clip=5,15, are a factor, as they are of --set. `recsim-mnar describe world NAME` lists options, "
+    "`describe protocol NAME` those of a protocol, and for --interactions `describe command compare`.",
     multiple=True,
     metavar="NAME=VALUE",
 )
 @option("--tie", "Treat costs up to this share of the best true value as ties.", NUMBER, hidden=True)
 @option("--logging", "As --option logging=AGENT: the logging policy.", hidden=True)
-@option("--clip", "As --option clip=M: the largest weight of clipped IPS.", NUMBER, hidden=True)
+@option("--clip", "As --option clip=M: the largest weight of clipped IPS.", hidden=True)
 @seed_option("Seed of everything but the catalogue.")
 @option("--catalogues", "Run a study on this many catalogues, each with different users.", WHOLE)
 @option("--first-seed", "Catalogue c has users of seed FIRST + c, not one derived from --seed.", WHOLE)
-@option("--resume", "Continue the study in --out, which may get more catalogues.", bool)
+@option("--resume", "Continue the study in --out, which may get more levels and catalogues.", bool)
+@option(
+    "--save-raw", "With --catalogues: keep one Parquet file per comparison, a row per user or event.", bool, hidden=True
+)
 @worker_options
 @option("--out", "A new folder; under ./runs unless named.", NEW_PATH)
 @option("--interactions", "A file of interactions: a user and an item per row, and a time.", READ_PATH)
@@ -91,39 +95,73 @@ def compare(json_output: JsonOutput, **options: Any) -> None:
         _to_folder(options, _on_interactions, json_output)
         return
     _refuse_given(options, _OF_INTERACTIONS, "needs --interactions FILE: give that too")
+    factors = _take_factors(options)
     options["setup"] = setup = setup_of(options)
     if options["catalogues"] is None:
-        _refuse_given(options, ("resume", "first_seed"), "needs a study: give --catalogues too")
+        _refuse_given(options, ("resume", "first_seed", "save_raw"), "needs a study: give --catalogues too")
+        if factors:
+            raise UserError(f"{next(iter(factors))} has several levels, which needs a study: give --catalogues too")
         _to_folder(options, _in_world, json_output)
         return
     from recsim_mnar.runs.folder import new_folder
-    from recsim_mnar.studies.tasks import seeds_from
+    from recsim_mnar.studies import Design
 
     if options["resume"] and options["out"] is None:
         raise UserError("--resume: name the study's folder with --out")
-    seeds = seeds_from(options["catalogues"], options["first_seed"])
-    given = {"worlds": [setup], "seeds": seeds, "seed": options["seed"]}
-    _study("compare", given, {**options, "out": new_folder(options["out"], "study")}, json_output)
+    design = Design(
+        worlds=[setup],
+        factors=factors,
+        catalogues=options["catalogues"],
+        first_seed=options["first_seed"],
+        seed=options["seed"],
+    )
+    _study("compare", design, {**options, "out": new_folder(options["out"], "study")}, json_output)
 
 
 @click.command(short_help="Repeat comparisons over many catalogues (TOML file).")
 @click.argument("settings", type=READ_PATH)
 @option("--catalogues", "Number of catalogues, instead of the file's.", WHOLE)
-@option("--resume", "Take up the study in --out, which may get more catalogues.", bool)
+@option("--resume", "Continue the study in --out, which may get more levels and catalogues.", bool)
+@option("--save-raw", "Keep one Parquet file per comparison, a row per user or event.", bool)
 @worker_options
 @option("--out", "A new folder.", NEW_PATH, required=True)
 @json_option("the summary")
 def study(settings: Path, catalogues: int | None, json_output: JsonOutput, **options: Any) -> None:
     """Run the study that SETTINGS, a TOML file, describes: comparisons over catalogues."""
-    from recsim_mnar.studies.tasks import read_settings
+    from recsim_mnar.studies.design import design_of
 
     json_output.check(settings)
     refuse_both(options["workers"], options["scheduler"])
-    given = read_settings(settings)
+    design = design_of(settings)
     if catalogues is not None:
-        seeds = given["seeds"]
-        given["seeds"] = catalogues if isinstance(seeds, int) else [seeds[0] + c for c in range(catalogues)]
-    _study("study", given, options, json_output)
+        design = replace(design, catalogues=catalogues)
+    _study("study", design, options, json_output)
+
+
+_LISTS = ("estimators", "metrics")
+"""Options that are lists, so that a comma in them separates no levels."""
+
+
+def _take_factors(options: dict[str, Any]) -> dict[str, list[Any]]:
+    """Take out of the flags what has several levels: by name, its levels."""
+    from recsim_mnar.plugins import value_of
+
+    factors: dict[str, list[Any]] = {}
+    for flag in _CONTRACT_FLAGS:
+        text = options[flag]
+        if text is not None and "," in text:
+            factors[flag] = [value_of(level) for level in names_of(text, f"--{flag}")]
+            options[flag] = None
+    for flag in ("options", "params"):
+        kept = []
+        for text in options[flag]:
+            name, _, value = (part.strip() for part in text.partition("="))
+            if "," in value and name not in _LISTS:
+                factors[name] = [value_of(level) for level in names_of(value, f"{name}")]
+            else:
+                kept.append(text)
+        options[flag] = tuple(kept)
+    return factors
 
 
 def setup_of(options: dict[str, Any]) -> Setup:
@@ -200,22 +238,20 @@ def _in_world(options: dict[str, Any], report: Report) -> tuple[Comparison, dict
     return comparison, run_config
 
 
-def _study(command: str, arguments: dict[str, Any], options: dict[str, Any], json_output: JsonOutput) -> None:
-    """Run a study with these arguments, write its folder and print the result."""
-    from recsim_mnar.protocols.comparison import Setup
-    from recsim_mnar.protocols.records import plain
+def _study(command: str, design: Design, options: dict[str, Any], json_output: JsonOutput) -> None:
+    """Run a study, write its folder and print the result."""
     from recsim_mnar.report.study_page import study_lines, write_study
     from recsim_mnar.runs.folder import RunFolder
     from recsim_mnar.studies import run_study
 
     folder, record = options["out"], RunRecord(command)
-    named = [plain(asdict(each) if isinstance(each, Setup) else each) for each in arguments["worlds"]]
     # Each catalogue is compared by one worker, which meets agents by their names.
-    named += plain([arguments.get(key) for key in ("agents", "protocols", "estimators", "options")])
+    named = [design.manifest()["cells"]]
     options = {**options, "record": record}
+    how = {"folder": folder, "resume": options["resume"], "save_raw": options["save_raw"]}
     with RunFolder.fill(folder, resume=options["resume"], what="--out"), progress() as report:
         with _executor(options, named, read_by_name=True, in_processes=True) as found:
-            result = run_study(**arguments, folder=folder, resume=options["resume"], executor=found, report=report)
+            result = run_study(design, **how, executor=found, report=report)
         report("write the report")
         write_study(folder, result, record.seconds())
         record.write(folder / RUN)
@@ -239,11 +275,10 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
 
     protocols = _named(options["protocols"], "--protocols")
     settings = InteractionsSettings.from_dict(pairs_of(options["options"], "--option"))
-    _check_own_data_protocols(protocols or ())
     agents = names_of(_OWN_DATA_AGENTS if options["agents"] is None else options["agents"], "--agents")
     events = names_of(settings.events, "--option events") if settings.events else None
     learners = {name: registry.learner(name) for name in agents}
-    _refuse_slates(options, named_events=bool(events))
+    rating = _look_at_columns(options, named_events=bool(events))
     read = open_interactions(options["interactions"], *(options[name] for name in _COLUMNS))
     report(f"read {options['interactions']}")
     data = read(events, options["drop_missing"])
@@ -256,51 +291,37 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
     comparison.setting = Setting(options["interactions"].name, data.n_items, data.n_users, options["seed"])
     if data.left_out:
         left = f"{in_rows(data.left_out)} of the file left out: values are missing."
-        comparison.hints = [left]
+        comparison.hints = [left, *comparison.hints]
+    if rating is not None:
+        unused = f"Column {rating} is not used: every row counts as one interaction."
+        comparison.hints = [*comparison.hints, unused]
     asked = {"interactions": str(options["interactions"]), "items": data.n_items, "seed": options["seed"]}
     return comparison, {**asked, **given}
 
 
-def _refuse_slates(options: dict[str, Any], *, named_events: bool) -> None:
-    """Raise UserError for a file of slates: what was shown is no interaction. Named events are the user's choice."""
+def _look_at_columns(options: dict[str, Any], *, named_events: bool) -> str | None:
+    """Return the column of ratings, which is not used.
+
+    Raises:
+        UserError: a file of slates, for what was shown is no interaction; named events are the user's choice.
+    """
     from recsim_mnar.own_log.slate_file import find_slates
     from recsim_mnar.tables.parts import TableFile
     from recsim_mnar.tables.roles import find_columns
 
     path, named = options["interactions"], {role: options[f"{role}_column"] for role in ("user", "item")}
     file = TableFile.open(path)
-    known = find_columns(str(path), file.names, named=named, optional=("user", "item"))
+    known = find_columns(str(path), file.names, named=named, optional=("user", "item", "reward"))
+    rating = known.get("reward")
     if named_events:
-        return
+        return rating
     found = find_slates(file, {"user": known.get("user"), "action": known.get("item")})
     if found is not None:
         raise UserError(
             f"{path} holds slates, {found.form}: what was shown is no interaction. Give a file of what users viewed or "
             f"bought; recsim-mnar doctor {path} says what this one is for"
         )
-
-
-def _check_own_data_protocols(protocols: tuple[str, ...]) -> None:
-    """Raise UserError for a protocol that needs more than interactions."""
-    from recsim_mnar.protocols.base import protocol as find_protocol
-    from recsim_mnar.protocols.interactions import PROTOCOLS
-
-    for name in protocols:
-        if name not in PROTOCOLS:
-            near = nearest(name, PROTOCOLS)
-            if near.startswith("did you mean"):
-                raise UserError(f"unknown protocol {name!r}; {near}")
-            find_protocol(name)
-            kind = name.partition("+")[0].strip()
-            if kind in PROTOCOLS:
-                raise UserError(
-                    f"--protocols {name}: with --interactions {kind} has no options. Write {kind} alone; --option "
-                    "length=N sets the lists' length."
-                )
-            raise UserError(
-                f"--protocols {name} needs a world: with --interactions {', '.join(PROTOCOLS)} run, there is no truth "
-                "and no propensity"
-            )
+    return rating
 
 
 def _print_comparison(comparison: Comparison, folder: Path, json_output: JsonOutput) -> None:

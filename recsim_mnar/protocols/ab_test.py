@@ -281,6 +281,10 @@ class ABTest(Protocol):
         if study.test_log is not None:
             viewed = np.bincount(study.test_log["item"][~study.test_log.is_bandit], minlength=study.n_items)
             study.findings["popularity"] = popularity(viewed, {name: arm.shown for name, arm in arms.items()})
+        rate = rate_of(study.world)[0]
+        for name, arm in arms.items():
+            shares = arm.rewards / arm.decisions
+            study.keep_raw(self.name, rate, name, user=arm.user, value=shares, weight=arm.decisions)
         return records_of_arms(study.world, arms, sizes.arm_users, paired=sizes.paired, level=study.level)
 
     def title(self, metric: str) -> str:

@@ -9,6 +9,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.plugins import announced, imported, unknown, value_of
 from recsim_mnar.protocols.records import Ranking, Record, Target
@@ -32,8 +34,36 @@ BUILT_IN = {
     "loocv": "recsim_mnar.protocols.leave_one_out.protocol:LeaveOneOut",
     "off_policy": "recsim_mnar.protocols.off_policy:OffPolicy",
     "ab_test": "recsim_mnar.protocols.ab_test:ABTest",
+    "holdout": "recsim_mnar.protocols.holdout:HoldOut",
+    "interleaving": "recsim_mnar.protocols.interleaving:Interleaving",
 }
 """Protocols of every world that gives what they need; a world's own stand in its comparison."""
+
+
+@dataclass
+class RawResults:
+    """What the records' values are means of: one row per user or event, agent and metric.
+
+    Attributes:
+        parts: columns ``protocol``, ``metric``, ``agent``, ``user``, ``value`` and ``weight``, and whatever else a
+            protocol adds; a record's value is sum(value * weight) / sum(weight) of its rows.
+    """
+
+    parts: list[dict[str, Any]] = field(default_factory=list)
+
+    def table(self) -> Any:
+        """All rows as a pyarrow table; names are dictionary-encoded."""
+        import pyarrow as pa
+
+        tables = []
+        for part in self.parts:
+            n = len(part["value"])
+            columns = {
+                name: pa.array(np.full(n, value)).dictionary_encode() if isinstance(value, str) else pa.array(value)
+                for name, value in part.items()
+            }
+            tables.append(pa.table(columns))
+        return pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
 
 
 @dataclass
@@ -60,6 +90,7 @@ class Trial:
         data: what only one world's comparison knows.
         findings: what protocols found of the whole, next to their records, by name, for the report and the summary;
             JSON types.
+        raw: receives raw results; None where they are not kept.
     """
 
     world: World
@@ -80,6 +111,27 @@ class Trial:
     exposures: Exposures | None = None
     data: Any = None
     findings: dict[str, Any] = field(default_factory=dict)
+    raw: RawResults | None = None
+
+    def keep_raw(
+        self, protocol: str, metric: str, agent: str, *, user: Any, value: Any, weight: Any = None, **more: Any
+    ) -> None:
+        """Keep the rows that a record's value is the weighted mean of, where raw results are kept.
+
+        Args:
+            protocol: as in the record.
+            metric: likewise.
+            agent: likewise.
+            user: (n,) user of each row.
+            value: (n,) numbers.
+            weight: (n,) of each row; 1 where None.
+            **more: (n,) further columns.
+        """
+        if self.raw is None:
+            return
+        columns = {"user": user, "value": value, "weight": np.ones(len(value)) if weight is None else weight, **more}
+        names = {"protocol": protocol, "metric": metric, "agent": agent}
+        self.raw.parts.append({**names, **{name: np.asarray(column) for name, column in columns.items()}})
 
     def seed_of(self, label: str) -> int:
         """A seed of its own for everything that is drawn under this label."""

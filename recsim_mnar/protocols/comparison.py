@@ -17,9 +17,9 @@ from recsim_mnar.policies import registry
 from recsim_mnar.policies.door import as_learner
 from recsim_mnar.policies.door import check_needs as check_needs_of_learner
 from recsim_mnar.protocols.ab_test import ONLINE
-from recsim_mnar.protocols.base import Experiment, Protocol, Trial, check_needs, protocol
+from recsim_mnar.protocols.base import Experiment, Protocol, RawResults, Trial, check_needs, protocol
 from recsim_mnar.protocols.off_policy import OffPolicy, check_estimators, of_comparison
-from recsim_mnar.protocols.records import Judgement, Ranking, Record, Target, judge
+from recsim_mnar.protocols.records import Judgement, Ranking, Record, Target, judge, tidy_rows
 from recsim_mnar.protocols.scoreboard import CATALOGUES, WIDTH, scoreboard
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import World
@@ -116,6 +116,12 @@ class Comparison:
         own_name = metric if protocol in ("truth", "loocv") else f"{protocol} {metric}"
         return self.headings.get(key, own_name)
 
+    def frame(self) -> pd.DataFrame:
+        """One row per record: see :func:`recsim_mnar.protocols.records.tidy_rows`."""
+        import pandas as pd
+
+        return pd.DataFrame(tidy_rows(self.records, self.judgements))
+
     def to_frame(self) -> pd.DataFrame:
         """Values as a table: one row per agent, one column per protocol and metric."""
         import pandas as pd
@@ -166,6 +172,7 @@ def compare(
     seed: int = 0,
     executor: Executor | None = None,
     report: Callable[[str], None] = lambda stage: None,
+    raw: RawResults | None = None,
 ) -> Comparison:
     """Judge every agent by every protocol and by the truth, and every protocol by the truth.
 
@@ -183,6 +190,7 @@ def compare(
         seed: of everything but the catalogue.
         executor: to spread the work over; no number depends on it.
         report: called with a line whenever a stage begins.
+        raw: receives the raw results of the protocols.
 
     Raises:
         UserError: an unknown protocol, or one that needs what this world's comparison lacks; no agent.
@@ -200,9 +208,9 @@ def compare(
     trial = Trial(
         world, learners, settings, check_seed(seed), executor, report, n_items=world.n_items, level=settings.level
     )
-    trial.references = references
+    trial.references, trial.raw = references, raw
     experiment.prepare(trial)
-    judged = [r for one in chosen if trial.learners for r in _judged_by(one, trial)]
+    judged = [r for one in chosen if trial.learners for r in judged_by(one, trial)]
     records = [*judged, *experiment.truth(trial), *experiment.online(trial)]
     records = [_as_reference(r) if r.agent in references else r for r in records]
     return _judged_comparison(experiment, chosen, records, trial, tie)
@@ -251,7 +259,7 @@ def _log_holds(experiment: Experiment, world: Any) -> frozenset[str] | None:
     return world.log_holds if experiment.log_holds is None else experiment.log_holds
 
 
-def _judged_by(one: Protocol, trial: Trial) -> list[Record]:
+def judged_by(one: Protocol, trial: Trial) -> list[Record]:
     """A protocol's records, under its name.
 
     Raises:
@@ -365,6 +373,7 @@ class Setup:
         protocols: names or ``package.module:Class``; the comparison's list where None.
         options: of this world's comparison, by name.
         tie: share of the best true value that counts as nothing.
+        specs: what an agent's name stands for, where that is not the preset's or the agent itself.
     """
 
     world: str = "sessions"
@@ -375,6 +384,7 @@ class Setup:
     protocols: tuple[str, ...] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     tie: float = 0.0
+    specs: Mapping[str, str] = field(default_factory=dict)
 
     def command(self, catalogues: int) -> str:
         """The line that runs the same on so many catalogues, as a person types it."""
@@ -420,7 +430,7 @@ class Setup:
         if experiment.own_references & set(self.agents or ()):
             name = min(experiment.own_references & set(self.agents or ()))
             raise UserError(f"{name} knows the truth and cannot be picked: name it with --references")
-        meanings = experiment.specs(preset, settings)
+        meanings = {**experiment.specs(preset, settings), **self.specs}
         specs = {name: meanings.get(name, name) for name in names if name not in own}
         made = {name: registry.learner(spec) for name, spec in specs.items()}
         for spec in experiment.further_agents(settings):
@@ -449,9 +459,14 @@ class Resolved:
     specs: dict[str, str]
 
     def run(
-        self, seed: int, *, executor: Executor | None = None, report: Callable[[str], None] = lambda stage: None
+        self,
+        seed: int,
+        *,
+        executor: Executor | None = None,
+        report: Callable[[str], None] = lambda stage: None,
+        raw: RawResults | None = None,
     ) -> Comparison:
-        """The comparison with a seed."""
+        """Run the comparison with a seed; ``raw`` receives the raw results of its protocols."""
         comparison = compare(
             self.world,
             {name: registry.learner(spec) for name, spec in self.specs.items()},
@@ -462,6 +477,7 @@ class Resolved:
             seed=seed,
             executor=executor,
             report=report,
+            raw=raw,
         )
         comparison.again = self.setup.command(CATALOGUES)
         if comparison.setting is not None:

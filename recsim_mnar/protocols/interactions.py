@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,9 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import as_learner, check_needs, fitted
-from recsim_mnar.protocols.comparison import Comparison
+from recsim_mnar.protocols.base import Protocol, Trial, protocol
+from recsim_mnar.protocols.base import check_needs as check_protocol_needs
+from recsim_mnar.protocols.comparison import Comparison, judged_by
 from recsim_mnar.protocols.leave_one_out.protocol import CANDIDATES, fold_ranks
 from recsim_mnar.protocols.leave_one_out.ranks import NONE, top_items
 from recsim_mnar.protocols.records import Record, listed, with_half_widths
@@ -85,6 +87,9 @@ def described_facts(facts: Facts) -> list[tuple[str, str]]:
     ]
 
 
+PROVIDES = frozenset({"train_log", "test_log"})
+"""What a protocol of one's own, or a built-in one, may need here: views, without a truth and without propensities."""
+
 LOOCV, BY_TIME, LISTS = "loocv", "by_time", "lists"
 PROTOCOLS = (LOOCV, BY_TIME, LISTS)
 """Leave-one-out, the split by time, and what the lists of recommendations are made of."""
@@ -143,7 +148,7 @@ def compare_interactions(
     data: Interactions,
     learners: Mapping[str, Learner],
     *,
-    protocols: Sequence[str] | None = None,
+    protocols: Sequence[str | Protocol] | None = None,
     folds: int = 10,
     test_share: float = 0.2,
     candidates: str = "auto",
@@ -158,7 +163,8 @@ def compare_interactions(
     Args:
         data: read from a file.
         learners: by name.
-        protocols: of :data:`PROTOCOLS`; None for all that the file allows (``by_time`` needs times).
+        protocols: of :data:`PROTOCOLS`, or any other that needs views alone, as ``holdout+split=time`` or
+            ``package.module:Class``; None for all that the file allows (``by_time`` needs times).
         folds: of leave-one-out: views of each user that are held out, one at a time.
         test_share: of the split by time: share of the rows, the latest, that is held out.
         candidates: "all" items are ranked; "unseen": not those that the user has met; "auto": "unseen" where no user
@@ -174,7 +180,7 @@ def compare_interactions(
     """
     of_type(data, "data", Interactions, "Interactions (read_interactions reads them)")
     table_by_name(learners, "learners")
-    chosen = _chosen(protocols, data.timed)
+    chosen, others = _chosen(protocols, data.timed)
     one_of(candidates, "candidates", CANDIDATES)
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
     for name, learner in learners.items():
@@ -197,6 +203,8 @@ def compare_interactions(
         report("fit and list recommendations" if split is None else "split by time")
         run.lists(split, chosen)
         details |= {"split_by_time": split.facts()} if split is not None and BY_TIME in chosen else {}
+    headed = run.other_protocols(others, report)
+    there = {(r.protocol, r.metric) for r in run.records}
     return Comparison(
         run.records,
         title="Which agent predicts what your users do?",
@@ -206,22 +214,73 @@ def compare_interactions(
         notes=[*_notes(data, facts, unseen, k, details.get("split_by_time")), *([why_not] if why_not else [])],
         facts=described_facts(facts),
         details={**details, "best": [one.to_dict() for one in run.ranked]},
-        columns=[*((LOOCV, m) for m in (run.ranking, f"hr@{k}")), *((BY_TIME, m) for m in (run.ranking, f"recall@{k}")),
-                 *((LISTS, m) for m in (f"coverage@{k}", f"popularity@{k}"))],
-        headings={(r.protocol, r.metric): _heading(r.protocol, r.metric) for r in run.records},
+        columns=[key for key in _columns(run.ranking, k, headed) if key in there],
+        headings={(r.protocol, r.metric): _heading(r.protocol, r.metric) for r in run.records} | headed,
+        hints=alike(run.records),
         neutral=frozenset({f"coverage@{k}", f"popularity@{k}"}),
     )  # fmt: skip
 
 
-def _chosen(protocols: Sequence[str] | None, timed: bool) -> tuple[str, ...]:
+def _columns(ranking: str, k: int, further: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """(protocol, metric) of the short table, those of other protocols after leave-one-out and the split by time."""
+    own = [(LOOCV, ranking), (LOOCV, f"hr@{k}"), (BY_TIME, ranking), (BY_TIME, f"recall@{k}")]
+    return [*own, *further, (LISTS, f"coverage@{k}"), (LISTS, f"popularity@{k}")]
+
+
+def _chosen(protocols: Sequence[str | Protocol] | None, timed: bool) -> tuple[tuple[str, ...], list[Protocol]]:
+    """Names of :data:`PROTOCOLS`, and the other protocols."""
     if protocols is None:
-        return PROTOCOLS if timed else (LOOCV, LISTS)
-    for name in protocols:
-        if name not in PROTOCOLS:
-            raise UserError(f"unknown protocol {name!r} of interactions; {nearest(name, PROTOCOLS)}")
-        if name == BY_TIME and not timed:
+        return (PROTOCOLS if timed else (LOOCV, LISTS)), []
+    others = []
+    for one in protocols:
+        if one == BY_TIME and not timed:
             raise UserError(f"protocol {BY_TIME!r} needs times: name the column with --time-column, or leave it out")
-    return tuple(protocols)
+        if one not in PROTOCOLS:
+            others.append(protocol_here(one) if isinstance(one, str) else one)
+            check_protocol_needs(others[-1], PROVIDES, "interactions")
+    return tuple(one for one in protocols if isinstance(one, str) and one in PROTOCOLS), others
+
+
+def protocol_here(name: str) -> Protocol:
+    """The protocol of a name that is none of :data:`PROTOCOLS`.
+
+    Raises:
+        UserError: an unknown name, or options of a protocol that has none here.
+    """
+    kind = name.partition("+")[0].strip()
+    if kind in PROTOCOLS:
+        raise UserError(f"{name}: {kind} has no options on interactions. Write {kind} alone, and length=N as an option")
+    near = nearest(name, PROTOCOLS)
+    if near.startswith("did you mean"):
+        raise UserError(f"unknown protocol {name!r}; {near}")
+    return protocol(name)
+
+
+def alike(records: Sequence[Record]) -> list[str]:
+    """A sentence for agents that agree in every value, as where none of their favourites is a candidate."""
+    values: dict[str, list[tuple[str, str, float]]] = {}
+    for r in records:
+        values.setdefault(r.agent, []).append((r.protocol, r.metric, r.value))
+    groups: dict[str, list[str]] = {}
+    for agent, own in values.items():
+        groups.setdefault(repr(own), []).append(agent)
+    same = [agents for agents in groups.values() if len(agents) > 1]
+    return [f"{listed(agents)} agree in every number: they rank the candidates alike." for agents in same]
+
+
+@dataclass(frozen=True)
+class NoWorld:
+    """In the place of a world where there is none.
+
+    Attributes:
+        n_items: size of the catalogue.
+        views_repeat: whether items that a user has met are candidates.
+    """
+
+    n_items: int
+    views_repeat: bool
+    name: str = "interactions"
+    slate_size: int = 1
 
 
 def _split(data: Interactions, share: float, unseen: bool, *, needed: bool) -> tuple[TimeSplit | None, str]:
@@ -312,6 +371,30 @@ class _Run:
             interval = (coverage, math.nan, math.nan)
             self.records.append(Record.of(*key, interval, level=self.level, n=n, seconds=seconds, details=details))
             self.record((LISTS, name, f"popularity@{self.k}"), shares, seconds, details)
+
+    def other_protocols(
+        self, protocols: Sequence[Protocol], report: Callable[[str], None]
+    ) -> dict[tuple[str, str], str]:
+        """Judge by protocols that need views alone; returns the headings of what they rank by."""
+        if not protocols:
+            return {}
+        log, world = self.data.log, NoWorld(self.data.n_items, views_repeat=not self.unseen)
+        settings = InteractionsSettings(length=self.k, level=self.level)
+        trial = Trial(cast(Any, world), self.learners, settings, self.seed, self.executor, report,
+                      n_items=self.data.n_items, level=self.level, train_log=log, test_log=log)  # fmt: skip
+        seed = trial.seed_of("fit")
+        for name, learner in self.learners.items():
+            trial.policies[name] = fitted(learner, log, n_items=self.data.n_items, seed=seed)
+        headings: dict[tuple[str, str], str] = {}
+        for one in protocols:
+            found = judged_by(one, trial)
+            self.records.extend(found)
+            headings |= {
+                (one.name, metric): one.heading(metric)
+                for metric in dict.fromkeys(r.metric for r in found)
+                if one.ranks_by(metric)
+            }
+        return headings
 
     def record(self, key: tuple[str, str, str], values: Floats, seconds: float, details: dict[str, Any]) -> None:
         """Keep the mean of what each user gives, by protocol, agent and metric."""

@@ -28,6 +28,7 @@ from recsim_mnar.policies.rankings import as_ranking_policy
 from recsim_mnar.protocols.ab_test import DCG
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.reward_model import item_rewards, modelled_values
 from recsim_mnar.replays.probabilities import (
     UNSUPPORTED,
     Columns,
@@ -122,6 +123,7 @@ def off_policy(
     if slate_size_of(log) > 1:
         return _of_rankings(log, policies, estimators, clip, level, world, logging, findings, executor)
     known = None if logging is None or not logging.replayable else logging
+    modelled = any(_needs_model(each) for each in estimators)
     stated = Stated(propensity_min=None if known is None else least_propensity(known))
     records, weights = [], []
     for name, policy in policies.items():
@@ -132,6 +134,9 @@ def off_policy(
             seen = _seen(log, policy, known, estimators, clip, stated, executor)
         else:
             seen = _Decisions.of(log, replayed[name].probability, replayed[name].missing, clip, stated)
+        if modelled:
+            assert isinstance(seen, _Decisions)  # no moments suffice for a reward model
+            seen = seen.with_model(log, policy)
         weights.append(seen.weights.distribution(name).to_dict())
         took = time.perf_counter() - began
         for estimator in estimators:
@@ -226,6 +231,11 @@ def _details(estimate: Estimate, share_supported: float) -> dict[str, Any]:
     }
 
 
+def _needs_model(estimator: str) -> bool:
+    """True for an estimator that reads a reward model."""
+    return bool({"q_logged", "q_target"} & set(check_name(estimator).needs))
+
+
 def _identified(agent: str, estimate: Estimate) -> dict[str, str]:
     """What the log knows of an agent of which it lacks too much for a value, in words; empty for others."""
     own = {name: getattr(estimate, name) for name in ("value", "low", "high", "level", "diagnostics")}
@@ -308,6 +318,14 @@ class _Decisions:
     lost: NDArray[np.float64] | None
     clip: float
     stated: Stated
+    q_logged: NDArray[np.float64] | None = None
+    q_target: NDArray[np.float64] | None = None
+
+    def with_model(self, log: Log, policy: Policy) -> _Decisions:
+        """With the reward model that doubly robust estimators read."""
+        means, fold = item_rewards(log, policy.n_items)
+        logged = means[fold, log["action"][log.is_bandit]]
+        return replace(self, q_logged=logged, q_target=modelled_values(log, policy, means))
 
     @staticmethod
     def of(
@@ -332,6 +350,8 @@ class _Decisions:
     def estimate(self, estimator: str, level: float) -> tuple[Estimate, dict[str, float]]:
         """As :meth:`_Moments.estimate`."""
         clip = self.clip if estimator.startswith("clipped") else None
+        needs = check_name(estimator).needs
+        model = {name: getattr(self, name) for name in needs if name in ("q_logged", "q_target")}
         estimate = estimate_value(
             self.reward,
             self.propensity,
@@ -344,6 +364,7 @@ class _Decisions:
             propensity_min=self.stated.propensity_min,
             target_max=self.stated.target_max,
             weight_max=self.stated.weight_max,
+            **model,
         )
         return estimate, _by_row(self.reward, self.propensity, self.target, clip)
 
@@ -413,6 +434,8 @@ class OffPolicy(Protocol):
             findings=study.findings,
             executor=study.executor,
         )
+        if study.raw is not None and found is not None:
+            self._keep_raw(study, log, found)
         exact = (
             value_on_log(study.world, log, study.policies, study.test_seed, executor=study.executor)
             if found is None
@@ -428,6 +451,17 @@ class OffPolicy(Protocol):
             for r in records
         ]
 
+    def _keep_raw(self, study: Trial, log: Log, replayed: Mapping[str, PolicyOnLog]) -> None:
+        """Weight and weighted reward of each decision, of the estimators that are means or ratios of them."""
+        shown = log.is_bandit
+        reward, propensity, user = (log[name][shown] for name in ("reward", "propensity", "user"))
+        clips = {"ips": np.inf, "clipped_ips": study.settings.clip}
+        for agent, on_log in replayed.items():
+            weight = on_log.probability[shown] / propensity
+            for metric, clip in clips.items():
+                study.keep_raw(self.name, metric, agent, user=user, value=np.minimum(weight, clip) * reward)
+            study.keep_raw(self.name, "snips", agent, user=user, value=reward, weight=weight)
+
     def title(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
         if metric in RANKING_ESTIMATORS:
@@ -436,7 +470,9 @@ class OffPolicy(Protocol):
         if metric == DCG:
             of_slates = [each for each in self.metrics if each not in ESTIMATORS]
             return f"{self.title(_of_gains(of_slates) or self.metrics[0])}, DCG"
-        return {"clipped_ips": "clipped IPS", "ips": "IPS", "snips": "SNIPS"}.get(metric, metric)
+        return {"clipped_ips": "clipped IPS", "ips": "IPS", "snips": "SNIPS", "dr": "DR", "dm": "DM"}.get(
+            metric, metric
+        )
 
     def heading(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""

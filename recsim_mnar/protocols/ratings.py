@@ -167,6 +167,8 @@ class RatingEstimate(Protocol):
                 began = time.perf_counter()
                 found = estimate_ratings(delta, own.ratings, given, clip=clip, level=study.level, seed=seed)
                 low, high = found.intervals[self.estimator]
+                if not self.estimated:
+                    self._keep_raw(study, agent, metric, delta, own, clip)
                 details: dict[str, Any] = {"ess": found.effective_n, "smallest_propensity": smallest}
                 if self.estimator == "ips":
                     details |= found.verdict.to_dict()
@@ -178,6 +180,18 @@ class RatingEstimate(Protocol):
                     )
                 )  # fmt: skip
         return records
+
+    def _keep_raw(self, study: Trial, agent: str, metric: str, delta: Loss, own: Revealed, clip: float) -> None:
+        """Loss of each revealed rating, weighted as the estimator weighs it."""
+        if study.raw is None:
+            return
+        ratings = own.ratings
+        losses = delta.at(ratings.users, ratings.items, ratings.values)
+        weights = np.ones(len(losses)) if self.estimator == "naive" else 1.0 / np.maximum(own.known, clip)
+        if self.estimator == "ips":  # a sum over the matrix, and no ratio
+            losses = losses * weights * (len(losses) / own.matrix.size)
+            weights = np.ones(len(losses))
+        study.keep_raw(self.name, metric, agent, user=ratings.users, value=losses, weight=weights)
 
     def estimates_truth(self, metric: str) -> bool:
         """True: every metric is an estimate of that of the full matrix."""

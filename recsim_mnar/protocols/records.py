@@ -82,6 +82,17 @@ class Record:
         return bool(self.details.get("verdict_level") != "do_not_use")
 
     @property
+    def severity(self) -> float:
+        """Severity of the verdict's gravest finding: from 2 on the estimate is not usable; 0 without a verdict."""
+        return max((float(finding["severity"]) for finding in self.details.get("findings", ())), default=0.0)
+
+    def limit(self, larger: bool) -> float:
+        """What the agent's own value may be at best: of an off-policy estimate clipping and support are allowed for."""
+        end = "high" if larger else "low"
+        found = self.details.get(f"target_{end}")
+        return getattr(self, end) if found is None else float(found)
+
+    @property
     def is_reference(self) -> bool:
         """True for an agent that is shown and cannot be picked."""
         return bool(self.details.get("reference"))
@@ -160,6 +171,11 @@ class Judgement:
             end. Empty where they are all level.
         tau_by_upper_bound: the rank correlation of these ends with the truth.
         unusable: agents ranked by an estimate for which the log holds too little, the pick perhaps among them.
+        severity: the largest severity among the estimates of the pick and of its rivals, which may be better than it as
+            far as the data say.
+        abstains: True where one of these estimates is unusable, so that the protocol should not decide.
+        reason: why it abstains; empty where it decides.
+        target_metric: metric of the truth's records.
         larger: whether large true values are good; otherwise the target is a loss.
         unit: what the cost is a share of: "the clicks".
     """
@@ -182,6 +198,10 @@ class Judgement:
     pick_by_upper_bound: str
     tau_by_upper_bound: float
     unusable: tuple[str, ...] = ()
+    severity: float = 0.0
+    abstains: bool = False
+    reason: str = ""
+    target_metric: str = ""
     larger: bool = True
     unit: str = ""
 
@@ -287,6 +307,7 @@ def _judged(ranking: Ranking, ranked: list[Record], true: Mapping[str, Record], 
     widths = {agent: half_width(true[best], true[agent]) for agent in picks}
     small = tie * abs(truth[best])
     hidden = all(costs[agent] <= max(widths[agent], small) for agent in picks)
+    severity, reason = _abstention([r for r in ranked if r.agent in picks], ranked, ranking.target.larger)
     outcome = COSTS
     if cost == 0.0:
         outcome = BEST
@@ -311,9 +332,64 @@ def _judged(ranking: Ranking, ranked: list[Record], true: Mapping[str, Record], 
         pick_by_upper_bound=_largest(bounds)[0] if len(set(bounds.values())) > 1 else "",
         tau_by_upper_bound=rank_correlation(bounds, truth),
         unusable=tuple(r.agent for r in ranked if not r.usable),
+        severity=severity,
+        abstains=bool(reason),
+        reason=reason,
+        target_metric=ranking.target.metric,
         larger=ranking.target.larger,
         unit=ranking.target.unit,
     )
+
+
+def _abstention(picks: Sequence[Record], ranked: Sequence[Record], larger: bool) -> tuple[float, str]:
+    """Severity of a choice, and why a protocol should abstain from it; empty where it should not.
+
+    Args:
+        picks: records of the agents ranked first.
+        ranked: all records.
+        larger: whether large values are good.
+    """
+    sign = 1.0 if larger else -1.0
+    value = sign * picks[0].value
+    rivals = [r for r in ranked if r not in picks and sign * r.limit(larger) > value]
+    severity = max(r.severity for r in [*picks, *rivals])
+    lacking = [r.agent for r in picks if not r.usable]
+    if lacking:
+        return severity, f"too little data on its pick {listed(lacking)}"
+    unknown = [r.agent for r in rivals if not r.usable]
+    return severity, f"too little data on {listed(unknown)}, which may be better" if unknown else ""
+
+
+def tidy_rows(records: Sequence[Record], judgements: Sequence[Judgement]) -> list[dict[str, Any]]:
+    """One row per record, with what its ranking makes of it.
+
+    Columns: ``protocol``, ``metric``, ``agent``, ``value``, ``low``, ``high``, ``truth`` (the agent's true value by the
+    ranking's target), ``picked``, ``cost`` (share of the best true value that picking this agent loses), ``abstained``
+    and ``reason`` (of the protocol) and ``seconds``. What is not known is None.
+    """
+    true = {(r.metric, r.agent): r.value for r in records if r.protocol == "truth"}
+    by_key = {(j.protocol, j.metric): j for j in judgements}
+    rows = []
+    for r in records:
+        judgement = by_key.get((r.protocol, r.metric))
+        truth = r.value if r.protocol == "truth" else None
+        cost = None
+        if judgement is not None:
+            truth = true.get((judgement.target_metric, r.agent))
+            if truth is not None and judgement.best_truth != 0:
+                cost = abs(judgement.best_truth - truth) / abs(judgement.best_truth)
+        rows.append(
+            {
+                **{name: getattr(r, name) for name in ("protocol", "metric", "agent", "value", "low", "high")},
+                "truth": truth,
+                "picked": None if judgement is None else r.agent in judgement.picks,
+                "cost": None if r.is_reference else cost,
+                "abstained": None if judgement is None else judgement.abstains,
+                "reason": None if judgement is None else judgement.reason,
+                "seconds": r.seconds,
+            }
+        )
+    return rows
 
 
 def listed(names: Sequence[str], most: int = 0) -> str:

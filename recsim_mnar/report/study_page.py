@@ -9,16 +9,15 @@ from typing import Any
 
 from recsim_mnar.errors import printable
 from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, two_digits
+from recsim_mnar.protocols.scoreboard import WIDTH
 from recsim_mnar.report.charts import MANY_TICKS, PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
 from recsim_mnar.report.finding import Finding
 from recsim_mnar.report.page import headed
 from recsim_mnar.report.template import downloads_of, write_from
-from recsim_mnar.runs.files import write_json
+from recsim_mnar.runs.files import replacing, write_json
 from recsim_mnar.runs.folder import RunFolder
-from recsim_mnar.studies.result import UNUSABLE, Study, percent, sized
+from recsim_mnar.studies.result import LEAST, Study, percent, sized
 
-LEAST = 5
-"""Catalogues from which on shares are shown as per cent."""
 KINDS = {"best": "good", "tie": "tie", "worse": "bad"}
 """What may come of a method's pick, and the class of its colour."""
 _KIND = dict(zip((BEST, INDISTINGUISHABLE, COSTS), KINDS, strict=True))
@@ -34,12 +33,31 @@ def write_study(folder: Path, study: Study, seconds: float) -> None:
     """
     with RunFolder.fill(folder, keep_others=True) as into:
         into.write_json("results.json", headed(study.rows()))
-        summary = {"settings": study.settings, "summary": study.summary(), "judgements": study.judgements()}
+        summary = {
+            "settings": study.settings,
+            "summary": study.summary(),
+            "always": study.always(),
+            "judgements": study.judgements(),
+        }
         into.write_json("summary.json", summary)
         with into.recording("report.html") as path:
             _write_page(path, study)
         # Of times there is no receipt: they differ.
+        write_table(study, folder / "study.parquet")
         write_json(folder / "timings.json", {"seconds": round(seconds, 3), "tasks": study.seconds})
+
+
+def write_table(study: Study, path: Path) -> None:
+    """Write the study's table as Parquet; factors are text where their levels are of several types."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    frame = study.frame()
+    for name in study.factors:
+        if frame[name].map(type).nunique() > 1:
+            frame[name] = frame[name].map(str)
+    with replacing(path) as temporary:
+        pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), temporary)
 
 
 def _write_page(path: Path, study: Study) -> None:
@@ -82,11 +100,12 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "study": lambda row: str(row["study"]),
     "protocol": lambda row: sized(row),
     "catalogues": lambda row: str(row["catalogues"]),
+    "decides": lambda row: _share(row, "decides"),
     "picks the best": lambda row: _share(row, BEST),
     "tied": lambda row: _share(row, INDISTINGUISHABLE),
     "picks a worse one": lambda row: _share(row, COSTS),
-    "mean cost, share of the best": lambda row: _cost(row["cost_share"]),
-    "pick unusable": lambda row: _share(row, UNUSABLE),
+    "mean loss where it decides": lambda row: _cost(row["cost_decided"]),
+    "mean loss deciding always": lambda row: _cost(row["cost_share"]),
     "Kendall's tau": lambda row: _mean(row["kendall_tau"]),
     "best by upper bound": lambda row: _share(row, "best_by_upper_bound"),
     "its tau": lambda row: _mean(row["tau_by_upper_bound"]),
@@ -99,8 +118,8 @@ def cells_of(row: dict[str, Any]) -> list[str]:
     return [cell(row) for cell in COLUMNS.values()]
 
 
-def _cost(row: dict[str, Any]) -> str:
-    return "-" if row["mean"] is None else percent(row)
+def _cost(row: dict[str, Any] | None) -> str:
+    return "-" if row is None or row["mean"] is None else percent(row)
 
 
 def _share(row: dict[str, Any], name: str) -> str:
@@ -120,45 +139,74 @@ def _mean(row: dict[str, Any]) -> str:
     return f"{row['mean']:.2f}{limits}"
 
 
-TERMINAL = {
+TERMINAL: dict[str, Callable[[dict[str, Any]], str]] = {
     "protocol": lambda row: _head(row),
-    "picks the best": lambda row: _brief_share(row, BEST),
-    "a tie": lambda row: _brief_share(row, INDISTINGUISHABLE),
+    "decides": lambda row: _brief_share(row, "decides"),
+    "best or tie": lambda row: _right(row),
     "mean loss": lambda row: _cost(row["cost_share"]),
-    "Kendall's tau": lambda row: _mean(row["kendall_tau"]),
+    "where it decides": lambda row: _cost(row.get("cost_decided")),
 }
 """Heads of the terminal's table, and the text of each cell from a row of the summary."""
 
 
 def study_lines(study: Study) -> list[str]:
-    """The summary for a terminal of 80 columns: one table per setup."""
-    lines: list[str] = []
-    summary = study.summary()
-    for name in dict.fromkeys(row["study"] for row in summary):
-        own = [row for row in summary if row["study"] == name]
-        cells = [list(TERMINAL), *([text(row) for text in TERMINAL.values()] for row in own)]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines += [""] if lines else []
-        lines += [f"{_setup_in_words(study, name)}: {own[0]['catalogues']:,} catalogues", ""]
-        lines += ["  ".join(f"{text:<{w}}" for text, w in zip(row, widths, strict=True)).rstrip() for row in cells]
-    lines += [f"[ ] 95 % intervals over catalogues; none of shares below {LEAST} catalogues"]
-    return [printable(line) for line in lines]
+    """The summary for a terminal of 80 columns: one row per level of every factor and protocol."""
+    summary, factors = study.summary(), study.factors
+    if not summary:
+        return ["Nothing to judge: no protocol ranked two agents with a known truth."]
+    setups = list(dict.fromkeys(_setup_in_words(study, row) for row in summary))
+    several = len(setups) > 1
+    heads = [*(["setup"] if several else []), *factors, *TERMINAL]
+    rows = [heads]
+    for row in [*summary, *(_always_row(one) for one in study.always())]:
+        first = [_setup_in_words(study, row)] if several else []
+        levels = [str(row["levels"].get(name, "")) for name in factors]
+        rows.append([*first, *levels, *(text(row) for text in TERMINAL.values())])
+    rows[1:] = sorted(rows[1:], key=lambda cells: _place(cells[: len(heads) - len(TERMINAL)], rows[1:]))
+    lines = _aligned(rows)
+    if max(map(len, lines)) > WIDTH:  # the report has the intervals
+        lines = _aligned([[text.partition(" [")[0] for text in row] for row in rows])
+    n = max(row["catalogues"] for row in summary)
+    title = "several setups" if several else setups[0]
+    notes = [f"[ ] 95 % intervals over catalogues, from {LEAST} on"] if any("[" in line for line in lines) else []
+    notes.append("Loss: share of the best true value. A protocol decides where its data suffice.")
+    return [printable(line) for line in (f"{title}: {n:,} catalogues", "", *lines, *notes)]
 
 
-def _setup_in_words(study: Study, name: str) -> str:
-    """World and preset of a setup, where its results say them; else its label."""
-    own = next((r for r in study.results if r["label"].rpartition("-")[0] == name), {})
-    config = own.get("run_config", {})
-    if name != config.get("world", {}).get("name") or not config.get("preset"):
-        return name
-    return f"{name}, {config['preset']}"
+def _aligned(rows: list[list[str]]) -> list[str]:
+    """Rows as lines with columns below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{text:<{w}}" for text, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _place(cells: list[str], rows: list[list[str]]) -> int:
+    """Where a setup and its levels come first."""
+    return next(i for i, row in enumerate(rows) if row[: len(cells)] == cells)
+
+
+def _always_row(one: dict[str, Any]) -> dict[str, Any]:
+    """Always picking the single best agent, as a row of the terminal's table."""
+    return {**one, "title": f"always {one['agent']}", "one_target": True, "cost_share": one["cost"]}
+
+
+def _right(row: dict[str, Any]) -> str:
+    """How often the pick is the best or a tie with it."""
+    return _counted(row, BEST, INDISTINGUISHABLE) if "catalogues" in row else "-"
+
+
+def _setup_in_words(study: Study, row: dict[str, Any]) -> str:
+    """World and preset of a row's cell; a factor among them is a column of its own."""
+    own = next((r for r in study.results if r["cell"] == row["study"]), {})
+    config, levels = own.get("run_config", {}), row["levels"]
+    names = [
+        "" if "world" in levels else config.get("world", {}).get("name", ""),
+        "" if "preset" in levels else config.get("preset") or "",
+    ]
+    return ", ".join(filter(None, names)) or row["study"]
 
 
 def _brief_share(row: dict[str, Any], name: str) -> str:
-    if row["catalogues"] < LEAST:
-        return _counted(row, name)
-    own = row[name]
-    return f"{own['share']:.0%} [{100 * own['low']:.0f}, {100 * own['high']:.0f}]"
+    return _counted(row, name) if name in row else "-"
 
 
 def agents_table(study: Study) -> list[dict[str, Any]]:
@@ -166,7 +214,7 @@ def agents_table(study: Study) -> list[dict[str, Any]]:
     tables: dict[str, dict[str, dict[str, list[float]]]] = {}
     for row in study.rows():
         if row["value"] is not None:
-            own = tables.setdefault(row["study"].rpartition("-")[0], {}).setdefault(row["agent"], {})
+            own = tables.setdefault(row["study"], {}).setdefault(row["agent"], {})
             own.setdefault(f"{row['protocol']} {row['metric']}", []).append(row["value"])
     found = []
     for name, agents in tables.items():

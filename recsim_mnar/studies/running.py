@@ -5,108 +5,125 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, as_completed
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.errors import UserError
+from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.kernels.checks import of_type
-from recsim_mnar.protocols.comparison import Setup
-from recsim_mnar.protocols.records import plain
 from recsim_mnar.runs.files import refuse_link, sweep
 from recsim_mnar.runs.folder import STUDY, RunFolder
 from recsim_mnar.runs.receipts import digest_of
 from recsim_mnar.simulation.executor import check_executor
 from recsim_mnar.simulation.own_code import of_own_code, origin_named
 from recsim_mnar.simulation.pools import processes
+from recsim_mnar.studies.design import Design, Task
 from recsim_mnar.studies.result import Study
-from recsim_mnar.studies.tasks import Task, filled, labels_of, tasks_of
 
 __all__ = ["TASKS", "processes", "run_study"]
 
-TASKS = "tasks"
+TASKS, RAW, TIMINGS = "tasks", "raw", "timings.json"
 _NAMED = 6
 """Studies that are named one by one where work begins."""
 Report = Callable[[str], None]
 
 
 def run_study(
-    worlds: Sequence[str | Mapping[str, Any] | Setup],
-    agents: Sequence[str] | None = None,
-    protocols: Sequence[str] | None = None,
-    estimators: Sequence[str] | None = None,
-    seeds: int | Sequence[int] = 10,
+    design: Design | Mapping[str, Any],
     *,
-    seed: int = 0,
-    options: Mapping[str, Any] | None = None,
-    tie: float = 0.0,
     folder: str | Path | None = None,
     resume: bool = False,
+    save_raw: bool = False,
     executor: Executor | None = None,
     report: Report = lambda stage: None,
 ) -> Study:
-    """Compare over catalogues.
+    """Run every cell of a design over its catalogues.
 
     Args:
-        worlds: names, or tables of :class:`recsim_mnar.protocols.comparison.Setup`'s fields (``world``, ``preset``,
-            ``params``, ``agents``, ...), whose own agents, protocols and options come first.
-        agents: names or ``package.module:Class``; each world's own list where None.
-        protocols: likewise.
-        estimators: of off-policy evaluation, in the worlds that have it.
-        seeds: how many catalogues, whose users' seeds are derived from ``seed`` and the task's labels; or a seed a
-            catalogue.
-        seed: see ``seeds``.
-        options: of the comparisons.
-        tie: share of the best true value that counts as nothing.
-        folder: for the tasks' results; nothing is written where None.
-        resume: keep the results that the folder holds; there may be more catalogues than the folder's study has.
-        executor: to spread tasks over: processes, as a task's agents learn in Python; the results do not depend on it.
-        report: called with a line as tasks end.
+        design: what is compared, or its attributes as a table.
+        folder: for the results; nothing is written where None.
+        resume: keep the results that the folder holds; the design may have more levels and more catalogues than those.
+        save_raw: write ``raw/CELL-CATALOGUE.parquet``, what each value is the mean of
+            (:class:`recsim_mnar.protocols.base.RawResults`).
+        executor: to spread comparisons over: processes, as agents learn in Python; the results do not depend on it.
+        report: called with a line as comparisons end.
 
     Raises:
-        UserError: a setup that cannot be, or a folder that holds another study.
+        UserError: a cell that cannot be, or a folder that holds another study.
     """
-    of_type(worlds, "worlds", (list, tuple), "a list of worlds")
-    setups = [filled(world, agents, protocols, estimators, {} if options is None else options, tie) for world in worlds]
-    tasks = tasks_of(setups, seeds, seed)
-    settings = {
-        "studies": [plain(asdict(s)) for s in setups],
-        "seeds": seeds if isinstance(seeds, int) else list(seeds),
-        "seed": seed,
-    }
-    labels, number = labels_of(setups), len(tasks) // max(len(setups), 1)
-    named = labels if len(labels) <= _NAMED else [f"{labels[0]} to {labels[-1]}, each"]
+    made = design if isinstance(design, Design) else _made(design)
+    if save_raw and folder is None:
+        raise UserError("save_raw: name a folder for the raw results")
+    cells, manifest = made.all_cells(), made.manifest()
+    named = [cell.label for cell in cells] if len(cells) <= _NAMED else [f"{cells[0].label} to {cells[-1].label}, each"]
     for label in named:
-        report(f"{label}: {number} catalogue{'s' if number > 1 else ''}")
-    for setup in setups:
-        setup.resolved()
+        report(f"{label}: {made.catalogues} catalogue{'s' if made.catalogues > 1 else ''}")
+    for cell in cells:
+        cell.setup.resolved()
     if folder is None:
-        return _run(tasks, settings, None, executor, report)
+        return _run(made.tasks(), manifest, None, executor, report, save_raw=False)
     with RunFolder.fill(Path(folder), resume=resume, what="--out") as into:
-        _begin(into, settings)
-        return _run(tasks, settings, into, executor, report)
+        _begin(into, manifest)
+        return _run(made.tasks(), manifest, into, executor, report, save_raw=save_raw)
+
+
+def _made(table: Any) -> Design:
+    """The design of a table of its attributes."""
+    of_type(table, "design", Mapping, "a Design, or a table of its attributes")
+    known = list(Design.__dataclass_fields__)
+    for name in table:
+        if name not in known:
+            raise UserError(f"unknown key {name!r} of a design; {nearest(name, known)}")
+    return Design(**table)
 
 
 def _run(
-    tasks: list[Task], settings: dict[str, Any], into: RunFolder | None, executor: Executor | None, report: Report
+    tasks: list[Task],
+    manifest: dict[str, Any],
+    into: RunFolder | None,
+    executor: Executor | None,
+    report: Report,
+    *,
+    save_raw: bool,
 ) -> Study:
-    kept = {} if into is None else {t.label: found for t in tasks if (found := _kept(into, t)) is not None}
+    kept = {} if into is None else {t.label: found for t in tasks if (found := _kept(into, t, save_raw)) is not None}
     missing = [t for t in tasks if t.label not in kept]
     if len(missing) < len(tasks):
         report(f"{len(tasks) - len(missing)} of {len(tasks)} already existed")
-    seconds: dict[str, float] = {}
+    seconds: dict[str, Any] = {} if into is None else _earlier_seconds(into)
     began = time.monotonic()
-    for task, (result, took) in _finished(missing, executor):
-        seconds[task.label] = took["seconds"]
+    for done, (task, (result, took, raw)) in enumerate(_finished(missing, executor, save_raw), start=1):
+        seconds[task.label] = took
         kept[task.label] = result
         if into is not None:
+            if raw is not None:
+                (into.path / RAW).mkdir(exist_ok=True)
+                with into.recording(_raw_name(task)) as path:
+                    _write_parquet(raw.table(), path)
             into.write_json(_name(task), result)
             # As it is read again: what a study says does not depend on whether it was interrupted.
             kept[task.label] = json.loads((into.path / _name(task)).read_text())
-        report(f"{task.label} done, {len(seconds)} of {len(missing)}{_left(began, len(seconds), len(missing))}")
-    return Study(settings, [kept[t.label] for t in tasks], seconds)
+        report(f"{task.label} done, {done} of {len(missing)}{_left(began, done, len(missing))}")
+    return Study(manifest, [kept[t.label] for t in tasks], seconds)
+
+
+def _write_parquet(table: Any, path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    pq.write_table(table, path)
+
+
+def _earlier_seconds(into: RunFolder) -> dict[str, Any]:
+    """What earlier tasks took, as ``timings.json`` says, which bears no receipt."""
+    path = into.path / TIMINGS
+    if not path.is_file():
+        return {}
+    try:
+        tasks = json.loads(path.read_text()).get("tasks", {})
+    except (ValueError, AttributeError):
+        return {}
+    return tasks if isinstance(tasks, dict) else {}
 
 
 def _left(began: float, done: int, total: int) -> str:
@@ -115,22 +132,23 @@ def _left(began: float, done: int, total: int) -> str:
     return f", about {minutes:,.0f} min left" if minutes >= 1 else ""
 
 
-def _kept(into: RunFolder, task: Task) -> dict[str, Any] | None:
+def _kept(into: RunFolder, task: Task, save_raw: bool) -> dict[str, Any] | None:
     """The result of a task that an earlier run has left; None where there is none, or none that is whole."""
-    if into.whole(_name(task)) is None:
+    if into.whole(_name(task)) is None or (save_raw and into.whole(_raw_name(task)) is None):
         return None
     result: dict[str, Any] = json.loads((into.path / _name(task)).read_text())
-    return result if (result["label"], result["seed"]) == (task.label, task.seed) else None
+    same = (result["cell"], result["catalogue"], result["seed"]) == (task.cell.label, task.catalogue, task.seed)
+    return result if same else None
 
 
-def _finished(tasks: list[Task], executor: Executor | None) -> Iterator[tuple[Task, Any]]:
+def _finished(tasks: list[Task], executor: Executor | None, keep_raw: bool) -> Iterator[tuple[Task, Any]]:
     """Tasks and results as they end."""
     check_executor(executor)
     if executor is None:
         for task in tasks:
-            yield task, task.run()
+            yield task, task.run(keep_raw=keep_raw)
         return
-    running = {executor.submit(_run_elsewhere, task): task for task in tasks}
+    running = {executor.submit(_run_elsewhere, task, keep_raw): task for task in tasks}
     try:
         for future in as_completed(running):
             yield running[future], future.result()
@@ -139,14 +157,14 @@ def _finished(tasks: list[Task], executor: Executor | None) -> Iterator[tuple[Ta
             future.cancel()
 
 
-def _run_elsewhere(task: Task) -> Any:
+def _run_elsewhere(task: Task, keep_raw: bool) -> Any:
     """A task's result, in a process whose frames end with it: what code of the user's own raised is said here.
 
     Raises:
         UserError: an agent, a world or a protocol of the user's own raised an exception, or ended the process.
     """
     try:
-        return task.run()
+        return task.run(keep_raw=keep_raw)
     except UserError:
         raise
     except (Exception, SystemExit) as error:
@@ -160,38 +178,46 @@ def _name(task: Task) -> str:
     return f"{TASKS}/{task.label}.json"
 
 
-def _begin(into: RunFolder, settings: dict[str, Any]) -> None:
-    """Write the manifest of a study, or find that the folder holds this one."""
-    wanted = {**settings, "code": origin_named(settings["studies"])}
-    made = digest_of({name: value for name, value in wanted.items() if name != "seeds"})
-    into.refuse_other_run(STUDY, wanted, made=made, alike=functools.partial(_of_the_first, into.path))
-    refuse_link(into.path / TASKS)
-    sweep(into.path / TASKS)
+def _raw_name(task: Task) -> str:
+    return f"{RAW}/{task.label}.parquet"
+
+
+def _begin(into: RunFolder, manifest: dict[str, Any]) -> None:
+    """Write the manifest of a study, or find that the folder holds a part of this one."""
+    wanted = {**manifest, "code": origin_named(manifest["cells"])}
+    made = digest_of({name: manifest[name] for name in ("first_seed", "seed")})
+    into.refuse_other_run(STUDY, wanted, made=made, alike=functools.partial(_common, into.path))
+    for folder in (TASKS, RAW):
+        refuse_link(into.path / folder)
+        sweep(into.path / folder)
     into.begin_run(STUDY, wanted, made)
 
 
-def _of_the_first(folder: Path, before: Any, wanted: Any) -> tuple[Any, Any]:
-    """The settings there and here, of the catalogues that both have: they do not depend on how many follow.
+def _common(folder: Path, before: Any, wanted: Any) -> tuple[Any, Any]:
+    """What the designs there and here have in common; more cells and catalogues here change none of those there.
 
     Raises:
         UserError: there are more of them there.
     """
-    there, here = (_count(settings.get("seeds")) for settings in (before, wanted))
-    if there is None or here is None:
+    cells = before.get("cells")
+    if not isinstance(cells, dict) or not isinstance(before.get("catalogues"), int):
         return None, wanted
-    first_before, first_wanted = (_first(settings, min(there, here)) for settings in (before, wanted))
-    if here < there and first_before == first_wanted:
+    missing = [label for label in cells if label not in wanted["cells"]]
+    if missing:
         raise UserError(
-            f"cannot resume: {folder} holds a study of {there} catalogues, of which {here} are asked for: ask for at "
-            "least as many, or name another folder"
+            f"cannot resume: {folder} holds a study with the cell {missing[0]}, which is not asked for: ask for its "
+            "cells too, or name another folder"
         )
-    return first_before, first_wanted
-
-
-def _count(seeds: Any) -> int | None:
-    return len(seeds) if isinstance(seeds, list) else seeds if isinstance(seeds, int) else None
-
-
-def _first(settings: dict[str, Any], count: int) -> dict[str, Any]:
-    seeds = settings["seeds"]
-    return {**settings, "seeds": seeds[:count] if isinstance(seeds, list) else count}
+    if wanted["catalogues"] < before["catalogues"]:
+        raise UserError(
+            f"cannot resume: {folder} holds a study of {before['catalogues']} catalogues, of which "
+            f"{wanted['catalogues']} are asked for: ask for at least as many, or name another folder"
+        )
+    code = before.get("code", {})
+    there = {name: before.get(name) for name in ("first_seed", "seed")}
+    here = {name: wanted[name] for name in ("first_seed", "seed")}
+    return {**there, "cells": cells, "code": code}, {
+        **here,
+        "cells": {label: wanted["cells"][label] for label in cells},
+        "code": {name: digest for name, digest in wanted["code"].items() if name in code},
+    }

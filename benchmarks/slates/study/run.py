@@ -17,8 +17,9 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "shared"))
 from _study import into_marks, read, settings_of, write_results
 from analysis import constants, figure, pairs, rows_of, sentence
 
+from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.pools import processes
-from recsim_mnar.studies import Study, run_study
+from recsim_mnar.studies import Design, Study, run_study
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[2] / "docs" / "questions" / "lists.md"
@@ -41,6 +42,14 @@ def found_in(study: Study) -> dict[str, Any]:
         if (row["protocol"], row["metric"]) == ("truth", "ctr"):
             truth.setdefault(row["agent"], []).append(row["value"])
     return {"catalogues": len(study.results), "rankings": rankings, "truth": truth}
+
+
+class _Arm(Design):
+    """A design with the seeds of July, which were those of the setup's label."""
+
+    def seed_of(self, catalogue: int) -> int:
+        """See :meth:`Design.seed_of`."""
+        return derive_seed(self.seed, f"study/sessions-quick/{catalogue}")
 
 
 def lines_of(results: dict[str, Any]) -> list[str]:
@@ -72,10 +81,7 @@ def main() -> None:
         folder = options.study / (f"{name}-quick" if options.quick else name)
         with processes(options.workers) as executor:
             study = run_study(
-                [given["arms"][name]],
-                given["agents"],
-                seeds=catalogues,
-                seed=given["seed"],
+                _Arm([given["arms"][name]], given["agents"], catalogues=catalogues, seed=given["seed"]),
                 folder=folder,
                 resume=folder.exists(),
                 executor=executor,

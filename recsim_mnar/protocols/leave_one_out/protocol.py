@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -55,6 +55,7 @@ def leave_one_out(
     one_view: str = "omit",
     ties: str = "drawn",
     executor: Executor | None = None,
+    keep_raw: Callable[..., None] | None = None,
 ) -> list[Record]:
     """Leave-one-out cross-validation: HR@k, MRR@k and NDCG@k of held-out views.
 
@@ -89,6 +90,7 @@ def leave_one_out(
         one_view: "omit" users with a single view, or count each as a "miss", so that they lower every rate.
         ties: candidates with the held-out item's score are ranked by a "drawn" order, or by "lowest" index first.
         executor: folds run in parallel; results do not depend on it.
+        keep_raw: receives hit and rank of each held-out view (:meth:`recsim_mnar.protocols.base.Trial.keep_raw`).
 
     Returns:
         Records of protocol ``loocv``: each metric of each k, as ``hr@10``, agent by agent; n is the number of users who
@@ -127,6 +129,8 @@ def leave_one_out(
             values = np.concatenate([found.by_user(name, metric), missed])
             key, interval = (world, "loocv", name, metric), user_mean_interval(values, level)
             records.append(Record.of(*key, interval, level=level, n=len(values), seconds=seconds, details=details))
+            if keep_raw is not None:
+                keep_raw(metric, name, missed=len(missed), **found.raw(name, metric))
     return records
 
 
@@ -140,12 +144,25 @@ class HeldOutRanks:
         seconds: by agent.
         details: candidates, users left out, folds and held-out views; JSON types.
         owners: (n,) number of each held-out view's user among the U; None of folds.
+        users: (U,) ids.
     """
 
     ranks: dict[str, Ints]
     seconds: dict[str, float]
     details: dict[str, Any]
     owners: Ints | None = None
+    users: Ints | None = None
+
+    def raw(self, name: str, metric: str) -> dict[str, Any]:
+        """User, gain, rank and weight of each held-out view; users count equally."""
+        ranks, users = self.ranks[name], np.arange(0) if self.users is None else self.users
+        if self.owners is None:
+            owner = np.tile(np.arange(ranks.shape[1]), len(ranks))
+            weight = np.full(ranks.size, 1.0 / len(ranks))
+        else:
+            owner, weight = self.owners, 1.0 / np.bincount(self.owners)[self.owners]
+        flat = ranks.ravel()
+        return {"user": users[owner], "value": gains(metric, flat), "rank": flat, "weight": weight}
 
     def by_user(self, name: str, metric: str) -> NDArray[np.float64]:
         """(U,) each user's mean of a metric."""
@@ -171,7 +188,8 @@ def fold_ranks(
         advance(1)
     ranks = {name: np.stack([found[index] for found, _ in results]) for index, name in enumerate(agents)}
     took = {name: before[index] + sum(times[index] for _, times in results) for index, name in enumerate(agents)}
-    return HeldOutRanks(ranks, took, {**case.details(), "folds": folds, "held_out": folds * len(case.eligible)})
+    details = {**case.details(), "folds": folds, "held_out": folds * len(case.eligible)}
+    return HeldOutRanks(ranks, took, details, users=case.views.users[case.eligible])
 
 
 def _exhaustive_ranks(case: _Case) -> HeldOutRanks:
@@ -193,7 +211,8 @@ def _exhaustive_ranks(case: _Case) -> HeldOutRanks:
         ranks[name] = 1 + above + (tie_draws * (n_tied + 1)).astype(np.int64)
         took[name] = time.perf_counter() - began
     number = np.searchsorted(case.eligible, owner[kept])
-    return HeldOutRanks(ranks, took, {**case.details(), "exhaustive": True, "held_out": len(kept)}, number)
+    details = {**case.details(), "exhaustive": True, "held_out": len(kept)}
+    return HeldOutRanks(ranks, took, details, number, case.views.users[case.eligible])
 
 
 @dataclass(frozen=True)
@@ -415,6 +434,7 @@ class LeaveOneOut(Protocol):
             one_view=self.one_view,
             ties=self.ties,
             executor=study.executor,
+            keep_raw=None if study.raw is None else functools.partial(_keep_as, self.name, study),
             **(of_lists if self.k or k > 1 else {}),
         )
 
@@ -442,6 +462,13 @@ class LeaveOneOut(Protocol):
     def _options(self) -> list[str]:
         """As they follow the name, without ``k``, which stands in the metric."""
         return [option for option in self.name.split("+")[1:] if not option.strip().startswith("k=")]
+
+
+def _keep_as(name: str, study: Trial, metric: str, agent: str, *, missed: int, **columns: Any) -> None:
+    """Keep raw results under a protocol's own name; who has one view and counts as a miss is user -1, rank 0."""
+    misses = {"user": -1, "value": 0.0, "rank": 0, "weight": 1.0}
+    padded = {key: np.concatenate([column, np.full(missed, misses[key])]) for key, column in columns.items()}
+    study.keep_raw(name, metric, agent, **padded)
 
 
 def _of_lists(k: int) -> list[str]:

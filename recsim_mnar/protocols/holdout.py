@@ -1,0 +1,344 @@
+"""Hold out views and rank them: the last of every user, a share of each, or all after a moment; weighted or sampled."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.intervals import ratio_interval, user_mean_interval
+from recsim_mnar.kernels.checks import number_in, one_of, whole_number
+from recsim_mnar.log.table import Log
+from recsim_mnar.log.views import Views
+from recsim_mnar.policies.base import Learner
+from recsim_mnar.policies.door import fitted
+from recsim_mnar.protocols.base import Protocol, Trial
+from recsim_mnar.protocols.leave_one_out.ranks import scores_after
+from recsim_mnar.protocols.records import Record
+from recsim_mnar.rng import Stream, derive_seed, uniforms
+from recsim_mnar.simulation.executor import run_in_order
+
+SPLITS = ("last", "user", "time", "rolling")
+CANDIDATES = ("all", "unseen", "sampled")
+WEIGHTINGS = ("none", "stratified", "snips")
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_SCORES_AT_A_TIME = 1 << 21
+
+
+@dataclass(frozen=True)
+class Split:
+    """A log in two: what agents learn from, and the items that each judged user goes on to view.
+
+    Attributes:
+        train: rows before the cut of their user.
+        views: its views, user by user.
+        owners: (n,) index in ``views`` of the user of each held-out item, ascending.
+        items: (n,) held-out items, distinct for each user and ascending.
+    """
+
+    train: Log
+    views: Views
+    owners: Ints
+    items: Ints
+
+
+def split_log(log: Log, split: str, *, share: float = 0.2, windows: int = 4) -> list[Split]:
+    """Hold out views of a log.
+
+    Args:
+        log: ordered by (user, step).
+        split: ``last``: the last view of every user with two or more (leave-last-out); ``user``: the last ``share`` of
+            each user's views; ``time``: all views after the moment that this share of all views reaches; ``rolling``:
+            this share in ``windows`` parts of equal numbers of views, each predicted from all before it.
+        share: of the views that is held out.
+        windows: of ``rolling``.
+
+    Raises:
+        UserError: no user has views on both sides.
+    """
+    one_of(split, "holdout: split", SPLITS)
+    organic = ~log.is_bandit
+    rows = np.flatnonzero(organic)
+    user, moment = log["user"], log["time"]
+    if split in ("last", "user"):
+        first = _first_held_out(user[rows], 0.0 if split == "last" else share)
+        cut = np.full(int(user.max()) + 1, len(log), np.int64)
+        known = first >= 0
+        cut[np.unique(user[rows])[known]] = rows[first[known]]
+        held = np.arange(len(log)) >= cut[user]
+        return [_split(log, ~held, held & organic)]
+    ordered = np.sort(moment[rows])
+    begin = min(int(len(ordered) * (1.0 - share)), len(ordered) - 1)
+    parts = 1 if split == "time" else windows
+    edges = ordered[np.linspace(begin, len(ordered), parts + 1).astype(np.int64)[:-1]]
+    ends = [*edges[1:], np.inf]
+    return [
+        _split(log, moment < low, organic & (moment >= low) & (moment < high))
+        for low, high in zip(edges, ends, strict=True)
+        if low < high
+    ]
+
+
+def _first_held_out(user: Ints, share: float) -> Ints:
+    """Position of each user's first held-out view among all views; -1 of users with fewer than two."""
+    starts = np.flatnonzero(np.append(True, user[1:] != user[:-1]))
+    lengths = np.diff(np.append(starts, len(user)))
+    held = np.clip(np.floor(share * lengths).astype(np.int64), 1, lengths - 1)
+    return np.where(lengths >= 2, starts + lengths - held, -1)
+
+
+def _split(log: Log, before: NDArray[np.bool_], after: NDArray[np.bool_]) -> Split:
+    train = log.select(before)
+    views = Views.of(train)
+    user, item = log["user"][after], log["item"][after].astype(np.int64)
+    place = np.minimum(np.searchsorted(views.users, user), max(len(views.users) - 1, 0))
+    known = views.users[place] == user if len(views.users) else np.zeros(len(user), np.bool_)
+    if not known.any():
+        raise UserError("holdout: no user has views before and after the cut. Hold out another share")
+    n_items = int(item.max()) + 1
+    pairs = np.unique(place[known] * n_items + item[known])
+    return Split(train, views, pairs // n_items, pairs % n_items)
+
+
+def held_out_ranks(
+    name: str, learner: Learner, split: Split, *, n_items: int, seed: int, candidates: str, negatives: int
+) -> Ints:
+    """(n,) rank of each held-out item among its user's candidates, 1 for the first; ties in a drawn order.
+
+    Args:
+        name: of the agent, for messages.
+        learner: fitted on ``split.train``.
+        split: what is held out.
+        n_items: items are 0 .. n_items - 1.
+        seed: of the training, of ties and of sampled candidates.
+        candidates: ``all`` items; ``unseen``: not those that the user has viewed; ``sampled``: the held-out item and
+            ``negatives`` items drawn from those that the user does not view on either side.
+        negatives: of ``sampled``.
+    """
+    policy = fitted(learner, split.train, n_items=n_items, seed=derive_seed(seed, "fit"))
+    judged, place = np.unique(split.owners, return_inverse=True)
+    ranks = np.empty(len(split.items), np.int64)
+    step = max(1, _SCORES_AT_A_TIME // n_items)
+    for first in range(0, len(judged), step):
+        part = judged[first : first + step]
+        rows = np.flatnonzero((place >= first) & (place < first + step))
+        owner, items = place[rows] - first, split.items[rows]
+        users = split.views.users[part]
+        seen_by, seen = _views_of(split.views, part)
+        scores = np.array(scores_after(policy, users, users[seen_by], seen, users), np.float64)
+        if scores.shape != (len(users), n_items) or np.isnan(scores).any():
+            raise UserError(f"agent {name!r}: scores() must return a number for each of {n_items} items")
+        ties = uniforms(
+            derive_seed(seed, "ties"),
+            Stream.PROTOCOL,
+            np.repeat(users, n_items),
+            np.tile(np.arange(n_items), len(users)),
+        )
+        allowed = np.ones(scores.shape, np.bool_)
+        if candidates != "all":
+            allowed[seen_by, seen] = False
+        if candidates == "sampled":
+            allowed[owner, items] = False
+            allowed &= _sampled(users, allowed, negatives, derive_seed(seed, "negatives"))
+        ranks[rows] = _ranks(scores, ties.reshape(scores.shape), allowed, owner, items)
+    return ranks
+
+
+def _views_of(views: Views, owners: Ints) -> tuple[Ints, NDArray[np.int32]]:
+    """The views of users, in their order: index among the owners, and item."""
+    length = views.starts[owners + 1] - views.starts[owners]
+    place = np.repeat(np.arange(len(owners)), length)
+    offset = np.arange(len(place)) - np.repeat(np.cumsum(length) - length, length)
+    return place, views.items[views.starts[owners][place] + offset]
+
+
+def _sampled(users: Ints, allowed: NDArray[np.bool_], negatives: int, seed: int) -> NDArray[np.bool_]:
+    """Of each user's allowed items those with the smallest draws."""
+    n_items = allowed.shape[1]
+    keys = uniforms(seed, Stream.PROTOCOL, np.repeat(users, n_items), np.tile(np.arange(n_items), len(users)))
+    keys = np.where(allowed, keys.reshape(allowed.shape), np.inf)
+    few = min(negatives, n_items)
+    limit = np.partition(keys, few - 1, axis=1)[:, few - 1]
+    return allowed & (keys <= limit[:, None])
+
+
+def _ranks(scores: Floats, ties: Floats, allowed: NDArray[np.bool_], owner: Ints, items: Ints) -> Ints:
+    """Rank of each held-out item among its user's candidates and itself."""
+    own, draw = scores[owner, items], ties[owner, items]
+    out = np.empty(len(items), np.int64)
+    for i, (user, score, tie) in enumerate(zip(owner, own, draw, strict=True)):
+        others = allowed[user]
+        level = scores[user] == score
+        above = np.count_nonzero(others & (scores[user] > score))
+        out[i] = 1 + above + np.count_nonzero(others & level & (ties[user] < tie))
+    return out
+
+
+def item_weights(split: Split, weighting: str, gamma: float, n_items: int) -> Floats:
+    """(n,) weight of each held-out item.
+
+    Args:
+        split: what is held out; popularity is counted in its training rows.
+        weighting: ``stratified``: n_i ** -(gamma / (gamma + 1)) (Steck 2011); ``snips``: 1 / P_i, P_i proportional to
+            n_i ** ((gamma + 1) / 2) (Yang et al. 2018); ``none``: 1.
+        gamma: exponent of the power law by which popular items are observed more often.
+        n_items: items are 0 .. n_items - 1.
+    """
+    if weighting == "none":
+        return np.ones(len(split.items))
+    counts = np.maximum(np.bincount(split.views.items, minlength=n_items), 1).astype(np.float64)[split.items]
+    exponent = gamma / (gamma + 1.0) if weighting == "stratified" else (gamma + 1.0) / 2.0
+    return counts**-exponent
+
+
+def recall_and_ndcg(owners: Ints, ranks: Ints, weights: Floats, k: int) -> dict[str, tuple[Floats, Floats]]:
+    """By metric, each judged user's numerator and denominator; (U,) each.
+
+    Recall@k is sum(w [rank <= k]) / sum(w). NDCG@k has gains w / log2(rank + 1), over what the best list of k items
+    would have (Jarvelin & Kekalainen 2002).
+
+    Args:
+        owners: (n,) user of each held-out item, ascending.
+        ranks: (n,) rank of each.
+        weights: (n,) weight of each.
+        k: length of the list.
+    """
+    starts = np.flatnonzero(np.append(True, owners[1:] != owners[:-1]))
+    hits = ranks <= k
+    recall = np.add.reduceat(weights * hits, starts), np.add.reduceat(weights, starts)
+    gained = np.add.reduceat(np.where(hits, weights / np.log2(ranks + 1.0), 0.0), starts)
+    # The best list has the heaviest items first.
+    order = np.lexsort((-weights, owners))
+    place = np.arange(len(owners)) - np.repeat(starts, np.diff(np.append(starts, len(owners))))
+    best = np.add.reduceat(np.where(place < k, weights[order] / np.log2(place + 2.0), 0.0), starts)
+    return {f"recall@{k}": recall, f"ndcg@{k}": (gained, best)}
+
+
+class HoldOut(Protocol):
+    """Fit agents on earlier views, and ask how many of the later ones are among the first k items that they rank.
+
+    Sampled candidates are what many papers use, and rank agents otherwise than all candidates do (Krichene & Rendle
+    2020, "On sampled metrics for item recommendation"): compare both before you believe them.
+
+    Args:
+        split: ``last`` (leave-last-out), ``user`` (the last share of each user's views), ``time`` (all views after a
+            moment) or ``rolling`` (several such moments).
+        share: of the views that is held out, but for ``last``.
+        windows: moments of ``rolling``.
+        k: length of the lists; None for that of the lists that the world's users are shown.
+        candidates: ``all`` items, ``unseen`` ones, or ``sampled``.
+        negatives: items beside the held-out one, of ``sampled``.
+        weighting: ``none``, ``stratified`` (Steck 2011) or ``snips`` (Yang et al. 2018).
+        gamma: of the weighting.
+    """
+
+    name = "holdout"
+    summary = "later views held out: leave-last-out, splits by time, sampled or weighted"
+    metrics: Sequence[str] = ("recall", "ndcg")
+    needs = frozenset({"test_log"})
+
+    def __init__(
+        self,
+        split: str = "last",
+        share: float = 0.2,
+        windows: int = 4,
+        k: int | None = None,
+        candidates: str = "",
+        negatives: int = 100,
+        weighting: str = "none",
+        gamma: float = 1.0,
+    ) -> None:
+        self.split = one_of(split, "holdout: split", SPLITS)
+        if not 0.0 < share < 1.0:
+            raise UserError(f"holdout: share must be above 0 and below 1, got {share:g}")
+        self.share, self.windows = share, whole_number(windows, "holdout: windows", 1)
+        self.k = None if k is None else whole_number(k, "holdout: k", 1)
+        self.candidates = candidates and one_of(candidates, "holdout: candidates", CANDIDATES)
+        self.negatives = whole_number(negatives, "holdout: negatives", 1)
+        self.weighting = one_of(weighting, "holdout: weighting", WEIGHTINGS)
+        self.gamma = number_in(gamma, "holdout: gamma")
+        self.by_user = self.weighting != "stratified"
+
+    def judge(self, study: Trial) -> list[Record]:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
+        study.report(f"hold out views ({self.split})")
+        k: int = self.k or study.world.slate_size
+        self.metrics = (f"recall@{k}",) if k == 1 or self.weighting != "none" else (f"recall@{k}", f"ndcg@{k}")
+        candidates = self.candidates or ("all" if study.world.views_repeat else "unseen")
+        splits = split_log(study.log(), self.split, share=self.share, windows=self.windows)
+        rank = functools.partial(
+            _timed_ranks,
+            splits=splits,
+            n_items=study.n_items,
+            seed=study.seed_of("holdout"),
+            candidates=candidates,
+            negatives=self.negatives,
+        )
+        jobs = [functools.partial(rank, name, learner) for name, learner in study.learners.items()]
+        found = dict(zip(study.learners, run_in_order(jobs, study.executor), strict=True))
+        records = []
+        for name, (ranks, seconds) in found.items():
+            for metric, sums, counts in self._sums(study, name, splits, ranks, k):
+                if metric not in self.metrics:
+                    continue
+                interval = self._interval(sums, counts, study.level)
+                key = (study.world.name, self.name, name, metric)
+                details = {"candidates": candidates, "held_out": int(sum(len(one.items) for one in splits))}
+                records.append(
+                    Record.of(*key, interval, level=study.level, n=len(sums), seconds=seconds, details=details)
+                )
+        return records
+
+    def _sums(
+        self, study: Trial, name: str, splits: Sequence[Split], ranks: Sequence[Ints], k: int
+    ) -> list[tuple[str, Floats, Floats]]:
+        """By metric, numerators and denominators of every judged user of every split; raw results are kept."""
+        found: dict[str, list[tuple[Floats, Floats]]] = {}
+        for one, own in zip(splits, ranks, strict=True):
+            weights = item_weights(one, self.weighting, self.gamma, study.n_items)
+            users = one.views.users[np.unique(one.owners)]
+            for metric, (sums, counts) in recall_and_ndcg(one.owners, own, weights, k).items():
+                found.setdefault(metric, []).append((sums, counts))
+                value = sums / counts
+                weight = np.ones(len(value)) if self.by_user else counts
+                study.keep_raw(self.name, metric, name, user=users, value=value, weight=weight)
+        return [
+            (metric, np.concatenate([s for s, _ in parts]), np.concatenate([c for _, c in parts]))
+            for metric, parts in found.items()
+        ]
+
+    def _interval(self, sums: Floats, counts: Floats, level: float) -> tuple[float, float, float]:
+        """Users count equally, or by the weight of what they view."""
+        return user_mean_interval(sums / counts, level) if self.by_user else ratio_interval(sums, counts, level)
+
+    def ranks_by(self, metric: str) -> bool:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.ranks_by`."""
+        return metric in self.metrics
+
+    def title(self, metric: str) -> str:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
+        return f"{self._words()} ({metric})"
+
+    def heading(self, metric: str) -> str:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
+        return f"{metric}, {self._words()}"
+
+    def _words(self) -> str:
+        """The split in the field's words, with the options asked for."""
+        named = {"last": "leave-last-out", "user": "split by user", "time": "split by time", "rolling": "rolling split"}
+        options = [option for option in self.name.split("+")[1:] if not option.strip().startswith(("split=", "k="))]
+        return ", ".join([named[self.split], *options])
+
+
+def _timed_ranks(name: str, learner: Learner, *, splits: Sequence[Split], **how: Any) -> tuple[list[Ints], float]:
+    """Ranks of an agent in every split, and the seconds they took."""
+    began = time.perf_counter()
+    return [held_out_ranks(name, learner, one, **how) for one in splits], time.perf_counter() - began

@@ -1,0 +1,54 @@
+"""The figure of a study: a protocol's mean cost or rank correlation by the levels of a factor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.runs.files import replacing
+
+if TYPE_CHECKING:
+    from recsim_mnar.studies.result import Study
+
+_OF = {"cost": ("cost_share", "mean cost, % of the best"), "tau": ("kendall_tau", "Kendall's tau with the truth")}
+_WIDTH = 0.6
+"""Of the place that a level's protocols share along the axis, in levels."""
+
+
+def plot_study(study: Study, path: Path, by: str | None, of: str) -> None:
+    """Draw and write the figure; see :meth:`recsim_mnar.studies.result.Study.plot`."""
+    from matplotlib.figure import Figure
+
+    if of not in _OF:
+        raise UserError(f"of must be cost or tau, got {of!r}")
+    factor = by or next(iter(study.factors), None)
+    if factor is not None and factor not in study.factors:
+        raise UserError(f"the study has no factor {factor!r}; {nearest(factor, study.factors)}")
+    key, label = _OF[of]
+    summary = [row for row in study.summary() if row[key]["mean"] is not None]
+    levels = list(dict.fromkeys(row["levels"].get(factor) for row in summary))
+    titles = list(dict.fromkeys(row["title"] for row in summary))
+    figure = Figure(figsize=(6.0, 3.4), layout="constrained")
+    axes = figure.subplots()
+    scale = 100.0 if of == "cost" else 1.0
+    for place, title in enumerate(titles):
+        own = [row for row in summary if row["title"] == title]
+        shift = _WIDTH * ((place + 0.5) / len(titles) - 0.5)
+        at = [levels.index(row["levels"].get(factor)) + shift for row in own]
+        _draw(axes, at, [row[key] for row in own], title, scale, f"C{place}")
+    axes.set_xticks(range(len(levels)), ["all" if level is None else str(level) for level in levels])
+    axes.set_xlabel(factor or "")
+    axes.set_ylabel(label)
+    axes.legend(frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix.lstrip(".") or "svg")
+
+
+def _draw(axes: Any, at: list[float], found: list[dict[str, Any]], title: str, scale: float, colour: str) -> None:
+    """Means as points, with intervals where there are any."""
+    axes.plot(at, [scale * one["mean"] for one in found], "o", color=colour, label=title)
+    for x, one in zip(at, found, strict=True):
+        if one["low"] is not None:
+            axes.plot([x, x], [scale * one["low"], scale * one["high"]], "-", color=colour)

@@ -1,0 +1,78 @@
+"""Paired differences over catalogues: means with bounded intervals, p-values, and Holm's adjustment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+BOUNDS = {"cost": 1.0, "tau": 2.0}
+"""Largest difference possible of two shares of the best value, and of two rank correlations."""
+
+
+def paired_table(groups: Mapping[Any, Sequence[tuple[float, float]]], name: str, of: str, level: float) -> pd.DataFrame:
+    """Differences of pairs: one row per group.
+
+    Args:
+        groups: pairs by group; the pairs of a group are independent of each other.
+        name: of the column of groups.
+        of: what is compared: ``cost`` or ``tau``.
+        level: of the intervals.
+    """
+    import pandas as pd
+
+    rows = [{name: group, **paired_difference(pairs, BOUNDS[of], level)} for group, pairs in groups.items()]
+    columns = [name, "n", "difference", "low", "high", "p_t", "p_wilcoxon", "p_t_holm", "p_wilcoxon_holm"]
+    frame = pd.DataFrame(rows, columns=columns[:7])
+    for test in ("p_t", "p_wilcoxon"):
+        frame[f"{test}_holm"] = holm(frame[test].to_numpy(np.float64))
+    return frame[columns]
+
+
+def paired_difference(pairs: Sequence[tuple[float, float]], bound: float, level: float) -> dict[str, Any]:
+    """Mean difference of pairs with its interval, and p-values of the paired t-test and of Wilcoxon's test.
+
+    Args:
+        pairs: (n, 2) numbers.
+        bound: largest absolute difference possible.
+        level: of the interval; there is none below :data:`recsim_mnar.studies.result.LEAST` pairs.
+    """
+    from scipy import stats
+
+    from recsim_mnar.studies.result import LEAST
+
+    values = np.asarray(pairs, np.float64).reshape(-1, 2)
+    gaps = values[:, 0] - values[:, 1]
+    found: dict[str, Any] = {"n": len(gaps), "difference": float(gaps.mean()) if len(gaps) else math.nan}
+    if len(gaps) < LEAST:
+        return {**found, **dict.fromkeys(("low", "high", "p_t", "p_wilcoxon"), math.nan)}
+    low, high = bounded_interval(gaps, bound, level)
+    varied = bool(np.ptp(gaps) > 0.0)
+    p_t = float(stats.ttest_1samp(gaps, 0.0).pvalue) if varied else float(np.all(gaps == 0.0))
+    p_wilcoxon = float(stats.wilcoxon(gaps).pvalue) if np.any(gaps != 0.0) else 1.0
+    return {**found, "low": low, "high": high, "p_t": p_t, "p_wilcoxon": p_wilcoxon}
+
+
+def bounded_interval(gaps: Floats, bound: float, level: float) -> tuple[float, float]:
+    """Student's interval of a mean, within [-bound, bound]."""
+    from recsim_mnar.estimators.intervals import student_mean_interval
+
+    _, low, high = student_mean_interval(gaps, level)
+    return max(low, -bound), min(high, bound)
+
+
+def holm(p_values: Floats) -> Floats:
+    """Adjust p-values over their family (Holm 1979); NaN stays NaN and is not counted."""
+    adjusted = np.full(len(p_values), math.nan)
+    known = np.flatnonzero(~np.isnan(p_values))
+    order = known[np.argsort(p_values[known])]
+    factors = len(order) - np.arange(len(order))
+    adjusted[order] = np.minimum(np.maximum.accumulate(factors * p_values[order]), 1.0)
+    return adjusted
