@@ -58,8 +58,8 @@ if _TYPE_CHECKING:
     from recsim_mnar.simulation.items import simulate_online as simulate_online
     from recsim_mnar.simulation.oracle import Oracle as Oracle
     from recsim_mnar.simulation.oracle import Planner as Planner
-    from recsim_mnar.studies import Study as Study
     from recsim_mnar.studies import Design as Design
+    from recsim_mnar.studies import Study as Study
     from recsim_mnar.studies import run_study as run_study
     from recsim_mnar.tasks import Evaluation as Evaluation
     from recsim_mnar.tasks import Task as Task

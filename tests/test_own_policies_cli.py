@@ -228,7 +228,7 @@ def test_an_estimator_that_exits_is_no_success(capsys, odd):
 
 def test_what_raises_in_another_process_of_a_study_is_named(odd):
     from recsim_mnar.errors import UserError
-    from recsim_mnar.studies import run_study
+    from recsim_mnar.studies import Design, run_study
     from recsim_mnar.studies.running import processes
 
     sizes = {"train_users": 20, "test_users": 20, "arm_users": 20, "truth_users": 20}
@@ -236,7 +236,7 @@ def test_what_raises_in_another_process_of_a_study_is_named(odd):
     sys.path.insert(0, str(odd))
     words = r"sessions-quick-000: policy 'mine_odd:Raises': its probabilities\(\) raised KeyError: 'nobody'"
     with processes(2) as executor, pytest.raises(UserError, match=words):
-        run_study([world], seeds=1, executor=executor)
+        run_study(Design([world], catalogues=1), executor=executor)
 
 
 def test_protocols_that_derive_from_nothing_are_checked_too(capsys, odd):

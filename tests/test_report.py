@@ -150,18 +150,20 @@ def test_the_finding_of_a_comparison_is_its_headline_and_there_is_none_without_a
 
 def judgement_of_run(outcome, cost, unusable=()):
     return {"protocol": "ab_test", "metric": "ctr", "target": "CTR", "title": "A/B test", "outcome": outcome,
+            "abstains": bool(unusable), "reason": "", "best_truth": 0.1, "target_metric": "ctr", "tied_with": [],
             "unusable": list(unusable), "cost_share": cost, "kendall_tau": 1.0, "pick_by_upper_bound": "a", "best": "a",
             "tau_by_upper_bound": 1.0, "pick": "a"}  # fmt: skip
 
 
-SHARES = ("picks the best", "tied", "picks a worse one", "pick unusable", "best by upper bound")
+SHARES = ("decides", "picks the best", "tied", "picks a worse one", "best by upper bound")
 
 
 def test_a_study_has_one_meaning_of_best_and_tie_on_the_terminal_and_on_the_page(tmp_path):
     runs = [("best", 0.0), ("indistinguishable", 0.001), ("costs", 0.02, "a"), ("costs", 0.01), ("costs", 0.01)]
     own = record("ab_test", "a", "ctr", 0.1, users=500).to_dict()
-    study = Study({}, [{"label": f"w-{i:03}", "catalogue": i, "seed": i, "judgements": [judgement_of_run(*run)],
-                        "records": [own]} for i, run in enumerate(runs)])  # fmt: skip
+    config = {"world": {"name": "sessions"}, "preset": "quick"}
+    study = Study({}, [{"cell": "w", "levels": {}, "catalogue": i, "seed": i, "judgements": [judgement_of_run(*run)],
+                        "records": [own], "run_config": config} for i, run in enumerate(runs)])  # fmt: skip
     (row,) = study.summary()
     assert [row[name]["count"] for name in ("best", "indistinguishable", "costs", "unusable")] == [1, 1, 3, 1]
     assert row["users_per_arm"] == 500
@@ -178,10 +180,11 @@ def test_a_study_has_one_meaning_of_best_and_tie_on_the_terminal_and_on_the_page
     cells = dict(re.findall(r'data-head="([^"]*)"><span>([^<]*?) ?<', (tmp_path / "page.html").read_text()))
     assert [cells[head] for head in ("picks the best", "tied", "picks a worse one")] == ["20%", "20%", "60%"]
     (line,) = (line for line in study_lines(study) if line.startswith("A/B test"))
-    assert re.findall(r"(\d+)% \[", line)[:2] == ["20", "20"]
+    assert re.findall(r"(\d+) of 5", line) == ["4", "2"]
+    assert re.findall(r"([\d.]+)%", line)[0] == "0.82"
     few = Study({}, study.results[:4])  # a share of so few catalogues has an interval that says nothing
     cells = dict(zip(COLUMNS, cells_of(*few.summary()), strict=True))
-    assert [cells[head] for head in SHARES] == ["1 of 4", "1 of 4", "2 of 4", "1 of 4", "4 of 4"]
+    assert [cells[head] for head in SHARES] == ["3 of 4", "1 of 4", "1 of 4", "2 of 4", "4 of 4"]
 
 
 def test_as_many_agents_as_there_are_colours_differ():

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +24,9 @@ from recsim_mnar.rng import derive_seed
 from recsim_mnar.runs import receipts
 from recsim_mnar.runs.folder import RunFolder, differences
 from recsim_mnar.runs.receipts import Index, made_with
-from recsim_mnar.studies import Study, run_study
+from recsim_mnar.studies import Design, Study, run_study
+from recsim_mnar.studies.design import design_of, setup_of
 from recsim_mnar.studies.result import mean, share
-from recsim_mnar.studies.tasks import read_settings, setup_of, tasks_of
 
 SMALL = {"n_items": 20, "n_flips": 5}
 SIZES = {"train_users": 60, "test_users": 60, "arm_users": 60, "truth_users": 100, "folds": 2}
@@ -34,7 +35,8 @@ AGENTS = ["random", "popularity", "user-popularity"]
 
 
 def tiny(**more):
-    return run_study([WORLD], agents=AGENTS, protocols=["loocv", "off_policy"], seeds=3, **more)
+    how = {name: more.pop(name) for name in ("folder", "resume") if name in more}
+    return run_study(Design([WORLD], AGENTS, ["loocv", "off_policy"], catalogues=3, **more), **how)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,8 @@ def study():
 def test_a_study_is_one_tidy_table(study):
     frame = study.frame()
     assert len(frame) == len(study.rows()) == sum(len(r["records"]) for r in study.results)
-    fields = {"study", "preset", "catalogue", "seed", "world", "protocol", "agent", "metric", "value", "low", "high"}
+    fields = {"preset", "catalogue", "seed", "world", "protocol", "agent", "metric", "value", "low", "high", "truth"}
+    fields |= {"picked", "cost", "abstained", "reason", "seconds"}
     assert fields <= set(frame.columns)
     assert set(frame["catalogue"]) == {0, 1, 2}
     assert set(frame["agent"]) == set(AGENTS)
@@ -73,12 +76,12 @@ def test_shares_and_means_have_their_intervals():
     for k, n in ((0, 5), (3, 7), (24, 24)):
         found, expected = share([True] * k + [False] * (n - k)), stats.binomtest(k, n).proportion_ci(method="wilson")
         assert (found["low"], found["high"]) == (pytest.approx(expected.low), pytest.approx(expected.high))
-    x = [0.1, 0.4, 0.2, 0.7]
+    x = [0.1, 0.4, 0.2, 0.7, 0.3]
     expected = stats.ttest_1samp(x, 0).confidence_interval()
     found = mean([*x, None, math.nan])
-    assert (found["low"], found["high"], found["n"]) == (pytest.approx(expected.low), pytest.approx(expected.high), 4)
+    assert (found["low"], found["high"], found["n"]) == (pytest.approx(expected.low), pytest.approx(expected.high), 5)
     assert mean([None])["mean"] is None
-    assert mean([0.5])["low"] is None
+    assert mean([0.5] * 4)["low"] is None  # fewer than five catalogues say nothing of others
 
 
 def test_means_of_what_is_bounded_stay_within_their_bounds():
@@ -89,8 +92,9 @@ def test_means_of_what_is_bounded_stay_within_their_bounds():
     # Twenty costs of 0 say what no event in twenty says: the exact Poisson limit.
     none = mean([0.0] * 20, least=0.0)
     assert (none["low"], none["high"]) == (0.0, pytest.approx(-math.log(0.025) / 20))
-    taus = mean([1.0, 1.0, 0.9, 0.3], least=-1.0, largest=1.0)
-    assert mean([1.0, 1.0, 0.9, 0.3])["high"] > 1.0
+    taus = mean([1.0, 1.0, 1.0, 0.9, 0.3], least=-1.0, largest=1.0)
+    assert mean([1.0, 1.0, 1.0, 0.9, 0.3])["high"] > 1.0
+    assert mean([0.9, 1.0, 0.0, 0.0, 1.0], least=0.0, largest=1.0)["high"] == 1.0
     assert -1.0 < taus["low"] < taus["mean"] < taus["high"] <= 1.0
 
 
@@ -107,16 +111,16 @@ def test_intervals_of_costs_and_correlations_cover(number):
     assert np.all(covered / 800 >= 0.907)
 
 
-def test_seeds_come_from_labels():
-    tasks = tasks_of([Setup(preset="quick"), Setup(world="ratings")], 2, seed=7)
+def test_all_cells_share_their_catalogues():
+    tasks = Design([Setup(preset="quick"), Setup(world="ratings")], catalogues=2, seed=7).tasks()
     assert [t.label for t in tasks] == ["sessions-quick-000", "sessions-quick-001", "ratings-000", "ratings-001"]
-    assert tasks[1].seed == derive_seed(7, "study/sessions-quick/1")
+    assert [t.seed for t in tasks] == [derive_seed(7, f"study/{c}") for c in (0, 1, 0, 1)]
     assert [t.catalogue for t in tasks] == [0, 1, 0, 1]
-    assert [t.seed for t in tasks_of([Setup()], [1000, 1001])] == [1000, 1001]
-    twice = tasks_of([Setup(), Setup(tie=0.1)], 1)
+    assert [t.seed for t in Design(catalogues=2, first_seed=1000).tasks()] == [1000, 1001]
+    twice = Design([Setup(), Setup(tie=0.1)], catalogues=1).tasks()
     assert [t.label for t in twice] == ["sessions-1-000", "sessions-2-000"]
     # More catalogues change none of the first.
-    assert tasks_of([Setup()], 5)[:3] == tasks_of([Setup()], 3)
+    assert Design(catalogues=5).tasks()[:3] == Design(catalogues=3).tasks()
 
 
 def test_a_study_in_a_folder_is_taken_up_and_refuses_another(tmp_path, study):
@@ -135,22 +139,22 @@ def test_a_study_in_a_folder_is_taken_up_and_refuses_another(tmp_path, study):
         tiny(folder=out, resume=True, seed=5)
     with pytest.raises(UserError, match=r"tie \(0.0 there, 0.2 here\)"):
         tiny(folder=out, resume=True, tie=0.2)
-    many = {"agents": AGENTS, "protocols": ["loocv", "off_policy"], "folder": out, "resume": True}
+    design = Design([WORLD], AGENTS, ["loocv", "off_policy"], catalogues=4)
     with pytest.raises(UserError, match="holds a study of 3 catalogues, of which 2 are asked for"):
-        run_study([WORLD], seeds=2, **many)
-    with pytest.raises(UserError, match=r"differs in seeds \(3 there, \[1, 2, 3\] here\)"):
-        run_study([WORLD], seeds=[1, 2, 3], **many)
-    more = run_study([WORLD], seeds=4, **many)
+        run_study(replace(design, catalogues=2), folder=out, resume=True)
+    with pytest.raises(UserError, match="differs in first_seed"):
+        run_study(replace(design, first_seed=1), folder=out, resume=True)
+    more = run_study(design, folder=out, resume=True)
     assert list(more.seconds) == ["sessions-quick-003"]
-    assert [r["seed"] for r in more.results] == [t.seed for t in tasks_of([setup_of(WORLD)], 4)]
+    assert [r["seed"] for r in more.results] == [t.seed for t in design.tasks()]
     assert {path.name: path.read_bytes() for path in (out / "tasks").iterdir()}.items() >= before.items()
     assert differences({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}], "c": None}) == ["a[1].b (2 there, 3 here)"]
 
 
 def test_a_study_keeps_what_is_whole_and_refuses_what_was_made_otherwise(tmp_path, monkeypatch):
-    given = {"agents": AGENTS[:2], "protocols": ["off_policy"], "seeds": 3}
+    design = Design([WORLD], AGENTS[:2], ["off_policy"], catalogues=3)
     out = tmp_path / "study"
-    run_study([WORLD], folder=out, **given)
+    run_study(design, folder=out)
     wanted = {path: path.read_bytes() for path in out.rglob("*") if path.is_file() and path.name != "run.json"}
     assert sorted(Index.read(out).receipts) == ["study.json", *(f"tasks/sessions-quick-00{i}.json" for i in range(3))]
     task = out / "tasks" / "sessions-quick-001.json"
@@ -158,26 +162,26 @@ def test_a_study_keeps_what_is_whole_and_refuses_what_was_made_otherwise(tmp_pat
         lambda: task.write_bytes(wanted[task][:100]),
         lambda: task.write_bytes(wanted[task].replace(b"1", b"2", 1)),
         lambda: (out / "tasks" / "sessions-quick-002.json").write_bytes(wanted[task]),
-        lambda: (out / "study.json").write_text('{"seeds'),
+        lambda: (out / "study.json").write_text('{"cells'),
         lambda: (out / "tasks" / ".sessions-quick-001.json.0123456789abcdef.tmp").write_text("of a killed run"),
     ):
         damage()
-        again = run_study([WORLD], folder=out, resume=True, **given)
+        again = run_study(design, folder=out, resume=True)
         assert len(again.seconds) <= 1
         assert {
             path: path.read_bytes() for path in out.rglob("*") if path.is_file() and path.name != "run.json"
         } == wanted
     monkeypatch.setattr(receipts, "made_with", lambda: {**made_with(), "scipy": "0.1"})
     with pytest.raises(UserError, match=rf"other versions: scipy \({made_with()['scipy']} there, 0.1 here\)"):
-        run_study([WORLD], folder=out, resume=True, **given)
+        run_study(design, folder=out, resume=True)
     monkeypatch.undo()
     with RunFolder.fill(out, resume=True), ThreadPoolExecutor(1) as other:
-        refused = other.submit(run_study, [WORLD], folder=out, resume=True, **given).exception()
+        refused = other.submit(run_study, design, folder=out, resume=True).exception()
     assert f"{out} is being written by process {os.getpid()}" in str(refused)
     (out / "index.json").unlink()
     (out / "study.json").write_text("[1]")
     with pytest.raises(UserError, match=r"study.json is missing or damaged"):
-        run_study([WORLD], folder=out, resume=True, **given)
+        run_study(design, folder=out, resume=True)
 
 
 COMMAND = ["compare", "--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5",
@@ -212,7 +216,7 @@ def test_any_number_of_workers_and_a_killed_study_give_the_same_bytes(tmp_path):
     assert len(one) == 8
     assert bytes_of(tmp_path / "two") == one
     assert bytes_of(broken) == one
-    assert b"sessions-quick: cost of the pick" in one["report.html"]
+    assert b"mean loss" in one["report.html"]
 
 
 @pytest.mark.slow
@@ -237,14 +241,15 @@ def test_workers_end_with_the_process_that_started_them(tmp_path):
 
 
 def test_seeds_that_are_given_go_on_too(tmp_path):
-    """From 40, 41 to 40, 41, 42; not from other seeds."""
-    given = {"agents": AGENTS[:2], "protocols": ["off_policy"], "folder": tmp_path / "study"}
-    run_study([WORLD], seeds=[40, 41], **given)
-    with pytest.raises(UserError, match=r"differs in seeds\[1\] \(41 there, 42 here\)"):
-        run_study([WORLD], seeds=[40, 42, 41], resume=True, **given)
+    """From 40, 41 to 40, 41, 42; not from others."""
+    design = Design([WORLD], AGENTS[:2], ["off_policy"], catalogues=3, first_seed=40)
+    out = tmp_path / "study"
+    run_study(replace(design, catalogues=2), folder=out)
+    with pytest.raises(UserError, match=r"differs in first_seed \(40 there, 41 here\)"):
+        run_study(replace(design, first_seed=41), folder=out, resume=True)
     with pytest.raises(UserError, match="of 2 catalogues, of which 1 are asked for"):
-        run_study([WORLD], seeds=[40], resume=True, **given)
-    more = run_study([WORLD], seeds=[40, 41, 42], resume=True, **given)
+        run_study(replace(design, catalogues=1), folder=out, resume=True)
+    more = run_study(design, folder=out, resume=True)
     assert list(more.seconds) == ["sessions-quick-002"]
     assert [r["seed"] for r in more.results] == [40, 41, 42]
 
@@ -263,7 +268,10 @@ def test_wrong_studies_are_one_line(capsys, tmp_path):
         ("[[worlds]]\nworlds='sessions'", "unknown key 'worlds'"),
         ("[[worlds]]\nworld='session'", "did you mean 'sessions'"),
         ("agents='svd'\n[[worlds]]\nworld='sessions'\nagents='svd'", "agents must be a list"),
-        ("catalogues='3'\n[[worlds]]\nworld='sessions'", "catalogues must be a whole number"),
+        ("catalogues='3'\n[[worlds]]\nworld='sessions'", "at least one catalogue, got '3'"),
+        ("[factors]\nclipp=[1, 2]\n[[worlds]]\nworld='sessions'", "did you mean 'clip'"),
+        ("[factors]\nclip=[]\n[[worlds]]\nworld='sessions'", "factor clip has no level"),
+        ("[factors]\nclip=[5, 5]\n[[worlds]]\nworld='sessions'", "factor clip has a level twice"),
     ):
         settings.write_text(text)
         assert words in fails(capsys, "study", settings, "--out", tmp_path / "b")
@@ -276,11 +284,11 @@ def test_a_settings_file_says_what_the_flags_say(capsys, tmp_path):
     settings = tmp_path / "settings.toml"
     settings.write_text(
         "catalogues = 2\nfirst_seed = 40\nagents = ['random', 'popularity']\nprotocols = ['off_policy']\n"
-        "estimators = ['snips', 'clipped_ips']\n[options]\ntrain_users = 60\ntest_users = 60\ntruth_users = 100\n"
+        "[options]\nestimators = 'snips,clipped_ips'\ntrain_users = 60\ntest_users = 60\ntruth_users = 100\n"
         "[[worlds]]\nworld = 'sessions'\npreset = 'quick'\nparams = { n_items = 20, n_flips = 5 }\n"
         "[analysis]\nanything = 1\n"
     )
-    assert read_settings(settings)["seeds"] == [40, 41]
+    assert [t.seed for t in design_of(settings).tasks()] == [40, 41]
     out = tmp_path / "out"
     assert run(capsys, "study", settings, "--workers", 1, "--out", out)[0] == 0
     rows = json.loads((out / "results.json").read_text())["records"]
@@ -392,11 +400,11 @@ def test_a_study_needs_no_truth_share_where_the_best_is_zero():
     judgement = {
         "protocol": "p", "metric": "m", "target": "T", "title": "p", "outcome": "costs", "cost_share": None,
         "kendall_tau": None, "pick_by_upper_bound": "a", "best": "b", "tau_by_upper_bound": None, "pick": "a",
-        "unusable": [],
+        "unusable": [], "abstains": False, "best_truth": 0.0,
     }  # fmt: skip
-    found = Study({}, [{"label": "w-000", "catalogue": 0, "judgements": [judgement], "records": []}])
+    found = Study({}, [{"cell": "w", "levels": {}, "catalogue": 0, "judgements": [judgement], "records": []}])
     (row,) = found.summary()
     assert row["cost_share"]["mean"] is None
-    assert found.sentences() == ["P picks the best recommender in 0 of 1 catalogues, a worse one in 1."]
+    assert found.sentences() == ["P picks the best agent in 0 of 1 catalogues, a worse one in 1."]
     judgement["unusable"] = ["a"]
     assert found.summary()[0]["unusable"]["count"] == 1

@@ -270,10 +270,11 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
     from recsim_mnar.datasets.interactions import open_interactions
     from recsim_mnar.policies import registry
     from recsim_mnar.protocols.comparison import Setting, check_comparable
-    from recsim_mnar.protocols.interactions import InteractionsSettings, compare_interactions
+    from recsim_mnar.protocols.interactions import InteractionsSettings, chosen_protocols, compare_interactions
     from recsim_mnar.tables.faults import in_rows
 
     protocols = _named(options["protocols"], "--protocols")
+    chosen_protocols(protocols, timed=True)  # a mistake is found before the file is read
     settings = InteractionsSettings.from_dict(pairs_of(options["options"], "--option"))
     agents = names_of(_OWN_DATA_AGENTS if options["agents"] is None else options["agents"], "--agents")
     events = names_of(settings.events, "--option events") if settings.events else None

@@ -287,8 +287,6 @@ class HoldOut(Protocol):
         records = []
         for name, (ranks, seconds) in found.items():
             for metric, sums, counts in self._sums(study, name, splits, ranks, k):
-                if metric not in self.metrics:
-                    continue
                 interval = self._interval(sums, counts, study.level)
                 key = (study.world.name, self.name, name, metric)
                 details = {"candidates": candidates, "held_out": int(sum(len(one.items) for one in splits))}
@@ -306,6 +304,8 @@ class HoldOut(Protocol):
             weights = item_weights(one, self.weighting, self.gamma, study.n_items)
             users = one.views.users[np.unique(one.owners)]
             for metric, (sums, counts) in recall_and_ndcg(one.owners, own, weights, k).items():
+                if metric not in self.metrics:
+                    continue
                 found.setdefault(metric, []).append((sums, counts))
                 value = sums / counts
                 weight = np.ones(len(value)) if self.by_user else counts

@@ -24,7 +24,6 @@ from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import as_learner, check_needs, fitted
 from recsim_mnar.protocols.base import Protocol, Trial, protocol
-from recsim_mnar.protocols.base import check_needs as check_protocol_needs
 from recsim_mnar.protocols.comparison import Comparison, judged_by
 from recsim_mnar.protocols.leave_one_out.protocol import CANDIDATES, fold_ranks
 from recsim_mnar.protocols.leave_one_out.ranks import NONE, top_items
@@ -180,7 +179,7 @@ def compare_interactions(
     """
     of_type(data, "data", Interactions, "Interactions (read_interactions reads them)")
     table_by_name(learners, "learners")
-    chosen, others = _chosen(protocols, data.timed)
+    chosen, others = chosen_protocols(protocols, data.timed)
     one_of(candidates, "candidates", CANDIDATES)
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
     for name, learner in learners.items():
@@ -227,7 +226,7 @@ def _columns(ranking: str, k: int, further: Iterable[tuple[str, str]]) -> list[t
     return [*own, *further, (LISTS, f"coverage@{k}"), (LISTS, f"popularity@{k}")]
 
 
-def _chosen(protocols: Sequence[str | Protocol] | None, timed: bool) -> tuple[tuple[str, ...], list[Protocol]]:
+def chosen_protocols(protocols: Sequence[str | Protocol] | None, timed: bool) -> tuple[tuple[str, ...], list[Protocol]]:
     """Names of :data:`PROTOCOLS`, and the other protocols."""
     if protocols is None:
         return (PROTOCOLS if timed else (LOOCV, LISTS)), []
@@ -236,8 +235,13 @@ def _chosen(protocols: Sequence[str | Protocol] | None, timed: bool) -> tuple[tu
         if one == BY_TIME and not timed:
             raise UserError(f"protocol {BY_TIME!r} needs times: name the column with --time-column, or leave it out")
         if one not in PROTOCOLS:
-            others.append(protocol_here(one) if isinstance(one, str) else one)
-            check_protocol_needs(others[-1], PROVIDES, "interactions")
+            made = protocol_here(one) if isinstance(one, str) else one
+            missing = sorted(set(made.needs) - PROVIDES)
+            if missing:
+                raise UserError(
+                    f"protocol {made.name!r} needs a world ({', '.join(missing)}): interactions are views alone"
+                )
+            others.append(made)
     return tuple(one for one in protocols if isinstance(one, str) and one in PROTOCOLS), others
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -221,6 +221,7 @@ def ab_test(
     level: float = 0.95,
     paired: bool = False,
     executor: Executor | None = None,
+    keep_raw: Callable[..., None] | None = None,
 ) -> list[Record]:
     """Show lists to half of the users, drawn anew for each agent, and nothing to the others.
 
@@ -238,6 +239,7 @@ def ab_test(
         level: of the intervals.
         paired: every user is in both arms, which only a simulator can do.
         executor: to spread periods over.
+        keep_raw: receives each user's part of every value (:meth:`recsim_mnar.protocols.base.Trial.keep_raw`).
     """
     began = time.perf_counter()
     one = carrying(one_period, world, lists, users_seed)
@@ -254,6 +256,9 @@ def ab_test(
                                 (EVERYTHING, shown_all, other_all)):  # fmt: skip
             groups = [y - rest] if paired else [y[arms[0]], -rest[arms[1]]]
             value, low, high = _mean_interval(groups, level)
+            if keep_raw is not None:
+                parts = groups[0] if paired else _parts(groups, arms)
+                keep_raw("ab_test", metric, name, user=np.arange(len(drawn)), value=parts)
             treated = int(arms[0].sum())
             users = len(drawn) if paired else min(treated, len(drawn) - treated)
             found = judged(users, abs(value), low, high)
@@ -262,6 +267,14 @@ def ab_test(
             key = (world.name, "ab_test", name, metric)
             records.append(Record.of(*key, (value, low, high), **sizes, details=details))
     return records
+
+
+def _parts(groups: Sequence[Floats], arms: tuple[NDArray[np.bool_], NDArray[np.bool_]]) -> Floats:
+    """(U,) each user's part of the sum of both arms' means: their mean is that sum."""
+    out = np.empty(len(arms[0]))
+    for group, arm in zip(groups, arms, strict=True):
+        out[arm] = group * (len(out) / max(len(group), 1))
+    return out
 
 
 def one_period(world: ExposureWorld, lists: Mapping[str, Ints], users_seed: int, period: int) -> Floats:
@@ -317,6 +330,7 @@ class UpliftABTest(ABTest):
             level=study.level,
             paired=sizes.paired,
             executor=study.executor,
+            keep_raw=study.keep_raw,
         )
         return [replace(r, details={**r.details, **own.rankings[r.agent].details}) for r in records]
 
@@ -330,9 +344,9 @@ REFERENCES = (DEPLOYED, "oracle")
 """Lists by what only the world knows: the deployed recommender's probabilities, and true uplift. Shown, not picked."""
 
 _LONG = ("cdcg", EVERYTHING)
+"""Metrics that the short table omits."""
 _BIASED = ("uplift", "uplift_snips")
 """Estimates that are shown after the others."""
-"""Metrics that the short table omits."""
 
 TRAINED = ("rmf", "bpr", "ulrmf", "ulbpr", "recresp", "cause", "cause-prod", "dlce")
 """Factor models, whose own defaults are the ten million updates of a paper."""

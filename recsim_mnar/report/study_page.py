@@ -165,7 +165,10 @@ def study_lines(study: Study) -> list[str]:
     rows[1:] = sorted(rows[1:], key=lambda cells: _place(cells[: len(heads) - len(TERMINAL)], rows[1:]))
     lines = _aligned(rows)
     if max(map(len, lines)) > WIDTH:  # the report has the intervals
-        lines = _aligned([[text.partition(" [")[0] for text in row] for row in rows])
+        rows = [[text.partition(" [")[0] for text in row] for row in rows]
+        lines = _aligned(rows)
+    if max(map(len, lines)) > WIDTH:
+        lines = _aligned([row[:-1] for row in rows])
     n = max(row["catalogues"] for row in summary)
     title = "several setups" if several else setups[0]
     notes = [f"[ ] 95 % intervals over catalogues, from {LEAST} on"] if any("[" in line for line in lines) else []

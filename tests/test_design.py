@@ -1,0 +1,316 @@
+"""A study as an experiment table: factors on common catalogues, abstention, pairs of protocols, raw results."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from scipy import stats
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.protocols.base import Protocol
+from recsim_mnar.protocols.comparison import Setup
+from recsim_mnar.protocols.records import Ranking, Record, Target, judge
+from recsim_mnar.rng import derive_seed
+from recsim_mnar.studies import Design, run_study
+from recsim_mnar.studies.design import at_levels, design_of
+from recsim_mnar.studies.paired import bounded_interval, holm, paired_difference
+from twins.commands import run
+
+SIZES = {"train_users": 60, "test_users": 80, "arm_users": 60, "truth_users": 100, "folds": 2}
+WORLD = {"world": "sessions", "preset": "quick", "params": {"n_items": 20, "n_flips": 5}, "options": SIZES}
+AGENTS = ["random", "popularity", "user-popularity"]
+FACTORS = {"logging": ["user-popularity", "random"], "clip": [2.0, 15.0]}
+DESIGN = Design([WORLD], AGENTS, factors=FACTORS, catalogues=2, seed=3)
+
+
+@pytest.fixture(scope="module")
+def study():
+    return run_study(DESIGN)
+
+
+def untouched(study, protocols, factor):
+    """Whether a factor changes no number of these protocols, in any catalogue."""
+    frame = study.frame()
+    own = frame[frame["protocol"].isin(protocols)]
+    others = [name for name in study.factors if name != factor]
+    return bool(own.groupby([*others, "catalogue", "protocol", "metric", "agent"])["value"].nunique().eq(1).all())
+
+
+def test_factors_are_crossed_and_are_columns_of_one_table(study):
+    frame = study.frame()
+    assert list(frame.columns[:2]) == ["logging", "clip"]
+    assert len(study.results) == 2 * 2 * 2
+    assert frame.groupby(["logging", "clip", "catalogue", "protocol", "metric", "agent"]).size().eq(1).all()
+    judged = frame[frame["picked"].notna()]
+    assert judged.groupby(["logging", "clip", "catalogue", "protocol", "metric"])["picked"].any().all()
+    truth = frame[(frame["protocol"] == "truth") & (frame["metric"] == "ctr")]
+    best = truth.groupby(["logging", "clip", "catalogue"])["value"].transform("max")
+    keys = ["logging", "clip", "catalogue", "agent"]
+    expected = truth.assign(expected=1.0 - truth["value"] / best)[[*keys, "expected"]]
+    joined = judged.merge(expected, on=keys)
+    assert len(joined) == len(judged)
+    np.testing.assert_allclose(joined["cost"].astype(float), joined["expected"], atol=1e-12)
+
+
+def test_a_factor_changes_nothing_that_it_cannot_touch(study):
+    """Truth and A/B test do not know the logging policy, and leave-one-out not the clip; a planted breach is found."""
+    assert untouched(study, ["truth", "ab_test"], "logging")
+    assert untouched(study, ["truth", "ab_test", "loocv"], "clip")
+    assert not untouched(study, ["off_policy"], "clip")
+
+    class SeedsOfLabels(Design):
+        def tasks(self):
+            return [replace(t, seed=derive_seed(self.seed, t.label)) for t in super().tasks()]
+
+    breach = run_study(SeedsOfLabels([WORLD], AGENTS, ["ab_test"], factors={"clip": [2.0, 15.0]}, catalogues=1))
+    assert not untouched(breach, ["truth", "ab_test"], "clip")
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        ({"clip": 5.0}, {"options": {"clip": 5.0}}),
+        ({"n_items": 30}, {"params": {"n_items": 30}}),
+        ({"flips": 3}, {"params": {"n_flips": 3}}),
+        ({"preset": "quick"}, {"preset": "quick"}),
+        ({"svd.rank": 4}, {"specs": {"svd": "svd+rank=4"}}),
+        ({"epsilon": 0.2}, {"options": {"logging": "user-popularity+epsilon=0.2"}}),
+        ({"epsilon": 0.0, "logging": "svd"}, {"options": {"logging": "svd"}}),
+        ({"epsilon": 0.1, "logging": "svd"}, {"options": {"logging": "svd+epsilon=0.1"}}),
+    ],
+)
+def test_a_factor_is_a_parameter_an_option_or_an_agents_option(levels, expected):
+    made = at_levels(Setup(), levels)
+    assert {name: getattr(made, name) for name in expected} == expected
+
+
+def test_an_agents_option_keeps_its_name():
+    resolved = at_levels(Setup(preset="quick", agents=("svd", "random")), {"svd.rank": 4}).resolved()
+    assert resolved.specs == {"svd": "svd+rank=4", "random": "random"}
+
+
+def test_levels_and_catalogues_are_added_and_nothing_else_is_run_again(tmp_path):
+    small = Design([WORLD], AGENTS, ["off_policy"], factors={"clip": [2.0]}, catalogues=2)
+    out = tmp_path / "study"
+    run_study(small, folder=out)
+    before = {path.name: path.read_bytes() for path in (out / "tasks").iterdir()}
+    more = run_study(replace(small, factors={"clip": [2.0, 5.0]}), folder=out, resume=True)
+    assert sorted(more.seconds) == ["sessions-quick,clip=5.0-000", "sessions-quick,clip=5.0-001"]
+    longer = run_study(replace(small, factors={"clip": [2.0, 5.0]}, catalogues=3), folder=out, resume=True)
+    assert sorted(longer.seconds) == ["sessions-quick,clip=2.0-002", "sessions-quick,clip=5.0-002"]
+    after = {path.name: path.read_bytes() for path in (out / "tasks").iterdir()}
+    assert after.items() >= before.items()
+    with pytest.raises(UserError, match="holds a study with the cell"):
+        run_study(replace(small, factors={"clip": [5.0]}, catalogues=3), folder=out, resume=True)
+
+
+def test_flags_with_several_levels_are_the_settings_file(capsys, tmp_path):
+    sizes = [word for name, n in SIZES.items() for word in ("--option", f"{name}={n}")]
+    command = ["compare", "--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5", *sizes, "--agents",
+               ",".join(AGENTS), "--protocols", "off_policy", "--seed", 3]  # fmt: skip
+    levels = ["--logging", "svd,random", "--clip", "2.0,15.0"]
+    assert "needs a study" in run(capsys, *command, *levels, "--out", tmp_path / "no")[2]
+    out = tmp_path / "flags"
+    status, text, _ = run(capsys, *command, *levels, "--catalogues", 2, "--workers", 1, "--save-raw", "--out", out)
+    assert status == 0
+    assert max(map(len, text.splitlines()[:-1])) <= 80
+    settings = tmp_path / "design.toml"
+    params = "\n".join(f"{name} = {n}" for name, n in SIZES.items())
+    settings.write_text(
+        f"catalogues = 2\nseed = 3\nagents = {json.dumps(AGENTS)}\nprotocols = ['off_policy']\n[options]\n{params}\n"
+        "[factors]\nlogging = ['svd', 'random']\nclip = [2.0, 15.0]\n"
+        "[[worlds]]\nworld = 'sessions'\npreset = 'quick'\nparams = { n_items = 20, n_flips = 5 }\n"
+    )
+    assert [t.label for t in design_of(settings).tasks()] == [
+        path.stem for path in sorted((out / "tasks").iterdir(), key=lambda path: _order(path.stem))
+    ]
+    table = pq.read_table(out / "study.parquet").to_pandas()
+    assert {"logging", "clip", "truth", "abstained", "seconds"} <= set(table.columns)
+    assert table["seconds"].notna().all()
+    assert len(list((out / "raw").iterdir())) == 8
+
+
+def _order(label):
+    """Of a label the place of its levels in the design."""
+    return (label.count("random"), label.count("15.0"), label)
+
+
+# ---------------------------------------------------------------------------------------------------------- abstention
+
+GAIN = Target("ctr", "CTR")
+
+
+def record(protocol, agent, value, half=0.001, severity=0.0, **details):
+    details |= {"findings": [{"severity": severity}], "verdict_level": "do_not_use" if severity >= 2 else "trust"}
+    return Record(world="w", protocol=protocol, agent=agent, metric="ctr", value=value, low=value - half,
+                  high=value + half, level=0.95, n=10, seconds=0.0, details=details)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("severities", "limits", "severity", "reason"),
+    [
+        ((0.5, 0.2, 0.1), {}, 0.5, ""),
+        ((2.5, 0.2, 0.1), {}, 2.5, "too little data on its pick a"),
+        ((0.5, 3.0, 0.1), {}, 0.5, ""),  # unusable, and below the pick as far as anybody knows
+        ((0.5, 3.0, 0.1), {"b": 0.9}, 3.0, "too little data on b, which may be better"),
+        ((0.5, 3.0, 4.0), {"b": 0.9, "c": 0.9}, 4.0, "too little data on b and c, which may be better"),
+        ((0.5, 1.5, 0.1), {"b": 0.9}, 1.5, ""),  # a rival that may be judged is no reason
+    ],
+)
+def test_a_protocol_abstains_where_its_pick_or_a_rival_cannot_be_judged(severities, limits, severity, reason):
+    truth = {"a": 0.03, "b": 0.02, "c": 0.01}
+    records = [record("truth", agent, value) for agent, value in truth.items()]
+    for (agent, value), own in zip(truth.items(), severities, strict=True):
+        more = {"target_high": limits[agent]} if agent in limits else {}
+        records.append(record("p", agent, value, severity=own, **more))
+    (found,) = judge(records, [Ranking("p", "ctr", "p", GAIN)])
+    assert (found.severity, found.reason, found.abstains) == (severity, reason, bool(reason))
+
+
+def test_the_summary_says_how_often_a_protocol_decides_and_what_it_loses_there(study):
+    frame, rows = study.frame(), {(tuple(r["levels"].values()), r["title"]): r for r in study.summary()}
+    for (levels, title), row in rows.items():
+        own = [j for j in study.judgements() if (tuple(j["levels"].values()), j["title"]) == (levels, title)]
+        decided = [j["cost_share"] for j in own if not j["abstains"]]
+        assert row["decides"]["count"] == len(decided)
+        assert row["cost_share"]["mean"] == pytest.approx(np.mean([j["cost_share"] for j in own]))
+        assert row["cost_decided"]["mean"] == (pytest.approx(np.mean(decided)) if decided else None)
+    best = study.always()[0]
+    costs = frame[(frame["protocol"] == "ab_test") & frame["cost"].notna()]
+    costs = costs[(costs["logging"] == "user-popularity") & (costs["clip"] == 2.0)]
+    means = costs.astype({"cost": float}).groupby("agent")["cost"].mean()
+    assert best["agent"] == means.idxmin()
+    assert best["cost"]["mean"] == pytest.approx(means.min())
+
+
+def test_risk_and_coverage_follow_the_severity(study):
+    curve = study.risk_coverage("off_policy", "clipped_ips")
+    for _, own in curve.groupby("study"):
+        assert own["decides"].is_monotonic_increasing
+        assert own["decides"].iloc[-1] == 1.0
+        judged = [j for j in study.judgements() if (j["study"], j["metric"]) == (own["study"].iloc[0], "clipped_ips")]
+        assert own["cost"].iloc[-1] == pytest.approx(np.mean([j["cost_share"] for j in judged]))
+
+
+# ---------------------------------------------------------------------------------------------------------- pairs
+
+
+def test_paired_differences_are_those_of_scipy_and_holms_adjustment_is_the_textbooks():
+    rng = np.random.default_rng(2)
+    x, y = rng.exponential(0.02, (2, 12))
+    found = paired_difference(list(zip(x, y, strict=True)), 1.0, 0.95)
+    assert found["difference"] == pytest.approx((x - y).mean())
+    assert found["p_t"] == pytest.approx(stats.ttest_rel(x, y).pvalue)
+    assert found["p_wilcoxon"] == pytest.approx(stats.wilcoxon(x, y).pvalue)
+    assert found["low"] < found["difference"] < found["high"]
+    assert holm(np.array([0.01, 0.04, 0.03, math.nan])).tolist() == pytest.approx(
+        [0.03, 0.06, 0.06, math.nan], nan_ok=True
+    )
+    few = paired_difference([(0.1, 0.2)] * 4, 1.0, 0.95)
+    assert math.isnan(few["low"])
+    same = paired_difference([(0.1, 0.1)] * 6, 1.0, 0.95)
+    assert (same["p_t"], same["p_wilcoxon"]) == (1.0, 1.0)
+    wide = bounded_interval(np.array([1.0, -1.0, 1.0, 1.0, -1.0]), 1.0, 0.95)
+    assert -1.0 <= wide[0] < wide[1] <= 1.0
+
+
+def test_protocols_and_levels_are_compared_catalogue_by_catalogue(study):
+    found = study.compare("leave-one-out", "clipped_ips", by="logging")
+    frame = study.frame()
+    picked = frame[frame["picked"] == True]  # noqa: E712  # None where nothing is judged
+    cost = picked.pivot_table("cost", ["logging", "clip", "catalogue"], "metric")
+    expected = (cost["hr@1"] - cost["clipped_ips"]).groupby("logging").mean()
+    assert dict(zip(found["logging"], found["difference"], strict=True)) == pytest.approx(expected.to_dict())
+    assert found["n"].tolist() == [4, 4]
+    levels = study.compare_levels("clip", "clipped_ips", of="tau")
+    assert levels["clip"].tolist() == ["15.0 - 2.0"]
+    assert levels["n"].tolist() == [4]
+    wrong_calls = (
+        lambda: study.compare("loo", "nothing"),
+        lambda: study.compare_levels("clap", "ab_test"),
+        lambda: study.compare("loocv", "ab_test", by="clap"),
+        lambda: study.compare("loocv", "ab_test", of="x"),
+    )
+    for wrong in wrong_calls:
+        with pytest.raises(UserError):
+            wrong()
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("number", [12, 24])
+def test_intervals_of_paired_differences_cover(number):
+    """Costs of which half are 0, and others near each other: 600 studies; .92 is three standard errors below .95."""
+    rng = np.random.default_rng(number)
+    covered = 0
+    for _ in range(600):
+        gaps = rng.exponential(0.02, number) * (rng.random(number) < 0.5) - rng.gamma(8.0, 0.0014, number)
+        low, high = bounded_interval(gaps, 1.0, 0.95)
+        covered += low <= 0.01 - 0.0112 <= high
+    assert covered / 600 >= 0.92
+
+
+def test_a_study_goes_into_a_paper(study, tmp_path):
+    text = study.to_latex()
+    assert text.count("\\\\") == 1 + len(study.summary())
+    assert "\\toprule" in text
+    for name, begins in (("cost.svg", b"<?xml"), ("cost.pdf", b"%PDF")):
+        study.plot(tmp_path / name, by="logging")
+        assert (tmp_path / name).read_bytes().startswith(begins)
+    study.plot(tmp_path / "tau.svg", of="tau")
+    with pytest.raises(UserError, match="no factor"):
+        study.plot(tmp_path / "x.svg", by="n_items")
+
+
+# ---------------------------------------------------------------------------------------------------------- raw results
+
+
+class Counted(Protocol):
+    """Clicks of the log on what an agent shows, with its rows kept."""
+
+    name = "counted"
+    metrics = ("clicks",)
+    needs = frozenset({"test_log"})
+
+    def judge(self, study):
+        log = study.log()
+        shown = log.is_bandit
+        records = []
+        for agent in study.policies:
+            value = log["reward"][shown]
+            study.keep_raw(self.name, "clicks", agent, user=log["user"][shown], value=value)
+            interval = (float(value.mean()), 0.0, 1.0)
+            records.append(
+                Record.of(study.world.name, self.name, agent, "clicks", interval, level=0.95, n=1, seconds=0.0)
+            )
+        return records
+
+
+RAW = {
+    "sessions": ({**WORLD, "protocols": ["loocv", "loocv+fit_on=train+one_view=miss", "off_policy", "ab_test",
+                                         "holdout", "holdout+weighting=stratified", "interleaving",
+                                         "test_design:Counted"]}, AGENTS),
+    "ratings": ({"world": "ratings", "preset": "quick", "params": {"n_items": 30}, "options": {"users": 100},
+                 "protocols": ["naive", "ips", "snips"]}, ["random", "mf-naive-ratings"]),
+    "purchases": ({"world": "purchases", "preset": "quick", "options": {"users": 100}, "protocols": ["ab_test"]},
+                  ["random", "popularity"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("world", RAW)
+def test_the_means_of_raw_results_are_the_table(tmp_path, world):
+    setup, agents = RAW[world]
+    study = run_study(Design([setup], agents, catalogues=1), folder=tmp_path / "out", save_raw=True)
+    (path,) = (tmp_path / "out" / "raw").iterdir()
+    raw = pq.read_table(path).to_pandas()
+    raw["total"] = raw["value"] * raw["weight"]
+    sums = raw.groupby(["protocol", "metric", "agent"], observed=True)[["total", "weight"]].sum()
+    means = (sums["total"] / sums["weight"]).to_dict()
+    values = study.frame().set_index(["protocol", "metric", "agent"])["value"].to_dict()
+    assert {key[0] for key in means} == set(setup["protocols"])
+    for key, value in means.items():
+        assert value == pytest.approx(values[key], rel=1e-9), key
