@@ -158,7 +158,7 @@ def study_lines(study: Study) -> list[str]:
     several = len(setups) > 1
     heads = [*(["setup"] if several else []), *factors, *TERMINAL]
     rows = [heads]
-    for row in [*summary, *(_always_row(one) for one in study.always())]:
+    for row in [*summary, *_always_rows(study.always())]:
         first = [_setup_in_words(study, row)] if several else []
         levels = [str(row["levels"].get(name, "")) for name in factors]
         rows.append([*first, *levels, *(text(row) for text in TERMINAL.values())])
@@ -187,9 +187,11 @@ def _place(cells: list[str], rows: list[list[str]]) -> int:
     return next(i for i, row in enumerate(rows) if row[: len(cells)] == cells)
 
 
-def _always_row(one: dict[str, Any]) -> dict[str, Any]:
-    """Always picking the single best agent, as a row of the terminal's table."""
-    return {**one, "title": f"always {one['agent']}", "one_target": True, "cost_share": one["cost"]}
+def _always_rows(always: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Always picking the single best agent, as rows of the terminal's table; one row where all cells have the same."""
+    if len(always) > 1 and all(one["cost"] == always[0]["cost"] for one in always):
+        always = [{**always[0], "levels": {}}]
+    return [{**one, "title": f"always {one['agent']}", "one_target": True, "cost_share": one["cost"]} for one in always]
 
 
 def _right(row: dict[str, Any]) -> str:

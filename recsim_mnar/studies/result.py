@@ -181,7 +181,7 @@ class Study:
     def compare(
         self, first: str, second: str, *, by: str | None = None, of: str = "cost", level: float = 0.95
     ) -> pd.DataFrame:
-        """Difference of two protocols, catalogue by catalogue.
+        """Difference of two protocols, catalogue by catalogue: the mean over a catalogue's cells is one pair.
 
         Args:
             first: name, title or metric of a protocol.
@@ -197,11 +197,12 @@ class Study:
         from recsim_mnar.studies.paired import paired_table
 
         one, other = (_by_unit(self._of(name, None), of) for name in (first, second))
-        groups: dict[Any, list[tuple[float, float]]] = {}
-        for unit in one.keys() & other.keys():
-            label = dict(unit[0]).get(by) if by is not None else "all"
-            groups.setdefault(label, []).append((one[unit], other[unit]))
-        return paired_table(self._ordered(groups, by), by or "cells", of, level)
+        groups: dict[Any, dict[int, list[tuple[float, float]]]] = {}
+        for levels, catalogue in sorted(one.keys() & other.keys(), key=lambda unit: unit[1]):
+            label = dict(levels).get(by) if by is not None else "all"
+            pair = one[levels, catalogue], other[levels, catalogue]
+            groups.setdefault(label, {}).setdefault(catalogue, []).append(pair)
+        return paired_table(_by_catalogue(self._ordered(groups, by)), by or "cells", of, level)
 
     def compare_levels(self, factor: str, protocol: str, *, of: str = "cost", level: float = 0.95) -> pd.DataFrame:
         """Difference of each level of a factor from its first, catalogue by catalogue; see :meth:`compare`."""
@@ -213,13 +214,14 @@ class Study:
         others: dict[Any, dict[Any, float]] = {}
         for (levels, catalogue), value in values.items():
             rest = tuple(pair for pair in levels if pair[0] != factor)
-            others.setdefault((rest, catalogue), {})[dict(levels)[factor]] = value
+            others.setdefault((catalogue, rest), {})[dict(levels)[factor]] = value
         first, *further = list(dict.fromkeys(r["levels"][factor] for r in self.results))
-        groups = {
-            f"{name} - {first}": [(own[name], own[first]) for own in others.values() if name in own and first in own]
-            for name in further
-        }
-        return paired_table(groups, factor, of, level)
+        groups: dict[Any, dict[int, list[tuple[float, float]]]] = {f"{name} - {first}": {} for name in further}
+        for (catalogue, _), own in others.items():
+            for name in further:
+                if name in own and first in own:
+                    groups[f"{name} - {first}"].setdefault(catalogue, []).append((own[name], own[first]))
+        return paired_table(_by_catalogue(groups), factor, of, level)
 
     def _ordered(self, groups: dict[Any, Any], by: str | None) -> dict[Any, Any]:
         """Groups in the order of the factor's levels."""
@@ -282,6 +284,14 @@ def _by_unit(judged: Sequence[Mapping[str, Any]], of: str) -> dict[Any, float]:
         raise UserError(f"of must be cost or tau, got {of!r}")
     found = {(tuple(j["levels"].items()), j["catalogue"]): j[names[of]] for j in judged}
     return {unit: value for unit, value in found.items() if value is not None and math.isfinite(value)}
+
+
+def _by_catalogue(groups: Mapping[Any, Mapping[int, Sequence[tuple[float, float]]]]) -> dict[Any, Any]:
+    """One pair per group and catalogue: means over its cells, which share the catalogue and are not independent."""
+    return {
+        name: [tuple(sum(side) / len(pairs) for side in zip(*pairs, strict=True)) for pairs in own.values()]
+        for name, own in groups.items()
+    }
 
 
 def _most(judgement: Mapping[str, Any]) -> float | None:
