@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from schemes import scheme_of
 from scipy import stats
 
 from recsim_mnar.agents.baselines import ConstantList, MostRecommended, times_recommended
@@ -15,7 +16,7 @@ from recsim_mnar.log import Log
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policies import Learner, registry
 from recsim_mnar.protocols.temporal.comparison import Campaigns
-from recsim_mnar.protocols.temporal.weighing import hit_probabilities, make_scheme
+from recsim_mnar.protocols.temporal.weighing import hit_probabilities
 from recsim_mnar.worlds import make_world
 
 K = 5
@@ -79,7 +80,7 @@ def scores_by_scheme(
     cache: dict[tuple[bytes, str], Any] = {}
     found: dict[str, dict[str, float]] = {}
     for spec in schemes:
-        weighing = make_scheme(spec).weigh(now, reference)
+        weighing = scheme_of(spec).weigh(now, reference)
         found[spec] = {}
         for name, learner in agents.items():
             key = (weighing.profiles.fingerprint(), name)  # a scheme may judge a part of the pairs

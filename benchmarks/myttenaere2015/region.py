@@ -15,10 +15,11 @@ from typing import Any
 
 from _study import check_lines
 from platforms import CFS, NAMES, K, interval, lived, percent, world_of
+from schemes import scheme_of
 
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policies import registry
-from recsim_mnar.protocols.temporal.weighing import hit_probabilities, make_scheme
+from recsim_mnar.protocols.temporal.weighing import hit_probabilities
 from recsim_mnar.simulation.platform import platform_log
 
 SCHEMES = ("unweighted", "weights", "structure", "alone")
@@ -55,7 +56,7 @@ def platform_of(settings: dict[str, Any], case: Case, seed: int) -> dict[str, An
     for day in (world.params.reference_day, world.params.n_days):
         now = Profiles.of(log, day, world.n_items)
         chosen = SCHEMES if day > world.params.reference_day else SCHEMES[:1]
-        weighings = {scheme: make_scheme(scheme).weigh(now, reference) for scheme in chosen}
+        weighings = {scheme: scheme_of(scheme).weigh(now, reference) for scheme in chosen}
         for name, learner in learners.items():
             hits = {id(w.profiles): hit_probabilities(w.profiles, learner, K) for w in weighings.values()}
             out[name][str(day)] = {s: float(w.probabilities @ hits[id(w.profiles)]) for s, w in weighings.items()}

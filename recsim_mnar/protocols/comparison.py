@@ -386,6 +386,13 @@ class Setup:
     tie: float = 0.0
     specs: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Refuse agents and protocols that are no names, which no file could say."""
+        for name in ("agents", "references", "protocols"):
+            value = getattr(self, name)
+            if isinstance(value, str) or not all(isinstance(one, str) for one in value or ()):
+                raise UserError(f"{name} must be a list of names, as package.module:Class, got {value!r}")
+
     def command(self, catalogues: int) -> str:
         """The line that runs the same on so many catalogues, as a person types it."""
         words = ["recsim-mnar", "compare"]

@@ -263,9 +263,7 @@ def setup_of(table: Mapping[str, Any]) -> Setup:
         if name not in known:
             raise UserError(f"unknown key {name!r} of a comparison; {nearest(name, known)}")
         if name in ("agents", "references", "protocols") and value is not None:
-            if isinstance(value, str) or not all(isinstance(v, str) for v in value):
-                raise UserError(f"{name} must be a list of names, got {value!r}")
-            value = tuple(value)
+            value = value if isinstance(value, str) else tuple(value)
         if name in ("params", "options", "specs") and not isinstance(value, Mapping):
             raise UserError(f"{name} must be a table of names and values, got {value!r}")
         values[name] = value

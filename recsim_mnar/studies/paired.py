@@ -69,14 +69,17 @@ def bounded_interval(gaps: Floats, bound: float, level: float) -> tuple[float, f
     """
     from recsim_mnar.estimators.intervals import positive_mean_interval
 
-    gains, losses = np.maximum(gaps, 0.0), np.maximum(-gaps, 0.0)
+    largest = float(np.abs(gaps).max())
+    # Where all gaps have one sign, those of the other that were not met are taken to be as large as these.
+    scale = largest if largest > 0.0 else bound
+    gains, losses = np.maximum(gaps, 0.0) / scale, np.maximum(-gaps, 0.0) / scale
     gain, gain_low, gain_high = positive_mean_interval(gains, level)
     loss, loss_low, loss_high = positive_mean_interval(losses, level)
     spread = float(gains.std() * losses.std())
     correlation = float(np.mean((gains - gain) * (losses - loss))) / spread if spread > 0.0 else 0.0
     below = _recovered(gain - gain_low, loss_high - loss, correlation)
     above = _recovered(gain_high - gain, loss - loss_low, correlation)
-    return max(gain - loss - below, -bound), min(gain - loss + above, bound)
+    return max(scale * (gain - loss - below), -bound), min(scale * (gain - loss + above), bound)
 
 
 def _recovered(first: float, second: float, correlation: float) -> float:

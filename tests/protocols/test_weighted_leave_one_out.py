@@ -13,7 +13,7 @@ from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.protocols.temporal.comparison import Campaigns
-from recsim_mnar.protocols.temporal.schemes import Unweighted, support
+from recsim_mnar.protocols.temporal.schemes import Unweighted
 from recsim_mnar.protocols.temporal.weighing import (
     SCHEMES,
     Scheme,
@@ -58,53 +58,6 @@ def by_definition(spec, now, reference):
     """Probability of each pair, written out pair by pair."""
     out = [pair_by_definition(spec, now, reference, e) for e in range(now.n_pairs)]
     return np.array(out) / sum(out)
-
-
-def sets_of(profiles):
-    return {
-        int(user): set(profiles.items[profiles.starts[j] : profiles.starts[j + 1]].tolist())
-        for j, user in enumerate(profiles.users)
-    }
-
-
-def test_support_is_the_largest_share_of_other_holders_at_the_reference_time(profiles):
-    reference, now = profiles
-    then, today = sets_of(reference), sets_of(now)
-    found = support(now, reference)
-    owner = now.users[now.owners()]
-    for e in range(0, now.n_pairs, 97):
-        user, item = int(owner[e]), int(now.items[e])
-        shares = []
-        for j in today[user] - {item}:
-            others = [held for u, held in then.items() if u != user and j in held]
-            shares.append(np.mean([item in held for held in others]) if others else 0.0)
-        assert found[e] == pytest.approx(max(shares, default=0.0), abs=1e-12)
-
-
-def test_structure_weights_give_back_items_and_support_of_the_reference_time(profiles):
-    reference, now = profiles
-    weighing = make_scheme("structure+bins=6").weigh(now, reference)
-    assert weighing.probabilities.sum() == pytest.approx(1.0)
-    by_user = np.add.reduceat(weighing.probabilities, now.starts[:-1])
-    np.testing.assert_allclose(by_user, 1 / now.n_users)  # users count alike, as in the paper
-    items = np.bincount(now.items, weighing.probabilities, N)
-    np.testing.assert_allclose(items, reference.item_probabilities(), atol=1e-4)
-    plain = make_scheme("unweighted").weigh(reference, reference).probabilities
-    before, after = support(reference, reference), support(now, reference)
-    weights = make_scheme("weights").weigh(now, reference).probabilities
-    target, found, left = before @ plain, after @ weighing.probabilities, after @ weights
-    assert abs(found - target) < 0.2 * abs(left - target)
-
-
-def test_alone_holds_out_only_what_users_added_alone(profiles):
-    reference, now = profiles
-    weighing = make_scheme("alone").weigh(now, reference)
-    assert weighing.probabilities[now.causes >= 0].max() == 0.0
-    items = np.bincount(now.items, weighing.probabilities, N)
-    np.testing.assert_allclose(items, reference.item_probabilities(), atol=1e-6)
-    learnt = make_scheme("alone+learn=1").weigh(now, reference)
-    assert (learnt.profiles.causes < 0).all()
-    np.testing.assert_allclose(learnt.probabilities, weighing.probabilities[now.causes < 0])
 
 
 def pair_by_definition(spec, now, reference, e):
@@ -386,8 +339,8 @@ def test_bad_input(log, profiles):
     learners = {"svd": registry.learner("svd")}
     with pytest.raises(UserError, match="cannot leave out every view"):
         call()
-    named = {"unweighted", "weights", "at-t0", "item-first", "random-phase", "snips", "wtd", "alone", "structure"}
-    assert set(SCHEMES) >= named
+    popularity = {"stratified-recall", "snips", "wtd"}
+    assert set(SCHEMES) == {"unweighted", "weights", "at-t0", "item-first", "random-phase", *popularity}
     assert isinstance(make_scheme("unweighted"), Unweighted)
 
 
@@ -399,10 +352,6 @@ def test_bad_input(log, profiles):
         ("weights+p=-1", "p must be a whole number of at least 0"),
         ("stratified-recall+beta=-1", "beta must be a number from 0"),
         ("snips+gamma=-1", "gamma must be a number from 0"),
-        ("alone+learn=2", "learn must be at most 1"),
-        ("alone-estimated+days=may", "days must be numbers"),
-        ("alone-estimated+learn=2", "learn must be at most 1"),
-        ("structure+bins=1", "bins must be a whole number of at least 2"),
     ],
 )
 def test_a_protocol_that_cannot_weigh_is_refused_before_the_platform_is_simulated(monkeypatch, protocol, says):

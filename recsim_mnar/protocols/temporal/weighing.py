@@ -44,9 +44,6 @@ SCHEMES = {
     "snips": f"{_HERE}PopularitySNIPS",
     "wtd": f"{_HERE}WTD",
     "random-phase": f"{_HERE}RandomPhase",
-    "alone": f"{_HERE}Alone",
-    "alone-estimated": f"{_HERE}AloneEstimated",
-    "structure": f"{_HERE}StructureWeights",
 }
 """Names of the ways to weigh pairs, each of which is a protocol of the campaigns world too."""
 _ALIASES = {"wtd-h": SCHEMES["wtd"]}

@@ -1,4 +1,4 @@
-"""Additions that campaigns caused: against a plain twin, against what platforms know, and where it must fail."""
+"""Schemes of the study of campaigns: additions that these caused, against a plain twin and what platforms know."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ import dataclasses
 
 import numpy as np
 import pytest
+from study_modules import study_module
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.protocols.temporal.schemes import AloneEstimated, caused_additions
-from recsim_mnar.protocols.temporal.weighing import make_scheme
+from recsim_mnar.policies import registry
+from recsim_mnar.protocols.comparison import compare
+from recsim_mnar.protocols.temporal.comparison import Campaigns
+from recsim_mnar.protocols.temporal.weighing import weighted_leave_one_out
 from recsim_mnar.simulation.platform import platform_log, run_campaigns
 from recsim_mnar.worlds import make_world
 from twins import campaigns as twins
+
+schemes = study_module("myttenaere2015", "schemes")
+caused_additions, scheme_of, support = schemes.caused_additions, schemes.scheme_of, schemes.support
+N = 60
 
 BUSY = ("n_users=4000", "organic_items=8", "fading=600", "acceptance=0.06", "delay=0.08")
 """About as many own as caused additions in a window."""
@@ -93,17 +100,17 @@ def test_the_scheme_corrects_as_the_oracle_does():
     _, now = profiles_of(2, ("n_users=2000",))
     _, before = profiles_of(2, ("n_users=2000",), until=300.0)
     spec = "alone-estimated+days=330/430"
-    weighing, oracle = (make_scheme(name).weigh(now, before) for name in (spec, "alone"))
+    weighing, oracle = (scheme_of(name).weigh(now, before) for name in (spec, "alone"))
     items = np.bincount(now.items, weighing.probabilities, now.n_items)
     np.testing.assert_allclose(items, before.item_probabilities(), atol=1e-6)
     assert abs(weighing.details["pairs_alone"] - oracle.details["pairs_alone"]) < 0.01 * now.n_pairs
-    learnt = make_scheme(spec + "+learn=1").weigh(now, before)
+    learnt = scheme_of(spec + "+learn=1").weigh(now, before)
     assert learnt.profiles.n_pairs == weighing.details["pairs_alone"]
-    again, other = (make_scheme(f"{spec}+draw={draw}").weigh(now, before) for draw in (0, 1))
+    again, other = (scheme_of(f"{spec}+draw={draw}").weigh(now, before) for draw in (0, 1))
     np.testing.assert_array_equal(again.probabilities, weighing.probabilities)
     assert (other.probabilities != weighing.probabilities).any()
-    early = make_scheme("alone-estimated+days=480").weigh(before, before)  # the campaign is yet to come
-    np.testing.assert_allclose(early.probabilities, make_scheme("weights").weigh(before, before).probabilities)
+    early = scheme_of("alone-estimated+days=480").weigh(before, before)  # the campaign is yet to come
+    np.testing.assert_allclose(early.probabilities, scheme_of("weights").weigh(before, before).probabilities)
 
 
 def test_without_own_additions_on_quiet_days_a_campaign_caused_all():
@@ -147,7 +154,118 @@ def test_bad_input():
         caused_additions(late, [430])
     for days in ("330/x", object(), [[1], [2, 3]]):
         with pytest.raises(UserError, match="days must be numbers, as in 330/430"):
-            AloneEstimated(days)
-    assert AloneEstimated("330/430").days == AloneEstimated([330, 430]).days == (330.0, 430.0)
+            schemes.AloneEstimated(days)
+    assert schemes.AloneEstimated("330/430").days == schemes.AloneEstimated([330, 430]).days == (330.0, 430.0)
     with pytest.raises(UserError, match=r"lacks the days of the campaigns. Write alone-estimated\+days="):
-        make_scheme("alone-estimated").weigh(now, now)
+        scheme_of("alone-estimated").weigh(now, now)
+
+
+# -------------------------------------------------------------------------------------- weights and what users added
+
+
+@pytest.fixture(scope="module")
+def profiles():
+    world = make_world("campaigns", "quick")
+    platform = world.open_platform(1)
+    for day in (330, 430, 480):
+        platform.advance(day)
+        weights = world.deployed_weights if day < 480 else np.ones(N)
+        platform.recommend(*platform.draw_lists(weights))
+    platform.advance(500)
+    log = platform_log(platform)
+    return Profiles.of(log, 300, N), Profiles.of(log, 500, N)
+
+
+def sets_of(profiles):
+    return {
+        int(user): set(profiles.items[profiles.starts[j] : profiles.starts[j + 1]].tolist())
+        for j, user in enumerate(profiles.users)
+    }
+
+
+def test_support_is_the_largest_share_of_other_holders_at_the_reference_time(profiles):
+    reference, now = profiles
+    then, today = sets_of(reference), sets_of(now)
+    found = support(now, reference)
+    owner = now.users[now.owners()]
+    for e in range(0, now.n_pairs, 97):
+        user, item = int(owner[e]), int(now.items[e])
+        shares = []
+        for j in today[user] - {item}:
+            others = [held for u, held in then.items() if u != user and j in held]
+            shares.append(np.mean([item in held for held in others]) if others else 0.0)
+        assert found[e] == pytest.approx(max(shares, default=0.0), abs=1e-12)
+
+
+def test_structure_weights_give_back_items_and_support_of_the_reference_time(profiles):
+    reference, now = profiles
+    weighing = scheme_of("structure+bins=6").weigh(now, reference)
+    assert weighing.probabilities.sum() == pytest.approx(1.0)
+    by_user = np.add.reduceat(weighing.probabilities, now.starts[:-1])
+    np.testing.assert_allclose(by_user, 1 / now.n_users)  # users count alike, as in the paper
+    items = np.bincount(now.items, weighing.probabilities, N)
+    np.testing.assert_allclose(items, reference.item_probabilities(), atol=1e-4)
+    plain = scheme_of("unweighted").weigh(reference, reference).probabilities
+    before, after = support(reference, reference), support(now, reference)
+    weights = scheme_of("weights").weigh(now, reference).probabilities
+    target, found, left = before @ plain, after @ weighing.probabilities, after @ weights
+    assert abs(found - target) < 0.2 * abs(left - target)
+
+
+def test_alone_holds_out_only_what_users_added_alone(profiles):
+    reference, now = profiles
+    weighing = scheme_of("alone").weigh(now, reference)
+    assert weighing.probabilities[now.causes >= 0].max() == 0.0
+    items = np.bincount(now.items, weighing.probabilities, N)
+    np.testing.assert_allclose(items, reference.item_probabilities(), atol=1e-6)
+    learnt = scheme_of("alone+learn=1").weigh(now, reference)
+    assert (learnt.profiles.causes < 0).all()
+    np.testing.assert_allclose(learnt.probabilities, weighing.probabilities[now.causes < 0])
+
+
+def test_they_are_protocols_of_the_campaigns_world():
+    """A comparison gives the scores of the log's leave-one-out, and the days of its world to a scheme without any."""
+    agents = {name: registry.learner(name) for name in ("random", "popularity", "naive-cf")}
+    specs = [
+        "schemes:StructureWeights+bins=5", "schemes:Alone+learn=1", "schemes:AloneEstimated+days=330/430+learn=1",
+        "schemes:AloneEstimated+days=330+window=40+draw=1",
+    ]  # fmt: skip
+    own_days, world = "schemes:AloneEstimated+learn=1", make_world("campaigns", "quick", ["n_users=300"])
+    found = compare(world, agents, protocols=[*specs, own_days], seed=4)
+    by_hand = weighted_leave_one_out(
+        found.log, agents, n_items=N, reference_times=300.0, times=[500.0], schemes=specs, k=5
+    )  # fmt: skip
+    compared = {(r.protocol, r.agent, r.metric): (r.value, r.low, r.high) for r in found.records}
+    for r in by_hand:
+        assert compared[r.details["scheme"], r.agent, "hr@5"] == (r.value, r.low, r.high)
+    assert len({r.value for r in by_hand if r.agent == "naive-cf"}) == len(specs)  # no parameter is lost
+    assert compared[own_days, "naive-cf", "hr@5"] == compared[specs[2], "naive-cf", "hr@5"]
+    assert {j.protocol for j in found.judgements} == {*specs, own_days}
+
+
+def test_the_studys_names_are_its_schemes_and_the_packages():
+    for name, kind in (("alone", "Alone"), ("alone-estimated", "AloneEstimated"), ("structure", "StructureWeights")):
+        assert type(scheme_of(name)) is getattr(schemes, kind)
+        assert scheme_of(name).name == name
+    assert scheme_of("weights+p=20").name == "weights+p=20"
+    assert scheme_of("alone+learn=1").name == "alone+learn=1"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "says"),
+    [
+        ("Alone+learn=2", "learn must be at most 1"),
+        ("AloneEstimated+days=may", "days must be numbers"),
+        ("AloneEstimated+learn=2", "learn must be at most 1"),
+        ("StructureWeights+bins=1", "bins must be a whole number of at least 2"),
+    ],
+)
+def test_one_that_cannot_weigh_is_refused_before_the_platform_is_simulated(monkeypatch, protocol, says):
+    def simulated(*_):
+        raise AssertionError("refused before")
+
+    monkeypatch.setattr(Campaigns, "platform", simulated)
+    agents = {"random": registry.learner("random")}
+    with pytest.raises(UserError, match=says) as caught:
+        compare(make_world("campaigns", "quick"), agents, protocols=[f"schemes:{protocol}"])
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,24 @@
+"""The experiment section of a paper: the study of experiment.toml, its table, its paired differences and its figure."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from recsim_mnar import run_study
+from recsim_mnar.studies.design import design_of
+from recsim_mnar.studies.running import processes
+
+
+def main() -> None:
+    design = design_of(Path(__file__).with_name("experiment.toml"))
+    design = replace(design, catalogues=int(sys.argv[1]) if len(sys.argv) > 1 else 12)
+    with processes(2) as executor:
+        study = run_study(design, executor=executor)
+    picked = study.frame().query("picked == True")
+    print(picked.groupby(["logging", "protocol"]).cost.mean().unstack().round(4))
+    print(study.compare("loocv", "off_policy", by="logging").round(4).to_string())
+    study.plot("cost.svg", by="logging")
+
+
+if __name__ == "__main__":
+    main()
