@@ -19,9 +19,10 @@ TOP = {
     "verbs": """advise agent calibrate check compare compare_interactions difference estimate estimate_file evaluate
         make_world plan_ab plan_estimate plan_logging read_log replay resumable run_study simulate simulate_online task
         task_dataset task_names validate value_on_log""",
-    "nouns": """ABPlan Advice Comparison DecisionWorld Estimate EstimatePlan Evaluation ExposureWorld FeaturePolicy
-        FileAnswer FittedWorld Interactions Learner Log LoggingPlan MachineError OnlineRun Oracle Planner PlatformWorld
-        Policy Protocol Question Record SampledPolicy Study Task TaskDataset UserError Validation World""",
+    "nouns": """ABPlan Advice Comparison DecisionWorld Design Estimate EstimatePlan Evaluation ExposureWorld
+        FeaturePolicy FileAnswer FittedWorld Interactions Learner Log LoggingPlan MachineError OnlineRun Oracle Planner
+        PlatformWorld Policy Protocol Question Record SampledPolicy Study Task TaskDataset UserError Validation
+        World""",
 }
 VERBS, NOUNS = TOP["verbs"].split(), TOP["nouns"].split()
 PACKAGES = {

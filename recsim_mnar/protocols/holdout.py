@@ -19,7 +19,7 @@ from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.base import Protocol, Trial
-from recsim_mnar.protocols.leave_one_out.ranks import scores_after
+from recsim_mnar.protocols.leave_one_out.ranks import checked_scores, scores_after
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation.executor import run_in_order
@@ -50,8 +50,8 @@ class Split:
     items: Ints
 
 
-def split_log(log: Log, split: str, *, share: float = 0.2, windows: int = 4) -> list[Split]:
-    """Hold out views of a log.
+def split_log(log: Log, split: str, *, share: float = 0.2, windows: int = 4, unseen: bool = False) -> list[Split]:
+    """Hold out views of a log; a window in which nobody can be judged is left out.
 
     Args:
         log: ordered by (user, step).
@@ -60,13 +60,27 @@ def split_log(log: Log, split: str, *, share: float = 0.2, windows: int = 4) -> 
             this share in ``windows`` parts of equal numbers of views, each predicted from all before it.
         share: of the views that is held out.
         windows: of ``rolling``.
+        unseen: items that a user has viewed before the cut are nothing to find.
 
     Raises:
-        UserError: no user has views on both sides.
+        UserError: an argument out of range, or no user with views on both sides.
     """
     one_of(split, "holdout: split", SPLITS)
+    number_in(share, "holdout: share", 0.0, 1.0, ends="()")
+    whole_number(windows, "holdout: windows", 1)
+    parts = [_split(log, before, after, unseen) for before, after in _cuts(log, split, share, windows)]
+    judged = [part for part in parts if len(part.items)]
+    if not judged:
+        raise UserError("holdout: no user has views before and after the cut. Hold out another share")
+    return judged
+
+
+def _cuts(log: Log, split: str, share: float, windows: int) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+    """Rows to learn from and views to find, one pair per window."""
     organic = ~log.is_bandit
     rows = np.flatnonzero(organic)
+    if len(rows) == 0:
+        return []
     user, moment = log["user"], log["time"]
     if split in ("last", "user"):
         first = _first_held_out(user[rows], 0.0 if split == "last" else share)
@@ -74,14 +88,14 @@ def split_log(log: Log, split: str, *, share: float = 0.2, windows: int = 4) -> 
         known = first >= 0
         cut[np.unique(user[rows])[known]] = rows[first[known]]
         held = np.arange(len(log)) >= cut[user]
-        return [_split(log, ~held, held & organic)]
+        return [(~held, held & organic)]
     ordered = np.sort(moment[rows])
     begin = min(int(len(ordered) * (1.0 - share)), len(ordered) - 1)
     parts = 1 if split == "time" else windows
     edges = ordered[np.linspace(begin, len(ordered), parts + 1).astype(np.int64)[:-1]]
     ends = [*edges[1:], np.inf]
     return [
-        _split(log, moment < low, organic & (moment >= low) & (moment < high))
+        (moment < low, organic & (moment >= low) & (moment < high))
         for low, high in zip(edges, ends, strict=True)
         if low < high
     ]
@@ -95,16 +109,16 @@ def _first_held_out(user: Ints, share: float) -> Ints:
     return np.where(lengths >= 2, starts + lengths - held, -1)
 
 
-def _split(log: Log, before: NDArray[np.bool_], after: NDArray[np.bool_]) -> Split:
+def _split(log: Log, before: NDArray[np.bool_], after: NDArray[np.bool_], unseen: bool) -> Split:
     train = log.select(before)
     views = Views.of(train)
     user, item = log["user"][after], log["item"][after].astype(np.int64)
     place = np.minimum(np.searchsorted(views.users, user), max(len(views.users) - 1, 0))
     known = views.users[place] == user if len(views.users) else np.zeros(len(user), np.bool_)
-    if not known.any():
-        raise UserError("holdout: no user has views before and after the cut. Hold out another share")
-    n_items = int(item.max()) + 1
+    n_items = int(log["item"].max()) + 1
     pairs = np.unique(place[known] * n_items + item[known])
+    if unseen:
+        pairs = np.setdiff1d(pairs, views.owners() * n_items + views.items)
     return Split(train, views, pairs // n_items, pairs % n_items)
 
 
@@ -119,8 +133,9 @@ def held_out_ranks(
         split: what is held out.
         n_items: items are 0 .. n_items - 1.
         seed: of the training, of ties and of sampled candidates.
-        candidates: ``all`` items; ``unseen``: not those that the user has viewed; ``sampled``: the held-out item and
-            ``negatives`` items drawn from those that the user does not view on either side.
+        candidates: ``all`` items; ``unseen``: not those that the user has viewed; ``sampled``: the held-out items and
+            ``negatives`` items drawn from those that the user does not view on either side. Either is one list per
+            user, with all held-out items in it.
         negatives: of ``sampled``.
     """
     policy = fitted(learner, split.train, n_items=n_items, seed=derive_seed(seed, "fit"))
@@ -133,8 +148,8 @@ def held_out_ranks(
         owner, items = place[rows] - first, split.items[rows]
         users = split.views.users[part]
         seen_by, seen = _views_of(split.views, part)
-        scores = np.array(scores_after(policy, users, users[seen_by], seen, users), np.float64)
-        if scores.shape != (len(users), n_items) or np.isnan(scores).any():
+        scores = checked_scores(name, scores_after(policy, users, users[seen_by], seen, users), len(users), n_items)
+        if np.isnan(scores).any():
             raise UserError(f"agent {name!r}: scores() must return a number for each of {n_items} items")
         ties = uniforms(
             derive_seed(seed, "ties"),
@@ -148,6 +163,7 @@ def held_out_ranks(
         if candidates == "sampled":
             allowed[owner, items] = False
             allowed &= _sampled(users, allowed, negatives, derive_seed(seed, "negatives"))
+        allowed[owner, items] = True
         ranks[rows] = _ranks(scores, ties.reshape(scores.shape), allowed, owner, items)
     return ranks
 
@@ -170,7 +186,7 @@ def _sampled(users: Ints, allowed: NDArray[np.bool_], negatives: int, seed: int)
     return allowed & (keys <= limit[:, None])
 
 
-def _ranks(scores: Floats, ties: Floats, allowed: NDArray[np.bool_], owner: Ints, items: Ints) -> Ints:
+def _ranks(scores: NDArray[np.floating], ties: Floats, allowed: NDArray[np.bool_], owner: Ints, items: Ints) -> Ints:
     """Rank of each held-out item among its user's candidates and itself."""
     own, draw = scores[owner, items], ties[owner, items]
     out = np.empty(len(items), np.int64)
@@ -230,13 +246,15 @@ class HoldOut(Protocol):
 
     Args:
         split: ``last`` (leave-last-out), ``user`` (the last share of each user's views), ``time`` (all views after a
-            moment) or ``rolling`` (several such moments).
+            moment) or ``rolling`` (several such moments). Times are those of the log: in the sessions world every
+            user's begins at 0.
         share: of the views that is held out, but for ``last``.
         windows: moments of ``rolling``.
         k: length of the lists; None for that of the lists that the world's users are shown.
         candidates: ``all`` items, ``unseen`` ones, or ``sampled``.
         negatives: items beside the held-out one, of ``sampled``.
-        weighting: ``none``, ``stratified`` (Steck 2011) or ``snips`` (Yang et al. 2018).
+        weighting: ``none``, ``stratified`` (Steck 2011) or ``snips`` (Yang et al. 2018). The latter is normalised for
+            each user, so it changes nothing where a single view of each is held out: it is refused there.
         gamma: of the weighting.
     """
 
@@ -257,14 +275,15 @@ class HoldOut(Protocol):
         gamma: float = 1.0,
     ) -> None:
         self.split = one_of(split, "holdout: split", SPLITS)
-        if not 0.0 < share < 1.0:
-            raise UserError(f"holdout: share must be above 0 and below 1, got {share:g}")
-        self.share, self.windows = share, whole_number(windows, "holdout: windows", 1)
+        self.share = number_in(share, "holdout: share", 0.0, 1.0, ends="()")
+        self.windows = whole_number(windows, "holdout: windows", 1)
         self.k = None if k is None else whole_number(k, "holdout: k", 1)
         self.candidates = candidates and one_of(candidates, "holdout: candidates", CANDIDATES)
         self.negatives = whole_number(negatives, "holdout: negatives", 1)
         self.weighting = one_of(weighting, "holdout: weighting", WEIGHTINGS)
         self.gamma = number_in(gamma, "holdout: gamma")
+        if self.weighting == "snips" and self.split == "last":
+            raise UserError("holdout: weighting=snips changes nothing with one view per user. Add split=user or time")
         self.by_user = self.weighting != "stratified"
 
     def judge(self, study: Trial) -> list[Record]:
@@ -273,7 +292,8 @@ class HoldOut(Protocol):
         k: int = self.k or study.world.slate_size
         self.metrics = (f"recall@{k}",) if k == 1 or self.weighting != "none" else (f"recall@{k}", f"ndcg@{k}")
         candidates = self.candidates or ("all" if study.world.views_repeat else "unseen")
-        splits = split_log(study.log(), self.split, share=self.share, windows=self.windows)
+        unseen = candidates != "all"
+        splits = split_log(study.log(), self.split, share=self.share, windows=self.windows, unseen=unseen)
         rank = functools.partial(
             _timed_ranks,
             splits=splits,
@@ -287,7 +307,7 @@ class HoldOut(Protocol):
         records = []
         for name, (ranks, seconds) in found.items():
             for metric, sums, counts in self._sums(study, name, splits, ranks, k):
-                interval = self._interval(sums, counts, study.level)
+                interval = _interval(sums, counts, study.level)
                 key = (study.world.name, self.name, name, metric)
                 details = {"candidates": candidates, "held_out": int(sum(len(one.items) for one in splits))}
                 records.append(
@@ -298,26 +318,19 @@ class HoldOut(Protocol):
     def _sums(
         self, study: Trial, name: str, splits: Sequence[Split], ranks: Sequence[Ints], k: int
     ) -> list[tuple[str, Floats, Floats]]:
-        """By metric, numerators and denominators of every judged user of every split; raw results are kept."""
-        found: dict[str, list[tuple[Floats, Floats]]] = {}
+        """By metric, each judged user's weighted sum and weight over all splits; raw results are kept."""
+        found: dict[str, list[tuple[Ints, Floats, Floats]]] = {}
         for one, own in zip(splits, ranks, strict=True):
             weights = item_weights(one, self.weighting, self.gamma, study.n_items)
             users = one.views.users[np.unique(one.owners)]
             for metric, (sums, counts) in recall_and_ndcg(one.owners, own, weights, k).items():
                 if metric not in self.metrics:
                     continue
-                found.setdefault(metric, []).append((sums, counts))
                 value = sums / counts
                 weight = np.ones(len(value)) if self.by_user else counts
+                found.setdefault(metric, []).append((users, value, weight))
                 study.keep_raw(self.name, metric, name, user=users, value=value, weight=weight)
-        return [
-            (metric, np.concatenate([s for s, _ in parts]), np.concatenate([c for _, c in parts]))
-            for metric, parts in found.items()
-        ]
-
-    def _interval(self, sums: Floats, counts: Floats, level: float) -> tuple[float, float, float]:
-        """Users count equally, or by the weight of what they view."""
-        return user_mean_interval(sums / counts, level) if self.by_user else ratio_interval(sums, counts, level)
+        return [(metric, *_summed_by_user(parts)) for metric, parts in found.items()]
 
     def ranks_by(self, metric: str) -> bool:
         """See :meth:`recsim_mnar.protocols.base.Protocol.ranks_by`."""
@@ -342,3 +355,20 @@ def _timed_ranks(name: str, learner: Learner, *, splits: Sequence[Split], **how:
     """Ranks of an agent in every split, and the seconds they took."""
     began = time.perf_counter()
     return [held_out_ranks(name, learner, one, **how) for one in splits], time.perf_counter() - began
+
+
+def _summed_by_user(parts: Sequence[tuple[Ints, Floats, Floats]]) -> tuple[Floats, Floats]:
+    """Each user's weighted sum and weight over the windows in which they are judged."""
+    users, values, weights = (np.concatenate(column) for column in zip(*parts, strict=True))
+    _, place = np.unique(users, return_inverse=True)
+    sums: Floats = np.bincount(place, values * weights)
+    totals: Floats = np.bincount(place, weights)
+    return sums, totals
+
+
+def _interval(sums: Floats, weights: Floats, level: float) -> tuple[float, float, float]:
+    """Weighted mean over users of shares, and its interval, which stays below 1."""
+    if np.all(weights == 1.0):
+        return user_mean_interval(sums, level)
+    value, low, high = ratio_interval(sums, weights, level)
+    return value, low, min(high, 1.0)

@@ -1,4 +1,4 @@
-"""The figure of a study: a protocol's mean cost or rank correlation by the levels of a factor."""
+"""The figures of a study: mean cost or rank correlation by the levels of a factor, and risk against coverage."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from recsim_mnar.studies.result import Study
 
 _OF = {"cost": ("cost_share", "mean cost, % of the best"), "tau": ("kendall_tau", "Kendall's tau with the truth")}
+RISK = "risk"
 _WIDTH = 0.6
 """Of the place that a level's protocols share along the axis, in levels."""
 
@@ -20,17 +21,38 @@ def plot_study(study: Study, path: Path, by: str | None, of: str) -> None:
     """Draw and write the figure; see :meth:`recsim_mnar.studies.result.Study.plot`."""
     from matplotlib.figure import Figure
 
-    if of not in _OF:
-        raise UserError(f"of must be cost or tau, got {of!r}")
+    if of != RISK and of not in _OF:
+        raise UserError(f"of must be cost, tau or risk, got {of!r}")
     factor = by or next(iter(study.factors), None)
     if factor is not None and factor not in study.factors:
         raise UserError(f"the study has no factor {factor!r}; {nearest(factor, study.factors)}")
+    figure = Figure(figsize=(6.0, 3.4), layout="constrained")
+    axes = figure.subplots()
+    if of == RISK:
+        _draw_risk(axes, study)
+    else:
+        _draw_means(axes, study, factor, of)
+    axes.legend(frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix.lstrip(".") or "svg")
+
+
+def _draw_risk(axes: Any, study: Study) -> None:
+    """Mean cost of each protocol that may abstain, against the share of catalogues in which it decides."""
+    abstaining = dict.fromkeys(j["title"] for j in study.judgements() if j["abstains"])
+    for title in abstaining:
+        for label, own in study.risk_coverage(title).groupby("study", sort=False):
+            axes.plot(100.0 * own["decides"], 100.0 * own["cost"], drawstyle="steps-post", label=f"{title}, {label}")
+    axes.set_xlabel("decides, % of the catalogues, the least severe first")
+    axes.set_ylabel("mean cost there, % of the best")
+
+
+def _draw_means(axes: Any, study: Study, factor: str | None, of: str) -> None:
     key, label = _OF[of]
     summary = [row for row in study.summary() if row[key]["mean"] is not None]
     levels = list(dict.fromkeys(row["levels"].get(factor) for row in summary))
     titles = list(dict.fromkeys(row["title"] for row in summary))
-    figure = Figure(figsize=(6.0, 3.4), layout="constrained")
-    axes = figure.subplots()
     scale = 100.0 if of == "cost" else 1.0
     for place, title in enumerate(titles):
         own = [row for row in summary if row["title"] == title]
@@ -40,10 +62,6 @@ def plot_study(study: Study, path: Path, by: str | None, of: str) -> None:
     axes.set_xticks(range(len(levels)), ["all" if level is None else str(level) for level in levels])
     axes.set_xlabel(factor or "")
     axes.set_ylabel(label)
-    axes.legend(frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format=path.suffix.lstrip(".") or "svg")
 
 
 def _draw(axes: Any, at: list[float], found: list[dict[str, Any]], title: str, scale: float, colour: str) -> None:

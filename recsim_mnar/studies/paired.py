@@ -70,8 +70,8 @@ def bounded_interval(gaps: Floats, bound: float, level: float) -> tuple[float, f
     from recsim_mnar.estimators.intervals import positive_mean_interval
 
     largest = float(np.abs(gaps).max())
-    # Where all gaps have one sign, those of the other that were not met are taken to be as large as these.
-    scale = largest if largest > 0.0 else bound
+    # Where all gaps have one sign, one of the other sign that was not met is taken to be up to twice as large.
+    scale = min(2.0 * largest, bound) if largest > 0.0 else bound
     gains, losses = np.maximum(gaps, 0.0) / scale, np.maximum(-gaps, 0.0) / scale
     gain, gain_low, gain_high = positive_mean_interval(gains, level)
     loss, loss_low, loss_high = positive_mean_interval(losses, level)

@@ -246,12 +246,13 @@ class Study:
         return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", ""])
 
     def plot(self, path: str | Path, *, by: str | None = None, of: str = "cost") -> None:
-        """Draw the mean cost or tau of each protocol by the levels of a factor, with intervals over catalogues.
+        """Draw each protocol's mean cost or tau by the levels of a factor, or its cost by how often it decides.
 
         Args:
             path: of the figure, as SVG, PDF or PNG by its ending.
             by: a factor; the first one where None.
-            of: ``cost`` or ``tau``.
+            of: ``cost`` or ``tau``, with intervals over catalogues; or ``risk``, :meth:`risk_coverage` of every
+                protocol that abstains somewhere.
         """
         from recsim_mnar.studies.figure import plot_study
 

@@ -13,6 +13,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies import Learner, Policy, registry
 from recsim_mnar.policies.door import fitted
+from recsim_mnar.protocols.base import Protocol
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.interactions import (
     Leaders,
@@ -229,6 +230,42 @@ def test_the_comparison_names_who_may_be_the_best(data):
     assert popularity["popularity"].value > popularity["random"].value
     again = compare_interactions(data, learners, folds=3)
     assert [(r.metric, r.value) for r in again.records] == [(r.metric, r.value) for r in found.records]
+
+
+class Half(Protocol):
+    """A half for everybody."""
+
+    metrics = ("zero",)
+    needs = frozenset({"test_log"})
+
+    def judge(self, study):
+        return [
+            Record.of(
+                study.world.name, self.name, name, "zero", (0.5, 0.0, 1.0), level=0.95, n=len(study.log()), seconds=0
+            )
+            for name in study.policies
+        ]
+
+
+def test_other_protocols_judge_interactions(data):
+    learners = {"svd": registry.learner("svd+rank=3"), "random": registry.learner("random")}
+    protocols = ["by_time", "holdout+split=time+k=10", "test_own_interactions:Half"]
+    found = compare_interactions(data, learners, protocols=protocols)
+    records = {(r.protocol, r.metric, r.agent): r for r in found.records}
+    by_time, held_out = (records[name, "recall@10", "svd"] for name in protocols[:2])
+    # Two splits by time hold out the same views of the same users; no two scores of this agent are alike.
+    assert (held_out.n, held_out.value) == (by_time.n, pytest.approx(by_time.value, rel=1e-12))
+    assert held_out.details["held_out"] == by_time.details["rows_after"]
+    assert records["test_own_interactions:Half", "zero", "svd"].value == 0.5
+    with pytest.raises(UserError, match="needs a world"):
+        compare_interactions(data, learners, protocols=["ab_test"])
+
+
+def test_agents_that_agree_in_everything_are_named(data):
+    learners = {name: registry.learner("popularity") for name in ("one", "other")} | {"r": registry.learner("random")}
+    assert compare_interactions(data, learners, folds=1).hints == [
+        "one and other agree in every number: they rank the candidates alike."
+    ]
 
 
 def test_without_times_leave_one_out_stands_alone(tmp_path):

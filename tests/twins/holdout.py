@@ -11,7 +11,7 @@ from recsim_mnar.policies.door import fitted
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 
 
-def split(log, how, share=0.2, windows=4):
+def split(log, how, share=0.2, windows=4, unseen=False):
     """[(training rows, {user: held-out items, ascending})] of each window where anybody is judged; none: an error."""
     rows = list(zip(log["user"].tolist(), log["time"].tolist(), _items_viewed(log), strict=True))
     if how in ("last", "user"):
@@ -20,12 +20,14 @@ def split(log, how, share=0.2, windows=4):
         parts = _cut_by_time(rows, share, windows if how == "rolling" else 1)
     found = []
     for train, held in parts:
-        known = {rows[at][0] for at in train if rows[at][2] is not None}
+        met = {(rows[at][0], rows[at][2]) for at in train if rows[at][2] is not None}
+        known = {user for user, _ in met}
         items = {user: set() for user in sorted({rows[at][0] for at in held} & known)}
         for at in held:
-            if rows[at][0] in known:
-                items[rows[at][0]].add(rows[at][2])
-        found.append((train, {user: sorted(each) for user, each in items.items()}))
+            user, _, item = rows[at]
+            if user in known and not (unseen and (user, item) in met):
+                items[user].add(item)
+        found.append((train, {user: sorted(each) for user, each in items.items() if each}))
     return [(train, held) for train, held in found if held]
 
 
@@ -79,9 +81,9 @@ def ranks(learner, log, train, held, *, n_items, seed, candidates, negatives=100
         scores = policy.scores(own)[0].tolist()
         if candidates == "sampled":
             others = [item for item in range(n_items) if item not in seen and item not in items]
-            among = sorted(others, key=lambda item: _draw(seed, "negatives", user, item))[:negatives]
+            among = sorted(others, key=lambda item: _draw(seed, "negatives", user, item))[:negatives] + list(items)
         else:
-            among = [item for item in range(n_items) if candidates == "all" or item not in seen]
+            among = [item for item in range(n_items) if candidates == "all" or item not in seen or item in items]
         found[user] = [rank_of(item, scores, among, user, seed) for item in items]
     return found
 
@@ -119,15 +121,16 @@ def ndcg(ranked, weighed, k):
 
 def figures(log, learner, *, n_items, seed, split_as="last", share=0.2, windows=4, k=10, candidates="all",
             negatives=100, weighting="none", gamma=1.0):  # fmt: skip
-    """{metric: value} of a learner, and of how many users; one who is judged in several windows counts in each."""
-    pairs = {"recall": [], "ndcg": []}
-    for train, held in split(log, split_as, share, windows):
+    """{metric: value} of a learner, and of how many users; the value counts one of several windows in each."""
+    pairs, judged = {"recall": [], "ndcg": []}, set()
+    for train, held in split(log, split_as, share, windows, candidates != "all"):
+        judged |= held.keys()
         asked = {"n_items": n_items, "seed": seed, "candidates": candidates, "negatives": negatives}
         ranked, weighed = ranks(learner, log, train, held, **asked), weights(log, train, held, weighting, gamma)
         for user in held:
             pairs["recall"].append(recall(ranked[user], weighed[user], k))
             pairs["ndcg"].append(ndcg(ranked[user], weighed[user], k))
-    return {f"{what}@{k}": mean_of(found, weighting) for what, found in pairs.items()}, len(pairs["recall"])
+    return {f"{what}@{k}": mean_of(found, weighting) for what, found in pairs.items()}, len(judged)
 
 
 def mean_of(pairs, weighting):

@@ -103,7 +103,7 @@ def ranks_of(
     fixed = policy.fixed_distribution() is not None and not unseen
     if fixed:
         score = np.asarray(policy.scores(views.users[:1])[0], dtype=np.float64)
-        _check_scores(name, score[None], 1, policy.n_items)
+        checked_scores(name, score[None], 1, policy.n_items)
         if ties == "lowest":
             return np.argsort(np.argsort(-score, kind="stable"))[items], np.zeros(len(held), np.int64)
         ordered = np.sort(score)
@@ -119,7 +119,7 @@ def ranks_of(
         # A user with several held-out views is several users here, each without one of them.
         users = originals if distinct else np.arange(part.stop - part.start)
         found = scores_after(policy, users, users[place], seen, originals if own_rows else None)
-        scores = _check_scores(name, found, len(users), policy.n_items)
+        scores = checked_scores(name, found, len(users), policy.n_items)
         table = _count(name, scores, items[part], place, seen, unseen, above[part], n_tied[part])
         if ties == "lowest":
             above[part] += [np.count_nonzero(row[:i] == row[i]) for row, i in zip(table, items[part], strict=True)]
@@ -139,7 +139,8 @@ def _remaining(views: Views, owners: Ints, held: Ints | None = None) -> tuple[In
     return place, views.items[position]
 
 
-def _check_scores(name: str, scores: Any, n: int, n_items: int) -> NDArray[np.floating]:
+def checked_scores(name: str, scores: Any, n: int, n_items: int) -> NDArray[np.floating]:
+    """Return scores as an array; a UserError names the agent whose scores are no (n, n_items) numbers."""
     found = np.asarray(scores)
     if found.shape != (n, n_items) or found.dtype.kind not in "fiub":
         raise UserError(
@@ -201,7 +202,7 @@ def exhaustive_ranks(
     for held, scores in scoring.scores_without_each_view(log, n_items=n_items, chunk=chunk):
         place, seen = _remaining(views, owner[held], held) if unseen else (held[:0], views.items[:0])
         a, b = np.empty(len(held), np.int64), np.empty(len(held), np.int64)
-        _count(name, _check_scores(name, scores, len(held), n_items), views.items[held], place, seen, unseen, a, b)
+        _count(name, checked_scores(name, scores, len(held), n_items), views.items[held], place, seen, unseen, a, b)
         above[held], n_tied[held] = a, b
     return above, n_tied
 
@@ -234,7 +235,7 @@ def top_items(name: str, policy: Policy, views: Views, owners: Ints, *, k: int, 
         users = views.users[part]
         place, seen = _remaining(views, part)
         found = scores_after(policy, users, users[place], seen, users)
-        scores = _check_scores(name, found, len(users), policy.n_items).astype(np.float64)
+        scores = checked_scores(name, found, len(users), policy.n_items).astype(np.float64)
         if np.isnan(scores).any():
             raise UserError(f"agent {name!r}: scores() returned NaN; every item needs a number")
         if unseen:

@@ -1,0 +1,128 @@
+"""Interleaving and doubly robust estimates of a comparison, against plain loops over users and their events."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recsim_mnar import make_world, simulate
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.mixture import MixturePolicy
+from recsim_mnar.policies.softening import EpsilonMixture
+from recsim_mnar.protocols.base import RawResults, Trial, protocol
+from recsim_mnar.protocols.comparison import compare, experiment_of
+from recsim_mnar.protocols.interleaving import Interleaving
+from recsim_mnar.protocols.reward_model import FOLDS, STRENGTH, item_rewards, modelled_values
+from recsim_mnar.rng import derive_seed
+
+N_ITEMS = 20
+AGENTS = ("random", "popularity", "user-popularity", "item-knn", "user-knn")
+
+
+@pytest.fixture(scope="module")
+def world():
+    return make_world("sessions", "quick", [f"n_items={N_ITEMS}", "n_flips=6"])
+
+
+@pytest.fixture(scope="module")
+def policies(world):
+    log = simulate(world, registry.learner("random").fit(None, n_items=N_ITEMS), 100, 1)
+    fitted = {name: registry.learner(name).fit(log, n_items=N_ITEMS, seed=0) for name in AGENTS}
+    # Agents that are never sure are asked for all their probabilities.
+    return fitted | {"soft": EpsilonMixture(fitted["item-knn"], 0.3)}
+
+
+@pytest.fixture(scope="module")
+def log(world, policies):
+    return simulate(world, EpsilonMixture(policies["user-popularity"], 0.5), 80, 2)
+
+
+def chances(log, policy):
+    """(d, n_items) probabilities at each decision, user by user and event by event."""
+    rows = []
+    for user in log.users():
+        acting, own = policy.fresh(), np.array([user])
+        acting.reset(own)
+        for row in np.flatnonzero(log["user"] == user):
+            if log.is_bandit[row]:
+                rows.append(acting.probabilities(own)[0])
+            else:
+                acting.observe(own, log["item"][row : row + 1])
+    return np.array(rows)
+
+
+def test_item_rewards_are_those_of_other_users(log):
+    means, fold = item_rewards(log, N_ITEMS)
+    shown = np.flatnonzero(log.is_bandit)
+    for number in range(FOLDS):
+        rows = [row for row in shown if log["user"][row] % FOLDS != number]
+        overall = sum(log["reward"][row] for row in rows) / len(rows)
+        for item in range(N_ITEMS):
+            own = [log["reward"][row] for row in rows if log["action"][row] == item]
+            expected = (sum(own) + STRENGTH * overall) / (len(own) + STRENGTH)
+            assert means[number, item] == pytest.approx(expected, rel=1e-12)
+    assert fold.tolist() == [log["user"][row] % FOLDS for row in shown]
+
+
+@pytest.mark.parametrize("name", [*AGENTS, "soft"])
+def test_modelled_values_are_means_over_what_a_policy_would_do(log, policies, name):
+    means, fold = item_rewards(log, N_ITEMS)
+    expected = (chances(log, policies[name]) * means[fold]).sum(axis=1)
+    assert modelled_values(log, policies[name], means) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_doubly_robust_estimate_is_the_formula(world):
+    learners = {name: registry.learner(name) for name in ("random", "user-popularity", "item-knn")}
+    sizes = dict.fromkeys(("train_users", "test_users", "arm_users", "truth_users"), 80)
+    settings = experiment_of(world).settings("quick", {**sizes, "logging": "user-popularity+epsilon=0.5"})
+    found = compare(world, learners, protocols=["off_policy+estimators=dr"], settings=settings, seed=3)
+    log, shown = found.log, found.log.is_bandit
+    means, fold = item_rewards(log, N_ITEMS)
+    rows = np.arange(shown.sum())
+    # Neither depends on the training log: one learns nothing, the other goes by a user's own views.
+    policies = {
+        name: registry.learner(name).fit(log, n_items=N_ITEMS, seed=0) for name in ("random", "user-popularity")
+    }
+    estimates = {r.agent: r for r in found.records if r.protocol == "off_policy+estimators=dr"}
+    for name, policy in policies.items():
+        probabilities = chances(log, policy)
+        action, reward = log["action"][shown], log["reward"][shown]
+        weight = probabilities[rows, action] / log["propensity"][shown]
+        modelled = (probabilities * means[fold]).sum(axis=1)
+        scores = modelled + weight * (reward - means[fold, action])
+        assert estimates[name].value == pytest.approx(scores.mean(), rel=1e-9)
+
+
+def interleaved(world, policies, raw=None):
+    """Records of the protocol on a trial with these policies."""
+    settings = experiment_of(world).settings("quick", {"arm_users": 60})
+    trial = Trial(world, {}, settings, 5, n_items=N_ITEMS, policies=dict(policies), raw=raw)
+    return {record.agent: record for record in Interleaving().judge(trial)}
+
+
+def test_the_credit_of_a_decision_is_shared_by_who_would_have_taken_it(world, policies):
+    raw = RawResults()
+    found = interleaved(world, policies, raw)
+    mixture = MixturePolicy(list(policies.values()), np.full(len(policies), 1 / len(policies)))
+    log = simulate(world, mixture, 60, derive_seed(5, "interleaving"))
+    action, reward = log["action"][log.is_bandit], log["reward"][log.is_bandit]
+    rows = np.arange(len(action))
+    credit = np.array([chances(log, policy)[rows, action] for policy in policies.values()])
+    credit /= credit.sum(axis=0)
+    for name, own, part in zip(policies, credit, raw.parts, strict=True):
+        assert found[name].value == pytest.approx((own * reward).sum() / own.sum(), rel=1e-9)
+        assert part["weight"] == pytest.approx(own, rel=1e-9, abs=1e-12)
+
+
+def test_two_agents_alike_are_credited_alike(world, policies):
+    found = interleaved(world, {"one": policies["user-knn"], "other": policies["user-knn"]})
+    assert found["one"].value == found["other"].value
+    assert found["one"].low < found["one"].value < found["one"].high
+
+
+@pytest.mark.parametrize("spec", ["interleaving", "interleaving+users=7"])
+def test_the_number_of_users_is_an_option(world, policies, spec):
+    settings = experiment_of(world).settings("quick", {"arm_users": 9})
+    trial = Trial(world, {}, settings, 5, n_items=N_ITEMS, policies=dict(policies))
+    made = protocol(spec)
+    assert {record.details["users"] for record in made.judge(trial)} == {7 if "=" in spec else 9}
