@@ -361,8 +361,8 @@ def _summed_by_user(parts: Sequence[tuple[Ints, Floats, Floats]]) -> tuple[Float
     """Each user's weighted sum and weight over the windows in which they are judged."""
     users, values, weights = (np.concatenate(column) for column in zip(*parts, strict=True))
     _, place = np.unique(users, return_inverse=True)
-    sums: Floats = np.bincount(place, values * weights)
-    totals: Floats = np.bincount(place, weights)
+    sums = np.bincount(place, values * weights).astype(np.float64)
+    totals = np.bincount(place, weights).astype(np.float64)
     return sums, totals
 
 
