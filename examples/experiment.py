@@ -17,7 +17,7 @@ def main() -> None:
     picked = study.frame().query("picked == True")
     print(picked.groupby(["logging", "protocol"]).cost.mean().unstack().round(4))
     print(study.compare("loocv", "off_policy", by="logging").round(4).to_string())
-    study.plot("cost.svg", by="logging")
+    study.plot("runs/cost.svg", by="logging")
 
 
 if __name__ == "__main__":

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.runs.files import replacing
-
-if TYPE_CHECKING:
-    from recsim_mnar.studies.result import Study
 
 _OF = {"cost": ("cost_share", "mean cost, % of the best"), "tau": ("kendall_tau", "Kendall's tau with the truth")}
 RISK = "risk"
@@ -17,7 +14,7 @@ _WIDTH = 0.6
 """Of the place that a level's protocols share along the axis, in levels."""
 
 
-def plot_study(study: Study, path: Path, by: str | None, of: str) -> None:
+def plot_study(study: Any, path: Path, by: str | None, of: str) -> None:
     """Draw and write the figure; see :meth:`recsim_mnar.studies.result.Study.plot`."""
     from matplotlib.figure import Figure
 
@@ -38,7 +35,7 @@ def plot_study(study: Study, path: Path, by: str | None, of: str) -> None:
         figure.savefig(temporary, format=path.suffix.lstrip(".") or "svg")
 
 
-def _draw_risk(axes: Any, study: Study) -> None:
+def _draw_risk(axes: Any, study: Any) -> None:
     """Mean cost of each protocol that may abstain, against the share of catalogues in which it decides."""
     abstaining = dict.fromkeys(j["title"] for j in study.judgements() if j["abstains"])
     for title in abstaining:
@@ -48,7 +45,7 @@ def _draw_risk(axes: Any, study: Study) -> None:
     axes.set_ylabel("mean cost there, % of the best")
 
 
-def _draw_means(axes: Any, study: Study, factor: str | None, of: str) -> None:
+def _draw_means(axes: Any, study: Any, factor: str | None, of: str) -> None:
     key, label = _OF[of]
     summary = [row for row in study.summary() if row[key]["mean"] is not None]
     levels = list(dict.fromkeys(row["levels"].get(factor) for row in summary))

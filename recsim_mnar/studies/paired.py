@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
+LEAST = 5
+"""Catalogues from which on there are intervals over catalogues."""
 BOUNDS = {"cost": 1.0, "tau": 2.0}
 """Largest difference possible of two shares of the best value, and of two rank correlations."""
 
@@ -42,11 +44,9 @@ def paired_difference(pairs: Sequence[tuple[float, float]], bound: float, level:
     Args:
         pairs: (n, 2) numbers.
         bound: largest absolute difference possible.
-        level: of the interval; there is none below :data:`recsim_mnar.studies.result.LEAST` pairs.
+        level: of the interval; there is none below :data:`LEAST` pairs.
     """
     from scipy import stats
-
-    from recsim_mnar.studies.result import LEAST
 
     values = np.asarray(pairs, np.float64).reshape(-1, 2)
     gaps = values[:, 0] - values[:, 1]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, OUTCOMES, two_digits
+from recsim_mnar.studies.paired import LEAST, paired_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 AB_TEST = "ab_test"
 UNUSABLE = "unusable"
 """Of picks by an estimate for which the log holds too little."""
-LEAST = 5
-"""Catalogues from which on there are intervals over catalogues."""
 _OTHERS = {INDISTINGUISHABLE: "a tie with it", COSTS: "a worse one"}
 _COLUMNS = (
     *("protocol", "metric", "agent", "value", "low", "high", "truth", "picked", "cost", "abstained", "reason"),
@@ -194,8 +193,6 @@ class Study:
             One row per level: ``n``, ``difference`` (first - second) with ``low`` and ``high``, p-values of the paired
             t-test and of Wilcoxon's signed-rank test, and the latter two adjusted over the rows by Holm (1979).
         """
-        from recsim_mnar.studies.paired import paired_table
-
         one, other = (_by_unit(self._of(name, None), of) for name in (first, second))
         groups: dict[Any, dict[int, list[tuple[float, float]]]] = {}
         for levels, catalogue in sorted(one.keys() & other.keys(), key=lambda unit: unit[1]):
@@ -206,8 +203,6 @@ class Study:
 
     def compare_levels(self, factor: str, protocol: str, *, of: str = "cost", level: float = 0.95) -> pd.DataFrame:
         """Difference of each level of a factor from its first, catalogue by catalogue; see :meth:`compare`."""
-        from recsim_mnar.studies.paired import paired_table
-
         if factor not in self.factors:
             raise UserError(f"the study has no factor {factor!r}; {nearest(factor, self.factors)}")
         values = _by_unit(self._of(protocol, None), of)
