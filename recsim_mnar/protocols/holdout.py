@@ -90,7 +90,9 @@ def _cuts(log: Log, split: str, share: float, windows: int) -> list[tuple[NDArra
         held = np.arange(len(log)) >= cut[user]
         return [(~held, held & organic)]
     ordered = np.sort(moment[rows])
-    begin = min(int(len(ordered) * (1.0 - share)), len(ordered) - 1)
+    # Something must come before the moment, and something after it.
+    begin = max(int(len(ordered) * (1.0 - share)), int(np.searchsorted(ordered, ordered[0], side="right")))
+    begin = min(begin, len(ordered) - 1)
     parts = 1 if split == "time" else windows
     edges = ordered[np.linspace(begin, len(ordered), parts + 1).astype(np.int64)[:-1]]
     ends = [*edges[1:], np.inf]

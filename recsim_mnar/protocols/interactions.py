@@ -25,6 +25,7 @@ from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import as_learner, check_needs, fitted
 from recsim_mnar.protocols.base import Protocol, Trial, protocol
 from recsim_mnar.protocols.comparison import Comparison, judged_by
+from recsim_mnar.protocols.holdout import Split, recall_and_ndcg, split_log
 from recsim_mnar.protocols.leave_one_out.protocol import CANDIDATES, fold_ranks
 from recsim_mnar.protocols.leave_one_out.ranks import NONE, top_items
 from recsim_mnar.protocols.records import Record, listed, with_half_widths
@@ -201,7 +202,7 @@ def compare_interactions(
         split, why_not = _split(data, test_share, unseen, needed=protocols is not None and BY_TIME in protocols)
         report("fit and list recommendations" if split is None else "split by time")
         run.lists(split, chosen)
-        details |= {"split_by_time": split.facts()} if split is not None and BY_TIME in chosen else {}
+        details |= {"split_by_time": split_facts(data.log, split)} if split is not None and BY_TIME in chosen else {}
     headed = run.other_protocols(others, report)
     there = {(r.protocol, r.metric) for r in run.records}
     return Comparison(
@@ -287,16 +288,16 @@ class NoWorld:
     slate_size: int = 1
 
 
-def _split(data: Interactions, share: float, unseen: bool, *, needed: bool) -> tuple[TimeSplit | None, str]:
+def _split(data: Interactions, share: float, unseen: bool, *, needed: bool) -> tuple[Split | None, str]:
     """The split by time, or None and why there is none, which is an error only where it is asked for."""
     if not data.timed:
         return None, "The file has no times, so there is no split by time: leave-one-out stands alone."
     try:
-        return split_by_time(data.log, share=share, unseen=unseen), ""
+        return split_log(data.log, "time", share=share, unseen=unseen)[0], ""
     except UserError as error:
         if needed or not 0.0 < share < 1.0:
             raise
-        return None, f"There is no split by time: {str(error).removeprefix('the split by time: ')}."
+        return None, f"There is no split by time: {str(error).removeprefix('holdout: ')}."
 
 
 @dataclass(frozen=True)
@@ -339,11 +340,11 @@ class _Run:
                 self.record((LOOCV, name, metric), found.by_user(name, metric), seconds, found.details)
         self.rank(LOOCV, {name: found.by_user(name, self.ranking) for name in found.ranks})
 
-    def lists(self, split: TimeSplit | None, protocols: Sequence[str]) -> None:
+    def lists(self, split: Split | None, protocols: Sequence[str]) -> None:
         """Each agent's lists, for the judged users, or for all of them where nothing is held out."""
         views = Views.of(self.data.log) if split is None else split.views
         known = (self.data.log, views, np.arange(len(views.users)))
-        known = known if split is None else (split.train, split.views, split.owners)
+        known = known if split is None else (split.train, split.views, np.unique(split.owners))
         jobs = (functools.partial(self._lists_of, name, *known) for name in self.learners)
         found = dict(zip(self.learners, run_in_order(jobs, self.executor), strict=True))
         if split is not None and BY_TIME in protocols:
@@ -359,13 +360,16 @@ class _Run:
         lists = top_items(name, policy, views, owners, k=self.k, unseen=self.unseen, seed=seed)
         return lists, time.perf_counter() - began
 
-    def _by_time(self, lists: Mapping[str, tuple[Ints, float]], split: TimeSplit) -> None:
+    def _by_time(self, lists: Mapping[str, tuple[Ints, float]], split: Split) -> None:
         """How many of the items met after the split stand in the lists."""
-        values = {name: recall_and_ndcg(found, split) for name, (found, _) in lists.items()}
-        for name, (_, seconds) in lists.items():
-            for metric, numbers in values[name].items():
-                self.record((BY_TIME, name, metric), numbers, seconds, {"candidates": self.candidates, **split.facts()})
-        self.rank(BY_TIME, {name: by_metric[self.ranking] for name, by_metric in values.items()})
+        details = {"candidates": self.candidates, **split_facts(self.data.log, split)}
+        values: dict[str, dict[str, Floats]] = {}
+        for name, (found, seconds) in lists.items():
+            ranks, weights = ranks_in_lists(found, split), np.ones(len(split.items))
+            for metric, (sums, counts) in recall_and_ndcg(split.owners, ranks, weights, self.k).items():
+                values.setdefault(metric, {})[name] = sums / counts
+                self.record((BY_TIME, name, metric), sums / counts, seconds, details)
+        self.rank(BY_TIME, values[self.ranking])
 
     def _contents(self, lists: Mapping[str, tuple[Ints, float]], views: Views, details: dict[str, Any]) -> None:
         """Coverage and popularity of the lists; coverage is a fact of these lists and has no interval."""
@@ -577,107 +581,32 @@ def recommended(lists: Ints, views: Views, n_items: int) -> tuple[float, Floats]
     return float(np.mean(listed[known])), share.sum(axis=1) / length
 
 
-@dataclass(frozen=True)
-class TimeSplit:
-    """Interactions before and after a moment.
-
-    Attributes:
-        moment: the first time that is held out.
-        train: the rows before it.
-        views: these, user by user.
-        owners: (U,) index in ``views`` of the users who are judged: those with rows on both sides.
-        starts: (U + 1,) where each one's items to find begin.
-        items: the items to find, distinct for each user.
-        counts: rows on both sides, and how many of those held out no agent can find: those of users or of items that
-            are not among the rows before the moment.
-    """
-
-    moment: float
-    train: Log
-    views: Views
-    owners: Ints
-    starts: Ints
-    items: Ints
-    counts: dict[str, int]
-
-    def facts(self) -> dict[str, Any]:
-        """JSON types."""
-        return {"moment": self.moment, **self.counts}
-
-
-def split_by_time(log: Log, *, share: float = 0.2, unseen: bool = False) -> TimeSplit:
-    """Hold out the latest rows of a log of interactions.
+def split_facts(log: Log, split: Split) -> dict[str, Any]:
+    """Say where a log was split by time, and what no agent can find there; JSON types.
 
     Args:
-        log: organic rows by (user, time), with times on one clock for all users.
-        share: of the rows that is held out; rows of one time stay together.
-        unseen: items that a user has met before the moment are nothing to find.
-
-    Raises:
-        UserError: ``share`` is out of range, there is no moment between two rows, or no user has rows on both sides.
+        log: whole.
+        split: by one moment for all users.
     """
-    if not 0.0 < share < 1.0:
-        raise UserError(f"the split by time: the share of rows held out must be in (0, 1), got {share:g}")
-    moment = _moment(log["time"], share)
+    moment = float(np.sort(log["time"])[len(split.train)])
     later = log["time"] >= moment
-    train = log.select(~later)
-    views = Views.of(train)
-    user, item = log["user"][later], log["item"][later].astype(np.int64)
-    place = np.searchsorted(views.users, user)
-    known = np.zeros(len(user), bool)
-    inside = place < len(views.users)
-    known[inside] = views.users[place[inside]] == user[inside]
-    n_items = int(log["item"].max()) + 1
-    pairs = np.unique(place[known] * n_items + item[known])
-    if unseen:
-        pairs = np.setdiff1d(pairs, views.owners() * n_items + views.items, assume_unique=False)
-    owners, length = np.unique(pairs // n_items, return_counts=True)
-    if len(owners) == 0:
-        raise UserError(
-            "the split by time: no user has rows both before and after it; hold out another share (test_share)"
-        )
-    met = np.zeros(n_items, bool)
-    met[views.items] = True
-    counts = {
-        "rows_before": len(train),
-        "rows_after": len(user),
-        "rows_after_of_new_users": int(np.sum(~known)),
-        "rows_after_of_new_items": int(np.sum(~met[item])),
-        "users_judged": len(owners),
+    return {
+        "moment": moment,
+        "rows_before": len(split.train),
+        "rows_after": int(later.sum()),
+        "rows_after_of_new_users": int(np.sum(~np.isin(log["user"][later], split.views.users))),
+        "rows_after_of_new_items": int(np.sum(~np.isin(log["item"][later], split.views.items))),
+        "users_judged": len(np.unique(split.owners)),
     }
-    starts = np.concatenate([[0], np.cumsum(length)])
-    return TimeSplit(moment, train, views, owners, starts, pairs % n_items, counts)
 
 
-def _moment(time: Floats, share: float) -> float:
-    """The earliest time that about this share of rows reaches, later than the first."""
-    ordered = np.sort(time)
-    if len(ordered) == 0 or ordered[0] == ordered[-1]:
-        raise UserError("the split by time: all rows have the same time, so there is no earlier and later part")
-    moment = float(ordered[min(int(len(ordered) * (1.0 - share)), len(ordered) - 1)])
-    if moment == ordered[0]:
-        moment = float(ordered[np.searchsorted(ordered, moment, side="right")])
-    return moment
-
-
-def recall_and_ndcg(lists: Ints, split: TimeSplit) -> dict[str, Floats]:
-    """(U,) recall@k and NDCG@k of each judged user's list, by metric.
-
-    Recall is the share of the items to find that stand in the list. NDCG with binary gains (Jarvelin & Kekalainen
-    2002): the sum of 1 / log2(place + 1) over those that do, over what the best list of k items would have.
+def ranks_in_lists(lists: Ints, split: Split) -> Ints:
+    """Return (n,) the place of each held-out item in its user's list from 1 on, or k + 1 where it is not there.
 
     Args:
-        lists: (U, k) items for the users ``split.owners``, best first.
-        split: what was held out.
+        lists: (U, k) items of the judged users, best first.
+        split: what is held out.
     """
-    n_users, k = lists.shape
-    n_items = int(max(lists.max(initial=0), split.items.max(initial=0))) + 1
-    owner = np.repeat(np.arange(n_users), np.diff(split.starts))
-    wanted = owner * n_items + split.items  # ascending: owners ascend, and each one's items do
-    asked = np.arange(n_users)[:, None] * n_items + lists
-    place = np.minimum(np.searchsorted(wanted, asked), len(wanted) - 1)
-    found = (wanted[place] == asked) & (lists >= 0)
-    n_wanted = np.diff(split.starts)
-    gain = 1.0 / np.log2(np.arange(k) + 2.0)
-    best = np.cumsum(gain)[np.minimum(n_wanted, k) - 1]
-    return {f"recall@{k}": found.sum(axis=1) / n_wanted, f"ndcg@{k}": (found @ gain) / best}
+    _, place = np.unique(split.owners, return_inverse=True)
+    hits = lists[place] == split.items[:, None]
+    return np.where(hits.any(axis=1), hits.argmax(axis=1) + 1, lists.shape[1] + 1)

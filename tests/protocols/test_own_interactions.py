@@ -15,15 +15,16 @@ from recsim_mnar.policies import Learner, Policy, registry
 from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.base import Protocol
 from recsim_mnar.protocols.comparison import Comparison
+from recsim_mnar.protocols.holdout import recall_and_ndcg, split_log
 from recsim_mnar.protocols.interactions import (
     Leaders,
     compare_interactions,
     conclusion,
     facts_of,
     leaders,
-    recall_and_ndcg,
+    ranks_in_lists,
     recommended,
-    split_by_time,
+    split_facts,
 )
 from recsim_mnar.protocols.leave_one_out.protocol import fold_ranks, gains
 from recsim_mnar.protocols.leave_one_out.ranks import NONE, top_items
@@ -60,7 +61,7 @@ def data(tmp_path):
 def lists_one_by_one(policy, split, k):
     """Plain loops: each judged user alone, sorted scores without what was met."""
     lists = []
-    for owner in split.owners:
+    for owner in np.unique(split.owners):
         user = split.views.users[[owner]]
         met = split.views.items[split.views.starts[owner] : split.views.starts[owner + 1]]
         policy.reset_training_users(user, user)
@@ -73,35 +74,37 @@ def lists_one_by_one(policy, split, k):
 
 def test_the_split_by_time_against_loops(data):
     log = data.log
-    split = split_by_time(log, share=0.3, unseen=True)
-    before = log["time"] < split.moment
+    (split,) = split_log(log, "time", share=0.3, unseen=True)
+    facts = split_facts(log, split)
+    before = log["time"] < facts["moment"]
     assert abs(1 - before.mean() - 0.3) < 1 / len(log) + 1e-12
     wanted = {}
     for user, item, held in zip(log["user"], log["item"], ~before, strict=True):
         if held and user in set(log["user"][before]):
             wanted.setdefault(int(user), set()).add(int(item))
-    found = {
-        int(split.views.users[owner]): set(split.items[a:b].tolist())
-        for owner, a, b in zip(split.owners, split.starts[:-1], split.starts[1:], strict=True)
-    }
+    found: dict[int, set[int]] = {}
+    for owner, item in zip(split.owners, split.items, strict=True):
+        found.setdefault(int(split.views.users[owner]), set()).add(int(item))
     assert found == wanted
-    assert split.counts["rows_before"] == before.sum()
+    assert facts["rows_before"] == before.sum()
     new = ~np.isin(log["user"], log["user"][before])
-    assert split.counts["rows_after_of_new_users"] == (new & ~before).sum()
+    assert facts["rows_after_of_new_users"] == (new & ~before).sum()
     unknown = ~np.isin(log["item"], log["item"][before])
-    assert split.counts["rows_after_of_new_items"] == (unknown & ~before).sum()
+    assert facts["rows_after_of_new_items"] == (unknown & ~before).sum()
 
 
 def test_recall_and_ndcg_against_loops(data):
     """By the agents' own scores, one user after another; ties are left to agents that have none."""
-    split = split_by_time(data.log, share=0.3, unseen=True)
+    (split,) = split_log(data.log, "time", share=0.3, unseen=True)
+    owners = np.unique(split.owners)
     policy = fitted(registry.learner("svd+rank=4"), split.train, n_items=data.n_items, seed=5)
-    lists = top_items("svd", policy, split.views, split.owners, k=10, unseen=True, seed=1)
+    lists = top_items("svd", policy, split.views, owners, k=10, unseen=True, seed=1)
     naive = lists_one_by_one(policy, split, 10)
     assert lists.tolist() == naive
-    values = recall_and_ndcg(lists, split)
+    found = recall_and_ndcg(split.owners, ranks_in_lists(lists, split), np.ones(len(split.items)), 10)
+    values = {metric: sums / counts for metric, (sums, counts) in found.items()}
     for place, listed in enumerate(naive):
-        wanted = set(split.items[split.starts[place] : split.starts[place + 1]].tolist())
+        wanted = set(split.items[split.owners == owners[place]].tolist())
         recall = len(wanted & set(listed)) / len(wanted)
         gain = sum(1 / math.log2(i + 2) for i, item in enumerate(listed) if item in wanted)
         best = sum(1 / math.log2(i + 2) for i in range(min(len(wanted), 10)))
@@ -111,7 +114,7 @@ def test_recall_and_ndcg_against_loops(data):
 
 def test_lists_end_where_candidates_do(data):
     """A user who has met all but two items is recommended two."""
-    split = split_by_time(data.log, share=0.3)
+    (split,) = split_log(data.log, "time", share=0.3)
     policy = fitted(registry.learner("popularity"), split.train, n_items=data.n_items, seed=0)
     views = split.views
     kept = np.arange(data.n_items - 2)
@@ -280,10 +283,10 @@ def test_without_times_leave_one_out_stands_alone(tmp_path):
 def test_one_moment_for_all_rows_is_said_and_refused_where_asked_for(tmp_path):
     data = write(tmp_path / "f.csv", [(user, item, 7) for user, item, _ in random_rows()])
     learners = {"popularity": registry.learner("popularity")}
-    assert any("the same time" in note for note in compare_interactions(data, learners, folds=1).notes)
-    with pytest.raises(UserError, match="the same time"):
+    assert any("no split by time" in note for note in compare_interactions(data, learners, folds=1).notes)
+    with pytest.raises(UserError, match="before and after the cut"):
         compare_interactions(data, learners, protocols=["by_time"])
-    with pytest.raises(UserError, match="must be in"):
+    with pytest.raises(UserError, match="share must be"):
         compare_interactions(data, learners, test_share=1.5)
 
 

@@ -56,7 +56,7 @@ def _cut_by_time(rows, share, windows):
     views = [at for at, row in enumerate(rows) if row[2] is not None]
     times = sorted(rows[at][1] for at in views)
     n = len(times)
-    first = min(math.floor(n * (1 - share)), n - 1)
+    first = min(max(math.floor(n * (1 - share)), times.count(times[0])), n - 1)
     edges = [int(edge) for edge in np.linspace(first, n, windows + 1)]
     parts = []
     for start, end in itertools.pairwise(edges):
