@@ -120,7 +120,7 @@ class Comparison:
         """One row per record: see :func:`recsim_mnar.protocols.records.tidy_rows`."""
         import pandas as pd
 
-        return pd.DataFrame(tidy_rows(self.records, self.judgements))
+        return pd.DataFrame(tidy_rows([r.to_dict() for r in self.records], [j.to_dict() for j in self.judgements]))
 
     def to_frame(self) -> pd.DataFrame:
         """Values as a table: one row per agent, one column per protocol and metric."""

@@ -146,6 +146,13 @@ class Target:
     unit: str = ""
 
 
+TIDY = (
+    *("protocol", "metric", "agent", "value", "low", "high", "truth", "picked", "cost", "abstained", "reason"),
+    "seconds",
+)
+"""Columns of a table of results."""
+
+
 @dataclass(frozen=True)
 class Judgement:
     """How well one ranking serves, the truth being known.
@@ -360,35 +367,35 @@ def _abstention(picks: Sequence[Record], ranked: Sequence[Record], larger: bool)
     return severity, f"too little data on {listed(unknown)}, which may be better" if unknown else ""
 
 
-def tidy_rows(records: Sequence[Record], judgements: Sequence[Judgement]) -> list[dict[str, Any]]:
+def tidy_rows(records: Sequence[Mapping[str, Any]], judgements: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """One row per record, with what its ranking makes of it.
 
     Columns: ``protocol``, ``metric``, ``agent``, ``value``, ``low``, ``high``, ``truth`` (the agent's true value by the
     ranking's target), ``picked``, ``cost`` (share of the best true value that picking this agent loses), ``abstained``
     and ``reason`` (of the protocol) and ``seconds``. What is not known is None.
+
+    Args:
+        records: as :meth:`Record.to_dict` gives them.
+        judgements: as :meth:`Judgement.to_dict` gives them.
     """
-    true = {(r.metric, r.agent): r.value for r in records if r.protocol == "truth"}
-    by_key = {(j.protocol, j.metric): j for j in judgements}
+    true = {(r["metric"], r["agent"]): r["value"] for r in records if r["protocol"] == "truth"}
+    by_key = {(j["protocol"], j["metric"]): j for j in judgements}
     rows = []
     for r in records:
-        judgement = by_key.get((r.protocol, r.metric))
-        truth = r.value if r.protocol == "truth" else None
-        cost = None
+        row = {name: r[name] for name in ("protocol", "metric", "agent", "value", "low", "high")}
+        row |= {"truth": r["value"] if r["protocol"] == "truth" else None, "cost": None}
+        judgement = by_key.get((r["protocol"], r["metric"]))
         if judgement is not None:
-            truth = true.get((judgement.target_metric, r.agent))
-            if truth is not None and judgement.best_truth != 0:
-                cost = abs(judgement.best_truth - truth) / abs(judgement.best_truth)
-        rows.append(
-            {
-                **{name: getattr(r, name) for name in ("protocol", "metric", "agent", "value", "low", "high")},
+            truth, best = true.get((judgement["target_metric"], r["agent"])), judgement["best_truth"]
+            reference = r["details"].get("reference")
+            row |= {
                 "truth": truth,
-                "picked": None if judgement is None else r.agent in judgement.picks,
-                "cost": None if r.is_reference else cost,
-                "abstained": None if judgement is None else judgement.abstains,
-                "reason": None if judgement is None else judgement.reason,
-                "seconds": r.seconds,
+                "picked": r["agent"] in (judgement["pick"], *judgement["tied_with"]),
+                "cost": None if truth is None or not best or reference else abs(best - truth) / abs(best),
+                "abstained": judgement["abstains"],
+                "reason": judgement["reason"],
             }
-        )
+        rows.append({**dict.fromkeys(TIDY), **row, "seconds": r.get("seconds")})
     return rows
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, OUTCOMES, two_digits
+from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, OUTCOMES, TIDY, tidy_rows, two_digits
 from recsim_mnar.studies.paired import LEAST, paired_table
 
 if TYPE_CHECKING:
@@ -19,10 +19,6 @@ AB_TEST = "ab_test"
 UNUSABLE = "unusable"
 """Of picks by an estimate for which the log holds too little."""
 _OTHERS = {INDISTINGUISHABLE: "a tie with it", COSTS: "a worse one"}
-_COLUMNS = (
-    *("protocol", "metric", "agent", "value", "low", "high", "truth", "picked", "cost", "abstained", "reason"),
-    "seconds",
-)
 
 
 @dataclass(frozen=True)
@@ -62,12 +58,10 @@ class Study:
 
         rows = [row for r in self.results for row in self._rows_of(r)]
         # A factor may be the world or the preset itself.
-        columns = [*self.factors, "world", "preset", "catalogue", "seed", *_COLUMNS]
+        columns = [*self.factors, "world", "preset", "catalogue", "seed", *TIDY]
         return pd.DataFrame(rows, columns=list(dict.fromkeys(columns)))
 
     def _rows_of(self, result: Mapping[str, Any]) -> list[dict[str, Any]]:
-        by_key = {(j["protocol"], j["metric"]): j for j in result["judgements"]}
-        true = {(r["metric"], r["agent"]): r["value"] for r in result["records"] if r["protocol"] == "truth"}
         config = result["run_config"]
         about = {
             "world": config["world"]["name"],
@@ -77,16 +71,10 @@ class Study:
             "seed": result["seed"],
         }
         took = self.seconds.get(f"{result['cell']}-{result['catalogue']:03d}", {}).get("records", ())
-        rows = []
-        for place, r in enumerate(result["records"]):
-            judgement = by_key.get((r["protocol"], r["metric"]))
-            row = {**about, **{name: r[name] for name in ("protocol", "metric", "agent", "value", "low", "high")}}
-            row["truth"] = r["value"] if r["protocol"] == "truth" else None
-            if judgement is not None:
-                row |= _judged(r, judgement, true)
-            row["seconds"] = took[place] if place < len(took) else None
-            rows.append(row)
-        return rows
+        rows = tidy_rows(result["records"], result["judgements"])
+        return [
+            {**about, **row, "seconds": took[place] if place < len(took) else None} for place, row in enumerate(rows)
+        ]
 
     def judgements(self) -> list[dict[str, Any]]:
         """Every judgement with its cell, levels and catalogue."""
@@ -256,21 +244,6 @@ class Study:
     def sentences(self) -> list[str]:
         """The summary for a person."""
         return [_sentence(row) for row in self.summary()]
-
-
-def _judged(record: Mapping[str, Any], judgement: Mapping[str, Any], true: Mapping[Any, Any]) -> dict[str, Any]:
-    """What a ranking makes of a record's agent."""
-    truth, best = true.get((judgement["target_metric"], record["agent"])), judgement["best_truth"]
-    reference = record["details"].get("reference")
-    cost = None if truth is None or not best or reference else abs(best - truth) / abs(best)
-    picked = record["agent"] in (judgement["pick"], *judgement["tied_with"])
-    return {
-        "truth": truth,
-        "picked": picked,
-        "cost": cost,
-        "abstained": judgement["abstains"],
-        "reason": judgement["reason"],
-    }
 
 
 def _by_unit(judged: Sequence[Mapping[str, Any]], of: str) -> dict[Any, float]:
