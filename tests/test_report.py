@@ -23,7 +23,7 @@ from recsim_mnar.report.charts import PER_CENT, PLAIN, Dot, axis_of, colours_of,
 from recsim_mnar.report.figures import figures_of
 from recsim_mnar.report.finding import of_comparison
 from recsim_mnar.report.page import write_page
-from recsim_mnar.report.study_page import COLUMNS, cells_of, of_study, study_lines
+from recsim_mnar.report.study_page import COLUMNS, of_study, study_lines
 from recsim_mnar.report.study_page import _write_page as write_study_page
 from recsim_mnar.report.study_page import figures_of as study_figures
 from recsim_mnar.report.tables import grid
@@ -183,7 +183,7 @@ def test_a_study_has_one_meaning_of_best_and_tie_on_the_terminal_and_on_the_page
     assert re.findall(r"(\d+) of 5", line) == ["4", "2"]
     assert re.findall(r"([\d.]+)%", line)[0] == "0.82"
     few = Study({}, study.results[:4])  # a share of so few catalogues has an interval that says nothing
-    cells = dict(zip(COLUMNS, cells_of(*few.summary()), strict=True))
+    cells = {name: cell(*few.summary()) for name, cell in COLUMNS.items()}
     assert [cells[head] for head in SHARES] == ["3 of 4", "1 of 4", "1 of 4", "2 of 4", "4 of 4"]
 
 

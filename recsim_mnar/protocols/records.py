@@ -499,8 +499,3 @@ def rank_correlation(values: Mapping[str, float], true: Mapping[str, float]) -> 
     if len(names) < 2 or len({values[n] for n in names}) == 1 or len({true[n] for n in names}) == 1:
         return math.nan
     return float(kendalltau([values[n] for n in names], [true[n] for n in names]).statistic)
-
-
-def as_subject(title: str) -> str:
-    """A title at the beginning of a sentence; a name of code, as ``package.module:Class``, stays as it is."""
-    return title if ":" in title else title[0].upper() + title[1:]

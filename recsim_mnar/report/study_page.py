@@ -114,11 +114,6 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
 """Heads of the summary's table, and the text of each cell from a row of the summary."""
 
 
-def cells_of(row: dict[str, Any]) -> list[str]:
-    """A row of the summary as texts, in the order of :data:`COLUMNS`."""
-    return [cell(row) for cell in COLUMNS.values()]
-
-
 def _cost(row: dict[str, Any] | None) -> str:
     return "-" if row is None or row["mean"] is None else percent(row)
 
