@@ -77,7 +77,7 @@ COMMANDS = {
         [
             "leave-one-out",
             "clipped IPS",
-            "picks the best",
+            "best or tie",
             "mean loss",
             "Kendall's tau",
             r"\d of 2",

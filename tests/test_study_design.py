@@ -293,7 +293,7 @@ class Counted(Protocol):
 RAW = {
     "sessions": ({**WORLD, "protocols": ["loocv", "loocv+fit_on=train+one_view=miss", "off_policy", "ab_test",
                                          "holdout", "holdout+weighting=stratified", "interleaving",
-                                         "test_design:Counted"]}, AGENTS),
+                                         "test_study_design:Counted"]}, AGENTS),
     "ratings": ({"world": "ratings", "preset": "quick", "params": {"n_items": 30}, "options": {"users": 100},
                  "protocols": ["naive", "ips", "snips"]}, ["random", "mf-naive-ratings"]),
     "purchases": ({"world": "purchases", "preset": "quick", "options": {"users": 100}, "protocols": ["ab_test"]},
