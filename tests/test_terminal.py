@@ -79,7 +79,6 @@ COMMANDS = {
             "clipped IPS",
             "best or tie",
             "mean loss",
-            "Kendall's tau",
             r"\d of 2",
         ],
     ),

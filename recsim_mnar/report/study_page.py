@@ -108,8 +108,6 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "mean loss where it decides": lambda row: _cost(row["cost_decided"]),
     "mean loss deciding always": lambda row: _cost(row["cost_share"]),
     "Kendall's tau": lambda row: _mean(row["kendall_tau"]),
-    "best by upper bound": lambda row: _share(row, "best_by_upper_bound"),
-    "its tau": lambda row: _mean(row["tau_by_upper_bound"]),
 }
 """Heads of the summary's table, and the text of each cell from a row of the summary."""
 
@@ -241,7 +239,7 @@ def figures_of(study: Study) -> list[Chart]:
         before = f"{name}: " if len(setups) > 1 else ""
         caption = (
             "Each small dot is one catalogue: the share of the best true value that the pick loses; hollow where the "
-            "log holds too little for the pick's estimate. The large dot is the mean, the line its 95 % interval."
+            "protocol abstains. The large dot is the mean, the line its 95 % interval."
         )
         charts.append(Chart(f"{before}What each protocol's picks lose", costs_chart(study, own), caption,
                             folded=bool(charts)))  # fmt: skip
@@ -271,7 +269,7 @@ def costs_chart(study: Study, own: list[dict[str, Any]]) -> str:
             continue
         low, high = (math.nan if mean[end] is None else mean[end] for end in ("low", "high"))
         each = judged.get((row["study"], row["protocol"], row["metric"]), [])
-        cloud = [(j["cost_share"], j["pick"] in j["unusable"]) for j in each]
+        cloud = [(j["cost_share"], j["abstains"]) for j in each]
         users = "" if row["users_per_arm"] is None else f"{row['users_per_arm']:,} users per arm"
         rows.append(Dot(_head(row), mean["mean"], low, high, cloud=cloud, note=users))
     return dots(sorted(rows, key=lambda row: row.value), PER_CENT, axis_of(0.0, room_for(rows).high, MANY_TICKS))
