@@ -435,7 +435,7 @@ class OffPolicy(Protocol):
             executor=study.executor,
         )
         if study.raw is not None and found is not None:
-            self._keep_raw(study, log, found)
+            self._keep_raw(study, log, found, estimators)
         exact = (
             value_on_log(study.world, log, study.policies, study.test_seed, executor=study.executor)
             if found is None
@@ -451,16 +451,22 @@ class OffPolicy(Protocol):
             for r in records
         ]
 
-    def _keep_raw(self, study: Trial, log: Log, replayed: Mapping[str, PolicyOnLog]) -> None:
-        """Weight and weighted reward of each decision, of the estimators that are means or ratios of them."""
+    def _keep_raw(self, study: Trial, log: Log, replayed: Mapping[str, PolicyOnLog], estimators: Sequence[str]) -> None:
+        """Score of each decision, of the estimators that are means of them or, as SNIPS, their weighted mean."""
         shown = log.is_bandit
         reward, propensity, user = (log[name][shown] for name in ("reward", "propensity", "user"))
-        clips = {"ips": np.inf, "clipped_ips": study.settings.clip}
+        modelled = any(map(_needs_model, estimators))
+        means, fold = item_rewards(log, study.n_items) if modelled else (np.zeros((1, 1)), user)
         for agent, on_log in replayed.items():
             weight = on_log.probability[shown] / propensity
-            for metric, clip in clips.items():
-                study.keep_raw(self.name, metric, agent, user=user, value=np.minimum(weight, clip) * reward)
-            study.keep_raw(self.name, "snips", agent, user=user, value=reward, weight=weight)
+            scores = {"ips": weight * reward, "clipped_ips": np.minimum(weight, study.settings.clip) * reward}
+            if modelled:
+                scores["dm"] = modelled_values(log, study.policies[agent], means)
+                scores["dr"] = scores["dm"] + weight * (reward - means[fold, log["action"][shown]])
+            for metric in [name for name in estimators if name in scores]:
+                study.keep_raw(self.name, metric, agent, user=user, value=scores[metric])
+            if "snips" in estimators:
+                study.keep_raw(self.name, "snips", agent, user=user, value=reward, weight=weight)
 
     def title(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""

@@ -14,10 +14,11 @@ from recsim_mnar.report.charts import MANY_TICKS, PER_CENT, Chart, Dot, axis_of,
 from recsim_mnar.report.finding import Finding
 from recsim_mnar.report.page import headed
 from recsim_mnar.report.template import downloads_of, write_from
-from recsim_mnar.runs.files import replacing, write_json
+from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.studies.paired import LEAST
 from recsim_mnar.studies.result import Study, percent, sized
+from recsim_mnar.studies.running import write_parquet
 
 KINDS = {"best": "good", "tie": "tie", "worse": "bad"}
 """What may come of a method's pick, and the class of its colour."""
@@ -43,27 +44,28 @@ def write_study(folder: Path, study: Study, seconds: float) -> None:
         into.write_json("summary.json", summary)
         with into.recording("report.html") as path:
             _write_page(path, study)
+        with into.recording("study.parquet") as path:
+            write_table(study, path)
         # Of times there is no receipt: they differ.
-        write_table(study, folder / "study.parquet")
         write_json(folder / "timings.json", {"seconds": round(seconds, 3), "tasks": study.seconds})
 
 
 def write_table(study: Study, path: Path) -> None:
-    """Write the study's table as Parquet; factors are text where their levels are of several types."""
+    """Write the study's table as Parquet, without times; factors are text where levels are of several types."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    frame = study.frame()
+    frame = study.frame().drop(columns="seconds")
     for name in study.factors:
         if frame[name].map(type).nunique() > 1:
             frame[name] = frame[name].map(str)
-    with replacing(path) as temporary:
-        pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), temporary)
+    write_parquet(pa.Table.from_pandas(frame, preserve_index=False), path)
 
 
 def _write_page(path: Path, study: Study) -> None:
-    several = {head: len({COLUMNS[head](row) for row in study.summary()}) > 1 for head in ("study", "catalogues")}
-    heads = [head for head in COLUMNS if several.get(head, True)]
+    summary = study.summary()
+    several = len({row["catalogues"] for row in summary}) > 1
+    heads = [head for head in COLUMNS if several or head != "catalogues"]
+    places, levels = _levels_of(study, summary)
     write_from(
         "study.html",
         path,
@@ -71,34 +73,53 @@ def _write_page(path: Path, study: Study) -> None:
         of_study(study),
         figures_of(study),
         downloads=downloads_of("judgements", study.judgements()),
-        heads=heads,
-        rows=[[COLUMNS[head](row) for head in heads] for row in study.summary()],
+        heads=[*places, *heads],
+        rows=[[*first, *(COLUMNS[head](row) for head in heads)] for first, row in zip(levels, summary, strict=True)],
         sentences=study.sentences(),
-        catalogues=max((row["catalogues"] for row in study.summary()), default=0),
+        catalogues=max((row["catalogues"] for row in summary), default=0),
         agents=agents_table(study),
         names=list(dict.fromkeys(row["agent"] for row in study.rows())),
     )
 
 
 def of_study(study: Study) -> Finding | None:
-    """What each protocol's picks lose on average, the least first; of the first setup and target."""
+    """What each protocol's picks lose on average, over all cells, the least first; of the first target."""
     summary = study.summary()
-    own = [row for row in summary if (row["study"], row["target"]) == (summary[0]["study"], summary[0]["target"])]
-    known = sorted((row for row in own if row["cost_share"]["mean"] is not None), key=lambda r: r["cost_share"]["mean"])
-    if not known:
+    known = [row for row in summary if row["target"] == summary[0]["target"] and row["cost_share"]["mean"] is not None]
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for row in sorted(known, key=lambda row: row["cost_share"]["mean"]):
+        rows.setdefault(row["title"], []).append(row)
+    if not rows:
         return None
-    parts = [
-        f"{row['title']} picks the best or a tie in {_counted(row, BEST, INDISTINGUISHABLE)} and loses "
-        f"{two_digits(row['cost_share']['mean'])} % on average"
-        for row in known
+    text = "; ".join(_loss_in_words(title, own) for title, own in rows.items())
+    cells = len({row["study"] for row in known})
+    of = f"In {cells} cells, means over catalogues: " if cells > 1 else ""
+    return Finding(f"{of}{text if of else text[0].upper() + text[1:]}.", "", "")
+
+
+def _loss_in_words(title: str, rows: list[dict[str, Any]]) -> str:
+    """Of a protocol in every cell, that of the least loss first."""
+    least, most = (two_digits(row["cost_share"]["mean"]) for row in (rows[0], rows[-1]))
+    loss = f"{least} %" if least == most else f"{least} to {most} %"
+    n = sum(row["catalogues"] for row in rows)
+    right = sum(row[BEST]["count"] + row[INDISTINGUISHABLE]["count"] for row in rows)
+    abstains = n - sum(row["decides"]["count"] for row in rows)
+    doubt = f" (too little data to decide in {abstains})" if abstains else ""
+    return f"{title} picks the best or a tie in {right} of {n} and loses {loss}{doubt}"
+
+
+def _levels_of(study: Study, summary: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Heads and cells that say which setup and levels each row of the summary is of."""
+    setups = [_setup_in_words(study, row) for row in summary]
+    several = len(set(setups)) > 1
+    heads = [*(["setup"] if several else []), *study.factors]
+    return heads, [
+        [*([setup] if several else []), *(str(row["levels"].get(name, "")) for name in study.factors)]
+        for setup, row in zip(setups, summary, strict=True)
     ]
-    text = "; ".join(parts)
-    of = f"{known[0]['study']}: " if len({row["study"] for row in summary}) > 1 else ""
-    return Finding(f"{of}{text[0].upper()}{text[1:]}.", "", "")
 
 
 COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "study": lambda row: str(row["study"]),
     "protocol": lambda row: sized(row),
     "catalogues": lambda row: str(row["catalogues"]),
     "decides": lambda row: _share(row, "decides"),
@@ -145,18 +166,14 @@ TERMINAL: dict[str, Callable[[dict[str, Any]], str]] = {
 
 def study_lines(study: Study) -> list[str]:
     """The summary for a terminal of 80 columns: one row per level of every factor and protocol."""
-    summary, factors = study.summary(), study.factors
+    summary = study.summary()
     if not summary:
         return ["Nothing to judge: no protocol ranked two agents with a known truth."]
-    setups = list(dict.fromkeys(_setup_in_words(study, row) for row in summary))
-    several = len(setups) > 1
-    heads = [*(["setup"] if several else []), *factors, *TERMINAL]
-    rows = [heads]
-    for row in [*summary, *_always_rows(study.always())]:
-        first = [_setup_in_words(study, row)] if several else []
-        levels = [str(row["levels"].get(name, "")) for name in factors]
-        rows.append([*first, *levels, *(text(row) for text in TERMINAL.values())])
-    rows[1:] = sorted(rows[1:], key=lambda cells: _place(cells[: len(heads) - len(TERMINAL)], rows[1:]))
+    shown = [*summary, *_always_rows(study.always())]
+    places, levels = _levels_of(study, shown)
+    rows = [[*places, *TERMINAL]]
+    rows += [[*first, *(text(row) for text in TERMINAL.values())] for first, row in zip(levels, shown, strict=True)]
+    rows[1:] = sorted(rows[1:], key=lambda cells: _place(cells[: len(places)], rows[1:]))
     lines = _aligned(rows)
     if max(map(len, lines)) > WIDTH:  # the report has the intervals
         rows = [[text.partition(" [")[0] for text in row] for row in rows]
@@ -164,7 +181,7 @@ def study_lines(study: Study) -> list[str]:
     if max(map(len, lines)) > WIDTH:
         lines = _aligned([row[:-1] for row in rows])
     n = max(row["catalogues"] for row in summary)
-    title = "several setups" if several else setups[0]
+    title = "several setups" if "setup" in places else _setup_in_words(study, summary[0])
     notes = [f"[ ] 95 % intervals over catalogues, from {LEAST} on"] if any("[" in line for line in lines) else []
     notes.append("Loss: share of the best true value. A protocol decides where its data suffice.")
     return [printable(line) for line in (f"{title}: {n:,} catalogues", "", *lines, *notes)]

@@ -56,7 +56,7 @@ class Design:
         factors: by name, its levels, all of which are crossed. A factor is ``world``, ``preset`` or ``tie``, an option
             of the comparison (``logging``, ``clip``), a parameter of the world (``n_items``), or an option of an agent,
             as ``svd.rank`` or ``logging.epsilon``; ``epsilon`` and ``flips`` are short for ``logging.epsilon`` and
-            ``n_flips``.
+            ``n_flips``. A level that is a table sets several of these at once; the factor's name is then free.
         cells: levels by factor, one table per cell, in place of ``factors``.
         catalogues: how many.
         first_seed: catalogue c has the seed ``first_seed + c``; None for seeds derived from ``seed``.
@@ -117,9 +117,9 @@ class Design:
         """
         setups, levels = self.setups(), self.all_levels()
         return [
-            Cell(_label(name, own), at_levels(setup, own), own)
+            Cell(_label(name, named), at_levels(setup, own), named)
             for name, setup in zip(labels_of(setups), setups, strict=True)
-            for own in levels
+            for own, named in zip(levels, map(named_levels, levels), strict=True)
         ]
 
     def seed_of(self, catalogue: int) -> int:
@@ -183,12 +183,25 @@ class Task:
         return result, seconds, raw
 
 
+def named_levels(levels: Levels) -> Levels:
+    """Return levels as the table has them: a level of several settings by their names and values."""
+    return {
+        factor: ",".join(f"{name}={value}" for name, value in level.items()) if isinstance(level, Mapping) else level
+        for factor, level in levels.items()
+    }
+
+
 def at_levels(setup: Setup, levels: Mapping[str, Any]) -> Setup:
-    """A setup with every factor at a level.
+    """A setup with every factor at a level; a level that is a table sets all that it names.
 
     Raises:
         UserError: a factor that this setup does not have.
     """
+    levels = {
+        name: value
+        for factor, level in levels.items()
+        for name, value in (level.items() if isinstance(level, Mapping) else [(factor, level)])
+    }
     first = sorted(levels, key=lambda name: name not in _SETUP_FIELDS)  # a world decides what its options are
     dotted = sorted(first, key=lambda name: "." in str(ALIASES.get(name, name)))
     for name in dotted:

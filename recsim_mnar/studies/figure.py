@@ -23,13 +23,13 @@ def plot_study(study: Any, path: Path, by: str | None, of: str) -> None:
     factor = by or next(iter(study.factors), None)
     if factor is not None and factor not in study.factors:
         raise UserError(f"the study has no factor {factor!r}; {nearest(factor, study.factors)}")
-    figure = Figure(figsize=(6.0, 3.4), layout="constrained")
+    figure = Figure(figsize=(7.5, 3.4), layout="constrained")
     axes = figure.subplots()
     if of == RISK:
         _draw_risk(axes, study)
     else:
         _draw_means(axes, study, factor, of)
-    axes.legend(frameon=False)
+    figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix.lstrip(".") or "svg")
@@ -49,16 +49,23 @@ def _draw_means(axes: Any, study: Any, factor: str | None, of: str) -> None:
     key, label = _OF[of]
     summary = [row for row in study.summary() if row[key]["mean"] is not None]
     levels = list(dict.fromkeys(row["levels"].get(factor) for row in summary))
-    titles = list(dict.fromkeys(row["title"] for row in summary))
+    series: dict[str, list[dict[str, Any]]] = {}
+    for row in summary:
+        others = [f"{name}={level}" for name, level in row["levels"].items() if name != factor]
+        series.setdefault(", ".join([row["title"], *others]), []).append(row)
     scale = 100.0 if of == "cost" else 1.0
-    for place, title in enumerate(titles):
-        own = [row for row in summary if row["title"] == title]
-        shift = _WIDTH * ((place + 0.5) / len(titles) - 0.5)
+    for place, (title, own) in enumerate(series.items()):
+        shift = _WIDTH * ((place + 0.5) / len(series) - 0.5)
         at = [levels.index(row["levels"].get(factor)) + shift for row in own]
         _draw(axes, at, [row[key] for row in own], title, scale, f"C{place}")
-    axes.set_xticks(range(len(levels)), ["all" if level is None else str(level) for level in levels])
+    axes.set_xticks(range(len(levels)), ["all" if level is None else _broken(level) for level in levels])
     axes.set_xlabel(factor or "")
     axes.set_ylabel(label)
+
+
+def _broken(level: Any) -> str:
+    """A level in several lines, so that its neighbours have room."""
+    return str(level).replace("+", "\n+").replace(",", ",\n")
 
 
 def _draw(axes: Any, at: list[float], found: list[dict[str, Any]], title: str, scale: float, colour: str) -> None:

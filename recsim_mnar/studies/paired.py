@@ -19,18 +19,20 @@ BOUNDS = {"cost": 1.0, "tau": 2.0}
 """Largest difference possible of two shares of the best value, and of two rank correlations."""
 
 
-def paired_table(groups: Mapping[Any, Sequence[tuple[float, float]]], name: str, of: str, level: float) -> pd.DataFrame:
+def paired_table(
+    groups: Mapping[Any, Sequence[tuple[float, float]]], name: str, bound: float, level: float
+) -> pd.DataFrame:
     """Differences of pairs: one row per group.
 
     Args:
         groups: pairs by group; the pairs of a group are independent of each other.
         name: of the column of groups.
-        of: what is compared: ``cost`` or ``tau``.
+        bound: largest absolute difference possible.
         level: of the intervals.
     """
     import pandas as pd
 
-    rows = [{name: group, **paired_difference(pairs, BOUNDS[of], level)} for group, pairs in groups.items()]
+    rows = [{name: group, **paired_difference(pairs, bound, level)} for group, pairs in groups.items()]
     columns = [name, "n", "difference", "low", "high", "p_t", "p_wilcoxon", "p_t_holm", "p_wilcoxon_holm"]
     frame = pd.DataFrame(rows, columns=columns[:7])
     for test in ("p_t", "p_wilcoxon"):
@@ -70,8 +72,8 @@ def bounded_interval(gaps: Floats, bound: float, level: float) -> tuple[float, f
     from recsim_mnar.estimators.intervals import positive_mean_interval
 
     largest = float(np.abs(gaps).max())
-    # Where all gaps have one sign, one of the other sign that was not met is taken to be up to twice as large.
-    scale = min(2.0 * largest, bound) if largest > 0.0 else bound
+    # Where all gaps have one sign, one of the other sign that was not met is taken to be as large as the largest.
+    scale = largest if largest > 0.0 else bound
     gains, losses = np.maximum(gaps, 0.0) / scale, np.maximum(-gaps, 0.0) / scale
     gain, gain_low, gain_high = positive_mean_interval(gains, level)
     loss, loss_low, loss_high = positive_mean_interval(losses, level)

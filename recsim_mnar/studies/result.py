@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, OUTCOMES, TIDY, tidy_rows, two_digits
-from recsim_mnar.studies.paired import LEAST, paired_table
+from recsim_mnar.studies.paired import BOUNDS, LEAST, paired_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +35,21 @@ class Study:
     settings: dict[str, Any]
     results: list[dict[str, Any]]
     seconds: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Study:
+        """Read a finished study from its folder.
+
+        Raises:
+            UserError: there is none, or it is not finished.
+        """
+        path = Path(folder)
+        try:
+            settings = json.loads((path / "study.json").read_text())
+            names = [f"{cell}-{c:03d}" for cell in settings["cells"] for c in range(settings["catalogues"])]
+            return cls(settings, [json.loads((path / "tasks" / f"{name}.json").read_text()) for name in names])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{folder} holds no finished study ({error}): run it, or --resume it") from error
 
     @property
     def factors(self) -> list[str]:
@@ -187,13 +203,26 @@ class Study:
             label = dict(levels).get(by) if by is not None else "all"
             pair = one[levels, catalogue], other[levels, catalogue]
             groups.setdefault(label, {}).setdefault(catalogue, []).append(pair)
-        return paired_table(_by_catalogue(self._ordered(groups, by)), by or "cells", of, level)
+        return paired_table(_by_catalogue(self._ordered(groups, by)), by or "cells", BOUNDS[of], level)
 
-    def compare_levels(self, factor: str, protocol: str, *, of: str = "cost", level: float = 0.95) -> pd.DataFrame:
-        """Difference of each level of a factor from its first, catalogue by catalogue; see :meth:`compare`."""
+    def compare_levels(
+        self, factor: str, protocol: str, *, minus: str | None = None, of: str = "cost", level: float = 0.95
+    ) -> pd.DataFrame:
+        """Difference of each level of a factor from its first, catalogue by catalogue; see :meth:`compare`.
+
+        Args:
+            factor: its name.
+            protocol: of whose cost.
+            minus: a second protocol, whose cost is taken away in each cell: how a level changes their difference.
+            of: ``cost`` or ``tau``.
+            level: of the intervals.
+        """
         if factor not in self.factors:
             raise UserError(f"the study has no factor {factor!r}; {nearest(factor, self.factors)}")
         values = _by_unit(self._of(protocol, None), of)
+        if minus is not None:
+            second = _by_unit(self._of(minus, None), of)
+            values = {unit: values[unit] - second[unit] for unit in values.keys() & second.keys()}
         others: dict[Any, dict[Any, float]] = {}
         for (levels, catalogue), value in values.items():
             rest = tuple(pair for pair in levels if pair[0] != factor)
@@ -204,7 +233,8 @@ class Study:
             for name in further:
                 if name in own and first in own:
                     groups[f"{name} - {first}"].setdefault(catalogue, []).append((own[name], own[first]))
-        return paired_table(_by_catalogue(groups), factor, of, level)
+        bound = BOUNDS[of] if minus is None else 2.0 * BOUNDS[of]
+        return paired_table(_by_catalogue(groups), factor, bound, level)
 
     def _ordered(self, groups: dict[Any, Any], by: str | None) -> dict[Any, Any]:
         """Groups in the order of the factor's levels."""

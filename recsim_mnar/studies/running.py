@@ -12,7 +12,7 @@ from typing import Any
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.kernels.checks import of_type
-from recsim_mnar.runs.files import refuse_link, sweep
+from recsim_mnar.runs.files import refuse_link, replacing, sweep
 from recsim_mnar.runs.folder import STUDY, RunFolder
 from recsim_mnar.runs.receipts import digest_of
 from recsim_mnar.simulation.executor import check_executor
@@ -100,7 +100,7 @@ def _run(
             if raw is not None:
                 (into.path / RAW).mkdir(exist_ok=True)
                 with into.recording(_raw_name(task)) as path:
-                    _write_parquet(raw.table(), path)
+                    write_parquet(raw.table(), path)
             into.write_json(_name(task), result)
             # As it is read again: what a study says does not depend on whether it was interrupted.
             kept[task.label] = json.loads((into.path / _name(task)).read_text())
@@ -108,10 +108,12 @@ def _run(
     return Study(manifest, [kept[t.label] for t in tasks], seconds)
 
 
-def _write_parquet(table: Any, path: Path) -> None:
+def write_parquet(table: Any, path: Path) -> None:
+    """Write an Arrow table under a temporary name, and rename it."""
     import pyarrow.parquet as pq
 
-    pq.write_table(table, path)
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary)
 
 
 def _earlier_seconds(into: RunFolder) -> dict[str, Any]:
