@@ -20,6 +20,8 @@ T = TypeVar("T")
 FEW_THREADS = 3
 """Threads that share the interpreter well: this package's agents hold its lock for .3 to .4 of the time that they act
 (``docs/cluster.md``), so that beyond these they wait for each other."""
+PATIENCE = 3.0
+"""Seconds that interrupted processes have to end."""
 PAYS_AFTER = 5.0
 """CPU seconds of work in Python after which processes are started: what lasted so long may last as long again."""
 
@@ -98,10 +100,20 @@ def processes(n: int) -> Any:
     return contextlib.nullcontext() if n == 1 else _started(n)
 
 
+class _Processes(ProcessPoolExecutor):
+    """Processes that are not waited for without end: one that a signal ended may hold a lock for ever."""
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        interrupted = kind is not None and not issubclass(kind, Exception)
+        ending = threading.Thread(target=self.shutdown, kwargs={"cancel_futures": interrupted}, daemon=True)
+        ending.start()
+        ending.join(PATIENCE if interrupted else None)
+
+
 def _started(n: int) -> ProcessPoolExecutor:
     import multiprocessing
 
-    return ProcessPoolExecutor(
+    return _Processes(
         n, mp_context=multiprocessing.get_context("spawn"), initializer=_begin, initargs=(own_folder_named(),)
     )
 
