@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.protocols.base import Protocol
+from recsim_mnar.protocols.base import Protocol, RawResults, Trial
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import Ranking, Record, Target, judge
 from recsim_mnar.rng import derive_seed
@@ -225,6 +225,7 @@ def test_paired_differences_are_those_of_scipy_and_holms_adjustment_is_the_textb
     few = paired_difference([(0.1, 0.2)] * 4, 1.0, 0.95)
     assert math.isnan(few["low"])
     same = paired_difference([(0.1, 0.1)] * 6, 1.0, 0.95)
+    assert math.isnan(same["low"])
     assert (same["p_t"], same["p_wilcoxon"]) == (1.0, 1.0)
     wide = bounded_interval(np.array([1.0, -1.0, 1.0, 1.0, -1.0]), 1.0, 0.95)
     assert -1.0 <= wide[0] < wide[1] <= 1.0
@@ -314,6 +315,12 @@ RAW = {
     "purchases": ({"world": "purchases", "preset": "quick", "options": {"users": 100}, "protocols": ["ab_test"]},
                   ["random", "popularity"]),
 }  # fmt: skip
+
+
+def test_raw_results_of_several_lengths_are_refused():
+    trial = Trial(None, {}, None, 0, raw=RawResults())
+    with pytest.raises(UserError, match="'mine'"):
+        trial.keep_raw("mine", "m", "a", user=[1, 2], value=[0.5])
 
 
 @pytest.mark.parametrize("world", RAW)

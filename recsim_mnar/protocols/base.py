@@ -126,12 +126,18 @@ class Trial:
             value: (n,) numbers.
             weight: (n,) of each row; 1 where None.
             **more: (n,) further columns.
+
+        Raises:
+            UserError: columns of several lengths.
         """
         if self.raw is None:
             return
-        columns = {"user": user, "value": value, "weight": np.ones(len(value)) if weight is None else weight, **more}
-        names = {"protocol": protocol, "metric": metric, "agent": agent}
-        self.raw.parts.append({**names, **{name: np.asarray(column) for name, column in columns.items()}})
+        given = {"user": user, "value": value, "weight": np.ones(len(value)) if weight is None else weight, **more}
+        columns = {name: np.asarray(column) for name, column in given.items()}
+        lengths = {name: column.shape for name, column in columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise UserError(f"protocol {protocol!r}: keep_raw() needs columns of one length, got {lengths}")
+        self.raw.parts.append({"protocol": protocol, "metric": metric, "agent": agent, **columns})
 
     def seed_of(self, label: str) -> int:
         """A seed of its own for everything that is drawn under this label."""

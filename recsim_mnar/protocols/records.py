@@ -17,6 +17,10 @@ from recsim_mnar.estimators.intervals import ratio_interval
 Floats = NDArray[np.float64]
 
 
+UNUSABLE_FROM = 2.0
+"""Severity from which on an estimate is not usable."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Record:
     """One row of ``results.json``.
@@ -84,7 +88,8 @@ class Record:
     @property
     def severity(self) -> float:
         """Severity of the verdict's gravest finding: from 2 on the estimate is not usable; 0 without a verdict."""
-        return max((float(finding["severity"]) for finding in self.details.get("findings", ())), default=0.0)
+        least = 0.0 if self.usable else UNUSABLE_FROM
+        return max((float(finding["severity"]) for finding in self.details.get("findings", ())), default=least)
 
     def limit(self, larger: bool) -> float:
         """What the agent's own value may be at best: of an off-policy estimate clipping and support are allowed for."""

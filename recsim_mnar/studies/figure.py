@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ _WIDTH = 0.6
 """Of the place that a level's protocols share along the axis, in levels."""
 
 
-def plot_study(study: Any, path: Path, by: str | None, of: str) -> None:
+def plot_study(study: Any, path: Path, by: str | None, of: str, protocols: Sequence[str] | None = None) -> None:
     """Draw and write the figure; see :meth:`recsim_mnar.studies.result.Study.plot`."""
     from matplotlib.figure import Figure
 
@@ -26,28 +27,28 @@ def plot_study(study: Any, path: Path, by: str | None, of: str) -> None:
     figure = Figure(figsize=(7.5, 3.4), layout="constrained")
     axes = figure.subplots()
     if of == RISK:
-        _draw_risk(axes, study)
+        _draw_risk(axes, study, protocols)
     else:
-        _draw_means(axes, study, factor, of)
+        _draw_means(axes, study, factor, of, protocols)
     figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix.lstrip(".") or "svg")
 
 
-def _draw_risk(axes: Any, study: Any) -> None:
+def _draw_risk(axes: Any, study: Any, protocols: Sequence[str] | None) -> None:
     """Mean cost of each protocol that may abstain, against the share of catalogues in which it decides."""
-    abstaining = dict.fromkeys(j["title"] for j in study.judgements() if j["abstains"])
+    abstaining = dict.fromkeys(j["title"] for j in study.judgements() if j["abstains"] and _wanted(j, protocols))
     for title in abstaining:
         for label, own in study.risk_coverage(title).groupby("study", sort=False):
             axes.plot(100.0 * own["decides"], 100.0 * own["cost"], drawstyle="steps-post", label=f"{title}, {label}")
-    axes.set_xlabel("decides, % of the catalogues, the least severe first")
+    axes.set_xlabel("decides, % of the catalogues")
     axes.set_ylabel("mean cost there, % of the best")
 
 
-def _draw_means(axes: Any, study: Any, factor: str | None, of: str) -> None:
+def _draw_means(axes: Any, study: Any, factor: str | None, of: str, protocols: Sequence[str] | None) -> None:
     key, label = _OF[of]
-    summary = [row for row in study.summary() if row[key]["mean"] is not None]
+    summary = [row for row in study.summary() if row[key]["mean"] is not None and _wanted(row, protocols)]
     levels = list(dict.fromkeys(row["levels"].get(factor) for row in summary))
     series: dict[str, list[dict[str, Any]]] = {}
     for row in summary:
@@ -61,6 +62,10 @@ def _draw_means(axes: Any, study: Any, factor: str | None, of: str) -> None:
     axes.set_xticks(range(len(levels)), ["all" if level is None else _broken(level) for level in levels])
     axes.set_xlabel(factor or "")
     axes.set_ylabel(label)
+
+
+def _wanted(row: Any, protocols: Sequence[str] | None) -> bool:
+    return protocols is None or any(name in protocols for name in (row["protocol"], row["metric"], row["title"]))
 
 
 def _broken(level: Any) -> str:

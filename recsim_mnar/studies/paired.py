@@ -63,7 +63,7 @@ def paired_difference(pairs: Sequence[tuple[float, float]], bound: float, level:
 
 
 def bounded_interval(gaps: Floats, bound: float, level: float) -> tuple[float, float]:
-    """Interval of a mean of differences, within [-bound, bound].
+    """Interval of a mean of differences, within [-bound, bound]; NaN where nothing differs.
 
     The mean is that of the gains less that of the losses, each with its own interval of numbers that are not negative
     (:func:`recsim_mnar.estimators.intervals.positive_mean_interval`); the two are combined by the method of variance
@@ -72,8 +72,11 @@ def bounded_interval(gaps: Floats, bound: float, level: float) -> tuple[float, f
     from recsim_mnar.estimators.intervals import positive_mean_interval
 
     largest = float(np.abs(gaps).max())
-    # Where all gaps have one sign, one of the other sign that was not met is taken to be as large as the largest.
-    scale = largest if largest > 0.0 else bound
+    if largest == 0.0:
+        return math.nan, math.nan
+    # Where all gaps have one sign, one of the other sign may not have been met: of three standard deviations, and no
+    # larger than the largest. With a smaller one, intervals of rare and large gaps cover less than they say.
+    scale = min(3.0 * float(gaps.std(ddof=1)), largest) or largest
     gains, losses = np.maximum(gaps, 0.0) / scale, np.maximum(-gaps, 0.0) / scale
     gain, gain_low, gain_high = positive_mean_interval(gains, level)
     loss, loss_low, loss_high = positive_mean_interval(losses, level)

@@ -47,7 +47,9 @@ class Study:
         try:
             settings = json.loads((path / "study.json").read_text())
             names = [f"{cell}-{c:03d}" for cell in settings["cells"] for c in range(settings["catalogues"])]
-            return cls(settings, [json.loads((path / "tasks" / f"{name}.json").read_text()) for name in names])
+            results = [json.loads((path / "tasks" / f"{name}.json").read_text()) for name in names]
+            times = path / "timings.json"
+            return cls(settings, results, json.loads(times.read_text())["tasks"] if times.is_file() else {})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{folder} holds no finished study ({error}): run it, or --resume it") from error
 
@@ -258,7 +260,14 @@ class Study:
             lines.append(f"{' & '.join(_in_latex(cell) for cell in cells)} \\\\")
         return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", ""])
 
-    def plot(self, path: str | Path, *, by: str | None = None, of: str = "cost") -> None:
+    def plot(
+        self,
+        path: str | Path,
+        *,
+        by: str | None = None,
+        of: str = "cost",
+        protocols: Sequence[str] | None = None,
+    ) -> None:
         """Draw each protocol's mean cost or tau by the levels of a factor, or its cost by how often it decides.
 
         Args:
@@ -266,10 +275,11 @@ class Study:
             by: a factor; the first one where None.
             of: ``cost`` or ``tau``, with intervals over catalogues; or ``risk``, :meth:`risk_coverage` of every
                 protocol that abstains somewhere.
+            protocols: names, metrics or titles of those that are drawn; all where None.
         """
         from recsim_mnar.studies.figure import plot_study
 
-        plot_study(self, Path(path), by, of)
+        plot_study(self, Path(path), by, of, protocols)
 
     def sentences(self) -> list[str]:
         """The summary for a person."""
