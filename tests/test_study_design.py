@@ -120,6 +120,13 @@ def test_a_level_may_set_several_things_at_once():
     assert [cell.setup.options for cell in cells] == [{"clip": 5}, {"clip": 15}] * 2
 
 
+def test_levels_that_are_tables_may_have_names():
+    sizes = {"small": {"n_items": 20, "n_flips": 5}, "large": {"n_items": 40, "n_flips": 10}}
+    named = Design([WORLD], AGENTS, factors={"size": sizes, "clip": [2.0]}, catalogues=1).all_cells()
+    assert [cell.levels for cell in named] == [{"size": "small", "clip": 2.0}, {"size": "large", "clip": 2.0}]
+    assert [cell.setup.params["n_items"] for cell in named] == [20, 40]
+
+
 def test_flags_with_several_levels_are_the_settings_file(capsys, tmp_path):
     sizes = [word for name, n in SIZES.items() for word in ("--option", f"{name}={n}")]
     command = ["compare", "--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5", *sizes, "--agents",
@@ -214,7 +221,7 @@ def test_risk_and_coverage_follow_the_severity(study):
 def test_paired_differences_are_those_of_scipy_and_holms_adjustment_is_the_textbooks():
     rng = np.random.default_rng(2)
     x, y = rng.exponential(0.02, (2, 12))
-    found = paired_difference(list(zip(x, y, strict=True)), 1.0, 0.95)
+    found = paired_difference(np.column_stack([x, y]), 1.0, 0.95)
     assert found["difference"] == pytest.approx((x - y).mean())
     assert found["p_t"] == pytest.approx(stats.ttest_rel(x, y).pvalue)
     assert found["p_wilcoxon"] == pytest.approx(stats.wilcoxon(x, y).pvalue)
@@ -222,9 +229,9 @@ def test_paired_differences_are_those_of_scipy_and_holms_adjustment_is_the_textb
     assert holm(np.array([0.01, 0.04, 0.03, math.nan])).tolist() == pytest.approx(
         [0.03, 0.06, 0.06, math.nan], nan_ok=True
     )
-    few = paired_difference([(0.1, 0.2)] * 4, 1.0, 0.95)
+    few = paired_difference(np.array([(0.1, 0.2)] * 4), 1.0, 0.95)
     assert math.isnan(few["low"])
-    same = paired_difference([(0.1, 0.1)] * 6, 1.0, 0.95)
+    same = paired_difference(np.array([(0.1, 0.1)] * 6), 1.0, 0.95)
     assert math.isnan(same["low"])
     assert (same["p_t"], same["p_wilcoxon"]) == (1.0, 1.0)
     wide = bounded_interval(np.array([1.0, -1.0, 1.0, 1.0, -1.0]), 1.0, 0.95)
@@ -267,6 +274,34 @@ def test_intervals_of_paired_differences_cover(number):
         low, high = bounded_interval(gaps, 1.0, 0.95)
         covered += low <= 0.01 - 0.0112 <= high
     assert covered / 1000 >= 0.9
+
+
+def test_means_and_differences_are_grouped_by_several_factors(study):
+    frame = study.frame().query("picked and metric in ['hr@1', 'clipped_ips']")
+    by = ["logging", "clip"]
+    costs = frame.groupby([*by, "metric", "catalogue"])["cost"].mean()
+    expected = costs.groupby([*by, "metric"]).mean().unstack()
+    means = study.means(by, protocols=["hr@1", "clipped_ips"]).set_index([*by, "title"])["mean"].unstack()
+    np.testing.assert_allclose(means.loc[expected.index, "clipped IPS"], expected["clipped_ips"], atol=1e-12)
+    found = study.compare("loocv", "off_policy", by=by).set_index(by)["difference"]
+    np.testing.assert_allclose(found[expected.index], expected["hr@1"] - expected["clipped_ips"], atol=1e-12)
+    step = study.compare_levels("clip", "off_policy", by="logging").set_index("logging")["difference"]
+    own = expected["clipped_ips"].unstack()
+    np.testing.assert_allclose(step[own.index], own[15.0] - own[2.0], atol=1e-12)
+    with pytest.raises(UserError, match="clipp"):
+        study.means("clipp")
+
+
+def test_setups_of_one_world_are_not_taken_for_each_other():
+    """Two setups whose world, preset and levels are the same are paired each with itself."""
+    other = {**WORLD, "params": {"n_items": 12, "n_flips": 3}}
+    both = run_study(Design([WORLD, other], AGENTS, ["off_policy"], factors={"clip": [2.0, 15.0]}, catalogues=2))
+    step = both.compare_levels("clip", "off_policy")
+    costs = both.frame().query("picked and metric == 'clipped_ips'").groupby(["clip", "catalogue"])["cost"]
+    assert step["n"].tolist() == [2]
+    assert len(costs.size()) == 4
+    expected = costs.mean().groupby("clip").mean()
+    assert step["difference"].item() == pytest.approx(expected[15.0] - expected[2.0], abs=1e-12)
 
 
 def test_a_study_goes_into_a_paper(study, tmp_path):
@@ -323,12 +358,24 @@ def test_raw_results_of_several_lengths_are_refused():
         trial.keep_raw("mine", "m", "a", user=[1, 2], value=[0.5])
 
 
+def test_raw_rows_whose_mean_is_another_number_than_the_record_are_refused():
+    raw = RawResults()
+    trial = Trial(None, {}, None, 0, raw=raw)
+    for part in ([0.0, 1.0], [1.0, 1.0]):  # several parts are one mean
+        trial.keep_raw("mine", "m", "a", user=[1, 2], value=part)
+    about = {"level": 0.95, "n": 4, "seconds": 0.0}
+    raw.check([Record.of("sessions", "mine", "a", "m", (0.75, 0.0, 1.0), **about)])
+    with pytest.raises(UserError, match="'mine'"):
+        raw.check([Record.of("sessions", "mine", "a", "m", (0.5, 0.0, 1.0), **about)])
+
+
 @pytest.mark.parametrize("world", RAW)
 def test_the_means_of_raw_results_are_the_table(tmp_path, world):
     setup, agents = RAW[world]
     study = run_study(Design([setup], agents, catalogues=1), folder=tmp_path / "out", save_raw=True)
     (path,) = (tmp_path / "out" / "raw").iterdir()
     raw = pq.read_table(path).to_pandas()
+    assert raw["seed"].astype("uint64").unique().tolist() == [study.results[0]["seed"]]
     raw["total"] = raw["value"] * raw["weight"]
     sums = raw.groupby(["protocol", "metric", "agent"], observed=True)[["total", "weight"]].sum()
     means = (sums["total"] / sums["weight"]).to_dict()

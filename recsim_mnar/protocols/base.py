@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import abc
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.plugins import announced, imported, unknown, value_of
@@ -40,6 +42,10 @@ BUILT_IN = {
 """Protocols of every world that gives what they need; a world's own stand in its comparison."""
 
 
+_SAME = 1e-9
+"""Relative or absolute difference that rounding explains."""
+
+
 @dataclass
 class RawResults:
     """What the records' values are means of: one row per user or event, agent and metric.
@@ -64,6 +70,30 @@ class RawResults:
             }
             tables.append(pa.table(columns))
         return pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
+
+    def check(self, records: Iterable[Record]) -> None:
+        """Compare every record with the mean of its rows.
+
+        Args:
+            records: of the protocols that kept their rows.
+
+        Raises:
+            UserError: a mean is another number than its record says.
+        """
+        sums: dict[tuple[str, str, str], NDArray[np.float64]] = {}
+        for part in self.parts:
+            weight = np.asarray(part["weight"], np.float64)
+            key = part["protocol"], part["metric"], part["agent"]
+            own = np.array([np.asarray(part["value"], np.float64) @ weight, weight.sum()])
+            sums[key] = sums.get(key, 0.0) + own
+        for r in records:
+            total, weights = sums.get((r.protocol, r.metric, r.agent), (0.0, 0.0))
+            mean = float(total / weights) if weights else math.nan
+            if math.isfinite(mean) and not math.isclose(mean, r.value, rel_tol=_SAME, abs_tol=_SAME):
+                raise UserError(
+                    f"protocol {r.protocol!r}: {r.metric} of {r.agent} is {r.value:.6g}, and the mean of its raw rows "
+                    f"{mean:.6g}. Give keep_raw() the rows and weights whose mean is the record's value"
+                )
 
 
 @dataclass

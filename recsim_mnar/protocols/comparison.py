@@ -19,7 +19,7 @@ from recsim_mnar.policies.door import check_needs as check_needs_of_learner
 from recsim_mnar.protocols.ab_test import ONLINE
 from recsim_mnar.protocols.base import Experiment, Protocol, RawResults, Trial, check_needs, protocol
 from recsim_mnar.protocols.off_policy import OffPolicy, check_estimators, of_comparison
-from recsim_mnar.protocols.records import Judgement, Ranking, Record, Target, judge, tidy_rows
+from recsim_mnar.protocols.records import TIDY, TIDY_TYPES, Judgement, Ranking, Record, Target, judge, tidy_rows
 from recsim_mnar.protocols.scoreboard import CATALOGUES, WIDTH, scoreboard
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import World
@@ -120,7 +120,8 @@ class Comparison:
         """One row per record: see :func:`recsim_mnar.protocols.records.tidy_rows`."""
         import pandas as pd
 
-        return pd.DataFrame(tidy_rows([r.to_dict() for r in self.records], [j.to_dict() for j in self.judgements]))
+        rows = tidy_rows([r.to_dict() for r in self.records], [j.to_dict() for j in self.judgements])
+        return pd.DataFrame(rows, columns=list(TIDY)).astype(TIDY_TYPES)
 
     def to_frame(self) -> pd.DataFrame:
         """Values as a table: one row per agent, one column per protocol and metric."""
@@ -211,6 +212,8 @@ def compare(
     trial.references, trial.raw = references, raw
     experiment.prepare(trial)
     judged = [r for one in chosen if trial.learners for r in judged_by(one, trial)]
+    if raw is not None:
+        raw.check(judged)
     records = [*judged, *experiment.truth(trial), *experiment.online(trial)]
     records = [_as_reference(r) if r.agent in references else r for r in records]
     return _judged_comparison(experiment, chosen, records, trial, tie)

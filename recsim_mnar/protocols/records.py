@@ -156,6 +156,8 @@ TIDY = (
     "seconds",
 )
 """Columns of a table of results."""
+TIDY_TYPES = {"picked": "boolean", "abstained": "boolean", "truth": float, "cost": float, "seconds": float}
+"""Types of those that would otherwise be objects."""
 
 
 @dataclass(frozen=True)
@@ -376,8 +378,9 @@ def tidy_rows(records: Sequence[Mapping[str, Any]], judgements: Sequence[Mapping
     """One row per record, with what its ranking makes of it.
 
     Columns: ``protocol``, ``metric``, ``agent``, ``value``, ``low``, ``high``, ``truth`` (the agent's true value by the
-    ranking's target), ``picked``, ``cost`` (share of the best true value that picking this agent loses), ``abstained``
-    and ``reason`` (of the protocol) and ``seconds``. What is not known is None.
+    ranking's target; where there is one target, of every row), ``picked``, ``cost`` (share of the best true value that
+    picking this agent loses), ``abstained`` and ``reason`` (of the protocol) and ``seconds``. What is not known is
+    None.
 
     Args:
         records: as :meth:`Record.to_dict` gives them.
@@ -385,10 +388,12 @@ def tidy_rows(records: Sequence[Mapping[str, Any]], judgements: Sequence[Mapping
     """
     true = {(r["metric"], r["agent"]): r["value"] for r in records if r["protocol"] == "truth"}
     by_key = {(j["protocol"], j["metric"]): j for j in judgements}
+    targets = {j["target_metric"] for j in judgements}
+    only_target = next(iter(targets)) if len(targets) == 1 else None
     rows = []
     for r in records:
         row = {name: r[name] for name in ("protocol", "metric", "agent", "value", "low", "high")}
-        row |= {"truth": r["value"] if r["protocol"] == "truth" else None, "cost": None}
+        row |= {"truth": r["value"] if r["protocol"] == "truth" else true.get((only_target, r["agent"])), "cost": None}
         judgement = by_key.get((r["protocol"], r["metric"]))
         if judgement is not None:
             truth, best = true.get((judgement["target_metric"], r["agent"])), judgement["best_truth"]
@@ -402,6 +407,12 @@ def tidy_rows(records: Sequence[Mapping[str, Any]], judgements: Sequence[Mapping
             }
         rows.append({**dict.fromkeys(TIDY), **row, "seconds": r.get("seconds")})
     return rows
+
+
+def is_named(judgement: Mapping[str, Any], protocols: Sequence[str] | None) -> bool:
+    """Return True for a judgement of one of the protocols, by name, metric or title; of any where None."""
+    names = (judgement["protocol"], judgement["metric"], judgement["title"])
+    return protocols is None or any(name in protocols for name in names)
 
 
 def listed(names: Sequence[str], most: int = 0) -> str:

@@ -78,6 +78,7 @@ def _write_page(path: Path, study: Study) -> None:
         sentences=study.sentences(),
         catalogues=max((row["catalogues"] for row in summary), default=0),
         agents=agents_table(study),
+        pairs=paired_rows(study),
         names=list(dict.fromkeys(row["agent"] for row in study.rows())),
     )
 
@@ -156,10 +157,10 @@ def _mean(row: dict[str, Any]) -> str:
 
 TERMINAL: dict[str, Callable[[dict[str, Any]], str]] = {
     "protocol": lambda row: _head(row),
-    "decides": lambda row: _brief_share(row, "decides"),
-    "best or tie": lambda row: _right(row),
-    "mean loss": lambda row: _cost(row["cost_share"]),
-    "where it decides": lambda row: _cost(row.get("cost_decided")),
+    "decides": lambda row: _counted(row, "decides") if "decides" in row else "-",
+    "loss there": lambda row: _cost(row.get("cost_decided")),
+    "right*": lambda row: _right(row),
+    "loss*": lambda row: _cost(row["cost_share"]),
 }
 """Heads of the terminal's table, and the text of each cell from a row of the summary."""
 
@@ -171,31 +172,33 @@ def study_lines(study: Study) -> list[str]:
         return ["Nothing to judge: no protocol ranked two agents with a known truth."]
     shown = [*summary, *_always_rows(study.always())]
     places, levels = _levels_of(study, shown)
-    rows = [[*places, *TERMINAL]]
-    rows += [[*first, *(text(row) for text in TERMINAL.values())] for first, row in zip(levels, shown, strict=True)]
-    rows[1:] = sorted(rows[1:], key=lambda cells: _place(cells[: len(places)], rows[1:]))
-    lines = _aligned(rows)
-    if max(map(len, lines)) > WIDTH:  # the report has the intervals
-        rows = [[text.partition(" [")[0] for text in row] for row in rows]
-        lines = _aligned(rows)
-    if max(map(len, lines)) > WIDTH:
-        lines = _aligned([row[:-1] for row in rows])
+    table = [list(TERMINAL), *([text(row) for text in TERMINAL.values()] for row in shown)]
+    if max(map(len, _aligned(table))) > WIDTH:  # the report has the intervals
+        table = [[text.partition(" [")[0] for text in row] for row in table]
+    head, *texts = _aligned(table)
+    cells: dict[str, list[str]] = {}
+    for values, line in zip(levels, texts, strict=True):
+        names = [f"{place} {value}" for place, value in zip(places, values, strict=True) if value]
+        cells.setdefault(", ".join(names), []).append(line)
+    lines = [head]
+    for name, own in cells.items():
+        heading = [name] if name else []
+        lines += [*([""] if len(cells) > 1 else []), *heading, *own]
     n = max(row["catalogues"] for row in summary)
     title = "several setups" if "setup" in places else _setup_in_words(study, summary[0])
-    notes = [f"[ ] 95 % intervals over catalogues, from {LEAST} on"] if any("[" in line for line in lines) else []
-    notes.append("Loss: share of the best true value. A protocol decides where its data suffice.")
-    return [printable(line) for line in (f"{title}: {n:,} catalogues", "", *lines, *notes)]
+    limits = f" [ ] 95 % intervals, from {LEAST} catalogues on." if any("[" in line for line in lines) else ""
+    notes = [
+        f"Loss: mean share of the best true value.{limits}",
+        "A protocol decides where its data suffice, and is right if it picks the best or",
+        "a tie. * if it decides in all catalogues",
+    ]
+    return [printable(line) for line in (f"{title}: {n:,} catalogues", "", *lines, "", *notes)]
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:
     """Rows as lines with columns below each other."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(f"{text:<{w}}" for text, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def _place(cells: list[str], rows: list[list[str]]) -> int:
-    """Where a setup and its levels come first."""
-    return next(i for i, row in enumerate(rows) if row[: len(cells)] == cells)
 
 
 def _always_rows(always: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -221,8 +224,21 @@ def _setup_in_words(study: Study, row: dict[str, Any]) -> str:
     return ", ".join(filter(None, names)) or row["study"]
 
 
-def _brief_share(row: dict[str, Any], name: str) -> str:
-    return _counted(row, name) if name in row else "-"
+def paired_rows(study: Study) -> list[tuple[str, list[str]]]:
+    """Differences of mean losses, the first protocol's from each other's; none below five catalogues."""
+    judgements = study.judgements()
+    titles = list(dict.fromkeys(j["title"] for j in judgements))
+    if len({j["target"] for j in judgements}) > 1 or study.settings["catalogues"] < LEAST:
+        return []
+    rows = []
+    for other in titles[1:]:
+        found = study.compare(titles[0], other).iloc[0]
+        if math.isnan(found["low"]):
+            continue
+        points = [f"{100 * found[name]:.2g}" for name in ("difference", "low", "high")]
+        p_values = [f"{found[name]:.2g}" for name in ("p_t", "p_wilcoxon")]
+        rows.append((f"{titles[0]} - {other}", [f"{points[0]} [{points[1]}, {points[2]}]", *p_values]))
+    return rows
 
 
 def agents_table(study: Study) -> list[dict[str, Any]]:

@@ -34,11 +34,13 @@ class Cell:
 
     Attributes:
         label: names the files of its results.
+        name: of its setup before any factor.
         setup: what is compared.
         levels: by factor.
     """
 
     label: str
+    name: str
     setup: Setup
     levels: Levels
 
@@ -56,7 +58,8 @@ class Design:
         factors: by name, its levels, all of which are crossed. A factor is ``world``, ``preset`` or ``tie``, an option
             of the comparison (``logging``, ``clip``), a parameter of the world (``n_items``), or an option of an agent,
             as ``svd.rank`` or ``logging.epsilon``; ``epsilon`` and ``flips`` are short for ``logging.epsilon`` and
-            ``n_flips``. A level that is a table sets several of these at once; the factor's name is then free.
+            ``n_flips``. A level that is a table sets several of these at once; the factor's name is then free. Levels
+            have names of their own where they are a table: ``{"small": {"n_items": 50}, "large": {"n_items": 500}}``.
         cells: levels by factor, one table per cell, in place of ``factors``.
         catalogues: how many.
         first_seed: catalogue c has the seed ``first_seed + c``; None for seeds derived from ``seed``.
@@ -68,7 +71,7 @@ class Design:
     protocols: Sequence[str] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     tie: float = 0.0
-    factors: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    factors: Mapping[str, Sequence[Any] | Mapping[str, Any]] = field(default_factory=dict)
     cells: Sequence[Levels] = ()
     catalogues: int = 10
     first_seed: int | None = None
@@ -86,7 +89,7 @@ class Design:
         if self.factors and self.cells:
             raise UserError("give factors, which are crossed, or cells, which are listed, not both")
         for name, levels in table_by_name(self.factors, "factors").items():
-            if not list_of(levels, f"factor {name}"):
+            if not (levels if isinstance(levels, Mapping) else list_of(levels, f"factor {name}")):
                 raise UserError(f"factor {name} has no level. Give a list of them")
             if len({repr(level) for level in levels}) < len(levels):
                 raise UserError(f"factor {name} has a level twice. Give each once")
@@ -109,6 +112,13 @@ class Design:
             return [dict(cell) for cell in self.cells]
         return [dict(zip(self.factors, levels, strict=True)) for levels in itertools.product(*self.factors.values())]
 
+    def _by_name(self, levels: Levels) -> Levels:
+        """Levels of which those that have a name are what they name."""
+        return {
+            factor: self.factors[factor][level] if isinstance(self.factors.get(factor), Mapping) else level
+            for factor, level in levels.items()
+        }
+
     def all_cells(self) -> list[Cell]:
         """Every setup at every level.
 
@@ -117,7 +127,7 @@ class Design:
         """
         setups, levels = self.setups(), self.all_levels()
         return [
-            Cell(_label(name, named), at_levels(setup, own), named)
+            Cell(_label(name, named), name, at_levels(setup, self._by_name(own)), named)
             for name, setup in zip(labels_of(setups), setups, strict=True)
             for own, named in zip(levels, map(named_levels, levels), strict=True)
         ]
@@ -168,6 +178,7 @@ class Task:
         found = resolved.run(self.seed, raw=raw)
         result = {
             "cell": self.cell.label,
+            "setup": self.cell.name,
             "levels": plain(self.cell.levels),
             "catalogue": self.catalogue,
             "seed": self.seed,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,28 +19,32 @@ BOUNDS = {"cost": 1.0, "tau": 2.0}
 """Largest difference possible of two shares of the best value, and of two rank correlations."""
 
 
-def paired_table(
-    groups: Mapping[Any, Sequence[tuple[float, float]]], name: str, bound: float, level: float
-) -> pd.DataFrame:
-    """Differences of pairs: one row per group.
+def paired_table(pairs: pd.DataFrame, by: Sequence[str], bound: float, level: float) -> pd.DataFrame:
+    """Compute mean differences, one row per group.
+
+    The cells of a catalogue are no further evidence: their mean is one pair.
 
     Args:
-        groups: pairs by group; the pairs of a group are independent of each other.
-        name: of the column of groups.
+        pairs: columns ``catalogue``, ``first`` and ``second``, and those of the groups.
+        by: columns of the groups.
         bound: largest absolute difference possible.
         level: of the intervals.
     """
     import pandas as pd
 
-    rows = [{name: group, **paired_difference(pairs, bound, level)} for group, pairs in groups.items()]
-    columns = [name, "n", "difference", "low", "high", "p_t", "p_wilcoxon", "p_t_holm", "p_wilcoxon_holm"]
-    frame = pd.DataFrame(rows, columns=columns[:7])
+    per_catalogue = pairs.groupby([*by, "catalogue"], sort=False, dropna=False)[["first", "second"]].mean()
+    rows = []
+    for group, own in per_catalogue.groupby(level=list(by), sort=False, dropna=False):
+        names = dict(zip(by, group, strict=True))
+        rows.append({**names, **paired_difference(own.to_numpy(np.float64), bound, level)})
+    columns = [*by, "n", "difference", "low", "high", "p_t", "p_wilcoxon"]
+    frame = pd.DataFrame(rows, columns=columns)
     for test in ("p_t", "p_wilcoxon"):
         frame[f"{test}_holm"] = holm(frame[test].to_numpy(np.float64))
-    return frame[columns]
+    return frame
 
 
-def paired_difference(pairs: Sequence[tuple[float, float]], bound: float, level: float) -> dict[str, Any]:
+def paired_difference(pairs: Floats, bound: float, level: float) -> dict[str, Any]:
     """Mean difference of pairs with its interval, and p-values of the paired t-test and of Wilcoxon's test.
 
     Args:
@@ -50,9 +54,8 @@ def paired_difference(pairs: Sequence[tuple[float, float]], bound: float, level:
     """
     from scipy import stats
 
-    values = np.asarray(pairs, np.float64).reshape(-1, 2)
-    gaps = values[:, 0] - values[:, 1]
-    found: dict[str, Any] = {"n": len(gaps), "difference": float(gaps.mean()) if len(gaps) else math.nan}
+    gaps = pairs[:, 0] - pairs[:, 1]
+    found: dict[str, Any] = {"n": len(gaps), "difference": float(gaps.mean())}
     if len(gaps) < LEAST:
         return {**found, **dict.fromkeys(("low", "high", "p_t", "p_wilcoxon"), math.nan)}
     low, high = bounded_interval(gaps, bound, level)

@@ -10,13 +10,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, OUTCOMES, TIDY, tidy_rows, two_digits
+from recsim_mnar.protocols.records import (
+    BEST,
+    COSTS,
+    INDISTINGUISHABLE,
+    OUTCOMES,
+    TIDY,
+    TIDY_TYPES,
+    is_named,
+    listed,
+    tidy_rows,
+    two_digits,
+)
 from recsim_mnar.studies.paired import BOUNDS, LEAST, paired_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 AB_TEST = "ab_test"
+OUTCOME_COLUMNS = {"cost": "cost_share", "tau": "kendall_tau"}
+"""What a comparison may be of, and its name in a judgement."""
 UNUSABLE = "unusable"
 """Of picks by an estimate for which the log holds too little."""
 _OTHERS = {INDISTINGUISHABLE: "a tie with it", COSTS: "a worse one"}
@@ -77,17 +90,11 @@ class Study:
         rows = [row for r in self.results for row in self._rows_of(r)]
         # A factor may be the world or the preset itself.
         columns = [*self.factors, "world", "preset", "catalogue", "seed", *TIDY]
-        return pd.DataFrame(rows, columns=list(dict.fromkeys(columns)))
+        frame = pd.DataFrame(rows, columns=list(dict.fromkeys(columns)))
+        return frame.astype(TIDY_TYPES)
 
     def _rows_of(self, result: Mapping[str, Any]) -> list[dict[str, Any]]:
-        config = result["run_config"]
-        about = {
-            "world": config["world"]["name"],
-            "preset": config["preset"],
-            **result["levels"],
-            "catalogue": result["catalogue"],
-            "seed": result["seed"],
-        }
+        about = {**_cell_columns(result), "catalogue": result["catalogue"], "seed": result["seed"]}
         took = self.seconds.get(f"{result['cell']}-{result['catalogue']:03d}", {}).get("records", ())
         rows = tidy_rows(result["records"], result["judgements"])
         return [
@@ -175,40 +182,119 @@ class Study:
     def _of(self, protocol: str, metric: str | None) -> list[dict[str, Any]]:
         """Judgements of a protocol, by its name, its metric or its title."""
         judged = self.judgements()
-        own = [j for j in judged if protocol in (j["protocol"], j["metric"], j["title"])]
+        own = [j for j in judged if is_named(j, [protocol])]
         own = own or [j for j in judged if j["title"].startswith(protocol)]
         if not own:
-            known = dict.fromkeys(name for j in judged for name in (j["protocol"], j["title"]))
+            known = dict.fromkeys(name for j in judged for name in (j["protocol"], j["metric"], j["title"]))
             raise UserError(f"the study has no protocol {protocol!r}; {nearest(protocol, known)}")
         chosen = metric or own[0]["metric"]
         return [j for j in own if j["metric"] == chosen]
 
+    def _grouping(self, by: str | Sequence[str] | None) -> list[str]:
+        """Names of factors, or of ``world`` and ``preset``, as a list."""
+        names = [] if by is None else [by] if isinstance(by, str) else list(by)
+        known = [*self.factors, "world", "preset"]
+        for name in names:
+            if name not in known:
+                raise UserError(f"the study has no factor {name!r}; {nearest(name, known)}")
+        return names
+
+    def _outcomes(self, judgements: Sequence[Mapping[str, Any]], of: str) -> pd.DataFrame:
+        """One row per judgement: the columns of its cell, ``catalogue``, ``title`` and ``value``, its cost or tau."""
+        import pandas as pd
+
+        if of not in OUTCOME_COLUMNS:
+            raise UserError(f"of must be cost or tau, got {of!r}")
+        cells = {r["cell"]: {"setup": r["setup"], **_cell_columns(r)} for r in self.results}
+        one_target = len({j["target"] for j in judgements}) == 1
+        rows = [
+            {
+                **cells[j["study"]],
+                "catalogue": j["catalogue"],
+                "title": j["title"] if one_target else f"{j['target']}, {j['title']}",
+                "value": j[OUTCOME_COLUMNS[of]],
+            }
+            for j in judgements
+        ]
+        frame = pd.DataFrame(rows).astype({"value": float})
+        return frame[frame["value"].notna()]
+
+    def means(
+        self,
+        by: str | Sequence[str] | None = None,
+        *,
+        of: str = "cost",
+        protocols: Sequence[str] | None = None,
+        level: float = 0.95,
+    ) -> pd.DataFrame:
+        """Compute each protocol's mean cost or tau over catalogues, by the levels of factors.
+
+        A catalogue counts once: by the mean over its cells at these levels.
+
+        Args:
+            by: a factor, or several; all cells together where None.
+            of: ``cost`` (share of the best true value) or ``tau`` (Kendall's tau with the truth).
+            protocols: names, metrics or titles; all where None.
+            level: of the intervals; there is none below :data:`LEAST` catalogues.
+
+        Returns:
+            One row per level and protocol: the factors, ``title``, ``mean``, ``low``, ``high`` and ``n`` (catalogues).
+        """
+        import pandas as pd
+
+        names = [*self._grouping(by), "title"]
+        judged = [j for j in self.judgements() if is_named(j, protocols)]
+        if not judged:
+            raise UserError(f"the study has none of the protocols {listed(list(protocols or ['none']))}")
+        values = self._outcomes(judged, of).groupby([*names, "catalogue"], sort=False, dropna=False)["value"].mean()
+        limits = {"least": 0.0, "largest": _most(judged[0])} if of == "cost" else {"least": -1.0, "largest": 1.0}
+        rows = [
+            {**dict(zip(names, group, strict=True)), **mean(own.tolist(), level, **limits)}
+            for group, own in values.groupby(level=names, sort=False, dropna=False)
+        ]
+        return pd.DataFrame(rows, columns=[*names, "mean", "low", "high", "n"])
+
     def compare(
-        self, first: str, second: str, *, by: str | None = None, of: str = "cost", level: float = 0.95
+        self,
+        first: str,
+        second: str,
+        *,
+        by: str | Sequence[str] | None = None,
+        of: str = "cost",
+        level: float = 0.95,
     ) -> pd.DataFrame:
         """Difference of two protocols, catalogue by catalogue: the mean over a catalogue's cells is one pair.
 
         Args:
-            first: name, title or metric of a protocol.
+            first: name, metric or title of a protocol; of several metrics its first.
             second: of another.
-            by: a factor: one row per level; one row of all cells together where None.
+            by: a factor, or several: one row per level; one row of all cells together where None.
             of: ``cost`` (share of the best true value) or ``tau`` (Kendall's tau with the truth).
             level: of the intervals.
 
         Returns:
-            One row per level: ``n``, ``difference`` (first - second) with ``low`` and ``high``, p-values of the paired
-            t-test and of Wilcoxon's signed-rank test, and the latter two adjusted over the rows by Holm (1979).
+            One row per level: ``first`` and ``second`` (titles), ``n``, ``difference`` (first - second) with ``low``
+            and ``high``, p-values of the paired t-test and of Wilcoxon's signed-rank test, and both adjusted over the
+            rows by Holm (1979).
         """
-        one, other = (_by_unit(self._of(name, None), of) for name in (first, second))
-        groups: dict[Any, dict[int, list[tuple[float, float]]]] = {}
-        for levels, catalogue in sorted(one.keys() & other.keys(), key=lambda unit: unit[1]):
-            label = dict(levels).get(by) if by is not None else "all"
-            pair = one[levels, catalogue], other[levels, catalogue]
-            groups.setdefault(label, {}).setdefault(catalogue, []).append(pair)
-        return paired_table(_by_catalogue(self._ordered(groups, by)), by or "cells", BOUNDS[of], level)
+        names = self._grouping(by)
+        one, other = (self._outcomes(self._of(name, None), of) for name in (first, second))
+        units = [name for name in one.columns if name not in ("title", "value")]
+        both = one.rename(columns={"value": "first"}).merge(other.rename(columns={"value": "second"}), on=units)
+        frame = _grouped(both, names, BOUNDS[of], level)
+        frame.insert(0, "second", other["title"].iloc[0])
+        frame.insert(0, "first", one["title"].iloc[0])
+        return frame
 
     def compare_levels(
-        self, factor: str, protocol: str, *, minus: str | None = None, of: str = "cost", level: float = 0.95
+        self,
+        factor: str,
+        protocol: str,
+        *,
+        minus: str | None = None,
+        by: str | Sequence[str] | None = None,
+        of: str = "cost",
+        level: float = 0.95,
     ) -> pd.DataFrame:
         """Difference of each level of a factor from its first, catalogue by catalogue; see :meth:`compare`.
 
@@ -216,47 +302,51 @@ class Study:
             factor: its name.
             protocol: of whose cost.
             minus: a second protocol, whose cost is taken away in each cell: how a level changes their difference.
+            by: further factors: one row per level of these too.
             of: ``cost`` or ``tau``.
             level: of the intervals.
         """
-        if factor not in self.factors:
-            raise UserError(f"the study has no factor {factor!r}; {nearest(factor, self.factors)}")
-        values = _by_unit(self._of(protocol, None), of)
-        if minus is not None:
-            second = _by_unit(self._of(minus, None), of)
-            values = {unit: values[unit] - second[unit] for unit in values.keys() & second.keys()}
-        others: dict[Any, dict[Any, float]] = {}
-        for (levels, catalogue), value in values.items():
-            rest = tuple(pair for pair in levels if pair[0] != factor)
-            others.setdefault((catalogue, rest), {})[dict(levels)[factor]] = value
-        first, *further = list(dict.fromkeys(r["levels"][factor] for r in self.results))
-        groups: dict[Any, dict[int, list[tuple[float, float]]]] = {f"{name} - {first}": {} for name in further}
-        for (catalogue, _), own in others.items():
-            for name in further:
-                if name in own and first in own:
-                    groups[f"{name} - {first}"].setdefault(catalogue, []).append((own[name], own[first]))
-        bound = BOUNDS[of] if minus is None else 2.0 * BOUNDS[of]
-        return paired_table(_by_catalogue(groups), factor, bound, level)
+        import pandas as pd
 
-    def _ordered(self, groups: dict[Any, Any], by: str | None) -> dict[Any, Any]:
-        """Groups in the order of the factor's levels."""
-        if by is None:
-            return groups
-        if by not in self.factors:
-            raise UserError(f"the study has no factor {by!r}; {nearest(by, self.factors)}")
-        order = dict.fromkeys(r["levels"].get(by) for r in self.results)
-        return {name: groups[name] for name in order if name in groups}
+        self._grouping(factor)
+        names = self._grouping(by)
+        values = self._outcomes(self._of(protocol, None), of)
+        units = [name for name in values.columns if name not in ("title", "value")]
+        if minus is not None:
+            both = values.merge(self._outcomes(self._of(minus, None), of), on=units, suffixes=("", "_minus"))
+            values = both.assign(value=both["value"] - both["value_minus"])
+        # A level is a column of the table of units: what is left of a unit pairs them.
+        rest = [name for name in units if name != factor]
+        levels = list(dict.fromkeys(values[factor]))
+        columns = {one: values[values[factor] == one][[*rest, "value"]] for one in levels}
+        first, *further = levels
+        pairs = [
+            columns[one]
+            .rename(columns={"value": "first"})
+            .merge(columns[first].rename(columns={"value": "second"}), on=rest)
+            .assign(**{factor: f"{one} - {first}"})
+            for one in further
+        ]
+        both = pd.concat(pairs) if pairs else values.iloc[:0].assign(first=0.0, second=0.0)
+        bound = BOUNDS[of] if minus is None else 2.0 * BOUNDS[of]
+        return _grouped(both, [factor, *names], bound, level)
 
     def to_latex(self) -> str:
         """The summary as a LaTeX table (booktabs)."""
-        heads = [*self.factors, "protocol", "decides", "best or tie", "mean loss (\\%)"]
+        own = ["decides", "right where it decides", "loss there (\\%)", "right if it always decides", "loss then (\\%)"]
+        heads = [*self.factors, "protocol", *own]
         lines = [f"\\begin{{tabular}}{{{'l' * len(heads)}}}", "\\toprule", f"{' & '.join(heads)} \\\\", "\\midrule"]
         for row in self.summary():
-            right = row[BEST]["count"] + row[INDISTINGUISHABLE]["count"]
-            n = row["catalogues"]
-            levels = [str(row["levels"].get(name, "")) for name in self.factors]
-            loss = "--" if row["cost_share"]["mean"] is None else percent(row["cost_share"]).replace("%", "")
-            cells = [*levels, row["title"], f"{row['decides']['count']} of {n}", f"{right} of {n}", loss]
+            n, decided, right = row["catalogues"], row["decides"]["count"], row["right_if_decided"]
+            cells = [
+                *(str(row["levels"].get(name, "")) for name in self.factors),
+                row["title"],
+                f"{decided} of {n}",
+                "--" if right is None else f"{right['count']} of {decided}",
+                _loss(row["cost_decided"]),
+                f"{row[BEST]['count'] + row[INDISTINGUISHABLE]['count']} of {n}",
+                _loss(row["cost_share"]),
+            ]
             lines.append(f"{' & '.join(_in_latex(cell) for cell in cells)} \\\\")
         return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", ""])
 
@@ -264,7 +354,7 @@ class Study:
         self,
         path: str | Path,
         *,
-        by: str | None = None,
+        by: str | Sequence[str] | None = None,
         of: str = "cost",
         protocols: Sequence[str] | None = None,
     ) -> None:
@@ -272,35 +362,32 @@ class Study:
 
         Args:
             path: of the figure, as SVG, PDF or PNG by its ending.
-            by: a factor; the first one where None.
+            by: a factor, along the axis (the first one where None), or two, the second one as panels; means are over
+                the levels of the others (:meth:`means`).
             of: ``cost`` or ``tau``, with intervals over catalogues; or ``risk``, :meth:`risk_coverage` of every
                 protocol that abstains somewhere.
             protocols: names, metrics or titles of those that are drawn; all where None.
         """
         from recsim_mnar.studies.figure import plot_study
 
-        plot_study(self, Path(path), by, of, protocols)
+        plot_study(self, Path(path), self._grouping(by) or self.factors[:1], of, protocols)
 
     def sentences(self) -> list[str]:
         """The summary for a person."""
         return [_sentence(row) for row in self.summary()]
 
 
-def _by_unit(judged: Sequence[Mapping[str, Any]], of: str) -> dict[Any, float]:
-    """Cost or tau of a protocol by levels and catalogue; what is not known is left out."""
-    names = {"cost": "cost_share", "tau": "kendall_tau"}
-    if of not in names:
-        raise UserError(f"of must be cost or tau, got {of!r}")
-    found = {(tuple(j["levels"].items()), j["catalogue"]): j[names[of]] for j in judged}
-    return {unit: value for unit, value in found.items() if value is not None and math.isfinite(value)}
+def _cell_columns(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns that say which cell a result is of: its world, its preset and the level of every factor."""
+    config = result["run_config"]
+    return {"world": config["world"]["name"], "preset": config["preset"], **result["levels"]}
 
 
-def _by_catalogue(groups: Mapping[Any, Mapping[int, Sequence[tuple[float, float]]]]) -> dict[Any, Any]:
-    """One pair per group and catalogue: means over its cells, which share the catalogue and are not independent."""
-    return {
-        name: [tuple(sum(side) / len(pairs) for side in zip(*pairs, strict=True)) for pairs in own.values()]
-        for name, own in groups.items()
-    }
+def _grouped(pairs: pd.DataFrame, by: list[str], bound: float, level: float) -> pd.DataFrame:
+    """Paired differences by groups; those of all cells where there is none."""
+    if by:
+        return paired_table(pairs, by, bound, level)
+    return paired_table(pairs.assign(cells="all"), ["cells"], bound, level)
 
 
 def _most(judgement: Mapping[str, Any]) -> float | None:
@@ -351,9 +438,13 @@ def sized(row: Mapping[str, Any]) -> str:
 
 
 def percent(row: Mapping[str, Any]) -> str:
-    """A mean share with its interval."""
-    value, *ends = (f"{two_digits(row[name])}%" for name in ("mean", "low", "high") if row[name] is not None)
-    return f"{value} [{', '.join(ends)}]" if ends else value
+    """A mean share with its interval, in per cent."""
+    value, *ends = (two_digits(row[name]) for name in ("mean", "low", "high") if row[name] is not None)
+    return f"{value}% [{', '.join(ends)}]" if ends else f"{value}%"
+
+
+def _loss(row: Mapping[str, Any]) -> str:
+    return "--" if row["mean"] is None else percent(row).replace("%", "")
 
 
 def _in_latex(text: str) -> str:

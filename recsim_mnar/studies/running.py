@@ -24,6 +24,8 @@ from recsim_mnar.studies.result import Study
 __all__ = ["TASKS", "processes", "run_study"]
 
 TASKS, RAW, TIMINGS = "tasks", "raw", "timings.json"
+_FIRST = 5
+"""Comparisons from which on a rate is worth telling."""
 _NAMED = 6
 """Studies that are named one by one where work begins."""
 Report = Callable[[str], None]
@@ -100,12 +102,25 @@ def _run(
             if raw is not None:
                 (into.path / RAW).mkdir(exist_ok=True)
                 with into.recording(_raw_name(task)) as path:
-                    write_parquet(raw.table(), path)
+                    write_parquet(_with_cell(raw.table(), result), path)
             into.write_json(_name(task), result)
             # As it is read again: what a study says does not depend on whether it was interrupted.
             kept[task.label] = json.loads((into.path / _name(task)).read_text())
         report(f"{task.label} done, {done} of {len(missing)}{_left(began, done, len(missing))}")
     return Study(manifest, [kept[t.label] for t in tasks], seconds)
+
+
+def _with_cell(table: Any, result: Mapping[str, Any]) -> Any:
+    """Raw results with the columns that the study's table has before its own: levels, catalogue, seed."""
+    import pyarrow as pa
+
+    columns = {**result["levels"], "catalogue": result["catalogue"], "seed": result["seed"]}
+    for place, (name, value) in enumerate(columns.items()):
+        kind = pa.uint64() if name == "seed" else None
+        constant = pa.array([value if isinstance(value, (str, int, float)) else str(value)], kind)
+        indices = pa.array([0] * table.num_rows, pa.int32())
+        table = table.add_column(place, name, pa.DictionaryArray.from_arrays(indices, constant))
+    return table
 
 
 def write_parquet(table: Any, path: Path) -> None:
@@ -129,7 +144,9 @@ def _earlier_seconds(into: RunFolder) -> dict[str, Any]:
 
 
 def _left(began: float, done: int, total: int) -> str:
-    """In words, how long the rest will take at the rate of what is done."""
+    """In words, how long the rest will take at the rate of what is done; the first ones compile, and say little."""
+    if done < _FIRST:
+        return ""
     minutes = (time.monotonic() - began) / 60 / done * (total - done)
     return f", about {minutes:,.0f} min left" if minutes >= 1 else ""
 
