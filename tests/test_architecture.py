@@ -451,7 +451,7 @@ LINES = {
     # 135 for the scoreboard, for which the report gave 585
     # 590 for hold-out splits, sampled and weighted (300), interleaving and doubly robust estimates (130), raw results,
     # abstention and its severity (90), protocols of one's own on interactions (70), less three schemes of campaigns
-    "protocols": 4_511,  # 106 for slates: their estimates, checked first, gains by place, what a page says
+    "protocols": 4_540,  # 106 for slates: their estimates, checked first, gains by place, what a page says
     # 190 for the gate: what is required of an answer, estimate as a function of Python, what it was made from.
     # 110 for rows that cannot be read, spellings, lines by segment; 30 for policies found by their mean weight
     # 130 for a line to paste with guesses
@@ -483,7 +483,7 @@ LINES = {
     # 167 for slates: environments, recorders
     "envs": 1_834,  # 45 for steps in one call, and copy=False
     # 22 for slates: counted, and the verdicts of their estimators
-    "report": 1_630,  # 29 for a design on the page: its levels, decisions, differences
+    "report": 1_648,  # 47 for a design on the page: its levels, decisions, differences, pairs
     "simulation": 1_357,  # 60 for rankings; 7 for processes that are not waited for without end
     "testing": 1_420,  # rules for learners, and for a dozen breaches that were let pass
     # 20 for tasks
@@ -496,8 +496,9 @@ LINES = {
     "integrations": 520,
     "export": 437,  # 17 for decisions that are no single items
     "datasets": 1_050,  # readers of DSJSON and of three tools' assignments, and the test of their probabilities
-    # 355 for designs: factors on common catalogues (150), pairs and Holm (100), LaTeX and figures (105)
-    "studies": 759,
+    # 447 for designs: factors on common catalogues (165), pairs and means by several factors, Holm (150), LaTeX and
+    # figures with panels (115), raw rows with their cell (17)
+    "studies": 851,
     # 160 for slates and platforms, where an action is not one item; 150 for data sets
     # 30 for several training seeds, and users of another evaluation
     # 110 for data sets of slates, of platforms and of a task's own log
