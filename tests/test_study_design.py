@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from scipy import stats
@@ -350,6 +351,20 @@ RAW = {
     "purchases": ({"world": "purchases", "preset": "quick", "options": {"users": 100}, "protocols": ["ab_test"]},
                   ["random", "popularity"]),
 }  # fmt: skip
+
+
+def test_raw_results_of_all_cells_are_one_table(tmp_path):
+    """Levels 0 and .5 are of one type; a level that is no number makes its factor text."""
+    factors = {"epsilon": [0, 0.5], "preset": ["quick"]}
+    study = run_study(
+        Design([WORLD], AGENTS, ["ab_test"], factors=factors, catalogues=1), folder=tmp_path / "out", save_raw=True
+    )
+    raw = pd.read_parquet(tmp_path / "out" / "raw", filters=[("protocol", "==", "ab_test")])
+    raw["total"] = raw["value"] * raw["weight"]
+    sums = raw.groupby(["epsilon", "agent"], observed=True)[["total", "weight"]].sum()
+    frame = study.frame().query("metric == 'ctr' and protocol == 'ab_test'").set_index(["epsilon", "agent"])
+    expected = (sums["total"] / sums["weight"]).to_dict()
+    assert frame["value"].to_dict() == pytest.approx(expected)
 
 
 def test_raw_results_of_several_lengths_are_refused():

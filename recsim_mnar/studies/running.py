@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.kernels.checks import of_type
@@ -94,6 +96,7 @@ def _run(
     if len(missing) < len(tasks):
         report(f"{len(tasks) - len(missing)} of {len(tasks)} already existed")
     seconds: dict[str, Any] = {} if into is None else _earlier_seconds(into)
+    numeric = _numeric_factors(tasks)
     began = time.monotonic()
     for done, (task, (result, took, raw)) in enumerate(_finished(missing, executor, save_raw), start=1):
         seconds[task.label] = took
@@ -102,7 +105,7 @@ def _run(
             if raw is not None:
                 (into.path / RAW).mkdir(exist_ok=True)
                 with into.recording(_raw_name(task)) as path:
-                    write_parquet(_with_cell(raw.table(), result), path)
+                    write_parquet(_with_cell(raw.table(), result, numeric), path)
             into.write_json(_name(task), result)
             # As it is read again: what a study says does not depend on whether it was interrupted.
             kept[task.label] = json.loads((into.path / _name(task)).read_text())
@@ -110,17 +113,40 @@ def _run(
     return Study(manifest, [kept[t.label] for t in tasks], seconds)
 
 
-def _with_cell(table: Any, result: Mapping[str, Any]) -> Any:
-    """Raw results with the columns that the study's table has before its own: levels, catalogue, seed."""
+def _with_cell(table: Any, result: Mapping[str, Any], numeric: Collection[str]) -> Any:
+    """Raw results with the columns that the study's table has before its own: levels, catalogue, seed.
+
+    Args:
+        table: raw results of a cell and catalogue.
+        result: of these.
+        numeric: factors all of whose levels are numbers; other levels are text, so that all files have the same types.
+    """
     import pyarrow as pa
 
-    columns = {**result["levels"], "catalogue": result["catalogue"], "seed": result["seed"]}
+    levels = {
+        name: pa.array([level], pa.float64()) if name in numeric else pa.array([str(level)])
+        for name, level in result["levels"].items()
+    }
+    columns = {
+        **levels,
+        "catalogue": pa.array([result["catalogue"]], pa.int64()),
+        "seed": pa.array([result["seed"]], pa.uint64()),
+    }
+    first = pa.array(np.zeros(table.num_rows, np.int32))
     for place, (name, value) in enumerate(columns.items()):
-        kind = pa.uint64() if name == "seed" else None
-        constant = pa.array([value if isinstance(value, (str, int, float)) else str(value)], kind)
-        indices = pa.array([0] * table.num_rows, pa.int32())
-        table = table.add_column(place, name, pa.DictionaryArray.from_arrays(indices, constant))
+        table = table.add_column(place, name, pa.DictionaryArray.from_arrays(first, value))
     return table
+
+
+def _numeric_factors(tasks: Sequence[Task]) -> set[str]:
+    """Names of the factors all of whose levels are numbers."""
+    all_levels = [task.cell.levels for task in tasks]
+    text = {name for levels in all_levels for name, level in levels.items() if not _is_number(level)}
+    return {name for levels in all_levels for name in levels} - text
+
+
+def _is_number(level: Any) -> bool:
+    return isinstance(level, (int, float)) and not isinstance(level, bool)
 
 
 def write_parquet(table: Any, path: Path) -> None:
