@@ -451,7 +451,7 @@ LINES = {
     # 135 for the scoreboard, for which the report gave 585
     # 590 for hold-out splits, sampled and weighted (300), interleaving and doubly robust estimates (130), raw results,
     # abstention and its severity (90), protocols of one's own on interactions (70), less three schemes of campaigns
-    "protocols": 4_540,  # 106 for slates: their estimates, checked first, gains by place, what a page says
+    "protocols": 4_574,  # 106 for slates: their estimates, checked first, gains by place, what a page says
     # 190 for the gate: what is required of an answer, estimate as a function of Python, what it was made from.
     # 110 for rows that cannot be read, spellings, lines by segment; 30 for policies found by their mean weight
     # 130 for a line to paste with guesses
@@ -472,7 +472,7 @@ LINES = {
     # 66 for slates: their options, replays with all probabilities, estimators with what they assume, what is refused
     # 27 for estimators of slates: described, and an assumption said once
     # 70 for help in groups, and every option of a command described; 13 for levels between commas, --save-raw
-    "cli": 3_148,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
+    "cli": 3_158,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
     # 1,020 for rankings: three laws, and of each the probabilities of an order, a set and an item at a position
     "policies": 2_720,
     "log": 1_621,  # 100 for observations by name with users' features, and those of one's own worlds
@@ -498,7 +498,7 @@ LINES = {
     "datasets": 1_050,  # readers of DSJSON and of three tools' assignments, and the test of their probabilities
     # 465 for designs: factors on common catalogues (165), pairs and means by several factors, Holm (150), LaTeX and
     # figures with panels (115), raw rows with their cell (32)
-    "studies": 865,
+    "studies": 890,
     # 160 for slates and platforms, where an action is not one item; 150 for data sets
     # 30 for several training seeds, and users of another evaluation
     # 110 for data sets of slates, of platforms and of a task's own log

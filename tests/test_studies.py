@@ -156,7 +156,8 @@ def test_a_study_keeps_what_is_whole_and_refuses_what_was_made_otherwise(tmp_pat
     out = tmp_path / "study"
     run_study(design, folder=out)
     wanted = {path: path.read_bytes() for path in out.rglob("*") if path.is_file() and path.name != "run.json"}
-    assert sorted(Index.read(out).receipts) == ["study.json", *(f"tasks/sessions-quick-00{i}.json" for i in range(3))]
+    tasks = [f"tasks/sessions-quick-00{i}.json" for i in range(3)]
+    assert sorted(Index.read(out).receipts) == ["study.json", "study.parquet", *tasks]
     task = out / "tasks" / "sessions-quick-001.json"
     for damage in (
         lambda: task.write_bytes(wanted[task][:100]),

@@ -121,6 +121,14 @@ def test_a_level_may_set_several_things_at_once():
     assert [cell.setup.options for cell in cells] == [{"clip": 5}, {"clip": 15}] * 2
 
 
+def test_the_order_of_factors_changes_no_cell(tmp_path):
+    one = Design([WORLD], AGENTS, ["off_policy"], factors={"clip": [2.0], "epsilon": [0.1]}, catalogues=1)
+    first = run_study(one, folder=tmp_path / "out")
+    other = run_study(replace(one, factors={"epsilon": [0.1], "clip": [2.0]}), folder=tmp_path / "out", resume=True)
+    assert other.seconds == {}
+    assert other.frame()["value"].tolist() == first.frame()["value"].tolist()
+
+
 def test_levels_that_are_tables_may_have_names():
     sizes = {"small": {"n_items": 20, "n_flips": 5}, "large": {"n_items": 40, "n_flips": 10}}
     named = Design([WORLD], AGENTS, factors={"size": sizes, "clip": [2.0]}, catalogues=1).all_cells()
@@ -208,12 +216,17 @@ def test_the_summary_says_how_often_a_protocol_decides_and_what_it_loses_there(s
 
 
 def test_risk_and_coverage_follow_the_severity(study):
-    curve = study.risk_coverage("off_policy", "clipped_ips")
-    for _, own in curve.groupby("study"):
+    judged = [j for j in study.judgements() if j["metric"] == "clipped_ips"]
+    curves = study.risk_coverage("clipped_ips", by="logging")
+    assert len(curves["logging"].unique()) == 2
+    for logging, own in curves.groupby("logging"):
         assert own["decides"].is_monotonic_increasing
         assert own["decides"].iloc[-1] == 1.0
-        judged = [j for j in study.judgements() if (j["study"], j["metric"]) == (own["study"].iloc[0], "clipped_ips")]
-        assert own["cost"].iloc[-1] == pytest.approx(np.mean([j["cost_share"] for j in judged]))
+        costs = [j["cost_share"] for j in judged if j["levels"]["logging"] == logging]
+        assert own["cost"].iloc[-1] == pytest.approx(np.mean(costs))
+    assert study.risk_coverage("clipped_ips")["cost"].iloc[-1] == pytest.approx(
+        np.mean([j["cost_share"] for j in judged])
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------- pairs
@@ -289,6 +302,10 @@ def test_means_and_differences_are_grouped_by_several_factors(study):
     step = study.compare_levels("clip", "off_policy", by="logging").set_index("logging")["difference"]
     own = expected["clipped_ips"].unstack()
     np.testing.assert_allclose(step[own.index], own[15.0] - own[2.0], atol=1e-12)
+    both = study.compare_levels(["clip", "logging"], "off_policy")
+    change = own[15.0] - own[2.0]
+    assert both[["clip", "logging"]].to_numpy().tolist() == [["15.0 - 2.0", "random - user-popularity"]]
+    assert both["difference"].item() == pytest.approx(change["random"] - change["user-popularity"], abs=1e-12)
     with pytest.raises(UserError, match="clipp"):
         study.means("clipp")
 
@@ -323,7 +340,7 @@ def test_a_study_goes_into_a_paper(study, tmp_path):
 class Counted(Protocol):
     """Clicks of the log on what an agent shows, with its rows kept."""
 
-    name = "counted"
+    name = "counted"  # under which its records stand
     metrics = ("clicks",)
     needs = frozenset({"test_log"})
 
@@ -395,6 +412,7 @@ def test_the_means_of_raw_results_are_the_table(tmp_path, world):
     sums = raw.groupby(["protocol", "metric", "agent"], observed=True)[["total", "weight"]].sum()
     means = (sums["total"] / sums["weight"]).to_dict()
     values = study.frame().set_index(["protocol", "metric", "agent"])["value"].to_dict()
-    assert {key[0] for key in means} == set(setup["protocols"])
+    own_name = {"test_study_design:Counted": "counted"}
+    assert {key[0] for key in means} == {own_name.get(name, name) for name in setup["protocols"]}
     for key, value in means.items():
         assert value == pytest.approx(values[key], rel=1e-9), key

@@ -36,7 +36,7 @@ _CONTRACT_FLAGS = ("logging", "clip")
 _COLUMNS = ("user_column", "item_column", "time_column")
 _WHO = ("workers", "scheduler")
 _OF_INTERACTIONS = (*_COLUMNS, "drop_missing")
-_OWN_DATA = ("interactions", "agents", "protocols", "options", "seed", "out", *_WHO, *_OF_INTERACTIONS)
+_OWN_DATA = ("interactions", "agents", "protocols", "options", "seed", "out", "save_raw", *_WHO, *_OF_INTERACTIONS)
 _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 
 GROUPS = {
@@ -70,7 +70,10 @@ GROUPS = {
 @option("--first-seed", "Catalogue c has users of seed FIRST + c, not one derived from --seed.", WHOLE)
 @option("--resume", "Continue the study in --out, which may get more levels and catalogues.", bool)
 @option(
-    "--save-raw", "With --catalogues: keep one Parquet file per comparison, a row per user or event.", bool, hidden=True
+    "--save-raw",
+    "With --catalogues or --interactions: keep one Parquet file per comparison, a row per user or event.",
+    bool,
+    hidden=True,
 )
 @worker_options
 @option("--out", "A new folder; under ./runs unless named.", NEW_PATH)
@@ -269,8 +272,11 @@ def _executor(options: dict[str, Any], named: list[Any], **how: Any) -> Any:
 def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Comparison, dict[str, Any]]:
     from recsim_mnar.datasets.interactions import open_interactions
     from recsim_mnar.policies import registry
+    from recsim_mnar.protocols.base import RawResults
     from recsim_mnar.protocols.comparison import Setting, check_comparable
     from recsim_mnar.protocols.interactions import InteractionsSettings, chosen_protocols, compare_interactions
+    from recsim_mnar.runs.folder import RunFolder
+    from recsim_mnar.studies.running import write_parquet
     from recsim_mnar.tables.faults import in_rows
 
     protocols = _named(options["protocols"], "--protocols")
@@ -285,10 +291,14 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
     data = read(events, options["drop_missing"])
     check_comparable(len(learners), data.n_items)
     given = settings.of_comparison()
+    raw = RawResults() if options["save_raw"] else None
     with _executor(options, named=[agents, list(protocols or ())]) as found:
         comparison = compare_interactions(
-            data, learners, protocols=protocols, seed=options["seed"], executor=found, report=report, **given
+            data, learners, protocols=protocols, seed=options["seed"], executor=found, report=report, raw=raw, **given
         )
+    if raw is not None:
+        with RunFolder.fill(options["out"], keep_others=True) as into, into.recording("raw.parquet") as path:
+            write_parquet(raw.table(), path)
     comparison.setting = Setting(options["interactions"].name, data.n_items, data.n_users, options["seed"])
     if data.left_out:
         left = f"{in_rows(data.left_out)} of the file left out: values are missing."

@@ -253,9 +253,19 @@ def protocol(spec: str, own: Mapping[str, str] | None = None) -> Protocol:
         made: Protocol = kind(**parameters)
     except TypeError as error:
         raise UserError(f"protocol {spec!r} cannot be made: {error}") from error
-    if options or ":" in name or name in (own or {}):
+    if ":" in name and made.name != Protocol.name:
+        made.name = "+".join([made.name, *options])
+    elif options or ":" in name or name in (own or {}):
         made.name = spec
     return made
+
+
+def check_names(protocols: Sequence[Protocol]) -> None:
+    """Raise UserError where two protocols have one name, so that their records could not be told apart."""
+    names = [one.name for one in protocols]
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    if twice:
+        raise UserError(f"protocol {twice[0]!r} is there twice: name each once, or give your class another name")
 
 
 def check_needs(chosen: Protocol, provided: frozenset[str], world: str) -> None:

@@ -17,7 +17,7 @@ from recsim_mnar.policies import registry
 from recsim_mnar.policies.door import as_learner
 from recsim_mnar.policies.door import check_needs as check_needs_of_learner
 from recsim_mnar.protocols.ab_test import ONLINE
-from recsim_mnar.protocols.base import Experiment, Protocol, RawResults, Trial, check_needs, protocol
+from recsim_mnar.protocols.base import Experiment, Protocol, RawResults, Trial, check_names, check_needs, protocol
 from recsim_mnar.protocols.off_policy import OffPolicy, check_estimators, of_comparison
 from recsim_mnar.protocols.records import TIDY, TIDY_TYPES, Judgement, Ranking, Record, Target, judge, tidy_rows
 from recsim_mnar.protocols.scoreboard import CATALOGUES, WIDTH, scoreboard
@@ -294,6 +294,7 @@ def chosen_protocols(experiment: Experiment, protocols: Sequence[str | Protocol]
         made = protocol(one, experiment.own_protocols) if isinstance(one, str) else one
         check_needs(made, experiment.provides, world)
         chosen.append(made)
+    check_names(chosen)
     return chosen
 
 

@@ -23,7 +23,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import as_learner, check_needs, fitted
-from recsim_mnar.protocols.base import Protocol, Trial, protocol
+from recsim_mnar.protocols.base import Protocol, RawResults, Trial, check_names, protocol
 from recsim_mnar.protocols.comparison import Comparison, judged_by
 from recsim_mnar.protocols.holdout import Split, recall_and_ndcg, split_log
 from recsim_mnar.protocols.leave_one_out.protocol import CANDIDATES, fold_ranks
@@ -157,6 +157,7 @@ def compare_interactions(
     seed: int = 0,
     executor: Executor | None = None,
     report: Callable[[str], None] = lambda stage: None,
+    raw: RawResults | None = None,
 ) -> Comparison:
     """Judge every agent on interactions; there is no truth, so the conclusion says what users' sampling leaves open.
 
@@ -174,6 +175,7 @@ def compare_interactions(
         seed: of the draws and the training.
         executor: folds and agents run in parallel; results do not depend on it.
         report: called with a line whenever a stage begins.
+        raw: receives the rows that values are means of.
 
     Raises:
         UserError: an unknown protocol or one that needs times, an argument out of range, or no users to judge by.
@@ -192,7 +194,21 @@ def compare_interactions(
     facts = facts_of(data)
     repeats = facts["repeats"] > 0
     unseen = candidates == "unseen" or (candidates == "auto" and not repeats)
-    run = _Run(data, learners, unseen, level, check_seed(seed), k, executor)
+    trial = Trial(
+        cast(Any, NoWorld(data.n_items, views_repeat=not unseen)),
+        learners,
+        InteractionsSettings(length=k, level=level),
+        check_seed(seed),
+        executor,
+        report,
+        n_items=data.n_items,
+        level=level,
+        train_log=data.log,
+        test_log=data.log,
+        policies=cast(Any, NoPolicies()),
+        raw=raw,
+    )
+    run = _Run(data, learners, unseen, level, seed, k, executor, trial)
     why_not = ""
     details: dict[str, Any] = {"facts": facts, "candidates": run.candidates}
     if LOOCV in chosen:
@@ -203,7 +219,9 @@ def compare_interactions(
         report("fit and list recommendations" if split is None else "split by time")
         run.lists(split, chosen)
         details |= {"split_by_time": split_facts(data.log, split)} if split is not None and BY_TIME in chosen else {}
-    headed = run.other_protocols(others, report)
+    headed = run.other_protocols(others)
+    if raw is not None:
+        raw.check(run.records)
     there = {(r.protocol, r.metric) for r in run.records}
     return Comparison(
         run.records,
@@ -243,6 +261,7 @@ def chosen_protocols(protocols: Sequence[str | Protocol] | None, timed: bool) ->
                     f"protocol {made.name!r} needs a world ({', '.join(missing)}): interactions are views alone"
                 )
             others.append(made)
+    check_names(others)
     return tuple(one for one in protocols if isinstance(one, str) and one in PROTOCOLS), others
 
 
@@ -271,6 +290,18 @@ def alike(records: Sequence[Record]) -> list[str]:
         groups.setdefault(repr(own), []).append(agent)
     same = [agents for agents in groups.values() if len(agents) > 1]
     return [f"{listed(agents)} agree in every number: they rank the candidates alike." for agents in same]
+
+
+class NoPolicies(Mapping[str, Any]):
+    """In the place of fitted policies: fitted on the views that they are judged by, they would have seen the answer."""
+
+    def _refuse(self, *name: str) -> Any:
+        raise UserError(
+            "on interactions there are no policies fitted on other users: fit study.learners on a part of study.log() "
+            "and judge them by the rest, as holdout does"
+        )
+
+    __getitem__ = __iter__ = __len__ = _refuse
 
 
 @dataclass(frozen=True)
@@ -311,6 +342,7 @@ class _Run:
     seed: int
     k: int
     executor: Executor | None
+    trial: Trial
     records: list[Record] = field(default_factory=list)
     ranked: list[Leaders] = field(default_factory=list)
 
@@ -338,6 +370,7 @@ class _Run:
         for name, seconds in found.seconds.items():
             for metric in ("hr@1", f"hr@{self.k}", f"mrr@{self.k}", self.ranking):
                 self.record((LOOCV, name, metric), found.by_user(name, metric), seconds, found.details)
+                self.trial.keep_raw(LOOCV, metric, name, **found.raw(name, metric))
         self.rank(LOOCV, {name: found.by_user(name, self.ranking) for name in found.ranks})
 
     def lists(self, split: Split | None, protocols: Sequence[str]) -> None:
@@ -363,12 +396,14 @@ class _Run:
     def _by_time(self, lists: Mapping[str, tuple[Ints, float]], split: Split) -> None:
         """How many of the items met after the split stand in the lists."""
         details = {"candidates": self.candidates, **split_facts(self.data.log, split)}
+        users = split.views.users[np.unique(split.owners)]
         values: dict[str, dict[str, Floats]] = {}
         for name, (found, seconds) in lists.items():
             ranks, weights = ranks_in_lists(found, split), np.ones(len(split.items))
             for metric, (sums, counts) in recall_and_ndcg(split.owners, ranks, weights, self.k).items():
                 values.setdefault(metric, {})[name] = sums / counts
                 self.record((BY_TIME, name, metric), sums / counts, seconds, details)
+                self.trial.keep_raw(BY_TIME, metric, name, user=users, value=sums / counts)
         self.rank(BY_TIME, values[self.ranking])
 
     def _contents(self, lists: Mapping[str, tuple[Ints, float]], views: Views, details: dict[str, Any]) -> None:
@@ -380,22 +415,11 @@ class _Run:
             self.records.append(Record.of(*key, interval, level=self.level, n=n, seconds=seconds, details=details))
             self.record((LISTS, name, f"popularity@{self.k}"), shares, seconds, details)
 
-    def other_protocols(
-        self, protocols: Sequence[Protocol], report: Callable[[str], None]
-    ) -> dict[tuple[str, str], str]:
+    def other_protocols(self, protocols: Sequence[Protocol]) -> dict[tuple[str, str], str]:
         """Judge by protocols that need views alone; returns the headings of what they rank by."""
-        if not protocols:
-            return {}
-        log, world = self.data.log, NoWorld(self.data.n_items, views_repeat=not self.unseen)
-        settings = InteractionsSettings(length=self.k, level=self.level)
-        trial = Trial(cast(Any, world), self.learners, settings, self.seed, self.executor, report,
-                      n_items=self.data.n_items, level=self.level, train_log=log, test_log=log)  # fmt: skip
-        seed = trial.seed_of("fit")
-        for name, learner in self.learners.items():
-            trial.policies[name] = fitted(learner, log, n_items=self.data.n_items, seed=seed)
         headings: dict[tuple[str, str], str] = {}
         for one in protocols:
-            found = judged_by(one, trial)
+            found = judged_by(one, self.trial)
             self.records.extend(found)
             headings |= {
                 (one.name, metric): one.heading(metric)

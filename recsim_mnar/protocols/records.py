@@ -152,11 +152,18 @@ class Target:
 
 
 TIDY = (
-    *("protocol", "metric", "agent", "value", "low", "high", "truth", "picked", "cost", "abstained", "reason"),
-    "seconds",
+    *("protocol", "metric", "agent", "value", "low", "high", "truth", "picked", "cost", "tau"),
+    *("abstained", "reason", "seconds"),
 )
 """Columns of a table of results."""
-TIDY_TYPES = {"picked": "boolean", "abstained": "boolean", "truth": float, "cost": float, "seconds": float}
+TIDY_TYPES = {
+    "picked": "boolean",
+    "abstained": "boolean",
+    "truth": float,
+    "cost": float,
+    "tau": float,
+    "seconds": float,
+}
 """Types of those that would otherwise be objects."""
 
 
@@ -379,7 +386,8 @@ def tidy_rows(records: Sequence[Mapping[str, Any]], judgements: Sequence[Mapping
 
     Columns: ``protocol``, ``metric``, ``agent``, ``value``, ``low``, ``high``, ``truth`` (the agent's true value by the
     ranking's target; where there is one target, of every row), ``picked``, ``cost`` (share of the best true value that
-    picking this agent loses), ``abstained`` and ``reason`` (of the protocol) and ``seconds``. What is not known is
+    picking this agent loses), ``tau`` (Kendall's, of the ranking with the truth), ``abstained`` and
+    ``reason`` (of the protocol) and ``seconds``. What is not known is
     None.
 
     Args:
@@ -402,6 +410,7 @@ def tidy_rows(records: Sequence[Mapping[str, Any]], judgements: Sequence[Mapping
                 "truth": truth,
                 "picked": r["agent"] in (judgement["pick"], *judgement["tied_with"]),
                 "cost": None if truth is None or not best or reference else abs(best - truth) / abs(best),
+                "tau": judgement["kendall_tau"],
                 "abstained": judgement["abstains"],
                 "reason": judgement["reason"],
             }

@@ -18,7 +18,6 @@ from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.studies.paired import LEAST
 from recsim_mnar.studies.result import Study, percent, sized
-from recsim_mnar.studies.running import write_parquet
 
 KINDS = {"best": "good", "tie": "tie", "worse": "bad"}
 """What may come of a method's pick, and the class of its colour."""
@@ -44,21 +43,8 @@ def write_study(folder: Path, study: Study, seconds: float) -> None:
         into.write_json("summary.json", summary)
         with into.recording("report.html") as path:
             _write_page(path, study)
-        with into.recording("study.parquet") as path:
-            write_table(study, path)
         # Of times there is no receipt: they differ.
         write_json(folder / "timings.json", {"seconds": round(seconds, 3), "tasks": study.seconds})
-
-
-def write_table(study: Study, path: Path) -> None:
-    """Write the study's table as Parquet, without times; factors are text where levels are of several types."""
-    import pyarrow as pa
-
-    frame = study.frame().drop(columns="seconds")
-    for name in study.factors:
-        if frame[name].map(type).nunique() > 1:
-            frame[name] = frame[name].map(str)
-    write_parquet(pa.Table.from_pandas(frame, preserve_index=False), path)
 
 
 def _write_page(path: Path, study: Study) -> None:
@@ -173,8 +159,9 @@ def study_lines(study: Study) -> list[str]:
     shown = [*summary, *_always_rows(study.always())]
     places, levels = _levels_of(study, shown)
     table = [list(TERMINAL), *([text(row) for text in TERMINAL.values()] for row in shown)]
-    if max(map(len, _aligned(table))) > WIDTH:  # the report has the intervals
-        table = [[text.partition(" [")[0] for text in row] for row in table]
+    for column in range(len(TERMINAL)):
+        if max(map(len, _aligned(table))) > WIDTH:  # the report has all intervals
+            table = [[_without_interval(text) if i == column else text for i, text in enumerate(row)] for row in table]
     head, *texts = _aligned(table)
     cells: dict[str, list[str]] = {}
     for values, line in zip(levels, texts, strict=True):
@@ -193,6 +180,10 @@ def study_lines(study: Study) -> list[str]:
         "a tie. * if it decides in all catalogues",
     ]
     return [printable(line) for line in (f"{title}: {n:,} catalogues", "", *lines, "", *notes)]
+
+
+def _without_interval(text: str) -> str:
+    return text.partition(" [")[0]
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:

@@ -250,12 +250,12 @@ def _with_agent_option(setup: Setup, experiment: Any, agent: str, option: str, l
 
 
 def _label(name: str, levels: Mapping[str, Any]) -> str:
-    """Names a cell's files, whatever other levels there are."""
-    text = ",".join([name, *(f"{factor}={level}" for factor, level in levels.items())])
+    """Names a cell's files, whatever other levels there are, and in whatever order the factors are given."""
+    text = ",".join([name, *(f"{factor}={levels[factor]}" for factor in sorted(levels))])
     label = re.sub(r"[^A-Za-z0-9._,=+-]", "_", text)
     if label == text and len(label) <= _LONGEST_LABEL:
         return label
-    return f"{label[:_LONGEST_LABEL]}-{digest_of(plain(dict(levels)))[:8]}"
+    return f"{label[:_LONGEST_LABEL]}-{digest_of(plain(dict(sorted(levels.items()))))[:8]}"
 
 
 def _untimed(record: dict[str, Any]) -> dict[str, Any]:

@@ -29,28 +29,29 @@ def plot_study(study: Any, path: Path, by: Sequence[str], of: str, protocols: Se
 
     if of != RISK and of not in _LABELS:
         raise UserError(f"of must be cost, tau or risk, got {of!r}")
-    if len(by) > _MOST_FACTORS:
+    if of != RISK and len(by) > _MOST_FACTORS:
         raise UserError(f"by has {len(by)} factors: give one for the axis, and one more for panels")
     figure = Figure(figsize=(7.5, 3.4), layout="constrained")
     if of == RISK:
         axes = figure.subplots()
-        _draw_risk(axes, study, protocols)
+        _draw_risk(axes, study, by, protocols)
         handles = axes.get_legend_handles_labels()
     else:
-        handles = _draw_panels(figure, study, by, of, protocols)
+        handles = _draw_panels(figure, study, by or study.factors[:1], of, protocols)
     figure.legend(*handles, loc="outside right upper", frameon=False, fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix.lstrip(".") or "svg")
 
 
-def _draw_risk(axes: Any, study: Any, protocols: Sequence[str] | None) -> None:
-    """Mean cost of each protocol that may abstain, against the share of catalogues in which it decides."""
-    judgements = study.judgements()
-    cells = {j["study"]: " ".join(map(str, j["levels"].values())) or j["study"] for j in judgements}
-    for title in dict.fromkeys(j["title"] for j in judgements if j["abstains"] and is_named(j, protocols)):
-        for cell, own in study.risk_coverage(title).groupby("study", sort=False):
-            label = f"{title}, {cells[cell]}" if len(cells) > 1 else title
+def _draw_risk(axes: Any, study: Any, by: Sequence[str], protocols: Sequence[str] | None) -> None:
+    """Mean cost of each protocol that may abstain, against the share of comparisons in which it decides."""
+    abstaining = [j["title"] for j in study.judgements() if j["abstains"] and is_named(j, protocols)]
+    for title in dict.fromkeys(abstaining):
+        curves = study.risk_coverage(title, by)
+        groups = list(curves.groupby(list(by), sort=False, dropna=False)) if by else [((), curves)]
+        for levels, own in groups:
+            label = ", ".join([title, *(f"{name} {level}" for name, level in zip(by, levels, strict=True))])
             axes.plot(100.0 * own["decides"], 100.0 * own["cost"], drawstyle="steps-post", label=label)
     axes.set_xlabel("decides, % of the catalogues")
     axes.set_ylabel("mean cost there, % of the best")

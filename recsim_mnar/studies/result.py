@@ -157,38 +157,42 @@ class Study:
             )
         return rows
 
-    def risk_coverage(self, protocol: str, metric: str | None = None) -> pd.DataFrame:
-        """Mean cost among the catalogues in which a protocol decides, by the severity up to which it does.
+    def risk_coverage(self, protocol: str, by: str | Sequence[str] | None = None) -> pd.DataFrame:
+        """Mean cost among the comparisons in which a protocol decides, by the severity up to which it does.
 
         Args:
-            protocol: name of the protocol.
-            metric: of its ranking; its first where None.
+            protocol: name, metric or title; of several metrics its first.
+            by: a factor, or several; all cells together where None.
 
         Returns:
-            One row per cell and severity: ``study``, ``severity``, ``decides`` (share of catalogues) and ``cost``.
+            One row per level and severity: the factors, ``severity``, ``decides`` (share of the comparisons) and
+            ``cost``.
         """
         import pandas as pd
 
+        names = self._grouping(by)
+        cells = {r["cell"]: _cell_columns(r) for r in self.results}
+        groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for j in self._of(protocol):
+            if j["cost_share"] is not None:
+                groups.setdefault(tuple(cells[j["study"]][name] for name in names), []).append(j)
         rows = []
-        own = [j for j in self._of(protocol, metric) if j["cost_share"] is not None]
-        for study in dict.fromkeys(j["study"] for j in own):
-            judged = sorted((j for j in own if j["study"] == study), key=lambda j: j["severity"])
-            for severity in dict.fromkeys(j["severity"] for j in judged):
-                costs = [j["cost_share"] for j in judged if j["severity"] <= severity]
-                share_decided, cost = len(costs) / len(judged), sum(costs) / len(costs)
-                rows.append({"study": study, "severity": severity, "decides": share_decided, "cost": cost})
-        return pd.DataFrame(rows, columns=["study", "severity", "decides", "cost"])
+        for levels, own in groups.items():
+            for severity in sorted({j["severity"] for j in own}):
+                costs = [j["cost_share"] for j in own if j["severity"] <= severity]
+                decides, cost = len(costs) / len(own), sum(costs) / len(costs)
+                rows.append((*levels, severity, decides, cost))
+        return pd.DataFrame(rows, columns=[*names, "severity", "decides", "cost"])
 
-    def _of(self, protocol: str, metric: str | None) -> list[dict[str, Any]]:
-        """Judgements of a protocol, by its name, its metric or its title."""
+    def _of(self, protocol: str) -> list[dict[str, Any]]:
+        """Judgements of a protocol by its name, metric or title; of several metrics those of the first."""
         judged = self.judgements()
         own = [j for j in judged if is_named(j, [protocol])]
         own = own or [j for j in judged if j["title"].startswith(protocol)]
         if not own:
             known = dict.fromkeys(name for j in judged for name in (j["protocol"], j["metric"], j["title"]))
             raise UserError(f"the study has no protocol {protocol!r}; {nearest(protocol, known)}")
-        chosen = metric or own[0]["metric"]
-        return [j for j in own if j["metric"] == chosen]
+        return [j for j in own if j["metric"] == own[0]["metric"]]
 
     def _grouping(self, by: str | Sequence[str] | None) -> list[str]:
         """Names of factors, or of ``world`` and ``preset``, as a list."""
@@ -278,7 +282,7 @@ class Study:
             rows by Holm (1979).
         """
         names = self._grouping(by)
-        one, other = (self._outcomes(self._of(name, None), of) for name in (first, second))
+        one, other = (self._outcomes(self._of(name), of) for name in (first, second))
         units = [name for name in one.columns if name not in ("title", "value")]
         both = one.rename(columns={"value": "first"}).merge(other.rename(columns={"value": "second"}), on=units)
         frame = _grouped(both, names, BOUNDS[of], level)
@@ -288,7 +292,7 @@ class Study:
 
     def compare_levels(
         self,
-        factor: str,
+        factor: str | Sequence[str],
         protocol: str,
         *,
         minus: str | None = None,
@@ -299,44 +303,42 @@ class Study:
         """Difference of each level of a factor from its first, catalogue by catalogue; see :meth:`compare`.
 
         Args:
-            factor: its name.
+            factor: its name; of several, how the step of the first one changes with the levels of the next.
             protocol: of whose cost.
             minus: a second protocol, whose cost is taken away in each cell: how a level changes their difference.
             by: further factors: one row per level of these too.
             of: ``cost`` or ``tau``.
             level: of the intervals.
         """
-        import pandas as pd
-
-        self._grouping(factor)
-        names = self._grouping(by)
-        values = self._outcomes(self._of(protocol, None), of)
+        factors, names = self._grouping(factor), self._grouping(by)
+        values = self._outcomes(self._of(protocol), of)
+        title = values["title"].iloc[0]
         units = [name for name in values.columns if name not in ("title", "value")]
+        bound = BOUNDS[of]
         if minus is not None:
-            both = values.merge(self._outcomes(self._of(minus, None), of), on=units, suffixes=("", "_minus"))
+            other = self._outcomes(self._of(minus), of)
+            title = f"{title} - {other['title'].iloc[0]}"
+            both = values.merge(other, on=units, suffixes=("", "_minus"))
             values = both.assign(value=both["value"] - both["value_minus"])
-        # A level is a column of the table of units: what is left of a unit pairs them.
-        rest = [name for name in units if name != factor]
-        levels = list(dict.fromkeys(values[factor]))
-        columns = {one: values[values[factor] == one][[*rest, "value"]] for one in levels}
-        first, *further = levels
-        pairs = [
-            columns[one]
-            .rename(columns={"value": "first"})
-            .merge(columns[first].rename(columns={"value": "second"}), on=rest)
-            .assign(**{factor: f"{one} - {first}"})
-            for one in further
-        ]
-        both = pd.concat(pairs) if pairs else values.iloc[:0].assign(first=0.0, second=0.0)
-        bound = BOUNDS[of] if minus is None else 2.0 * BOUNDS[of]
-        return _grouped(both, [factor, *names], bound, level)
+            bound *= 2.0
+        for step in factors:
+            values = _steps(values[[*units, "value"]], step)
+        frame = _grouped(values, [*factors, *names], bound * 2.0 ** (len(factors) - 1), level)
+        frame.insert(0, "protocol", title)
+        return frame
 
-    def to_latex(self) -> str:
-        """The summary as a LaTeX table (booktabs)."""
+    def to_latex(self, protocols: Sequence[str] | None = None) -> str:
+        """Format the summary as a LaTeX table (booktabs).
+
+        Args:
+            protocols: names, metrics or titles; all where None.
+        """
         own = ["decides", "right where it decides", "loss there (\\%)", "right if it always decides", "loss then (\\%)"]
         heads = [*self.factors, "protocol", *own]
         lines = [f"\\begin{{tabular}}{{{'l' * len(heads)}}}", "\\toprule", f"{' & '.join(heads)} \\\\", "\\midrule"]
         for row in self.summary():
+            if not is_named(row, protocols):
+                continue
             n, decided, right = row["catalogues"], row["decides"]["count"], row["right_if_decided"]
             cells = [
                 *(str(row["levels"].get(name, "")) for name in self.factors),
@@ -365,12 +367,12 @@ class Study:
             by: a factor, along the axis (the first one where None), or two, the second one as panels; means are over
                 the levels of the others (:meth:`means`).
             of: ``cost`` or ``tau``, with intervals over catalogues; or ``risk``, :meth:`risk_coverage` of every
-                protocol that abstains somewhere.
+                protocol that abstains somewhere, a curve per level of ``by``.
             protocols: names, metrics or titles of those that are drawn; all where None.
         """
         from recsim_mnar.studies.figure import plot_study
 
-        plot_study(self, Path(path), self._grouping(by) or self.factors[:1], of, protocols)
+        plot_study(self, Path(path), self._grouping(by), of, protocols)
 
     def sentences(self) -> list[str]:
         """The summary for a person."""
@@ -381,6 +383,34 @@ def _cell_columns(result: Mapping[str, Any]) -> dict[str, Any]:
     """Columns that say which cell a result is of: its world, its preset and the level of every factor."""
     config = result["run_config"]
     return {"world": config["world"]["name"], "preset": config["preset"], **result["levels"]}
+
+
+def _steps(values: pd.DataFrame, factor: str) -> pd.DataFrame:
+    """Pair each level of a factor with its first where all else is the same.
+
+    Args:
+        values: columns of a unit, and ``value``.
+        factor: one of the columns.
+
+    Returns:
+        The same columns, the factor's as ``LEVEL - FIRST`` and ``value`` a difference; and ``first``, ``second``, its
+        two sides.
+    """
+    import pandas as pd
+
+    rest = [name for name in values.columns if name not in (factor, "value")]
+    levels = list(dict.fromkeys(values[factor]))
+    at_level = {level: values[values[factor] == level][[*rest, "value"]] for level in levels}
+    base = at_level[levels[0]].rename(columns={"value": "second"})
+    pairs = [
+        at_level[level]
+        .rename(columns={"value": "first"})
+        .merge(base, on=rest)
+        .assign(**{factor: f"{level} - {levels[0]}"})
+        for level in levels[1:]
+    ]
+    both = pd.concat(pairs) if pairs else values.iloc[:0].assign(first=0.0, second=0.0)
+    return both.assign(value=both["first"] - both["second"])
 
 
 def _grouped(pairs: pd.DataFrame, by: list[str], bound: float, level: float) -> pd.DataFrame:

@@ -25,7 +25,7 @@ from recsim_mnar.studies.result import Study
 
 __all__ = ["TASKS", "processes", "run_study"]
 
-TASKS, RAW, TIMINGS = "tasks", "raw", "timings.json"
+TASKS, RAW, TABLE, TIMINGS = "tasks", "raw", "study.parquet", "timings.json"
 _FIRST = 5
 """Comparisons from which on a rate is worth telling."""
 _NAMED = 6
@@ -46,7 +46,7 @@ def run_study(
 
     Args:
         design: what is compared, or its attributes as a table.
-        folder: for the results; nothing is written where None.
+        folder: for the results, and the table of them all, ``study.parquet``; nothing is written where None.
         resume: keep the results that the folder holds; the design may have more levels and more catalogues than those.
         save_raw: write ``raw/CELL-CATALOGUE.parquet``, what each value is the mean of
             (:class:`recsim_mnar.protocols.base.RawResults`).
@@ -69,7 +69,10 @@ def run_study(
         return _run(made.tasks(), manifest, None, executor, report, save_raw=False)
     with RunFolder.fill(Path(folder), resume=resume, what="--out") as into:
         _begin(into, manifest)
-        return _run(made.tasks(), manifest, into, executor, report, save_raw=save_raw)
+        study = _run(made.tasks(), manifest, into, executor, report, save_raw=save_raw)
+        with into.recording(TABLE) as path:
+            _write_table(study, path)
+    return study
 
 
 def _made(table: Any) -> Design:
@@ -147,6 +150,17 @@ def _numeric_factors(tasks: Sequence[Task]) -> set[str]:
 
 def _is_number(level: Any) -> bool:
     return isinstance(level, (int, float)) and not isinstance(level, bool)
+
+
+def _write_table(study: Study, path: Path) -> None:
+    """Write the study's table as Parquet, without times; factors are text where levels are of several types."""
+    import pyarrow as pa
+
+    frame = study.frame().drop(columns="seconds")
+    for name in study.factors:
+        if frame[name].map(type).nunique() > 1:
+            frame[name] = frame[name].map(str)
+    write_parquet(pa.Table.from_pandas(frame, preserve_index=False), path)
 
 
 def write_parquet(table: Any, path: Path) -> None:

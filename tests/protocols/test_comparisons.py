@@ -293,7 +293,9 @@ class Greedy(MostClicks):
 def test_protocols_are_found_by_name_and_checked():
     assert protocol("loocv+folds=3").folds == 3
     assert protocol("loocv+folds=3").name == "loocv+folds=3"
-    assert protocol(f"{__name__}:MostClicks").name == f"{__name__}:MostClicks"
+    assert protocol(f"{__name__}:MostClicks").name == MostClicks.name
+    with pytest.raises(UserError, match="'most_clicks' is there twice"):
+        small(learners("random", "popularity"), protocols=[f"{__name__}:MostClicks"] * 2)
     for spec, words in (
         ("locv", "did you mean 'loocv'"),
         ("loocv+fold=3", "did you mean 'folds'"),

@@ -13,7 +13,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies import Learner, Policy, registry
 from recsim_mnar.policies.door import fitted
-from recsim_mnar.protocols.base import Protocol
+from recsim_mnar.protocols.base import Protocol, RawResults
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.holdout import recall_and_ndcg, split_log
 from recsim_mnar.protocols.interactions import (
@@ -246,8 +246,33 @@ class Half(Protocol):
             Record.of(
                 study.world.name, self.name, name, "zero", (0.5, 0.0, 1.0), level=0.95, n=len(study.log()), seconds=0
             )
-            for name in study.policies
+            for name in study.learners
         ]
+
+
+class OnWhatItKnows(Half):
+    """It would judge policies by views that they were fitted on."""
+
+    def judge(self, study):
+        return [Record.of(*study.policies)]
+
+
+def test_policies_that_know_the_views_are_refused(data):
+    learners = {"svd": registry.learner("svd+rank=3"), "random": registry.learner("random")}
+    with pytest.raises(UserError, match=r"study\.learners"):
+        compare_interactions(data, learners, protocols=["test_own_interactions:OnWhatItKnows"])
+
+
+def test_raw_rows_of_interactions_give_the_values(data):
+    learners = {"svd": registry.learner("svd+rank=3"), "random": registry.learner("random")}
+    raw = RawResults()
+    found = compare_interactions(data, learners, protocols=["loocv", "by_time", "holdout"], raw=raw)
+    rows = raw.table().to_pandas()
+    rows["total"] = rows["value"] * rows["weight"]
+    sums = rows.groupby(["protocol", "metric", "agent"], observed=True)[["total", "weight"]].sum()
+    values = {(r.protocol, r.metric, r.agent): r.value for r in found.records}
+    assert (sums["total"] / sums["weight"]).to_dict() == pytest.approx(values)
+    assert set(rows["user"]) <= set(data.log["user"])
 
 
 def test_other_protocols_judge_interactions(data):
