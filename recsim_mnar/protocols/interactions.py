@@ -195,7 +195,7 @@ def compare_interactions(
     repeats = facts["repeats"] > 0
     unseen = candidates == "unseen" or (candidates == "auto" and not repeats)
     trial = Trial(
-        cast(Any, NoWorld(data.n_items, views_repeat=not unseen)),
+        cast(Any, NoWorld(data.n_items, views_repeat=not unseen, slate_size=k)),
         learners,
         InteractionsSettings(length=k, level=level),
         check_seed(seed),
@@ -311,6 +311,7 @@ class NoWorld:
     Attributes:
         n_items: size of the catalogue.
         views_repeat: whether items that a user has met are candidates.
+        slate_size: length of the lists.
     """
 
     n_items: int

@@ -37,7 +37,7 @@ def paired_table(pairs: pd.DataFrame, by: Sequence[str], bound: float, level: fl
     for group, own in per_catalogue.groupby(level=list(by), sort=False, dropna=False):
         names = dict(zip(by, group, strict=True))
         rows.append({**names, **paired_difference(own.to_numpy(np.float64), bound, level)})
-    columns = [*by, "n", "difference", "low", "high", "p_t", "p_wilcoxon"]
+    columns = [*by, "n", "n_above", "n_below", "difference", "low", "high", "p_t", "p_wilcoxon"]
     frame = pd.DataFrame(rows, columns=columns)
     for test in ("p_t", "p_wilcoxon"):
         frame[f"{test}_holm"] = holm(frame[test].to_numpy(np.float64))
@@ -55,7 +55,12 @@ def paired_difference(pairs: Floats, bound: float, level: float) -> dict[str, An
     from scipy import stats
 
     gaps = pairs[:, 0] - pairs[:, 1]
-    found: dict[str, Any] = {"n": len(gaps), "difference": float(gaps.mean())}
+    found: dict[str, Any] = {
+        "n": len(gaps),
+        "n_above": int((gaps > 0.0).sum()),
+        "n_below": int((gaps < 0.0).sum()),
+        "difference": float(gaps.mean()),
+    }
     if len(gaps) < LEAST:
         return {**found, **dict.fromkeys(("low", "high", "p_t", "p_wilcoxon"), math.nan)}
     low, high = bounded_interval(gaps, bound, level)

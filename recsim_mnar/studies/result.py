@@ -277,9 +277,10 @@ class Study:
             level: of the intervals.
 
         Returns:
-            One row per level: ``first`` and ``second`` (titles), ``n``, ``difference`` (first - second) with ``low``
-            and ``high``, p-values of the paired t-test and of Wilcoxon's signed-rank test, and both adjusted over the
-            rows by Holm (1979).
+            One row per level: ``first`` and ``second`` (titles), ``n`` catalogues, in ``n_above`` of which the first is
+            the larger and in ``n_below`` the smaller, ``difference`` (first - second) with ``low`` and ``high``,
+            p-values of the paired t-test and of Wilcoxon's signed-rank test, and both adjusted over the rows by Holm
+            (1979).
         """
         names = self._grouping(by)
         one, other = (self._outcomes(self._of(name), of) for name in (first, second))
@@ -480,7 +481,7 @@ def _loss(row: Mapping[str, Any]) -> str:
 def _in_latex(text: str) -> str:
     for sign in ("\\", "_", "%", "&", "#", "$", "{", "}"):
         text = text.replace(sign, f"\\{sign}" if sign != "\\" else "\\textbackslash ")
-    return text
+    return text.replace("<", "$<$")
 
 
 def share(hits: Sequence[bool], level: float = 0.95) -> dict[str, Any]:
