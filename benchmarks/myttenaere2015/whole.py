@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from _study import check_lines
+from figures import figures_5_and_6
 from platforms import CFS, NAMES, K, four, interval, lived, percent, world_of
 
 from recsim_mnar.log.profiles import Profiles
@@ -74,14 +75,15 @@ def over(ones: list[Changes]) -> Changes:
 def figure7(row: dict[str, list[float]]) -> dict[str, bool]:
     """Figure 7's findings for one recommender, each beyond the sampling interval of the score.
 
-    The classical score falls; weights bring back a part, and no more than that (no change of sign); more weights bring
-    back more.
+    The classical score falls; weights bring back a part, and no more than that (no change of sign, of a score that
+    falls: a score that stays has none either); more weights bring back more.
     """
     (fall, width), *weighted = (row[q] for q in sorted(row, key=int))
+    falls = fall < -width
     return {
-        "falls": fall < -width,
+        "falls": falls,
         "weights bring it nearer to 0": all(abs(value) < abs(fall) - half for value, half in weighted),
-        "no change of sign": all(value < half for value, half in weighted),
+        "no change of sign": falls and all(value < half for value, half in weighted),
         MORE: all(
             abs(b) < abs(a) - half for (a, _), (b, half) in itertools.pairwise(weighted)
         ),
@@ -119,9 +121,11 @@ def table(found: dict[str, Any]) -> list[str]:
     for name, row in found["change"].items():
         cells = [f"{percent(row[q])}, sampling {found['sampling'][name][q]:.1%}" for q in ps]
         lines.append(f"| {NAMES[name]} | {found['before'][name]:.4f} | {' | '.join(cells)} |")
-    lines += ["", f"Figure 7, checked at p = {', '.join(map(str, found['checked']))}:", ""]
-    checks = {f"{NAMES[name]}: {text}": ok for name, own in found["figure7"].items() for text, ok in own.items()}
-    return [*lines, *check_lines(checks), ""]
+    few, more = map(str, found["checked"])
+    checks = figures_5_and_6(found["change"]["g1"], found["change"]["g2"], few, more)
+    for name, own in found["figure7"].items():
+        checks |= {f"Figure 7, {NAMES[name]}: {text}": ok for text, ok in own.items()}
+    return [*lines, "", f"Checked at p = {few} and {more}:", "", *check_lines(checks), ""]
 
 
 def markdown(found: dict[str, Any], settings: dict[str, Any]) -> list[str]:
