@@ -10,7 +10,6 @@ from _study import check_lines, read, rounded, save_picture, table, write_text
 from analysis import OURS, checks, grid_edges, product_checks
 from argument import checks as equation_checks
 from learn import NEIGHBOURS, OF_THE_PAPER
-from no_effect import READINGS
 
 from recsim_mnar.estimators.uplift import EMPTY
 
@@ -134,9 +133,9 @@ def no_effect(result: dict[str, Any]) -> str:
         "",
         f"Of {result['logs']} made-up logs those that pass: with an effect, and without, P(Y^T) := P(Y^C).",
     ]
-    for reading, rows in result["claims"].items():
+    for deployment, rows in result["claims"].items():
         cells = [[claim, f"{there}", f"{nothing}"] for claim, there, nothing in rows]
-        lines += ["", f"Propensities: {READINGS[reading]}.", "", grid(["check", "with an effect", "without"], cells)]
+        lines += ["", f"Deployed recommender: {deployment}.", "", grid(["check", "with an effect", "without"], cells)]
     return "\n".join(lines)
 
 

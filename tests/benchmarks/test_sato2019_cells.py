@@ -146,6 +146,28 @@ def test_equation_8_is_judged_only_where_it_fails_without_an_effect(sato):
     assert not checks({"harm": found})[sole(checks({"harm": found}), "equation 7: P(TU | NR-NP)", "independent")]
 
 
+@pytest.mark.parametrize("caused", [0.0, -0.05])
+def test_no_check_of_a_semi_synthetic_world_passes_where_no_list_causes_a_purchase(sato, caused):
+    rows = {"rows": {method: {"mean": [caused]} for method in ("bpr", "bpr-accuracy", "ulbpr", "dlce")}}
+    found = sato["semi"].checks({"dunnhumby-original": rows})
+    assert len(found) == 4
+    assert not any(found.values())
+    nothing = {"rows": {method: {"mean": [0.0]} for method in ("bpr", "bpr-accuracy", "dlce")}}
+    assert not any(sato["semi"].checks({"ml100k": nothing}).values())
+
+
+def test_the_logs_without_an_effect_are_those_with_it_but_for_what_recommendations_cause(sato):
+    own = {"users": 200, "world": {"n_items": 30, "n_periods": 4}}
+    with_effect, without = (sato["no_effect"].world_of("personalised", effect, 1, own) for effect in (True, False))
+    users = np.arange(200)
+    truth, nothing = with_effect.outcomes_of(1, users), without.outcomes_of(1, users)
+    assert np.array_equal(truth.control, nothing.control)
+    assert np.array_equal(nothing.treated, nothing.control)
+    assert truth.uplift.mean() > 0.01
+    e = [world.deployed_propensities(1, users) for world in (with_effect, without)]
+    assert np.array_equal(*e)
+
+
 def sole(texts, *parts):
     """The one text that has all the parts."""
     (found,) = [text for text in texts if all(part in text for part in parts)]
