@@ -160,8 +160,9 @@ def _theirs(cells: Cells, agent: str) -> list[float]:
 
 
 def _ours(cells: Cells, agent: str) -> list[float]:
-    one = cells[agent, "off_policy", "clipped_ips"]
-    return [one["low"], one["high"]]
+    """Limits of the agent's own value: they allow for what clipping may hide and the log does not show."""
+    details = cells[agent, "off_policy", "clipped_ips"]["details"]
+    return [details["target_low"], details["target_high"]]
 
 
 def observations(catalogues: list[Cells], agents: list[str], by_paper: str) -> dict[str, Any]:
@@ -181,10 +182,10 @@ def observations(catalogues: list[Cells], agents: list[str], by_paper: str) -> d
         }
         for name, values in rankings.items():
             found.setdefault(f"same ranking {name}", []).append(ranking(values) == ranking(ctr))
-            tau = float(stats.kendalltau(list(values.values()), list(ctr.values())).statistic)
-            found.setdefault(f"tau {name}", []).append(tau)
+            found.setdefault(f"tau {name}", []).append(tau(values, ctr))
         found.setdefault("true ranking upper bounds", []).append(ranking(rankings["upper bounds"]) == ranking(true))
         found.setdefault("true ranking A/B test", []).append(ranking(ctr) == ranking(true))
+        found.setdefault("tau truth", []).append(tau(true, ctr))
         for name in ("leave-one-out", "leave-one-out, refitted"):
             hits = rankings[name]
             chance = max(hits["random"], 1e-12)  # where ties go to the lowest index Random can miss everything
@@ -199,6 +200,7 @@ def observations(catalogues: list[Cells], agents: list[str], by_paper: str) -> d
                 held = [ends[a][0] <= value[a] <= ends[a][1] for a in agents]
                 found.setdefault(f"{what} {name}", []).append(float(np.mean(held)))
     pairs = zip(found["tau upper bounds"], found["tau leave-one-out"], strict=True)
+    of_truth = zip(found["tau truth"], found["tau leave-one-out"], strict=True)
     limits = {"tau": (-1.0, 1.0), "ratio": (0.0, None), "holds": (0.0, 1.0), "value": (0.0, None)}
     spread = np.quantile(found.pop("ratio leave-one-out"), [0.5, 0.0, 1.0])
     return {
@@ -209,7 +211,13 @@ def observations(catalogues: list[Cells], agents: list[str], by_paper: str) -> d
             for name, values in found.items()
         },
         "tau of the upper bounds less that of leave-one-out": over_catalogues(bound - loo for bound, loo in pairs),
+        "tau of truth less that of leave-one-out": over_catalogues(truth - loo for truth, loo in of_truth),
     }
+
+
+def tau(values: dict[str, float], others: dict[str, float]) -> float:
+    """Kendall's tau of two rankings of the same agents, in the same order."""
+    return float(stats.kendalltau(list(values.values()), list(others.values())).statistic)
 
 
 def ranking(values: dict[str, float]) -> list[str]:

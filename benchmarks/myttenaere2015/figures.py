@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _study import save_picture
-from platforms import CFS, NAMES, K, by_kind, four, interval, lived, percent, plain, world_of
+from _study import check_lines, save_picture
+from platforms import CFS, NAMES, Interval, K, by_kind, four, interval, lived, percent, plain, world_of
 from scipy import stats
 
 from recsim_mnar.log.profiles import Profiles
@@ -79,6 +79,31 @@ def _change(ones: list[dict[str, Any]], name: str, p: str, day: int) -> list[flo
     return interval(one["curves"][name][p][day] / one["curves"][name]["0"][0] - 1 for one in ones)
 
 
+def figures_5_and_6(g1: dict[str, Interval], g2: dict[str, Interval], few: str, more: str) -> dict[str, bool]:
+    """What the paper says of the constant lists, by the change of their scores under each number of weights.
+
+    Each asks for a change of the classical score, so that none holds where campaigns change nothing.
+
+    Args:
+        g1: changes of the list that campaigns recommend most, by number of weights.
+        g2: of the list that they never recommend.
+        few: weights that are enough for g1 and not for g2.
+        more: weights that are enough for both.
+    """
+    rise, fall = g1["0"], g2["0"]
+    return {
+        f"Figure 5: g1 rises by more than 25 % (or 25 % is within the interval): {percent(rise)}": rise[2] > 0.25,
+        f"Figure 5: g2 falls by 33 %: {percent(fall)}": fall[1] <= -0.33 <= fall[2],
+        f"Figure 6: {few} weights take nine tenths of g1's rise away, {percent(g1[few])} is left": (
+            rise[1] > 0 and abs(g1[few][0]) <= 0.1 * rise[0]
+        ),
+        f"Figure 6: {few} weights bring g2 no nearer to 0: {percent(g2[few])}": fall[2] < 0 and g2[few][1] <= fall[2],
+        f"Figure 6: {more} weights take nine tenths of g2's fall away, {percent(g2[more])} is left": (
+            fall[2] < 0 and abs(g2[more][0]) <= -0.1 * fall[0]
+        ),
+    }
+
+
 def markdown(found: dict[str, Any], settings: dict[str, Any]) -> list[str]:
     """The tables of Figures 5 to 7."""
     lines = []
@@ -99,6 +124,8 @@ def markdown(found: dict[str, Any], settings: dict[str, Any]) -> list[str]:
             "| largest KL divergence | - | " + " | ".join(f"{v:.1e}" for v in row["largest_kl"].values()) + " |",
             "",
         ]
+        g1, g2 = ({p: cell[last] for p, cell in row["change"][name].items()} for name in ("g1", "g2"))
+        lines += [*check_lines(figures_5_and_6(g1, g2, *map(str, settings["enough"]))), ""]
     return lines
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from _study import check_lines
+from figures import figures_5_and_6
 from platforms import CFS, NAMES, K, four, interval, lived, percent, world_of
 
 from recsim_mnar.log.profiles import Profiles
@@ -28,6 +29,8 @@ Changes = dict[str, dict[str, list[float]]]
 def measured(preset: str, seed: int, case: Case, p: list[int]) -> dict[str, Any]:
     """Scores on the reference day and the last, with half the width of their sampling interval over users.
 
+    Without campaigns those of the same platform on the last day.
+
     Args:
         preset: of the world.
         seed: of catalogue and users.
@@ -35,11 +38,12 @@ def measured(preset: str, seed: int, case: Case, p: list[int]) -> dict[str, Any]
         p: numbers of weights.
     """
     world = world_of(preset, seed, case["set"])
-    log = platform_log(lived(world, seed, case))
-    params = world.params
-    reference, now = (Profiles.of(log, day, world.n_items) for day in (params.reference_day, params.n_days))
+    log, plain = (platform_log(lived(world, seed, case, days=days)) for days in (None, []))
+    first_day, last_day = world.params.reference_day, world.params.n_days
+    reference, now = (Profiles.of(log, day, world.n_items) for day in (first_day, last_day))
+    without = Profiles.of(plain, last_day, world.n_items)
     agents = four(log, reference)
-    first = make_scheme("unweighted").weigh(reference, reference)
+    first, plainly = (make_scheme("unweighted").weigh(profiles, reference) for profiles in (reference, without))
     weighings = {str(q): make_scheme(f"weights+p={q}" if q else "unweighted").weigh(now, reference) for q in (0, *p)}
     scores: dict[str, Any] = {}
     for name, learner in agents.items():
@@ -47,6 +51,7 @@ def measured(preset: str, seed: int, case: Case, p: list[int]) -> dict[str, Any]
         found = {q: score(weighing, hits) for q, weighing in weighings.items()}
         scores[name] = {
             "before": float(first.probabilities @ before),
+            "without": float(plainly.probabilities @ hit_probabilities(without, learner, K)),
             **{q: [float(value), float(high - low) / 2] for q, (value, low, high, _) in found.items()},
         }
     return {
@@ -58,7 +63,7 @@ def measured(preset: str, seed: int, case: Case, p: list[int]) -> dict[str, Any]
 def change_of(found: dict[str, Any]) -> Changes:
     """Of one platform, by algorithm and p: relative change since the reference day, and its sampling half width."""
     return {
-        name: {q: [v[0] / row["before"] - 1, v[1] / row["before"]] for q, v in row.items() if q != "before"}
+        name: {q: [v[0] / row["before"] - 1, v[1] / row["before"]] for q, v in row.items() if q.isdigit()}
         for name, row in found["scores"].items()
     }
 
@@ -74,14 +79,15 @@ def over(ones: list[Changes]) -> Changes:
 def figure7(row: dict[str, list[float]]) -> dict[str, bool]:
     """Figure 7's findings for one recommender, each beyond the sampling interval of the score.
 
-    The classical score falls; weights bring back a part, and no more than that (no change of sign); more weights bring
-    back more.
+    The classical score falls; weights bring back a part, and no more than that (no change of sign, of a score that
+    falls: a score that stays has none either); more weights bring back more.
     """
     (fall, width), *weighted = (row[q] for q in sorted(row, key=int))
+    falls = fall < -width
     return {
-        "falls": fall < -width,
+        "falls": falls,
         "weights bring it nearer to 0": all(abs(value) < abs(fall) - half for value, half in weighted),
-        "no change of sign": all(value < half for value, half in weighted),
+        "no change of sign": falls and all(value < half for value, half in weighted),
         MORE: all(
             abs(b) < abs(a) - half for (a, _), (b, half) in itertools.pairwise(weighted)
         ),
@@ -104,6 +110,10 @@ def numbers(found: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     return {
         "platforms": len(ones), **{name: float(np.mean([one[name] for one in ones])) for name in sizes},
         "before": {name: float(np.mean([one["scores"][name]["before"] for one in ones])) for name in NAMES},
+        "without": {
+            name: interval(one["scores"][name]["without"] / one["scores"][name]["before"] - 1 for one in ones)
+            for name in NAMES
+        },
         "change": {name: {q: interval(one[name][q][0] for one in each) for q in row} for name, row in mean.items()},
         "sampling": {name: {q: value[1] for q, value in row.items()} for name, row in mean.items()},
         "checked": settings["p"],
@@ -115,13 +125,16 @@ def table(found: dict[str, Any]) -> list[str]:
     """Changes by algorithm and number of weights, with sampling half widths, and Figure 7's findings."""
     ps = list(found["change"]["g1"])
     titles = " | ".join("classical" if q == "0" else f"p = {q}" for q in ps)
-    lines = [f"| | day 300 | {titles} |", "|---" * (len(ps) + 2) + "|"]
+    lines = [f"| | day 300 | no campaign | {titles} |", "|---" * (len(ps) + 3) + "|"]
     for name, row in found["change"].items():
         cells = [f"{percent(row[q])}, sampling {found['sampling'][name][q]:.1%}" for q in ps]
-        lines.append(f"| {NAMES[name]} | {found['before'][name]:.4f} | {' | '.join(cells)} |")
-    lines += ["", f"Figure 7, checked at p = {', '.join(map(str, found['checked']))}:", ""]
-    checks = {f"{NAMES[name]}: {text}": ok for name, own in found["figure7"].items() for text, ok in own.items()}
-    return [*lines, *check_lines(checks), ""]
+        own = f"{NAMES[name]} | {found['before'][name]:.4f} | {percent(found['without'][name])}"
+        lines.append(f"| {own} | {' | '.join(cells)} |")
+    few, more = map(str, found["checked"])
+    checks = figures_5_and_6(found["change"]["g1"], found["change"]["g2"], few, more)
+    for name, own in found["figure7"].items():
+        checks |= {f"Figure 7, {NAMES[name]}: {text}": ok for text, ok in own.items()}
+    return [*lines, "", f"Checked at p = {few} and {more}:", "", *check_lines(checks), ""]
 
 
 def markdown(found: dict[str, Any], settings: dict[str, Any]) -> list[str]:

@@ -1,6 +1,6 @@
 """The study of Sato et al. 2019 on uplift, each number next to a published one where there is one.
 
-    python benchmarks/sato2019/run.py illustration
+    python benchmarks/sato2019/run.py illustration|no-effect
     python benchmarks/sato2019/run.py equations [--dunnhumby DIR] [--ml100k FILE] [--worlds NAME ...]
     python benchmarks/sato2019/run.py statistics [--dunnhumby DIR] [--tafeng FILE]
     python benchmarks/sato2019/run.py semisynthetic --dunnhumby DIR --ml100k FILE [--worlds NAME ...]
@@ -32,6 +32,7 @@ import analysis
 import argument
 import density
 import logs
+import no_effect
 import real
 import semi
 import tables
@@ -43,6 +44,7 @@ HERE = Path(__file__).resolve().parent
 LOGS = ("dunnhumby", "category", "tafeng")
 PARTS = (
     "illustration", "statistics", "dunnhumby", "category", "tafeng", "density", "product", "semisynthetic", "equations",
+    "no-effect",
 )  # fmt: skip
 
 KEPT = ("seed", "semisynthetic", "training", "start", "stages", "own")  # of the settings, with a world's results
@@ -163,6 +165,8 @@ def made(part: str, arguments: argparse.Namespace, files: Any, settings: dict[st
     cache, quick = arguments.cache, arguments.quick
     if part == "illustration":
         return argument.table1()
+    if part == "no-effect":
+        return no_effect.no_effect(settings)
     if part == "equations":
         return argument.of_worlds(files, arguments.worlds, cache, quick=quick)
     if part == "statistics":

@@ -183,8 +183,9 @@ def checks(results: dict[str, dict[str, Any]]) -> dict[str, bool]:
     if "dunnhumby-original" in results:
         for (against, called), (method, least) in itertools.product(tunings.items(), (("ulbpr", 1.25), ("dlce", 1.6))):
             bpr, ours = first("dunnhumby-original", against), first("dunnhumby-original", method)
-            text = f"Dunnhumby original: {method} {ours:.4f} >= {least:g} x {called} {bpr:.4f} (ratio {ours / bpr:.2f})"
-            out[text] = ours >= least * bpr
+            ratio = f" (ratio {ours / bpr:.2f})" if bpr else ""
+            text = f"Dunnhumby original: {method} {ours:.4f} >= {least:g} x {called} {bpr:.4f}{ratio}"
+            out[text] = ours >= least * bpr and ours > 0  # of a negative BPR 1.25 times is less than once
     if "ml100k" in results:
         dlce = first("ml100k", "dlce")
         for method, called in tunings.items():

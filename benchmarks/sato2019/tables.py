@@ -102,18 +102,41 @@ def illustration(result: dict[str, Any]) -> str:
 
 
 def equations(result: dict[str, Any]) -> str:
-    names = ("NR-NP", "TU", "TU in NR-NP", "TU given NR-NP", "TU given R-P")
-    rows = [[world, *(f"{row[name]:.4f}" for name in names)] for world, row in result["worlds"].items()]
-    head = ["world", "share of NR-NP", "of TU", "of TU and NR-NP", "of TU in NR-NP", "of TU in R-P"]
+    names = ("NR-NP", "TU", "TD", "TU in NR-NP", "TU given NR-NP", "TU given R-P")
+    rows = [
+        [f"{world}, {coupling}", effect, *(f"{row[name]:.4f}" for name in names)]
+        for world, couplings in result["worlds"].items()
+        for coupling, effects in couplings.items()
+        for effect, row in effects.items()
+    ]
+    head = ["world, coupling", "effect", "NR-NP", "TU", "TD", "TU and NR-NP", "of TU in NR-NP", "of TU in R-P"]
+    note = (
+        "Equation 8 is judged where it fails without any effect, P(Y^T) := P(Y^C). Equation 7 says that something is "
+        "small: it holds where nothing is caused, as it should."
+    )
     return "\n".join(
         [
             "# Equations 7 and 8: shares of the items",
             "",
             grid(head, rows),
             "",
+            note,
+            "",
             verdicts(equation_checks(result["worlds"])),
         ]
     )
+
+
+def no_effect(result: dict[str, Any]) -> str:
+    lines = [
+        "# The checks of a log where recommendations cause nothing",
+        "",
+        f"Of {result['logs']} made-up logs those that pass: with an effect, and without, P(Y^T) := P(Y^C).",
+    ]
+    for deployment, rows in result["claims"].items():
+        cells = [[claim, f"{there}", f"{nothing}"] for claim, there, nothing in rows]
+        lines += ["", f"Deployed recommender: {deployment}.", "", grid(["check", "with an effect", "without"], cells)]
+    return "\n".join(lines)
 
 
 def statistics(result: dict[str, Any]) -> str:
@@ -321,6 +344,7 @@ def plural(name: str) -> str:
 TEXTS = {
     "illustration": illustration, "equations": equations, "statistics": statistics, "semisynthetic": semisynthetic,
     "dunnhumby": log, "category": log, "tafeng": log, "density": density, "product": product,
+    "no-effect": no_effect,
 }  # fmt: skip
 
 

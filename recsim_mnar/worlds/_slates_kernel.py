@@ -19,16 +19,24 @@ def logistic(x, out):
 
 
 @kernel
-def buy(seeds, stream, users, periods, control, treated, shown, bought):
-    """One period: ``bought[r, i]`` is Y^T of the item where it is shown and Y^C where it is not.
+def _uniforms(seed, stream, user, index, shared):
+    """The uniforms below which Y^C and Y^T are 1: one for both where ``shared``, else one each from the same block."""
+    a, b, c, d = block(seed, stream, user, index)
+    of_control = unit53(a, b)
+    of_treated = of_control if shared else unit53(c, d)
+    return of_control, of_treated
 
-    Y^C and Y^T come from two words each of one block, so they are independent draws that no recommendation changes.
+
+@kernel
+def buy(seeds, stream, users, periods, shared, control, treated, shown, bought):
+    """One period: ``bought[r, i]`` is Y^T of the item where it is shown and Y^C where it is not.
 
     Args:
         seeds: (n,) addresses, with the next three.
         stream: see above.
         users: see above.
         periods: see above.
+        shared: whether one uniform decides both outcomes of a cell, see :func:`_uniforms`.
         control: (n, I) P(Y^C = 1).
         treated: (n, I) P(Y^T = 1).
         shown: (n, I) uint8.
@@ -38,20 +46,20 @@ def buy(seeds, stream, users, periods, control, treated, shown, bought):
     for r in range(n):
         first = np.uint64(periods[r]) * np.uint64(n_items)
         for i in range(n_items):
-            a, b, c, d = block(seeds[r], stream, np.uint64(users[r]), first + np.uint64(i))
+            of_control, of_treated = _uniforms(seeds[r], stream, np.uint64(users[r]), first + np.uint64(i), shared)
             if shown[r, i]:
-                bought[r, i] = np.uint8(unit53(c, d) < treated[r, i])
+                bought[r, i] = np.uint8(of_treated < treated[r, i])
             else:
-                bought[r, i] = np.uint8(unit53(a, b) < control[r, i])
+                bought[r, i] = np.uint8(of_control < control[r, i])
 
 
 @kernel
-def outcomes(seeds, stream, users, periods, control, treated, y_control, y_treated):
+def outcomes(seeds, stream, users, periods, shared, control, treated, y_control, y_treated):
     """Both potential outcomes of every item in one period, (n, I) uint8; arguments as :func:`buy`."""
     n, n_items = control.shape
     for r in range(n):
         first = np.uint64(periods[r]) * np.uint64(n_items)
         for i in range(n_items):
-            a, b, c, d = block(seeds[r], stream, np.uint64(users[r]), first + np.uint64(i))
-            y_control[r, i] = np.uint8(unit53(a, b) < control[r, i])
-            y_treated[r, i] = np.uint8(unit53(c, d) < treated[r, i])
+            of_control, of_treated = _uniforms(seeds[r], stream, np.uint64(users[r]), first + np.uint64(i), shared)
+            y_control[r, i] = np.uint8(of_control < control[r, i])
+            y_treated[r, i] = np.uint8(of_treated < treated[r, i])

@@ -246,9 +246,8 @@ class ExposureWorld(LaneWorld):
         truth = self._checked_outcomes(seed, users)
         y = np.empty((2, *truth.control.shape), np.uint8)
         with np.errstate(over="ignore"):
-            _slates_kernel.outcomes(
-                *addresses(seed, users, np.full(len(users), period)), truth.control, truth.treated, y[0], y[1]
-            )
+            drawn_at = addresses(seed, users, np.full(len(users), period), self.params.coupling)
+            _slates_kernel.outcomes(*drawn_at, truth.control, truth.treated, y[0], y[1])
         return y[0].astype(bool), y[1].astype(bool)
 
     def slate_uplift(self, seed: int, users: Any, slates: Any) -> NDArray[np.float64]:

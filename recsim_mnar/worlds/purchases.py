@@ -50,6 +50,9 @@ class PurchasesParams(Params):
         slates: the deployed policy draws each item by itself (``independent``), or slates of exactly N items
             (``fixed``).
         catalogue_seed: of the items.
+        coupling: Y^C and Y^T of a cell are drawn apart (``independent``), or by one uniform (``shared``), so that a
+            recommendation that changes no probability changes no purchase. Expected uplifts, metrics and the law of a
+            log are the same under both.
     """
 
     n_items: int = 200
@@ -69,6 +72,7 @@ class PurchasesParams(Params):
     largest_propensity: float = 0.9
     slates: str = "independent"
     catalogue_seed: int = 0
+    coupling: str = "independent"
 
     def check(self) -> None:
         """Raise UserError naming the parameter that breaks a rule."""
@@ -103,7 +107,7 @@ class PurchasesWorld(ExposureWorld):
 
     Model: log odds of buying without a recommendation are base + offset_i + taste_u . direction_i, and a recommendation
     adds effect + effect_popularity offset_i + sigma_effect sensitivity_u . response_i. Given both, Y^C and Y^T of every
-    (user, item, period) are independent draws, which no recommendation changes.
+    (user, item, period) are drawn as ``coupling`` says, and no recommendation changes them.
 
     Args:
         params: the synthetic model.

@@ -16,6 +16,7 @@ from recsim_mnar.worlds.lanes import CountedLanes, Transition
 from recsim_mnar.worlds.params import Params, must, one_of
 
 LAWS = ("power", "log")
+COUPLINGS = ("independent", "shared")
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class SlateParams(Params):
         largest_propensity: nor with a larger one; below 1.
         slates: each item is drawn by itself (``independent``), or slates of exactly N items (``fixed``).
         catalogue_seed: of the items.
+        coupling: see :class:`recsim_mnar.worlds.purchases.PurchasesParams`.
     """
 
     n_items: int = 50
@@ -43,6 +45,7 @@ class SlateParams(Params):
     largest_propensity: float = 0.9
     slates: str = "independent"
     catalogue_seed: int = 0
+    coupling: str = "independent"
 
     def check(self) -> None:
         """Raise UserError naming the parameter that breaks a rule."""
@@ -61,7 +64,7 @@ def check_slates(p: Any) -> None:
     if p.n_items * p.n_periods >= 2**32:
         raise UserError("n_items times n_periods must be below 2**32: lower one of them")
     must(p, "not be negative", "exponent")
-    one_of(p, rank_decay=LAWS, slates=("independent", "fixed"))
+    one_of(p, rank_decay=LAWS, slates=("independent", "fixed"), coupling=COUPLINGS)
     low, high = p.smallest_propensity, p.largest_propensity
     if not 0 < low <= high < 1:
         raise UserError(
@@ -123,10 +126,13 @@ def flags_of(slates: NDArray[np.int64], n_items: int) -> Flags:
     return shown
 
 
-def addresses(seeds: Any, users: Ints, periods: Ints) -> tuple[NDArray[np.uint64], np.uint64, Ints, Ints]:
-    """The first arguments of the kernels that draw purchases: seeds, stream, users, periods, each (n,)."""
+def addresses(
+    seeds: Any, users: Ints, periods: Ints, coupling: str
+) -> tuple[NDArray[np.uint64], np.uint64, Ints, Ints, bool]:
+    """The first arguments of the kernels that draw purchases; the last is whether both outcomes share a uniform."""
     seeds = np.ascontiguousarray(np.broadcast_to(np.asarray(seeds, np.uint64), users.shape))
-    return seeds, np.uint64(Stream.PURCHASE), np.ascontiguousarray(users), np.ascontiguousarray(periods, np.int64)
+    users, periods = np.ascontiguousarray(users), np.ascontiguousarray(periods, np.int64)
+    return seeds, np.uint64(Stream.PURCHASE), users, periods, coupling == "shared"
 
 
 class PurchasesLanes(CountedLanes):
@@ -136,7 +142,7 @@ class PurchasesLanes(CountedLanes):
     ascending; ``time`` is the period.
 
     Args:
-        params: of the world: ``n_items`` and ``n_periods``.
+        params: of the world: ``n_items``, ``n_periods`` and ``coupling``.
         outcomes_of: truth of users (n,) of a seed.
         n_lanes: users side by side.
         truth_column: name of the column of P(Y^T) of what is shown; None to leave it out.
@@ -192,10 +198,8 @@ class PurchasesLanes(CountedLanes):
         if not np.array_equal(which, np.arange(len(self.user))):  # all lanes, as ``simulate`` has it, need no copy
             control, treated = control[which], treated[which]
         with np.errstate(over="ignore"):
-            _slates_kernel.buy(
-                *addresses(self.seed[which], self.user[which], self.n_decisions[which]),
-                control, treated, shown.view(np.uint8), bought,
-            )  # fmt: skip
+            drawn_at = addresses(self.seed[which], self.user[which], self.n_decisions[which], self._params.coupling)
+            _slates_kernel.buy(*drawn_at, control, treated, shown.view(np.uint8), bought)
         lane, item = np.nonzero(shown | (bought != 0))
         recommended = shown[lane, item]
         order = np.lexsort((~recommended, lane))

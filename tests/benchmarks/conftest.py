@@ -24,6 +24,7 @@ def modules_of():
 def sato(modules_of):
     return modules_of(
         "sato2019", "run", "tables", "learn", "semi", "logs", "analysis", "real", "density", "argument",
+        "no_effect",
     )  # fmt: skip
 
 

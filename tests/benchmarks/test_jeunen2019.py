@@ -282,18 +282,48 @@ def test_coverage_counts_catalogues_not_cells(study, monkeypatch):
     agents = ["random", "item-knn"]
     cells = {}
     for agent, high in zip(agents, (0.5, 2.0), strict=True):
-        row = {"value": 1.0, "low": 0.0, "high": high, "details": {"row_sd": 0.0, "kish": 10.0, "sampling_high": high}}
+        limits = {"target_low": 0.0, "target_high": high, "sampling_high": high}
+        row = {"value": 1.0, "low": 0.0, "high": high, "details": {"row_sd": 0.0, "kish": 10.0, **limits}}
         for protocol, metric in (("ab_test", "ctr"), ("truth", "ctr"), ("off_policy", "clipped_ips")):
             cells[agent, protocol, metric] = {**row, "value": 1.0}
         cells[agent, "off_policy", "clipped_ips"]["value"] = high
         for protocol in ("paper", "loocv"):
             cells[agent, protocol, "hr@1"] = {**row, "value": high}
-    cells["item-knn", "ab_test", "ctr"]["value"] = 1.5
+    cells["item-knn", "ab_test", "ctr"]["value"], cells["item-knn", "truth", "ctr"]["value"] = 1.5, 1.2
     monkeypatch.setattr(analysis, "_theirs", lambda cells, agent: analysis._ours(cells, agent))
     found = analysis.observations([cells] * 6, agents, "paper")
     assert (found["holds ours"]["mean"], found["holds the true CTR ours"]["mean"]) == (0.5, 0.5)
     assert found["holds ours"] == analysis.over_catalogues([0.5] * 6, 0.0, 1.0)
     assert found["ratio leave-one-out"]["median"] == pytest.approx(2.0 / 0.5 / 1.5)
+
+
+def test_observation_1_does_not_hold_for_the_truth_itself(study):
+    """Near equals make the true CTRs differ from an A/B test; leave-one-out must differ by more."""
+    analysis, tables = study["analysis"], study["tables"]
+    agents = ["random", "item-knn", "svd"]
+
+    def catalogue(hits):
+        cells = {}
+        for agent, ctr, true, hit in zip(agents, (0.1, 0.3, 0.2), (0.1, 0.2, 0.3), hits, strict=True):
+            row = {
+                "value": true,
+                "low": 0.0,
+                "high": 1.0,
+                "details": {"row_sd": 0.0, "kish": 10.0, "sampling_high": true, "target_low": 0.0, "target_high": 1.0},
+            }
+            keys = (("truth", "ctr"), ("off_policy", "clipped_ips"), ("off_policy", "ips"))
+            cells |= {(agent, *key): row for key in keys}
+            cells[agent, "ab_test", "ctr"] = {**row, "value": ctr}
+            cells |= {(agent, protocol, "hr@1"): {**row, "value": hit} for protocol in ("paper", "loocv")}
+        return cells
+
+    as_the_truth, reversed_ = (
+        analysis.observations([catalogue(hits)] * 6, agents, "paper") for hits in ((0.1, 0.2, 0.3), (0.3, 0.2, 0.1))
+    )
+    assert as_the_truth["same ranking leave-one-out"]["share"] == 0  # the check of old: another ranking, PASS
+    assert as_the_truth["tau truth"]["mean"] == pytest.approx(1 / 3)
+    assert tables.observation_1_ranking(as_the_truth, "").holds is False
+    assert tables.observation_1_ranking(reversed_, "").holds is True
 
 
 def test_logs_are_taken_up_where_the_stream_was_left(study, tmp_path):

@@ -105,32 +105,73 @@ def test_settings_at_the_edge_of_a_grid_are_named(sato):
     assert edges({"rate": 1e-3, "penalty": 1e-3, "alpha": 0.0}, None, {**grids, "rate": [1e-3]}) == []
 
 
-def test_equations_7_and_8_are_shares_of_the_drawn_classes(sato):
-    world = PurchasesWorld(PurchasesParams(n_items=40, slate_size=8, base=-2.0, effect=1.5))
+@pytest.mark.parametrize("coupling", ["independent", "shared"])
+def test_equations_7_and_8_are_shares_of_the_drawn_classes(sato, coupling):
+    world = PurchasesWorld(PurchasesParams(n_items=40, slate_size=8, base=-2.0, effect=1.5, coupling=coupling))
     n, n_periods = 300, 60
-    result = sato["argument"].equations(world, n, 4)
+    result = sato["argument"].equations(world, n, 4)[coupling]["as it is"]
     users, e = np.arange(n), world.deployed_propensities(4, np.arange(n))
-    counts = np.zeros(5)
+    counts = np.zeros(6)
     for t in range(n_periods):
         control, treated = world.potential_outcomes(4, users, t)
         tu = treated & ~control
         z = draw(4, users, t, e, world.params)
         y = np.where(z, treated, control)
-        sets = (~z & ~y, tu, tu & ~z & ~y, z & y, tu & z & y)
+        sets = (~z & ~y, tu, tu & ~z & ~y, z & y, tu & z & y, control & ~treated)
         counts += [x.sum() for x in sets]
-    nrnp, tu, both, rp, tu_rp = counts
+    nrnp, tu, both, rp, tu_rp, td = counts
     cells = n * 40 * n_periods
     for name, share, size in (
-        ("NR-NP", nrnp / cells, cells), ("TU", tu / cells, cells), ("TU in NR-NP", both / cells, cells),
+        ("NR-NP", nrnp / cells, cells), ("TU", tu / cells, cells), ("TD", td / cells, cells),
+        ("TU in NR-NP", both / cells, cells),
         ("TU given NR-NP", both / nrnp, nrnp), ("TU given R-P", tu_rp / rp, rp),
     ):  # fmt: skip
         assert result[name] == pytest.approx(share, abs=4 * np.sqrt(share * (1 - share) / size)), name
-    few = sato["argument"].equations(PurchasesWorld(PurchasesParams(base=-5.0)), n)
-    assert all(sato["argument"].checks({"few": few}).values())
+
+
+def test_equation_8_is_judged_only_where_it_fails_without_an_effect(sato):
+    equations, checks, n = sato["argument"].equations, sato["argument"].checks, 300
+    few = equations(PurchasesWorld(PurchasesParams(base=-5.0)), n)
+    assert list(checks({"few": few}).values()) == [True] * 3  # equation 7 twice, equation 8 under one uniform alone
+    assert not any("independent" in text and "equation 8" in text for text in checks({"few": few}))
+    users = np.arange(n)
+    control = PurchasesWorld(PurchasesParams(base=-2.0)).outcomes_of(0, users).control
+    nothing = equations(PurchasesWorld(PurchasesParams(base=-2.0), control=control, treated=control), n)
+    assert nothing["shared"]["as it is"]["TU given R-P"] == 0
+    assert nothing["independent"]["as it is"]["TU given R-P"] > 0.5  # true uplifts by chance: no effect at all
+    assert not checks({"nothing": nothing})[sole(checks({"nothing": nothing}), "equation 8")]
     harm = PurchasesWorld(PurchasesParams(n_items=40, slate_size=8, base=1.0, effect=-1.5, deployment="uniform"))
-    result = list(sato["argument"].checks({"harm": sato["argument"].equations(harm, n)}).values())
-    assert not result[0]  # most items are bought anyway
-    assert not result[3]
+    found = equations(harm, n)
+    assert found["shared"]["as it is"]["NR-NP"] < 0.5  # most items are bought anyway
+    assert not checks({"harm": found})[sole(checks({"harm": found}), "equation 7: P(TU | NR-NP)", "independent")]
+
+
+@pytest.mark.parametrize("caused", [0.0, -0.05])
+def test_no_check_of_a_semi_synthetic_world_passes_where_no_list_causes_a_purchase(sato, caused):
+    rows = {"rows": {method: {"mean": [caused]} for method in ("bpr", "bpr-accuracy", "ulbpr", "dlce")}}
+    found = sato["semi"].checks({"dunnhumby-original": rows})
+    assert len(found) == 4
+    assert not any(found.values())
+    nothing = {"rows": {method: {"mean": [0.0]} for method in ("bpr", "bpr-accuracy", "dlce")}}
+    assert not any(sato["semi"].checks({"ml100k": nothing}).values())
+
+
+def test_the_logs_without_an_effect_are_those_with_it_but_for_what_recommendations_cause(sato):
+    own = {"users": 200, "world": {"n_items": 30, "n_periods": 4}}
+    with_effect, without = (sato["no_effect"].world_of("personalised", effect, 1, own) for effect in (True, False))
+    users = np.arange(200)
+    truth, nothing = with_effect.outcomes_of(1, users), without.outcomes_of(1, users)
+    assert np.array_equal(truth.control, nothing.control)
+    assert np.array_equal(nothing.treated, nothing.control)
+    assert truth.uplift.mean() > 0.01
+    e = [world.deployed_propensities(1, users) for world in (with_effect, without)]
+    assert np.array_equal(*e)
+
+
+def sole(texts, *parts):
+    """The one text that has all the parts."""
+    (found,) = [text for text in texts if all(part in text for part in parts)]
+    return found
 
 
 def test_the_headline_of_models_chosen_by_what_judges_them(sato):

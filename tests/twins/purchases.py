@@ -16,7 +16,9 @@ def outcomes(world, seed, user, period, item):
     """Y^C and Y^T of one cell."""
     truth = world.outcomes_of(seed, [user])
     words = rng.blocks(seed, Stream.PURCHASE, [user], [period * world.n_items + item])[0]
-    return int(_unit(*words[:2]) < truth.control[0, item]), int(_unit(*words[2:]) < truth.treated[0, item])
+    of_control = _unit(*words[:2])
+    of_treated = {"independent": _unit(*words[2:]), "shared": of_control}[world.params.coupling]
+    return int(of_control < truth.control[0, item]), int(of_treated < truth.treated[0, item])
 
 
 def shown_independently(seed, user, period, probability):

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from recsim_mnar.errors import UserError
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.slates import DeployedPolicy, draw
@@ -8,6 +9,7 @@ from recsim_mnar.simulation import items, simulate
 from recsim_mnar.simulation.items import exposures_of
 from recsim_mnar.simulation.pools import pool
 from recsim_mnar.worlds.purchases import PRESETS, PurchasesParams, PurchasesWorld
+from recsim_mnar.worlds.slates import COUPLINGS
 from twins import purchases as twin
 from twins.purchases_log import propensity_matrix
 
@@ -18,10 +20,11 @@ def world_of(**params):
     return PurchasesWorld(PurchasesParams(**{**SMALL, **params}))
 
 
+@pytest.mark.parametrize("coupling", COUPLINGS)
 @pytest.mark.parametrize("mode", ["independent", "fixed"])
 @pytest.mark.parametrize("deployment", ["uniform", "popularity", "personalised"])
-def test_the_log_is_that_of_the_plain_twin(mode, deployment):
-    world = world_of(slates=mode, deployment=deployment, rank_decay="log")
+def test_the_log_is_that_of_the_plain_twin(mode, deployment, coupling):
+    world = world_of(slates=mode, deployment=deployment, rank_decay="log", coupling=coupling)
     log = simulate(world, DeployedPolicy(world), 4, seed=5, first_user=2).validate(n_items=9)
     for user in range(2, 6):
         own = log.select(log["user"] == user)
@@ -46,10 +49,41 @@ def test_scaled_chances_are_those_of_plain_bisection():
             assert abs(own.sum() - size) < 1e-9 * size
 
 
+def test_one_uniform_for_both_outcomes_changes_no_purchase_without_a_recommendation():
+    apart, together = (world_of(coupling=coupling) for coupling in COUPLINGS)
+    users = np.arange(400)
+    control, treated = apart.potential_outcomes(3, users, 1)
+    same_control, other_treated = together.potential_outcomes(3, users, 1)
+    assert np.array_equal(control, same_control)
+    assert not np.array_equal(treated, other_treated)
+    truth = together.outcomes_of(3, users)
+    assert not (same_control & ~other_treated)[truth.uplift >= 0].any()  # no drop where a recommendation helps
+    assert not (other_treated & ~same_control)[truth.uplift <= 0].any()
+    assert (control & ~treated)[truth.uplift >= 0].any()  # drawn apart there are such
+    assert np.array_equal(truth.uplift, apart.outcomes_of(3, users).uplift)
+
+
+def test_a_recommendation_without_effect_changes_no_purchase_where_one_uniform_is_shared():
+    same = np.full((1, 9), 0.4)
+    changed = {}
+    for coupling in COUPLINGS:
+        world = PurchasesWorld(PurchasesParams(**SMALL, coupling=coupling), control=same, treated=same)
+        control, treated = world.potential_outcomes(3, np.arange(400), 1)
+        changed[coupling] = (control != treated).mean()
+    assert changed["shared"] == 0
+    assert changed["independent"] == pytest.approx(2 * 0.4 * 0.6, abs=4 * np.sqrt(0.25 / 3600))
+
+
+def test_an_unknown_coupling_is_refused():
+    with pytest.raises(UserError, match="coupling"):
+        world_of(coupling="opposed")
+
+
 @pytest.mark.verify
-def test_cells_are_shown_and_bought_as_often_as_stated():
-    """Counts against their binomial law, and Y^C independent of Y^T; 4.5 standard errors for some 700 comparisons."""
-    params = PurchasesParams(**SMALL)
+@pytest.mark.parametrize("coupling", COUPLINGS)
+def test_cells_are_shown_and_bought_as_often_as_stated(coupling):
+    """Counts against their binomial law, and how Y^C and Y^T go together; 4.5 standard errors, some 700 comparisons."""
+    params = PurchasesParams(**SMALL, coupling=coupling)
     base = PurchasesWorld(params)
     truth = base.outcomes_of(1, np.arange(6))
     world = PurchasesWorld(params, control=truth.control, treated=truth.treated)
@@ -68,7 +102,7 @@ def test_cells_are_shown_and_bought_as_often_as_stated():
     for share, probability in (
         (control.reshape(2000, 6, 9).mean(axis=0), truth.control),
         (treated.reshape(2000, 6, 9).mean(axis=0), truth.treated),
-        (both, truth.control * truth.treated),
+        (both, np.minimum(truth.control, truth.treated) if coupling == "shared" else truth.control * truth.treated),
     ):
         assert np.abs((share - probability) / np.sqrt(probability * (1 - probability) / 2000)).max() < 4.5
 
