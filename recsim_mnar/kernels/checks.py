@@ -159,3 +159,15 @@ def level_of(value: Any, name: str = "level") -> float:
         hint = _as_share(float(value)) if number and _is_percent(value) and value < 100.0 else "0.95 is usual"
         raise UserError(f"{name} must be strictly between 0 and 1, got {value!r}; {hint}")
     return float(value)
+
+
+def value_of(text: str) -> Any:
+    """A parameter's value: true or false, an integer, a number, or else the text."""
+    if text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
