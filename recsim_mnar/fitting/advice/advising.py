@@ -359,6 +359,7 @@ def advise_on(
     of_type(question, "question", Question, "a Question")
     if question.rewards is not None and len(of_type(question.rewards, "rewards", (tuple, list), _PAIR)) != 2:
         raise UserError(f"rewards must be {_PAIR}, got {question.rewards!r}")
+    whole_number(1 if question.users is None else question.users, "users", 1)
     if isinstance(log, Log):
         refuse_slates(log)
     seed, agents = check_seed(question.seed), deciding.agents_of(question.agents)
@@ -392,9 +393,8 @@ def advise_on(
     _decide(found, compared, tires)
     report("leave-one-out on the same folds")
     off = [each["check"] for each in found.checks if each["grade"] != "clear"]
-    found.protocols = [
-        deciding.by_leave_one_out(log, agents, shown, compared, tires, found.models, off, seed, executor)
-    ]
+    loo = deciding.by_leave_one_out(log, agents, shown, compared, tires, found.models, off, seed, executor)
+    found.protocols = [loo]
     if found.answer != "log":
         _ask_for_more(found, log, shown, question.users or shown.totals.users)
     return found
