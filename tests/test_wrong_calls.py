@@ -20,6 +20,7 @@ import pytest
 import recsim_mnar
 from recsim_mnar import cli, datasets, export
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels import checks
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.registry import learner
 from recsim_mnar.simulation.executor import run_in_order
@@ -507,3 +508,25 @@ def test_want_of_memory_is_no_damaged_file():
         raise OSError(f"Memory mapping file failed: {os.strerror(errno.ENOMEM)}")
     with pytest.raises(UserError), arrow._readable(Path("part.parquet")):
         raise OSError("Couldn't deserialize thrift")
+
+
+@pytest.mark.parametrize(
+    ("mean", "wanted", "said"),
+    [
+        (1.08, 1.0, ("1.08", "1")),
+        (1.0004, 1.0, ("1.0004", "1")),
+        (0.99996, 1.0, ("0.99996", "1")),
+        (0.8999, 0.9, ("0.8999", "0.9")),
+        (1.0, 1.0, ("1", "1")),
+        (2.378, 1.0, ("2.38", "1")),
+    ],
+)
+def test_two_numbers_are_told_apart(mean, wanted, said):
+    """ "The mean weight is 1 and should be 1" says nothing."""
+    assert checks.told_apart(mean, wanted) == said
+
+
+@pytest.mark.parametrize("value", [1 / 600, 2 / 3, 0.001, 0.1, 0.9999999, 1.0, 3e-7, 0.00123456])
+def test_a_bound_is_rounded_down(value):
+    """To four digits: what is pasted back contradicts no row."""
+    assert value * (1 - 1e-3) < float(checks.rounded_down(value)) <= value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from decimal import ROUND_FLOOR, Context
 from typing import Any
 
 import numpy as np
@@ -171,3 +172,17 @@ def value_of(text: str) -> Any:
         except ValueError:
             continue
     return text
+
+
+def told_apart(value: float, other: float) -> tuple[str, str]:
+    """Two numbers in as many digits, three at least, as it takes to tell them apart; nine where they are the same."""
+    for digits in range(3, 10):
+        said = f"{value:.{digits}g}", f"{other:.{digits}g}"
+        if said[0] != said[1]:
+            break
+    return said
+
+
+def rounded_down(value: float) -> str:
+    """A positive number in four digits that is not above it, to be stated as a lower bound."""
+    return f"{float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(repr(float(value)))):g}"

@@ -32,6 +32,7 @@ from recsim_mnar.estimators.off_policy.sentence import (
 )
 from recsim_mnar.estimators.off_policy.stated import LOOSE, Stated, level_of_best, with_adaptive_findings
 from recsim_mnar.estimators.verdict import LEVELS, Finding
+from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats, Ints, LogColumns
 
 MOST = 100
@@ -157,17 +158,16 @@ class Weights:
         sound = [name for name in self.targets if not self._by_policy(name, everything, level)]
         items = self.action is not None and not self._by_items(everything, level)
         for value, rows in segments:
-            named = [f"the mean weight of {name} is {{:.3g}}" for name in sound]
+            named = [f"the mean weight of {name} is" for name in sound]
             found = [self._by_policy(name, rows, level) for name in sound]
             if items:
-                named.append("the items shown there have a mean weight of {:.3g}")
+                named.append("the items shown there have a mean weight of")
                 found.append(self._by_items(rows, level))
             for words, mean in zip(named, found, strict=True):
                 if mean is not None:
-                    why = (
-                        f"{segments.where(value)} {words.format(mean)} and should be 1, so the column depends on what "
-                    )
-                    why += f"was recommended (or the propensities there are wrong). {ADVICE}"
+                    said, wanted = told_apart(mean, 1.0)
+                    why = f"{segments.where(value)} {words} {said} and should be {wanted}, so the column depends on "
+                    why += f"what was recommended (or the propensities there are wrong). {ADVICE}"
                     raise RefusedColumnError(segments.column, why)
 
     def _refuse_outcomes(self, segments: Segments) -> None:

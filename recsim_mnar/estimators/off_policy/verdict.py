@@ -10,6 +10,7 @@ from recsim_mnar.estimators.intervals import Interval
 from recsim_mnar.estimators.off_policy.scores import ESTIMATORS
 from recsim_mnar.estimators.off_policy.stated import LOOSE, Stated
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, HOPELESS, Finding, Verdict, few_users, scaled
+from recsim_mnar.kernels.checks import rounded_down, told_apart
 
 WIDE, USELESS = 0.5, 1.0
 """Half widths of an interval that logs like this one are expected to give, over the log's own mean reward. An estimate
@@ -67,7 +68,8 @@ def judge(facts: dict[str, Any], estimator: str = "") -> Verdict:
     share = facts.get("longest_user_share")
     if share is not None:
         message, severity = f"one user has {100 * share:.0f} % of the rows", scaled(share, SHARE_OF_ONE, math.inf)
-        findings.append(Finding("long_user", min(severity, CAUTION), share, message, "log more users"))
+        action = "leave its rows out if it is a bot or an id that many share; else log more users"
+        findings.append(Finding("long_user", min(severity, CAUTION), share, message, action))
     if not facts.get("clustered") and not facts.get("same"):
         message = "no users are known, so rows are taken as independent"
         action = "give the column whose rows belong together (--user-column), or a number for each row"
@@ -200,11 +202,11 @@ def _support(facts: dict[str, Any]) -> Iterator[Finding]:
         bounds, least = facts.get("bounds_stated") or {"bound": math.nan}, facts.get("propensity_min")
         said = " or the ".join(f"{what} that is stated, {value:.4g}" for what, value in bounds.items())
         message = f"{facts['denied']:,} rows contradict the {said}"
-        message += f" (the least in the log is {least:.4g})" if "least propensity" in bounds and least else ""
-        action = "check the propensities, or state the true bound"
+        message += f" (the least in the log is {rounded_down(least)})" if "least propensity" in bounds and least else ""
+        action = "check the propensities, or state the true bound, a least propensity rounded down"
         yield Finding("bound_denied", GRAVE, float(facts["denied"]), message, action)
     if support.excess > 0.0:
-        message = f"the mean weight is {mean:.3g} and should be {1.0 - (support.known or 0.0):.3g}"
+        message = "the mean weight is {} and should be {}".format(*told_apart(mean, 1.0 - (support.known or 0.0)))
         action = "either the logged probabilities or the new policy's column are not of the item shown: check both"
         yield Finding("propensities", GRAVE if support.excess >= OFF_BY else CAUTION, mean, message, action)
 
@@ -218,7 +220,7 @@ def _amount(facts: dict[str, Any], hidden: float) -> str:
 def _state_the_least(facts: dict[str, Any]) -> str:
     """What to state against unseen items, and the least propensity of the log: if it is a bound, the user knows."""
     rows, least = facts.get("least_propensity_rows", 0), facts.get("propensity_min")
-    seen = "" if least is None else f"; the smallest in this log is {least:.4g}"
+    seen = "" if least is None else f"; the smallest in this log is {rounded_down(least)}"
     seen += f", in {rows:,} rows" if seen and rows >= max(100, facts["n"] / 1000) else ""
     return (
         "state the smallest probability with which today's system shows any item: --propensity-min P (epsilon-greedy: "
