@@ -344,5 +344,5 @@ def _seconds(times: NDArray[Any]) -> Floats:
     """Dates, in text or not, as seconds since 1970, as those of a file; NaN where there is none; else numbers."""
     import pyarrow as pa
 
-    kind = {"O": str, "S": str, "U": str, "M": "datetime64[us]"}.get(times.dtype.kind, times.dtype)
+    kind: Any = {"O": str, "S": str, "U": str, "M": "datetime64[us]"}.get(times.dtype.kind, times.dtype)
     return Rows("the log", pa.table({"time": times.astype(kind)})).quiet().times("time")
