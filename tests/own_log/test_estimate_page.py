@@ -149,7 +149,10 @@ def test_a_policy_is_not_doubted_for_one_whose_name_holds_its_own(tmp_path, monk
     np.savetxt(tmp_path / "log.csv", np.stack([*rows.values()], axis=1), "%g", ",", header=",".join(rows), comments="")
     said, real = [], estimate_page.of_estimates
     monkeypatch.setattr(estimate_page, "of_estimates", lambda *given: said.append(given) or real(*given))
-    assert run("estimate", tmp_path / "log.csv", "--target", "ab,a", "--out", tmp_path / "page") == 0
+    assert (
+        run("estimate", tmp_path / "log.csv", "--target", "ab,a", "--propensity-min", "0.5", "--out", tmp_path / "p")
+        == 0
+    )
     ((sentence, _, doubt, *_),) = said
     assert sentence.policy == "a"
     assert "1.03" not in doubt
