@@ -8,7 +8,7 @@ from typing import Any
 
 from recsim_mnar.estimators.intervals import Interval
 from recsim_mnar.estimators.off_policy.scores import ESTIMATORS
-from recsim_mnar.estimators.off_policy.stated import LOOSE, Stated
+from recsim_mnar.estimators.off_policy.stated import LOOSE, ROUNDED, Stated
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, HOPELESS, Finding, Verdict, few_users, scaled
 from recsim_mnar.kernels.checks import rounded_down, told_apart
 
@@ -32,8 +32,6 @@ UNSEEN_EVENTS = -math.log(0.025)
 NARROWER = 0.9
 """What another clip must make of an interval's width to be worth the advice."""
 UNSEEN = "log with exploration where the target acts, or state --weight-max where you know it"
-ROUNDED = 0.98
-"""Of the least propensity of the log what is stated of it with two digits, and not more loosely."""
 WIDENS = 1.2
 """Times the width under the heaviest weight of the log from which a stated bound is said to widen an interval."""
 OFF_BY = 0.3
@@ -107,10 +105,8 @@ def _width(facts: dict[str, Any], estimator: str, unit: str) -> Iterator[Finding
         message = "the log's mean reward is at or below the least reward possible"
         yield Finding("wide_interval", GRAVE, math.inf, message, f"log more {unit}")
     if "sampling_low" in facts and not same and _point(facts):
-        message = (
-            "the sampling interval has no width (the scores do not vary, or are beyond what rewards can be), so it "
-        )
-        message += "cannot show the error"
+        message = "the sampling interval has no width (the scores do not vary, or are beyond what rewards can be), so "
+        message += "it cannot show the error"
         yield Finding("no_width", CAUTION, 0.0, message, "compare with another estimator")
     part, width = facts.get("clip_part", 0.0), facts.get("sampling_high", 0.0) - facts.get("sampling_low", 0.0)
     if part > width:
