@@ -105,7 +105,7 @@ class FittedWorld:
         params: of the best fit.
         ensemble: parameters of each member.
         identified: by name what the log says: ``value``, ``low`` and ``high`` (90 %), ``why``, a sentence.
-        not_identified: by name what it does not: ``used``, ``low`` and ``high`` of the ensemble's range, ``why``.
+        not_identified: by name what it does not: ``used``, ``low`` and ``high`` of the draws, ``why``.
         facts: statistics of the log.
         method: sentences on how the fit and the ensemble were made.
         catalogues: of the best fit and of each member, where the world has its items from them.
