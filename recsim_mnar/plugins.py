@@ -7,6 +7,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
 import threading
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError, described, nearest
+from recsim_mnar.kernels.checks import value_of
 
 _MOST_LISTED = 16
 """Names that a message lists; of more it says where they stand."""
@@ -146,16 +148,18 @@ def unknown(what: str, name: str, known: Iterable[str], kind: str, *, methods: S
     return f"unknown {what} {name!r}; {meant} ({article} {what} of your own: package.module:{kind})"
 
 
-def value_of(text: str) -> Any:
-    """A parameter's value: true or false, an integer, a number, or else the text."""
-    if text.lower() in {"true", "false"}:
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+def option_of(kind: Any, key: str, text: str, where: str) -> Any:
+    """The value of an option that is written as ``key=text``, for a parameter of a class.
+
+    Raises:
+        UserError: the parameter is a flag, and the text is neither true nor false.
+    """
+    value, known = value_of(text), inspect.signature(kind).parameters if inspect.isclass(kind) else {}
+    if key not in known or not (isinstance(known[key].default, bool) or known[key].annotation in (bool, "bool")):
+        return value
+    if value not in (0, 1):
+        raise UserError(f"{where}: {key} must be true or false, got {text!r}")
+    return bool(value)
 
 
 def _definitions(module: str, methods: Sequence[str], kind: str) -> list[str] | None:

@@ -29,7 +29,7 @@ GROUND = {"_version", "errors", "progress", "kernels", "rng", "runs"}
 MAY = {
     "_version": set(),
     "errors": set(),
-    "plugins": {"errors"},
+    "plugins": {"errors", "kernels"},
     "progress": set(),
     "kernels": {"errors"},
     "runs": {"_version", "errors"},

@@ -414,6 +414,16 @@ def test_paths_that_are_no_utf8_are_a_line(tmp_path):
         assert b"the path is not UTF-8" in done.stderr
 
 
+def test_a_folder_with_a_journal_and_no_index_is_no_whole_one(log, tmp_path):
+    """As a comparison's that was ended while it was written: what lies there may be all right, and is not all."""
+    whole = verify(log)
+    assert whole.faults == []
+    folder = tmp_path / "unfinished"
+    shutil.copytree(log, folder / "log")
+    Journal(folder).begin(Index())
+    assert [str(folder) in fault for fault in verify(folder).faults] == [True]
+
+
 def test_verify_says_every_fault(log, capsys):
     from test_cli import run
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.protocols.base import Protocol, RawResults, Trial
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import Ranking, Record, Target, judge
+from recsim_mnar.report.study_page import agents_table
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.studies import Design, Study, run_study
 from recsim_mnar.studies.design import at_levels, design_of
@@ -416,3 +418,12 @@ def test_the_means_of_raw_results_are_the_table(tmp_path, world):
     assert {key[0] for key in means} == {own_name.get(name, name) for name in setup["protocols"]}
     for key, value in means.items():
         assert value == pytest.approx(values[key], rel=1e-9), key
+
+
+def test_the_truth_comes_first_and_not_what_begins_alike():
+    rows = [
+        {"study": "s", "agent": "a", "protocol": protocol, "metric": "ctr", "value": 0.5}
+        for protocol in ("truthful:Guess", "ab_test", "truth")
+    ]
+    (table,) = agents_table(SimpleNamespace(rows=lambda: rows))
+    assert [head for head, _ in table["rows"]] == ["truth ctr", "truthful:Guess ctr", "ab_test ctr"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import re
@@ -9,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +19,15 @@ import pytest
 
 import recsim_mnar
 from recsim_mnar import cli, datasets, export
+from recsim_mnar.errors import UserError
+from recsim_mnar.kernels import checks
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.registry import learner
 from recsim_mnar.simulation.executor import run_in_order
 from recsim_mnar.simulation.run_folder import logging_policy
+from recsim_mnar.tables import arrow
+from recsim_mnar.worlds import make_world
+from recsim_mnar.worlds.sessions import SessionsParams
 
 GOOD = "propensity,reward,t\n" + ".5,1,.5\n.5,0,.5\n" * 20
 SMALL = ("--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5")
@@ -352,6 +359,14 @@ PYTHON = {
     "a path for a log": (lambda: recsim_mnar.replay("sim", None), "log must be a Log (read_log reads one), got 'sim'"),
     "a path to validate": (lambda: recsim_mnar.validate(None, "sim"), "log must be a Log"),
     "a path to advise on": (lambda: recsim_mnar.advise("sim", None), "log must be a Log"),
+    "fewer users than none": (
+        lambda: recsim_mnar.advise(Log({}), recsim_mnar.Question(users=-1)),
+        "users must be a whole number of at least 1",
+    ),
+    "users to validate": (
+        lambda: recsim_mnar.validate(learner, Log({}), most_users=0),
+        "most_users must be a whole number of at least 20",
+    ),
     "no question": (lambda: recsim_mnar.advise(Log({}), None), "question must be a Question"),
     "a name for a world": (lambda: recsim_mnar.compare("sessions", {}), "world must be a World"),
     "a list of agents": (lambda: recsim_mnar.compare(WORLD, ["svd"]), "learners must be a table by name"),
@@ -473,3 +488,45 @@ def test_too_little_memory_for_the_libraries_is_a_line(place, megabytes):
     ended = subprocess.run(["/bin/sh", "-c", words], cwd=place, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (4, "")
     assert re.fullmatch(r"error: this process may have .* raise the limit \[memory\]\n", ended.stderr)
+
+
+def test_a_number_of_five_thousand_digits_is_a_wrong_file(tmp_path):
+    """Python refuses to read it with an error that is not of the format."""
+    digits = "9" * 5000
+    (tmp_path / "w.toml").write_text(f'world = "sessions"\n[params]\nn_items = {digits}\n')
+    for call in (
+        lambda: make_world(str(tmp_path / "w.toml")),
+        lambda: SessionsParams.from_toml(f"n_items = {digits}"),
+        lambda: SessionsParams.from_json(f'{{"n_items": {digits}}}'),
+    ):
+        with pytest.raises(UserError):
+            call()
+
+
+def test_want_of_memory_is_no_damaged_file():
+    with pytest.raises(MemoryError), arrow._readable(Path("part.parquet")):
+        raise OSError(f"Memory mapping file failed: {os.strerror(errno.ENOMEM)}")
+    with pytest.raises(UserError), arrow._readable(Path("part.parquet")):
+        raise OSError("Couldn't deserialize thrift")
+
+
+@pytest.mark.parametrize(
+    ("mean", "wanted", "said"),
+    [
+        (1.08, 1.0, ("1.08", "1")),
+        (1.0004, 1.0, ("1.0004", "1")),
+        (0.99996, 1.0, ("0.99996", "1")),
+        (0.8999, 0.9, ("0.8999", "0.9")),
+        (1.0, 1.0, ("1", "1")),
+        (2.378, 1.0, ("2.38", "1")),
+    ],
+)
+def test_two_numbers_are_told_apart(mean, wanted, said):
+    """ "The mean weight is 1 and should be 1" says nothing."""
+    assert checks.told_apart(mean, wanted) == said
+
+
+@pytest.mark.parametrize("value", [1 / 600, 2 / 3, 0.001, 0.1, 0.9999999, 1.0, 3e-7, 0.00123456])
+def test_a_bound_is_rounded_down(value):
+    """To four digits: what is pasted back contradicts no row."""
+    assert value * (1 - 1e-3) < float(checks.rounded_down(value)) <= value

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.agents.state.acting import GreedyPolicy, TrainingRows
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.checks import whole_number
+from recsim_mnar.kernels.checks import flag, whole_number
 from recsim_mnar.log.views import view_counts, views_of
 from recsim_mnar.policies.base import Ints, Learner, Policy
 
@@ -248,7 +248,7 @@ class ItemKNN(Learner):
 
     def __init__(self, neighbours: int = 500, include_self: bool = False) -> None:
         self.neighbours = whole_number(neighbours, f"{self.name}: neighbours", least=1)
-        self.include_self = bool(include_self)
+        self.include_self = flag(include_self, "include_self")
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policies.Learner.fit`; no draws are made."""

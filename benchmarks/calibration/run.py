@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.calibration import calibrate_world
+from recsim_mnar.fitting.calibration.members import OFF
 from recsim_mnar.worlds.sessions.invariants import functionals
 
 HERE = Path(__file__).parent
@@ -63,7 +64,7 @@ def fit_of(setting: str, number: int, users: int, draws: int) -> dict[str, Any]:
         "weight": round(facts["click_link_weight"], 4),
         "rank": rank,
         "width": {name: round(value, 4) for name, value in width.items()},
-        "off": fitted.identified["click_rate_on_log"]["why"].startswith("OFF"),
+        "off": facts["click_rate_off"] > OFF,
     }
 
 

@@ -147,7 +147,7 @@ _LISTS = ("estimators", "metrics")
 
 def _take_factors(options: dict[str, Any]) -> dict[str, list[Any]]:
     """Take out of the flags what has several levels: by name, its levels."""
-    from recsim_mnar.plugins import value_of
+    from recsim_mnar.kernels.checks import value_of
 
     factors: dict[str, list[Any]] = {}
     for flag in _CONTRACT_FLAGS:

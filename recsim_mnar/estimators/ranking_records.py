@@ -23,7 +23,7 @@ from recsim_mnar.estimators.off_policy.limits import STRICT
 from recsim_mnar.estimators.off_policy.scores import ESTIMATORS, Rows, Scores, check_name
 from recsim_mnar.estimators.ranking_assumptions import PREMISES
 from recsim_mnar.estimators.verdict import GRAVE, Finding
-from recsim_mnar.kernels.checks import whole_number
+from recsim_mnar.kernels.checks import told_apart, whole_number
 from recsim_mnar.log.columns import Floats, Ints, finite_column, user_sums
 from recsim_mnar.plugins import unknown
 
@@ -197,7 +197,7 @@ def _mean_of_weights(weight: Floats, rows: RankingRows) -> list[Finding]:
     less, more = Deviations.of(sums).spread(rows.reward.size, top, top, STRICT).reaches(STRICT)
     if mean - less <= 1.0 <= mean + more:
         return []
-    message = f"the mean weight of the pseudo-inverse is {mean:.3g} and should be 1"
+    message = "the mean weight of the pseudo-inverse is {} and should be {}".format(*told_apart(mean, 1.0))
     return [Finding("propensities", GRAVE, mean, message, "check the probabilities of log and target")]
 
 

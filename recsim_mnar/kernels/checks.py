@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from decimal import ROUND_FLOOR, Context
 from typing import Any
 
 import numpy as np
@@ -159,3 +160,29 @@ def level_of(value: Any, name: str = "level") -> float:
         hint = _as_share(float(value)) if number and _is_percent(value) and value < 100.0 else "0.95 is usual"
         raise UserError(f"{name} must be strictly between 0 and 1, got {value!r}; {hint}")
     return float(value)
+
+
+def value_of(text: str) -> Any:
+    """A parameter's value: true or false, an integer, a number, or else the text."""
+    if text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def told_apart(value: float, other: float) -> tuple[str, str]:
+    """Two numbers in as many digits, three at least, as it takes to tell them apart; nine where they are the same."""
+    for digits in range(3, 10):
+        said = f"{value:.{digits}g}", f"{other:.{digits}g}"
+        if said[0] != said[1]:
+            break
+    return said
+
+
+def rounded_down(value: float) -> str:
+    """A positive number in four digits that is not above it, to be stated as a lower bound."""
+    return f"{float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(repr(float(value)))):g}"

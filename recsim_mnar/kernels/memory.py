@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
+import os
 import sys
 
 
@@ -16,6 +18,17 @@ def give_back() -> None:
     """Hand memory that was freed in many small pieces back to the system, where the C library can."""
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def refuse_want_of_memory(error: BaseException, what: str) -> None:
+    """Raise MemoryError for an error that is one in other words, as pyarrow's of a file that cannot be mapped.
+
+    Args:
+        error: of a library.
+        what: it was to read.
+    """
+    if os.strerror(errno.ENOMEM) in str(error):
+        raise MemoryError(f"{what}: {error}") from None
 
 
 def free_memory() -> int:

@@ -27,7 +27,7 @@ from recsim_mnar.log.schema import read_only
 from recsim_mnar.runs.files import path_of, replacing
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import digest_of
-from recsim_mnar.tables.arrow import metadata_in, objects_of, read_table, refuse_written_out
+from recsim_mnar.tables.arrow import objects_of, read_table, refuse_written_out, schema_in
 from recsim_mnar.tables.files import ARROW, PACKED, PARQUET, is_text, part_path
 from recsim_mnar.tables.parts import Parts, mark_of_part
 from recsim_mnar.tables.text import typed_table
@@ -508,7 +508,7 @@ def provenance_of(path: str | os.PathLike[str] | Parts) -> dict[str, Any]:
     if is_text(part):
         return {}
     try:
-        return parsed_provenance(metadata_in(part))
+        return parsed_provenance(schema_in(part).metadata)
     except UserError as error:
         raise UserError(f"{part.name}: {error}") from None
 

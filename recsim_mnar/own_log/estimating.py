@@ -34,7 +34,7 @@ from recsim_mnar.estimators.off_policy.records import (
     todays,
 )
 from recsim_mnar.estimators.off_policy.refuters import Shown, item_findings, refuter_lines, with_findings, with_refuters
-from recsim_mnar.estimators.off_policy.sentence import Record, tolerance_of, weight_excess
+from recsim_mnar.estimators.off_policy.sentence import Record, target_of, tolerance_of, weight_excess
 from recsim_mnar.estimators.off_policy.stated import (
     Stated,
     bound_lines,
@@ -538,7 +538,7 @@ def _with_findings(records: list[Record], log: BanditFile, targets: Sequence[str
         )
     found = []
     for record in records:
-        more = [*every, *by_policy.get(record["policy"].split(" - ")[0], [])]
+        more = [*every, *by_policy.get(target_of(record), [])]
         found.append(with_findings(record, more))
     return with_likely_faults(found, functools.partial(sums_of, log), log.columns.get("propensity") or "")
 

@@ -12,6 +12,7 @@ from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.verdict import OFF_BY
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding
+from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.tables.ids import Ids
 
@@ -53,7 +54,8 @@ def logger_findings(
         what = "its propensities are not those that chose the actions"
         if high < 1.0:
             what += ", or it never takes some of what the target takes"
-        message = f"among the rows of logger {each} the mean weight is {mean:.3g} and should be 1: {what}"
+        said, wanted = told_apart(mean, 1.0)
+        message = f"among the rows of logger {each} the mean weight is {said} and should be {wanted}: {what}"
         findings.append(
             Finding(
                 "logger_propensities", severity, mean, message, f"check the propensities of {each}, or omit its rows"

@@ -7,8 +7,8 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.kernels.checks import text_of
-from recsim_mnar.plugins import announced, imported, unknown, value_of
+from recsim_mnar.kernels.checks import text_of, value_of
+from recsim_mnar.plugins import announced, imported, option_of, unknown
 from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import (
     LearnerWrapper,
@@ -67,7 +67,7 @@ def learner(spec: str) -> Learner:
         elif key in parameters:
             raise UserError(f"agent {spec!r}: {key} is given twice")
         else:
-            parameters[key] = value_of(text)
+            parameters[key] = option_of(kind, key, text, f"agent {spec!r}")
             named.append(option)
     return _Named(_made(spec, kind, parameters), softeners, spec, "+".join(named))
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.plugins import announced, imported, unknown, value_of
+from recsim_mnar.plugins import announced, imported, option_of, unknown
 from recsim_mnar.protocols.records import Ranking, Record, Target
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.worlds.params import Params
@@ -248,7 +248,7 @@ def protocol(spec: str, own: Mapping[str, str] | None = None) -> Protocol:
         if not equals or key not in known:
             hint = nearest(key, known) if known else "it has no parameters"
             raise UserError(f"protocol {spec!r}: {option!r} is not parameter=value of one that it has; {hint}")
-        parameters[key] = value_of(text)
+        parameters[key] = option_of(kind, key, text, f"protocol {spec!r}")
     try:
         made: Protocol = kind(**parameters)
     except TypeError as error:

@@ -293,7 +293,7 @@ class _Moments:
 
     def estimate(self, estimator: str, level: float) -> tuple[Estimate, dict[str, float]]:
         """The estimate, and what intervals by row are made of (see :func:`_by_row`)."""
-        moments = self.clipped if estimator.startswith("clipped") else self.clipped.unclipped()
+        moments = self.clipped if check_name(estimator).clips else self.clipped.unclipped()
         n, squares = moments.rows, moments.sum("cc")
         spread = math.sqrt(max(moments.sum("yy") / n - (moments.sum("y") / n) ** 2, 0.0))
         rows = {"row_sd": spread, "kish": moments.sum("c") ** 2 / squares if squares > 0 else 0.0}
@@ -349,9 +349,9 @@ class _Decisions:
 
     def estimate(self, estimator: str, level: float) -> tuple[Estimate, dict[str, float]]:
         """As :meth:`_Moments.estimate`."""
-        clip = self.clip if estimator.startswith("clipped") else None
-        needs = check_name(estimator).needs
-        model = {name: getattr(self, name) for name in needs if name in ("q_logged", "q_target")}
+        info = check_name(estimator)
+        clip = self.clip if info.clips else None
+        model = {name: getattr(self, name) for name in info.needs if name in ("q_logged", "q_target")}
         estimate = estimate_value(
             self.reward,
             self.propensity,

@@ -294,8 +294,8 @@ def _finding(
     value = "{} per recommendation ({:g} % interval {}).".format(
         amounts.one(within_limits(own)["value"]), 100 * own["level"], amounts.span(own["low"], own["high"])
     ) if own is not None and usable else ""  # fmt: skip
-    of_it = [reason for reason in reasons(leaders) if reason.level == sentence.sure]
-    doubt = next((reason.message for reason in of_it if any(sentence.policy in name for name in reason.of)), "")
+    names = {label(record) for record in leaders if target_of(record) == sentence.policy}
+    doubt = next((each.message for each in reasons(leaders) if each.level == sentence.sure and names & {*each.of}), "")
     of_pair = next((r for r in leaders if target_of(r) == sentence.policy and "baseline" in r), None)
     values: dict[str, Any] = {} if of_pair is None else of_pair["diagnostics"]
     facts: dict[str, Any] = values if of_pair is None else of_pair.get("best_of") or values

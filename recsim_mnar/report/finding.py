@@ -233,6 +233,6 @@ def of_fit(found: FittedWorld) -> Finding:
     rate = found.identified.get("click_rate_on_log")
     lift = f"The log settles {n} of {n + open_} features."
     if rate:
-        lift += f" Its users click {per_cent(rate['value'])} % of the time; those of the log "
+        lift += f" Its users click {per_cent(found.facts['click_rate_fitted'])} % of the time; those of the log "
         lift += f"{per_cent(rate['low'])} to {per_cent(rate['high'])} % (90 % interval)."
     return Finding(decision, lift, "Not yet sure. Next: recsim-mnar validate says what it may be used for.", "tie")

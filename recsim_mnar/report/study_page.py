@@ -234,17 +234,17 @@ def paired_rows(study: Study) -> list[tuple[str, list[str]]]:
 
 def agents_table(study: Study) -> list[dict[str, Any]]:
     """Mean of every metric over catalogues: one table per study, one row per metric, one column per agent."""
-    tables: dict[str, dict[str, dict[str, list[float]]]] = {}
+    tables: dict[str, dict[str, dict[tuple[str, str], list[float]]]] = {}
     for row in study.rows():
         if row["value"] is not None:
             own = tables.setdefault(row["study"], {}).setdefault(row["agent"], {})
-            own.setdefault(f"{row['protocol']} {row['metric']}", []).append(row["value"])
+            own.setdefault((row["protocol"], row["metric"]), []).append(row["value"])
     found = []
     for name, agents in tables.items():
-        heads = list(dict.fromkeys(head for own in agents.values() for head in own))
-        heads = sorted(heads, key=lambda head: not head.startswith("truth"))
+        heads = sorted(dict.fromkeys(head for own in agents.values() for head in own), key=lambda h: h[0] != "truth")
         rows = [
-            (h, [f"{sum(own[h]) / len(own[h]):.5f}" if h in own else "-" for own in agents.values()]) for h in heads
+            (" ".join(h), [f"{sum(own[h]) / len(own[h]):.5f}" if h in own else "-" for own in agents.values()])
+            for h in heads
         ]
         found.append({"study": name, "heads": [*agents], "rows": rows})
     return found

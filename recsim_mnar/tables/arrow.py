@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError, not_written
+from recsim_mnar.kernels.memory import refuse_want_of_memory
 from recsim_mnar.tables.files import ARROW, most_unpacked, refuse_unpacked
 from recsim_mnar.tables.unpacked import sizes_of, unpacked_pages
 
@@ -99,24 +100,14 @@ def refuse_written_out(values: Any, what: str) -> None:
         )
 
 
-def names_in(path: Path) -> list[str]:
-    """Names of the columns of a Parquet file or an Arrow file.
+def schema_in(path: Path) -> Any:
+    """The schema of a Parquet file or an Arrow file.
 
     Raises:
         UserError: it cannot be read.
     """
     with _readable(path):
-        return list(schema_of(path).names)
-
-
-def metadata_in(path: Path) -> Any:
-    """The metadata of a Parquet file or an Arrow file.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    with _readable(path):
-        return schema_of(path).metadata
+        return schema_of(path)
 
 
 def read_table(file: Path, columns: list[str] | None = None, *, held: bool = False) -> Any:
@@ -344,9 +335,10 @@ def _readable(file: Path) -> Iterator[None]:
 
     try:
         yield
-    except UserError:
+    except (UserError, MemoryError):
         raise
     except (OSError, ValueError, KeyError, TypeError, IndexError, OverflowError, pa.ArrowException) as error:
+        refuse_want_of_memory(error, str(file))
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         kind = "Arrow" if file.suffix.lower() in ARROW else "Parquet"
         said = f"{file} is not a readable {kind} file: {reason}; restore it, or name it as what it is"

@@ -18,7 +18,7 @@ from recsim_mnar.kernels.memory import free_memory, in_words
 from recsim_mnar.runs.files import check_utf8, path_of, recorded, sweep
 from recsim_mnar.runs.folder import MANIFESTS, holder_of, is_filled_here
 from recsim_mnar.runs.receipts import INDEX, JOURNAL, SIDECAR, Index, Receipt, file_digest, made_with
-from recsim_mnar.tables.arrow import names_in, objects_of, read_blocks, rows_in, schema_of, unpacked_bytes
+from recsim_mnar.tables.arrow import objects_of, read_blocks, rows_in, schema_in, schema_of, unpacked_bytes
 from recsim_mnar.tables.faults import Faults
 from recsim_mnar.tables.files import ARROW, PARQUET, is_table, is_text, listed, part_files, part_path, refuse_unpacked
 from recsim_mnar.tables.numbering import AgainError
@@ -340,7 +340,7 @@ class TableFile:
         parts = path if isinstance(path, Parts) else Parts.of(path)
         first = parts.first
         form = TextForm.of(first) if is_text(first) else None
-        names = _unique(first, names_in(first) if form is None else form.names)
+        names = _unique(first, schema_in(first).names if form is None else form.names)
         return TableFile(parts.path, parts, names, form)
 
     @property
@@ -427,7 +427,7 @@ class TableFile:
         return read_blocks(part, rows, list(kinds), held=self.parts.index is not None)
 
     def _names_of(self, part: Path) -> list[str]:
-        return names_in(part) if self.form is None else self._text_part(part).form.names
+        return list(schema_in(part).names) if self.form is None else self._text_part(part).form.names
 
     def _text_part(self, part: Path) -> TextPart:
         assert self.form is not None
@@ -504,8 +504,7 @@ def verify(path: str | Path) -> Verified:
     if not path.exists():
         raise UserError(f"{path} does not exist: name a folder or a file")
     found = Verified()
-    folders = [each for each in (path, path / "log") if each.is_dir()]
-    for folder in folders:
+    for folder in [each for each in (path, path / "log") if each.is_dir()]:
         found.faults += _faults_of_folder(folder, found)
     found.faults += _faults_of_parts(path, found)
     found.faults[:] = list(dict.fromkeys(found.faults))
@@ -519,6 +518,8 @@ def _faults_of_folder(folder: Path, found: Verified) -> Iterator[str]:
     except UserError as error:
         yield str(error)
         return
+    if (folder / JOURNAL).exists() and not (folder / INDEX).exists():
+        yield f"{folder} was not finished: give its command again with --resume, or remove it"
     for receipt in index.receipts.values():
         yield from _faults_of_file(folder, receipt, found)
 

@@ -55,9 +55,10 @@ class Params:
     def from_json(cls, text: str) -> Self:
         """The inverse of :meth:`to_json`."""
         try:
-            return cls.from_dict(json.loads(text))
-        except (json.JSONDecodeError, RecursionError) as error:
+            values = json.loads(text)
+        except (ValueError, RecursionError) as error:
             raise UserError(f"the parameters are not valid JSON: {why_unreadable(error)}") from None
+        return cls.from_dict(values)
 
     def to_toml(self) -> str:
         """As a TOML document."""
@@ -69,9 +70,10 @@ class Params:
     def from_toml(cls, text: str) -> Self:
         """The inverse of :meth:`to_toml`."""
         try:
-            return cls.from_dict(tomllib.loads(text))
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            values = tomllib.loads(text)
+        except (ValueError, RecursionError) as error:
             raise UserError(f"the parameters are not valid TOML: {why_unreadable(error)}") from None
+        return cls.from_dict(values)
 
     def with_keywords(self, keywords: Mapping[str, Any]) -> Self:
         """These parameters with some changed, as Python gives them."""

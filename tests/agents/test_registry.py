@@ -240,3 +240,18 @@ def test_an_object_that_is_named_is_not_used_up():
         registry.learner(f"{__name__}:ready").fit(Log({}), n_items=5)
     with pytest.raises(UserError, match="is an object already: favourite has no effect"):
         registry.learner(f"{__name__}:ready+favourite=2")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("True", True), ("1", True), ("FALSE", False), ("false", False), ("0", False)]
+)
+def test_a_flag_is_true_or_false(text, value):
+    assert registry.learner(f"item-knn+include_self={text}").inner.include_self is value
+
+
+@pytest.mark.parametrize("text", ["no", "off", "None", "maybe", "yes", "2", ""])
+def test_anything_else_is_no_flag(text):
+    with pytest.raises(UserError, match="include_self"):
+        registry.learner(f"item-knn+include_self={text}")
+    with pytest.raises(UserError, match="include_self"):
+        ItemKNN(include_self=text)

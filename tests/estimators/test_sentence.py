@@ -31,7 +31,7 @@ GRAVE = Finding("propensities", 2.0, 1.5, "the mean weight is 1.5", "check the p
 def of(policy, value, low, high, *findings, facts=None, level=0.95, **more):
     """A record of the leading estimator, with what its findings make of the verdict."""
     limits = {"value": value, "low": low, "high": high, "level": level, "n": 1000, "ess": 500.0}
-    rest = {"policy": policy, "estimator": "ips", "method": "gamma", "leads": True, "today": False}
+    rest = {"policy": policy, "target": policy, "estimator": "ips", "method": "gamma", "leads": True, "today": False}
     facts = CLICKS | (facts or {})
     return rest | limits | Verdict.of(findings).to_dict() | {"diagnostics": facts} | more
 
@@ -43,7 +43,7 @@ def compared(value, low, high, *findings, policy="new", today=True, **more):
         of(policy, 0.05 + value, 0.05 + low, 0.05 + high),
         of("propensity" if today else "old", 0.05, 0.04, 0.06, today=today),
         of(f"{policy} - propensity" if today else f"{policy} - old", value, low, high, *findings, facts=facts,
-           today=today, baseline="propensity" if today else "old", **more),
+           target=policy, today=today, baseline="propensity" if today else "old", **more),
     ]  # fmt: skip
 
 
@@ -151,7 +151,7 @@ def test_cells_of_what_is_not_a_value():
     assert cells(of("new", 0.02, 0.02, 0.04, proved), clicks)[0] == "at least 2.00 %"
     assert cells(of("new", 0.03, 0.02, 0.04, proved), clicks)[0] == "3.00 %"
     assert cells(of("new", 0.0, 0.0, 0.04), clicks)[0] == "0.00 %"  # without proof a value at its limit is one
-    difference = of("new - old", 0.05, -0.02, 0.04, proved, baseline="old")
+    difference = of("new - old", 0.05, -0.02, 0.04, proved, target="new", baseline="old")
     assert cells(difference, clicks) == ("at most +4.00 points", "-2.00 to 4.00 points")
     hidden = of("new", 0.02, 0.01, 0.99, GAP)
     assert (cells(hidden, clicks), covered_share(hidden)) == (("covers 1 %", "-"), pytest.approx(0.01))
@@ -164,7 +164,8 @@ def test_cells_of_what_is_not_a_value():
 def test_the_same_caution_is_said_once():
     unstated = Finding("rows_independent", 1.0, 1.0, "no column of users is known", "name it")
     records = [of("a", 0.1, 0.0, 0.2, unstated, DOUBT), of("b", 0.1, 0.0, 0.2, unstated)]
-    records.append(of("a - b", 0.1, 0.0, 0.2, Finding("wide_interval", 1.0, 0.9, "wide too", "more"), baseline="b"))
+    wide = Finding("wide_interval", 1.0, 0.9, "wide too", "more")
+    records.append(of("a - b", 0.1, 0.0, 0.2, wide, target="a", baseline="b"))
     assert [(reason.message, reason.of) for reason in reasons(records)] == [
         ("no column of users is known", ("a", "b")), ("the interval is wide", ("a",))
     ]  # fmt: skip
@@ -184,9 +185,11 @@ def test_the_same_caution_is_said_once():
 )
 def test_one_estimator_leads_in_all_rows(estimators, of_the_log, leader):
     """That of the log's rewards where it was asked for. Of doubly robust estimators no difference is known."""
-    records = [{"policy": "a", "estimator": name, "diagnostics": {"leading": of_the_log}} for name in estimators]
+    records = [
+        {"policy": "a", "target": "a", "estimator": name, "diagnostics": {"leading": of_the_log}} for name in estimators
+    ]
     if leader != "dr":
-        records += [r | {"policy": "a - b"} for r in records if r["estimator"] != "dr"]
+        records += [r | {"policy": "a - b", "baseline": "b"} for r in records if r["estimator"] != "dr"]
     led = [r for r in leading(records) if r["leads"]]
     assert {r["estimator"] for r in led} == {leader}
     assert [r["policy"] for r in led] == list(dict.fromkeys(r["policy"] for r in records))

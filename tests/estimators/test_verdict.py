@@ -422,6 +422,25 @@ def test_a_least_propensity_states_support_is_offered_and_can_be_denied():
         assert finding(denied, "bound_denied").number == np.count_nonzero(~best)
 
 
+@pytest.mark.parametrize(
+    ("bound", "denied"),
+    [
+        ({"propensity_min": 0.001667}, False),
+        ({"propensity_min": 0.0017}, False),
+        ({"propensity_min": 0.00175}, True),
+        ({"weight_max": 599.0}, False),
+        ({"weight_max": 580.0}, True),
+    ],
+)
+def test_a_true_bound_that_was_rounded_is_not_denied(bound, denied):
+    """The least propensity is 1/600, the largest weight 600; a bound is typed with two digits or more."""
+    rng = np.random.default_rng(3)
+    n = 50_000
+    propensity = np.where(rng.random(n) < 0.9, 1 / 600, 0.5)
+    found = estimate_value(**log_of(n, propensity, np.ones(n), reward=clicks(rng, n, 0.1)), **bound)
+    assert ("bound_denied" in codes(found)) == denied
+
+
 @pytest.mark.parametrize(("rate", "name"), [(0.05, "ips"), (0.45, "ips"), (0.55, "snips"), (0.95, "snips")])
 def test_the_leading_estimator_is_chosen_by_the_log_alone(rate, name):
     n = 4000

@@ -168,7 +168,7 @@ LARGEST = ["reward_max"]
         ({"clicks": 0, "high": 0.09}, "ips", "no_reward", "neither end", ""),
         ({"clicks": 0, "high": math.inf}, "ips", "no_reward", "no upper end", "with --reward-max"),
         ({}, "ips", "wide_interval", "reaches 10 %", "more users make it narrower"),
-        ({"longest_user_share": 0.25}, "ips", "long_user", "has 25 % of", "log more users"),
+        ({"longest_user_share": 0.25}, "ips", "long_user", "has 25 % of", "a bot or an id that many share"),
         ({"low": 0.05, "high": 0.1501}, "ips", "wide_interval", "reaches 50 %", "log about 2 times as many users"),
         (WIDE, "ips", "wide_interval", "reaches 100 %", "log about 4 times"),
         (WIDE | {"high": 2.0}, "ips", "wide_interval", "far wider than", "log about 400 times"),

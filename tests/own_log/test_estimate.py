@@ -584,3 +584,26 @@ def test_the_command_folds_items_and_its_plan_does_too(tmp_path, capsys):
     assert status == 2
     assert "--fold-case" in error
     assert run(capsys, *asked, "--fold-case")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["new", "new - v2", "new - today"])
+def test_what_a_log_knows_of_a_policy_does_not_hang_on_its_name(tmp_path, name):
+    """Mean weights of .9 and 1.1 by logger: found for values and differences, whatever the column is called."""
+    rng, n = np.random.default_rng(1), 40_000
+    logger, taken = np.arange(n) % 2, rng.random(n) < 0.5
+    frame = pd.DataFrame(
+        {
+            "reward": (rng.random(n) < 0.1).astype(float),
+            "propensity": 0.5,
+            "logging_policy": np.where(logger == 0, "a", "b"),
+            name: np.where(taken, 0.3, 0.7) * np.where(logger == 0, 0.9, 1.1),
+        }
+    )
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    answer = estimate_log(tmp_path / "log.csv", Question(targets=[name], baseline="today", estimators=["ips"]))
+    found = {record["role"]: record for record in answer.records}
+    assert [found[role]["target"] for role in ("target", "difference")] == [name, name]
+    for role in ("target", "difference"):
+        codes = [each["code"] for each in found[role]["findings"]]
+        assert codes.count("logger_propensities") == 2
+        assert found[role]["verdict_level"] != "trust"

@@ -12,6 +12,7 @@ import pytest
 
 from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.own_log.estimating import Question, estimate_log
+from recsim_mnar.report import estimate_page
 from recsim_mnar.report.estimate_page import Estimates, weights_of, write_estimates
 from recsim_mnar.tables.files import write_table
 from twins.commands import status_of as run
@@ -137,6 +138,24 @@ def test_what_is_doubtful_stands_there_with_what_to_do(tmp_path):
     assert "taken: reward: clicks; propensity: pscore; user: shopper_id" in page
     assert results["read"]["counts"]["rows"] == 3000
     assert "--baseline today" in page
+
+
+def test_a_policy_is_not_doubted_for_one_whose_name_holds_its_own(tmp_path, monkeypatch):
+    """The mean weight of ``ab`` is 1.03, and says nothing of ``a``."""
+    rng, n = np.random.default_rng(0), 40_000
+    taken = rng.random(n) < 0.5
+    reward = rng.random(n) < np.where(taken, 0.3, 0.1)
+    rows = {"reward": reward, "propensity": np.full(n, 0.5), "a": np.where(taken, 0.7, 0.3), "ab": np.full(n, 0.515)}
+    np.savetxt(tmp_path / "log.csv", np.stack([*rows.values()], axis=1), "%g", ",", header=",".join(rows), comments="")
+    said, real = [], estimate_page.of_estimates
+    monkeypatch.setattr(estimate_page, "of_estimates", lambda *given: said.append(given) or real(*given))
+    assert (
+        run("estimate", tmp_path / "log.csv", "--target", "ab,a", "--propensity-min", "0.5", "--out", tmp_path / "p")
+        == 0
+    )
+    ((sentence, _, doubt, *_),) = said
+    assert sentence.policy == "a"
+    assert "1.03" not in doubt
 
 
 def test_two_runs_write_the_same(tmp_path):

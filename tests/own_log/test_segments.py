@@ -258,8 +258,8 @@ def test_the_door_of_a_programs_own_names(tmp_path):
 def test_no_segment_is_picked_silently(ends, verdicts, line):
     """Every segment is named in the line, those that lose first."""
     records = [
-        {"policy": "new - p", "baseline": "p", "today": True, "by": "country", "segment": name, "low": low,
-         "high": high, "verdict_level": verdict}
+        {"policy": "new - p", "target": "new", "baseline": "p", "today": True, "by": "country", "segment": name,
+         "low": low, "high": high, "verdict_level": verdict}
         for name, (low, high), verdict in zip("ab", ends, verdicts, strict=True)
     ]  # fmt: skip
     assert segment_lines(records) == [f"By country: {line}."]

@@ -24,6 +24,7 @@ from recsim_mnar.estimators.off_policy.sentence import (
     best_record,
     candidates,
     leading,
+    subject,
     target_of,
     tolerated,
     weight_tolerance,
@@ -31,6 +32,7 @@ from recsim_mnar.estimators.off_policy.sentence import (
 )
 from recsim_mnar.estimators.off_policy.stated import LOOSE, Stated, level_of_best, with_adaptive_findings
 from recsim_mnar.estimators.verdict import LEVELS, Finding
+from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats, Ints, LogColumns
 
 MOST = 100
@@ -156,17 +158,16 @@ class Weights:
         sound = [name for name in self.targets if not self._by_policy(name, everything, level)]
         items = self.action is not None and not self._by_items(everything, level)
         for value, rows in segments:
-            named = [f"the mean weight of {name} is {{:.3g}}" for name in sound]
+            named = [f"the mean weight of {name} is" for name in sound]
             found = [self._by_policy(name, rows, level) for name in sound]
             if items:
-                named.append("the items shown there have a mean weight of {:.3g}")
+                named.append("the items shown there have a mean weight of")
                 found.append(self._by_items(rows, level))
             for words, mean in zip(named, found, strict=True):
                 if mean is not None:
-                    why = (
-                        f"{segments.where(value)} {words.format(mean)} and should be 1, so the column depends on what "
-                    )
-                    why += f"was recommended (or the propensities there are wrong). {ADVICE}"
+                    said, wanted = told_apart(mean, 1.0)
+                    why = f"{segments.where(value)} {words} {said} and should be {wanted}, so the column depends on "
+                    why += f"what was recommended (or the propensities there are wrong). {ADVICE}"
                     raise RefusedColumnError(segments.column, why)
 
     def _refuse_outcomes(self, segments: Segments) -> None:
@@ -235,8 +236,8 @@ def segment_lines(records: Sequence[Record]) -> list[str]:
     first = records[0]
     n, column = len({record["segment"] for record in records}), first["by"]
     lines = []
-    for policy in dict.fromkeys(record["policy"] for record in records if "baseline" in record):
-        of_it = [record for record in records if record["policy"] == policy]
+    for compared in dict.fromkeys(subject(record) for record in records if "baseline" in record):
+        of_it = [record for record in records if subject(record) == compared]
         target, other = target_of(of_it[0]), baseline_of(of_it[0])
         found: dict[str, list[str]] = {way: [] for way in ("earns less", "looks worse")}
         for record in of_it:
@@ -263,7 +264,7 @@ def segment_summary(whole: Record, records: Sequence[Record]) -> dict[str, Any]:
         whole: the record of all rows.
         records: those of the segments.
     """
-    of_it = [r for r in records if r["policy"] == whole["policy"]]
+    of_it = [r for r in records if subject(r) == subject(whole)]
     if not (of_it and whole["leads"] and "baseline" in whole):
         return {}
     found: dict[str, Any] = {"by": of_it[0]["by"], "worse": [], "better": [], "cannot_tell": [], "do_not_use": []}
@@ -455,10 +456,10 @@ class _Rows:
                 name = target_of(whole)
                 estimate = (part.apart if "baseline" in whole else part.value)(name, whole["estimator"], level=level)
                 assert estimate is not None
-                names = [each for each in (name, whole.get("baseline")) if each is not None]
+                names = [each for each in subject(whole) if each is not None]
                 estimate = with_adaptive_findings(estimate, asked.made, *names).with_findings(_off_everywhere(whole))
                 of_it = {"baseline": whole["baseline"]} if "baseline" in whole else {}
-                own = {"today": whole["today"], "role": whole["role"]}
+                own = {key: whole[key] for key in ("target", "today", "role")}
                 found.append(_record(whole["policy"], part._wide_enough(estimate)) | own | of_it | more)
         return found
 
@@ -525,7 +526,7 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
             estimate = with_adaptive_findings(estimate, asked.made, *(n for n in (name, other) if n is not None))
             today = (other or name) in asked.today
             role = "difference" if other else "today" if today else "baseline" if name == asked.baseline else "target"
-            records.append(_record(called, estimate) | {"today": today, "role": role} | of_it)
+            records.append(_record(called, estimate) | {"target": name, "today": today, "role": role} | of_it)
             again[called, other] = functools.partial(ask, name)
     records = [with_tolerance(record, asked.off_by) for record in leading(records)]
     best, number = best_record(records), len(candidates(records))
@@ -533,8 +534,7 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
         at = level_of_best(asked.level, number)
         estimate = again[best["policy"], best.get("baseline")](best["estimator"], level=at)
         assert estimate is not None
-        names = best["policy"].split(" - ") if "baseline" in best else [best["policy"]]
-        estimate = with_adaptive_findings(estimate, asked.made, *names)
+        estimate = with_adaptive_findings(estimate, asked.made, *(name for name in subject(best) if name is not None))
         ends = {"policies": number, "level": at, "low": estimate.low, "high": estimate.high}
         best["best_of"] = ends | tolerated(best | ends, asked.off_by) | estimate.verdict.to_dict()
     return records

@@ -31,6 +31,7 @@ from recsim_mnar.estimators.intervals import Deviations, Spread, positive_limits
 from recsim_mnar.estimators.off_policy.limits import STRICT
 from recsim_mnar.estimators.off_policy.sentence import Record, target_of
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding, Verdict
+from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats, Ints, LogColumns, column, finite_column, user_sums
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.rng import Stream, uniforms
@@ -570,12 +571,9 @@ class ItemSums:
 
     def _finding(self, place: int, item: Any, mean: float, wrong: int) -> Finding:
         where = f" where {self.levels.name} is {self.levels.names[place]}" if self.levels.name else ""
-        should = "1 at most" if mean > 1.0 else "1"
-        message = (
-            f"the mean of 1 / propensity over all rows, counting those with item {self.items[item]}{where} only, is "
-            f"{mean:.3g} and should be {should}: the propensities of {wrong:,} of {self.items.size:,} items are proved "
-            "wrong"
-        )
+        (said, wanted), most, n = told_apart(mean, 1.0), " at most" if mean > 1.0 else "", self.items.size
+        message = f"the mean of 1 / propensity over all rows, counting those with item {self.items[item]}{where} only, "
+        message += f"is {said} and should be {wanted}{most}: propensities of {wrong:,} of {n:,} items are proved wrong"
         return Finding("item_propensities", GRAVE, mean, message, ACTION)
 
 

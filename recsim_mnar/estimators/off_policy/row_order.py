@@ -19,7 +19,7 @@ ROWS, REWARD, WEIGHT, LEAD = np.eye(4).tolist()
 """A user's numbers: rows l; and over the rows that another follows, sums of (w - 1) w' r', (w - 1) w' and w - 1, where
 w' and r' are those of the next row."""
 
-TEST = "read the value as that of single decisions in today's visits, and decide by an A/B test of whole users"
+TEST = "leave copies out if rows repeat (see doctor); else it is the value of single decisions: A/B-test whole users"
 Limits = tuple[float, float, float]
 """A number, and its lower and upper limit."""
 AT_ONCE = 1 << 14

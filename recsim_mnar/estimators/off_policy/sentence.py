@@ -79,7 +79,12 @@ def label(record: Record) -> str:
 
 def target_of(record: Record) -> str:
     """The policy that a record is about."""
-    return str(record["policy"]).removesuffix(f" - {record['baseline']}" if "baseline" in record else "")
+    return str(record["target"])
+
+
+def subject(record: Record) -> tuple[str, str | None]:
+    """The policy of a record, and the one that it is compared with."""
+    return target_of(record), record.get("baseline")
 
 
 def baseline_of(record: Record) -> str:
@@ -388,13 +393,13 @@ def leading(records: Sequence[Record]) -> list[Record]:
     One estimator leads everywhere: :func:`recsim_mnar.estimators.off_policy.from_moments.leading` of the log where it
     was asked for, else "ips" likewise, else the first one that all rows have.
     """
-    rows: dict[str, list[str]] = {}
+    rows: dict[tuple[str, str | None], list[str]] = {}
     for record in records:
-        rows.setdefault(record["policy"], []).append(record["estimator"])
+        rows.setdefault(subject(record), []).append(record["estimator"])
     shared = [name for name in next(iter(rows.values()), []) if all(name in each for each in rows.values())]
     wanted = [*(record["diagnostics"].get("leading", "ips") for record in records[:1]), "ips", *shared]
     leader = next((name for name in wanted if name in shared), "")
-    return [r | {"leads": r["estimator"] == (leader or rows[r["policy"]][0])} for r in records]
+    return [r | {"leads": r["estimator"] == (leader or rows[subject(r)][0])} for r in records]
 
 
 def candidates(records: Sequence[Record]) -> list[Record]:
@@ -460,7 +465,7 @@ def _sentence(
 
 def _uncovered(record: Record, records: Sequence[Record]) -> list[Record]:
     """Values of the record's policies with too much missing mass."""
-    names = (target_of(record), record.get("baseline"))
+    names = subject(record)
     return [r for r in records if r["leads"] and "baseline" not in r and r["policy"] in names and lacks(r)]
 
 

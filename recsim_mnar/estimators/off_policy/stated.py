@@ -20,6 +20,9 @@ from recsim_mnar.log.columns import Floats, RowNumbers, finite_column, refuse_ro
 
 HIGHEST_TARGET = 1.0 + 1e-6
 """A softmax in float32 may pass 1 by a rounding."""
+ROUNDED = 0.98
+"""Of the least propensity of the log what is stated of it with two digits: rows contradict no bound by less than that,
+and what is below is stated more loosely."""
 LARGEST_REWARD = 1e100
 """Its square is still a number."""
 LARGEST_WEIGHT = 1e15
@@ -101,9 +104,9 @@ class Stated:
         """
         denied = np.zeros(target.size, bool)
         if self.propensity_min is not None:
-            denied |= (propensity < float(self.propensity_min) * (1 - 1e-9)) & (target > 0.0)
+            denied |= (propensity < float(self.propensity_min) * ROUNDED) & (target > 0.0)
         if self.weight_max is not None:
-            denied |= target > propensity * (float(self.weight_max) * (1 + 1e-9))
+            denied |= target > propensity * (float(self.weight_max) / ROUNDED)
         if self.target_max is not None and not np.array_equal(target, propensity):  # else it is the policy that logged
             denied |= target > float(self.target_max) * HIGHEST_TARGET
         return int(np.count_nonzero(denied))

@@ -8,8 +8,9 @@ from typing import Any
 
 from recsim_mnar.estimators.intervals import Interval
 from recsim_mnar.estimators.off_policy.scores import ESTIMATORS
-from recsim_mnar.estimators.off_policy.stated import LOOSE, Stated
+from recsim_mnar.estimators.off_policy.stated import LOOSE, ROUNDED, Stated
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, HOPELESS, Finding, Verdict, few_users, scaled
+from recsim_mnar.kernels.checks import rounded_down, told_apart
 
 WIDE, USELESS = 0.5, 1.0
 """Half widths of an interval that logs like this one are expected to give, over the log's own mean reward. An estimate
@@ -31,8 +32,6 @@ UNSEEN_EVENTS = -math.log(0.025)
 NARROWER = 0.9
 """What another clip must make of an interval's width to be worth the advice."""
 UNSEEN = "log with exploration where the target acts, or state --weight-max where you know it"
-ROUNDED = 0.98
-"""Of the least propensity of the log what is stated of it with two digits, and not more loosely."""
 WIDENS = 1.2
 """Times the width under the heaviest weight of the log from which a stated bound is said to widen an interval."""
 OFF_BY = 0.3
@@ -67,7 +66,8 @@ def judge(facts: dict[str, Any], estimator: str = "") -> Verdict:
     share = facts.get("longest_user_share")
     if share is not None:
         message, severity = f"one user has {100 * share:.0f} % of the rows", scaled(share, SHARE_OF_ONE, math.inf)
-        findings.append(Finding("long_user", min(severity, CAUTION), share, message, "log more users"))
+        action = "leave its rows out if it is a bot or an id that many share; else log more users"
+        findings.append(Finding("long_user", min(severity, CAUTION), share, message, action))
     if not facts.get("clustered") and not facts.get("same"):
         message = "no users are known, so rows are taken as independent"
         action = "give the column whose rows belong together (--user-column), or a number for each row"
@@ -105,10 +105,8 @@ def _width(facts: dict[str, Any], estimator: str, unit: str) -> Iterator[Finding
         message = "the log's mean reward is at or below the least reward possible"
         yield Finding("wide_interval", GRAVE, math.inf, message, f"log more {unit}")
     if "sampling_low" in facts and not same and _point(facts):
-        message = (
-            "the sampling interval has no width (the scores do not vary, or are beyond what rewards can be), so it "
-        )
-        message += "cannot show the error"
+        message = "the sampling interval has no width (the scores do not vary, or are beyond what rewards can be), so "
+        message += "it cannot show the error"
         yield Finding("no_width", CAUTION, 0.0, message, "compare with another estimator")
     part, width = facts.get("clip_part", 0.0), facts.get("sampling_high", 0.0) - facts.get("sampling_low", 0.0)
     if part > width:
@@ -200,11 +198,11 @@ def _support(facts: dict[str, Any]) -> Iterator[Finding]:
         bounds, least = facts.get("bounds_stated") or {"bound": math.nan}, facts.get("propensity_min")
         said = " or the ".join(f"{what} that is stated, {value:.4g}" for what, value in bounds.items())
         message = f"{facts['denied']:,} rows contradict the {said}"
-        message += f" (the least in the log is {least:.4g})" if "least propensity" in bounds and least else ""
-        action = "check the propensities, or state the true bound"
+        message += f" (the least in the log is {rounded_down(least)})" if "least propensity" in bounds and least else ""
+        action = "check the propensities, or state the true bound, a least propensity rounded down"
         yield Finding("bound_denied", GRAVE, float(facts["denied"]), message, action)
     if support.excess > 0.0:
-        message = f"the mean weight is {mean:.3g} and should be {1.0 - (support.known or 0.0):.3g}"
+        message = "the mean weight is {} and should be {}".format(*told_apart(mean, 1.0 - (support.known or 0.0)))
         action = "either the logged probabilities or the new policy's column are not of the item shown: check both"
         yield Finding("propensities", GRAVE if support.excess >= OFF_BY else CAUTION, mean, message, action)
 
@@ -218,7 +216,7 @@ def _amount(facts: dict[str, Any], hidden: float) -> str:
 def _state_the_least(facts: dict[str, Any]) -> str:
     """What to state against unseen items, and the least propensity of the log: if it is a bound, the user knows."""
     rows, least = facts.get("least_propensity_rows", 0), facts.get("propensity_min")
-    seen = "" if least is None else f"; the smallest in this log is {least:.4g}"
+    seen = "" if least is None else f"; the smallest in this log is {rounded_down(least)}"
     seen += f", in {rows:,} rows" if seen and rows >= max(100, facts["n"] / 1000) else ""
     return (
         "state the smallest probability with which today's system shows any item: --propensity-min P (epsilon-greedy: "

@@ -14,21 +14,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.export.arrays import distributions
 from recsim_mnar.fitting.advice import deciding
-from recsim_mnar.fitting.advice.deciding import (
-    ABSENT,
-    HOW,
-    LEVEL,
-    TOLERANCE,
-    Check,
-    Compared,
-    Floats,
-    Ints,
-    Shown,
-    agents_of,
-    check,
-    logger_of,
-    shown_of,
-)
+from recsim_mnar.fitting.advice.deciding import LEVEL, TOLERANCE, Check, Compared, Floats, Ints, Shown, check
 from recsim_mnar.kernels.checks import of_type, whole_number
 from recsim_mnar.log.contexts import ContextRule
 from recsim_mnar.log.ratings import Ratings
@@ -307,7 +293,8 @@ class Advice:
         for row in self.agents:
             low, high = row["covered_low"], row["covered_high"]
             span = "" if low == high else f" ({low:.1%} to {high:.1%})"
-            lines.append(f"{row['agent']}: the log shows {row['covered']:.1%} of it{span}, {HOW[row['known']]}.")
+            known = deciding.HOW[row["known"]]
+            lines.append(f"{row['agent']}: the log shows {row['covered']:.1%} of it{span}, {known}.")
         return lines
 
     def headline(self) -> str:
@@ -372,9 +359,11 @@ def advise_on(
     of_type(question, "question", Question, "a Question")
     if question.rewards is not None and len(of_type(question.rewards, "rewards", (tuple, list), _PAIR)) != 2:
         raise UserError(f"rewards must be {_PAIR}, got {question.rewards!r}")
+    whole_number(1 if question.users is None else question.users, "users", 1)
     if isinstance(log, Log):
         refuse_slates(log)
-    seed, agents, bounds = check_seed(question.seed), agents_of(question.agents), question.rewards or (0.0, 1.0)
+    seed, agents = check_seed(question.seed), deciding.agents_of(question.agents)
+    bounds = question.rewards or (0.0, 1.0)
     found, absurd = Advice(facts=_facts(log)), _absurd(log, question.rewards)
     if absurd:
         line = "Log first: one recommendation in ten drawn uniformly from all items, all with their propensities."
@@ -384,12 +373,12 @@ def advise_on(
     met = max(2, log.highest_item + 1)
     n_items = max(log.n_items, met) if question.n_items is None else whole_number(question.n_items, "n_items", met)
     report("read the logging policy")
-    logger = logger_of(log, question.logging, n_items, seed, executor)
+    logger = deciding.logger_of(log, question.logging, n_items, seed, executor)
     report(f"fit and replay {len(agents)} agents, each on users that it was not fitted on")
-    shown = shown_of(log, agents, logger, n_items, seed, executor)
+    shown = deciding.shown_of(log, agents, logger, n_items, seed, executor)
     found.facts |= {"items": n_items, "logging": logger.known, "level": LEVEL}
     compared, tires = None, deciding.CALM
-    if logger.known != ABSENT:
+    if logger.known != deciding.ABSENT:
         report("compare agents, and look at rows in their order")
         compared = Compared(shown, bounds)
         found.checks, tires = deciding.order_checks(compared)
@@ -404,9 +393,8 @@ def advise_on(
     _decide(found, compared, tires)
     report("leave-one-out on the same folds")
     off = [each["check"] for each in found.checks if each["grade"] != "clear"]
-    found.protocols = [
-        deciding.by_leave_one_out(log, agents, shown, compared, tires, found.models, off, seed, executor)
-    ]
+    loo = deciding.by_leave_one_out(log, agents, shown, compared, tires, found.models, off, seed, executor)
+    found.protocols = [loo]
     if found.answer != "log":
         _ask_for_more(found, log, shown, question.users or shown.totals.users)
     return found

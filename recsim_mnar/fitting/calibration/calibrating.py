@@ -45,6 +45,7 @@ from recsim_mnar.worlds.sessions.params import CLICK_LINKS, LOGISTIC
 
 WORLDS = ("sessions", "ratings")
 MEMBERS = 20
+"""Of the ensemble unless asked otherwise, and the fewest draws that an interval of 90 % is made of."""
 LEAST_ROWS, LEAST_RATINGS, LEAST_USERS = 100, 100, 20
 _MOST_CLICKED, _MOST_SHOWN = 0.95, 150_000
 _SIMULATED_USERS, _MOST_PAIRED, _MOST_ITEMS = 600, 1500, 400
@@ -79,7 +80,7 @@ def calibrate_world(
         world: ``sessions`` or ``ratings``.
         seed: of the ensemble and of simulations.
         n_items: how many items there are; where None as many as the log's provenance or its largest number says.
-        ensemble: worlds in addition to the best fit.
+        ensemble: worlds in addition to the best fit; intervals are of 20 draws at least, whatever it is.
         assume: parameters of the world that are set, not fitted.
         report: called with a line whenever a stage begins.
 
@@ -105,7 +106,10 @@ def calibrate_world(
         raise UserError("the log has neither views nor recommendations: there is nothing to fit a world to")
     events.validate(n_items)
     with work("calibrate", lambda: {**asked, "n_items": n_items, "log": events.digest(optional=True)}):
-        return _fit_sessions(events, n_items, ensemble, seed, assume, report)
+        try:
+            return _fit_sessions(events, n_items, ensemble, seed, assume, report)
+        except np.linalg.LinAlgError as error:
+            raise UserError(f"the fit does not converge ({error}): bring more users, or fewer items") from error
 
 
 def check_asked(world: str, seed: int, ensemble: int, assume: Mapping[str, Any]) -> Any:
@@ -126,7 +130,7 @@ def check_asked(world: str, seed: int, ensemble: int, assume: Mapping[str, Any])
 def _fit_sessions(
     log: Log, n_items: int, n_members: int, seed: int, assume: dict[str, Any], report: Callable[[str], None]
 ) -> FittedWorld:
-    slates, shown = slates_of(log), log.is_bandit
+    slates, shown, n_draws = slates_of(log), log.is_bandit, max(n_members, MEMBERS)
     decided = decisions_of(log, slates)
     found = transitions_of(decided)
     _refuse(log, found.n_users)
@@ -139,9 +143,9 @@ def _fit_sessions(
         links = CLICK_LINKS if views is not None and views.model.factors.shape[1] else (LOGISTIC,)
         links = (str(assume["click_link"]),) if "click_link" in assume else links
         recommended = _shown(log, views, n_items, slates, places)
-        clicks = fit_clicks(recommended, n_members, derive_seed(seed, "calibrate/clicks"), links)
+        clicks = fit_clicks(recommended, n_draws, derive_seed(seed, "calibrate/clicks"), links)
     maker = Maker(found, clock_of(decided), views, clicks, n_items, seed, assume, places)
-    worlds = [maker.best(), *(maker.member(i) for i in counting(range(n_members), "worlds"))]
+    worlds = [maker.best(), *(maker.member(i) for i in counting(range(n_draws), "worlds"))]
     facts = {
         "rows": len(log),
         "users": found.n_users,
@@ -154,8 +158,8 @@ def _fit_sessions(
         **(clicks.facts if clicks is not None else {}),
         **(places.facts() if places is not None else {}),
     }
-    (best, *params), catalogues = zip(*worlds, strict=True)
     tables = identified_by(maker, worlds[0], worlds[1:])
+    (best, *params), catalogues = zip(*worlds[: 1 + n_members], strict=True)
     method = [*_method(facts), *(places.method() if places is not None else [])]
     return FittedWorld("sessions", best, params, *tables, facts, method, list(catalogues))
 
@@ -253,14 +257,14 @@ def fit_ratings(
     point, slope = stage("matched", lambda: _matched(seen, shares, density, size), _MATCHED)
     best = _params(point, shares, density, n_items, assume)
     members = []
-    for i in counting(range(n_members), "worlds"):
+    for i in counting(range(max(n_members, MEMBERS)), "worlds"):
         weights = weights_of_users(seed, i, ratings.n_users)[ratings.users]
         moved = point + np.linalg.lstsq(slope, _statistics(ratings, weights) - seen, rcond=1e-2)[0]
         moved, more = np.clip(moved, _LOW, _HIGH), {"catalogue_seed": i + 1, **assume}
         members.append(_params(moved, _shares(ratings.values, weights), density, n_items, more))
     facts = {"ratings": len(ratings), "users": n_users, "items": n_items, "mean": float(ratings.values.mean())}
     method = ["simulated moments; ensemble: Bayesian bootstrap by user (Rubin 1981), another catalogue of items each"]
-    return FittedWorld("ratings", best, members, *_identified(best, members), facts, method)
+    return FittedWorld("ratings", best, members[:n_members], *_identified(best, members), facts, method)
 
 
 def _shares(values: Floats, weights: Floats) -> Floats:
@@ -346,5 +350,5 @@ def _identified(best: RatingsParams, members: list[RatingsParams]) -> tuple[dict
     }
     known = {name: {**interval(of(best), [of(p) for p in members]), "why": why} for name, (why, of) in says.items()}
     unknown: dict[str, Any] = {name: {"used": getattr(best, name), "why": why} for name, why in _WHY.items()}
-    alphas = [p.alpha for p in members] or [best.alpha]
+    alphas = [p.alpha for p in members]
     return known, {**unknown, "alpha": {**unknown["alpha"], "low": min(alphas), "high": max(alphas)}}

@@ -117,6 +117,7 @@ def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ..
     chosen = [list(fits)[drawn_place(chances, x)] for x in u]
     draws = [fits[link].drawn(rng.derive_seed(seed, f"clicks/{i}")) for i, link in enumerate(chosen)]
     found = fits[best].spread_out()
+    fitted = float(np.average(fits[best].probabilities(found.theta)[0], weights=shown.times))
     facts = {
         "click_link": best,
         "click_link_weight": float(1.0 / chances.sum()),
@@ -124,7 +125,8 @@ def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ..
         "click_log_likelihood": {link: fit.value_at_mode for link, fit in fits.items()},
         "click_links_refused": refused,
         "click_rate_of_log": [rate, error],
-        "click_rate_fitted": float(np.average(fits[best].probabilities(found.theta)[0], weights=shown.times)),
+        "click_rate_fitted": fitted,
+        "click_rate_off": abs(fitted - rate) / error,
     }
     return ClickModel(found, draws, facts)
 

@@ -105,7 +105,7 @@ class FittedWorld:
         params: of the best fit.
         ensemble: parameters of each member.
         identified: by name what the log says: ``value``, ``low`` and ``high`` (90 %), ``why``, a sentence.
-        not_identified: by name what it does not: ``used``, ``low`` and ``high`` of the ensemble's range, ``why``.
+        not_identified: by name what it does not: ``used``, ``low`` and ``high`` of the draws, ``why``.
         facts: statistics of the log.
         method: sentences on how the fit and the ensemble were made.
         catalogues: of the best fit and of each member, where the world has its items from them.
@@ -192,7 +192,7 @@ Member = tuple[SessionsParams, Catalogue]
 
 _FREE = {"p_organic_to_bandit": (0.25, 0.05, 0.5), "p_bandit_to_organic": (0.05, 0.02, 0.2)}
 """Used and taken from, lowest and highest, where the log has no recommendations."""
-LEVEL, LINK_SURE, _OFF = 0.9, 0.95, 3.0
+LEVEL, LINK_SURE, OFF = 0.9, 0.95, 3.0
 """Standard errors of the log's click rate by which a fit may miss it before that is said."""
 _WHY = {
     "views": "the log has no views: here all users are alike, so what agents learn from views is nothing",
@@ -331,7 +331,7 @@ def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[Ta
     draws = [functionals(SessionsWorld(p, catalogue=c)) for p, c in counting(members, "worlds")]
     identified, unknown = {}, {}
     for name, says in SAYS.items():
-        values, why = [each[name] for each in draws] or [here[name]], _why_not(maker, name)
+        values, why = [each[name] for each in draws], _why_not(maker, name)
         says += OF_SLATES.get(name, "") if maker.places is not None else ""
         if not why:
             identified[name] = {**interval(here[name], values), "why": says}
@@ -346,12 +346,12 @@ def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[Ta
 
 
 def rate_on_log(facts: dict[str, Any]) -> dict[str, Any]:
-    """The fitted world's click rate compared with the log's."""
-    (rate, error), fitted = facts["click_rate_of_log"], facts["click_rate_fitted"]
-    why = f"click rate of the best fit on the log's own recommendations; the log's is {rate:.4g}, with this interval"
-    if abs(fitted - rate) > _OFF * error:
-        why = f"OFF by {abs(fitted - rate) / error:.1f} standard errors: trust no click of this world; {why}"
-    return {"value": fitted, "low": rate - 1.645 * error, "high": rate + 1.645 * error, "why": why}
+    """The log's click rate, and how far from it the fitted world's is."""
+    (rate, error), off = facts["click_rate_of_log"], facts["click_rate_off"]
+    why = f"click rate of the log; the best fit's on the same recommendations is {facts['click_rate_fitted']:.4g}"
+    if off > OFF:
+        why = f"OFF by {off:.1f} standard errors: trust no click of this world; {why}"
+    return {"value": rate, "low": rate - 1.645 * error, "high": rate + 1.645 * error, "why": why}
 
 
 def _why_not(maker: Maker, name: str) -> str:
@@ -372,6 +372,6 @@ def _why_not(maker: Maker, name: str) -> str:
 
 
 def interval(value: float, draws: list[float]) -> dict[str, float]:
-    """90 %: between quantiles of the ensemble, of 20 worlds the least and the largest; fewer give less."""
-    low, high = np.quantile(draws or [value], [0.5 - LEVEL / 2, 0.5 + LEVEL / 2], method="weibull")
-    return {"value": float(value), "low": float(low), "high": float(high)}
+    """90 %: between quantiles of the draws, of which 20 are the fewest that reach that far; the best fit is inside."""
+    low, high = np.quantile([*draws], [0.5 - LEVEL / 2, 0.5 + LEVEL / 2], method="weibull")
+    return {"value": float(value), "low": min(float(low), value), "high": max(float(high), value)}

@@ -351,7 +351,7 @@ class Places:
         found, rate = self.found, identified["click_rate_on_log"]
         identified["clicks_per_slate"] = {
             **{name: self.size * rate[name] for name in ("value", "low", "high")},
-            "why": f"clicks per slate of the best fit on the log's own slates; the log's are {self.rate:.4g}",
+            "why": "clicks per slate of the log",
         }
         for j in range(1, self.size):
             if math.isfinite(found.relative[j]):

@@ -43,6 +43,9 @@ _STRONG = 12.0
 """Of an item's squared factors: from here on the second order is no approximation, and EM with it diverges."""
 _ABOVE = 2.5
 """Of a factor's squares their errors': where items are shuffled the first is at most 2.3."""
+_RETURNS = 4.0
+"""Standard errors by which users return to items more than if all were alike: from here on they differ, though views
+may be too few for a factor to stand out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +78,13 @@ def fit_views(counts: Cells, n_factors: int, *, no_repeats: bool, seed: int, ite
 
 
 def _iterate(state: _State, iterations: int) -> None:
+    """Take the steps of EM; of the second order only while factors are not strong, since then it diverges."""
     state.offsets -= state.offsets.mean()
     state.posterior(6)
     for _ in counting(range(iterations), "steps"):
         state.regress_items()
+        if state.averages and state.strong:
+            return
         state.posterior(2)
 
 
@@ -325,9 +331,12 @@ def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -
     counts, most = counted_views(user, item, kept, n_items), min(FACTORS, n_items - 1)
     report(f"fit what is viewed, {most} factors")
     whole = stage("model", lambda: fit_views(counts, most, no_repeats=no_repeats, seed=seed), fields_of(ViewModel))
-    model = whole.shown()
     report("set the strength and the drift of preferences")
     sums, pairs = resemblance(user, item, lives.far)
+    model = whole.shown()
+    more = sums[:, 0] - float((by_item**2).sum()) * pairs[:, 0]  # than if all users were alike
+    if model.factors.shape[1] == 0 and more.sum() > _RETURNS * np.sqrt((more**2).sum()):
+        model = whole
     if model.factors.shape[1] == 0 or no_repeats:
         scales = Scales(1.0, 0.0, match_popularity(model.factors, model.offsets, lives, 0.0), np.eye(2))
     else:

@@ -20,6 +20,7 @@ from recsim_mnar.log.columns import Floats
 from recsim_mnar.log.ratings import split_folds
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.runs.stages import Form, in_json
+from recsim_mnar.studies.paired import holm
 
 MATCHES, CLOSE, OFF, CANNOT_SAY = "matches", "close", "off", "cannot say"
 LEVEL = 0.025
@@ -127,16 +128,9 @@ class Validation:
         }  # fmt: skip
 
 
-def holm(p: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values: rejecting those up to a level errs with at most that probability, over all of them."""
-    order = np.argsort(p, kind="stable")
-    times = np.arange(len(p), 0, -1) * np.asarray(p, np.float64)[order]
-    return [float(each) for each in np.minimum(np.maximum.accumulate(times), 1.0)[np.argsort(order)]]
-
-
 def graded(checks: Sequence[Check]) -> list[Check]:
     """The checks with adjusted p-values and grades; one that cannot be tested stays as it is."""
-    adjusted = iter(holm([check.p for check in checks if check.p is not None]))
+    adjusted = iter(holm(np.array([check.p for check in checks if check.p is not None])).tolist())
     return [check if check.p is None else _graded(check, next(adjusted)) for check in checks]
 
 

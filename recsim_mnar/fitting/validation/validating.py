@@ -14,7 +14,7 @@ import numpy as np
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.fitting.validation.checks import CHECKS, Check, Groups, Validation, classifier_check, graded
 from recsim_mnar.fitting.validation.statistics import TABLE, Lives, Material, Row, traits_of
-from recsim_mnar.kernels.checks import of_type, texts_of
+from recsim_mnar.kernels.checks import of_type, texts_of, whole_number
 from recsim_mnar.log.columns import Ints
 from recsim_mnar.log.table import Log, stated_items
 from recsim_mnar.policies.answers import TOLERANCE
@@ -198,6 +198,7 @@ def validate_world(
     """
     of_type(log, "log", Log, "a Log (read_log reads one)")
     seed, kinds = check_seed(seed), checked_kinds(checks, logging)
+    whole_number(most_users, "most_users", LEAST_USERS)
     if isinstance(world, type) or not (callable(world) or hasattr(world, "ensemble")):
         as_world(world)
 

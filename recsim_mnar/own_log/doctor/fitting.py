@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from recsim_mnar.datasets.interactions import events_in_words
+from recsim_mnar.kernels.checks import rounded_down
 from recsim_mnar.own_log.doctor.columns import BANDIT, INTERACTIONS
 from recsim_mnar.own_log.doctor.examination import Examination
 from recsim_mnar.own_log.doctor.problems import HOLDS_ITEMS, PROBLEM
@@ -201,7 +202,7 @@ def _least(found: Examination) -> str:
     if slates and slates["propensities_of"].get(found.columns["propensity"]) != "marginal":
         return ""
     least = (found.facts["propensity"] or {}).get("least")
-    seen = "" if least is None else f" (the smallest in this log is {least:.4g}: is it?)"
+    seen = "" if least is None else f" (the smallest in this log is {rounded_down(least)}: is it?)"
     return (
         ". What is the smallest probability with which today's system shows any item? Add it as --propensity-min P"
         f"{seen}"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from recsim_mnar.estimators.off_policy.limits import STRICT, mean_weight_limits
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.stated import Stated
+from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats
 from recsim_mnar.tables.faults import MISSING, Fault
 
@@ -90,7 +91,8 @@ class MeanWeight:
 
     def line(self) -> str:
         """For a person: what was checked, and the numbers."""
-        numbers = f"{self.mean:.3g} ({self.low:.3g} to {self.high:.3g} at {100 * STRICT:g} %), should be 1"
+        said, wanted = told_apart(self.mean, 1.0)
+        numbers = f"{said} ({self.low:.3g} to {self.high:.3g} at {100 * STRICT:g} %), should be {wanted}"
         if self.actions is None:
             return f"of {self.policy} / logged probability: {numbers}"
         return f"of equal shares of the {self.actions:,} items shown / logged probability: {numbers}"

@@ -20,9 +20,9 @@ from recsim_mnar.log.table import Log, provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.slate_file import SlateFile, find_slates, slates_in
-from recsim_mnar.tables.faults import in_rows
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import NAMED, NONE, OWN_SCHEMA, Columns, find_columns
+from recsim_mnar.tables.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -301,7 +301,7 @@ def _file_days(source: Path, found: BanditFile, accepted: float | None) -> tuple
     if not number or (days is None and number / times.size <= most):
         return days, ""
     share = 100.0 * number / times.size
-    said = f"{number:,} of {in_rows(times.size)} ({share:.2g} %) have no date that can be read"
+    said = f"{number:,} of {times.size:,} rows ({share:.2g} %) have no date that can be read"
     said += f" ({'; '.join(str(fault).removesuffix(f': {fault.advice}') for fault in rows.faults.found)})"
     if days is not None:
         return days, f"{said}: days are counted by the others"
@@ -341,7 +341,8 @@ def _from_columns(given: Mapping[str, Any], asked: _Asked, provenance: dict[str,
 
 
 def _seconds(times: NDArray[Any]) -> Floats:
-    """Dates as seconds since 1970; numbers as they are."""
-    if times.dtype.kind == "M":
-        return (times - np.datetime64(0, "s")) / np.timedelta64(1, "s")
-    return times.astype(np.float64) if times.dtype.kind in "iuf" else np.zeros(0)
+    """Dates, in text or not, as seconds since 1970, as those of a file; NaN where there is none; else numbers."""
+    import pyarrow as pa
+
+    kind: Any = {"O": str, "S": str, "U": str, "M": "datetime64[us]"}.get(times.dtype.kind, times.dtype)
+    return Rows("the log", pa.table({"time": times.astype(kind)})).quiet().times("time")

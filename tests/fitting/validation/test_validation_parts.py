@@ -16,7 +16,6 @@ from recsim_mnar.fitting.validation.checks import (
     compared,
     cross_validated_auc,
     graded,
-    holm,
 )
 from recsim_mnar.fitting.validation.statistics import TABLE, Lives, Material
 from recsim_mnar.log import Log
@@ -145,11 +144,6 @@ def test_a_difference_is_found():
     )
     # A world that carries the error of its fit must be further away.
     assert compared(columns(sums, SCALED), Groups(40, 40, 60, 1, 1e6, 199))["p"] > 0.5
-
-
-def test_holm():
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
 
 
 def check(p, distance, visible=0.05):

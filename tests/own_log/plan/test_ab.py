@@ -227,6 +227,18 @@ def test_users_given_are_watched_as_long_as_those_of_the_log():
     assert without.days < 20 < without.by_days[-1]["days"]
 
 
+@pytest.mark.parametrize("dates", [str, object, "datetime64[h]", "datetime64[ns]"])
+def test_dates_in_memory_are_read_as_those_of_a_file(dates):
+    """In text, as Python's, or as NumPy's of any unit."""
+    log = shop(users=500)
+    days = np.random.default_rng(1).integers(0, 20 * 24, len(log["user"])).astype("timedelta64[h]")
+    log["time"] = (np.datetime64("2026-03-01T00", "s") + days).astype(dates)
+    plan = plan_ab(log, "40%")
+    assert plan.log_days == 20
+    seconds = plan_ab(log | {"time": 1.7e9 + 3600.0 * days.astype(float)}, "40%")
+    assert plan.by_days == seconds.by_days
+
+
 def undated(tmp_path, share, seed=2):
     """A log of 21 days as a file, of whose dates a share cannot be read; and the same with all of them."""
     user, day, reward, _ = returning(seed, 2000, 21)
