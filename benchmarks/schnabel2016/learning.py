@@ -178,6 +178,8 @@ def summarise_by_ips(s: Setting, points: dict[str, Any]) -> dict[str, Any]:
     out: dict[str, Any] = {**s.describe(), "range": {key: p["range"] for key, p in points.items()}}
     for loss, name in (("mse", "alpha"), ("mae", "mae")):
         alphas = s.settings[f"{loss}_alphas"]
+        if not alphas:
+            continue
         keys = [f"{name} {alpha:g}" for alpha in alphas]
         tests = [paired(points, key, loss) | ratio_band(points, key, loss) for key in keys]
         curves = curves_of(points, keys, loss, BOTH)
@@ -190,7 +192,7 @@ def check_by_ips(result: dict[str, Any]) -> dict[str, bool]:
     """What must hold of Figure 6 with every lambda by the IPS score."""
     checks: dict[str, bool] = {}
     for loss, text in (("mse", "MSE"), ("mae", "trained for and judged by MAE")):
-        found = result[loss]
+        found = result.get(loss, {"alphas": [], "paired": []})
         for alpha, test in zip(found["alphas"], found["paired"], strict=True):
             claim = f"{text}, alpha = {alpha:g}: MF-Naive {test['ratio']:.3f} times MF-IPS, paired p = {test['p']:.1e}"
             checks[f"{claim} < .001"] = test["ratio"] > 1.0 and test["p"] < 0.001

@@ -154,6 +154,7 @@ def make_figure6(part: str, setting: Any, path: Path, fresh: bool) -> dict[str, 
     points = kept["points"] if kept.get("settings") == of else {}
     resumed = bool(points)
     learning.fill(setting, cases(setting), points, lambda: write_json(path, {"settings": of, "points": points}))
+    points = {key: points[key] for key in cases(setting)}  # in one order, whatever was kept
     result = summarise(setting, points)
     path.unlink(missing_ok=True)
     checks = check(result)

@@ -147,8 +147,10 @@ def figure6_by_ips(result: dict[str, Any]) -> str:
         "model whose lambda stands in for infinity is one constant number, and is marked so.\n",
         counted(result),
     ]
-    for loss, error in (("mse", "squared"), ("mae", "absolute")):
-        found = result[loss]
+    for loss in ("mse", "mae"):
+        if loss not in result:
+            continue
+        found, error = result[loss], {"mse": "squared", "mae": "absolute"}[loss]
         rows = [
             [
                 f"{alpha:g}", *(interval(found["curves"][name], k) for name in BOTH),

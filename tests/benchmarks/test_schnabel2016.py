@@ -269,3 +269,15 @@ def test_a_model_that_is_one_constant_is_named(study):
     assert found == {"alpha 0.03125", "mae 0.0625", "mae 0.03125"}
     rows = [line for line in study["tables"].figure6(figure6).split("\n") if ": one constant" in line]
     assert [line.split(" | ")[0] for line in rows] == ["| 0.03125", "| 0.0625", "| 0.03125"]
+
+
+def test_both_scores_judge_the_same_draws_and_only_mf_naive_hangs_on_them():
+    """The committed curves: MF-IPS is the same in both parts, MF-Naive is nearer to it by the paper's score."""
+    results = json.loads((FOLDER / "results.json").read_text())
+    plain, papers = results["figure6"], results["figure6_by_ips"]["mse"]
+    assert papers["trials"] == plain["trials"] == 30
+    at = [plain["alphas"].index(alpha) for alpha in papers["alphas"]]
+    assert papers["curves"]["MF-IPS"]["mean"] == [plain["left"]["MF-IPS"]["mean"][k] for k in at]
+    ratios = [test["ratio"] for test in papers["paired"]]
+    assert [round(ratio, 2) for ratio in ratios] == [1.07, 1.10, 1.03, 1.26, 1.80]
+    assert all(ratio < plain["paired"][k]["ratio"] for ratio, k in zip(ratios, at, strict=True))
