@@ -60,6 +60,15 @@ def share(hits: Sequence[bool], method: str = "wilson") -> dict[str, float]:
     return {"share": float(np.mean(hits)), "low": float(interval.low), "high": float(interval.high), "n": len(hits)}
 
 
+LIKE_WITH_LIKE = (("clipped IPS", "leave-one-out"), ("upper bounds", "leave-one-out, upper bounds"))
+"""Rankings that are compared: values with values, upper bounds with upper bounds."""
+
+
+def less(ours: str, theirs: str) -> str:
+    """Name of the difference of two rankings' taus."""
+    return f"tau of {ours} less that of {theirs}"
+
+
 Cells = dict[tuple[str, str, str], dict[str, Any]]
 
 
@@ -175,6 +184,7 @@ def observations(catalogues: list[Cells], agents: list[str], by_paper: str) -> d
         clipped = {a: cells[a, "off_policy", "clipped_ips"] for a in agents}
         rankings = {
             "leave-one-out": {a: cells[a, by_paper, "hr@1"]["value"] for a in agents},
+            "leave-one-out, upper bounds": {a: cells[a, by_paper, "hr@1"]["high"] for a in agents},
             "leave-one-out, refitted": {a: cells[a, REFITTED, "hr@1"]["value"] for a in agents},
             "clipped IPS": {a: r["value"] for a, r in clipped.items()},
             "upper bounds": {a: _theirs(cells, a)[1] for a in agents},
@@ -199,8 +209,11 @@ def observations(catalogues: list[Cells], agents: list[str], by_paper: str) -> d
             for what, value in (("holds", ctr), ("holds the true CTR", true)):
                 held = [ends[a][0] <= value[a] <= ends[a][1] for a in agents]
                 found.setdefault(f"{what} {name}", []).append(float(np.mean(held)))
-    pairs = zip(found["tau upper bounds"], found["tau leave-one-out"], strict=True)
     of_truth = zip(found["tau truth"], found["tau leave-one-out"], strict=True)
+    differences = {
+        less(ours, theirs): [a - b for a, b in zip(found[f"tau {ours}"], found[f"tau {theirs}"], strict=True)]
+        for ours, theirs in LIKE_WITH_LIKE
+    }
     limits = {"tau": (-1.0, 1.0), "ratio": (0.0, None), "holds": (0.0, 1.0), "value": (0.0, None)}
     spread = np.quantile(found.pop("ratio leave-one-out"), [0.5, 0.0, 1.0])
     return {
@@ -210,8 +223,8 @@ def observations(catalogues: list[Cells], agents: list[str], by_paper: str) -> d
             name: share(values) if isinstance(values[0], bool) else over_catalogues(values, *limits[name.split()[0]])
             for name, values in found.items()
         },
-        "tau of the upper bounds less that of leave-one-out": over_catalogues(bound - loo for bound, loo in pairs),
         "tau of truth less that of leave-one-out": over_catalogues(truth - loo for truth, loo in of_truth),
+        **{name: over_catalogues(values) for name, values in differences.items()},
     }
 
 

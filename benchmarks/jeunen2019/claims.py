@@ -1,13 +1,16 @@
-"""Two claims of Jeunen, Rohde & Vasile 2019 that need runs of their own.
+"""Three claims of Jeunen, Rohde & Vasile 2019 that need runs of their own.
 
-    python benchmarks/jeunen2019/claims.py [--split-catalogues N] [--size-catalogues N] [--quick] [--out DIR]
+    python benchmarks/jeunen2019/claims.py [--split-catalogues N] [--size-catalogues N] [--clip-catalogues N] [--quick]
+        [--out DIR]
 
 - Leave-one-out with a random view held out and with the last one (``--split-catalogues``): the remark that a split by
   time makes no significant difference.
 - Clipped IPS of Random on logs of a quarter, one and four times the paper's users (``--size-catalogues``): the reason
   given for its failure, "an insufficient sample size".
+- Clipped IPS with other largest weights M (``--clip-catalogues``, the study's own): what "properly tuned" can mean.
 
-Catalogues are kept in ``--out``, one file each, so that an interrupted run is taken up.
+Catalogues are kept in ``--out``, one file each, so that an interrupted run is taken up. Of no catalogues a part is not
+run, and its results stay as they are.
 """
 
 from __future__ import annotations
@@ -20,21 +23,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from analysis import over_catalogues, ratio_of_means
+from analysis import over_catalogues, paper_interval, ratio_of_means
 from scipy import stats
-from tables import DESCRIBED, HERE, keep, settings
+from tables import DESCRIBED, HERE, keep, results_of, settings
 
 from recsim_mnar import rng
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
+from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.decisions import Settings
+from recsim_mnar.protocols.off_policy import OffPolicy, off_policy
+from recsim_mnar.protocols.records import Record
+from recsim_mnar.replays.truth import policies_on_log
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 
 SIZES = {"jeunen2019-text": Settings(), "quick": Settings(train_users=500, test_users=500, arm_users=500)}
+CLIPS, NO_CLIP = (1.0, 2.0, 5.0, 15.0, 50.0, 150.0, 500.0), "infinity"
 TIMES = (0.25, 1.0, 4.0)  # the paper's test users, of the logs by size
 
 
@@ -74,6 +82,38 @@ def sizes_of(catalogue: int, agents: list[str], preset: str) -> dict[str, Any]:
             "ctr": cells["ab_test", "ctr"]["value"],
         }  # fmt: skip
     return out
+
+
+class EveryClip(OffPolicy):
+    """Clipped IPS of every agent with every largest weight of :data:`CLIPS`, from one replay of the log."""
+
+    def judge(self, study: Trial) -> list[Record]:
+        """The records of the comparison's own M; ``found`` has value and cell 7's interval by M and agent."""
+        log = study.log()
+        asked = (study.world, log, study.policies, study.logging_policy, study.test_seed)
+        given: Any = {"logging": study.logging_policy, "replayed": policies_on_log(*asked)}
+        names = ("clipped_ips", "ips")
+        self.found: dict[str, dict[str, list[float]]] = {}
+        for clip in CLIPS:
+            records = off_policy(log, study.policies, estimators=names, clip=clip, **given)
+            cells = {(r.agent, r.metric): r.to_dict() for r in records}
+            for agent in study.policies:
+                clipped, ips = (cells[agent, name] for name in names)
+                for name, row in ((f"{clip:g}", clipped), (NO_CLIP, ips)):
+                    self.found.setdefault(name, {})[agent] = [row["value"], *paper_interval(row, ips)]
+        return off_policy(log, study.policies, estimators=names[:1], clip=study.settings.clip, **given)
+
+
+def clips_of(catalogue: int, agents: list[str], preset: str) -> dict[str, Any]:
+    """Clipped IPS by M, and the CTRs, of one of the study's own catalogues."""
+    world = make_world("sessions", preset, [f"catalogue_seed={catalogue}"])
+    judged = EveryClip()
+    learners = {agent: registry.learner(agent) for agent in agents}
+    first_seed = settings()["first_seed"]
+    found = compare(world, learners, protocols=(judged, "ab_test"), settings=SIZES[preset], seed=first_seed + catalogue)
+    cells = {(r.agent, r.protocol, r.metric): r.value for r in found.records}
+    ctr, true = ({a: cells[a, protocol, "ctr"] for a in agents} for protocol in ("ab_test", "truth"))
+    return {"clips": judged.found, "ctr": ctr, "true": true}
 
 
 def hit_shares(log: Log, learner: Any, held: Any, n_items: int) -> Any:
@@ -125,10 +165,33 @@ def by_size(found: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def by_clip(found: list[dict[str, Any]], sets: dict[str, list[str]]) -> dict[str, Any]:
+    """What clipped IPS with each M says of each agent, and how it ranks each set of methods."""
+    out: dict[str, Any] = {"catalogues": len(found), "agents": {}, "tau": {}}
+    for clip in [*(f"{clip:g}" for clip in CLIPS), NO_CLIP]:
+        cells = [(one["clips"][clip], one["ctr"], one["true"]) for one in found]
+        out["agents"][clip] = {
+            agent: over_catalogues((own[agent][0] / true[agent] for own, _, true in cells), 0.0)
+            for agent in found[0]["true"]
+        }
+        out["tau"][clip] = {name: ranks(cells, members) for name, members in sets.items()}
+    return out
+
+
+def ranks(cells: list[Any], agents: list[str]) -> dict[str, Any]:
+    """Kendall's tau with the A/B test of values and of upper bounds, over catalogues."""
+    out = {}
+    for what, place in (("values", 0), ("upper bounds", 2)):
+        taus = [stats.kendalltau([own[a][place] for a in agents], [ctr[a] for a in agents])[0] for own, ctr, _ in cells]
+        out[what] = over_catalogues(map(float, taus), -1.0, 1.0)
+    return out
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--split-catalogues", type=int, default=96, help="of the split by time")
     parser.add_argument("--size-catalogues", type=int, default=4, help="of Random by the log's size; two at least")
+    parser.add_argument("--clip-catalogues", type=int, default=24, help="of clipped IPS by M; two at least")
     parser.add_argument("--quick", action="store_true", help="the small preset")
     parser.add_argument("--out", type=Path, default=None, help="catalogues; runs/jeunen2019-claims unless named")
     options = parser.parse_args()
@@ -137,7 +200,9 @@ def main() -> int:
     agents = read["sets"][DESCRIBED]
     preset = "quick" if options.quick else read["worlds"][0]["preset"]
 
-    def kept(name: str, make: Any, n: int) -> list[Any]:
+    every = list(dict.fromkeys(agent for own in read["sets"].values() for agent in own))
+
+    def kept(name: str, make: Any, n: int, agents: list[str] = agents) -> list[Any]:
         paths = [out / f"{name}-{catalogue:03d}.json" for catalogue in range(n)]
         for catalogue, path in enumerate(paths):
             if not path.exists():
@@ -145,9 +210,14 @@ def main() -> int:
                 print(f"{name} {catalogue} done", flush=True)
         return [json.loads(path.read_text()) for path in paths]
 
-    found = {"sizes": by_size(kept("sizes", sizes_of, options.size_catalogues))}
-    found["splits"] = splits(kept("split", split_of, options.split_catalogues), agents)
     folder = out if options.quick else HERE
+    found = dict(results_of(folder).get("claims", {}))
+    if options.size_catalogues:
+        found["sizes"] = by_size(kept("sizes", sizes_of, options.size_catalogues))
+    if options.split_catalogues:
+        found["splits"] = splits(kept("split", split_of, options.split_catalogues), agents)
+    if options.clip_catalogues:
+        found["clips"] = by_clip(kept("clips", clips_of, options.clip_catalogues, every), read["sets"])
     keep("claims", found, folder, quick=options.quick)
     print((folder / "results.md").read_text())
     return 0

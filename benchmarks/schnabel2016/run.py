@@ -1,13 +1,14 @@
 """The study of Schnabel et al. 2016, each number next to the published one.
 
-    python benchmarks/schnabel2016/run.py table1|figure2|figure6|figure10 --ml100k FILE
+    python benchmarks/schnabel2016/run.py table1|figure2|figure6|figure6_by_ips|figure10 --ml100k FILE
     python benchmarks/schnabel2016/run.py table2 --coat DIR [--yahoo DIR]
     python benchmarks/schnabel2016/run.py all --ml100k FILE --coat DIR [--yahoo DIR]
 
 Each part prints a table and its checks (PASS or short), and writes them to ``results.json``, ``results.md`` and, for
 figure2, ``figure2.png`` under --out. A part made with the same settings is kept when the run resumes, as is what table2
-chose; figure6 also keeps its finished points (``work/``). --fresh makes all anew. --quick runs a small slice of each
-part, without a file on made-up ratings; its numbers are not the paper's, and no check of it fails the run.
+chose; figure6 and figure6_by_ips also keep their finished points (``work/``). --fresh makes all anew. --quick runs a
+small slice of each part, without a file on made-up ratings; its numbers are not the paper's, and no check of it fails
+the run.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ from recsim_mnar.runs.files import write_json
 
 HERE = Path(__file__).resolve().parent
 
-SEMI_SYNTHETIC = ("table1", "figure2", "figure6", "figure10")
+FIGURE6 = {
+    "figure6": (learning.cases, learning.summarise, learning.check),
+    "figure6_by_ips": (learning.cases_by_ips, learning.summarise_by_ips, learning.check_by_ips),
+}
+SEMI_SYNTHETIC = ("table1", "figure2", *FIGURE6, "figure10")
 PARTS = (*SEMI_SYNTHETIC, "table2")
 
 
@@ -124,8 +129,8 @@ def made(part: str, arguments: argparse.Namespace, settings: dict[str, Any], wor
     setting = completed(arguments, settings)
     if part == "table1":
         return make_table1(setting, arguments.quick)
-    if part == "figure6":
-        return make_figure6(setting, work / "figure6.points.json", arguments.fresh or arguments.quick)
+    if part in FIGURE6:
+        return make_figure6(part, setting, work / f"{part}.points.json", arguments.fresh or arguments.quick)
     result = {"figure2": semi.figure2, "figure10": semi.figure10}[part](setting)
     return {**result, "checks": {"figure2": semi.check_figure2, "figure10": semi.check_figure10}[part](result)}
 
@@ -141,16 +146,18 @@ def make_table1(setting: Any, quick: bool) -> dict[str, Any]:
     return {**result, "published": reported, "checks": semi.check_table1(result, None if quick else reported)}
 
 
-def make_figure6(setting: Any, path: Path, fresh: bool) -> dict[str, Any]:
+def make_figure6(part: str, setting: Any, path: Path, fresh: bool) -> dict[str, Any]:
     """Points that are finished are kept at ``path``."""
+    cases, summarise, check = FIGURE6[part]
     of = {name: value for name, value in setting.settings.items() if not name.endswith("_trials")}
     kept = json.loads(path.read_text()) if path.exists() and not fresh else {}
     points = kept["points"] if kept.get("settings") == of else {}
     resumed = bool(points)
-    learning.fill(setting, points, lambda: write_json(path, {"settings": of, "points": points}))
-    result = learning.summarise(setting, points)
+    learning.fill(setting, cases(setting), points, lambda: write_json(path, {"settings": of, "points": points}))
+    points = {key: points[key] for key in cases(setting)}  # in one order, whatever was kept
+    result = summarise(setting, points)
     path.unlink(missing_ok=True)
-    checks = learning.check(result)
+    checks = check(result)
     slim = {key: {name: point[name] for name in ("chosen", "gap", "mse_at_the_end")} for key, point in points.items()}
     first = {key: {"mse": {name: of[:1] for name, of in point["mse"].items()}} for key, point in points.items()}
     return {**result, "points": {key: slim[key] | first[key] for key in slim}, "resumed": resumed, "checks": checks}

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -372,3 +373,112 @@ def test_a_wrong_digit_is_short(study):
     assert verdict() == (False, True)
     authors["agents"]["svd"]["ctr"][1] += 1e-6
     assert verdict() == (False, False)
+
+
+def test_values_are_compared_with_values_and_upper_bounds_with_upper_bounds(study, monkeypatch):
+    """Leave-one-out is right by its values and wrong by its bounds, clipped IPS the other way round."""
+    analysis = study["analysis"]
+    agents, right, wrong = ["random", "item-knn", "svd"], [1.0, 2.0, 3.0], [3.0, 2.0, 1.0]
+    cells = {}
+    for k, agent in enumerate(agents):
+        limits = {"target_low": 0.0, "target_high": right[k], "sampling_high": right[k]}
+        clipped = {"value": wrong[k], "details": limits}
+        hits = {"value": right[k], "high": wrong[k]}
+        cells |= {(agent, protocol, "ctr"): {"value": right[k]} for protocol in ("ab_test", "truth")}
+        cells |= {(agent, protocol, "hr@1"): hits for protocol in ("paper", "loocv")}
+        cells[agent, "off_policy", "clipped_ips"] = clipped
+    monkeypatch.setattr(analysis, "_theirs", lambda cells, agent: analysis._ours(cells, agent))
+    found = analysis.observations([cells] * 3, agents, "paper")
+    taus = {ours: found[analysis.less(ours, theirs)]["mean"] for ours, theirs in analysis.LIKE_WITH_LIKE}
+    assert taus == {"clipped IPS": -2.0, "upper bounds": 2.0}
+
+
+def test_an_estimate_that_ranks_no_better_is_not_called_better(study):
+    """By values clipped IPS is above leave-one-out in none of the three sets; by upper bounds in two of them."""
+    results = json.loads((FOLDER / "results.json").read_text())
+    published = json.loads((FOLDER / "published.json").read_text())
+    tables = study["tables"]
+    found = {row.quantity: row.holds for row in tables.observations(results["catalogues"], published)}
+    for label, holds in (("values", (False, False, False)), ("upper bounds", (True, True, False))):
+        sets = (tables.TRAINED, tables.NOTEBOOK, tables.DESCRIBED)
+        assert tuple(found[f"abstract, {label} (methods: {name})"] for name in sets) == holds
+    rows = [results["catalogues"]["observations"][name] for name in (tables.TRAINED, tables.NOTEBOOK, tables.DESCRIBED)]
+    assert [round(row["tau clipped IPS"]["mean"], 2) for row in rows] == [0.80, 0.74, 0.51]
+    assert [round(row["tau leave-one-out"]["mean"], 2) for row in rows] == [0.78, 0.74, 0.67]
+
+
+def test_the_nominal_level_is_judged_by_the_true_rate(study):
+    """Of A/B rates, which have an error too, 93 of 96 would contradict 99.75 %; of the true rates 95 do not."""
+    tables = study["tables"]
+    results = json.loads((FOLDER / "results.json").read_text())
+    published = json.loads((FOLDER / "published.json").read_text())
+    rows = {
+        row.quantity.split(" (")[0]: row
+        for row in tables.observations(results["catalogues"], published)
+        if row.quantity.startswith("observation 2, coverage, agents")
+    }
+    held, missed = rows["observation 2, coverage, agents that the log supports"], list(rows.values())[1]
+    assert (held.holds, missed.holds) == (True, False)
+    assert "95 of 96" in held.ours
+    assert held.remark != missed.remark
+    assert stats.binomtest(93, 96, tables.NOMINAL, alternative="less").pvalue < 0.05
+    assert stats.binomtest(95, 96, tables.NOMINAL, alternative="less").pvalue == pytest.approx(0.21, abs=0.01)
+
+
+def test_our_interval_allows_for_what_clipping_hides(study, logs):
+    """Of a log that hardly shows what an agent would: the record's own limits are of the sampling part alone."""
+    train, log = logs
+    policy = registry.learner("popularity").fit(train, n_items=40)
+    (record,) = off_policy(log, {"popularity": policy}, estimators=("clipped_ips",), clip=3.0)
+    low, high = study["analysis"]._ours({("popularity", "off_policy", "clipped_ips"): record.to_dict()}, "popularity")
+    assert low <= record.value
+    assert high > 2 * record.high
+
+
+def test_findings_are_general_where_all_sets_of_methods_say_the_same(study):
+    tables = study["tables"]
+    sets = json.loads((FOLDER / "results.json").read_text())["catalogues"]["observations"]
+    assert not tables.general(sets).holds
+    assert tables.general(dict.fromkeys(sets, sets[tables.TRAINED])).holds
+
+
+def test_clipped_ips_with_each_largest_weight_is_that_of_an_estimate_of_its_own(study, logs, monkeypatch):
+    """Of one replay, what each M says is the estimate with that M; none is IPS."""
+    claims, (train, log) = study["claims"], logs
+    monkeypatch.setattr(claims, "policies_on_log", lambda *_: None)
+    policies = {"svd": registry.learner("svd").fit(train, n_items=40)}
+    asked = SimpleNamespace(
+        log=lambda: log, world=None, policies=policies, logging_policy=None, test_seed=0,
+        settings=SimpleNamespace(clip=15.0),
+    )  # fmt: skip
+    judged = claims.EveryClip()
+    (own,) = judged.judge(asked)
+    assert own.value == judged.found["15"]["svd"][0]
+    for clip in claims.CLIPS:
+        (alone,) = off_policy(log, policies, estimators=("clipped_ips",), clip=clip)
+        assert judged.found[f"{clip:g}"]["svd"][0] == alone.value
+    (ips,) = off_policy(log, policies, estimators=("ips",))
+    assert judged.found[claims.NO_CLIP]["svd"][0] == ips.value
+    values = [judged.found[f"{clip:g}"]["svd"][0] for clip in claims.CLIPS]
+    assert values == sorted(values)
+    assert values[0] < values[-1] <= ips.value
+
+
+def test_a_largest_weight_is_right_where_all_agents_are_near_their_true_rate(study, monkeypatch):
+    """An agent with half its rate at M = 1 and the whole of it at 15; one that the log never shows has none at any."""
+    claims, tables = study["claims"], study["tables"]
+    clips = {
+        "1": {"seen": [0.005, 0.0, 0.02], "unseen": [0.0001, 0.0, 0.01]},
+        "15": {"seen": [0.0095, 0.0, 0.02], "unseen": [0.0002, 0.0, 0.01]},
+    }
+    one = {"clips": clips, "ctr": {"seen": 0.01, "unseen": 0.009}, "true": {"seen": 0.01, "unseen": 0.01}}
+    monkeypatch.setattr(claims, "CLIPS", (1.0, 15.0))
+    clips["infinity"] = clips["15"]
+    found = claims.by_clip([one] * 3, {tables.DESCRIBED: ["seen", "unseen"]})
+    assert found["agents"]["15"]["seen"]["mean"] == pytest.approx(0.95)
+    assert found["tau"]["15"][tables.DESCRIBED]["values"]["mean"] == 1.0
+    assert [clip for clip, each in found["agents"].items() if tables.near_the_truth(each, ["seen"])] == [
+        "15",
+        "infinity",
+    ]
+    assert not any(tables.near_the_truth(each, ["seen", "unseen"]) for each in found["agents"].values())

@@ -192,26 +192,92 @@ def test_figure6_takes_up_its_finished_points(study, tmp_path, monkeypatch):
     made = []
     chosen = learning.choose
     monkeypatch.setattr(learning, "choose", lambda *a: made.append(1) or chosen(*a))
-    held, summarise = {}, learning.summarise
-    monkeypatch.setattr(learning, "summarise", lambda s, points: held.update(points) or summarise(s, points))
+    held = {}
+    cases, summarise, check = study["run"].FIGURE6["figure6"]
+    kept = (cases, lambda s, points: held.update(points) or summarise(s, points), check)
+    monkeypatch.setitem(study["run"].FIGURE6, "figure6", kept)
     read = study["run"].settings_of
     small = {"shape": [60, 50], "mcar_samples": [100], "penalties": [1e-2, 1e-1], "rank": 2, "alphas": [1.0, 0.25]}
     monkeypatch.setattr(study["run"], "settings_of", lambda arguments, part="": {**read(arguments, part), **small})
     arguments = ["figure6", "--quick", "--out", str(tmp_path)]
     assert study["run"].main(arguments) == 0
-    # for MSE and for MAE two methods at two alphas; one at one sample; two on each of two draws; one by another score
-    assert len(made) == 2 * 2 * 2 + 1 + 2 * 2 + 1
+    # for MSE and for MAE two methods at two alphas; one at one sample; two on each of two draws
+    assert len(made) == 2 * 2 * 2 + 1 + 2 * 2
     points = json.loads(json.dumps(held))
 
     few = {"redrawn_trials": 2, "mae_trials": 2, "right_trials": 2, "figure6_trials": 2}
     kept = SimpleNamespace(settings={**small, **few, "alpha": 0.25})
-    learning.fill(kept, points, lambda: None)  # nothing is missing
+    learning.fill(kept, learning.cases(kept), points, lambda: None)  # nothing is missing
     kept.settings["mae_trials"] = 3  # of these points alone there is more to do
     del points["sample 100"]
     again = []
     monkeypatch.setattr(learning, "point", lambda s, case: again.append(case) or {"case": list(case)})
-    learning.fill(kept, points, lambda: None)
-    assert {(case.loss, case.sample, case.naive_by_ips) for case in again} == {
-        ("mse", 100, False), ("mae", None, False), ("mse", None, True),
+    learning.fill(kept, learning.cases(kept), points, lambda: None)
+    assert {(case.loss, case.sample) for case in again} == {("mse", 100), ("mae", None)}
+    assert len(made) == 13
+
+
+@pytest.fixture
+def small_setting(study):
+    """A world of 80 users in which alpha = .125 hides most of the low ratings."""
+    semi, fits = study["semi_synthetic"], study["fits"]
+    settings = {"seed": 3, "shape": [80, 60], "density": 0.1, "rank": 2, "folds": 2, "penalties": [1e-4, 1e-3, 1e-2]}
+    settings |= {"mse_alphas": [0.125], "mae_alphas": [0.125], "mse_trials": 3, "mae_trials": 2}
+    assert fits.SMALLEST < 1e-4
+    return semi.Setting(semi.ratings_of(None, settings), settings)
+
+
+def test_the_papers_score_judges_every_method_by_the_known_propensities(study, small_setting):
+    """Section 6.1: folds are judged "using the IPS estimator"; weighted alike they are judged by what is revealed."""
+    learning, s = study["learning"], small_setting
+    case = learning.cases_by_ips(s)["alpha 0.125"]
+    p, observed = s.draw(case.alpha, 0)
+    _, papers = learning.methods(s, case, 0)
+    _, plain = learning.methods(s, case._replace(naive_by_ips=False), 0)
+    known, equal = observed.at(p), np.full(len(observed), observed.density)
+    for found, judge in ((papers, known), (plain, equal)):
+        assert np.array_equal(found["MF-Naive"].fitted, equal)
+        assert np.array_equal(found["MF-Naive"].judged, judge)
+        assert np.array_equal(found["MF-IPS"].judged, known)
+    assert known.max() > 2 * known.min()
+
+
+def test_figure6_by_ips_has_the_ratio_with_its_interval_and_its_fits(study, small_setting):
+    learning, s = study["learning"], small_setting
+    points = {}
+    learning.fill(s, learning.cases_by_ips(s), points, lambda: None)
+    result = learning.summarise_by_ips(s, points)
+    assert result["fits"]["made"] == 2 * (3 + 2)  # two methods on each draw
+    draws = points["alpha 0.125"]["mse"]
+    test = result["mse"]["paired"][0]
+    assert test["ratio"] == pytest.approx(np.mean(draws["MF-Naive"]) / np.mean(draws["MF-IPS"]))
+    assert test["low"] < test["ratio"] < test["high"]
+    # Of twice the same errors the ratio is 2 without doubt.
+    twice = {"one": {"mse": {"MF-IPS": [1.0, 2.0, 4.0], "MF-Naive": [2.0, 4.0, 8.0]}}}
+    assert learning.ratio_band(twice, "one", "mse") == pytest.approx({"low": 2.0, "high": 2.0})
+    text = study["tables"].figure6_by_ips({**result, "settings": {"data": "made up"}, "seconds": 1.0, "checks": {}})
+    assert f"| {test['ratio']:.2f} [{test['low']:.2f}, {test['high']:.2f}] |" in text
+
+
+def test_a_model_that_is_one_constant_is_named(study):
+    """The committed points where no lambda scores below the constant model, and those next to them."""
+    figure6 = json.loads((FOLDER / "results.json").read_text())["figure6"]
+    found = {
+        key for key, point in figure6["points"].items()
+        for choice in point["chosen"] if any(study["learning"].is_constant(each) for each in choice.values())
     }  # fmt: skip
-    assert len(made) == 14
+    assert found == {"alpha 0.03125", "mae 0.0625", "mae 0.03125"}
+    rows = [line for line in study["tables"].figure6(figure6).split("\n") if ": one constant" in line]
+    assert [line.split(" | ")[0] for line in rows] == ["| 0.03125", "| 0.0625", "| 0.03125"]
+
+
+def test_both_scores_judge_the_same_draws_and_only_mf_naive_hangs_on_them():
+    """The committed curves: MF-IPS is the same in both parts, MF-Naive is nearer to it by the paper's score."""
+    results = json.loads((FOLDER / "results.json").read_text())
+    plain, papers = results["figure6"], results["figure6_by_ips"]["mse"]
+    assert papers["trials"] == plain["trials"] == 30
+    at = [plain["alphas"].index(alpha) for alpha in papers["alphas"]]
+    assert papers["curves"]["MF-IPS"]["mean"] == [plain["left"]["MF-IPS"]["mean"][k] for k in at]
+    ratios = [test["ratio"] for test in papers["paired"]]
+    assert [round(ratio, 2) for ratio in ratios] == [1.07, 1.10, 1.03, 1.26, 1.80]
+    assert all(ratio < plain["paired"][k]["ratio"] for ratio, k in zip(ratios, at, strict=True))
