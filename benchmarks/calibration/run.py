@@ -1,12 +1,14 @@
 """Simulation-based calibration of ``calibrate``, and what it makes of logs of others.
 
     python benchmarks/calibration/run.py sbc [--worlds 200] [--minutes 60] [--quick]
+    python benchmarks/calibration/run.py presets [--logs 3] [--quick]
     python benchmarks/calibration/run.py real --ml100k FILE [--obp FOLDER] [--coat FOLDER]
     python benchmarks/calibration/run.py table
 
 ``sbc`` (Talts et al. 2018) draws worlds from the prior, fits their logs, and keeps the rank of each functional's truth
 among 99 draws, a line a fit in ``runs/``; it goes on where it was interrupted. ``table`` sums them up in
-``results.json`` and in README.md. Bands: Säilynoja, Bürkner & Vehtari 2022; several at once: Holm 1979.
+``results.json`` and in README.md. ``presets`` fits logs of every preset, and of sessions with more items:
+these are not drawn from the prior. Bands: Säilynoja, Bürkner & Vehtari 2022; several at once: Holm 1979.
 """
 
 from __future__ import annotations
@@ -14,8 +16,11 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import subprocess
 import sys
+import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +34,8 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.calibration import calibrate_world
 from recsim_mnar.fitting.calibration.members import OFF
+from recsim_mnar.log.table import Log
+from recsim_mnar.worlds.registry import listed_presets, make_world
 from recsim_mnar.worlds.sessions.invariants import functionals
 
 HERE = Path(__file__).parent
@@ -218,6 +225,66 @@ def markdown(found: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"{off} CPU seconds a fit with {DRAWS} draws: {spent}."])
 
 
+SIZES = {
+    "sessions recogym-v1, 100 items": ("recogym-v1", ("n_items=100", "n_flips=50")),
+    "sessions recogym-v1, 200 items": ("recogym-v1", ("n_items=200", "n_flips=100")),
+    "sessions quick, 40 items": ("quick", ("n_items=40", "n_flips=20")),
+    "sessions quick, 100 items": ("quick", ("n_items=100", "n_flips=50")),
+}
+PRESET_USERS = 500
+
+
+def presets(logs: int, users: int) -> dict[str, Any]:
+    """What ``calibrate`` makes of logs of every preset under the uniform policy; a traceback ends it."""
+    worlds = {name: (name.split()[0], name.split()[1], ()) for name, _ in listed_presets()}
+    worlds |= {name: ("sessions", *of) for name, of in SIZES.items()}
+    found = {}
+    for name, (kind, preset, settings) in worlds.items():
+        rows = [preset_fit(kind, preset, settings, users, seed) for seed in range(logs)]
+        found[name] = rows
+        print(name, rows, flush=True)
+    return found
+
+
+def preset_fit(kind: str, preset: str, settings: tuple[str, ...], users: int, seed: int) -> dict[str, Any]:
+    """One log: the line of its refusal, or factors found and which intervals miss the truth."""
+    with tempfile.TemporaryDirectory() as folder:
+        asked = ["simulate", "--world", kind, "--preset", preset, "--policy", "random", "--users", str(users)]
+        asked += [word for each in settings for word in ("--set", each)]
+        asked += ["--seed", str(seed), "--out", f"{folder}/log", "--quiet"]
+        subprocess.run([sys.executable, "-m", "recsim_mnar", *asked], check=True, stdout=subprocess.DEVNULL)
+        log, began = Log.read(f"{folder}/log/log"), time.process_time()
+    try:
+        fitted = calibrate_world(log, "ratings" if kind == "ratings" else "sessions", seed, ensemble=0)
+    except UserError as error:
+        return {"refused": str(error)}
+    row: dict[str, Any] = {"cpu": round(time.process_time() - began, 1), "factors": fitted.facts.get("factors")}
+    if kind == "sessions":
+        truth = functionals(make_world(kind, preset, settings))
+        known = {name: each for name, each in fitted.identified.items() if name in truth}
+        row["missed"] = [name for name, each in known.items() if not each["low"] <= truth[name] <= each["high"]]
+        row["intervals"] = len(known)
+    return row
+
+
+def preset_lines(found: dict[str, Any]) -> list[str]:
+    """The table of README.md."""
+    out = ["| preset | logs fitted | factors | intervals that hold | missed, of so many logs | CPU seconds a log |"]
+    out.append("|---" * 6 + "|")
+    for name, rows in found.items():
+        fits = [row for row in rows if "refused" not in row]
+        seconds = f"{np.mean([row['cpu'] for row in fits]):.1f}" if fits else ""
+        factors = ", ".join(str(row["factors"]) for row in fits if row["factors"] is not None)
+        held, missed = "", Counter(each for row in fits for each in row.get("missed", ()))
+        if fits and "intervals" in fits[0]:
+            number = sum(row["intervals"] for row in fits)
+            held = f"{number - missed.total()} of {number}"
+        said = ", ".join(f"{each} {number}" for each, number in missed.most_common())
+        said = said or next((row["refused"] for row in rows if "refused" in row), "")
+        out.append(f"| {name} | {len(fits)} of {len(rows)} | {factors} | {held} | {said} | {seconds} |")
+    return out
+
+
 def real(ml100k: Path | None, obp: Path | None, coat: Path | None) -> dict[str, Any]:
     """CPU seconds and what was found on the logs of others, those that are named."""
     jobs: dict[str, tuple[Path, str]] = {"ml-100k": (ml100k, "sessions")} if ml100k else {}
@@ -239,15 +306,22 @@ def real(ml100k: Path | None, obp: Path | None, coat: Path | None) -> dict[str, 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["sbc", "real", "table"])
+    parser.add_argument("part", choices=["sbc", "presets", "real", "table"])
     parser.add_argument("--worlds", type=int, default=200, help="of each setting")
     parser.add_argument("--minutes", type=float, default=60.0, help="of CPU, then it stops")
-    parser.add_argument("--quick", action="store_true", help="two worlds of 150 users, nothing kept")
+    parser.add_argument("--logs", type=int, default=3, help="of each preset")
+    parser.add_argument("--quick", action="store_true", help="two worlds of 150 users, or a log of 100; nothing kept")
     for name in ("ml100k", "obp", "coat"):
         parser.add_argument(f"--{name}", type=Path)
     given, path = parser.parse_args(), HERE / "results.json"
     if given.part == "sbc":
         sbc(given.worlds, given.minutes, quick=given.quick)
+    elif given.part == "presets" and given.quick:
+        presets(1, 100)
+    elif given.part == "presets":
+        found = presets(given.logs, PRESET_USERS)
+        write_results(path, read(path) | {"presets": found}, 17)
+        into_marks(HERE / "README.md", "presets", preset_lines(found))
     elif given.part == "real":
         write_results(path, read(path) | {"real": real(given.ml100k, given.obp, given.coat)}, 17)
     else:
