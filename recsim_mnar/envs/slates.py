@@ -6,7 +6,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
@@ -93,24 +92,14 @@ class PurchasesVectorEnv(WorldVectorEnv):
     Args:
         world: where users buy.
         num_envs: number of lanes.
-        max_episode_steps: truncate an episode after so many periods.
-        autoreset_mode: NEXT_STEP (default), SAME_STEP or DISABLED, as the enum or its value.
-        **asked: ``observation``, ``info`` and ``info_size`` of :class:`WorldVectorEnv`.
+        **asked: keywords of :class:`WorldVectorEnv`; ``max_episode_steps`` are periods.
     """
 
     _more_events, _more_counts = ("bought",), ("n_bought",)
     world: ExposureWorld
 
-    def __init__(
-        self,
-        world: ExposureWorld,
-        num_envs: int = 1,
-        *,
-        max_episode_steps: int | None = None,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        **asked: Any,
-    ) -> None:
-        super().__init__(world, num_envs, max_episode_steps=max_episode_steps, autoreset_mode=autoreset_mode, **asked)
+    def __init__(self, world: ExposureWorld, num_envs: int = 1, **asked: Any) -> None:
+        super().__init__(world, num_envs, **asked)
         self.single_action_space = gym.spaces.MultiDiscrete([world.n_items] * world.params.slate_size)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
