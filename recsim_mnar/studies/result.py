@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, OUTCOMES, TIDY, tidy_rows, two_digits
+from recsim_mnar.runs.files import path_of
 from recsim_mnar.studies.paired import BOUNDS, LEAST, paired_table
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Study:
         Raises:
             UserError: there is none, or it is not finished.
         """
-        path = Path(folder)
+        path = path_of(folder)
         try:
             settings = json.loads((path / "study.json").read_text())
             names = [f"{cell}-{c:03d}" for cell in settings["cells"] for c in range(settings["catalogues"])]
@@ -80,10 +81,9 @@ class Study:
         return pd.DataFrame(rows, columns=list(dict.fromkeys(columns)))
 
     def _rows_of(self, result: Mapping[str, Any]) -> list[dict[str, Any]]:
-        config = result["run_config"]
         about = {
-            "world": config["world"]["name"],
-            "preset": config["preset"],
+            "world": result["run_config"]["world"]["name"],
+            "preset": result["run_config"]["preset"],
             **result["levels"],
             "catalogue": result["catalogue"],
             "seed": result["seed"],
@@ -279,7 +279,7 @@ class Study:
         """
         from recsim_mnar.studies.figure import plot_study
 
-        plot_study(self, Path(path), by, of, protocols)
+        plot_study(self, path_of(path), by, of, protocols)
 
     def sentences(self) -> list[str]:
         """The summary for a person."""
