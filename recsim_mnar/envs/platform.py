@@ -137,6 +137,10 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
             return None
         return ", ".join(f"{name} {number:g}" for name, number in self._last.items())
 
+    def close(self) -> None:
+        """Close the platform: after this :meth:`reset` comes before :meth:`step`."""
+        self._waiting = False
+
     def _check_waiting(self) -> None:
         if not self._waiting:
             raise gym.error.ResetNeeded("no campaign is due: call reset() first")

@@ -143,8 +143,9 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         return self._observed(), rewards, terminated, truncated, self._sized(infos)
 
     def close_extras(self, **_: Any) -> None:
-        """End the threads: see :meth:`gymnasium.vector.VectorEnv.close`."""
+        """End the threads, and let all users go: after this :meth:`reset` comes before :meth:`step`."""
         self._queue.lanes.close()
+        self._seeded = False
 
     def reward_means(self) -> Array:
         """Truth: (num_envs, n_items) expected reward of every item for each user who waits now; NaN in other lanes.

@@ -14,6 +14,7 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.table import Log
 from recsim_mnar.tasks.running import Runner, runner_of
 from recsim_mnar.worlds.base import World
+from recsim_mnar.worlds.params import KeywordError
 from recsim_mnar.worlds.registry import make_world
 
 FOLDER = "frozen"
@@ -128,9 +129,8 @@ def task_env(name: str, **params: Any) -> Any:
 
     chosen = task(name)
     world = _world_of_env(chosen, params, vector=False)
-    env = world_env(world, **params)
-    specified: Any = env.unwrapped
-    specified.max_episode_steps = chosen.horizon  # what its spec says, whatever limit gymnasium.make adds
+    env: Any = world_env(world, **params)
+    env.unwrapped.max_episode_steps = chosen.horizon  # what its spec says, whatever limit gymnasium.make adds
     return env if world.most_decisions == chosen.horizon else TimeLimit(env, chosen.horizon)
 
 
@@ -176,5 +176,5 @@ def _world_of_env(chosen: Task, given: Mapping[str, Any], *, vector: bool) -> Wo
         if name in chosen.params:
             world = f"recsim_mnar/{chosen.world.capitalize()}-v0"
             raise UserError(f"{name} is frozen in the task {chosen.name}: for other parameters make {world!r}")
-        raise UserError(f"unknown keyword {name!r}; {nearest(name, keywords_of(vector))}")
+        raise KeywordError.of(name, keywords_of(vector))
     return chosen.make_world()

@@ -663,3 +663,15 @@ def test_vowpal_wabbit(world, log):
     assert only_acts._learned == 0
     with pytest.raises(UserError, match="without --cb_explore"):
         VowpalWabbit("--cb_explore 3", P)
+
+
+@pytest.mark.parametrize("name", ["Sessions-v0", "Cold100-v1"])
+def test_torchrl_makes_an_environment_by_its_id(name):
+    pytest.importorskip("torchrl")
+    from torchrl.envs import GymEnv
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        env = GymEnv(f"recsim_mnar/{name}", frame_skip=1)
+        made = env.rollout(3, break_when_any_done=False)
+    assert made["observation"].shape == (3, gym.make(f"recsim_mnar/{name}").unwrapped.world.n_items)

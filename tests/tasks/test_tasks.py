@@ -563,6 +563,8 @@ def test_what_cannot_be_evaluated_is_said(capsys, tmp_path):
         evaluate(registry.uniform_policy(7), "sessions-10-v1")
     with pytest.raises(UserError, match="FeaturePolicy"):
         evaluate(lambda counts: counts, "sessions-10-v1")
+    with pytest.raises(UserError, match="n_users=500"):
+        evaluate("random", "sessions-10-v1", users=500)
     with pytest.raises(UserError, match="users must be"):
         evaluate("random", "sessions-10-v1", users="hidden")
     with pytest.raises(UserError, match="learns from all users"):
