@@ -184,7 +184,8 @@ _TRANSPARENT += (wrappers.TimeLimit, wrappers.Autoreset, wrappers.PassiveEnvChec
 _TRANSPARENT += (wrappers.RecordEpisodeStatistics, wrappers.vector.RecordEpisodeStatistics, gym.RewardWrapper)
 _TRANSPARENT += (wrappers.NormalizeReward, vector.VectorRewardWrapper, wrappers.vector.NormalizeReward)
 """What passes observations and actions on as they are."""
-_ACTING = (gym.ActionWrapper, vector.VectorActionWrapper, wrappers.StickyAction, wrappers.RepeatAction)
+_ACTING: tuple[type, ...] = (gym.ActionWrapper, vector.VectorActionWrapper, wrappers.MaxAndSkipObservation)
+_ACTING += (getattr(wrappers, "RepeatAction", gym.ActionWrapper),)  # which older versions have not
 """What changes actions."""
 
 

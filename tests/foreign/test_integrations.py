@@ -390,6 +390,8 @@ def sb3_wrapped(name):
         "DelayObservation": lambda: made(lambda env: w.DelayObservation(env, 2)),
         "Blind": lambda: made(Blind),
         "StickyAction": lambda: made(lambda env: w.StickyAction(env, 0.5)),
+        "MaxAndSkipObservation": lambda: made(lambda env: w.MaxAndSkipObservation(env, 2)),
+        "RepeatAction": lambda: made(lambda env: w.RepeatAction(env, 2)),
         "TransformAction": lambda: made(lambda env: w.TransformAction(env, lambda a: P - 1 - a, env.action_space)),
         "vector TransformAction": lambda: VecEnvAdapter(w.vector.TransformAction(vector(2), lambda a: P - 1 - a)),
     }[name]()
@@ -407,6 +409,8 @@ def sb3_wrapped(name):
         ("DelayObservation", True),
         ("Blind", True),
         ("StickyAction", False),
+        ("MaxAndSkipObservation", False),
+        ("RepeatAction", False),
         ("TransformAction", False),
         ("vector TransformAction", False),
     ],
