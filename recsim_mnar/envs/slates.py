@@ -101,7 +101,7 @@ class PurchasesVectorEnv(WorldVectorEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
 
     def _checked(self, actions: Array) -> Array:
-        check_ready(self.autoreset_mode, self._ended if self._seeded else None)
+        check_ready(self.autoreset_mode, self._ended if self._seeded and not self.closed else None)
         return _checked_slates(actions, self.num_envs, self.world)
 
     def _earned(self, transition: Transition) -> NDArray[np.float64]:

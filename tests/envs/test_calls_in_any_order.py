@@ -148,6 +148,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule()
     def close(self):
         self.env.close()
+        self.ended = None
 
     @rule()
     def render(self):
