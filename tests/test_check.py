@@ -28,6 +28,7 @@ from recsim_mnar.policies import Learner, Policy
 from recsim_mnar.protocols.base import Protocol
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.worlds.features import FeatureWorld
+from recsim_mnar.worlds.lanes import PlainLanes
 
 
 class Duck:
@@ -78,6 +79,11 @@ class Named(Policy):
 
 class World(FeatureWorld):
     name = "of-my-own"
+
+
+class Unmade(World):
+    def open_lanes(self, n_lanes, *, keep_truth=False):
+        return PlainLanes(n_lanes)
 
 
 def weighted(rows):
@@ -140,6 +146,21 @@ def test_the_command_says_in_sentences_what_is_broken(capsys, name, status, word
     code, output = printed_by_check(capsys, name)
     assert code == status, output
     assert words in output
+
+
+def test_one_cause_is_one_finding():
+    """What act() states is not what propensity_of() says, after long histories as before them, and in runs."""
+    assert [breach.rule for breach in check_named("own_things:Wrong").breaches] == ["propensities_agree"]
+
+
+def test_rules_that_were_not_looked_at_are_not_called_kept(capsys):
+    """Of a world that cannot be made one rule is broken, and of the others nothing is known."""
+    _, output = printed_by_check(capsys, "own_things:Unmade")
+    assert "breaks 1 of 16 rules; without door" in output
+    (breach,) = check_named("own_things:Unmade").breaches
+    assert (breach.rule, breach.ends) == ("door", True)
+    assert "answer" in breach.why
+    assert not any(breach.ends for breach in check_named("own_things:Wrong").breaches)
 
 
 @pytest.mark.parametrize(

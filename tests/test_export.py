@@ -185,6 +185,10 @@ def test_minari_and_back(made):
     assert [len(e["actions"]) + 1 for e in episodes] == [len(e["observations"]) for e in episodes]
     assert all(len(values) == len(e["observations"]) for e in episodes for values in e["infos"].values())
     assert all(e["terminations"].tolist() == [False] * (len(e["actions"]) - 1) + [True] for e in episodes)
+    stated = [e["infos"]["propensity"] for e in episodes]
+    np.testing.assert_array_equal(np.concatenate([of_actions[:-1] for of_actions in stated]), made.propensity)
+    assert np.isnan([of_actions[-1] for of_actions in stated]).all()
+    assert {int(e["infos"]["step"][-1]) for e in episodes} == {-1}
     dataset = SimpleNamespace(iterate_episodes=lambda: iter([SimpleNamespace(**e) for e in episodes]))
     same(from_minari(dataset, P), made)
     bare = SimpleNamespace(iterate_episodes=lambda: iter([SimpleNamespace(**{**episodes[0], "infos": {}})]))

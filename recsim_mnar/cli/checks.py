@@ -211,14 +211,13 @@ def check(name: str, json_output: JsonOutput) -> None:
     json_output.check()
     checked = check_named(name)
     for breach in checked.breaches:
-        json_output.answer(f"{breach.rule}: {breach.why}")
-        if breach.fix:
-            json_output.answer(f"    {breach.fix}")
+        json_output.answer(f"{breach.rule}: {breach.why}", *([f"    {breach.fix}"] if breach.fix else []))
     json_output.say(*checked.remarks)
     article = "an" if checked.kind[0] in "aeiou" else "a"
     if checked.breaches:
-        n = len(checked.breaches)
-        json_output.say(f"{name} is {article} {checked.kind} that breaks {n} of {checked.n_rules} rules")
+        n, last = len(checked.breaches), checked.breaches[-1]
+        unseen = f"; without {last.rule} those after it make no sense and were not looked at" if last.ends else ""
+        json_output.say(f"{name} is {article} {checked.kind} that breaks {n} of {checked.n_rules} rules{unseen}")
     else:
         json_output.say(f"{name} keeps the {checked.n_rules} rules of {article} {checked.kind}")
     json_output.write(

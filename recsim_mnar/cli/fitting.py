@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recsim_mnar.cli.options import (
+    NEW_PATH,
     NUMBER,
     READ_PATH,
     WHOLE,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     required=True,
 )
 @option("--logging", "The policy that made LOG; else what a simulated LOG says of itself.")
-@option("--out", "A new folder; under ./runs unless named.", click.Path(path_type=Path))
+@option("--out", "A new folder; under ./runs unless named.", NEW_PATH)
 @option("--users", "Users an arm that you have.  [default: as many as LOG has]", WHOLE)
 @option("--items", "Number of items, if LOG does not show all.", WHOLE)
 @option("--reward-min", "Least reward possible, where rewards are not 0 or 1.", NUMBER)
@@ -147,7 +148,7 @@ def _doctor(log: Path, columns: dict[str, str | None]) -> list[str]:
 
 @click.command(short_help="Fit a simulator to a log; list what it cannot tell.")
 @click.argument("log", type=READ_PATH)
-@option("--out", "WORLD.toml; arrays go to WORLD.npz, a page to WORLD.html.", click.Path(path_type=Path), required=True)
+@option("--out", "WORLD.toml; arrays go to WORLD.npz, a page to WORLD.html.", NEW_PATH, required=True)
 @option("--world", "What is fitted.", click.Choice(["sessions", "ratings"]), "sessions")
 @seed_option("Of the ensemble and of simulations.")
 @option("--ensemble", "Further worlds besides the best fit.", WHOLE, 20)
@@ -236,7 +237,7 @@ def lines_of(fitted: FittedWorld) -> list[str]:
 @option("--as-it-is", "Compare a fitted world itself with all users, not a fit on half of them.", bool)
 @option("--users", "Real users looked at, at most.", WHOLE, 4000)
 @seed_option("Of simulated users and divisions.")
-@option("--out", "Write a page with pictures, PAGE.html.", click.Path(path_type=Path))
+@option("--out", "Write a page with pictures, PAGE.html.", NEW_PATH)
 @option("--resume", "Take up an interrupted run with the same --out.", bool)
 @own_log_options("reward", "propensity", "action", "item", "event", "user", "time", copies=False)
 @json_option("all that is found")

@@ -226,7 +226,7 @@ class NewPath(click.Path):
     """A path to be written; one that no file system accepts is refused before any work.
 
     Args:
-        as_text: hand it on as it was typed, for a slash at its end.
+        as_text: hand it on as a text, with the slash at its end that was typed.
     """
 
     def __init__(self, *, as_text: bool = False) -> None:
@@ -235,19 +235,16 @@ class NewPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """See :meth:`click.ParamType.convert`."""
-        from recsim_mnar.runs.files import check_utf8
-
-        path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        check_utf8(path)
         flag = _flag_of(param)
-        _refuse_empty(value, flag)
+        path = Path(os.fsdecode(super().convert(_named(value, flag), param, ctx)))
         if "\0" in str(path):
             raise UserError(f"{flag} {path}: a path has no NUL character in it; name another")
         longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
         if longest > _LONGEST_NAME or len(os.fsencode(path)) > _LONGEST_PATH:
             most = f"a name has at most {_LONGEST_NAME} bytes, a path {_LONGEST_PATH}"
             raise UserError(f"{flag} {path}: the path is too long: {most}")
-        return str(value) if self.as_text else path
+        slash = os.sep if str(value).endswith(os.sep) else ""
+        return f"{path}{slash}" if self.as_text else path
 
 
 _LONGEST_NAME, _LONGEST_PATH = 240, 4000  # temporary names have some bytes more
@@ -264,8 +261,7 @@ class ReadPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """See :meth:`click.ParamType.convert`."""
         flag = _flag_of(param)
-        _refuse_empty(value, flag)
-        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        path = Path(os.fsdecode(super().convert(_named(value, flag), param, ctx)))
         if path.exists() and not os.access(path, os.R_OK):
             raise MachineError(
                 f"{flag} {path} cannot be read: {os.strerror(errno.EACCES)}; name another file", code="permission"
@@ -311,9 +307,13 @@ def _flag_of(param: click.Parameter | None) -> str:
     return name if name.startswith("-") or param is None else name.upper()
 
 
-def _refuse_empty(path: Any, flag: str) -> None:
+def _named(path: Any, flag: str) -> Path:
+    """What was typed as a path, with the home folder in place of ``~``; UserError where nothing was."""
+    from recsim_mnar.runs.files import path_of
+
     if not str(path).strip():
         raise UserError(f"{flag}: the path is empty; name one")
+    return path_of(os.fsdecode(path))
 
 
 ROLES = ("reward", "propensity", "action", "item", "event", "user", "time", "logger", "slate", "position")

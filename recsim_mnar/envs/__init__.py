@@ -19,12 +19,7 @@ from recsim_mnar.worlds.campaigns.world import CampaignsWorld
 if TYPE_CHECKING:
     from recsim_mnar.envs.rankings import RankingEnv, RankingVectorEnv
     from recsim_mnar.envs.recording import record, record_vector
-    from recsim_mnar.envs.slates import (
-        PurchasesEnv,
-        PurchasesVectorEnv,
-        record_slates,
-        record_slates_vector,
-    )
+    from recsim_mnar.envs.slates import PurchasesEnv, PurchasesVectorEnv, record_slates, record_slates_vector
     from recsim_mnar.envs.wrappers import RecordLog, RecordVectorLog
 
 _DEFINED_IN = {

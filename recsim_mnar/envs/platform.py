@@ -137,6 +137,10 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
             return None
         return ", ".join(f"{name} {number:g}" for name, number in self._last.items())
 
+    def close(self) -> None:
+        """Close the platform: after this :meth:`reset` comes before :meth:`step`."""
+        self._waiting = False
+
     def _check_waiting(self) -> None:
         if not self._waiting:
             raise gym.error.ResetNeeded("no campaign is due: call reset() first")
@@ -196,7 +200,7 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
     ) -> tuple[Any, dict[str, Any]]:
         """Every lane, or those in ``options["reset_mask"]``, opens its next platform."""
         options = checked_options(options, ("reset_mask",))
-        mask = reset_mask(options.get("reset_mask"), self.num_envs, whole=not self._seeded)
+        mask = reset_mask(options.get("reset_mask"), self.num_envs, whole=not self._seeded or self.closed)
         which = np.flatnonzero(mask).tolist()
         own = listed_seeds(seed, which, self.num_envs, seeded=self._seeded)
         if own is not None:
@@ -207,7 +211,7 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
             drawn = int(self._lanes[0].np_random.integers(2**63)) if single is None else single
             for lane in which:
                 self._lanes[lane].seat(drawn, shared)
-        self._seeded = True
+        self._seeded, self.closed = True, False
         return super().reset(options={"reset_mask": mask})
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -215,7 +219,7 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
         weights = as_numbers(actions, "weights")
         if weights.shape != self.action_space.shape:
             raise UserError(f"weights must have shape {self.action_space.shape}, got {weights.shape}")
-        check_ready(self.autoreset_mode, self._autoreset_envs if self._seeded else None)
+        check_ready(self.autoreset_mode, self._autoreset_envs if self._seeded and not self.closed else None)
         opening = self._autoreset_envs & (self.autoreset_mode is AutoresetMode.NEXT_STEP)
         check_weights(weights[~opening])  # before any platform has moved on
         observations, rewards, terminated, truncated, infos = super().step(weights)

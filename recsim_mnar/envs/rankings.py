@@ -116,7 +116,7 @@ class RankingVectorEnv(WorldVectorEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
 
     def _checked(self, actions: Array) -> Array:
-        check_ready(self.autoreset_mode, self._ended if self._seeded else None)
+        check_ready(self.autoreset_mode, self._ended if self._seeded and not self.closed else None)
         return shown_of(actions, self.world, self.num_envs)
 
     def _earned(self, transition: Transition) -> NDArray[np.float64]:

@@ -134,6 +134,10 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             now = {"user": self._user, "step": self._step, "time": self._time, **self._quiet}
         return observation, reward, not self._waiting, False, now
 
+    def close(self) -> None:
+        """Let the user go: after this :meth:`reset` comes before :meth:`step`."""
+        self._waiting = False
+
     def _answered(self, chosen: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """What :meth:`step` returns where the user may view something before the next decision."""
         self._action[0] = chosen

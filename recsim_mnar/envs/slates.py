@@ -6,7 +6,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
@@ -14,10 +13,7 @@ from recsim_mnar.envs.log_builder import LogBuilder, events_of
 from recsim_mnar.envs.recording import recorded
 from recsim_mnar.envs.single import WorldEnv
 from recsim_mnar.envs.user_queue import organic_rows
-from recsim_mnar.envs.validation import (
-    as_array,
-    check_ready,
-)
+from recsim_mnar.envs.validation import as_array, check_ready
 from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
@@ -93,29 +89,19 @@ class PurchasesVectorEnv(WorldVectorEnv):
     Args:
         world: where users buy.
         num_envs: number of lanes.
-        max_episode_steps: truncate an episode after so many periods.
-        autoreset_mode: NEXT_STEP (default), SAME_STEP or DISABLED, as the enum or its value.
-        **asked: ``observation``, ``info`` and ``info_size`` of :class:`WorldVectorEnv`.
+        **asked: keywords of :class:`WorldVectorEnv`; ``max_episode_steps`` are periods.
     """
 
     _more_events, _more_counts = ("bought",), ("n_bought",)
     world: ExposureWorld
 
-    def __init__(
-        self,
-        world: ExposureWorld,
-        num_envs: int = 1,
-        *,
-        max_episode_steps: int | None = None,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        **asked: Any,
-    ) -> None:
-        super().__init__(world, num_envs, max_episode_steps=max_episode_steps, autoreset_mode=autoreset_mode, **asked)
+    def __init__(self, world: ExposureWorld, num_envs: int = 1, **asked: Any) -> None:
+        super().__init__(world, num_envs, **asked)
         self.single_action_space = gym.spaces.MultiDiscrete([world.n_items] * world.params.slate_size)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
     def _checked(self, actions: Array) -> Array:
-        check_ready(self.autoreset_mode, self._ended if self._seeded else None)
+        check_ready(self.autoreset_mode, self._ended if self._seeded and not self.closed else None)
         return _checked_slates(actions, self.num_envs, self.world)
 
     def _earned(self, transition: Transition) -> NDArray[np.float64]:

@@ -12,7 +12,19 @@ from recsim_mnar.errors import UserError
 
 
 class WorldSpec(EnvSpec):
-    """Gymnasium's spec of an environment over a world."""
+    """Gymnasium's spec of an environment over a world.
+
+    Attributes:
+        bound: steps after which every episode ends, whatever wrappers ask for; None where there is no bound.
+    """
+
+    bound: int | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a field; of the limits of ``max_episode_steps`` the one that comes first."""
+        if name == "max_episode_steps":
+            value = _first_of(value, self.bound)
+        super().__setattr__(name, value)
 
     def to_json(self) -> str:
         """See :meth:`gymnasium.envs.registration.EnvSpec.to_json`.
@@ -31,10 +43,20 @@ class WorldSpec(EnvSpec):
         return super().to_json()
 
 
+def _first_of(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
 class Specified:
-    """An environment whose spec states the most steps that a life in its world has, where there is a bound."""
+    """An environment whose spec states after how many steps every episode ends, where there is a bound.
+
+    Attributes:
+        world: where users live.
+        max_episode_steps: the environment's own bound, before which a life may have ended; None where it has none.
+    """
 
     world: Any
+    max_episode_steps: int | None = None
     _spec: WorldSpec | None = None
 
     def _given(self) -> WorldSpec | None:
@@ -44,9 +66,10 @@ class Specified:
     def _stated(self, spec: EnvSpec | None) -> None:
         if spec is not None:
             given = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec) if field.init}
-            if spec.max_episode_steps is None:
-                given["max_episode_steps"] = self.world.most_decisions
+            bound = _first_of(self.max_episode_steps, self.world.most_decisions)
+            given["max_episode_steps"] = _first_of(spec.max_episode_steps, bound)
             spec = WorldSpec(**given)
+            spec.bound = bound
         self._spec = spec
 
     spec: Any = property(_given, _stated)  # Gymnasium's is an attribute, in whose place mypy wants no property

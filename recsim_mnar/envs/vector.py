@@ -118,9 +118,10 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
     ) -> tuple[Any, dict[str, Any]]:
         """Every lane, or those in ``options["reset_mask"]``, meets its next user who comes to a decision."""
         options = checked_options(options, ("user", "reset_mask"))
-        mask = reset_mask(options.pop("reset_mask", None), self.num_envs, whole=not self._seeded)
+        mask = reset_mask(options.pop("reset_mask", None), self.num_envs, whole=not self._seeded or self.closed)
         which = np.flatnonzero(mask)
         self._seat(which, seed, first_user(options))
+        self.closed = False
         infos: dict[str, Any] = {}
         self._live(infos, self._no_answers(), ended=mask.copy())
         self._ended[which] = False
@@ -143,7 +144,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         return self._observed(), rewards, terminated, truncated, self._sized(infos)
 
     def close_extras(self, **_: Any) -> None:
-        """End the threads: see :meth:`gymnasium.vector.VectorEnv.close`."""
+        """End the threads, and let all users go: after this :meth:`reset` comes before :meth:`step`."""
         self._queue.lanes.close()
 
     def reward_means(self) -> Array:
@@ -182,7 +183,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             raise UserError(f"actions must have shape ({self.num_envs},), got {chosen.shape}")
         if chosen.dtype.kind not in "iu":
             raise UserError(f"actions must be integers, got {chosen.dtype}")
-        check_ready(self.autoreset_mode, self._ended if self._seeded else None)
+        check_ready(self.autoreset_mode, self._ended if self._seeded and not self.closed else None)
         self._actions[:] = chosen
         if self._actions.view(np.uint64).max() >= self.world.n_items:  # negative ones are large there
             outside = ((chosen < 0) | (chosen >= self.world.n_items)) & ~self._ended

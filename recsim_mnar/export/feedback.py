@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -109,8 +108,8 @@ def to_vw(decisions: Decisions, path: str | os.PathLike[str] | None = None) -> l
         )
     ]
     if path is not None:
-        with replacing(Path(path)) as temporary:
-            Path(temporary).write_text("\n".join(lines) + "\n")
+        with replacing(path) as temporary:
+            temporary.write_text("\n".join(lines) + "\n")
     return lines
 
 

@@ -45,7 +45,7 @@ def classifier_policy(model: Any, n_items: int, observation: Context = "counts",
         out[:, classes] = model.predict_proba(x)
         return out
 
-    return FeaturePolicy(n_items, observation, distribution=distribution, **_named(arguments, model))
+    return FeaturePolicy(n_items, observation, distribution=distribution, **{"name": type(model).__name__, **arguments})
 
 
 def reward_policy(
@@ -81,10 +81,24 @@ def reward_policy(
             out[begin : begin + step] = _predicted(model, table).reshape(len(part), n_items)
         return out
 
-    return FeaturePolicy(n_items, observation, scores=scores, **_named(arguments, model))
+    return FeaturePolicy(n_items, observation, scores=scores, **{"name": type(model).__name__, **arguments})
 
 
-class RewardModel(Learner):
+class _Fitted(Learner):
+    """Fits a copy of a model to the rewards of a log; the classes derived from it say what the arguments are."""
+
+    weighs = False
+
+    def __init__(
+        self, model: Any, observation: Context = "counts", *, weighted: bool | None = None, **arguments: Any
+    ) -> None:
+        self.model, self.observation = model, observation
+        self.weighted = self.weighs if weighted is None else weighted
+        self.name = arguments.get("name") or type(model).__name__
+        self.arguments = {**arguments, "name": self.name}
+
+
+class RewardModel(_Fitted):
     """Fits a copy of any regressor or classifier to a log's rewards, and recommends by its predictions.
 
     Args:
@@ -93,25 +107,10 @@ class RewardModel(Learner):
         observation: of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
         item_features: see :func:`reward_policy`.
         together: see :func:`reward_policy`.
-        weighted: rows weigh 1 / propensity.
+        weighted: rows weigh 1 / propensity; False where None.
         name: under which results are reported; that of the model's class where None.
         **arguments: further ones of :class:`recsim_mnar.policies.FeaturePolicy`.
     """
-
-    def __init__(
-        self,
-        model: Any,
-        observation: Context = "counts",
-        *,
-        item_features: Array | None = None,
-        together: Callable[[Array, Array], Array] | None = None,
-        weighted: bool = False,
-        name: str | None = None,
-        **arguments: Any,
-    ) -> None:
-        self.model, self.observation, self.weighted, self.arguments = model, observation, weighted, arguments
-        self.item_features, self.together = item_features, together or side_by_side
-        self.name = name or type(model).__name__
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policies.Learner.fit`.
@@ -120,24 +119,18 @@ class RewardModel(Learner):
             UserError: the log has no bandit rows.
         """
         x, shown = _decisions(log, n_items, self.observation, self.arguments, self.name)
-        items = _item_features(self.item_features, n_items)
+        items = _item_features(self.arguments.get("item_features"), n_items)
+        together = self.arguments.get("together") or side_by_side
         model = seeded(self.model, seed)
         weights = {"sample_weight": 1.0 / log["propensity"][shown]} if self.weighted else {}
         reward = log["reward"][shown]
         if hasattr(model, "classes_") or hasattr(model, "predict_proba"):
             reward = (reward > 0).astype(np.int64)
-        model.fit(self.together(x, items[log["action"][shown]]), reward, **weights)
-        return reward_policy(
-            model,
-            n_items,
-            self.observation,
-            item_features=self.item_features,
-            together=self.together,
-            **{"name": self.name, **self.arguments},
-        )
+        model.fit(together(x, items[log["action"][shown]]), reward, **weights)
+        return reward_policy(model, n_items, self.observation, **self.arguments)
 
 
-class RewardedActions(Learner):
+class RewardedActions(_Fitted):
     """Fits a copy of any classifier to what was recommended, weighted by reward / propensity, and acts by it.
 
     Cross-entropy weighted by the reward: rows that earned nothing are left out.
@@ -145,22 +138,12 @@ class RewardedActions(Learner):
     Args:
         model: unfitted, with ``predict_proba`` and a ``fit`` that takes ``sample_weight``.
         observation: of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
-        weighted: whether by 1 / propensity too.
+        weighted: whether by 1 / propensity too; True where None.
         name: under which results are reported; that of the model's class where None.
         **arguments: further ones of :class:`recsim_mnar.policies.FeaturePolicy`.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        observation: Context = "counts",
-        *,
-        weighted: bool = True,
-        name: str | None = None,
-        **arguments: Any,
-    ) -> None:
-        self.model, self.observation, self.weighted, self.arguments = model, observation, weighted, arguments
-        self.name = name or type(model).__name__
+    weighs = True
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policies.Learner.fit`.
@@ -176,7 +159,7 @@ class RewardedActions(Learner):
         weights = reward[paid] / (log["propensity"][shown][paid] if self.weighted else 1.0)
         model = seeded(self.model, seed)
         model.fit(x[paid], action[paid], sample_weight=weights)
-        return classifier_policy(model, n_items, self.observation, **{"name": self.name, **self.arguments})
+        return classifier_policy(model, n_items, self.observation, **self.arguments)
 
 
 def side_by_side(x: Array, items: Array) -> Array:
@@ -222,7 +205,3 @@ def _predicted(model: Any, table: Array) -> Array:
     if len(rewarded) == 0:  # no row of its training data was rewarded
         return np.zeros(len(table))
     return np.asarray(model.predict_proba(table)[:, rewarded[0]], np.float64)
-
-
-def _named(arguments: dict[str, Any], model: Any) -> dict[str, Any]:
-    return {"name": type(model).__name__, **arguments}

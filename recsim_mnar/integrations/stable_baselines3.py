@@ -5,6 +5,8 @@ A saved model of that library is unpickled when it is loaded, which can run any 
 
 from __future__ import annotations
 
+import copy
+import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -12,10 +14,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
+from gymnasium import vector, wrappers
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecCheckNan, VecEnv, VecMonitor, VecNormalize
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.contexts import Context
@@ -175,6 +179,16 @@ class VecEnvAdapter(VecEnv):
         return lanes
 
 
+_TRANSPARENT: tuple[type, ...] = (VecEnvAdapter, DummyVecEnv, vector.SyncVectorEnv, VecMonitor, VecCheckNan, Monitor)
+_TRANSPARENT += (wrappers.TimeLimit, wrappers.Autoreset, wrappers.PassiveEnvChecker, wrappers.OrderEnforcing)
+_TRANSPARENT += (wrappers.RecordEpisodeStatistics, wrappers.vector.RecordEpisodeStatistics, gym.RewardWrapper)
+_TRANSPARENT += (wrappers.NormalizeReward, vector.VectorRewardWrapper, wrappers.vector.NormalizeReward)
+"""What passes observations and actions on as they are."""
+_ACTING: tuple[type, ...] = (gym.ActionWrapper, vector.VectorActionWrapper, wrappers.MaxAndSkipObservation)
+_ACTING += (getattr(wrappers, "RepeatAction", gym.ActionWrapper),)  # which older versions have not
+"""What changes actions."""
+
+
 def policy_of(
     model: Any,
     *,
@@ -198,8 +212,9 @@ def policy_of(
         user_features: for a model trained on ``observation="features"``, or on another with ``+features``: a function
             of users (n,) that gives those, ``lambda users: world.features_of(seed, users)``. The policy then acts for
             users of that seed.
-        transform: what stood between environment and model: (n, width) to what the model takes. For ``VecNormalize``
-            its ``normalize_obs``. Only the shape of what it gives is compared.
+        transform: what stood between environment and model: (n, width) to what the model takes. None: the
+            ``VecNormalize`` of the model's environment, with the statistics that it has now; any other wrapper that
+            changes observations is refused. Of a transform that is given only the shape of what it gives is compared.
         deterministic: the most probable action always.
         rows: observations that the model is shown at once. PyTorch rounds by the shape of a batch: for a fixed number
             a user's propensities are the same in a loop, in ``simulate`` and in ``replay``; for None they differ by up
@@ -207,7 +222,9 @@ def policy_of(
         name: under which results are reported; that of the algorithm where None.
 
     Raises:
-        UserError: a model whose actions are not the items 0 .. n_items - 1, or that observes something else.
+        UserError: a model whose actions are not the items 0 .. n_items - 1, or that observes something else; one that
+            answers by more than an observation, as recurrent ones do; wrappers between it and its environment that no
+            policy can repeat; or no environment, as a model that was loaded without one, and no transform.
     """
     actions, observed_space = model.action_space, model.observation_space
     if not isinstance(actions, gym.spaces.Discrete) or actions.start != 0:
@@ -217,25 +234,22 @@ def policy_of(
         )
     if observation is None and isinstance(observed_space, gym.spaces.MultiDiscrete) and transform is None:
         observation = f"last={observed_space.shape[0]}"
-    answer = _values if hasattr(model, "q_net") else _probabilities
+    answer = _answer_of(model)
+    changes = _changes_of(model.get_env(), transform)
 
     def written(x: Array) -> Array:
-        shown = x if transform is None else np.asarray(transform(x))
-        if shown.shape[1:] != observed_space.shape:
-            raise UserError(f"transform gives {shown.shape[1:]} of a user, the model observes {observed_space.shape}")
+        for change in changes:
+            x = np.asarray(change(x))
+        if x.shape[1:] != observed_space.shape:
+            raise UserError(f"transform gives {x.shape[1:]} of a user, the model observes {observed_space.shape}")
+        model.policy.set_training_mode(False)
         with torch.no_grad():
-            observed = torch.as_tensor(shown, device=model.device)
-            return answer(model, observed).cpu().numpy().astype(np.float64)
+            return answer(torch.as_tensor(x, device=model.device)).cpu().numpy().astype(np.float64)
 
-    scored = deterministic or answer is _values
+    kind = "scores" if deterministic or hasattr(model, "q_net") else "distribution"
+    settings: dict[str, Any] = {kind: written, "user_features": user_features, "rows": rows}
     policy = FeaturePolicy(
-        int(actions.n),
-        observation or "counts",
-        scores=written if scored else None,
-        distribution=None if scored else written,
-        user_features=user_features,
-        rows=rows,
-        name=name or type(model).__name__.lower(),
+        int(actions.n), observation or "counts", name=name or type(model).__name__.lower(), **settings
     )
     if transform is None:
         _compare(observed_space, policy)
@@ -253,6 +267,50 @@ def _compare(observed: Any, policy: FeaturePolicy) -> None:
         )
 
 
+def _changes_of(env: Any, transform: Callable[[Array], Any] | None) -> list[Callable[[Array], Any]]:
+    """What a model's environment does to observations, one after another, frozen as it is now.
+
+    Args:
+        env: as the model holds it.
+        transform: what it does to them, where the user says so.
+
+    Raises:
+        UserError: it changes actions, does more to observations than ``VecNormalize``, or is not known.
+    """
+    changes = [transform] if transform else []
+    if env is None and not changes:
+        raise UserError(
+            "policy_of: the model has no environment, so what changed its observations is not known. Load it with "
+            "env=, wrapped as it was, or give transform= (lambda x: x where nothing did)"
+        )
+    while env is not None:
+        if isinstance(env, VecNormalize):
+            if env.norm_obs and not transform:
+                frozen = copy.copy(env)
+                frozen.obs_rms = copy.deepcopy(env.obs_rms)
+                changes.insert(0, frozen.normalize_obs)  # what is further in meets an observation earlier
+        elif isinstance(env, _ACTING) or not (transform or _passes_on(env)):
+            raise UserError(
+                f"policy_of: {type(env).__name__} may change what the model observes or does, and a policy acts "
+                "without it. Train without it; what it does to each observation alone, transform= can do"
+            )
+        env = _inside(env)
+    return changes
+
+
+def _inside(layer: Any) -> Any:
+    """What a layer wraps, the first of several environments; None where it is an environment itself."""
+    held = vars(layer)
+    return held["envs"][0] if "envs" in held else held.get("venv", held.get("env"))
+
+
+def _passes_on(layer: Any) -> bool:
+    """Whether observations and actions pass as they are; of environments in other processes it is not known."""
+    if isinstance(layer, gym.Wrapper | vector.VectorWrapper | vector.AsyncVectorEnv):
+        return isinstance(layer, _TRANSPARENT)
+    return isinstance(layer, (gym.Env, VectorEnv, *_TRANSPARENT))
+
+
 def _in_a_line(space: Any) -> str:
     """A space in words; of bounds that differ the first and the last."""
     if not isinstance(space, gym.spaces.Box) or (np.ptp(space.low) == 0 and np.ptp(space.high) == 0):
@@ -261,11 +319,18 @@ def _in_a_line(space: Any) -> str:
     return f"Box({low}, {high}, {space.shape}, {space.dtype})"
 
 
-def _probabilities(model: Any, observed: Any) -> Any:
-    model.policy.set_training_mode(False)
-    return model.policy.get_distribution(observed).distribution.probs
+def _answer_of(model: Any) -> Callable[[Any], Any]:
+    """What a model answers to observations: the values of actions, or their probabilities.
 
-
-def _values(model: Any, observed: Any) -> Any:
-    model.policy.set_training_mode(False)
-    return model.q_net(observed)
+    Raises:
+        UserError: neither, or not to observations alone.
+    """
+    if hasattr(model, "q_net"):
+        return model.q_net
+    ask = getattr(model.policy, "get_distribution", None)
+    if ask is None or len(inspect.signature(ask).parameters) != 1:
+        raise UserError(
+            f"policy_of: {type(model).__name__} gives no distribution of actions by one observation alone. Write a "
+            "Policy that keeps what else it takes: docs/rl.md, a policy with a memory"
+        )
+    return lambda observed: ask(observed).distribution.probs

@@ -32,7 +32,7 @@ class VowpalWabbit(FeaturePolicy):
         observation: of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
         learns: ``nothing``: a trained model that only acts (with ``shown`` it then learns from its ``own
             user`` what was shown).
-        **settings: of :class:`recsim_mnar.policies.FeaturePolicy`.
+        **more: of :class:`recsim_mnar.policies.FeaturePolicy`.
 
     Raises:
         UserError: arguments that Vowpal Wabbit refuses.
@@ -42,19 +42,13 @@ class VowpalWabbit(FeaturePolicy):
     batches_decisions = False
 
     def __init__(
-        self,
-        arguments: str,
-        n_items: int,
-        observation: Context = "counts",
-        *,
-        learns: Any = "all users",
-        **settings: Any,
+        self, arguments: str, n_items: int, observation: Context = "counts", *, learns: Any = "all users", **more: Any
     ) -> None:
         if "--cb_explore" in arguments:
             raise UserError("give the arguments without --cb_explore: its number is n_items")
         self.arguments, self.learns = arguments, learns
         self.batches_decisions = learns == "nothing"
-        super().__init__(n_items, observation, distribution=self._predicted, **{"name": "vowpal-wabbit", **settings})
+        super().__init__(n_items, observation, distribution=self._predicted, **{"name": "vowpal-wabbit", **more})
         self._learned = 0
         self.workspace = self._opened("")
 

@@ -100,7 +100,7 @@ class LogBlocks:
         parts = Parts.of(path)
         if any(is_text(part) for part in parts.files):
             return None
-        blocks = cls(Path(path), parts, read_rows)
+        blocks = cls(parts.path, parts, read_rows)
         return blocks if blocks._plain() else None
 
     def _plain(self) -> bool:

@@ -23,9 +23,9 @@ from recsim_mnar.kernels.archives import read_arrays
 from recsim_mnar.log import schema
 from recsim_mnar.log.schema import read_only
 from recsim_mnar.log.table import parsed_metadata
-from recsim_mnar.runs.files import check_utf8, replacing
+from recsim_mnar.runs.files import path_of, replacing
 from recsim_mnar.runs.folder import RunFolder
-from recsim_mnar.tables.arrow import read_table
+from recsim_mnar.tables.arrow import read_table, rows_in
 from recsim_mnar.tables.files import is_text, write_table
 from recsim_mnar.tables.parts import Parts
 from recsim_mnar.tables.text import typed_table
@@ -378,7 +378,7 @@ class Exposures:
             )
         columns = {**{name: getattr(self, name) for name in REQUIRED}, "propensity": self.propensity}
         sizes = {name: int(getattr(self, name)) for name in ("n_users", "n_items", "n_periods")}
-        write_files(Path(folder), columns, {**sizes, "provenance": self.provenance}, self.propensities)
+        write_files(path_of(folder), columns, {**sizes, "provenance": self.provenance}, self.propensities)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Exposures:
@@ -389,7 +389,7 @@ class Exposures:
         Raises:
             UserError: nothing there, or a column is missing.
         """
-        columns, known = read_files(Path(path))
+        columns, known = read_files(path_of(path))
         strange = next((name for name in known if name not in _KNOWN), None)
         if strange is not None:
             raise UserError(
@@ -436,7 +436,7 @@ def write_files(
         if propensities is not None:
             with into.recording(TABLE_FILE) as to, replacing(to) as temporary, temporary.open("wb") as file:
                 np.savez(file, propensities=propensities)
-        with into.recording(FILE, rows=table.num_rows) as to:
+        with into.recording(FILE, rows=rows_in) as to:
             write_table(table, to)
 
 
@@ -446,7 +446,6 @@ def read_files(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     Raises:
         UserError: nothing there, nothing readable, or not what was written.
     """
-    check_utf8(path)
     file = path / FILE if path.is_dir() else path
     if not file.is_file():
         raise UserError(f"{file} does not exist: name a folder that holds {FILE}, or a Parquet or CSV file")

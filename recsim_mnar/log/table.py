@@ -27,7 +27,7 @@ from recsim_mnar.log.schema import read_only
 from recsim_mnar.runs.files import path_of, replacing
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import digest_of
-from recsim_mnar.tables.arrow import objects_of, read_table, refuse_written_out, schema_in
+from recsim_mnar.tables.arrow import objects_of, read_table, refuse_written_out, rows_in, schema_in
 from recsim_mnar.tables.files import ARROW, PACKED, PARQUET, is_text, part_path
 from recsim_mnar.tables.parts import Parts, mark_of_part
 from recsim_mnar.tables.text import typed_table
@@ -581,7 +581,7 @@ def record_part(
     users = [each["user"] for each in pieces if len(each["user"])]
     span = (int(users[0][0]), int(users[-1][-1])) if users else None
     name = part_path(into.path, number, FORMATS[form]).name
-    with into.recording(name, rows=sum(len(user) for user in users), users=span) as path:
+    with into.recording(name, rows=lambda written: rows_in(written, FORMATS[form]), users=span) as path:
         write_part(path, pieces, provenance, mark_of_part(number, into.index.made))
 
 

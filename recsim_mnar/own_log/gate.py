@@ -231,13 +231,13 @@ def answer_question(
     recognised = recognised or reading.drop_invalid is not None
     if cluster is not None:
         reading = replace(reading, columns={**reading.columns, "user": cluster})
-    files = {str(each): Path(each) for each in (path, question.target_file, metrics) if each is not None}
+    files = {str(each): path_of(each) for each in (path, question.target_file, metrics) if each is not None}
     with opened(
         path,
         columns=reading.columns,
         fields=reading.context,
         targets=question.targets,
-        metrics=None if metrics is None else Path(metrics),
+        metrics=None if metrics is None else path_of(metrics),
     ) as tool:
         if tool is None:
             if metrics is not None:

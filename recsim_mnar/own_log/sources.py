@@ -23,6 +23,7 @@ from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.slate_estimates import SlateLog, read_slates
 from recsim_mnar.own_log.slate_file import OF, find_slates
+from recsim_mnar.runs.files import path_of
 from recsim_mnar.tables.faults import MISSING, in_rows
 from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.parts import TableFile
@@ -327,7 +328,7 @@ def read_to_fit(path: str | Path, world: str = "sessions", columns: dict[str, st
         world: that is fitted.
         columns: names of columns by role (user, item, action, reward, propensity, time); others are recognised.
     """
-    path = Path(path)
+    path = path_of(path)
     named = {role: name for role, name in (columns or {}).items() if name is not None}
     if not path.exists():
         raise UserError(f"{path} does not exist: name a log's folder or a file of events")

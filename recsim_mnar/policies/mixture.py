@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.policies.answers import checked_decisions, checked_propensities, spot_check_probabilities
 from recsim_mnar.policies.base import Floats, Ints, Learner, Policy
 from recsim_mnar.policies.door import PolicyWrapper, as_policy
-from recsim_mnar.runs.files import write_json
+from recsim_mnar.runs.files import path_of, write_json
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -150,7 +149,7 @@ def write_mixture(path: str | os.PathLike[str], weights: Mapping[str, float]) ->
     Raises:
         UserError: the name does not end in ``.json``, or the weights are none.
     """
-    target = Path(path)
+    target = path_of(path)
     if target.suffix != ENDING:
         raise UserError(f"{target}: a mixture's file ends in {ENDING}")
     checked_weights(list(weights.values()), len(weights))
@@ -164,7 +163,7 @@ def read_mixture(path: str | os.PathLike[str]) -> list[tuple[str, float]]:
     Raises:
         UserError: no such file, or it is no mixture.
     """
-    source = Path(path)
+    source = path_of(path)
     if source.exists() and not source.is_file():
         raise UserError(f"{source} is no regular file: name the file of a mixture")
     if not source.is_file():

@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import sys
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.archives import read_arrays
+from recsim_mnar.runs.files import path_of, replacing
 
 _META = "__meta__"
 _FORMAT = 1
@@ -57,8 +57,6 @@ class Stored:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted policy, not its users' states, as an ``.npz`` file (a temporary name, then renamed)."""
-        from recsim_mnar.runs.files import replacing
-
         arrays, parameters = self.fitted()
         # NumPy would pickle them; its own `allow_pickle` is an argument of `savez` from version 2.2 on only.
         for name, values in arrays.items():
@@ -83,7 +81,7 @@ class Stored:
         Raises:
             UserError: no such file, not a saved policy, or one of another class.
         """
-        path = Path(path)
+        path = path_of(path)
         if not path.exists():
             raise UserError(f"{path} does not exist")
         try:

@@ -126,8 +126,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     Raises:
         OSError: the file cannot be written; it names ``path``, whatever raised it.
     """
-    target = Path(path)
-    check_utf8(target)
+    target = path_of(path)
     temporary: Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -279,14 +278,24 @@ def _unlink_unlocked(path: Path) -> None:
 
 
 def path_of(path: Any) -> Path:
-    """What a user named as a file or a folder.
+    """What a user named as a file or a folder: with ``~`` before it in the home folder, as a shell has it.
+
+    What begins with ``~`` otherwise, as ``./~/x`` does without its ``./``, comes back absolute: no path of ours is one
+    that libraries would take for the home folder.
 
     Raises:
-        UserError: it is empty, which would be the current folder, or no path.
+        UserError: it is empty, which would be the current folder, no path, or no UTF-8, which the libraries that
+            read and write our files ask for.
     """
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
         raise UserError(f"a path must be a text or a Path that is not empty, got {path!r}")
-    return Path(path)
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(path).decode(errors="backslashreplace")
+        raise UserError(f"{shown}: the path is not UTF-8; rename it") from None
+    named = Path(os.path.expanduser(path))
+    return named.absolute() if str(named).startswith("~") else named
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -305,15 +314,6 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:  # a number of 5,000 digits is a plain ValueError
         raise UserError(f"{path} is not a TOML file: {why_unreadable(error)}; correct it") from None
-
-
-def check_utf8(path: str | os.PathLike[str]) -> None:
-    """Raise UserError where a path is no UTF-8, which the libraries that read and write our files ask for."""
-    try:
-        os.fspath(path).encode()
-    except UnicodeEncodeError:
-        shown = os.fsencode(path).decode(errors="backslashreplace")
-        raise UserError(f"{shown}: the path is not UTF-8; rename it") from None
 
 
 def write_json(path: Path, value: Any) -> None:

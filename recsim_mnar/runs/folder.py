@@ -21,11 +21,11 @@ from typing import Any
 
 from recsim_mnar.errors import MachineError, UserError, not_written
 from recsim_mnar.runs.files import (
-    check_utf8,
     is_temporary,
     lock_file,
     opened,
     opened_to_read,
+    path_of,
     read_ours,
     recorded,
     refuse_link,
@@ -208,7 +208,7 @@ class RunFolder:
         if place in outer:
             yield outer[place]
             return
-        check_utf8(folder)
+        folder = path_of(folder)
         if os.path.realpath(folder.parent) in outer:
             refuse_link(folder)
         goes_on = keep_others or (resume and any((folder / name).exists() for name in (*MANIFESTS, INDEX, JOURNAL)))
@@ -325,14 +325,16 @@ class RunFolder:
         return None
 
     @contextlib.contextmanager
-    def recording(self, name: str, *, rows: int | None = None, users: tuple[int, int] | None = None) -> Iterator[Path]:
+    def recording(
+        self, name: str, *, rows: Callable[[Path], int] | None = None, users: tuple[int, int] | None = None
+    ) -> Iterator[Path]:
         """Record the file of this name that is written within the block, by ``replacing`` and under the path given.
 
         Its receipt is in the journal before the file has its name: a file without one was never finished.
 
         Args:
             name: in the folder.
-            rows: of the table that it holds.
+            rows: what reads how many rows the table holds that was written; None of what is no table.
             users: the first and the last of them.
 
         Raises:
@@ -343,7 +345,8 @@ class RunFolder:
 
         def record(temporary: Path, target: Path) -> bool:
             if target == path:
-                self._add(Receipt.of(temporary, name, rows=rows, users=users))
+                read_back = None if rows is None else rows(temporary)
+                self._add(Receipt.of(temporary, name, rows=read_back, users=users))
             return target == path
 
         with recorded(record):

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.runs.files import LARGEST, read_ours, replacing
+from recsim_mnar.runs.files import LARGEST, path_of, read_ours, replacing
 
 _LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "pyarrow")
 _NO_PART = ("cli", "testing", "export", "report", "warming.py")
@@ -313,5 +313,5 @@ def arrays_digest(arrays: Mapping[str, NDArray[Any]]) -> str:
 
 def file_digest(path: str | os.PathLike[str]) -> str:
     """Sha256 of a file; other threads run meanwhile."""
-    with open(path, "rb", buffering=0) as file:
+    with open(path_of(path), "rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -21,6 +21,7 @@ from recsim_mnar.errors import described
 from recsim_mnar.plugins import own_folder
 from recsim_mnar.policies.door import role_of
 from recsim_mnar.policies.storage import Stored
+from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.receipts import file_digest
 from recsim_mnar.worlds.base import Lanes, World
 
@@ -133,7 +134,7 @@ def _values(thing: Any) -> dict[str, Any]:
 
 
 def _is_file(text: str) -> bool:
-    return len(text) < 4096 and "\0" not in text and bool(Path(text).suffix) and Path(text).is_file()
+    return len(text) < 4096 and "\0" not in text and bool(Path(text).suffix) and path_of(text).is_file()
 
 
 def _code(kind: Any) -> dict[str, str]:

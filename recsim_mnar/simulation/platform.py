@@ -19,6 +19,7 @@ from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX, digest_of
 from recsim_mnar.simulation.items import made_by
+from recsim_mnar.tables.arrow import rows_in
 from recsim_mnar.tables.files import write_table
 from recsim_mnar.worlds.base import PLATFORM, PlatformWorld
 from recsim_mnar.worlds.checks import as_world
@@ -207,16 +208,14 @@ def _write_truth(into: RunFolder, platform: Platform, log: Log) -> None:
     shown = np.flatnonzero(log.is_bandit)
     probability = np.empty(len(shown))
     for campaign in platform.campaigns:
-        of_it = log["campaign"][shown] == campaign.number
-        rows = shown[of_it]
+        rows = shown[log["campaign"][shown] == campaign.number]
         for part in _chunks(rows, platform.world.n_items):
             table = platform.acceptance(log["user"][part], campaign.number)
             probability[np.searchsorted(shown, part)] = table[np.arange(len(part)), log["action"][part]]
     columns = {"user": log["user"][shown], "step": log["step"][shown], "acceptance_probability": probability}
-    with into.recording("truth.parquet", rows=len(shown)) as path:
+    with into.recording("truth.parquet", rows=rows_in) as path:
         write_table(pa.table(columns), path)
-    truth = platform.world.platform_truth(platform)
-    if truth:
+    if truth := platform.world.platform_truth(platform):
         with into.recording("catalogue.npz") as path, replacing(path) as temporary, temporary.open("wb") as file:
             np.savez(file, **truth)  # type: ignore[arg-type]  # arrays by name
 

@@ -22,6 +22,7 @@ from recsim_mnar.protocols.records import (
     tidy_rows,
     two_digits,
 )
+from recsim_mnar.runs.files import path_of
 from recsim_mnar.studies.paired import BOUNDS, LEAST, paired_table
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Study:
         Raises:
             UserError: there is none, or it is not finished.
         """
-        path = Path(folder)
+        path = path_of(folder)
         try:
             settings = json.loads((path / "study.json").read_text())
             names = [f"{cell}-{c:03d}" for cell in settings["cells"] for c in range(settings["catalogues"])]
@@ -373,7 +374,7 @@ class Study:
         """
         from recsim_mnar.studies.figure import plot_study
 
-        plot_study(self, Path(path), self._grouping(by), of, protocols)
+        plot_study(self, path_of(path), self._grouping(by), of, protocols)
 
     def sentences(self) -> list[str]:
         """The summary for a person."""

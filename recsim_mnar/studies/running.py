@@ -14,7 +14,7 @@ import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.kernels.checks import of_type
-from recsim_mnar.runs.files import refuse_link, replacing, sweep
+from recsim_mnar.runs.files import path_of, refuse_link, replacing, sweep
 from recsim_mnar.runs.folder import STUDY, RunFolder
 from recsim_mnar.runs.receipts import digest_of
 from recsim_mnar.simulation.executor import check_executor
@@ -67,7 +67,7 @@ def run_study(
         cell.setup.resolved()
     if folder is None:
         return _run(made.tasks(), manifest, None, executor, report, save_raw=False)
-    with RunFolder.fill(Path(folder), resume=resume, what="--out") as into:
+    with RunFolder.fill(path_of(folder), resume=resume, what="--out") as into:
         _begin(into, manifest)
         study = _run(made.tasks(), manifest, into, executor, report, save_raw=save_raw)
         with into.recording(TABLE) as path:

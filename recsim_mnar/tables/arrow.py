@@ -7,7 +7,7 @@ import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from recsim_mnar.errors import UserError, not_written
 from recsim_mnar.kernels.memory import refuse_want_of_memory
@@ -164,13 +164,17 @@ def rows_to_read(file: Path, first: int, n: int) -> int:
         return sum(groups.sizes[k] for k in _groups_of(groups.sizes, first, n))
 
 
-def rows_in(file: Path) -> int:
+def rows_in(file: Path, ending: str = "") -> int:
     """How many rows a Parquet or Arrow file holds, as it says.
+
+    Args:
+        file: its path.
+        ending: that it will have, where it bears a temporary name.
 
     Raises:
         UserError: it cannot be read.
     """
-    with _readable(file), _opened(file) as groups:
+    with _readable(file), _opened(file, ending=ending) as groups:
         return sum(groups.sizes)
 
 
@@ -185,8 +189,8 @@ def unpacked_bytes(file: Path, columns: list[str] | None = None) -> int:
 
 
 @contextlib.contextmanager
-def _opened(file: Path, columns: list[str] | None = None, held: bool = False) -> Iterator[_RowGroups | _Batches]:
-    if file.suffix.lower() in ARROW:
+def _opened(file: Path, columns: list[str] | None = None, held: bool = False, ending: str = "") -> Iterator[_Groups]:
+    if (ending or file.suffix.lower()) in ARROW:
         yield _Batches(file, columns, held)
         return
     import pyarrow.parquet as pq
@@ -209,6 +213,9 @@ def _chunks(metadata: Any) -> list[Any]:
 def _is_delta(chunk: Any) -> bool | None:
     """Whether texts are written as differences, which no reader takes as a dictionary; None for other columns."""
     return any(each.startswith("DELTA") for each in chunk.encodings) if chunk.physical_type == "BYTE_ARRAY" else None
+
+
+_Groups: TypeAlias = "_RowGroups | _Batches"
 
 
 class _RowGroups:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError, not_written
-from recsim_mnar.runs.files import check_utf8, replacing
+from recsim_mnar.runs.files import replacing
 
 PARQUET = (".parquet", ".pq")
 """Endings of Parquet files."""
@@ -82,7 +82,6 @@ def part_files(path: Path) -> list[Path]:
     Raises:
         UserError: nothing there, nothing in it, tables of two formats, or a file of another kind.
     """
-    check_utf8(path)
     if not path.exists():
         raise UserError(f"{path} does not exist: give a Parquet or CSV file, or a folder of parts", code="no_such_file")
     if not path.is_dir():

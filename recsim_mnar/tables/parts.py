@@ -15,7 +15,7 @@ from typing import Any
 
 from recsim_mnar.errors import MachineError, UserError, not_written
 from recsim_mnar.kernels.memory import free_memory, in_words
-from recsim_mnar.runs.files import check_utf8, path_of, recorded, sweep
+from recsim_mnar.runs.files import path_of, recorded, sweep
 from recsim_mnar.runs.folder import MANIFESTS, holder_of, is_filled_here
 from recsim_mnar.runs.receipts import INDEX, JOURNAL, SIDECAR, Index, Receipt, file_digest, made_with
 from recsim_mnar.tables.arrow import objects_of, read_blocks, rows_in, schema_in, schema_of, unpacked_bytes
@@ -60,8 +60,7 @@ class Parts:
         path = path_of(path)
         folder = path / "log" if (path / "log").is_dir() else path
         if not path.is_dir():
-            files = part_files(path)
-            return cls(path, files, _index_of(path), path.parent)
+            return cls(path, part_files(path), _index_of(path), path.parent)
         _check_run(path if folder != path else path.parent, folder)
         index = Index.read(folder)
         if index is not None:
@@ -233,7 +232,11 @@ def _index_of(file: Path) -> Index | None:
 
 
 def write_file(file: Path, rows: int, write: Callable[[Path], object]) -> None:
-    """Let ``write(file)`` write a table of ``rows`` rows as a file of its own, and its receipt next to it."""
+    """Let ``write(file)`` write a table of ``rows`` rows as a file of its own, and its receipt next to it.
+
+    Raises:
+        UserError: what is read back has another number of rows.
+    """
     sidecar = file.with_name(file.name + SIDECAR)
     sweep(file.parent, file.name)
     sidecar.unlink(missing_ok=True)  # of a file that was removed
@@ -241,6 +244,8 @@ def write_file(file: Path, rows: int, write: Callable[[Path], object]) -> None:
 
     def take_down(temporary: Path, target: Path) -> bool:
         if target == file:
+            if not is_text(file) and rows_in(temporary, file.suffix.lower()) != rows:
+                raise UserError(f"{file}: not all of its rows can be read back; name another folder")
             found.receipts[file.name] = Receipt.of(temporary, file.name, rows=rows)
             found.write(file.parent, sidecar.name)  # a file under its own name has its receipt
         return False
@@ -499,8 +504,7 @@ def verify(path: str | Path) -> Verified:
     Raises:
         UserError: nothing there.
     """
-    path = Path(path)
-    check_utf8(path)
+    path = path_of(path)
     if not path.exists():
         raise UserError(f"{path} does not exist: name a folder or a file")
     found = Verified()

@@ -14,6 +14,7 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.table import Log
 from recsim_mnar.tasks.running import Runner, runner_of
 from recsim_mnar.worlds.base import World
+from recsim_mnar.worlds.params import KeywordError
 from recsim_mnar.worlds.registry import make_world
 
 FOLDER = "frozen"
@@ -128,23 +129,34 @@ def task_env(name: str, **params: Any) -> Any:
 
     chosen = task(name)
     world = _world_of_env(chosen, params, vector=False)
-    env = world_env(world, **params)
+    env: Any = world_env(world, **params)
+    env.unwrapped.max_episode_steps = chosen.horizon  # what its spec says, whatever limit gymnasium.make adds
     return env if world.most_decisions == chosen.horizon else TimeLimit(env, chosen.horizon)
 
 
 def task_vector_env(num_envs: int = 1, *, name: str, **options: Any) -> Any:
-    """The vector environment of a task.
+    """The vector environment of a task, of which episodes end with the horizon.
 
     Args:
         num_envs: number of lanes.
         name: of the task.
         **options: keywords of the environment: of :class:`recsim_mnar.envs.WorldVectorEnv`, say.
+
+    Raises:
+        UserError: ``max_episode_steps`` is beyond the horizon, which is frozen.
     """
     from recsim_mnar.envs import world_vector_env
+    from recsim_mnar.envs.validation import checked_count
 
     chosen = task(name)
     world = _world_of_env(chosen, options, vector=True)
-    return world_vector_env(num_envs, world=world, **{"max_episode_steps": chosen.horizon, **options})
+    asked = options.pop("max_episode_steps", None)
+    steps = chosen.horizon if asked is None else checked_count("max_episode_steps", asked)
+    if steps > chosen.horizon:
+        raise UserError(
+            f"max_episode_steps={steps}: the horizon of the task {name}, {chosen.horizon}, is frozen. Give at most that"
+        )
+    return world_vector_env(num_envs, world=world, max_episode_steps=steps, **options)
 
 
 def _world_of_env(chosen: Task, given: Mapping[str, Any], *, vector: bool) -> World:
@@ -164,5 +176,5 @@ def _world_of_env(chosen: Task, given: Mapping[str, Any], *, vector: bool) -> Wo
         if name in chosen.params:
             world = f"recsim_mnar/{chosen.world.capitalize()}-v0"
             raise UserError(f"{name} is frozen in the task {chosen.name}: for other parameters make {world!r}")
-        raise UserError(f"unknown keyword {name!r}; {nearest(name, keywords_of(vector))}")
+        raise KeywordError.of(name, keywords_of(vector))
     return chosen.make_world()

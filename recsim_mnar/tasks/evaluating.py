@@ -216,6 +216,8 @@ def _users_of(given: str | Evaluation, n_users: int | None, chosen: Task) -> tup
     """Which users, how many, and their seed; that of quoted ones follows later."""
     if not isinstance(given, Evaluation):
         n = chosen.users if n_users is None else whole_number(n_users, "n_users", 2)
+        if isinstance(given, int):
+            raise UserError(f"users={given}: write n_users={given} for so many; users is one of {', '.join(USERS)}")
         return one_of(given, "users", USERS), n, chosen.seed
     if given.task != chosen.name or n_users not in (None, given.users):
         raise UserError(f"users of an evaluation: it is of {given.users:,} users of {given.task}; ask for the same")

@@ -104,6 +104,11 @@ class PolicyCase:
         twins = first_breach(RULES["door"], self) is not None or self.policy().replayable
         return RULES if twins else {name: each for name, each in RULES.items() if name not in OF_TWINS}
 
+    @property
+    def agrees(self) -> bool:
+        """Whether it keeps ``propensities_agree``: if not, what disagrees elsewhere has that cause and no other."""
+        return first_breach(RULES["propensities_agree"], self) is None
+
     def who(self, j: int) -> str:
         """User number j as sentences name them."""
         return f"the user of {j} views"
@@ -253,7 +258,7 @@ def long_histories(case: PolicyCase) -> Reasons:
     if far(almost, new, 1e-9).any() and not far(all_of_a_byte, new, 1e-9).any():
         yield f"after {_BYTE} views of one item a user is as new, after {_BYTE - 1} not: a count began again"
     viewed(_MANY)
-    yield from case.agreement(policy, case.uniforms(), f"after {_BYTE + _MANY:,} views, ")
+    yield from case.agreement(policy, case.uniforms(), f"after {_BYTE + _MANY:,} views, ") if case.agrees else ()
 
 
 @rule(RULES, REPETITION.fix)
@@ -334,7 +339,7 @@ def learns_then_agrees(case: PolicyCase) -> Reasons:
         rewards = ((np.arange(case.n_users) + turn) % 2).astype(np.float64)
         for each in (policy, twin):
             each.learn(case.users, actions, rewards, stated)
-        yield from case.agreement(policy, case.uniforms(turn + 100), "after learn(), ")
+        yield from case.agreement(policy, case.uniforms(turn + 100), "after learn(), ") if case.agrees else ()
         p = case.checked(policy)
         if policy.replayable:
             what, than = "after learn()", "of another object after the same events"
@@ -459,6 +464,8 @@ def describes_itself(case: PolicyCase) -> Reasons:
 @rule(RULES, "let its probabilities depend on reset(), observe() and learn() alone")
 def runs_and_replays(case: PolicyCase) -> Reasons:
     """Among users it acts, learns and is replayed with the propensities that it stated, within the tolerance."""
+    if not case.agrees:
+        return
     policy = case.policy()
     world = _small_world(policy.n_items)
     if learning_of(policy) == "all users":

@@ -27,11 +27,13 @@ class Breach:
         rule: its name.
         why: what was found.
         fix: what to do.
+        ends: whether the rules after it were not looked at, since without it they make no sense.
     """
 
     rule: str
     why: str
     fix: str
+    ends: bool = dataclasses.field(default=False, compare=False)
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.why}; {self.fix}" if self.fix else f"{self.rule}: {self.why}"
@@ -70,7 +72,7 @@ def breaches_of(rules: Mapping[str, Rule], subject: Any, needed: Iterable[str] =
     for each in rules.values():
         breach = first_breach(each, subject)
         if breach is not None:
-            found.append(breach)
+            found.append(dataclasses.replace(breach, ends=each.name in needed))
             if each.name in needed:
                 break
     return found

@@ -91,10 +91,11 @@ def check_world(make_world: Callable[[], Any]) -> list[Breach]:
 # ----------------------------------------------------------------------------------------------------------- the rules
 
 
-@rule(RULES, "derive from DecisionWorld, and set name and n_items")
+@rule(RULES, "derive from DecisionWorld, set name and n_items, and define what its lanes ask for")
 def door(make: Make) -> None:
     """It is a world of decisions, and says its name and number of items."""
     decision_world(make(), "the contract").decides()
+    make().lanes(1)
 
 
 @rule(RULES, "let answer() or take() end lives: after a number of decisions, or with a probability")

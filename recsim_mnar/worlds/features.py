@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.kernels import elementary
 from recsim_mnar.kernels.archives import read_arrays
 from recsim_mnar.rng import Stream, check_seed
+from recsim_mnar.runs.files import path_of
 from recsim_mnar.worlds.base import DecisionWorld, sha256_of
 from recsim_mnar.worlds.lanes import PlainLanes
 from recsim_mnar.worlds.params import Params, must, one_of
@@ -255,7 +255,7 @@ def _of_params(params: FeatureParams, weights: Any, means: Any) -> tuple[Any, An
 
 
 def _arrays_of(file: str) -> dict[str, Any]:
-    path = Path(file)
+    path = path_of(file)
     try:
         return read_arrays(path)
     except FileNotFoundError:

@@ -15,6 +15,15 @@ from recsim_mnar.errors import UserError, nearest, why_unreadable
 from recsim_mnar.kernels import checks
 
 
+class KeywordError(UserError, TypeError):
+    """A keyword that there is not, in Python's words too: libraries try one of theirs and go on without it at these."""
+
+    @classmethod
+    def of(cls, name: str, known: Iterable[str]) -> KeywordError:
+        """The error about ``name``, where these are known."""
+        return cls(f"unknown keyword {name!r}; {nearest(name, known)} (unexpected keyword argument {name!r})")
+
+
 @dataclasses.dataclass(frozen=True)
 class Params:
     """Base of every world's parameters; a subclass adds fields and ``check``."""
@@ -80,7 +89,7 @@ class Params:
         values = self.to_dict()
         for name in keywords:
             if name not in values:
-                raise UserError(f"unknown keyword {name!r}; {nearest(name, values)}")
+                raise KeywordError.of(name, values)
         return type(self).from_dict({**values, **keywords})
 
     def with_settings(self, settings: Iterable[str]) -> Self:

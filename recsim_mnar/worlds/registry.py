@@ -19,7 +19,7 @@ from typing import Any
 from recsim_mnar.errors import UserError, described, nearest
 from recsim_mnar.kernels.checks import of_type, table_by_name, text_of
 from recsim_mnar.plugins import announced, imported, unknown
-from recsim_mnar.runs.files import read_toml
+from recsim_mnar.runs.files import path_of, read_toml
 from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World
 from recsim_mnar.worlds.checks import as_world
 from recsim_mnar.worlds.params import Params
@@ -57,7 +57,8 @@ def read_world_file(name: str) -> WorldFile:
         UserError: no such file, no such member, an array file that is missing or not the one that was written.
     """
     found = _MEMBER.match(name)
-    path, member = (Path(found["path"]), int(found["member"])) if found else (Path(name), 0)
+    named, member = (found["path"], int(found["member"])) if found else (name, 0)
+    path = path_of(named)
     content = read_toml(path)
     world, params, ensemble = content.get("world"), content.get("params"), content.get("ensemble", [])
     if not isinstance(world, str) or not isinstance(params, dict) or not isinstance(ensemble, list):

@@ -170,3 +170,12 @@ def test_a_wrong_call_is_said_in_one_line(call, words):
 def test_before_a_reset_and_after_the_end_a_reset_is_due(call):
     with pytest.raises(gym.error.ResetNeeded):
         call()
+
+
+@pytest.mark.parametrize("name", ["Sessions-v0", "Ratings-v0", "Campaigns-v0", "Cold100-v1"])
+def test_an_unknown_keyword_is_a_type_error_as_of_any_function(name):
+    """TorchRL tries ``frameskip`` and goes on without it at Python's own words in a TypeError."""
+    for make in (gym.make, gym.make_vec):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'frameskip'") as caught:
+            make(f"recsim_mnar/{name}", frameskip=1)
+        assert isinstance(caught.value, UserError)

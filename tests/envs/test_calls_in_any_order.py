@@ -37,6 +37,21 @@ SEEDS, USERS = st.sampled_from([0, 7, np.int64(3), 2**40]), st.sampled_from([Non
 NO_SEEDS = st.sampled_from([-1, 1.5, "x", True, 2**64, [1, 2, 3], [0, -1], [None, "x"]])
 NO_OPTIONS = st.sampled_from([[1], {"usr": 3}, {"user": -1}, {"user": 0.5}, {"reset_mask": np.zeros(2, bool)}])
 
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_stepped_after_it_was_closed(kind):
+    """A reset begins anew, as in Gymnasium's own environments."""
+    env = KINDS[kind]()
+    first, _ = env.reset(seed=5)
+    env.close()
+    for _ in range(2):
+        with pytest.raises(gym.error.ResetNeeded):
+            env.step(env.action_space.sample())
+    again, _ = env.reset(seed=5)
+    assert data_equivalence(first, again)
+    env.step(env.action_space.sample())
+
+
 PHASES = [Phase.generate, Phase.shrink]
 
 
@@ -133,6 +148,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule()
     def close(self):
         self.env.close()
+        self.ended = None
 
     @rule()
     def render(self):

@@ -209,7 +209,11 @@ def test_ansi_of_slates_and_platforms(name, words):
 def test_the_spec_states_the_bound_of_a_life(name, keywords, steps):
     env = gym.make(f"recsim_mnar/{name}-v0", **keywords)
     assert env.spec.max_episode_steps == steps
-    assert gym.make(f"recsim_mnar/{name}-v0", max_episode_steps=2, **keywords).spec.max_episode_steps == 2
+    for limit in (2, 5000):
+        given = {"id": f"recsim_mnar/{name}-v0", "max_episode_steps": limit, **keywords}
+        bound = min(limit, steps or limit)
+        assert gym.make(**given).spec.max_episode_steps == bound
+        assert gym.make_vec(**given, vectorization_mode="vector_entry_point").spec.max_episode_steps == bound
     assert gym.make(EnvSpec.from_json(env.spec.to_json())).spec.kwargs == keywords
     if steps is not None:
         env.reset(seed=0)

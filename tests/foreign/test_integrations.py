@@ -296,6 +296,174 @@ def test_ppo_settings_show_the_network_shares_of_views(world):
     holds(world, policy_of(model))
 
 
+# ------------------------------------------------------------ what stands between an environment and a model of SB3
+
+
+SB3_SETTINGS = {"n_steps": 16, "device": "cpu", "seed": 0}
+
+
+def observed_by(world, policy):
+    """What users had been shown to a policy, (n, n_items) counts, some of them large."""
+    return decisions(simulate(world, policy, n_users=60, seed=9), P).context
+
+
+def test_sb3_normalised_observations_are_normalised_frozen(world):
+    """The statistics are those of training: later lives of the environment change nothing."""
+    pytest.importorskip("stable_baselines3")
+    import torch
+    from stable_baselines3 import A2C
+    from stable_baselines3.common.vec_env import VecCheckNan, VecMonitor, VecNormalize
+
+    from recsim_mnar.integrations.stable_baselines3 import VecEnvAdapter, policy_of
+
+    inner = VecNormalize(VecMonitor(VecEnvAdapter(vector(8))), clip_obs=3.0)
+    outer = VecNormalize(VecCheckNan(inner), norm_reward=False, clip_obs=1.0)
+    rewards_alone = VecNormalize(outer, norm_obs=False)
+    model = A2C("MlpPolicy", rewards_alone, **SB3_SETTINGS).learn(2048)
+    policy = policy_of(model)
+    x = observed_by(world, policy)
+    seen = outer.normalize_obs(inner.normalize_obs(x))
+    with torch.no_grad():
+        theirs = model.policy.get_distribution(torch.as_tensor(seen)).distribution.probs.numpy()
+        raw = model.policy.get_distribution(torch.as_tensor(x)).distribution.probs.numpy()
+    assert np.abs(theirs - raw).max() > 0.01
+    np.testing.assert_allclose(policy._ask(x), theirs, atol=1e-6)
+    holds(world, policy)
+    before = inner.obs_rms.mean.copy()
+    rewards_alone.reset()
+    for _ in range(50):
+        rewards_alone.step(np.zeros(8, np.int64))
+    assert (inner.obs_rms.mean != before).any()
+    np.testing.assert_allclose(policy._ask(x), theirs, atol=1e-6)
+    np.testing.assert_allclose(policy_of(model, transform=lambda x: x)._ask(x), raw, atol=1e-6)
+
+
+def test_sb3_a_loaded_model_says_what_changed_its_observations(world, tmp_path):
+    pytest.importorskip("stable_baselines3")
+    from stable_baselines3 import A2C
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    from recsim_mnar.integrations.stable_baselines3 import VecEnvAdapter, policy_of
+
+    trained = VecNormalize(VecEnvAdapter(vector(8)))
+    model = A2C("MlpPolicy", trained, **SB3_SETTINGS).learn(1024)
+    model.save(tmp_path / "model.zip")
+    trained.save(tmp_path / "statistics.pkl")
+    x = observed_by(world, policy_of(model))
+    alone = A2C.load(tmp_path / "model.zip", device="cpu")
+    with pytest.raises(UserError, match="env="):
+        policy_of(alone)
+    lanes = VecNormalize.load(tmp_path / "statistics.pkl", VecEnvAdapter(vector(1)))
+    loaded = A2C.load(tmp_path / "model.zip", env=lanes, device="cpu")
+    for again in (policy_of(loaded), policy_of(alone, transform=lanes.normalize_obs)):
+        np.testing.assert_array_equal(again._ask(x), policy_of(model)._ask(x))
+
+
+def sb3_wrapped(name):
+    """An environment between which and a model something stands, by its name."""
+    from stable_baselines3.common import vec_env
+    from stable_baselines3.common.env_util import make_vec_env
+
+    from recsim_mnar.integrations.stable_baselines3 import VecEnvAdapter
+
+    def made(wrap):
+        return make_vec_env("recsim_mnar/Sessions-v0", env_kwargs=ENV, wrapper_class=wrap)
+
+    w = gym.wrappers
+
+    class Blind(gym.Wrapper):
+        """Changes what it likes, as its own class says nowhere."""
+
+        def step(self, action):
+            observation, *rest = self.env.step(action)
+            return 0 * observation, *rest
+
+    return {
+        "VecFrameStack": lambda: vec_env.VecFrameStack(VecEnvAdapter(vector(2)), 3),
+        "SubprocVecEnv": lambda: make_vec_env(
+            "recsim_mnar:recsim_mnar/Sessions-v0", env_kwargs=ENV, vec_env_cls=vec_env.SubprocVecEnv
+        ),
+        "NormalizeObservation": lambda: made(w.NormalizeObservation),
+        "TransformObservation": lambda: made(lambda env: w.TransformObservation(env, np.sqrt, env.observation_space)),
+        "TimeAwareObservation": lambda: made(lambda env: w.TimeAwareObservation(w.TimeLimit(env, 9))),
+        "FrameStackObservation": lambda: made(lambda env: w.FrameStackObservation(env, 2)),
+        "DelayObservation": lambda: made(lambda env: w.DelayObservation(env, 2)),
+        "Blind": lambda: made(Blind),
+        "StickyAction": lambda: made(lambda env: w.StickyAction(env, 0.5)),
+        "MaxAndSkipObservation": lambda: made(lambda env: w.MaxAndSkipObservation(env, 2)),
+        "RepeatAction": lambda: made(lambda env: w.RepeatAction(env, 2)),
+        "TransformAction": lambda: made(lambda env: w.TransformAction(env, lambda a: P - 1 - a, env.action_space)),
+        "vector TransformAction": lambda: VecEnvAdapter(w.vector.TransformAction(vector(2), lambda a: P - 1 - a)),
+    }[name]()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("VecFrameStack", True),
+        ("SubprocVecEnv", True),
+        ("NormalizeObservation", True),
+        ("TransformObservation", True),
+        ("TimeAwareObservation", True),
+        ("FrameStackObservation", True),
+        ("DelayObservation", True),
+        ("Blind", True),
+        ("StickyAction", False),
+        ("MaxAndSkipObservation", False),
+        ("RepeatAction", False),
+        ("TransformAction", False),
+        ("vector TransformAction", False),
+    ],
+)
+def test_sb3_what_changes_observations_or_actions_is_refused(name, told):
+    """In one line; of observations the user can say what it was, of actions nothing helps."""
+    sb3 = pytest.importorskip("stable_baselines3")
+    from recsim_mnar.integrations.stable_baselines3 import policy_of
+
+    env = sb3_wrapped(name)
+    model = sb3.A2C("MlpPolicy", env, **SB3_SETTINGS)
+    try:
+        with pytest.raises(UserError, match=name.split()[-1]) as caught:
+            policy_of(model)
+        assert "\n" not in str(caught.value)
+        if told:
+            policy_of(model, transform=lambda x: x)
+        else:
+            with pytest.raises(UserError, match=name.split()[-1]):
+                policy_of(model, transform=lambda x: x)
+    finally:
+        env.close()
+
+
+def test_sb3_what_changes_neither_is_let_pass(world):
+    sb3 = pytest.importorskip("stable_baselines3")
+    from stable_baselines3.common.env_util import make_vec_env
+
+    from recsim_mnar.integrations.stable_baselines3 import VecEnvAdapter, policy_of
+
+    def wrapped(env):
+        env = gym.wrappers.RecordEpisodeStatistics(gym.wrappers.TimeLimit(env, 9))
+        return gym.wrappers.NormalizeReward(gym.wrappers.ClipReward(env, 0, 1))
+
+    single = make_vec_env("recsim_mnar/Sessions-v0", n_envs=2, env_kwargs=ENV, wrapper_class=wrapped)
+    w = gym.wrappers.vector
+    lanes = VecEnvAdapter(w.ClipReward(w.NormalizeReward(w.RecordEpisodeStatistics(vector(2))), 0, 1))
+    for env in (single, lanes):
+        holds(world, policy_of(sb3.A2C("MlpPolicy", env, **SB3_SETTINGS)))
+
+
+@pytest.mark.parametrize("kind", ["RecurrentPPO", "MaskablePPO", "QRDQN", "ARS"])
+def test_sb3_models_that_answer_by_more_than_an_observation_are_refused(kind):
+    contrib = pytest.importorskip("sb3_contrib")
+    from recsim_mnar.integrations.stable_baselines3 import VecEnvAdapter, policy_of
+
+    network = "MlpLstmPolicy" if kind == "RecurrentPPO" else "MlpPolicy"
+    model = getattr(contrib, kind)(network, VecEnvAdapter(vector(2)), device="cpu")
+    with pytest.raises(UserError, match=kind) as caught:
+        policy_of(model)
+    assert "\n" not in str(caught.value)
+
+
 # ------------------------------------------------------------------------------------------------------ scikit-learn
 
 
@@ -499,3 +667,15 @@ def test_vowpal_wabbit(world, log):
     assert only_acts._learned == 0
     with pytest.raises(UserError, match="without --cb_explore"):
         VowpalWabbit("--cb_explore 3", P)
+
+
+@pytest.mark.parametrize("name", ["Sessions-v0", "Cold100-v1"])
+def test_torchrl_makes_an_environment_by_its_id(name):
+    pytest.importorskip("torchrl")
+    from torchrl.envs import GymEnv
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        env = GymEnv(f"recsim_mnar/{name}", frame_skip=1)
+        made = env.rollout(3, break_when_any_done=False)
+    assert made["observation"].shape == (3, gym.make(f"recsim_mnar/{name}").unwrapped.world.n_items)

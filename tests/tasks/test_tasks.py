@@ -451,8 +451,41 @@ def test_environments_are_those_of_the_task(name):
     check_env(env.unwrapped, skip_render_check=True)
     assert env.unwrapped.world.params == task(name).make_world().params
     lanes = gym.make_vec(identity, num_envs=3, vectorization_mode="vector_entry_point")
-    assert lanes.max_episode_steps == task(name).horizon
     assert lanes.world.params == env.unwrapped.world.params
+    assert lanes.max_episode_steps == lanes.spec.max_episode_steps == env.spec.max_episode_steps == task(name).horizon
+
+
+@pytest.mark.parametrize("name", sorted({*FROZEN} - {"from-log-100-v1"}))
+def test_the_horizon_of_a_task_is_frozen(name):
+    """A limit shortens episodes and never lengthens them; the specs say after how many steps they end."""
+    *words, version = name.split("-")
+    identity = f"recsim_mnar/{''.join(word.capitalize() for word in words)}-{version}"
+    horizon = task(name).horizon
+    for limit, bound in ((2, 2), (None, horizon), (horizon, horizon), (5000, horizon), (-1, horizon)):
+        made = gym.make(identity, max_episode_steps=limit)
+        assert made.spec.max_episode_steps == bound
+        assert gym.make(gym.envs.registration.EnvSpec.from_json(made.spec.to_json())).spec == made.spec
+    for limit in (2, None, horizon):
+        lanes = gym.make_vec(identity, num_envs=2, vectorization_mode="vector_entry_point", max_episode_steps=limit)
+        assert lanes.max_episode_steps == lanes.spec.max_episode_steps == (limit or horizon)
+    for limit in (horizon + 1, 0):
+        with pytest.raises(UserError, match="max_episode_steps"):
+            gym.make_vec(identity, num_envs=2, vectorization_mode="vector_entry_point", max_episode_steps=limit)
+
+
+def test_a_long_life_ends_with_the_horizon_in_every_interface():
+    """User 35 of seed 0 would stay for 568 recommendations."""
+    ends = []
+    single = gym.make("recsim_mnar/Flipped100-v1", max_episode_steps=5000)
+    lanes = gym.make_vec("recsim_mnar/Flipped100-v1", 1, "vector_entry_point", autoreset_mode="Disabled")
+    for env, action in ((single, int), (lanes, lambda item: np.array([item]))):
+        env.reset(seed=0, options={"user": 35})
+        for number in range(600):
+            *_, terminated, truncated, _info = env.step(action(number % 100))
+            if terminated or truncated:
+                ends.append((number + 1, bool(terminated), bool(truncated)))
+                break
+    assert ends == [(500, False, True)] * 2
 
 
 @pytest.mark.parametrize("name", sorted(FROZEN))
@@ -534,6 +567,8 @@ def test_what_cannot_be_evaluated_is_said(capsys, tmp_path):
         evaluate(registry.uniform_policy(7), "sessions-10-v1")
     with pytest.raises(UserError, match="FeaturePolicy"):
         evaluate(lambda counts: counts, "sessions-10-v1")
+    with pytest.raises(UserError, match="n_users=500"):
+        evaluate("random", "sessions-10-v1", users=500)
     with pytest.raises(UserError, match="users must be"):
         evaluate("random", "sessions-10-v1", users="hidden")
     with pytest.raises(UserError, match="learns from all users"):

@@ -21,7 +21,7 @@ from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
 from recsim_mnar.progress import counting
 from recsim_mnar.rng import Stream, derive_seed, normals, uniforms
-from recsim_mnar.runs.files import replacing
+from recsim_mnar.runs.files import path_of, replacing
 from recsim_mnar.runs.receipts import arrays_digest, digest_of
 from recsim_mnar.worlds.params import Params
 from recsim_mnar.worlds.registry import SUFFIX, entry_of, make_world, read_world_file
@@ -153,7 +153,7 @@ class FittedWorld:
         """Write ``WORLD.toml`` and, where there are arrays, ``WORLD.npz``; returns the world of that file."""
         import tomli_w
 
-        path = Path(path)
+        path = path_of(path)
         if path.suffix.lower() != SUFFIX:
             raise UserError(f"{path}: a world's file ends in {SUFFIX}")
         content = self.to_dict()
@@ -185,7 +185,7 @@ class FittedWorld:
         catalogues = [w.catalogue for w in (best, *members)] if "arrays" in content else None
         known, unknown, facts = (content.get(name, {}) for name in ("identified", "not_identified", "facts"))
         params, method = [w.params for w in members], content.get("method", [])
-        return cls(found.world, best.params, params, known, unknown, facts, method, catalogues, Path(path))
+        return cls(found.world, best.params, params, known, unknown, facts, method, catalogues, found.path)
 
 
 Member = tuple[SessionsParams, Catalogue]

@@ -34,6 +34,7 @@ from recsim_mnar.own_log.shown_item import UNCLEAR, ShownItem, held_items, same_
 from recsim_mnar.own_log.slate_estimates import endings_of, read_slates
 from recsim_mnar.own_log.slate_file import SlateFile, Wrong, find_slates, perhaps_slates
 from recsim_mnar.own_log.target_file import TargetFile
+from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.receipts import SIDECAR
 from recsim_mnar.tables.faults import MISSING, in_rows, percent_lines
 from recsim_mnar.tables.ids import Ids
@@ -107,7 +108,7 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
             what is wrong with values is found, not raised.
     """
     asked = asked or Asked()
-    receipts = _receipts(Path(path))
+    receipts = _receipts(path_of(path))
     file = TableFile.open(path)
     for name in asked.targets:
         if name not in file.names and asked.target_file is None:

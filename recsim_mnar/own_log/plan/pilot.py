@@ -20,6 +20,7 @@ from recsim_mnar.log.table import Log, provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.slate_file import SlateFile, find_slates, slates_in
+from recsim_mnar.runs.files import path_of
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import NAMED, NONE, OWN_SCHEMA, Columns, find_columns
 from recsim_mnar.tables.rows import Rows
@@ -172,7 +173,7 @@ class Pilot:
         reading = given if isinstance(given, Reading) else Reading(columns=dict(table_by_name(given, "columns")))
         asked = _Asked(tuple(policies), propensity, dict(optional or {}), reading)
         if isinstance(log, (str, os.PathLike)):
-            return _from_file(Path(log), asked)
+            return _from_file(path_of(log), asked)
         if isinstance(log, Log):
             return _from_columns(log.bandit().columns, asked, dict(log.provenance))
         if isinstance(log, Mapping) or hasattr(log, "columns"):
@@ -183,7 +184,7 @@ class Pilot:
 def names_of_columns(log: Any) -> list[str]:
     """The columns of what :meth:`Pilot.of` reads."""
     if isinstance(log, (str, os.PathLike)):
-        path = Path(log)
+        path = path_of(log)
         return list(TableFile.open(path / "log" if (path / "log").is_dir() else path).names)
     return list(log.columns) if isinstance(log, Log) else [str(name) for name in log]
 

@@ -19,6 +19,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.archives import read_arrays
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig, factorise
+from recsim_mnar.runs.files import path_of
 from recsim_mnar.worlds.ratings.observation import MARGINALS, rerank
 
 RANKS = (5, 10, 20)
@@ -84,7 +85,7 @@ def matrix_of_file(path: str | Path, marginals: Any, seed: int) -> tuple[NDArray
     Raises:
         UserError: no such file, or one that holds neither.
     """
-    path = Path(path)
+    path = path_of(path)
     if path.is_dir():
         raise UserError(f"ratings_file {path} is a folder: name a file")
     if path.suffix.lower() not in (".npy", ".npz"):

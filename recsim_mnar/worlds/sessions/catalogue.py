@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.archives import read_arrays
 from recsim_mnar.rng import Stream, normals
+from recsim_mnar.runs.files import path_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +70,8 @@ def read_catalogue(path: str | Path, member: int = 0) -> Catalogue:
     Raises:
         UserError: no such file, an array that is missing, of another shape or not finite.
     """
-    if not Path(path).is_file():
+    path = path_of(path)
+    if not path.is_file():
         raise UserError(f"catalogue_file {path} does not exist")
     suffix = f"_{member}" if member else ""
     names = [f"{name}{suffix}" for name in ("item_factors", "item_offsets", "click_factors", "click_offsets")]
