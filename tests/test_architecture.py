@@ -446,7 +446,8 @@ LINES = {
     # 190 for fatigue, retention, influence and a calendar
     # 150 for a step of all lanes in one kernel call, and ratings for a single lane
     # 70 for threads over lanes, and a module of its own for the step of all lanes
-    "worlds": 5_696,  # 3 for the coupling of potential outcomes; 672 for slates: how users read them, and whole lives under uniform rankings at full speed
+    # 3 for the coupling of potential outcomes
+    "worlds": 5_696,  # 672 for slates: how users read them, and whole lives under uniform rankings at full speed
     # 16 for lists of any length, in leave-one-out and of interactions
     # 135 for the scoreboard, for which the report gave 585
     # 590 for hold-out splits, sampled and weighted (300), interleaving and doubly robust estimates (130), raw results,
