@@ -359,3 +359,14 @@ def test_a_device_stays_a_device(tmp_path):
     reader.join(timeout=30)
     assert json.loads(read[0])
     assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("setting", ["NUMBA_NUM_THREADS=0", "NUMBA_CACHE_LOCATOR_CLASSES=no.such"])
+def test_what_numba_refuses_in_the_environment_is_one_line(tmp_path, setting):
+    name, _, value = setting.partition("=")
+    words = ["simulate", "--world", "sessions", "--preset", "quick", "--policy", "random", "--users", "2", "--out"]
+    command = [sys.executable, "-m", "recsim_mnar", *words, str(tmp_path / "log")]
+    done = subprocess.run(command, env={**os.environ, name: value}, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert setting in line

@@ -228,6 +228,10 @@ def _in_one_line(error: Exception) -> str | None:
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
         # Whatever we write to bears its name, but for the streams.
         return f"{error.filename or 'standard output'}: {error.strerror or error}"
+    settings = [f"{name}={value}" for name, value in os.environ.items() if name.startswith("NUMBA_")]
+    if settings and "numba" in Path(traceback.extract_tb(error.__traceback__)[-1].filename).parts:
+        why = described(error).removesuffix(".")
+        return f"numba refuses {', '.join(settings)}: {why}. Unset it, or correct it"
     return None
 
 
