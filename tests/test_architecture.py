@@ -473,7 +473,8 @@ LINES = {
     # 66 for slates: their options, replays with all probabilities, estimators with what they assume, what is refused
     # 27 for estimators of slates: described, and an assumption said once
     # 70 for help in groups, and every option of a command described; 13 for levels between commas, --save-raw
-    "cli": 3_162,  # 4 for what numba refuses; 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
+    # 4 for what numba refuses
+    "cli": 3_162,  # 13 for a seed that is none in a log's metadata; 16 for segments; 10 for all that a line lacks
     # 1,020 for rankings: three laws, and of each the probabilities of an order, a set and an item at a position
     "policies": 2_720,
     "log": 1_621,  # 100 for observations by name with users' features, and those of one's own worlds
