@@ -246,7 +246,7 @@ def _matrix(ratings: Ratings, propensities: Any) -> Floats:
     if callable(propensities) or np.ndim(propensities) != 2:
         raise UserError(
             f"balance needs a propensity for each of the {ratings.shape} cells: naive Bayes has those of observed "
-            "ratings only. Take logistic or popularity propensities"
+            "ratings only. Take those of popularity(ratings), or a matrix of your own fit"
         )
     p = np.asarray(propensities, np.float64)
     ratings.at(p, "the propensity matrix")

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.propensities import balance, naive_bayes
+from recsim_mnar.estimators.propensities import balance, naive_bayes, popularity
 from recsim_mnar.estimators.ratings import estimate_ratings, loss
 from recsim_mnar.log.ratings import Ratings
 
@@ -95,6 +95,14 @@ def test_selection_on_the_rating_leaves_no_trace():
     delta = loss("mae", np.ones(truth.shape))
     assert estimate_ratings(delta, ratings, flat).ips > 1.5 * delta.risk(truth)
     assert "selection on the rating itself" in str(found)
+
+
+def test_popularity_has_what_naive_bayes_lacks():
+    g, x, z, p = world(1, 30, 20)
+    ratings = drawn(g, p)
+    with pytest.raises(UserError):
+        balance(ratings, naive_bayes(ratings, [1.0]), x, z)
+    assert np.isfinite(balance(ratings, popularity(ratings), x, z).differences).all()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The campaigns world: users collect items on a platform that now and then recommends some (de Myttenaere 2015).
 
-De Myttenaere, Le Grand, Golden & Rossi 2015, "Reducing offline evaluation bias of collaborative filtering algorithms":
+De Myttenaere, Golden, Le Grand & Rossi 2015, "Study of a bias in the offline evaluation of a recommendation algorithm":
 what a campaign makes people add changes the data by which recommenders are later judged.
 """
 
