@@ -3,7 +3,8 @@
     .80<!-- jeunen2019: summary > protocol=loocv > kendall_tau > mean -->
 
 names ``benchmarks/jeunen2019/results.json`` and the keys on the way to the value; of a list a place, or ``key=value``
-of the one element that has it. A number followed by ``%`` is a hundred times its value.
+of the one element that has it. A number followed by ``%`` is a hundred times its value, one
+followed by ``MB`` a millionth.
 
     .946<!-- coverage: least of settings > * > methods > 0 > 1 -->
 
@@ -27,10 +28,28 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "benchmarks").rglob("*.md"))]
-_NUMBER = r"(?P<number>[-\u2212]?(?:\d[\d,]*(?:\.\d+)?|\.\d+))(?P<unit>(?: ?%)?)"
+_NUMBER = r"(?P<number>[-\u2212]?(?:\d[\d,]*(?:\.\d+)?|\.\d+))(?P<unit>(?: ?%| MB)?)"
 MARK = re.compile(rf"{_NUMBER}\**<!-- (?P<study>[\w/-]+): (?P<keys>.+?) -->")
+SCALES = {"": 1.0, "%": 100.0, "MB": 1e-6}
 ANY_MARK = re.compile(r"<!-- (?P<study>[\w/-]+): (?P<keys>.+?) -->")
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="no pages beside the tests of a wheel")
+
+
+# Numbers of a page that has no room for marks, or in code, which would show them: the words round each, and its mark.
+BESIDE = [
+    ("README.md", "| 71 %<!-- jeunen2019: catalogues > protocols > loocv > best > share --> [51, 85]"),
+    ("README.md", "[51, 85] | 0.24 %<!-- jeunen2019: catalogues > protocols > loocv > cost_share > mean --> |"),
+    ("README.md", "| 50 %<!-- jeunen2019: catalogues > protocols > off_policy > best > share --> [31, 69]"),
+    ("README.md", "[31, 69] | 2.9 %<!-- jeunen2019: catalogues > protocols > off_policy > cost_share > mean --> |"),
+    ("README.md", "| 67 %<!-- jeunen2019: catalogues > protocols > ab_test > best > share --> [47, 82]"),
+    ("README.md", "[47, 82] | 0.22 %<!-- jeunen2019: catalogues > protocols > ab_test > cost_share > mean --> |"),
+    ("README.md", "jeunen2019-text) in 71 %<!-- jeunen2019: catalogues > protocols > loocv > best > share -->."),
+    ("README.md", "score 0.451<!-- tasks: tasks > flipped-100-v1 > user-popularity-greedy > mean --> (95 %"),
+    ("README.md", "clicks per user 1.193<!-- tasks: tasks > flipped-100-v1 > user-popularity-greedy > value -->"),
+    ("docs/rl.md", "greedy: score 0.451<!-- tasks: tasks > flipped-100-v1 > user-popularity-greedy > mean -->;"),
+    ("docs/rl.md", "item-knn: score 0.496<!-- tasks: tasks > flipped-100-v1 > item-knn > mean -->;"),
+    ("docs/rl.md", "planner: score 0.966<!-- tasks: tasks > flipped-100-v1 > planner > mean -->;"),
+]
 
 
 class Quoted(NamedTuple):
@@ -105,8 +124,7 @@ def agrees(one: Quoted, value: float) -> bool:
     """Whether a value, rounded as the page rounds it, is the page's number."""
     text = one.number.replace(",", "").replace("\u2212", "-")
     decimals = len(text.partition(".")[2])
-    scaled = value * (100.0 if one.unit == "%" else 1.0)
-    return abs(float(text) - scaled) <= 0.5 * 10.0**-decimals * (1.0 + 1e-6)
+    return abs(float(text) - value * SCALES[one.unit]) <= 0.5 * 10.0**-decimals * (1.0 + 1e-6)
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if quoted(p.read_text())], ids=lambda p: str(p.relative_to(ROOT)))
@@ -118,6 +136,13 @@ def test_quoted_numbers_are_those_of_the_results(page):
     assert [(one, value) for one, value in found if not agrees(one, value)] == []
 
 
+@pytest.mark.parametrize(("page", "marked"), BESIDE, ids=lambda text: text[:20])
+def test_numbers_without_room_for_a_mark_are_those_of_the_results(page, marked):
+    assert (ROOT / page).read_text().count(ANY_MARK.sub("", marked)) == 1
+    (one,) = quoted(marked)
+    assert agrees(one, value_of(results_of(one.study), one.keys))
+
+
 @pytest.mark.parametrize(
     ("text", "value", "same"),
     [
@@ -126,6 +151,8 @@ def test_quoted_numbers_are_those_of_the_results(page):
         ("70.1 %<!-- a: b > c -->", 0.70083, True),
         ("66 %<!-- a: b > c -->", 0.701, False),
         ("**5,000**<!-- a: b > c -->", 5000, True),
+        ("569 MB<!-- a: b > c -->", 569446400, True),
+        ("570 MB<!-- a: b > c -->", 569446400, False),
         ("-1.2<!-- a: b > c -->", 1.2, False),
     ],
 )
