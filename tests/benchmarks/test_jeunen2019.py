@@ -315,7 +315,7 @@ def test_observation_1_does_not_hold_for_the_truth_itself(study):
             keys = (("truth", "ctr"), ("off_policy", "clipped_ips"), ("off_policy", "ips"))
             cells |= {(agent, *key): row for key in keys}
             cells[agent, "ab_test", "ctr"] = {**row, "value": ctr}
-            cells |= {(agent, protocol, "hr@1"): {**row, "value": hit} for protocol in ("paper", "loocv")}
+            cells |= {(agent, protocol, "hr@1"): {**row, "value": hit, "high": hit} for protocol in ("paper", "loocv")}
         return cells
 
     as_the_truth, reversed_ = (
