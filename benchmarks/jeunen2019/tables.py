@@ -462,6 +462,10 @@ def page(results: dict[str, Any], published: dict[str, Any]) -> str:
             "users: rounding decides which item is shown.",
             "",
         ]
+    if "both" in results:
+        lines += ["## Agents of the code and of the text", "", "24 catalogues, of seeds 1000 to 1023: `both.py`.", ""]
+        for preset, found in results["both"].items():
+            lines += [f"Preset `{preset}`:", "", *protocols(list(found["summary"].values()))]
     if "thousand" in results:
         text = "The six agents as described, catalogues 0 to 999, leave-one-out refitted."
         lines += ["## A thousand catalogues", "", text, "", *protocols(results["thousand"]["summary"])]

@@ -1,0 +1,71 @@
+"""What the front page quotes: agents of the authors' code and as the paper describes them, in the same 24 catalogues.
+
+python benchmarks/jeunen2019/both.py                          # writes the part "both" of results.json, and results.md
+python benchmarks/jeunen2019/both.py --figure docs/risk.svg   # the loss of clipped IPS by how often it decides
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tables import keep
+
+from recsim_mnar import Design, Study, run_study
+from recsim_mnar.studies import processes
+
+PRESETS = ["jeunen2019", "jeunen2019-text"]
+LOGGING = "user-popularity"
+DESIGN = Design(worlds=["sessions"], factors={"preset": PRESETS}, catalogues=24, first_seed=1000)
+
+
+def found_in(study: Study) -> dict[str, Any]:
+    """By preset: every protocol's summary, and where clipped IPS loses what it loses."""
+    found: dict[str, Any] = {}
+    for preset in PRESETS:
+        summary = {row["protocol"]: row for row in study.summary() if row["levels"]["preset"] == preset}
+        judged = [j for j in study.judgements() if j["levels"]["preset"] == preset and j["metric"] == "clipped_ips"]
+        found[preset] = {"summary": summary, "clipped_ips": losses_of(judged)}
+    return found
+
+
+def losses_of(judgements: list[dict[str, Any]]) -> dict[str, Any]:
+    """Split the mean loss by whether the pick made the log, and by the severity of the lack of data."""
+    losses = np.array([j["cost_share"] for j in judgements])
+    picks_logger = np.array([j["pick"] == LOGGING for j in judgements])
+    by_severity = losses[np.argsort([j["severity"] for j in judgements], kind="stable")]
+    return {
+        "picks the logging policy": int(picks_logger.sum()),
+        "share of the loss there": float(losses[picks_logger].sum() / max(losses.sum(), 1e-300)),
+        "mean loss elsewhere": float(losses[~picks_logger].mean()),
+        "abstains": sum(j["abstains"] for j in judgements),
+        "mean loss of the ten least severe": float(by_severity[:10].mean()),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--study", type=Path, default=Path("runs/jeunen2019-both"), help="records, taken up if there")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--figure", type=Path, default=None, help="of risk and coverage, SVG")
+    options = parser.parse_args()
+    with processes(options.workers) as executor:
+        study = run_study(
+            DESIGN,
+            folder=options.study,
+            resume=options.study.exists(),
+            executor=executor,
+            report=lambda line: print(line, flush=True),
+        )
+    keep("both", found_in(study))
+    if options.figure is not None:
+        study.plot(options.figure, of="risk", by="preset")
+    for sentence in study.sentences():
+        print(sentence)
+
+
+if __name__ == "__main__":
+    main()
