@@ -88,7 +88,7 @@ def widths_of(number: int, repeats: int, *, scarce: bool = False, exploration: b
     result = setting.describe() | {
         "rows": rows, "planned": worst.half_width, "real": float(real[widest]), "share": worst.share, "cost": plan.cost,
         "ratio": float(real[widest] / planned[widest]), "ratios": [float(each) for each in real / planned],
-        "within_range": bool(worst.low * (1 - CLOSE) <= real[widest] <= worst.high * (1 + CLOSE)), "gap": plan.gap,
+        "within_range": bool(worst.low <= real[widest] <= worst.high), "gap": plan.gap,
         "range": worst.high / worst.half_width,
     }  # fmt: skip
     grown = plan_estimate(log, "p1", estimator="ips", rows=rows)
