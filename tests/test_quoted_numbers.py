@@ -37,6 +37,15 @@ pytestmark = pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="no pages b
 
 # Numbers of a page that has no room for marks, or in code, which would show them: the words round each, and its mark.
 BESIDE = [
+    ("README.md", "| 0 %<!-- jeunen2019: both > jeunen2019 > summary > loocv > best > share --> [0, 14]"),
+    ("README.md", "[0, 14] | 1.1 %<!-- jeunen2019: both > jeunen2019 > summary > loocv > cost_share > mean --> |"),
+    ("README.md", "| 88 %<!-- jeunen2019: both > jeunen2019 > summary > off_policy > best > share --> [69, 96]"),
+    (
+        "README.md",
+        "[69, 96] | 0.09 %<!-- jeunen2019: both > jeunen2019 > summary > off_policy > cost_share > mean --> |",
+    ),
+    ("README.md", "| 75 %<!-- jeunen2019: both > jeunen2019 > summary > ab_test > best > share --> [55, 88]"),
+    ("README.md", "[55, 88] | 0.26 %<!-- jeunen2019: both > jeunen2019 > summary > ab_test > cost_share > mean --> |"),
     ("README.md", "| 71 %<!-- jeunen2019: catalogues > protocols > loocv > best > share --> [51, 85]"),
     ("README.md", "[51, 85] | 0.24 %<!-- jeunen2019: catalogues > protocols > loocv > cost_share > mean --> |"),
     ("README.md", "| 50 %<!-- jeunen2019: catalogues > protocols > off_policy > best > share --> [31, 69]"),
