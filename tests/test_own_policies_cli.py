@@ -132,7 +132,7 @@ def test_agents_and_protocols_that_derive_from_nothing(capsys, tmp_path, monkeyp
     assert status == 0, err
     for agent in agents.split(","):
         assert agent in out
-    assert "bare_agents:Judges" in out
+    assert "judges" in out
     learner = "bare_agents:MostViewed+epsilon=0.3"
     simulated = ["simulate", "--world", "sessions", *SMALL, "--users", 40, "--policy", learner]
     logs = []

@@ -77,8 +77,8 @@ COMMANDS = {
         [
             "leave-one-out",
             "clipped IPS",
-            "best or tie",
-            "mean loss",
+            "right",
+            "loss",
             r"\d of 2",
         ],
     ),

@@ -219,7 +219,8 @@ def paired_rows(study: Study) -> list[tuple[str, list[str]]]:
     """Differences of mean losses, the first protocol's from each other's; none below five catalogues."""
     judgements = study.judgements()
     titles = list(dict.fromkeys(j["title"] for j in judgements))
-    if len({j["target"] for j in judgements}) > 1 or study.settings["catalogues"] < LEAST:
+    several_targets = len({j["target"] for j in judgements}) > 1
+    if several_targets or len({j["catalogue"] for j in judgements}) < LEAST:
         return []
     rows = []
     for other in titles[1:]:

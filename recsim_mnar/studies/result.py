@@ -210,7 +210,7 @@ class Study:
 
         if of not in OUTCOME_COLUMNS:
             raise UserError(f"of must be cost or tau, got {of!r}")
-        cells = {r["cell"]: {"setup": r["setup"], **_cell_columns(r)} for r in self.results}
+        cells = {r["cell"]: {"setup": r.get("setup", ""), **_cell_columns(r)} for r in self.results}
         one_target = len({j["target"] for j in judgements}) == 1
         rows = [
             {

@@ -239,8 +239,9 @@ def test_they_are_protocols_of_the_campaigns_world():
     for r in by_hand:
         assert compared[r.details["scheme"], r.agent, "hr@5"] == (r.value, r.low, r.high)
     assert len({r.value for r in by_hand if r.agent == "naive-cf"}) == len(specs)  # no parameter is lost
-    assert compared[own_days, "naive-cf", "hr@5"] == compared[specs[2], "naive-cf", "hr@5"]
-    assert {j.protocol for j in found.judgements} == {*specs, own_days}
+    own, given = "alone-estimated+learn=1", "alone-estimated+days=330/430+learn=1"
+    assert compared[own, "naive-cf", "hr@5"] == compared[given, "naive-cf", "hr@5"]
+    assert {j.protocol for j in found.judgements} == {*(r.details["scheme"] for r in by_hand), own}
 
 
 def test_the_studys_names_are_its_schemes_and_the_packages():
