@@ -256,7 +256,8 @@ def store(runs: Path) -> None:
     """Keep of runs what the pages read, with numbers of six digits."""
     of = json.loads(STORED.read_text())
     of |= {path.stem: json.loads(path.read_text()) for path in runs.glob("*.json")}
-    of["fit"] = {name: of["fit"][name] for name in ("world", "identified", "not_identified", "method")}
+    of["fit"] = {name: of["fit"][name] for name in ("world", "identified", "not_identified", "method", "facts")}
+    of["fit"]["facts"] = {name: value for name, value in of["fit"]["facts"].items() if name.startswith("click_rate")}
     for check in of["validation"]["checks"]:
         check["picture"] = _thinned(check["picture"])
     for name in ("compare", "interactions"):
@@ -271,7 +272,7 @@ def store(runs: Path) -> None:
         if path.parent != runs / "study"
     ]
     of["study"] = [
-        {**{name: r[name] for name in ("cell", "levels", "catalogue", "seed", "judgements")},
+        {**{name: r[name] for name in ("cell", "setup", "levels", "catalogue", "seed", "judgements")},
          "run_config": {"preset": r["run_config"]["preset"], "world": {"name": r["run_config"]["world"]["name"]}},
          "records": [_kept(row, ("verdict_level", "users")) for row in r["records"] if _shown(row)]}
         for r in results if "judgements" in r
