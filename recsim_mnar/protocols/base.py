@@ -42,6 +42,8 @@ BUILT_IN = {
 """Protocols of every world that gives what they need; a world's own stand in its comparison."""
 
 
+TRUTH = "truth"
+"""Name under which the truth's records stand."""
 _SAME = 1e-9
 """Relative or absolute difference that rounding explains."""
 
@@ -253,6 +255,8 @@ def protocol(spec: str, own: Mapping[str, str] | None = None) -> Protocol:
         made: Protocol = kind(**parameters)
     except TypeError as error:
         raise UserError(f"protocol {spec!r} cannot be made: {error}") from error
+    if ":" in name and made.name in (TRUTH, *BUILT_IN, *(own or {})):
+        raise UserError(f"protocol {spec!r} has the name {made.name!r}, under which other records stand. Rename it")
     if ":" in name and made.name != Protocol.name:
         made.name = "+".join([made.name, *options])
     elif options or ":" in name or name in (own or {}):

@@ -290,10 +290,15 @@ class Greedy(MostClicks):
     needs = frozenset({"propensites"})
 
 
-def test_protocols_are_found_by_name_and_checked():
+def test_protocols_are_found_by_name_and_checked(monkeypatch):
     assert protocol("loocv+folds=3").folds == 3
     assert protocol("loocv+folds=3").name == "loocv+folds=3"
     assert protocol(f"{__name__}:MostClicks").name == MostClicks.name
+    for taken in ("truth", "loocv"):  # else its records would be read as theirs
+        with monkeypatch.context() as patch:
+            patch.setattr(MostClicks, "name", taken)
+            with pytest.raises(UserError, match=f"has the name '{taken}'"):
+                protocol(f"{__name__}:MostClicks")
     with pytest.raises(UserError, match="'most_clicks' is there twice"):
         small(learners("random", "popularity"), protocols=[f"{__name__}:MostClicks"] * 2)
     for spec, words in (
