@@ -123,6 +123,12 @@ def test_a_level_may_set_several_things_at_once():
     assert [cell.setup.options for cell in cells] == [{"clip": 5}, {"clip": 15}] * 2
 
 
+@pytest.mark.parametrize("name", ["value", "catalogue", "user"])
+def test_a_factor_is_not_called_as_a_column_of_the_results(name):
+    with pytest.raises(UserError, match=f"'{name}'"):
+        Design([WORLD], factors={name: {"small": {"n_items": 20}}})
+
+
 def test_the_order_of_factors_changes_no_cell(tmp_path):
     one = Design([WORLD], AGENTS, ["off_policy"], factors={"clip": [2.0], "epsilon": [0.1]}, catalogues=1)
     first = run_study(one, folder=tmp_path / "out")

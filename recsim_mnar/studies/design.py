@@ -14,7 +14,7 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.kernels.checks import list_of, of_type, table_by_name
 from recsim_mnar.protocols.base import RawResults
 from recsim_mnar.protocols.comparison import Setup, experiment_of
-from recsim_mnar.protocols.records import plain
+from recsim_mnar.protocols.records import TIDY, plain
 from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.runs.files import path_of, read_toml
 from recsim_mnar.runs.receipts import digest_of
@@ -24,6 +24,9 @@ ALIASES = {"epsilon": "logging.epsilon", "flips": "n_flips"}
 """Short names of factors."""
 _LONGEST_LABEL = 120
 _SETUP_FIELDS = ("world", "preset", "tie")
+
+RESERVED = frozenset({*TIDY, "catalogue", "seed", "setup", "title", "user", "weight", "first", "second"})
+"""Columns of a study's tables, which no factor may be called."""
 
 Levels = dict[str, Any]
 
@@ -88,7 +91,10 @@ class Design:
         table_by_name(self.options, "options")
         if self.factors and self.cells:
             raise UserError("give factors, which are crossed, or cells, which are listed, not both")
-        for name, levels in table_by_name(self.factors, "factors").items():
+        for name in {*table_by_name(self.factors, "factors"), *(name for cell in self.cells for name in cell)}:
+            if name in RESERVED:
+                raise UserError(f"factor {name!r} has the name of a column of the results. Give it another")
+        for name, levels in self.factors.items():
             if not (levels if isinstance(levels, Mapping) else list_of(levels, f"factor {name}")):
                 raise UserError(f"factor {name} has no level. Give a list of them")
             if len({repr(level) for level in levels}) < len(levels):
