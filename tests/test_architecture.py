@@ -500,7 +500,7 @@ LINES = {
     "datasets": 1_050,  # readers of DSJSON and of three tools' assignments, and the test of their probabilities
     # 465 for designs: factors on common catalogues (165), pairs and means by several factors, Holm (150), LaTeX and
     # figures with panels (115), raw rows with their cell (32)
-    "studies": 901,
+    "studies": 905,
     # 160 for slates and platforms, where an action is not one item; 150 for data sets
     # 30 for several training seeds, and users of another evaluation
     # 110 for data sets of slates, of platforms and of a task's own log

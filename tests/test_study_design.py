@@ -129,6 +129,12 @@ def test_a_factor_is_not_called_as_a_column_of_the_results(name):
         Design([WORLD], factors={name: {"small": {"n_items": 20}}})
 
 
+@pytest.mark.parametrize("wrong", [{"factors": {"size": {"small": 3}}}, {"cells": ["clip"]}])
+def test_levels_and_cells_that_are_no_tables_are_refused(wrong):
+    with pytest.raises(UserError, match=r"small|cells"):
+        Design([WORLD], **wrong)
+
+
 def test_the_order_of_factors_changes_no_cell(tmp_path):
     one = Design([WORLD], AGENTS, ["off_policy"], factors={"clip": [2.0], "epsilon": [0.1]}, catalogues=1)
     first = run_study(one, folder=tmp_path / "out")

@@ -91,10 +91,14 @@ class Design:
         table_by_name(self.options, "options")
         if self.factors and self.cells:
             raise UserError("give factors, which are crossed, or cells, which are listed, not both")
-        for name in {*table_by_name(self.factors, "factors"), *(name for cell in self.cells for name in cell)}:
+        of_cells = [name for cell in list_of(self.cells, "cells") for name in table_by_name(cell, "each of cells")]
+        for name in (*table_by_name(self.factors, "factors"), *of_cells):
             if name in RESERVED:
                 raise UserError(f"factor {name!r} has the name of a column of the results. Give it another")
         for name, levels in self.factors.items():
+            if isinstance(levels, Mapping):
+                for level, settings in levels.items():
+                    table_by_name(settings, f"factor {name}, level {level}")
             if not (levels if isinstance(levels, Mapping) else list_of(levels, f"factor {name}")):
                 raise UserError(f"factor {name} has no level. Give a list of them")
             if len({repr(level) for level in levels}) < len(levels):
