@@ -23,6 +23,9 @@ from recsim_mnar.rng import Stream, check_seed, uniforms
 ROUNDING = 1e-13
 """A sum of squared deviations below this share of the squares that it is a difference of is a rounding of 0."""
 
+LEAST_FREEDOM = 3.0
+"""Degrees of freedom of an interval at least; with so few users the verdict does not trust it."""
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -148,6 +151,37 @@ class Deviations:
         square = apart * apart
         powers = (float(np.sum(square)), float(square @ apart), float(square @ square))
         return Deviations(*powers, apart.size, apart.size if rewarded_users is None else rewarded_users, grouped=True)
+
+    @property
+    def carrying(self) -> float:
+        """How many users carry the variance: (sum d^2)^2 / sum d^4."""
+        return self.second**2 / self.fourth if self.fourth > 0.0 else 0.0
+
+    def error(self, scale: float) -> float:
+        """Standard error of an estimate that is a sum over users divided by ``scale``; inf for one user."""
+        if self.users < 2:
+            return math.inf
+        return math.sqrt(max(self.second, 0.0) * self.users / (self.users - 1.0)) / scale
+
+    def limits(self, value: float, scale: float, level: float, *, log_scale: bool = False) -> tuple[float, float]:
+        """Student's limits, with as many degrees of freedom as users carry the variance.
+
+        Args:
+            value: the estimate, a sum over users divided by ``scale``.
+            scale: of it.
+            level: nominal coverage, asymptotic.
+            log_scale: for a positive estimate of a sum of parts that are not negative, whose errors are skewed.
+        """
+        from scipy.special import stdtrit
+
+        error = self.error(scale)
+        if not math.isfinite(error):
+            return -math.inf, math.inf
+        reach = float(stdtrit(max(self.carrying - 1.0, LEAST_FREEDOM), 0.5 + level / 2.0)) * error
+        if not log_scale:
+            return value - reach, value + reach
+        factor = math.exp(min(reach / value, 30.0))
+        return value / factor, value * factor
 
     def spread(self, scale: float, up: float, down: float, level: float) -> Spread:
         """The spread of an estimate that is a sum over users divided by ``scale``; ``up`` and ``down`` before that."""

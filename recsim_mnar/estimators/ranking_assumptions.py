@@ -15,7 +15,7 @@ import numpy as np
 
 from recsim_mnar.estimators.intervals import Deviations
 from recsim_mnar.estimators.off_policy.limits import STRICT
-from recsim_mnar.estimators.off_policy.verdict import FEW_ESS, ROOM, TOLERABLE, WIDE
+from recsim_mnar.estimators.off_policy.verdict import FEW_ESS
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding, scaled
 from recsim_mnar.log.columns import Clusters, Floats, Ints, user_sums
 
@@ -39,6 +39,11 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
 }
 """What ``assumption`` may state, and the premises that follow from it."""
 SLATES = "use slate_ips, which assumes nothing about users"
+
+TOLERABLE, WIDE = 0.2, 0.5
+"""Shares of the value from which a proved bias is a reason for caution and against using the estimate."""
+ROOM = 0.25
+"""Share of the interval's half width that an overlooked bias may have: it costs less than a hundredth of coverage."""
 
 
 @dataclass(frozen=True)

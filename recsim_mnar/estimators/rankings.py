@@ -233,7 +233,7 @@ def estimate_ranking_value(
     from_today: bool = False,
     reward_min: float | None = None,
     reward_max: float | None = None,
-    full_support: bool = False,
+    full_support: bool | None = None,
     weight_max: float | Mapping[str, float] | None = None,
     propensity_min: float | Mapping[str, float] | None = None,
     for_command: str | None = None,
@@ -434,11 +434,8 @@ class _Advice:
     def _action(self, finding: Finding, info: RankingEstimatorInfo, stated: Stated) -> str:
         action, bounded = finding.action, stated.weight_max is not None
         if info.weight != "marginal" and action.startswith("state the smallest probability"):
-            if finding.code != "support_unstated":
-                return LARGEST
-            more = "" if bounded else f"; {LARGEST}"
-            return f"if today's system can show every slate that the new policy can, add --full-support{more}"
-        if action == "use ips, or snips":  # names of single items
+            return LARGEST
+        if action == "use snips":  # names of single items
             return "raise the clip, or leave it out"
         if action.startswith("use clipped_"):
             return "give a clip or log more rows" if info.clipped else "log more rows"
@@ -591,11 +588,6 @@ class _Case:
             message = f"the effective sample is {ess:.3g} of {weight.size:,} slates"
             severity = scaled(ess, LEAST_ESS, min(FEW_ESS, weight.size))
             findings.append(Finding("effective_slates", severity, ess, message, "log more slates"))
-        if not log.users_known:
-            message = "no users are known, so slates are taken as independent"
-            findings.append(
-                Finding("users_unstated", CAUTION, 1.0, message, "give the column of users (--user-column)")
-            )
         lacking = self._lacking() if "slate_ips" not in differences else ""
         findings += assumption_findings(info.premise, found, assumption, differences, strict, facts, lacking)
         findings += [*self._order_findings(found), *self._item_findings()]

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from recsim_mnar.estimators.off_policy.limits import STRICT, mean_weight_limits
 from recsim_mnar.estimators.off_policy.moments import Moments
-from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.verdict import OFF_BY
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding
 from recsim_mnar.kernels.checks import told_apart
@@ -42,7 +41,7 @@ def logger_findings(
         cluster = None if user is None else user.codes[of]
         moments = Moments.of(reward[of], propensity[of], target[of], cluster=cluster)
         mean = moments.sum("w") / moments.rows
-        low, high = mean_weight_limits(moments, Stated(), STRICT)
+        low, high = mean_weight_limits(moments, STRICT)
         lines.append(
             f"logger {each}: {len(of):,} rows, mean reward {reward[of].mean():.4g}, mean weight of {name} {mean:.3g} "
             f"({low:.3g} to {high:.3g} at {100 * STRICT:g} %)"

@@ -329,7 +329,7 @@ class _Ranked:
         stated = {key: value for key, value in asked.stated.items() if value is not None}
         least = stated.pop("propensity_min", self.bound)
         # A bound is of items at their positions: of whole slates it says that none is impossible.
-        stated["full_support"] = bool(stated.get("full_support")) or self.bound is not None or today
+        stated["full_support"] = True if self.bound is not None or today else stated.get("full_support")
         target = dict(self.logged) if today else self._target(name)
         if not target:
             have = ", ".join(OF[kind] for kind in self.logged)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import ratio_interval, student_mean_interval
-from recsim_mnar.estimators.off_policy.verdict import USELESS, WIDE
+from recsim_mnar.estimators.off_policy.verdict import USELESS
 from recsim_mnar.estimators.verdict import Finding, Verdict, few_users, scaled
 from recsim_mnar.log import schema
 from recsim_mnar.policies.base import Policy
@@ -306,6 +306,7 @@ ONLINE = "online"
 """The protocol of agents that learn from all users while they act."""
 LEAST_RUNS = 5
 """Runs from which the t interval over runs is trusted: with four, one run in twenty decides its width."""
+WIDE = 0.5
 WIDE_OVER_RUNS, USELESS_OVER_RUNS = 0.4, 1.0
 """Half widths of the interval over the value, as of any other estimate (docs/verdict-theory.md)."""
 

@@ -178,7 +178,7 @@ def _of_rankings(
         began = time.perf_counter()
         replayed = replay_ranking(log, policy, executor=executor)
         target = {kind: values[shown] for kind, values in replayed.items()}
-        asked: dict[str, Any] = {"level": level, "full_support": known}
+        asked: dict[str, Any] = {"level": level, "full_support": True if known else None}
         found: dict[str, Estimate] = {}
         for own in (clipped, [each for each in estimators if each not in clipped]):
             asked["clip"] = clip if own is clipped else None

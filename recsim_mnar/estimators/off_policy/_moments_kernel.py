@@ -7,7 +7,7 @@ Names: w = target / propensity, x = w r, c = min(w, clip), y = c r, l = rows of 
 
 For the difference of two policies, with weights w and b, sums over users of all products of up to four of a user's
 
-- ``plain`` and ``cut``: l, gains (w - b)+ r, losses (b - w)+ r, of the weights and of the weights cut at the clip;
+- ``means`` and ``cut``: l and (w - b) r, of the weights and of the weights cut at the clip;
 - ``ratio``: (w - b) r, b r, w - b, b, of the weights.
 """
 
@@ -20,7 +20,9 @@ from recsim_mnar.kernels.jit import inlined, kernel, summing
 
 CHUNK = 16384
 """Rows a chunk: shards cut at multiples of it merge to the same bits as the whole."""
-N_SUMS = 13
+N_SUMS = 22
+N_BY_USER = 14
+"""Sums that rows with users need: their third and fourth powers are of users."""
 
 _REWARDED = N_SUMS
 _SUPPORTED = N_SUMS + 1
@@ -55,6 +57,7 @@ def _chunk_sums(target, propensity, reward, clip, out):
     a row, so that three counts share a word, and the upper bounds of two columns one maximum.
     """
     w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = r1 = 0.0
+    xr = x2 = x3 = w3x = wwxx = wx3 = w4 = y2 = y3 = 0.0
     counts = np.int64(0)
     clip_bits = bits_from_double(clip)
     p_low = r_low = _HIGHEST
@@ -86,6 +89,18 @@ def _chunk_sums(target, propensity, reward, clip, out):
         xy += x * y
         r0 += r
         r1 += r * r
+        ww = w * w
+        xx = x * x
+        yy = y * y
+        xr += x * r
+        x2 += xx * x
+        x3 += xx * xx
+        w3x += ww * w * x
+        wwxx += ww * xx
+        wx3 += w * x * xx
+        w4 += ww * ww
+        y2 += yy * y
+        y3 += yy * yy
         counts += (
             np.int64(r_bits & _MAGNITUDE > 0)
             + (np.int64(t_bits > 0) << _DIGITS)
@@ -97,7 +112,7 @@ def _chunk_sums(target, propensity, reward, clip, out):
         r_high = max(r_high, r_bits)
         w_high = max(w_high, w_bits)
         x_high = max(x_high, x_bits)
-    out[:N_SUMS] = (w0, w1, x0, x1, wx, c0, c1, y0, y1, wc, xy, r0, r1)
+    out[:N_SUMS] = (w0, w1, x0, x1, wx, c0, c1, y0, y1, wc, xy, r0, r1, xr, x2, x3, w3x, wwxx, wx3, w4, y2, y3)
     out[_REWARDED] = np.float64(counts & _COUNT)
     out[_SUPPORTED] = np.float64((counts >> _DIGITS) & _COUNT)
     out[_CLIPPED] = np.float64(counts >> (2 * _DIGITS))
@@ -217,7 +232,7 @@ def gather(target, propensity, reward, user, by_user, clip, sums, powers, factor
     """
     n = reward.size
     own = out[:N_SUMS]
-    rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = r1 = used = 0.0
+    rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = r1 = xr = used = 0.0
     for k in range(maxima.size):
         start = k * CHUNK
         stop = min(start + CHUNK, n)
@@ -247,16 +262,18 @@ def gather(target, propensity, reward, user, by_user, clip, sums, powers, factor
             xy += x * y
             r0 += r
             r1 += r * r
+            xr += x * r
             used += abs(r)
             if i + 1 == n or user[i + 1] != user[i]:
-                own[:] = (w0, w1, x0, x1, wx, c0, c1, y0, y1, wc, xy, r0, r1)
+                own[:N_BY_USER] = (w0, w1, x0, x1, wx, c0, c1, y0, y1, wc, xy, r0, r1, xr)
+                own[N_BY_USER:] = 0.0
                 _close_user(own, rows, sums, powers, factors, out[N_SUMS:])
                 extremes[6] = max(extremes[6], rows)
                 extremes[7] = max(extremes[7], w0 - rows)
                 counts[1] += 1
                 if used > 0.0:
                     counts[5] += 1
-                rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = r1 = used = 0.0
+                rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = r1 = xr = used = 0.0
     if not by_user:
         counts[1] += n
         counts[5] = counts[2]
@@ -315,22 +332,20 @@ def put_products(z, degree, out):
 
 
 @inlined
-def _put_pair(own, degree, z, products):
-    """Products of a user's 13 sums into ``products``: those of ``plain``, then of ``cut``, then of ``ratio``."""
+def _put_pair(own, z, products):
+    """Products of a user's 7 sums into ``products``: those of ``means``, then of ``cut``, then of ``ratio``."""
     z[0] = own[0]
     z[1] = own[1]
-    z[2] = own[2]
-    n = put_products(z[:3], degree, products)
-    z[1] = own[3]
-    z[2] = own[4]
-    n += put_products(z[:3], degree, products[n:])
+    n = put_products(z[:2], 4, products)
+    z[1] = own[2]
+    n += put_products(z[:2], 4, products[n:])
     for j in range(4):
-        z[j] = own[5 + j]
-    return n + put_products(z, degree, products[n:])
+        z[j] = own[3 + j]
+    return n + put_products(z, 4, products[n:])
 
 
 @kernel
-def gather_pair(target, baseline, propensity, reward, user, by_user, clip, sums, excesses, out):
+def gather_pair(target, baseline, propensity, reward, user, by_user, clip, sums, out):
     """Add the rows to the sums; where not ``by_user`` a row is a user of its own. Returns how many weights differ.
 
     Args:
@@ -341,17 +356,16 @@ def gather_pair(target, baseline, propensity, reward, user, by_user, clip, sums,
         user: as :func:`gather`.
         by_user: likewise.
         clip: weights are cut there; inf for no clipping.
-        sums: (2, k) sums of products of up to two or, by user, of up to four: of ``plain``, ``cut`` and ``ratio``.
-        excesses: (4,) most by which a user's gains, losses, and those of cut weights, sum to more than its rows.
-        out: (17 + 2 k,) scratch.
+        sums: (2, k) sums of products of up to four: of ``means``, ``cut`` and ``ratio``.
+        out: (11 + 2 k,) scratch.
     """
     n = reward.size
     size = sums.shape[1]
     differ = 0
     z = out[:4]
-    own = out[4:17]
-    products = out[17 : 17 + size]
-    totals = out[17 + size :]
+    own = out[4:11]
+    products = out[11 : 11 + size]
+    totals = out[11 + size :]
     own[:] = 0.0
     totals[:] = 0.0
     for i in range(n):
@@ -360,32 +374,17 @@ def gather_pair(target, baseline, propensity, reward, user, by_user, clip, sums,
         r = reward[i]
         wc = w if w < clip else clip
         bc = b if b < clip else clip
-        gain = max(w - b, 0.0)
-        loss = max(b - w, 0.0)
-        cut_gain = max(wc - bc, 0.0)
-        cut_loss = max(bc - wc, 0.0)
         differ += int(w != b)
         own[0] += 1.0
-        own[1] += gain * r
-        own[2] += loss * r
-        own[3] += cut_gain * r
-        own[4] += cut_loss * r
-        own[5] += (w - b) * r
-        own[6] += b * r
-        own[7] += w - b
-        own[8] += b
-        own[9] += gain
-        own[10] += loss
-        own[11] += cut_gain
-        own[12] += cut_loss
+        own[1] += (w - b) * r
+        own[2] += (wc - bc) * r
+        own[3] += (w - b) * r
+        own[4] += b * r
+        own[5] += w - b
+        own[6] += b
         if by_user and i + 1 < n and user[i + 1] == user[i]:
             continue
-        if by_user:  # with the degree as a constant the loops unroll
-            _put_pair(own, 4, z, products)
-        else:
-            _put_pair(own, 2, z, products)
-        for j in range(4):
-            excesses[j] = max(excesses[j], own[9 + j] - own[0])
+        _put_pair(own, z, products)
         own[:] = 0.0
         if by_user:
             add_exactly(sums[0], sums[1], products)

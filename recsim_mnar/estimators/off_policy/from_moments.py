@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -18,36 +17,21 @@ from recsim_mnar.estimators.intervals import (
 from recsim_mnar.estimators.off_policy.limits import (
     Bounds,
     Support,
-    expected_ess,
-    expected_half,
-    expected_variance,
-    largest_weight,
+    heavy_tail,
     mean_limits,
     ratio_limits,
     support_of,
 )
 from recsim_mnar.estimators.off_policy.moments import N_TOP, Moments
 from recsim_mnar.estimators.off_policy.stated import Stated
-from recsim_mnar.estimators.off_policy.verdict import judge, loosening
+from recsim_mnar.estimators.off_policy.verdict import judge
 from recsim_mnar.estimators.verdict import Estimate
 from recsim_mnar.log.columns import Floats
 
 AUTO = "auto"
 """The estimator that leads, see :func:`leading`."""
-DENSE = 0.5
-"""Squared mean over mean square of the log's rewards from which ``snips`` leads; the rate, where they are 0 or 1."""
-
-
-def leading(moments: Moments) -> str:
-    """The estimator whose number is shown first: "ips", or "snips" where most rows are rewarded.
-
-    No clip: unclipped weights alone leave no bias that the interval has to hold. Where rewards do not follow the
-    weights the variance of ``snips`` is that of ``ips`` times 1 - (mean r)^2 / mean r^2, where r is the log's reward
-    above the least one. So the two are alike where few rows are rewarded, and ``snips`` is the better one where most
-    are. The choice looks at no weight: it says nothing of the target's luck.
-    """
-    square = moments.sum("rr")
-    return "snips" if square > 0.0 and moments.sum("r") ** 2 >= DENSE * moments.rows * square else "ips"
+LEADING = "snips"
+"""The estimator that leads, with no clip: the one of least error in benchmarks/ope_trust, and at home in any unit."""
 
 
 def estimate_from_moments(
@@ -69,35 +53,25 @@ def estimate_from_moments(
     if moments.sum("w") > 0.0 and moments.ess == 0.0:  # their squares are below the least number
         raise UserError(f"no weight is above {moments.weight_max:g}; give the probability of the logged action")
     stated = stated or Stated()
-    estimator = leading(moments) if estimator == AUTO else estimator
+    estimator = LEADING if estimator == AUTO else estimator
     bounds = Bounds.of(moments, stated)
     clipped, ratio = estimator == "clipped_ips" and math.isfinite(moments.clip), estimator == "snips"
     total = moments.sum("w") if ratio else moments.rows
     value = moments.sum("y" if clipped else "x") / total if total > 0.0 else 0.0
-    expected = functools.partial(
-        expected_half, moments, stated, estimator, expected_variance(moments, estimator), level
-    )
-    extras = spread_facts(moments, stated) | {"expected_half": expected(), "expected_half_at": expected}
-    most = 0.0, bounds.reach
+    extras: dict[str, Any] = spread_facts(moments)
     reason = "one user" if moments.users < 2 else "no support" if moments.supported == 0 else ""
     if reason:
         sampling = whole = Interval(0.0, bounds.reach, f"no interval: {reason}")
-    elif ratio:
-        sampling = whole = ratio_limits(moments, stated, level)
-        extras["ratio"] = True
-        if stated.largest_weight is not None:
-            tighter = ratio_limits(moments, stated.bounded_by(moments.weight_max), level)
-            extras |= loosening(stated, moments.weight_max, whole.within(*most), tighter.within(*most))
-    else:
-        one = bounds.one_reward(moments)
-        sampling = whole = mean_limits(moments, stated, one, level, clipped=clipped)
-        if stated.largest_weight is not None and not clipped:
-            tighter = mean_limits(moments, stated.bounded_by(moments.weight_max), one, level, clipped=False)
-            extras |= loosening(stated, moments.weight_max, whole.within(*most), tighter.within(*most))
-        if clipped:
-            unclipped = mean_limits(moments, stated, one, level, clipped=False)
-            whole, facts = intersected(sampling, clip_part(moments, stated, level, bounds), unclipped, value)
-            extras |= facts
+        return assemble(value, sampling, whole, moments, bounds, stated, estimator, level, extras)
+    one = bounds.one_reward
+    ratios = ratio_limits(moments, one, level)
+    limits = ratios if ratio else mean_limits(moments, one, level, clipped=clipped)
+    sampling = whole = limits.interval
+    extras |= {"ratio": ratio, "carrying": limits.carrying, "heavy_tail": heavy_tail(moments, ratios.error)}
+    if clipped:
+        unclipped = mean_limits(moments, one, level, clipped=False).interval
+        whole, facts = intersected(sampling, clip_part(moments, level, bounds), unclipped, value)
+        extras |= facts
     return assemble(value, sampling, whole, moments, bounds, stated, estimator, level, extras)
 
 
@@ -126,7 +100,7 @@ def assemble(
         extras: further facts for the verdict.
     """
     known, base = support_of(moments, stated, level), bounds.least
-    sampling, whole = (interval.within(0.0, bounds.reach) for interval in (sampling, whole))
+    sampling, whole = (interval.within(0.0, bounds.ceiling) for interval in (sampling, whole))
     # What clipping or shrinking may hide: how far the interval goes beyond the sampling one.
     clipped = estimator == "clipped_ips" and math.isfinite(moments.clip)
     below = 0.0 if clipped else sampling.low - whole.low
@@ -135,7 +109,7 @@ def assemble(
     # Ratios and control variates take the missing mass for mass that earns as the rest does. A weighted mean may be too
     # large by the proved excess of the mean weight.
     low = whole.low * (1.0 - (known.entering if extras.get("ratio") else known.too_much))
-    low, high = max(low - known.entering * extras.get("slope", 0.0), 0.0), min(whole.high + gap, bounds.reach)
+    low, high = max(low - known.entering * extras.get("slope", 0.0), 0.0), min(whole.high + gap, bounds.ceiling)
     if not extras.get("value_outside"):  # a point whose bias is proved does not stretch the interval
         low, high = min(low, value), max(high, value)
     method = sampling.method + (" + clip part" if part > 0.0 else "") + (" + missing mass" if gap > 0.0 else "")
@@ -144,63 +118,44 @@ def assemble(
         "sampling_high": sampling.high + base,
         "clip_part": part,
         "gap_part": gap,
-        "missing_mass": known.entering if known.entering > 0.0 else known.hidden,
+        "missing_mass": known.entering,
         "reward_min": base,
         "reward_max": bounds.most,
-        "range_given": [stated.reward_min is not None, stated.reward_max is not None],
-        "weight_max_given": stated.largest_weight is not None,
-        "weight_max": largest_weight(moments, stated),
         "full_support": known.stated,
     }
-    facts |= {} if moments.reward_limit is None else {"reward_limit": moments.reward_limit}
-    facts |= identified(moments, known, stated, value, sampling, estimator, level)
+    facts |= identified(moments, known, value, sampling, estimator, level)
     judged = (
         facts
         | extras
         | {
             "support": known,
-            "range": bounds.reach,
             "low": low,
             "high": high,
-            "scale": moments.sum("r") / moments.rows - bounds.nothing(moments),
+            "scale": abs(value + base),
+            "precision": stated.precision,
             "denied": moments.denied,
             "bounds_stated": stated.bounds,
-            "reward_base": base + (value if estimator == "snips" else 0.0),
-            "expected_ess": expected_ess(moments),
             "bias_part": part,
-            "unseen_mass": max(known.entering, known.hidden),
         }
     )
     ends = value + base, low + base, high + base
     return Estimate(*ends, level, method, moments.rows, moments.ess, facts, judge(judged, estimator), estimator)
 
 
-def spread_facts(moments: Moments, stated: Stated, *others: Moments) -> dict[str, Any]:
-    """How much of the rows is one user's, and which ends of the rewards' range are not stated.
-
-    Args:
-        moments: of the log.
-        stated: what is known of it.
-        others: of other policies that the estimate is of.
-    """
-    facts: dict[str, Any] = {"support_seen": moments.supported / moments.rows}
+def spread_facts(moments: Moments) -> dict[str, Any]:
+    """Facts on how many rows and users the log's answer rests on."""
+    facts: dict[str, Any] = {
+        "support_seen": moments.supported / moments.rows,
+        "rewarded": min(moments.rewarded, moments.rewarded_users),
+    }
     if moments.grouped:
         facts["longest_user_share"] = moments.user_rows_max / moments.rows
-    bounds = [Bounds.of(each, stated) for each in (moments, *others)]
-    limited = moments.reward_limit is not None
-    if not moments.binary or (limited and bounds[0].most > 1.0):
-        unknown = {
-            "reward_min": stated.reward_min is None and moments.reward_min < 0.0,
-            "reward_max": any(each.open for each in bounds) if limited else stated.reward_max is None,
-        }
-        facts["range_unstated"] = [name for name, missing in unknown.items() if missing]
     return facts
 
 
 def identified(
     moments: Moments,
     known: Support,
-    stated: Stated,
     value: float,
     sampling: Interval,
     estimator: str,
@@ -213,7 +168,7 @@ def identified(
     if share >= 1.0 or moments.users < 2 or moments.sum("w") <= 0.0:
         return {"identified_share": share}
     if moments.supported and estimator in ("ips", "clipped_ips") and moments.rewarded:
-        sampling = ratio_limits(moments, stated, level)
+        sampling = ratio_limits(moments, math.inf, level).interval
         value = moments.sum("x") / moments.sum("w")
     elif estimator != "snips":
         return {"identified_share": share}
@@ -241,7 +196,7 @@ def intersected(
     return unclipped if low > high else Interval(low, high, sampling.method), facts
 
 
-def clip_part(moments: Moments, stated: Stated, level: float, bounds: Bounds) -> float:
+def clip_part(moments: Moments, level: float, bounds: Bounds) -> float:
     """How far the value may be above that of min(w, clip) r, see :func:`clipping_bias_bound`."""
     n, clip, reward_range = moments.rows, moments.clip, bounds.reach
     if math.isinf(clip):
@@ -268,9 +223,9 @@ def clip_part(moments: Moments, stated: Stated, level: float, bounds: Bounds) ->
         reward_variance=apart("x", "y") / n**2 * inflate,
         weight=moments.sum("w") / n,
         weight_variance=centred("w") / n**2 * inflate,
-        largest=max(largest_weight(moments, stated) - clip, 0.0) / n,
+        largest=max(moments.weight_max - clip, 0.0) / n,
     )
-    return clipping_bias_bound(cut, reward_range, bounds.one_reward(moments), level)
+    return clipping_bias_bound(cut, reward_range, moments.sum("rr") / moments.sum("r"), level)
 
 
 def diagnostics(moments: Moments) -> dict[str, Any]:
@@ -293,7 +248,7 @@ def diagnostics(moments: Moments) -> dict[str, Any]:
         "clip": None if math.isinf(moments.clip) else moments.clip,
         "support": moments.supported / n,
         "mean_reward": moments.sum("r") / n + moments.shift,
-        "leading": leading(moments),
+        "leading": LEADING,
         "propensity_min": moments.propensity_min,
         "least_propensity_rows": moments.least_propensity_rows,
         "effective_rewards": moments.sum("x") ** 2 / squares if squares > 0.0 else 0.0,

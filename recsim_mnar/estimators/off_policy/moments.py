@@ -24,8 +24,9 @@ from recsim_mnar.estimators.off_policy.stated import (
 )
 from recsim_mnar.log.columns import Clusters, Floats, column
 
-N_SUMS, N_TOP = 13, 8
-_SUMS = {name: i for i, name in enumerate(("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "wc", "xy", "r", "rr"))}
+N_SUMS, N_TOP = 22, 8
+_NAMES = "w ww x xx wx c cc y yy wc xy r rr xr xxx xxxx wwwx wwxx wxxx wwww yyy yyyy".split()
+_SUMS = {name: i for i, name in enumerate(_NAMES)}
 _PRODUCTS = (
     *("w*w", "x*x", "w*x", "c*c", "y*y", "w*c", "x*y", "l*w", "l*x", "l*c", "l*y", "l*l"),
     *("xx*x", "l*xx", "ll*x", "yy*y", "l*yy", "ll*y", "ll*l", "w*xx", "ww*x", "ww*w"),
@@ -312,19 +313,19 @@ class Moments:
         return self._numbers
 
     def sum(self, name: str) -> float:
-        """Sum over rows: w, ww, x, xx, wx, c, cc, y, yy, wc, xy, r or rr."""
+        """Sum over rows: w, ww, x, xx, wx, c, cc, y, yy, wc, xy, r, rr or xr; without clusters of powers up to four."""
         return self._totals()[0][_SUMS[name]]
 
     def power(self, name: str) -> float:
         """Sum over users of a product of the user's sums: ww, xx, wx, cc, yy, wc, xy, lw, lx, lc, ly, ll.
 
-        With clusters also products of three and four: xxx, lxx, llx, lll, yyy, lyy, lly, wxx, wwx, www and xxxx, lxxx,
-        llxx, lllx, yyyy, lyyy, llyy, llly, llll, wxxx, wwxx, wwwx, wwww.
+        And products of three and four of a ratio's or a mean's: xxx, xxxx, lxxx, ..., wwww.
         """
         if self.clustered:
             return self._totals()[1][_POWERS[name]]
         # Without clusters a row is a user with l = 1, and the products of its sums are sums over rows.
-        return float(self.rows) if name == "ll" else self.sum(name.removeprefix("l"))
+        letters = name.replace("l", "")
+        return self.sum(letters) if letters else float(self.rows)
 
     @property
     def grouped(self) -> bool:

@@ -204,8 +204,8 @@ class Weights:
     def _off(self, target: Floats, rows: Ints, level: float, lost: float, stated: Stated) -> float | None:
         """The mean weight on some rows, where it is proved to be none of a column that was fixed before."""
         moments = Moments.of(np.zeros(rows.size), self.propensity[rows], target, cluster=users_of(self.users, rows))
-        low, high = mean_weight_limits(moments, stated, level)
-        below = stated.supports and stated.largest_weight is not None and high + lost < 1.0
+        low, high = mean_weight_limits(moments, level)
+        below = stated.supports and high + lost < 1.0
         return moments.sum("w") / rows.size if low + lost > 1.0 or below else None
 
 
@@ -443,7 +443,7 @@ class _Rows:
         """The leading estimates of each segment, whose intervals hold all at once at the level that is asked for."""
         log, leaders = self.log, [record for record in records if record["leads"]]
         known = {key: self.common.get(key) for key in ("propensity_min", "weight_max", "full_support")}
-        stated = Stated(bool(known["full_support"]), None, None, known["weight_max"], known["propensity_min"])
+        stated = Stated(known["full_support"], None, None, known["weight_max"], known["propensity_min"])
         targets = {name: log.others[name] for name in asked.policies if name not in self.today}
         Weights(log.reward, log.propensity, log.cluster, targets, self.missing, action, stated).refuse(segments)
         number = len(segments.names) * len(leaders)

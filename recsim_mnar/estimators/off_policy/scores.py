@@ -87,24 +87,6 @@ class Scores:
     signed: Floats | None = None
     warnings: tuple[Finding, ...] = ()
 
-    def steps(self, rows: Rows, largest: float, one_reward: float) -> tuple[float, float]:
-        """The most that one more row could add to the estimate or take from it, before the division by rows.
-
-        Args:
-            rows: the columns, rewards and model counted from the least reward.
-            largest: the largest weight possible.
-            one_reward: what one more reward is reckoned as, above the least.
-        """
-        if self.numerator is None and rows.q_logged is None and rows.q_target is not None:  # the model alone
-            return float(np.max(rows.q_target)), float(-np.min(rows.q_target))
-        total = 1.0
-        if self.denominator is not None:
-            total = float(np.mean(self.denominator)) or 1.0
-        low, high = 0.0, self.slope
-        if rows.q_logged is not None:
-            low, high = float(np.min(rows.q_logged)), float(np.max(rows.q_logged))
-        return largest * max(one_reward - low, 0.0) / total, largest * max(high, 0.0) / total
-
     def value(self) -> float:
         """The estimate; a ratio without denominator counts as 0."""
         total = 0.0 if self.linear is None else float(np.mean(self.linear))

@@ -23,10 +23,10 @@ HIGHEST_TARGET = 1.0 + 1e-6
 ROUNDED = 0.98
 """Of the least propensity of the log what is stated of it with two digits: rows contradict no bound by less than that,
 and what is below is stated more loosely."""
+PRECISION = 0.25
+"""Half the interval over the value up to which a value is trusted, unless another is asked for."""
 LARGEST_REWARD = 1e100
 """Its square is still a number."""
-LARGEST_WEIGHT = 1e15
-"""Sums with its square still have digits for the rewards; a larger bound is as good as none."""
 
 
 @dataclass(frozen=True)
@@ -34,21 +34,23 @@ class Stated:
     """Facts about a log that its user gives.
 
     Attributes:
-        full_support: the logging policy can take every action that the target can.
+        full_support: whether the logging policy can take every action that the target can; None where it is not known.
         reward_min, reward_max: the range of rewards.
         weight_max: no weight target / propensity can be larger.
         propensity_min: no action that the target can take has a smaller propensity; states full support, too.
         target_max: the target gives no action a larger probability, where its whole distribution is known.
         user_rows_max: no user has more rows (for the intervals with a guarantee).
+        precision: half the interval over the value from which the value is not precise enough to be trusted.
     """
 
-    full_support: bool = False
+    full_support: bool | None = None
     reward_min: float | None = None
     reward_max: float | None = None
     weight_max: float | None = None
     propensity_min: float | None = None
     user_rows_max: float | None = None
     target_max: float | None = None
+    precision: float = PRECISION
 
     def __post_init__(self) -> None:
         """Refuse invalid facts.
@@ -56,10 +58,10 @@ class Stated:
         Raises:
             UserError: a value of another kind, a reversed range, a bound that is not positive.
         """
-        if not isinstance(self.full_support, (bool, np.bool_)):
-            raise UserError(f"full_support must be True or False, got {self.full_support!r}")
+        if self.full_support is not None and not isinstance(self.full_support, (bool, np.bool_)):
+            raise UserError(f"full_support must be True, False or None, got {self.full_support!r}")
         check_range(self.reward_min, self.reward_max)
-        shares, sizes = ("propensity_min", "target_max"), ("weight_max", "user_rows_max")
+        shares, sizes = ("propensity_min", "target_max"), ("weight_max", "user_rows_max", "precision")
         for name, most in (*((name, math.inf) for name in sizes), *((name, 1.0) for name in shares)):
             value = getattr(self, name)
             if value is not None and not (_is_number(value) and 0.0 < float(value) <= most):
@@ -69,24 +71,17 @@ class Stated:
                 raise UserError(f"{name} must be {limit}, got {value!r}{hint}")
 
     @property
-    def supports(self) -> bool:
-        """Whether full support is stated, directly or through the least propensity."""
-        return bool(self.full_support) or self.propensity_min is not None
+    def supports(self) -> bool | None:
+        """Whether full support is stated, directly or through the least propensity; None where nothing is."""
+        return True if self.propensity_min is not None else self.full_support
 
     @property
     def largest_weight(self) -> float | None:
-        """The bound on weights that is given, directly or through the least propensity.
-
-        No weight is above the largest probability of the target over the least propensity.
-        """
+        """The bound on weights that is given, directly or through the least propensity, for intervals that need one."""
         bounds = [] if self.weight_max is None else [float(self.weight_max)]
         if self.propensity_min is not None:
             bounds.append(float(self.target_max or 1.0) / float(self.propensity_min))
-        return None if not bounds else min(bounds) if min(bounds) <= LARGEST_WEIGHT else math.inf
-
-    def bounded_by(self, weight: float) -> Stated:
-        """The same facts, had this largest weight been stated, and the support that is."""
-        return replace(self, full_support=self.supports, weight_max=weight, propensity_min=None, target_max=None)
+        return min(bounds, default=None)
 
     @property
     def bounds(self) -> dict[str, float]:

@@ -18,23 +18,23 @@ from recsim_mnar.estimators.intervals import (
     clipping_bias_bound,
     gamma_limits,
     poisson_ratios,
-    positive_limits,
     small_sample_factor,
     student_limits,
 )
 from recsim_mnar.estimators.off_policy.from_moments import (
     AUTO,
+    LEADING,
     assemble,
     estimate_from_moments,
     intersected,
     spread_facts,
 )
-from recsim_mnar.estimators.off_policy.limits import Bounds, mean_limits, unit
+from recsim_mnar.estimators.off_policy.limits import Bounds, Limits, limits_of, mean_limits, ratio_limits, unit, heavy_tail
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.refuters import item_findings
 from recsim_mnar.estimators.off_policy.row_order import order_findings, weights_agree
 from recsim_mnar.estimators.off_policy.scores import EstimatorInfo, Rows, Scores, check_name, known_to_differ
-from recsim_mnar.estimators.off_policy.stated import Stated, check_clip, model_column
+from recsim_mnar.estimators.off_policy.stated import PRECISION, Stated, check_clip, model_column
 from recsim_mnar.estimators.verdict import CAUTION, Estimate, Finding
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.columns import Clusters, Floats, column, user_sums
@@ -44,10 +44,6 @@ GUARANTEED = {
     "anytime": "betting confidence sequence, anytime-valid",
 }
 INTERVALS = ("auto", "bootstrap", *GUARANTEED)
-NARROW = 0.8
-"""Width over that of the default interval below which an asymptotic one leaves out too much to be trusted."""
-
-
 @dataclass(frozen=True)
 class Case:
     """Ingredients of one estimate's limits; rewards and model are counted from the least reward.
@@ -84,11 +80,6 @@ class Case:
             return seen
         return max(given if self.scores.used is None else min(given, self.scores.most), seen)
 
-    @property
-    def one_reward(self) -> float:
-        """Size assumed for one more reward, above the least one."""
-        return self.bounds.one_reward(self.moments)
-
     def sums(self, values: Floats) -> Floats:
         """(U,) sums by user of row values (n,)."""
         return user_sums(values, self.rows.clusters)
@@ -98,27 +89,21 @@ class Case:
         sums = self.sums(values)
         return float(sums @ sums) / values.size**2
 
-    def deviations(self, influence: Floats) -> Deviations:
-        """User sums of row influences, (n,), with mean 0."""
-        sums, moments = self.sums(influence), self.moments
+    def limits(self, value: float) -> Limits:
+        """Limits of the estimate, from the users' sums of its influence."""
+        sums, moments = self.sums(self.scores.influence()), self.moments
         square = sums * sums
-        powers = float(np.sum(square)), 0.0, 0.0
-        if powers[0] <= ROUNDING**2 * moments.power("xx"):
-            powers = 0.0, 0.0, 0.0
-        elif moments.grouped:
-            powers = powers[0], float(square @ sums), float(square @ square)
-        return Deviations(*powers, moments.users, moments.rewarded_users, moments.grouped)
-
-    def step(self, weights: Floats, largest: float) -> float:
-        """The largest effect of one more reward, as ``sampling.heaviest_step``.
-
-        Args:
-            weights: (n,) not negative.
-            largest: the largest weight possible.
-        """
-        mean_reward = self.moments.sum("r") / self.moments.rows
-        with_it = max(float(np.max(self.sums(weights - 1.0))) - (largest - 1.0), 0.0)
-        return largest * self.one_reward + with_it * max(mean_reward, 0.0)
+        second = float(np.sum(square))
+        if second <= ROUNDING**2 * moments.power("xx"):
+            second = 0.0
+        fourth = float(square @ square) if second > 0.0 else 0.0
+        found = Deviations(second, 0.0, fourth, moments.users, moments.rewarded_users, moments.grouped)
+        positive = self.scores.counts or self.scores.linear is None
+        n = float(self.rows.reward.size)
+        if not positive:
+            low, high = found.limits(value, n, self.level)
+            return Limits(Interval(low, high, f"Student {unit(moments)}"), found.carrying, found.error(n))
+        return limits_of(found, value, n, self.level, unit(moments))
 
 
 def estimate_from_scores(
@@ -141,8 +126,8 @@ def estimate_from_scores(
         moments: of the columns, for the diagnostics.
         estimator: its name.
         level: nominal coverage.
-        interval: one of ``INTERVALS``; "auto" is gamma for weighted rewards and their ratios, else Student's limits
-            that reckon with one more of the heaviest rows. Where no reward was seen the bootstrap is "auto" too.
+        interval: one of ``INTERVALS``; "auto" is Student's by user. Where no reward was seen the bootstrap is "auto"
+            too.
         stated: what is known of the log besides its rows.
         replicates: of the bootstrap.
         seed: of the bootstrap.
@@ -159,20 +144,20 @@ def estimate_from_scores(
         )
     bounds = Bounds.of(moments, stated)
     case = Case(scores, rows, moments, stated, bounds, level)
-    value, warnings = scores.value(), list(scores.warnings)
+    value = scores.value()
     reason = "one user" if moments.users < 2 else "no support" if moments.supported == 0 and estimator != "dm" else ""
     if reason:
         sampling = Interval(0.0, bounds.reach, f"no interval: {reason}")
     elif interval in GUARANTEED:
         sampling = _guaranteed(case, interval)
+    elif interval == "bootstrap" and (moments.rewarded or rows.q_target is not None):
+        sampling = _bootstrap(case, replicates, seed)
     else:
-        sampling = _default(case, value)
-        if interval == "bootstrap" and (moments.rewarded or rows.q_target is not None):
-            default, sampling = sampling, _bootstrap(case, replicates, seed)
-            warnings += _narrow(sampling, default)
-        elif interval == "bootstrap":
-            sampling = replace(sampling, method=f"{sampling.method}, because no reward was seen")
-    extras = spread_facts(moments, stated) | {"warnings": warnings, "ratio": scores.linear is None}
+        sampling = case.limits(value).interval
+    extras = spread_facts(moments) | {"warnings": scores.warnings, "ratio": scores.linear is None}
+    if not reason and rows.q_target is None:
+        found, ratios = case.limits(value), ratio_limits(moments, bounds.one_reward, level)
+        extras |= {"carrying": found.carrying, "heavy_tail": heavy_tail(moments, ratios.error)}
     extras["slope"] = scores.slope if rows.q_logged is None else max(float(np.max(rows.q_logged)), 0.0)
     whole = sampling
     below, above = hidden_part(case)
@@ -180,31 +165,10 @@ def estimate_from_scores(
         extras["changed"] = True
         whole = Interval(sampling.low - below, sampling.high + above, sampling.method)
         if scores.counts and interval == "auto" and not sampling.method.startswith("no interval"):
-            unclipped = mean_limits(moments, stated, case.one_reward, level, clipped=False)
+            unclipped = mean_limits(moments, bounds.one_reward, level, clipped=False).interval
             whole, facts = intersected(replace(whole, high=sampling.high), above, unclipped, value)
             extras |= facts
     return assemble(value, sampling, whole, moments, bounds, stated, estimator, level, extras)
-
-
-def _default(case: Case, value: float) -> Interval:
-    scores, rows, level, words = case.scores, case.rows, case.level, unit(case.moments)
-    found, n = case.deviations(scores.influence()), rows.reward.size
-    if scores.counts:
-        spread = found.spread(n, case.step(case.used, case.largest), max(value, 0.0), level)
-        return Interval(*positive_limits(value, spread, level), f"gamma (Fay-Feuer), {words}")
-    if scores.linear is None and scores.denominator is not None:
-        mean = float(np.mean(scores.denominator))
-        if mean <= 0.0:
-            return Interval(0.0, case.bounds.reach, "no interval: no support")
-        heaviest = float(np.max(scores.denominator))
-        if case.stated.largest_weight is not None and scores.denominator is rows.weight:
-            heaviest = max(heaviest, case.stated.largest_weight)
-        sums = case.sums(scores.denominator)
-        down = value * max(heaviest, float(sums @ sums) / float(np.sum(sums))) / mean
-        spread = found.spread(n, case.step(scores.denominator / mean, heaviest / mean), down, level)
-        return Interval(*positive_limits(value, spread, level), f"gamma (Fay-Feuer) of a ratio, {words}")
-    less, more = found.spread(n, *scores.steps(rows, case.largest, case.one_reward), level).reaches(level)
-    return Interval(value - less, value + more, f"{words} Student with the heaviest step")
 
 
 def _bootstrap(case: Case, replicates: int, seed: int) -> Interval:
@@ -217,21 +181,11 @@ def _bootstrap(case: Case, replicates: int, seed: int) -> Interval:
     return Interval(float(low), float(high), f"Poisson bootstrap, {unit(case.moments)}, percentile, asymptotic")
 
 
-def _narrow(sampling: Interval, default: Interval) -> list[Finding]:
-    """The finding that an asymptotic interval excludes values inside the default one."""
-    width, wide = sampling.high - sampling.low, default.high - default.low
-    ratio = width / wide if wide > 0.0 and math.isfinite(wide) else 0.0
-    if ratio >= NARROW:
-        return []
-    message = f"the asymptotic interval is {100 * ratio:.0f} % as wide as one that reckons with rewards not seen"
-    return [Finding("asymptotic", CAUTION, ratio, message, "use interval='auto'")]
-
-
 def _guaranteed(case: Case, interval: str) -> Interval:
     """Intervals for bounded scores; observations are users, in order of first appearance (docs/verdict-theory.md)."""
     scores, rows, moments = case.scores, case.rows, case.moments
     assert scores.linear is not None
-    if math.isinf(case.bounds.range):
+    if math.isinf(case.bounds.reach):
         return Interval(0.0, math.inf, f"{GUARANTEED[interval]}: no end without the range of rewards")
     sums, lengths = case.sums(scores.linear), case.sums(np.ones(rows.reward.size))
     if rows.clusters is not None:
@@ -243,10 +197,10 @@ def _guaranteed(case: Case, interval: str) -> Interval:
     provisos = {
         "no user can have more rows": given is None and moments.clustered,
         "no larger weight is possible": case.stated.largest_weight is None and not math.isfinite(scores.most),
-        "no larger reward is possible": not case.bounds.given or case.bounds.open,
+        "no larger reward is possible": case.bounds.stated is None,
     }
     longest = float(given) if given is not None and moments.clustered else longest
-    most = case.largest * case.bounds.range
+    most = case.largest * case.bounds.reach
     ends = betting(sums / (most * longest), lengths / longest, case.level, anytime=interval == "anytime")
     said = " and ".join(words for words, needed in provisos.items() if needed)
     words = f"{GUARANTEED[interval]}, {unit(moments)}" + (f", if {said}" if said else "")
@@ -264,7 +218,8 @@ def hidden_part(case: Case) -> tuple[float, float]:
     Returns:
         (below, above), in the reward's unit.
     """
-    scores, rows, level, reach, one_reward = case.scores, case.rows, case.level, case.bounds.reach, case.one_reward
+    scores, rows, level, reach = case.scores, case.rows, case.level, case.bounds.reach
+    one_reward = case.bounds.one_reward
     if scores.used is None or scores.other_weights:
         return 0.0, 0.0
     if math.isinf(reach):
@@ -335,7 +290,7 @@ def estimate_value(
     cluster: Any = None,
     level: float = 0.95,
     interval: str = "auto",
-    full_support: bool = False,
+    full_support: bool | None = None,
     unsupported: Any = None,
     reward_min: float | None = None,
     reward_max: float | None = None,
@@ -346,6 +301,7 @@ def estimate_value(
     reward_limit: Any = None,
     action: Any = None,
     context: Any = None,
+    precision: float = PRECISION,
     **parameters: Any,
 ) -> Estimate:
     """Estimate what a target policy would have earned a decision on the log of another.
@@ -409,7 +365,7 @@ def estimate_value(
     if "context" in info.takes and context is not None:
         parameters["context"], context = context, None if action is None else context
     _check_parameters(info, parameters)
-    stated = Stated(full_support, reward_min, reward_max, weight_max, propensity_min, user_rows_max, target_max)
+    stated = Stated(full_support, reward_min, reward_max, weight_max, propensity_min, user_rows_max, target_max, precision)
     rewards, clusters = _checked_rewards(reward, cluster)
     facts: dict[str, Any] = {"clusters": clusters, "stated": stated, "reward_limit": reward_limit}
     used_clip = clip if info.clips else None
@@ -438,9 +394,9 @@ def estimate_value(
 
 
 def _asked(estimator: str, clip: float | None) -> EstimatorInfo:
-    """The record of the estimator that is asked for; of the one that leads that of "ips", with a clip "clipped_ips"."""
+    """The record of the estimator that is asked for; by itself the one that leads, with a clip "clipped_ips"."""
     if estimator == AUTO:
-        return check_name("ips" if clip is None else "clipped_ips")
+        return check_name(LEADING if clip is None else "clipped_ips")
     return check_name(estimator)
 
 

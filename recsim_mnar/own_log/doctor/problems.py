@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from recsim_mnar.estimators.off_policy.limits import STRICT, mean_weight_limits
 from recsim_mnar.estimators.off_policy.moments import Moments
-from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats
 from recsim_mnar.tables.faults import MISSING, Fault
@@ -165,7 +164,7 @@ def mean_weight(
     p, t = np.minimum(propensity[good], 1.0), target[good]
     cluster = None if user is None else Clusters.of(user[good], int(good.sum()))
     moments = Moments.of(np.zeros(p.size), p, t, cluster=cluster)
-    low, high = mean_weight_limits(moments, Stated(), STRICT)
+    low, high = mean_weight_limits(moments, STRICT)
     return MeanWeight(policy, moments.sum("w") / moments.rows, low, high, actions)
 
 
