@@ -219,6 +219,21 @@ def off_by(groups, off):
     return abs(sums.sum()) / max(np.sqrt((sums**2).sum()), 1e-9)
 
 
+def test_v2_is_as_it_was_frozen(study, monkeypatch, tmp_path):
+    halves = study["halves_v2"]
+    assert halves.changed() == []
+    before = halves.Setting("guest", "hidden", 0).parameters
+    other = tmp_path / "v3.toml"
+    other.write_bytes(halves.FROZEN.read_bytes() + b"# another version\n")
+    monkeypatch.setattr(halves, "FROZEN", other)
+    halves.seed_of.cache_clear()
+    assert halves.Setting("guest", "hidden", 0).parameters != before
+    halves.seed_of.cache_clear()
+    other.write_text(other.read_text().replace('"families_v2.py" = "', '"families_v2.py" = "0'))
+    assert halves.changed() == ["families_v2.py"]
+    refused(halves.check_frozen, "families_v2.py")
+
+
 def test_v2_has_thirty_honest_families_and_ten_others(study):
     families, ranges = study["families_v2"], study["halves_v2"].settings()["families"]
     assert (len(families.HONEST), len(families.DISHONEST)) == (30, 10)
@@ -307,9 +322,8 @@ def test_v2_effects_are_those_of_a_plain_loop(study):
         life.append(item)
 
 
-def test_v2_logs_come_with_what_is_true_of_them(study, monkeypatch):
+def test_v2_logs_come_with_what_is_true_of_them(study):
     halves = study["halves_v2"]
-    monkeypatch.setattr(halves, "check_frozen", lambda: None)
     one, again = (list(halves.v2_logs("public", ["guest", "told_target"], logs=2)) for _ in range(2))
     assert [(case.family, case.honest, case.index) for case in one[:3]] == [
         ("guest", True, 0),
