@@ -208,7 +208,7 @@ def _show(found: FileAnswer, line: str, json_output: JsonOutput, *, every: bool)
     if line:
         json_output.sentence(f"  {line}")
     _show_records([r for r in answer.records if r["leads"] or every], sentence.text, json_output, answer.records)
-    _show_segments(answer.segments, answer.records, json_output)
+    _show_segments(answer.segments, json_output)
     for each in answer.refused:
         json_output.sentence(f"No segments. {each}.")
     if sentence.rests:
@@ -358,15 +358,13 @@ def _show_records(
             json_output.sentence(reason.line)
 
 
-def _show_segments(records: list[dict[str, Any]], whole: list[dict[str, Any]], json_output: JsonOutput) -> None:
+def _show_segments(records: list[dict[str, Any]], json_output: JsonOutput) -> None:
     """Print the table of segments, what they come to, and each finding against them once."""
-    from recsim_mnar.estimators.off_policy.records import loose_segments, segment_lines, segment_reasons
-    from recsim_mnar.estimators.off_policy.stated import LOOSE
+    from recsim_mnar.estimators.off_policy.records import segment_lines, segment_reasons
 
     if records:
         json_output.show(records_table(records))
-        known = any(each["code"] == LOOSE for record in whole if record["leads"] for each in record["findings"])
-        for line in (*segment_lines(records), *([] if known else loose_segments(records)), *segment_reasons(records)):
+        for line in (*segment_lines(records), *segment_reasons(records)):
             json_output.sentence(line)
 
 

@@ -44,7 +44,7 @@ from recsim_mnar.estimators.ranking_records import (
     columns_of,
     ranking_estimator,
 )
-from recsim_mnar.estimators.verdict import CAUTION, Estimate, Finding, Verdict, scaled
+from recsim_mnar.estimators.verdict import Estimate, Finding, Verdict, scaled
 from recsim_mnar.kernels.checks import level_of, whole_number
 from recsim_mnar.log.columns import Clusters, Floats, Ints, column, finite_column, refuse_rows
 from recsim_mnar.log.table import Log
@@ -299,7 +299,7 @@ def estimate_ranking_value(
     if reward_min is not None:
         least = reward_min * (top if reward_min < 0.0 else float(factor.min()))
     plain = clicks and reward_max is None and top == float(factor.min()) == 1.0
-    bounds = {"reward_min": least, "reward_max": None if most is None or plain else most * top}
+    bounds: dict[str, Any] = {"reward_min": least, "reward_max": None if most is None or plain else most * top}
     case = _Case(log, factor, given, level, interval, clip if math.isfinite(check) else None, from_today)
 
     def stated(kind: str) -> Stated:

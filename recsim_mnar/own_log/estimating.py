@@ -34,6 +34,7 @@ from recsim_mnar.estimators.off_policy.records import (
     todays,
 )
 from recsim_mnar.estimators.off_policy.refuters import Shown, item_findings, refuter_lines, with_findings, with_refuters
+from recsim_mnar.estimators.off_policy.repeats import RepeatSums
 from recsim_mnar.estimators.off_policy.sentence import Record, target_of, tolerance_of, weight_excess
 from recsim_mnar.estimators.off_policy.stated import (
     Stated,
@@ -302,6 +303,7 @@ class _Estimating:
             None if exact else self._off_by,
         )  # fmt: skip
         records = taken(records_of(of_records, found.value, found.difference), self.bound)
+        records = [with_findings(record, found.repeats.findings()) for record in records]
         if not exact:
             sums = None
             if found.items is not None and not self.log.some_without_action:
@@ -369,6 +371,9 @@ class _Estimating:
             **self.stated_options,
         )
         records = taken(records, self.bound)
+        if log.action is not None and log.user is not None:
+            repeats = RepeatSums.of(log.reward, log.propensity, log.action.codes, log.user.codes)
+            records = [with_findings(record, repeats.findings()) for record in records]
         if not self.log.reading.exact:
             records = _with_findings(records, log, self.targets, lines)
         if question.refute:

@@ -17,7 +17,7 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.off_policy.records import Asked, records_of, todays
 from recsim_mnar.estimators.off_policy.refuters import with_findings
 from recsim_mnar.estimators.off_policy.sentence import Record
-from recsim_mnar.estimators.off_policy.stated import LOOSE, bound_lines, known_bound, taken
+from recsim_mnar.estimators.off_policy.stated import bound_lines, known_bound, taken
 from recsim_mnar.estimators.ranking_assumptions import about_users
 from recsim_mnar.estimators.rankings import LOGGED, SUFFIXES, estimate_ranking_value, ranking_estimator, with_item
 from recsim_mnar.estimators.verdict import LEVELS, Estimate, Verdict
@@ -387,9 +387,7 @@ class _Ranked:
         question = Asked(policies, names, asked.level, today={own}, made=self.made, differing=names, **against)
         records: list[Record] = taken(records_of(question, value, apart), self.bound)
         records = [with_findings(record, of_the_rows(log.counts)) for record in records]
-        loose = [f for record in records if record["leads"] for f in record["findings"] if f["code"] == LOOSE]
         lines = [*log.lines, *self.slates.lines, *assumption_lines(records), *bound_lines(records)]
-        lines += dict.fromkeys(f"{f['message']}: {f['action']}" for f in loose)
         shown = {name: log.policies[name] for name in targets if name in log.policies}
         return Answer(records, lines, replace(log, policies=shown))
 

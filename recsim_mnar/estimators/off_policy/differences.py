@@ -252,7 +252,7 @@ def _heavy_tail(pair: PairMoments, level: float) -> float:
     """As :func:`recsim_mnar.estimators.off_policy.limits.heavy_tail`, of the weights w - b."""
     ours, error = pair.ours, _limits_of_ratios(pair, level).error
     total = ours.sum("w")
-    if total <= 0.0 or error <= 0.0:
+    if total <= 0.0 or error <= 0.0 or ours.thinned:
         return 1.0
     value = ours.sum("x") / total
     spread = max(ours.sum("xr") - 2.0 * value * ours.sum("x") + value**2 * total, 0.0) / total

@@ -20,6 +20,7 @@ from recsim_mnar.estimators.off_policy.differences import PairMoments, estimate_
 from recsim_mnar.estimators.off_policy.from_moments import AUTO, estimate_from_moments
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.refuters import ItemSums
+from recsim_mnar.estimators.off_policy.repeats import RepeatSums
 from recsim_mnar.estimators.off_policy.row_order import OrderSums, weights_agree
 from recsim_mnar.estimators.off_policy.scores import check_name
 from recsim_mnar.estimators.off_policy.stated import Stated, check_rows, limit_column, missing_column, refuse_outside
@@ -142,6 +143,7 @@ class Gathered:
     pairs: dict[str, PairMoments] = field(default_factory=dict)
     orders: dict[str, OrderSums] = field(default_factory=dict)
     items: ItemSums | None = None
+    repeats: RepeatSums = field(default_factory=RepeatSums)
     copies: int = 0
 
     @staticmethod
@@ -202,6 +204,8 @@ class Gathered:
         if block.action is not None:
             items = ItemSums.of(block.action, p, clusters)
             self.items = items if self.items is None else self.items + items
+            if clusters is not None:
+                self.repeats.extend(r, p, block.action, clusters)
         if block.digest is not None:
             self.copies += n_repeats(block.digest)
 
@@ -214,7 +218,8 @@ class Gathered:
         }
         orders = {name: self.orders[name] + other.orders[name] for name in self.orders}
         items = self.items if other.items is None else other.items if self.items is None else self.items + other.items
-        return Gathered(self.question, moments, pairs, orders, items, self.copies + other.copies)
+        repeats = self.repeats + other.repeats
+        return Gathered(self.question, moments, pairs, orders, items, repeats, self.copies + other.copies)
 
 
 def _missing(question: BlockQuestion, block: Block, name: str) -> NDArray[np.float64] | None:

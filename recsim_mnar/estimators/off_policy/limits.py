@@ -188,7 +188,7 @@ def heavy_tail(moments: Moments, error: float) -> float:
     rewards, sum w (r - v)^2 / sum w. Where the heaviest rows happen to earn nothing the error is far smaller than it.
     """
     total = moments.sum("w")
-    if total <= 0.0 or error <= 0.0:
+    if total <= 0.0 or error <= 0.0 or moments.thinned:
         return 1.0
     value = moments.sum("x") / total
     spread = max(moments.sum("xr") - 2.0 * value * moments.sum("x") + value**2 * total, 0.0) / total

@@ -25,7 +25,30 @@ from recsim_mnar.estimators.off_policy.stated import (
 from recsim_mnar.log.columns import Clusters, Floats, column
 
 N_SUMS, N_TOP = 22, 8
-_NAMES = "w ww x xx wx c cc y yy wc xy r rr xr xxx xxxx wwwx wwxx wxxx wwww yyy yyyy".split()
+_NAMES = [
+    "w",
+    "ww",
+    "x",
+    "xx",
+    "wx",
+    "c",
+    "cc",
+    "y",
+    "yy",
+    "wc",
+    "xy",
+    "r",
+    "rr",
+    "xr",
+    "xxx",
+    "xxxx",
+    "wwwx",
+    "wwxx",
+    "wxxx",
+    "wwww",
+    "yyy",
+    "yyyy",
+]
 _SUMS = {name: i for i, name in enumerate(_NAMES)}
 _PRODUCTS = (
     *("w*w", "x*x", "w*x", "c*c", "y*y", "w*c", "x*y", "l*w", "l*x", "l*c", "l*y", "l*l"),
@@ -119,6 +142,7 @@ class Moments:
         denied: rows that contradict a stated bound of propensities or weights, as the caller counts them.
         least_propensity_rows: rows with the least propensity.
         reward_limit: largest of the rows' own largest rewards possible, None where they were not given.
+        thinned: whether weights of rows are part of the weights, which then follow the rewards.
         top_weights: (8,) largest weights, downwards, -1 where there are fewer rows.
     """
 
@@ -133,6 +157,7 @@ class Moments:
     denied: int = 0
     least_propensity_rows: int = 0
     reward_limit: float | None = None
+    thinned: bool = False
     _numbers: tuple[list[float], list[float]] | None = field(default=None, repr=False)
     _missing: NDArray[np.float64] | None = field(default=None, repr=False)
 

@@ -30,7 +30,7 @@ from recsim_mnar.estimators.off_policy.sentence import (
     weight_tolerance,
     with_tolerance,
 )
-from recsim_mnar.estimators.off_policy.stated import LOOSE, Stated, level_of_best, with_adaptive_findings
+from recsim_mnar.estimators.off_policy.stated import Stated, level_of_best, with_adaptive_findings
 from recsim_mnar.estimators.verdict import LEVELS, Finding
 from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats, Ints, LogColumns
@@ -248,13 +248,6 @@ def segment_lines(records: Sequence[Record]) -> list[str]:
             words.append(f"cannot tell: {', '.join(rest) if len(rest) < n else f'all {n} segments'}")
         lines.append(f"By {column}: {'; '.join(words)}.")
     return lines or [f"By {column}: {n} segments; --baseline today adds each one's difference from today's policy."]
-
-
-def loose_segments(records: Sequence[Record]) -> list[str]:
-    """A line on the segments whose intervals a stated bound widens, where there are any."""
-    loose = {segment_label(r): each for r in records for each in r["findings"] if each["code"] == LOOSE}
-    each = next(iter(loose.values()), None)
-    return [f"{', '.join(loose)}: {each['message']}. {each['action'].capitalize()}."] if each is not None else []
 
 
 def segment_summary(whole: Record, records: Sequence[Record]) -> dict[str, Any]:

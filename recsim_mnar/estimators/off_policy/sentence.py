@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.stated import LOOSE
 from recsim_mnar.estimators.off_policy.verdict import OFF_BY
-from recsim_mnar.estimators.verdict import ASSUMES, LEVELS
+from recsim_mnar.estimators.verdict import LEVELS
 from recsim_mnar.log.columns import Floats
 
 Record = dict[str, Any]
 
 TODAY = "today's policy"
-_RANGE = "range_unstated"
 _PROVED = ("support_missing", "support_denied")
 _GAPS = (*_PROVED, "support_gap", "no_support")
 
@@ -181,33 +179,12 @@ class Reason:
         return f"{self.level.replace('_', ' ')} ({of}): {self.message}. {self.action[:1].upper()}{self.action[1:]}."
 
 
-def with_one_limit(records: Sequence[Record]) -> list[Record]:
-    """The records; where rewards have no stated range each names the limit nearest of all, which holds for all."""
-    leaders = [r for r in records if r.get("leads")] or records
-    found = [each for of in (*leaders, *(r["best_of"] for r in leaders if "best_of" in r)) for each in of["findings"]]
-    nearest: dict[str, dict[str, Any]] = {}
-    for each in sorted((each for each in found if each["code"] == _RANGE), key=lambda each: -float(each["number"])):
-        nearest[each["action"]] = each
-
-    def of_all(record: Record) -> Record:
-        findings = [
-            each | {name: nearest[each["action"]][name] for name in ("number", "message")}
-            if each["code"] == _RANGE and each["action"] in nearest
-            else each
-            for each in record["findings"]
-        ]
-        return record | {"findings": findings} | ({"best_of": of_all(record["best_of"])} if "best_of" in record else {})
-
-    return [of_all(record) for record in records]
-
-
 def reasons(records: Sequence[Record]) -> list[Reason]:
     """The reasons to doubt estimates, the gravest first, each once.
 
     A difference shares what speaks against its target, and several policies what speaks against the log. Of a policy
     that the log does not cover :func:`identified` says it.
     """
-    records = with_one_limit(records)
     by_policy: dict[tuple[str, str], tuple[Record, dict[str, Any]]] = {}
     for record in records:
         for each in record["findings"]:
@@ -330,7 +307,12 @@ def unless(record: Mapping[str, Any]) -> str:
 
 # --------------------------------------------------------------------------------------------------- the first sentence
 
-RESTS = "This is about the situations that today's system led to, and "
+RESTS = (
+    "Holds if propensities are those that the system used, it can show what the new policy shows, users are "
+    "independent, what was shown does not change later visits, next month is like this one, and the new policy was not "
+    "built from these records."
+)
+"""What no log shows and every answer rests on."""
 SAME = "the same policy"
 """In the method of a difference of two policies that do the same on every row."""
 EXPLORE = "log with exploration where the target acts"
@@ -426,7 +408,6 @@ def sentence_of(records: Sequence[Record]) -> Sentence:
     Args:
         records: of :func:`recsim_mnar.own_log.estimating.estimate_file`, at least one.
     """
-    records = with_one_limit(records)
     best = best_record(records)
     if best is None:
         first = candidates(records)[0]
@@ -445,7 +426,7 @@ def _sentence(
     """The sentence of a record; ``shares`` are the change and its interval over the baseline."""
     assumed = answer not in ("same_policy", "no_reward", "not_covered", "do_not_use")
     tolerance = unless(record) if answer != "cannot_tell" else ""
-    rests = f"{RESTS}{ASSUMES}.{tolerance}" if assumed else ""
+    rests = f"{RESTS}{tolerance}" if assumed else ""
     if shares is not None and is_of_slates(record):  # of a proved bias the limits are what is known
         shares = (min(max(shares[0], shares[1]), shares[2]), *shares[1:])
     change, low, high = (None, None, None) if shares is None else (100.0 * share for share in shares)
@@ -454,10 +435,6 @@ def _sentence(
         than = f" than {baseline_of(record)}"
         text += f" By {segments['by']} it is worse{than} in {', '.join(segments['worse'])}."
         action = action.replace("try it in an A/B test", "try it in an A/B test of the others, or look there first")
-    loose = next((each for each in record["findings"] if each["code"] == LOOSE), None)
-    if loose is not None and assumed and not is_of_slates(record):
-        said = f"{loose['message']}. {loose['action'][:1].upper()}{loose['action'][1:]}"
-        action = said if answer == "cannot_tell" else f"{action}. {said[:1].upper()}{said[1:]}"
     text = f"{text} Next: {action}."
     level, baseline = _limits(record)["level"], record.get("baseline")
     return Sentence(answer, target_of(record), baseline, change, low, high, level, sure, action, text, rests, segments)
@@ -591,8 +568,16 @@ def _of_difference(record: Record, records: Sequence[Record]) -> Sentence:
         less, more = (f"{per_cent(max(end, 0.0))} %" for end in (-shares[1], shares[2]))
     text = f"The log cannot show whether {who} earns more than {other}: from {less} less to {more} more "
     text += f"({_level(record)})."
-    action = _next(record, sure, "log more rows (`recsim-mnar plan estimate` says how many)")
+    action = _next(record, sure, _more_of(record))
     return _sentence(record, "cannot_tell", text, sure, action, shares)
+
+
+def _more_of(record: Record) -> str:
+    """How much larger a log has to be for an interval of a difference of this size to exclude 0."""
+    unit = "users" if record["diagnostics"].get("clustered") else "rows"
+    half, size = (_limits(record)["high"] - _limits(record)["low"]) / 2.0, abs(record["value"])
+    times = (half / size) ** 2 if size > 0.0 else math.inf
+    return f"log about {math.ceil(times):,} times as many {unit}" if times < 1000.0 else f"log far more {unit}"
 
 
 def _shares(record: Record, records: Sequence[Record]) -> tuple[float, float, float] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -199,9 +199,6 @@ def missing_column(values: Any, target: Floats, numbers: RowNumbers = None) -> F
     return array
 
 
-LOOSE = "bound_loose"
-"""Code of the finding that a stated bound allows weights so heavy, beyond any in the log, that it widens the interval.
-"""
 FITTED_ON = "fitted_on"
 """Key of a replayed log's provenance: ``policies`` that were fitted, on the log of ``digest``, which shares ``shared``
 of the log's ``users``; ``half`` of the users that are judged, where they were split."""
@@ -325,18 +322,10 @@ def known_bound(provenance: Mapping[str, Any], stated: Mapping[str, Any], propen
 
 
 def taken(records: Sequence[dict[str, Any]], least: float | None) -> list[dict[str, Any]]:
-    """Records whose diagnostics say that this least propensity was taken from the provenance, where one was.
-
-    That is no statement that the user could make tighter.
-    """
+    """Records whose diagnostics say that this least propensity was taken from the provenance, where one was."""
     if least is None:
         return list(records)
-    return [
-        record
-        | {"diagnostics": record["diagnostics"] | {"propensity_min_taken": least}}
-        | {"findings": [each for each in record["findings"] if each["code"] != LOOSE]}
-        for record in records
-    ]
+    return [record | {"diagnostics": record["diagnostics"] | {"propensity_min_taken": least}} for record in records]
 
 
 def bound_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:

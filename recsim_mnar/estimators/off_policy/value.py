@@ -29,21 +29,32 @@ from recsim_mnar.estimators.off_policy.from_moments import (
     intersected,
     spread_facts,
 )
-from recsim_mnar.estimators.off_policy.limits import Bounds, Limits, limits_of, mean_limits, ratio_limits, unit, heavy_tail
+from recsim_mnar.estimators.off_policy.limits import (
+    Bounds,
+    Limits,
+    heavy_tail,
+    limits_of,
+    mean_limits,
+    ratio_limits,
+    unit,
+)
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.refuters import item_findings
+from recsim_mnar.estimators.off_policy.repeats import RepeatSums
 from recsim_mnar.estimators.off_policy.row_order import order_findings, weights_agree
 from recsim_mnar.estimators.off_policy.scores import EstimatorInfo, Rows, Scores, check_name, known_to_differ
-from recsim_mnar.estimators.off_policy.stated import PRECISION, Stated, check_clip, model_column
-from recsim_mnar.estimators.verdict import CAUTION, Estimate, Finding
+from recsim_mnar.estimators.off_policy.stated import PRECISION, Stated, check_clip, check_rows, model_column
+from recsim_mnar.estimators.verdict import Estimate
 from recsim_mnar.kernels.checks import level_of
-from recsim_mnar.log.columns import Clusters, Floats, column, user_sums
+from recsim_mnar.log.columns import Clusters, Floats, column, finite_column, refuse_rows, user_sums
 
 GUARANTEED = {
     "betting": "betting (Waudby-Smith-Ramdas)",
     "anytime": "betting confidence sequence, anytime-valid",
 }
 INTERVALS = ("auto", "bootstrap", *GUARANTEED)
+
+
 @dataclass(frozen=True)
 class Case:
     """Ingredients of one estimate's limits; rewards and model are counted from the least reward.
@@ -301,6 +312,7 @@ def estimate_value(
     reward_limit: Any = None,
     action: Any = None,
     context: Any = None,
+    weights: Any = None,
     precision: float = PRECISION,
     **parameters: Any,
 ) -> Estimate:
@@ -348,6 +360,8 @@ def estimate_value(
         action: (n,) ids of the items shown; then the verdict says where the log proves propensities wrong item by item
             (:func:`recsim_mnar.estimators.off_policy.refuters.item_findings`).
         context: (n,) a column that was known before the item was chosen; then by item and level of it, too.
+        weights: (n,) how many rows each row stands for, in a log that keeps only some of its rows; for ips and snips.
+        precision: half the interval over the value up to which a value is trusted.
         **parameters: of the estimator: tau (switch_dr: weights up to tau are kept), lam (dros, sg_ips, sg_dr), gamma
             (ix_ips), group_target and group_propensity, or groups and context (mips), folds (beta_ips: a number, every
             K-th user or row being a fold, or a label a row), loggers and logger (balanced_ips: (n, J) probabilities
@@ -365,10 +379,14 @@ def estimate_value(
     if "context" in info.takes and context is not None:
         parameters["context"], context = context, None if action is None else context
     _check_parameters(info, parameters)
-    stated = Stated(full_support, reward_min, reward_max, weight_max, propensity_min, user_rows_max, target_max, precision)
+    stated = Stated(
+        full_support, reward_min, reward_max, weight_max, propensity_min, user_rows_max, target_max, precision
+    )
     rewards, clusters = _checked_rewards(reward, cluster)
     facts: dict[str, Any] = {"clusters": clusters, "stated": stated, "reward_limit": reward_limit}
     used_clip = clip if info.clips else None
+    rows_per_row = None if weights is None else row_weights(weights, rewards.size, info)
+    facts["rows_per_row"] = rows_per_row
     moments, p, t = _gathered(rewards, propensity, target, clip=used_clip, unsupported=unsupported, **facts)
     if info.from_moments and interval == "auto":
         name = AUTO if (estimator, clip) == (AUTO, None) else info.name
@@ -390,7 +408,20 @@ def estimate_value(
         found = estimate_from_scores(
             scores, rows, moments, info.name, level=level, interval=interval, stated=stated, **common
         )
-    return _with_findings(found, rewards, p, t, clusters, action, context)
+    return _with_findings(found, rewards, p, t, clusters, action, context, rows_per_row)
+
+
+def row_weights(values: Any, rows: int, info: EstimatorInfo) -> Floats:
+    """How many rows each row stands for, with mean 1, (n,).
+
+    Raises:
+        UserError: a weight that is not positive, or an estimator that has no use for weights of rows.
+    """
+    if info.name not in ("ips", "snips"):
+        raise UserError(f"estimator {info.name!r} knows no weights of rows; use ips or snips")
+    found = finite_column(values, "weights", rows)
+    refuse_rows(found <= 0.0, found, "weights", "is not positive; give how many rows the row stands for")
+    return found / float(np.mean(found))
 
 
 def _asked(estimator: str, clip: float | None) -> EstimatorInfo:
@@ -423,15 +454,20 @@ def _checked_rewards(reward: Any, cluster: Any) -> tuple[Floats, Clusters | None
 def _gathered(
     reward: Floats, propensity: Any, target: Any, *,
     clusters: Clusters | None, stated: Stated, unsupported: Any, reward_limit: Any, clip: float | None = None,
-    name: str = "target",
+    name: str = "target", rows_per_row: Floats | None = None,
 ) -> tuple[Moments, Floats, Floats]:  # fmt: skip
     """A policy's moments, the rows that contradict the statements, and the columns of propensities and targets."""
     p, t = column(propensity, "propensity", rows=reward.size), column(target, name, rows=reward.size)
+    denied = stated.denied(t, p)
+    if rows_per_row is not None:  # the weight t / p times the row's own, as two probabilities
+        check_rows(reward, p, t, ("reward", "propensity", name))
+        largest = float(np.max(rows_per_row))
+        p, t = p / largest, t * (rows_per_row / largest)
     moments = Moments.of(
         reward, p, t, clip=clip, cluster=clusters, names=("reward", "propensity", name), unsupported=unsupported,
         reward_min=stated.reward_min, reward_max=stated.reward_max, reward_limit=reward_limit,
     )  # fmt: skip
-    moments.denied = stated.denied(t, p)
+    moments.denied, moments.thinned = denied, rows_per_row is not None
     return moments, p, t
 
 
@@ -446,7 +482,14 @@ def _model(info: EstimatorInfo, name: str, values: Any, reward: Floats, moments:
 
 
 def _with_findings(
-    estimate: Estimate, reward: Floats, p: Floats, target: Floats, clusters: Clusters | None, action: Any, context: Any
+    estimate: Estimate,
+    reward: Floats,
+    p: Floats,
+    target: Floats,
+    clusters: Clusters | None,
+    action: Any,
+    context: Any,
+    rows_per_row: Floats | None,
 ) -> Estimate:
     """The estimate, with the findings from the order of its rows and item by item.
 
@@ -456,11 +499,17 @@ def _with_findings(
     if action is None and context is not None:
         raise UserError("context is read with the items shown: give action too, or omit context")
     found = []
+    if rows_per_row is not None:  # earlier rows are missing, so their order says nothing
+        weighted = p * (float(np.max(rows_per_row)) / rows_per_row)
+        return estimate.with_findings(
+            [] if action is None else item_findings(action, weighted, clusters, context=context)
+        )
     if weights_agree(estimate.verdict):
         half = (estimate.high - estimate.low) / 2.0
         found = order_findings(reward, p, target, clusters, half_width=half, level=estimate.level)
     if action is not None:
         found += item_findings(action, p, clusters, context=context)
+        found += RepeatSums.of(reward, p, action, clusters).findings()
     return estimate.with_findings(found)
 
 
@@ -479,6 +528,7 @@ def difference(
     reward_limit: Any = None,
     action: Any = None,
     context: Any = None,
+    weights: Any = None,
     **stated: Any,
 ) -> Estimate:
     """Estimate how much more than a baseline policy the target policy would have earned a decision.
@@ -499,6 +549,7 @@ def difference(
         reward_limit: (n,) the largest reward possible of each row's action, as :func:`estimate_value`.
         action: (n,) ids of the items shown, as :func:`estimate_value`.
         context: (n,) likewise.
+        weights: (n,) likewise.
         **stated: full_support (of both policies), reward_min, reward_max, weight_max, propensity_min and target_max (of
             both; of the target where the baseline is the policy that logged), as :func:`estimate_value`.
 
@@ -516,10 +567,12 @@ def difference(
     rewards, clusters = _checked_rewards(reward, cluster)
     given: dict[str, Any] = {"clusters": clusters, "stated": Stated(**stated), "reward_limit": reward_limit}
     given["clip"] = clip if info.clips else None
+    rows_per_row = None if weights is None else row_weights(weights, rewards.size, info)
+    given["rows_per_row"] = rows_per_row
     ours, p, t = _gathered(rewards, propensity, target, unsupported=unsupported, **given)
-    theirs, _, b = _gathered(rewards, p, baseline, unsupported=baseline_unsupported, name="baseline", **given)
+    theirs, _, b = _gathered(rewards, propensity, baseline, unsupported=baseline_unsupported, name="baseline", **given)
     pair = PairMoments(ours, theirs)
     pair.extend(rewards, p, t, b, clusters)
     name = AUTO if (estimator, clip) == (AUTO, None) else info.name
     found = estimate_difference(pair, name, level=level, stated=given["stated"])
-    return _with_findings(found, rewards, p, t, clusters, action, context)
+    return _with_findings(found, rewards, p, t, clusters, action, context, rows_per_row)

@@ -76,7 +76,9 @@ def _width(facts: dict[str, Any], estimator: str, unit: str) -> Iterator[Finding
         if ratio < 10.0:
             message = f"the interval reaches {100.0 * ratio:.0f} % of the value to either side"
         more = (ratio / precision) ** 2
-        action = f"log about {max(math.ceil(more), 2):,} times as many {unit}" if more < 1000 else f"log far more {unit}"
+        action = (
+            f"log about {max(math.ceil(more), 2):,} times as many {unit}" if more < 1000 else f"log far more {unit}"
+        )
         action = action if ratio > precision else f"more {unit} make it narrower"
         if facts.get("gap_part", 0.0) > half:
             action = "log with exploration where the target acts"
