@@ -20,8 +20,7 @@ class Support:
     """What is known of the target's mass on actions that the log never shows.
 
     Attributes:
-        entering: the upper limit of that mass that enters the interval: of the column that states it, or of a gap that
-            the mean weight proves.
+        entering: the upper limit of that mass as the column states it, which enters the interval.
         known: mean of the column that states it, None without one.
         stated: full support as stated: True, False, or None.
         proved: whether the mean weight proves a gap beyond what is stated.
@@ -71,8 +70,6 @@ def support_of(moments: Moments, stated: Stated, level: float) -> Support:
     entering = 0.0
     if known is not None:
         entering = min(student_limits(known, moments.missing_error() ** 2, moments.users, level)[1], 1.0)
-    if proved:
-        entering = max(entering, min(1.0 - mean_weight_limits(moments, level)[0], 1.0))
     excess = given + low - 1.0 if given + mean > 1.0 + BY_DIGITS else 0.0
     return Support(entering, known, stated.supports, proved, max(excess, 0.0), mean)
 
