@@ -20,13 +20,7 @@ from recsim_mnar.estimators.intervals import (
     positive_limits,
     small_sample_factor,
 )
-from recsim_mnar.estimators.off_policy.from_moments import (
-    AUTO,
-    clip_part,
-    diagnostics,
-    leading,
-    spread_facts,
-)
+from recsim_mnar.estimators.off_policy.from_moments import AUTO, clip_part, diagnostics, leading, spread_facts
 from recsim_mnar.estimators.off_policy.limits import (
     Bounds,
     expected_ess,

@@ -9,12 +9,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals import (
-    Cut,
-    Interval,
-    clipping_bias_bound,
-    small_sample_factor,
-)
+from recsim_mnar.estimators.intervals import Cut, Interval, clipping_bias_bound, small_sample_factor
 from recsim_mnar.estimators.off_policy.limits import (
     Bounds,
     Support,
@@ -198,13 +193,7 @@ def spread_facts(moments: Moments, stated: Stated, *others: Moments) -> dict[str
 
 
 def identified(
-    moments: Moments,
-    known: Support,
-    stated: Stated,
-    value: float,
-    sampling: Interval,
-    estimator: str,
-    level: float,
+    moments: Moments, known: Support, stated: Stated, value: float, sampling: Interval, estimator: str, level: float
 ) -> dict[str, Any]:
     """The covered share of the target, and the mean reward of that part with an interval."""
     share = 1.0 - (known.known or 0.0)

@@ -29,7 +29,7 @@ from recsim_mnar.progress import counted
 from recsim_mnar.tables.files import most_unpacked
 from recsim_mnar.tables.numbering import AgainError
 from recsim_mnar.tables.parts import Parts
-from recsim_mnar.tables.rows import n_repeats
+from recsim_mnar.tables.rows import n_repeats, repeats
 
 CHUNK = 16384
 """Rows of a chunk of rows without users, as in ``_moments_kernel``."""
@@ -50,7 +50,7 @@ class Block:
         user: (n,) int64 ids of the users, or None.
         numbers: (n,) row numbers in the file, from 1 below the header.
         action: (n,) int64 ids of what was shown, or None if not needed.
-        digest: (n,) equal for rows that are equal in all columns that are read, or None if not needed.
+        digest: (n,) equal for rows that are equal in the columns looked at for copies, or None if not needed.
     """
 
     columns: dict[str, NDArray[np.float64]]
@@ -194,16 +194,18 @@ class Gathered:
         except UserError:
             _refuse(question, block)
             raise
+        in_order = clusters
+        if block.digest is not None and (number := n_repeats(block.digest)):
+            self.copies += number
+            in_order = None if clusters is None else replace(clusters, again=repeats(block.digest))
         for name, order in self.orders.items():
-            order.extend(r, p, columns[name], clusters)
+            order.extend(r, p, columns[name], in_order)
         for name, pair in self.pairs.items():
             assert question.baseline is not None
             pair.extend(r, p, columns[name], columns[question.baseline], clusters)
         if block.action is not None:
             items = ItemSums.of(block.action, p, clusters)
             self.items = items if self.items is None else self.items + items
-        if block.digest is not None:
-            self.copies += n_repeats(block.digest)
 
     def __add__(self, other: Gathered) -> Gathered:
         """Of the rows of both; no user may be in both."""
