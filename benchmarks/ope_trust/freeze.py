@@ -1,14 +1,17 @@
-"""Freeze the families of a version: `python benchmarks/ope_trust/freeze.py`, before any entry is run on it."""
+"""Freeze the families of a version: `python benchmarks/ope_trust/freeze.py [v2]`, before any entry is run on it."""
 
 from __future__ import annotations
 
 import sys
 
-from halves import FROZEN, HERE, SOURCES, digest
+import halves
+import halves_v2
 
 if __name__ == "__main__":
-    if FROZEN.exists():
-        sys.exit(f"{FROZEN} exists. Another version needs another file.")
-    lines = [f'"{name}" = "{digest((HERE / name).read_bytes())}"' for name in SOURCES]
-    FROZEN.parent.mkdir(exist_ok=True)
-    FROZEN.write_text(f'version = "{FROZEN.stem}"\n\n[sha256]\n' + "\n".join(lines) + "\n")
+    version = halves_v2 if sys.argv[1:] == ["v2"] else halves
+    frozen = version.FROZEN
+    if frozen.exists():
+        sys.exit(f"{frozen} exists. Another version needs another file.")
+    lines = [f'"{name}" = "{halves.digest((version.HERE / name).read_bytes())}"' for name in version.SOURCES]
+    frozen.parent.mkdir(exist_ok=True)
+    frozen.write_text(f'version = "{frozen.stem}"\n\n[sha256]\n' + "\n".join(lines) + "\n")
