@@ -251,7 +251,8 @@ def jsons(*, quick: bool) -> Commands:
         "plan logging": "plan logging own.csv --target new,mixed --width 40% --out json/policy.json",
         "plan estimate": "plan estimate own.csv --target new",
         "compare": "compare --preset quick --set n_items=20 --set n_flips=4 --agents random,popularity,user-popularity "
-        "--train-users 40 --test-users 60 --arm-users 60 --truth-users 80 --out json/compare",
+        "--option train_users=40 --option test_users=60 --option arm_users=60 --option truth_users=80 "
+        "--out json/compare",
         "compare ratings": "compare --world ratings --set n_items=30 --option users=40 --out json/ratings",
         "compare campaigns": "compare --world campaigns --preset quick --out json/campaigns",
         "compare purchases": "compare --world purchases --preset quick --agents random,popularity --option users=60 "

@@ -8,6 +8,7 @@ A step whose figures stand in the JSON, and whose files are there, is not run ag
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -31,16 +32,12 @@ FITS = 10
 
 TWIN = """
 import json, sys
-from recsim_mnar.estimators.off_policy.records import estimate_columns
 from recsim_mnar.own_log.bandit_file import Reading
-from recsim_mnar.own_log.bandit_log import BanditLog
+from recsim_mnar.own_log.estimating import Question, estimate_log
 path, targets, baseline = sys.argv[1], sys.argv[2].split(","), sys.argv[3]
-names = [*targets, baseline]
-lost = [name + "_unsupported" for name in names]
-log = BanditLog.open(path, names, reading=Reading(exact=True), others=lost).read()
-missing = {name: log.others[name + "_unsupported"] for name in names}
-question = {"baseline": baseline, "estimators": ("ips", "clipped_ips", "snips"), "clip": 15.0}
-print(json.dumps(estimate_columns(log.values(), targets, missing=missing, **question)))
+asked = {"estimators": ["ips", "clipped_ips", "snips"], "clip": 15.0, "keep_rows": True}
+question = Question(targets, baseline=baseline, **asked)
+print(json.dumps(estimate_log(path, question, reading=Reading(exact=True)).records))
 """
 """All rows of a file in memory, and every estimate from its columns."""
 
@@ -117,7 +114,8 @@ class Study:
             for name in ("large.parquet", "large-parts", "fits.parquet", "fits-parts")
         }
         for records in answers.values():
-            records[0].pop("sentence")  # which the command alone adds
+            for record, name in itertools.product(records, ("schema", "sentence", "input")):
+                record.pop(name, None)  # which the command alone adds
         said = self.work / "twin.json"
         twin = [sys.executable, "-c", TWIN, str(self.work / "fits.parquet"), TARGETS, BASELINE]
         if "estimate in memory" not in self.steps or not said.exists():

@@ -11,16 +11,7 @@ import click
 
 from recsim_mnar.cli import output
 from recsim_mnar.cli.grouped import GroupedCommand
-from recsim_mnar.cli.options import (
-    NEW_PATH,
-    NUMBER,
-    READ_PATH,
-    WHOLE,
-    names_of,
-    option,
-    pairs_of,
-    seed_option,
-)
+from recsim_mnar.cli.options import NEW_PATH, NUMBER, READ_PATH, WHOLE, names_of, option, pairs_of, seed_option
 from recsim_mnar.cli.output import JsonOutput, is_quiet, json_option, progress
 from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worker_options
 from recsim_mnar.errors import UserError

@@ -154,7 +154,7 @@ def _doctor(log: Path, columns: dict[str, str | None]) -> list[str]:
 @option("--ensemble", "Further worlds besides the best fit.", WHOLE, 20)
 @option("--items", "Number of items, if LOG does not show all.", WHOLE)
 @option("--assume", "A parameter that is set, not fitted; may be repeated.", multiple=True, metavar="NAME=VALUE")
-@option("--resume", "Take up an interrupted run with the same --out.", bool)
+@option("--resume", "Take up an interrupted run with the same --out; a finished one is printed again.", bool)
 @column_options("user", "item", "action", "reward", "propensity", "time")
 @json_option("what was fitted")
 def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> None:
@@ -165,15 +165,20 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
     third. Then `validate WORLD.toml LOG` says for which questions it may be used. A link is refused
     if its click rate misses LOG's, and a log is refused that no world is like.
     """
-    from recsim_mnar.fitting.calibration import calibrate_world
+    from recsim_mnar.fitting.calibration import FittedWorld, calibrate_world
     from recsim_mnar.fitting.calibration.calibrating import check_asked
     from recsim_mnar.own_log.sources import read_to_fit
     from recsim_mnar.report.fitting_pages import write_fit
+    from recsim_mnar.runs.stages import unfinished
 
     json_output.check(log, out)
     check_there(log)
     _check_out(out, log)
-    keeping = resumably(out, "--out", resume=options["resume"], companions=[out.with_suffix(".npz")])
+    done = options["resume"] and out.is_file() and not unfinished(out).exists()
+    page, companions = out.with_suffix(".html"), [out.with_suffix(".npz")]
+    keeping = (
+        contextlib.nullcontext() if done else resumably(out, "--out", resume=options["resume"], companions=companions)
+    )
     _check_least(options, items=2)
     seed, assume = options["seed"], pairs_of(options["assume"], "--assume")
     check_asked(options["world"], seed, options["ensemble"], assume)
@@ -182,21 +187,18 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
         report(f"read {log}")
         read = read_to_fit(log, options["world"], columns)
         json_output.say(*read.lines)
-        fitted = calibrate_world(
-            read.log,
-            options["world"],
-            seed,
-            n_items=options["items"] or read.n_items,
-            ensemble=options["ensemble"],
-            assume=assume,
-            report=report,
-        )
+        how = {"ensemble": options["ensemble"], "assume": assume, "finished": FittedWorld.load(out) if done else None}
+        n_items = options["items"] or read.n_items
+        fitted = calibrate_world(read.log, options["world"], seed, n_items=n_items, report=report, **how)
         with writing(out, "--out"):
-            fitted = fitted.save(out)
+            if not done:
+                fitted.save(out)
+                fitted = FittedWorld.load(out)
             asked = {"command": "calibrate", "log": str(log), **{k: v for k, v in options.items() if v}}
-            write_fit(out.with_suffix(".html"), fitted, asked)
+            if not (done and page.exists()):
+                write_fit(page, fitted, asked)
     json_output.answer(*lines_of(fitted))
-    json_output.say(f"Page: {out.with_suffix('.html')}")
+    json_output.say(f"Page: {page}")
     json_output.say(f"Next: recsim-mnar validate {out} {log}  (for which questions it is valid)")
     json_output.write(fitted.to_dict())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -89,10 +89,12 @@ class Clusters:
     Attributes:
         codes: (n,) int64, equal for rows of one cluster; consecutive rows where ``order`` is None.
         order: (n,) a stable permutation that brings the rows of a cluster together, or None where they are already.
+        again: (n,) which rows repeat an earlier one of their cluster, or None where that is not known of any.
     """
 
     codes: Ints
     order: Ints | None
+    again: NDArray[np.bool_] | None = None
 
     @staticmethod
     def of(values: Any, rows: int, name: str = "cluster") -> Clusters | None:
@@ -119,6 +121,13 @@ class Clusters:
         if np.array_equal(order, np.arange(rows)):
             return Clusters(codes, None)
         return Clusters(codes, order)
+
+    def at(self, rows: NDArray[Any]) -> Clusters:
+        """Those of some rows."""
+        codes = self.codes[rows]
+        found = Clusters.of(codes, codes.size)
+        assert found is not None
+        return found if self.again is None else replace(found, again=self.again[rows])
 
     def together(self, values: NDArray[Any]) -> NDArray[Any]:
         """``values`` with the rows of a cluster side by side."""

@@ -112,13 +112,7 @@ OPTIONAL: dict[str, Column] = {
 }
 """Columns that a log may have besides :data:`COLUMNS`, by name."""
 
-OF_RANKINGS: tuple[str, ...] = (
-    "slate",
-    "position",
-    "conditional_propensity",
-    "slate_propensity",
-    "set_propensity",
-)
+OF_RANKINGS: tuple[str, ...] = ("slate", "position", "conditional_propensity", "slate_propensity", "set_propensity")
 """Columns of a log of slates, one row per place; ``propensity`` is there that of the item at its place."""
 
 NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)

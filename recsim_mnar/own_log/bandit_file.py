@@ -65,6 +65,7 @@ class BanditFile:
         logger: ids of the policies that logged the rows, None without such a column.
         key: ids by which rows of a second file are found.
         segment: values of the column of segments, -1 for none.
+        again: (n,) which rows repeat an earlier one in every column, None where that was not looked for.
         policies: (n,) probability of the logged action by policy, from the file's own columns.
         others: (n,) further columns of numbers, by name.
         context: by column, (n,) numbers or ids.
@@ -91,6 +92,7 @@ class BanditFile:
     logger: Ids | None = None
     key: Ids | None = None
     segment: Ids | None = None
+    again: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -106,7 +108,7 @@ class BanditFile:
             return None if values is None else values[keep]
 
         names = ("reward", "propensity", "user", "action", "logger", "key", "segment", "policies", "others", "context")
-        return replace(self, **{name: part(getattr(self, name)) for name in (*names, "row_numbers")})
+        return replace(self, **{name: part(getattr(self, name)) for name in (*names, "row_numbers", "again")})
 
     def clusters(self) -> Clusters | None:
         """Users, or None where rows are independent."""
@@ -119,7 +121,8 @@ class BanditFile:
 
             met = pd.factorize(codes)[0].astype(np.int64)
             codes = met if np.all(met[1:] >= met[:-1]) else codes
-        return Clusters.of(codes, len(self), self.columns["user"])
+        found = Clusters.of(codes, len(self), self.columns["user"])
+        return None if found is None else replace(found, again=self.again)
 
     def values(self, policies: Sequence[str] = ()) -> LogColumns:
         """What estimators read.

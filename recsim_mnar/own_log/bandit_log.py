@@ -60,6 +60,7 @@ class BanditLog:
         alone: whether this is one part of a log, whose ids have no meaning in the others unless they are numbers.
         counts: of the last pass; with them the words of events that are unknown, and what is missing by column.
         unread: of the last pass, what could not be read in the rows that were left out for it.
+        digested: columns in which copies were last found to be equal; none before they were looked for.
         chosen: why a column is the action, where others hold the same items; "" where none does.
     """
 
@@ -79,6 +80,7 @@ class BanditLog:
     some_without_action: bool = False
     unread: Sequence[str] = ()
     copies_in: str = "every column"
+    digested: Sequence[str] = ()
     chosen: str = ""
 
     @staticmethod
@@ -133,7 +135,7 @@ class BanditLog:
         """One of its files, read alike."""
         return BanditLog(
             TableFile.open(part), self.columns, self.policies, self.others, self.reading, self.needs, self.today,
-            self.of_items, True,
+            self.of_items, True, digested=self.digested,
         )  # fmt: skip
 
     def kinds(self) -> dict[str, str]:
@@ -185,7 +187,7 @@ class BanditLog:
             AgainError: what was learnt of the file on the way makes another pass necessary.
         """
         work = _Pass(self)
-        for each in self.file.blocks(self.kinds(), rows, work.faults):
+        for each in self.file.blocks(dict.fromkeys(self.digested, "text") | self.kinds(), rows, work.faults):
             block = work.block(each)
             if block is not None and len(block):
                 yield block
@@ -211,7 +213,7 @@ class BanditLog:
                     raise
                 names, found = self.read_columns, []
                 self.copies_in = ", ".join(names)
-        self.counts, self.unread = counts, unread
+        self.counts, self.unread, self.digested = counts, unread, names
         return np.concatenate(found)
 
     def count_copies(self, alike: int = 1) -> None:
@@ -345,8 +347,7 @@ class _Pass:
         log, columns, reading = self.log, self.log.columns, self.log.reading
         self.counts["rows"] += len(rows)
         rows = self.recommendations(rows)
-        if log.looks_for_copies:
-            rows = self._without_copies(rows)
+        rows, again = self._without_copies(rows) if log.looks_for_copies else (rows, None)
         reward, propensity, policies = self._probabilities(rows)
         others = {name: rows.numbers(name) for name in log.others}
         if reading.times and "time" in columns:
@@ -363,7 +364,7 @@ class _Pass:
         context = {name: _context(rows, name) for name in reading.context}
         found = BanditFile(
             rows.source, columns, reward, propensity, policies, others, context, rows.row_numbers, [], self.counts,
-            reading.exact, **ids,
+            reading.exact, again=again, **ids,
         )  # fmt: skip
         keep = self._kept(rows)
         return found if keep.all() else found.kept(keep)
@@ -380,7 +381,7 @@ class _Pass:
         user = log.users.codes(rows, columns["user"], alone=log.alone) if "user" in columns else None
         digest = None
         if log.looks_for_copies:
-            digest = rows.digests(log.read_columns)
+            digest = rows.digests(log.digested or log.read_columns)
         action = self._actions(rows)
         if log.reading.times and "time" in columns:
             rows.times(columns["time"])
@@ -452,16 +453,16 @@ class _Pass:
                       advice="write one of them")  # fmt: skip
         return rows if events.shown.all() else rows.kept(events.shown)
 
-    def _without_copies(self, rows: Rows) -> Rows:
-        """Rows that repeat others in every column: counted, and left out where that is asked for."""
+    def _without_copies(self, rows: Rows) -> tuple[Rows, NDArray[np.bool_] | None]:
+        """Count rows that repeat others in every column; leave them out where that is asked for, or else mark them."""
         alike = n_repeats(rows.digests(self.log.read_columns))
         again = repeats(self.log.digests()) if alike else np.zeros(len(rows), np.bool_)
         number = self.counts["duplicates"] = int(np.count_nonzero(again))
         self.counts[_ALIKE] = alike - number
         if not self.log.reading.deduplicate or not number:
-            return rows
+            return rows, again
         self.counts["dropped_duplicates"] = number
-        return rows.kept(~again)
+        return rows.kept(~again), None
 
     def finish(self) -> None:
         """Report the columns read.

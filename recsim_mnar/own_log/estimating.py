@@ -291,12 +291,11 @@ class _Estimating:
             self.columns["reward"], self.columns["propensity"], self.names, question.baseline, compared, self.clip,
             self.lost, self.stated, "user" in self.columns, question.reward_limit, self.today,
         )  # fmt: skip
-        # Whether rows that cannot be read are few is a question to all parts together.
-        alone = self.gather is None or self.log.reading.drop_invalid is not None
-        found = None if self.gather is None or alone else self.gather(self.log, asked)
-        found = found or gather_blocks(self.log, asked)
+        found = self._gathered(asked)
         self.log.count_copies(found.copies)
         counts, lines = self.log.counts.copy(), self.log.lines
+        if counts["duplicates"] != found.copies:  # whole rows are looked at from here on
+            found = replace(found, repeats=self._gathered(asked).repeats)
         exact = self.log.reading.exact
         of_records = Asked(
             self.names, question.estimators, question.level, question.baseline, compared, set(self.today), self.made,
@@ -312,6 +311,12 @@ class _Estimating:
             records = [with_findings(record, findings) for record in records]
             records = with_likely_faults(records, lambda: sums, self.columns["propensity"])
         return Answer(records, lines + bound_lines(records), None, refused=self.refused)
+
+    def _gathered(self, asked: BlockQuestion) -> Gathered:
+        # Whether rows that cannot be read are few is a question to all parts together.
+        alone = self.gather is None or self.log.reading.drop_invalid is not None
+        found = None if self.gather is None or alone else self.gather(self.log, asked)
+        return found or gather_blocks(self.log, asked)
 
     def _off_by(self, name: str, **ends: Any) -> float:
         """The tolerance of a policy by its rows, which are read once more."""

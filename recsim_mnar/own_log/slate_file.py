@@ -19,14 +19,7 @@ from recsim_mnar.log.rows import user_starts
 from recsim_mnar.own_log.bandit_file import BanditFile
 from recsim_mnar.tables.faults import Faults
 from recsim_mnar.tables.parts import TableFile
-from recsim_mnar.tables.roles import (
-    NONE,
-    USUAL_NAMES,
-    find_columns,
-    named_column,
-    plain_name,
-    slate_probabilities,
-)
+from recsim_mnar.tables.roles import NONE, USUAL_NAMES, find_columns, named_column, plain_name, slate_probabilities
 from recsim_mnar.tables.rows import Rows
 
 OF = {

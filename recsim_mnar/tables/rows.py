@@ -245,7 +245,7 @@ class Rows:
             self.note("not_a_date", name, bad, what, values=column, advice="write 2024-05-31 17:00:00")
         elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
             missing = _nulls(column)
-            seconds = column.cast(pa.timestamp("us")).cast(pa.int64()).fill_null(0)
+            seconds = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).fill_null(0)  # less nanoseconds
             values = np.where(missing, np.nan, seconds.to_numpy().astype(np.float64) / 1e6)
         elif _is_number(kind):
             return self.numbers(name)

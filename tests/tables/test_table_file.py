@@ -310,6 +310,12 @@ def test_parquet_of_odd_kinds(tmp_path):
         rows.numbers("list")
 
 
+def test_dates_to_the_nanosecond(tmp_path):
+    (tmp_path / "x.csv").write_text("d\n2024-05-31 00:00:00.134400001\n2024-06-01 00:00:00.000000000\n")
+    times = read(tmp_path / "x.csv", d="time").times("d")
+    assert np.diff(times) == pytest.approx(86_400 - 0.1344, abs=1e-5)
+
+
 @pytest.mark.parametrize(
     ("dates", "first"),
     [

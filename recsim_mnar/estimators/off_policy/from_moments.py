@@ -8,12 +8,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals import (
-    Cut,
-    Interval,
-    clipping_bias_bound,
-    small_sample_factor,
-)
+from recsim_mnar.estimators.intervals import Cut, Interval, clipping_bias_bound, small_sample_factor
 from recsim_mnar.estimators.off_policy.limits import (
     Bounds,
     Support,

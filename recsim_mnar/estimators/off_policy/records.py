@@ -113,7 +113,7 @@ class Segments:
 
 def users_of(clusters: Clusters | None, rows: Ints) -> Clusters | None:
     """The users of some rows."""
-    return None if clusters is None else Clusters.of(clusters.codes[rows], rows.size)
+    return None if clusters is None else clusters.at(rows)
 
 
 @dataclass(frozen=True)

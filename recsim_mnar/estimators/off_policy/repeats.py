@@ -77,7 +77,8 @@ class ShownSums:
     @property
     def ratio(self) -> tuple[float, float]:
         """Logarithm of the double ratio: what an item earns when shown again over what it earned, over the same of any
-        two items of the user; and in standard errors. 0 and 0 where one of the sums is 0."""
+        two items of the user; and in standard errors. 0 and 0 where one of the sums is 0.
+        """
         if self.totals.min() <= 0.0:
             return 0.0, 0.0
         signs = np.array([1.0, -1.0, -1.0, 1.0])
@@ -142,8 +143,11 @@ class RepeatSums:
         """
         if not reward.size:
             return
-        r, p, a = (clusters.together(values) for values in (reward, propensity, action))
-        user = clusters.together(clusters.codes)
+        columns = [clusters.together(values) for values in (clusters.codes, reward, propensity, action)]
+        if clusters.again is not None:  # a row that repeats another is no decision
+            once = ~clusters.together(clusters.again)
+            columns = [values[once] for values in columns]
+        user, r, p, a = columns
         starts = user_starts(user)
         order = np.lexsort((np.arange(r.size), a, user))
         place = self._place_of(a, r, p)
@@ -160,9 +164,7 @@ class RepeatSums:
         place = np.minimum(np.searchsorted(self.items, action), self.items.size - 1)
         return np.where(self.items[place] == action, place, self.items.size)
 
-    def _add_shown(
-        self, user: Ints, starts: Ints, order: Ints, a: Ints, r: Floats, p: Floats, apart: Floats
-    ) -> None:
+    def _add_shown(self, user: Ints, starts: Ints, order: Ints, a: Ints, r: Floats, p: Floats, apart: Floats) -> None:
         """Add what earlier rows, and the row before, say of a row; ``apart`` is (r - m) / propensity."""
         n = r.size
         earlier, later = _places(starts, n)

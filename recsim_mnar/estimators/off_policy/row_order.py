@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import Deviations, Spread, positive_limits, student_limits
@@ -51,7 +52,7 @@ class OrderSums:
     products: Products = field(default_factory=lambda: Products.empty(4, 4))
 
     def extend(self, reward: Floats, propensity: Floats, target: Floats, cluster: Any) -> None:
-        """Add rows of whole users, each user's in the order of the decisions.
+        """Add rows of whole users, each user's in the order of the decisions; one that repeats another is none.
 
         Args:
             reward: (n,).
@@ -64,10 +65,16 @@ class OrderSums:
             return
         r, w = clusters.together(reward) - self.shift, clusters.together(target / propensity)
         starts = user_starts(clusters.together(clusters.codes))
+        once = None if clusters.again is None else ~clusters.together(clusters.again)
+        if once is not None:
+            once[starts] = True
         for some in np.split(starts, np.flatnonzero(np.diff(starts // AT_ONCE)) + 1):
             first, last = some[0], r.size if some[-1] == starts[-1] else starts[np.searchsorted(starts, some[-1]) + 1]
-            numbers = numbers_of_users(r[first:last], w[first:last], some - first)
+            these = None if once is None else once[first:last]
+            numbers = numbers_of_users(r[first:last], w[first:last], some - first, these)
             self.products.pairs[0] += sums_of_products(numbers)
+        if once is not None:
+            r, w = r[once], w[once]
         self.rows, self.users = self.rows + r.size, self.users + starts.size
         self.weight, self.weighted = self.weight + float(np.sum(w)), self.weighted + float(w @ r)
         self.weight_max = max(self.weight_max, float(np.max(w)))
@@ -143,14 +150,27 @@ class OrderSums:
         return found
 
 
-def numbers_of_users(reward: Floats, weight: Floats, starts: np.ndarray) -> Floats:
-    """(4, U) ``ROWS``, ``REWARD``, ``WEIGHT`` and ``LEAD`` of users whose rows stand together from ``starts`` on."""
-    lead = weight - 1.0
-    lead[np.append(starts[1:], weight.size) - 1] = 0.0  # a user's last row is followed by nothing
+def numbers_of_users(reward: Floats, weight: Floats, starts: Ints, once: NDArray[np.bool_] | None = None) -> Floats:
+    """(4, U) ``ROWS``, ``REWARD``, ``WEIGHT`` and ``LEAD`` of users whose rows stand together from ``starts`` on.
+
+    If ``once`` is given, only these rows count, but for ``LEAD``: a copy says nothing of who stays, and where times are
+    days a row that only looks like one does.
+    """
+    lead = _lead(weight, starts)
+    leads = np.add.reduceat(lead, starts)
+    if once is not None:
+        starts, reward, weight = np.cumsum(once)[starts] - 1, reward[once], weight[once]
+        lead = _lead(weight, starts)
     paired = lead * np.append(weight[1:], 0.0)
     rewarded = paired * np.append(reward[1:], 0.0)
-    sums = [np.add.reduceat(values, starts) for values in (rewarded, paired, lead)]
-    return np.stack([np.diff(np.append(starts, weight.size)).astype(np.float64), *sums])
+    sums = [np.add.reduceat(values, starts) for values in (rewarded, paired)]
+    return np.stack([np.diff(np.append(starts, weight.size)).astype(np.float64), *sums, leads])
+
+
+def _lead(weight: Floats, starts: Ints) -> Floats:
+    lead = weight - 1.0
+    lead[np.append(starts[1:], weight.size) - 1] = 0.0  # a user's last row is followed by nothing
+    return lead
 
 
 def sums_of_products(numbers: Floats) -> Floats:

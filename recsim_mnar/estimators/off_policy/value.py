@@ -41,7 +41,6 @@ from recsim_mnar.estimators.off_policy.limits import (
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.refuters import item_findings
 from recsim_mnar.estimators.off_policy.repeats import RepeatSums
-from recsim_mnar.estimators.off_policy.row_order import order_findings, weights_agree
 from recsim_mnar.estimators.off_policy.scores import EstimatorInfo, Rows, Scores, check_name, known_to_differ
 from recsim_mnar.estimators.off_policy.stated import PRECISION, Stated, check_clip, check_rows, model_column
 from recsim_mnar.estimators.verdict import Estimate
@@ -504,9 +503,6 @@ def _with_findings(
         return estimate.with_findings(
             [] if action is None else item_findings(action, weighted, clusters, context=context)
         )
-    if weights_agree(estimate.verdict):
-        half = (estimate.high - estimate.low) / 2.0
-        found = order_findings(reward, p, target, clusters, half_width=half, level=estimate.level)
     if action is not None:
         found += item_findings(action, p, clusters, context=context)
         found += RepeatSums.of(reward, p, action, clusters).findings()

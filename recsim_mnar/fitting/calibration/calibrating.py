@@ -37,6 +37,8 @@ from recsim_mnar.log.table import Log, stated_items
 from recsim_mnar.own_log.sources import read_to_fit
 from recsim_mnar.progress import counting
 from recsim_mnar.rng import check_seed, derive_seed
+from recsim_mnar.runs.folder import refuse_differences
+from recsim_mnar.runs.receipts import made_with
 from recsim_mnar.runs.stages import Form, stage, work
 from recsim_mnar.worlds.ratings.observation import STARS, observe, relative_propensity
 from recsim_mnar.worlds.ratings.world import RatingsParams, RatingsWorld
@@ -72,6 +74,7 @@ def calibrate_world(
     ensemble: int = MEMBERS,
     assume: Mapping[str, Any] | None = None,
     report: Callable[[str], None] = lambda stage: None,
+    finished: FittedWorld | None = None,
 ) -> FittedWorld:
     """Fit a world to a log, and say what the log identifies; :func:`recsim_mnar.runs.stages.resumable` takes it up.
 
@@ -83,9 +86,11 @@ def calibrate_world(
         ensemble: worlds in addition to the best fit; intervals are of 20 draws at least, whatever it is.
         assume: parameters of the world that are set, not fitted.
         report: called with a line whenever a stage begins.
+        finished: a world that was read from its file; it is the answer if it is of this log and all else that is asked.
 
     Raises:
-        UserError: a log that no world can be fitted to: too few rows or users, no views and no recommendations.
+        UserError: a log that no world can be fitted to: too few rows or users, no views and no recommendations; or
+            ``finished`` is of something else.
     """
     of_type(log, "log", (Log, Ratings, str, Path), "a Log, Ratings or a path")
     assume = dict(table_by_name(assume or {}, "assume"))
@@ -93,21 +98,31 @@ def calibrate_world(
     if isinstance(log, (str, Path)):
         read = read_to_fit(log, world)
         log, n_items = read.log, n_items or read.n_items
-    asked = {"world": world, "seed": seed, "ensemble": ensemble, "assume": assume}
+    asked = {"world": world, "seed": seed, "ensemble": ensemble, "assume": assume, "made_with": made_with()}
     if isinstance(log, Ratings) or kind.rates:
         if not kind.rates:
             raise UserError('revealed ratings are fitted by the ratings world: world="ratings"')
         ratings = log if isinstance(log, Ratings) else ratings_of(log, n_items)
-        with work("calibrate", lambda: {**asked, "n_items": ratings.n_items, "log": ratings.digest()}):
-            return fit_ratings(ratings, n_members=ensemble, seed=seed, assume=assume, report=report)
+        asked |= {"n_items": ratings.n_items, "log": ratings.digest()}
+        return _made(asked, finished, lambda: fit_ratings(ratings, ensemble, seed, assume, report))
     least = max(2, log.highest_item + 1)
     events, n_items = log, log.n_items if n_items is None else whole_number(n_items, "n_items", least)
     if n_items == 0:
         raise UserError("the log has neither views nor recommendations: there is nothing to fit a world to")
     events.validate(n_items)
-    with work("calibrate", lambda: {**asked, "n_items": n_items, "log": events.digest(optional=True)}):
+    asked |= {"n_items": n_items, "log": events.digest(optional=True)}
+    return _made(asked, finished, lambda: _fit_sessions(events, n_items, ensemble, seed, assume, report))
+
+
+def _made(asked: Mapping[str, Any], finished: FittedWorld | None, fit: Callable[[], FittedWorld]) -> FittedWorld:
+    """The world that is finished, if it is of what is asked; else the one that ``fit`` makes."""
+    if finished is not None:
+        there, here = ({"made_from": of} for of in (finished.made_from or None, asked))
+        refuse_differences(f"{finished.path} is of a run", there, here, "name another file, or remove it")
+        return finished
+    with work("calibrate", lambda: asked):
         try:
-            return _fit_sessions(events, n_items, ensemble, seed, assume, report)
+            return replace(fit(), made_from=asked)
         except np.linalg.LinAlgError as error:
             raise UserError(f"the fit does not converge ({error}): bring more users, or fewer items") from error
 
@@ -146,18 +161,11 @@ def _fit_sessions(
         clicks = fit_clicks(recommended, n_draws, derive_seed(seed, "calibrate/clicks"), links)
     maker = Maker(found, clock_of(decided), views, clicks, n_items, seed, assume, places)
     worlds = [maker.best(), *(maker.member(i) for i in counting(range(n_draws), "worlds"))]
-    facts = {
-        "rows": len(log),
-        "users": found.n_users,
-        "items": n_items,
-        "views": int((~shown).sum()),
-        "recommendations": int(decided.is_bandit.sum()),
-        "clicks": int((log["reward"][shown] > 0).sum()),
-        "factors": maker.n_factors,
-        "no_repeats": views is not None and views.lives.no_repeats,
-        **(clicks.facts if clicks is not None else {}),
-        **(places.facts() if places is not None else {}),
-    }
+    facts: dict[str, Any] = {"rows": len(log), "users": found.n_users, "items": n_items, "views": int((~shown).sum())}
+    facts |= {"recommendations": int(decided.is_bandit.sum()), "clicks": int((log["reward"][shown] > 0).sum())}
+    facts |= {"factors": maker.n_factors, "no_repeats": views is not None and views.lives.no_repeats}
+    facts |= {} if clicks is None else clicks.facts
+    facts |= {} if places is None else places.facts()
     tables = identified_by(maker, worlds[0], worlds[1:])
     (best, *params), catalogues = zip(*worlds[: 1 + n_members], strict=True)
     method = [*_method(facts), *(places.method() if places is not None else [])]
@@ -242,7 +250,7 @@ def ratings_of(log: Log, n_items: int | None) -> Ratings:
 
 
 def fit_ratings(
-    ratings: Ratings, *, n_members: int, seed: int, assume: Mapping[str, Any], report: Callable[[str], None]
+    ratings: Ratings, n_members: int, seed: int, assume: Mapping[str, Any], report: Callable[[str], None]
 ) -> FittedWorld:
     """Fit the ratings world; UserError where ratings or users are too few, or ratings outside 1..5."""
     ratings.check_scale(STARS)

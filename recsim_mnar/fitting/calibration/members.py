@@ -110,6 +110,7 @@ class FittedWorld:
         method: sentences on how the fit and the ensemble were made.
         catalogues: of the best fit and of each member, where the world has its items from them.
         path: of the file that it was read from or written to; None before.
+        made_from: the digest of the log, what was asked, and with which versions it was fitted; JSON types.
     """
 
     world: str
@@ -121,6 +122,7 @@ class FittedWorld:
     method: list[str] = field(default_factory=list)
     catalogues: list[Catalogue] | None = None
     path: Path | None = None
+    made_from: Mapping[str, Any] = field(default_factory=dict)
 
     def make(self, i: int | None = None) -> Any:
         """The world: of the best fit, or of the ensemble's member ``i``, from 0; UserError where there is none."""
@@ -132,7 +134,7 @@ class FittedWorld:
         return kind(params, **more)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything except arrays, as JSON types."""
+        """Everything except arrays, and what it was made from, as JSON types."""
         best = self.params.to_dict()
         return {
             "format": FORMAT,
@@ -168,6 +170,7 @@ class FittedWorld:
             content["arrays"] = {"file": arrays.name, "sha256": digest, "parameter": "catalogue_file"}
             for i, member in enumerate(content["ensemble"]):
                 member["catalogue_member"] = i + 1
+        content["made_from"] = self.made_from
         with replacing(path) as temporary:
             temporary.write_text(tomli_w.dumps(content), encoding="utf-8")
         return dataclasses.replace(self, path=path)
@@ -185,7 +188,8 @@ class FittedWorld:
         catalogues = [w.catalogue for w in (best, *members)] if "arrays" in content else None
         known, unknown, facts = (content.get(name, {}) for name in ("identified", "not_identified", "facts"))
         params, method = [w.params for w in members], content.get("method", [])
-        return cls(found.world, best.params, params, known, unknown, facts, method, catalogues, found.path)
+        made_from = content.get("made_from", {})
+        return cls(found.world, best.params, params, known, unknown, facts, method, catalogues, found.path, made_from)
 
 
 Member = tuple[SessionsParams, Catalogue]
@@ -253,16 +257,10 @@ class Maker:
         beta = clicks.theta[:, :-1]
         if factors.shape[1] == 0:
             factors, beta = np.zeros((self.n_items, 1)), np.zeros((self.n_items, 1))
-        values: dict[str, Any] = {
-            **rows,
-            "n_items": self.n_items,
-            "n_factors": factors.shape[1],
-            "sigma_omega_initial": 1.0,
-            "sigma_omega": float(np.sqrt(drift / mean_square_time(*self.clock.values()))),
-            **self.clock,
-            "no_repeats": self.views is not None and self.views.lives.no_repeats,
-            "click_link": clicks.link,
-        }
+        values: dict[str, Any] = {**rows, **self.clock, "n_items": self.n_items, "n_factors": factors.shape[1]}
+        wander = float(np.sqrt(drift / mean_square_time(*self.clock.values())))
+        values |= {"sigma_omega_initial": 1.0, "sigma_omega": wander, "click_link": clicks.link}
+        values["no_repeats"] = self.views is not None and self.views.lives.no_repeats
         params = SessionsParams.from_dict({**values, **self.assume})
         return params, checked_catalogue(factors, offsets, beta, clicks.theta[:, -1], where="the fit")
 

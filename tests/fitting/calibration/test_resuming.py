@@ -215,6 +215,55 @@ def commands(small_log, tmp_path):
     }  # fmt: skip
 
 
+def test_a_finished_world_is_printed_again_and_no_byte_of_it_changes(small_log, tmp_path):
+    asked, _ = commands(small_log, tmp_path)["calibrate"]
+    said = [*asked, "--json", str(tmp_path / "said.json")]
+    first = CliRunner().invoke(cli, said)
+    made = {path: path.read_bytes() for path in tmp_path.glob("world.*")}
+    assert len(made) == 3
+    answer = (tmp_path / "said.json").read_bytes()
+    (tmp_path / "said.json").unlink()
+    again = CliRunner().invoke(cli, [*said, "--resume"])
+    assert (again.exit_code, again.stdout) == (0, first.stdout)
+    assert (tmp_path / "said.json").read_bytes() == answer
+    assert {path: path.read_bytes() for path in tmp_path.glob("world.*")} == made
+    assert CliRunner().invoke(cli, asked).exit_code != 0  # unasked it is refused, as before
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        (["--seed", "1"], "made_from.seed (0 there, 1 here)"),
+        (["--ensemble", "2"], "ensemble (1 there, 2 here)"),
+        (["--assume", "click_link=logistic"], 'assume.click_link (null there, "logistic" here)'),
+        (["another log"], "made_from.log:"),
+        (["no log named"], "made_from:"),
+        (["another numpy"], 'numpy ("0.1" there'),
+    ],
+)
+def test_a_finished_world_of_something_else_is_refused(small_log, tmp_path, changed, named):
+    asked, out = commands(small_log, tmp_path)["calibrate"]
+    assert CliRunner().invoke(cli, asked).exit_code == 0
+    text = out.read_text()
+    if changed == ["another log"]:
+        reward = small_log["reward"].copy()
+        reward[np.flatnonzero(small_log.is_bandit)[0]] = 1.0 - reward[np.flatnonzero(small_log.is_bandit)[0]]
+        small_log.with_column("reward", reward).write(tmp_path / "other")
+        asked[1] = str(tmp_path / "other")
+    elif changed == ["no log named"]:
+        out.write_text(text[: text.index("[made_from]")])
+    elif changed == ["another numpy"]:
+        out.write_text(text.replace(f'numpy = "{np.__version__}"', 'numpy = "0.1"'))
+    else:
+        asked += changed
+    before = out.read_bytes()
+    refused = CliRunner().invoke(cli, [*asked, "--resume"])
+    assert isinstance(refused.exception, UserError)
+    assert str(refused.exception).startswith("cannot resume: ")
+    assert named in str(refused.exception)
+    assert out.read_bytes() == before
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["calibrate", "validate"])
 def test_the_command_says_what_was_left_and_takes_it_up(name, small_log, tmp_path, cut_at):
