@@ -142,6 +142,7 @@ def spread_facts(moments: Moments) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "support_seen": moments.supported / moments.rows,
         "rewarded": min(moments.rewarded, moments.rewarded_users),
+        "sure": (*moments.sure.tolist(), moments.rewarded / moments.rows),
     }
     if moments.grouped:
         facts["longest_user_share"] = moments.user_rows_max / moments.rows

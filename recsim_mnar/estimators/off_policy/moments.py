@@ -25,6 +25,8 @@ from recsim_mnar.estimators.off_policy.stated import (
 from recsim_mnar.log.columns import Clusters, Floats, column
 
 N_SUMS, N_TOP = 22, 8
+SURE = 0.999
+"""Probability from which a target is sure of an action."""
 _NAMES = [
     "w",
     "ww",
@@ -142,6 +144,7 @@ class Moments:
         denied: rows that contradict a stated bound of propensities or weights, as the caller counts them.
         least_propensity_rows: rows with the least propensity.
         reward_limit: largest of the rows' own largest rewards possible, None where they were not given.
+        sure: (2,) rows whose action the target is sure to take, and those of them with a reward.
         thinned: whether weights of rows are part of the weights, which then follow the rewards.
         top_weights: (8,) largest weights, downwards, -1 where there are fewer rows.
     """
@@ -158,6 +161,7 @@ class Moments:
     least_propensity_rows: int = 0
     reward_limit: float | None = None
     thinned: bool = False
+    sure: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))
     _numbers: tuple[list[float], list[float]] | None = field(default=None, repr=False)
     _missing: NDArray[np.float64] | None = field(default=None, repr=False)
 
@@ -286,6 +290,8 @@ class Moments:
         scratch = np.empty(-(-r.size // kernels.CHUNK)), np.empty(N_SUMS + len(_PLACES))
         with np.errstate(all="ignore"):  # divisions by 0 in rows that are then refused
             kernels.gather(*together, *users_of_rows(clusters), self.clip, *sums, *scratch)
+        sure = t >= SURE
+        self.sure += int(np.count_nonzero(sure)), int(np.count_nonzero(r[sure]))
         least = float(self._extremes[0])
         kept_rows = self.least_propensity_rows if least == before else 0
         self.least_propensity_rows = kept_rows + int(np.count_nonzero(p == least))
@@ -325,6 +331,7 @@ class Moments:
         merged.least_propensity_rows = sum(
             each.least_propensity_rows for each in (self, other) if each.propensity_min == merged.propensity_min
         )
+        merged.sure = self.sure + other.sure
         if self.reward_limit is not None and other.reward_limit is not None:
             merged.reward_limit = max(self.reward_limit, other.reward_limit)
         if self._missing is not None and other._missing is not None:

@@ -24,6 +24,8 @@ SHARE_OF_ONE = 0.1
 """Share of the rows that one user may have, and of the weight that one row may have."""
 HEAVY = 1.5
 """Times the interval that the weights let one expect: above it, the heaviest rows happened to earn little."""
+LEAST_SURE, ALL_BUT_FEW = 20, 0.9
+"""Rows of which a target is sure, and the share of them with a reward, from which it must have known the rewards."""
 OFF_BY = 0.3
 """Share of the target's mass from which what is missing of it leaves no value of the target."""
 
@@ -48,6 +50,7 @@ def judge(facts: dict[str, Any], estimator: str = "") -> Verdict:
         findings += _rewards(facts, unit)
     if estimator != "dm":
         findings += _weights(facts, estimator)
+    findings += _sure(facts)
     share = facts.get("longest_user_share")
     if share is not None:
         message, severity = f"one user has {100 * share:.0f} % of the rows", scaled(share, SHARE_OF_ONE, math.inf)
@@ -157,6 +160,16 @@ def _contradictions(facts: dict[str, Any]) -> Iterator[Finding]:
         message = "the mean weight is {} and should be {}".format(*told_apart(mean, wanted))
         action = "either the logged probabilities or the new policy's column are not of the item shown: check both"
         yield Finding("propensities", GRAVE, mean, message, action)
+
+
+def _sure(facts: dict[str, Any]) -> Iterator[Finding]:
+    """Whether nearly every row of which the target is sure has a reward, where few others have: it saw the rewards."""
+    rows, rewarded, share = facts.get("sure", (0, 0, 1.0))
+    if rows < LEAST_SURE or rewarded < ALL_BUT_FEW * rows or share > 0.5:
+        return
+    message = f"{rewarded:,} of the {rows:,} rows whose item the new policy is sure of have a reward, of all rows "
+    message += f"{100 * share:.2g} %: its column was made when the rewards were known"
+    yield Finding("target_knows", GRAVE, rewarded / rows, message, "make the column from what was known before")
 
 
 def _weights(facts: dict[str, Any], estimator: str) -> Iterator[Finding]:
