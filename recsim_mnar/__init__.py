@@ -35,11 +35,7 @@ if _TYPE_CHECKING:
     from recsim_mnar.own_log.gate import FileAnswer as FileAnswer
     from recsim_mnar.own_log.gate import answer_file as _answer_file
     from recsim_mnar.own_log.plan import ABPlan as ABPlan
-    from recsim_mnar.own_log.plan import EstimatePlan as EstimatePlan
-    from recsim_mnar.own_log.plan import LoggingPlan as LoggingPlan
     from recsim_mnar.own_log.plan import plan_ab as plan_ab
-    from recsim_mnar.own_log.plan import plan_estimate as plan_estimate
-    from recsim_mnar.own_log.plan import plan_logging as plan_logging
     from recsim_mnar.policies import FeaturePolicy as FeaturePolicy
     from recsim_mnar.policies import Learner as Learner
     from recsim_mnar.policies import Policy as Policy
@@ -96,7 +92,7 @@ _NAMES = {
     "fitting.validation": "Validation validate=validate_world",
     "log": "Log read_log=Log.read",
     "own_log.gate": "FileAnswer estimate_file=answer_file",
-    "own_log.plan": "ABPlan EstimatePlan LoggingPlan plan_ab plan_estimate plan_logging",
+    "own_log.plan": "ABPlan plan_ab",
     "policies": "FeaturePolicy Learner Policy SampledPolicy",
     "policies.registry": "agent=learner",
     "protocols.base": "Protocol",

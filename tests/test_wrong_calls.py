@@ -63,7 +63,7 @@ def place(tmp_path_factory):
     for name in ("sim", "train"):
         shutil.copy(folder / name / "log" / "part-00000.parquet", folder / "two" / f"{name}.parquet")
     (folder / "empty").mkdir()
-    for ending in ("csv", "toml", "json"):
+    for ending in ("csv", "toml"):
         os.mkfifo(folder / f"pipe.{ending}")
     rows = {
         "g.csv": GOOD,
@@ -94,11 +94,9 @@ def place(tmp_path_factory):
         "nine.csv": "user,item,rating\n1,1,9\n1,2,3\n",
         "five.csv": "user,item,rating\n1,1,five\n",
         "short.csv": "user,item,rating\n1,1\n",
-        "bad.json": "{",
         "small.csv": "propensity,reward,t\n" + ".5,1,5e-324\n" * 9,
         "long.csv": "propensity,reward,t,note\n.5,1,.5," + "x" * (40 << 20) + "\n.5,1,.5,b\n",
         "deep.toml": f"x = {'[' * 5000}{']' * 5000}\n",
-        "deep.json": "[" * 5000 + "]" * 5000,
         "bad.toml": "x = [",
         "arrays.toml": 'world = "sessions"\narrays = 3\n[params]\n',
         "member.toml": 'world = "sessions"\nensemble = [3]\n[params]\n',
@@ -174,7 +172,7 @@ CALLS = [
     (("plan", "ab", "sim", "--lift", "5%", "--power", "80"), "this looks like percent: 0.8"),
     (("plan", "ab", "sim", "--lift", "5%", "--power", "1.5"), "power must be in (0, 1), got 1.5"),
     (("plan", "ab", "sim", "--lift", "5%", "--level", "1.5"), "got 1.5; 0.95 is usual"),
-    (("plan",), "name one of ab, estimate, logging"),
+    (("plan",), "name one of ab"),
     (("estimate",), "`recsim-mnar estimate --help` shows how"),
     # Files.
     (on("none.csv"), "none.csv is empty"),
@@ -220,7 +218,6 @@ CALLS = [
     ((*RATED, "ratings_file=five.csv"), "row 1: the rating 'five' is not a number"),
     ((*RATED, "ratings_file=short.csv"), "row 1 has 2 columns where commas or tabs are the separators"),
     ((*RATED, "ratings_file=objects.npz"), "no .npz file of arrays"),
-    (("simulate", "--world", "sessions", "--policy", "bad.json", "--users", "5"), "is not a mixture of policies"),
     (("study", "bad.toml"), "is not a TOML file"),
     (("study", "empty"), "is a folder: name its TOML file"),
     ((*USERS, "--out", "x" * 5000), "the path is too long"),
@@ -262,10 +259,8 @@ CALLS = [
     (("simulate", "--world", "deep.toml", "--policy", "random", "--users", "5"), "TOML file: it is nested too deep"),
     (("study", "pipe.toml"), "is no regular file"),
     (("compare", "--world", "pipe.toml"), "is no regular file"),
-    (("simulate", "--world", "sessions", "--policy", "pipe.json", "--users", "5"), "is no regular file"),
     (("simulate", "--world", "arrays.toml", "--policy", "random", "--users", "5"), "arrays must be a table by name"),
     (("simulate", "--world", "member.toml#1", "--policy", "random", "--users", "5"), "member 1 must be a table"),
-    (("simulate", "--world", "sessions", "--policy", "deep.json", "--users", "5"), "is not a mixture of policies"),
     # Options that mean nothing here, or too much.
     (("compare", "--agents", "itemknn"), "did you mean 'item-knn'"),
     (("compare", "--agents", "svd,svd"), "twice"),
@@ -405,11 +400,9 @@ PYTHON = {
     ),
     "columns as a text": (lambda: recsim_mnar.plan_ab(LOG, "5%", columns="reward"), "columns must be a table by name"),
     "columns as a list": (
-        lambda: recsim_mnar.plan_estimate(LOG, "t", columns=["t"]),
+        lambda: recsim_mnar.plan_ab(LOG, "5%", columns=["t"]),
         "columns must be a table by name",
     ),
-    "no target": (lambda: recsim_mnar.plan_estimate(LOG, None), "target must be a text, got None"),
-    "one target": (lambda: recsim_mnar.plan_logging(LOG, "t", width="5%"), "targets must be a list of texts, got 't'"),
     "a power of 1.5": (lambda: recsim_mnar.plan_ab(LOG, "5%", power=1.5), "power must be in (0, 1), got 1.5"),
     "no world to validate": (lambda: recsim_mnar.validate(None, LOG), "a world must derive from"),
     "a class to validate": (lambda: recsim_mnar.validate(type(WORLD), LOG), "make an object of it"),

@@ -248,8 +248,6 @@ def jsons(*, quick: bool) -> Commands:
     longer = {
         "replay": "replay run/log --policy random --out replayed.parquet",
         "plan ab": "plan ab own.csv --lift 30% --target new",
-        "plan logging": "plan logging own.csv --target new,mixed --width 40% --out json/policy.json",
-        "plan estimate": "plan estimate own.csv --target new",
         "compare": "compare --preset quick --set n_items=20 --set n_flips=4 --agents random,popularity,user-popularity "
         "--train-users 40 --test-users 60 --arm-users 60 --truth-users 80 --out json/compare",
         "compare ratings": "compare --world ratings --set n_items=30 --option users=40 --out json/ratings",
