@@ -24,9 +24,6 @@ if _TYPE_CHECKING:
     from recsim_mnar.estimators import Estimate as Estimate
     from recsim_mnar.estimators import difference as difference
     from recsim_mnar.estimators import estimate_value as _estimate_value
-    from recsim_mnar.fitting.advice import Advice as Advice
-    from recsim_mnar.fitting.advice import Question as Question
-    from recsim_mnar.fitting.advice import advise_on as _advise_on
     from recsim_mnar.fitting.calibration import FittedWorld as FittedWorld
     from recsim_mnar.fitting.calibration import calibrate_world as _calibrate_world
     from recsim_mnar.fitting.validation import Validation as Validation
@@ -71,7 +68,6 @@ if _TYPE_CHECKING:
     from recsim_mnar.worlds import World as World
     from recsim_mnar.worlds import make_world as make_world
 
-    advise = _advise_on
     agent = _learner
     calibrate = _calibrate_world
     check = _check_named
@@ -87,7 +83,6 @@ _NAMES = {
     "datasets.interactions": "Interactions",
     "errors": "MachineError UserError",
     "estimators": "Estimate difference estimate=estimate_value",
-    "fitting.advice": "Advice Question advise=advise_on",
     "fitting.calibration": "FittedWorld calibrate=calibrate_world",
     "fitting.validation": "Validation validate=validate_world",
     "log": "Log read_log=Log.read",

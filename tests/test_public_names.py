@@ -16,12 +16,12 @@ import pytest
 import recsim_mnar
 
 TOP = {
-    "verbs": """advise agent calibrate check compare compare_interactions difference estimate estimate_file evaluate
+    "verbs": """agent calibrate check compare compare_interactions difference estimate estimate_file evaluate
         make_world plan_ab read_log replay resumable run_study simulate simulate_online task
         task_dataset task_names validate value_on_log""",
-    "nouns": """ABPlan Advice Comparison DecisionWorld Design Estimate Evaluation ExposureWorld
+    "nouns": """ABPlan Comparison DecisionWorld Design Estimate Evaluation ExposureWorld
         FeaturePolicy FileAnswer FittedWorld Interactions Learner Log MachineError OnlineRun Oracle Planner
-        PlatformWorld Policy Protocol Question Record SampledPolicy Study Task TaskDataset UserError Validation
+        PlatformWorld Policy Protocol Record SampledPolicy Study Task TaskDataset UserError Validation
         World""",
 }
 VERBS, NOUNS = TOP["verbs"].split(), TOP["nouns"].split()

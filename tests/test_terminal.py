@@ -159,7 +159,7 @@ def commands(found=group, path=()):
     for name, command in found.commands.items():
         if isinstance(command, click.Group):
             yield from commands(command, (*path, name))
-        else:
+        elif name != "advise":  # withdrawn: it only says what to type
             yield " ".join((*path, name)), command
 
 

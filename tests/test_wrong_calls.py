@@ -242,13 +242,9 @@ CALLS = [
     (("calibrate", "sim", "--ensemble", "-1", "--out", "w.toml"), "ensemble must be"),
     (("calibrate", "sim", "--assume", "nosuch=1", "--out", "w.toml"), "unknown parameter 'nosuch'"),
     (("calibrate", "nosuch", "--out", "w.toml"), "nosuch does not exist"),
-    (("advise", "sim", "--agents", "rndom,popularity"), "did you mean 'random'"),
-    (("advise", "sim", "--agents", "random,popularity", "--users", "0"), "--users must be"),
-    (("advise", "sim", "--agents", "random,popularity", "--items", "-1"), "--items must be"),
-    (("advise", "sim", "--agents", "random,popularity", "--logging", "nosuch"), "unknown agent 'nosuch'"),
-    (("advise", "sim", "--agents", "random,svd", "--reward-min", "2", "--reward-max", "1"), "must be below"),
     (("validate", "sessions", "sim", "--users", "0"), "--users must be a whole number of at least 20"),
     (("validate", "nosuch", "sim"), "unknown world 'nosuch'"),
+    (("advise", "sim", "--agents", "random,popularity"), "advise is withdrawn: type recsim-mnar "),
     (("validate", "sessions", "sim", "--checks", "nosuch"), "unknown checks 'nosuch'"),
     (("validate", "sessions", "sim", "--logging", "nosuch"), "unknown agent 'nosuch'"),
     # Files that are none, too deep, or too long.
@@ -353,16 +349,10 @@ PYTHON = {
     "executor": (lambda: next(run_in_order([], 3)), "executor must be one of concurrent.futures"),
     "a path for a log": (lambda: recsim_mnar.replay("sim", None), "log must be a Log (read_log reads one), got 'sim'"),
     "a path to validate": (lambda: recsim_mnar.validate(None, "sim"), "log must be a Log"),
-    "a path to advise on": (lambda: recsim_mnar.advise("sim", None), "log must be a Log"),
-    "fewer users than none": (
-        lambda: recsim_mnar.advise(Log({}), recsim_mnar.Question(users=-1)),
-        "users must be a whole number of at least 1",
-    ),
     "users to validate": (
         lambda: recsim_mnar.validate(learner, Log({}), most_users=0),
         "most_users must be a whole number of at least 20",
     ),
-    "no question": (lambda: recsim_mnar.advise(Log({}), None), "question must be a Question"),
     "a name for a world": (lambda: recsim_mnar.compare("sessions", {}), "world must be a World"),
     "a list of agents": (lambda: recsim_mnar.compare(WORLD, ["svd"]), "learners must be a table by name"),
     "a list of policies": (lambda: recsim_mnar.value_on_log(WORLD, Log({}), [], 1), "policies must be a table by name"),
@@ -386,18 +376,6 @@ PYTHON = {
     "options": (lambda: recsim_mnar.run_study({"options": 3}), "options must be a table by name"),
     "no options": (lambda: recsim_mnar.run_study({"options": ()}), "options must be a table by name"),
     "a world's number": (lambda: recsim_mnar.run_study({"worlds": [3]}), "a world of a study must be a table by name"),
-    "a question of one agent": (
-        lambda: recsim_mnar.advise(LOG, recsim_mnar.Question(agents="svd")),
-        "agents must be a list, got 'svd'",
-    ),
-    "a question of one reward": (
-        lambda: recsim_mnar.advise(LOG, recsim_mnar.Question(rewards=3)),
-        "rewards must be the least and the largest",
-    ),
-    "a question of three rewards": (
-        lambda: recsim_mnar.advise(LOG, recsim_mnar.Question(rewards=(0, 1, 2))),
-        "rewards must be the least and",
-    ),
     "columns as a text": (lambda: recsim_mnar.plan_ab(LOG, "5%", columns="reward"), "columns must be a table by name"),
     "columns as a list": (
         lambda: recsim_mnar.plan_ab(LOG, "5%", columns=["t"]),

@@ -257,7 +257,6 @@ def jsons(*, quick: bool) -> Commands:
         "compare interactions": "compare --interactions views.csv --out json/interactions",
         "study": "study settings.toml --catalogues 2 --workers 1 --out json/study",
         "check": "check recsim_mnar.agents.baselines:Popularity",
-        "advise": "advise run/log --agents random,popularity --workers 1 --out json/advice",
         "calibrate": "calibrate run/log --ensemble 1 --out world.toml",
         "validate": "validate sessions run/log --set n_items=12 --checks statistics",
     }

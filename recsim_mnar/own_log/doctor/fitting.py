@@ -282,10 +282,7 @@ def _compare(found: Examination) -> Fit:
     pooled = f"; {events_in_words(several)} rows are pooled: --option events=NAME chooses" if len(several) > 1 else ""
     says = f"which recommender foresees what users do, by {by}"
     if not missing:
-        says += (
-            f"; a simulator like it: recsim-mnar calibrate {source} --out world.toml; how to choose agents in worlds "
-            f"like it: recsim-mnar advise {source} --agents popularity,item-knn,svd"
-        )
+        says += f"; a simulator like it: recsim-mnar calibrate {source} --out world.toml"
     says += pooled
     return fit(True, line, says)
 
