@@ -21,7 +21,6 @@ from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
 from recsim_mnar.estimators.off_policy.limits import STRICT
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.refuters import item_findings
-from recsim_mnar.estimators.off_policy.row_order import OrderSums, weights_agree
 from recsim_mnar.estimators.off_policy.scores import ESTIMATORS
 from recsim_mnar.estimators.off_policy.stated import Stated, check_clip
 from recsim_mnar.estimators.off_policy.value import estimate_from_scores
@@ -493,9 +492,7 @@ class _Case:
     read: dict[str, RankingRows] = field(default_factory=dict)
     scored: dict[str, Floats] = field(default_factory=dict)
     facts: ClickFacts | None = None
-    order: OrderSums | None = None
     items: list[Finding] | None = None
-    proved: bool = False
 
     def rows(self, info: RankingEstimatorInfo) -> RankingRows:
         """The columns, with the probabilities of the estimator's kind of weight."""
@@ -598,7 +595,7 @@ class _Case:
             )
         lacking = self._lacking() if "slate_ips" not in differences else ""
         findings += assumption_findings(info.premise, found, assumption, differences, strict, facts, lacking)
-        findings += [*self._order_findings(found), *self._item_findings()]
+        findings += self._item_findings()
         more = {
             "weight": info.weight,
             "slate_size": log.slate_size,
@@ -665,23 +662,6 @@ class _Case:
             found = item_findings(log.action, log.logging["marginal"], log.clusters.codes) if known else []
             self.items = found if log.labels is None else [with_item(f, self._label) for f in found]
         return self.items
-
-    def _order_findings(self, estimate: Estimate) -> list[Finding]:
-        """Effects that outlast a slate: slates are the decisions here, for rows of one slate depend on each other."""
-        log, k = self.log, self.log.slate_size
-        if not log.users_known or "slate" not in log.logging or "slate" not in log.targets:
-            return []
-        if not self.sees_target(RANKING_ESTIMATORS["slate_ips"]):
-            return []
-        if self.order is None:
-            reward = (log.reward * self.factor).reshape(-1, k).mean(1)
-            self.order = OrderSums(float(np.mean(reward)))
-            slates = (log.logging["slate"][::k], log.targets["slate"][::k], log.clusters.codes[::k])
-            self.order.extend(reward, *slates)
-            self.proved = bool(self.order.findings(0.0, self.level))
-        if not self.proved or not weights_agree(estimate.verdict):
-            return []
-        return self.order.findings((estimate.high - estimate.low) / 2.0, self.level)
 
 
 # -------------------------------------------------------------------------------------------- reward models, and nDCG

@@ -393,7 +393,7 @@ class _Pass:
 
     def _actions(self, rows: Rows) -> NDArray[np.int64] | None:
         log = self.log
-        if "action" not in log.columns or log.reading.exact or log.some_without_action:
+        if "action" not in log.columns or log.some_without_action:
             return None
         quiet = rows.quiet()
         found = log.actions.codes(quiet, log.columns["action"], alone=log.alone)

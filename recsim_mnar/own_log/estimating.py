@@ -34,6 +34,7 @@ from recsim_mnar.estimators.off_policy.records import (
     todays,
 )
 from recsim_mnar.estimators.off_policy.refuters import Shown, item_findings, refuter_lines, with_findings, with_refuters
+from recsim_mnar.estimators.off_policy.repeats import RepeatSums
 from recsim_mnar.estimators.off_policy.sentence import Record, target_of, tolerance_of, weight_excess
 from recsim_mnar.estimators.off_policy.stated import (
     Stated,
@@ -294,13 +295,14 @@ class _Estimating:
         self.log.count_copies(found.copies)
         counts, lines = self.log.counts.copy(), self.log.lines
         if counts["duplicates"] != found.copies:  # whole rows are looked at from here on
-            found = replace(found, orders=self._gathered(asked).orders)
+            found = replace(found, repeats=self._gathered(asked).repeats)
         exact = self.log.reading.exact
         of_records = Asked(
             self.names, question.estimators, question.level, question.baseline, compared, set(self.today), self.made,
             None if exact else self._off_by,
         )  # fmt: skip
         records = taken(records_of(of_records, found.value, found.difference), self.bound)
+        records = [with_findings(record, found.repeats.findings()) for record in records]
         if not exact:
             sums = None
             if found.items is not None and not self.log.some_without_action:
@@ -374,6 +376,10 @@ class _Estimating:
             **self.stated_options,
         )
         records = taken(records, self.bound)
+        users = log.clusters()
+        if log.action is not None and users is not None:
+            found_in_order = RepeatSums.of(log.reward, log.propensity, log.action.codes, users).findings()
+            records = [with_findings(record, found_in_order) for record in records]
         if not self.log.reading.exact:
             records = _with_findings(records, log, self.targets, lines)
         if question.refute:

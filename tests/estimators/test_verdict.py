@@ -560,15 +560,6 @@ def test_sums_of_parts_leave_clicks_what_they_are():
     assert not Shards(dwell).met(rng.gamma(1.0, 1.0, 40)).binary
 
 
-def test_wrong_weights_are_not_an_effect_of_the_recommendations():
-    """Scores taken for probabilities: their mean weight is 2, and w - 1 is on average 1 for any logger."""
-    rng = np.random.default_rng(12)
-    log = {"reward": clicks(rng, 3000, 0.1), "propensity": np.full(3000, 0.25), "target": rng.random(3000)}
-    found = codes(estimate_value(**log, cluster=np.arange(3000) // 5, propensity_min=0.25), doubts=True)
-    assert "propensities" in found
-    assert not found & {"staying", "carry_over"}
-
-
 def heavy_rows(number, n=2000):
     """A log that meets its rows of weight 10 so many times; 200 are to be expected. Rewards are where no weight is."""
     target = (np.arange(n) < number) * 1.0

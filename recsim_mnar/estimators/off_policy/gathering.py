@@ -20,7 +20,7 @@ from recsim_mnar.estimators.off_policy.differences import PairMoments, estimate_
 from recsim_mnar.estimators.off_policy.from_moments import AUTO, estimate_from_moments
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.refuters import ItemSums
-from recsim_mnar.estimators.off_policy.row_order import OrderSums, weights_agree
+from recsim_mnar.estimators.off_policy.repeats import RepeatSums
 from recsim_mnar.estimators.off_policy.scores import check_name
 from recsim_mnar.estimators.off_policy.stated import Stated, check_rows, limit_column, missing_column, refuse_outside
 from recsim_mnar.estimators.verdict import Estimate
@@ -135,13 +135,13 @@ class BlockQuestion:
 
 @dataclass
 class Gathered:
-    """Moments of every policy and compared pair, and sums over the order of users' rows."""
+    """Moments of every policy and compared pair, and sums over users' rows in their order."""
 
     question: BlockQuestion
     moments: dict[str, Moments] = field(default_factory=dict)
     pairs: dict[str, PairMoments] = field(default_factory=dict)
-    orders: dict[str, OrderSums] = field(default_factory=dict)
     items: ItemSums | None = None
+    repeats: RepeatSums = field(default_factory=RepeatSums)
     copies: int = 0
 
     @staticmethod
@@ -152,8 +152,6 @@ class Gathered:
             return Moments(question.clip, question.clustered, shift)
 
         found = Gathered(question, {name: empty() for name in question.policies})
-        if question.clustered:  # without users no row has an earlier one
-            found.orders = {name: OrderSums() for name in question.policies}
         for name in question.compared:
             assert question.baseline is not None
             found.pairs[name] = PairMoments(found.moments[name], found.moments[question.baseline])
@@ -163,21 +161,13 @@ class Gathered:
         """The estimate of a policy's value, as :func:`recsim_mnar.estimators.estimate_value` of all rows."""
         moments = self.moments[policy]
         moments = moments if estimator != AUTO and check_name(estimator).clips else moments.unclipped()
-        found = estimate_from_moments(moments, estimator, level=level, stated=self.question.stated)
-        return self._in_order(found, policy)
+        return estimate_from_moments(moments, estimator, level=level, stated=self.question.stated)
 
     def difference(self, policy: str, estimator: str, *, level: float) -> Estimate:
         """The estimate of its difference from the baseline, as :func:`recsim_mnar.estimators.difference`."""
         pair = self.pairs[policy]
         pair = pair if estimator != AUTO and check_name(estimator).clips else pair.unclipped()
-        return self._in_order(estimate_difference(pair, estimator, level=level, stated=self.question.stated), policy)
-
-    def _in_order(self, estimate: Estimate, policy: str) -> Estimate:
-        """The estimate, with its verdict extended by the order of the rows."""
-        if policy not in self.orders or not weights_agree(estimate.verdict):
-            return estimate
-        found = self.orders[policy].findings((estimate.high - estimate.low) / 2.0, estimate.level)
-        return replace(estimate, verdict=estimate.verdict.with_findings(found)) if found else estimate
+        return estimate_difference(pair, estimator, level=level, stated=self.question.stated)
 
     def add(self, block: Block) -> None:
         """Add the rows of a block; an invalid value is reported with its row in the file."""
@@ -198,14 +188,14 @@ class Gathered:
         if block.digest is not None and (number := n_repeats(block.digest)):
             self.copies += number
             in_order = None if clusters is None else replace(clusters, again=repeats(block.digest))
-        for name, order in self.orders.items():
-            order.extend(r, p, columns[name], in_order)
         for name, pair in self.pairs.items():
             assert question.baseline is not None
             pair.extend(r, p, columns[name], columns[question.baseline], clusters)
         if block.action is not None:
             items = ItemSums.of(block.action, p, clusters)
             self.items = items if self.items is None else self.items + items
+            if in_order is not None:
+                self.repeats.extend(r, p, block.action, in_order)
 
     def __add__(self, other: Gathered) -> Gathered:
         """Of the rows of both; no user may be in both."""
@@ -214,9 +204,9 @@ class Gathered:
         pairs = {
             name: pair.merged(other.pairs[name], moments[name], moments[baseline]) for name, pair in self.pairs.items()
         }
-        orders = {name: self.orders[name] + other.orders[name] for name in self.orders}
         items = self.items if other.items is None else other.items if self.items is None else self.items + other.items
-        return Gathered(self.question, moments, pairs, orders, items, self.copies + other.copies)
+        repeated = self.repeats + other.repeats
+        return Gathered(self.question, moments, pairs, items, repeated, self.copies + other.copies)
 
 
 def _missing(question: BlockQuestion, block: Block, name: str) -> NDArray[np.float64] | None:

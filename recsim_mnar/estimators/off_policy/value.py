@@ -32,7 +32,7 @@ from recsim_mnar.estimators.off_policy.from_moments import (
 from recsim_mnar.estimators.off_policy.limits import Bounds, mean_limits, unit
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.refuters import item_findings
-from recsim_mnar.estimators.off_policy.row_order import order_findings, weights_agree
+from recsim_mnar.estimators.off_policy.repeats import RepeatSums
 from recsim_mnar.estimators.off_policy.scores import EstimatorInfo, Rows, Scores, check_name, known_to_differ
 from recsim_mnar.estimators.off_policy.stated import Stated, check_clip, model_column
 from recsim_mnar.estimators.verdict import CAUTION, Estimate, Finding
@@ -500,11 +500,9 @@ def _with_findings(
     if action is None and context is not None:
         raise UserError("context is read with the items shown: give action too, or omit context")
     found = []
-    if weights_agree(estimate.verdict):
-        half = (estimate.high - estimate.low) / 2.0
-        found = order_findings(reward, p, target, clusters, half_width=half, level=estimate.level)
     if action is not None:
         found += item_findings(action, p, clusters, context=context)
+        found += RepeatSums.of(reward, p, action, clusters).findings()
     return estimate.with_findings(found)
 
 
