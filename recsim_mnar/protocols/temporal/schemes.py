@@ -201,11 +201,10 @@ class WTD(Scheme):
 
 def _by_user(profiles: Profiles, weights: Floats, details: dict[str, Any] | None = None) -> Weighing:
     """P(u) uniform, P(i|u) proportional to the item's weight."""
-    from recsim_mnar.protocols.temporal import _weights_kernel
-
-    out = np.empty(profiles.n_pairs)
-    _weights_kernel.pair_probabilities(profiles.starts, profiles.items, weights, out)
-    return Weighing(profiles, out, details or {})
+    own = weights[profiles.items]
+    totals = np.bincount(profiles.owners(), own)
+    probabilities = own / np.repeat(totals, profiles.lengths()) / profiles.n_users
+    return Weighing(profiles, probabilities, details or {})
 
 
 def _by_pair(profiles: Profiles, weights: Floats, details: dict[str, Any] | None = None) -> Weighing:

@@ -387,9 +387,8 @@ class Divergence:
 
     def __init__(self, now: Profiles, reference: Floats) -> None:
         self.reference = np.ascontiguousarray(reference, np.float64)
-        self._starts, self._items = now.by_length()
-        self._inverse = np.empty(now.n_users)
-        self._scaled = np.empty(now.n_items)
+        self._held = _held_items(*now.by_length(), now.n_items)
+        self._holders = self._held.T
         self.present = self.reference > 0.0
         lost = self.present & (now.n_holders() == 0)
         if lost.any():
@@ -399,25 +398,33 @@ class Divergence:
             )
 
     def marginals(self, weights: Floats) -> Floats:
-        """P_t1(i|w), (n_items,)."""
-        from recsim_mnar.protocols.temporal import _weights_kernel
-
-        out = np.empty(len(weights))
-        _weights_kernel.marginals(self._starts, self._items, weights, self._inverse, out)
-        return out
+        """P_t1(i|w) = (1/U) sum over users of w_i / (sum of w over the user's items), (n_items,)."""
+        inverse = 1.0 / (self._held @ weights)
+        found: Floats = (self._holders @ inverse) * (weights / len(inverse))
+        return found
 
     def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
-        """D(w) and its gradient in log w, (n_items,): a pass over the pairs for P(i|w), and one for the gradient."""
-        from recsim_mnar.protocols.temporal import _weights_kernel
+        """D(w) and its gradient in log w, (n_items,).
 
+        g_k = (1/U) sum_u P(k|u,w) (r_k - sum_i P(i|u,w) r_i) with r_i = -P0_i / P(i|w); its first term is -P0_k.
+        """
         target = self.marginals(weights)
-        slope = np.empty(len(weights))
-        _weights_kernel.gradient(
-            self._starts, self._items, weights, self._inverse, self._scaled, target, self.reference, slope
-        )
-        p0, p1 = self.reference[self.present], target[self.present]
+        present = self.present
+        scaled = np.zeros(len(weights))
+        scaled[present] = -weights[present] * self.reference[present] / target[present]
+        inverse = 1.0 / (self._held @ weights)
+        by_user = (self._held @ scaled) * (inverse * inverse)
+        slope = -self.reference - (self._holders @ by_user) * weights / len(inverse)
+        p0, p1 = self.reference[present], target[present]
         # The logarithm of a ratio near 1 by log1p: D is near 0 at the end, and its digits are differences.
         return float(-(p0 * np.log1p((p1 - p0) / p0)).sum()), slope
+
+
+def _held_items(starts: NDArray[np.int64], items: NDArray[np.integer], n_items: int) -> Any:
+    """Return who holds what, as a sparse matrix (users, items) of ones."""
+    from scipy.sparse import csr_array
+
+    return csr_array((np.ones(len(items)), items, starts), shape=(len(starts) - 1, n_items))
 
 
 def most_moved(before: Floats, after: Floats, p: int) -> NDArray[np.int64]:
