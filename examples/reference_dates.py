@@ -27,7 +27,7 @@ from recsim_mnar.policies import registry
 from recsim_mnar.protocols.temporal.weighing import notes, weighted_leave_one_out
 from recsim_mnar.simulation.platform import platform_log, run_campaigns
 
-SCHEMES = ("unweighted", "weights+p=20", "weights+p=100", "weights", "at-t0", "item-first")
+SCHEMES = ("unweighted", "weights+p=20", "weights+p=100", "weights")
 
 
 def day(t: float) -> str:
