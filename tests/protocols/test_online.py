@@ -104,23 +104,6 @@ def test_off_policy_of_the_logging_policy_is_its_own_mean(world):
         off_policy(log.organic(), {"same": Uniform(P)})
 
 
-def test_moments_of_blocks_give_what_all_decisions_give(world):
-    log = simulate(world, Uniform(P), 1500, 3)
-    policies, names = {"views": MostViewed(P), "same": Uniform(P)}, ["clipped_ips", "snips"]
-    blocks = off_policy(log, policies, estimators=names, clip=3.0, logging=Uniform(P))
-    # sg_ips needs every row, and all of them are held then.
-    whole = off_policy(log, policies, estimators=[*names, "sg_ips"], clip=3.0, logging=Uniform(P))
-    whole = [record for record in whole if record.metric != "sg_ips"]
-    for ours, theirs in zip(blocks, whole, strict=True):
-        assert (ours.agent, ours.metric) == (theirs.agent, theirs.metric)
-        assert (ours.value, ours.low, ours.high) == (theirs.value, theirs.low, theirs.high)
-        for name, number in theirs.details.items():
-            if name in ("row_sd", "kish"):
-                assert ours.details[name] == pytest.approx(number, rel=1e-12)
-            else:
-                assert ours.details[name] == number
-
-
 @pytest.mark.verify
 @pytest.mark.slow
 def test_clipped_ips_with_full_support_holds_the_truth():
