@@ -174,8 +174,8 @@ def ab_test(
     """Run every policy on ``n_users`` users.
 
     Metrics: ``ctr`` from clicks (of slates per item shown, and their ``dcg``), and ``ctr_exact`` from the click
-    probabilities of what was shown, which have less variance. Paired arms also give ``ctr_exact_difference`` from the
-    best arm, whose interval is that of the difference. Where rewards are no clicks ``reward`` stands for ``ctr``.
+    probabilities of what was shown, which have less variance. Where rewards are no clicks, ``reward`` stands for
+    ``ctr``.
 
     Args:
         world: where they run.
@@ -211,7 +211,7 @@ def records_of_arms(world: World, arms: Mapping[str, Arm], n_users: int, *, pair
             value, low, high = ratio_interval(arm.discounted, arm.slates, level)
             details = {"users": n_users, "paired": paired, **judged(len(arm.user), value, low, high).to_dict()}
             records.append(_record(world, name, DCG, (value, low, high), arm, level, details))
-    return [*records, *(_differences(world, arms, n_users, level) if paired else [])]
+    return records
 
 
 def _record(
@@ -232,33 +232,6 @@ def _wide(width: float, scale: float, what: str, limits: tuple[float, float], ac
     ratio = width / 2.0 / scale if scale > 0.0 else math.inf
     message = f"the interval reaches {100.0 * ratio:.3g} % of the {what} to either side"
     return Finding("wide_interval", scaled(ratio, *limits), ratio, message, action)
-
-
-def _differences(world: World, arms: Mapping[str, Arm], n_users: int, level: float) -> list[Record]:
-    """Each arm's exact rate minus the best arm's, user by user."""
-    rates = {name: float(arm.means.sum() / arm.decisions.sum()) for name, arm in arms.items()}
-    best = max(rates, key=lambda name: rates[name])
-    base = _influence(arms[best], n_users)
-    records = []
-    for name, arm in arms.items():
-        if name == best:
-            continue
-        value = rates[name] - rates[best]
-        residual = _influence(arm, n_users) - base
-        _, low, high = ratio_interval(residual, np.ones(n_users), level)
-        verdict = judged(len(arm.user), max(rates.values()), low, high)
-        details = {"users": n_users, "paired": True, "against": best, **verdict.to_dict()}
-        metric, span = f"{rate_of(world)[0]}_exact_difference", (value, value + low, value + high)
-        records.append(_record(world, name, metric, span, arm, level, details))
-    return records
-
-
-def _influence(arm: Arm, n_users: int) -> Floats:
-    """(n_users,) each user's part in the error of the arm's ratio, scaled so that the error is their mean."""
-    value = arm.means.sum() / arm.decisions.sum()
-    out = np.zeros(n_users)
-    out[arm.user] = (arm.means - value * arm.decisions) * (n_users / arm.decisions.sum())
-    return out
 
 
 class ABTest(Protocol):

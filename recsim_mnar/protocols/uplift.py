@@ -85,26 +85,6 @@ class RankedItems:
     policy: Policy | None = None
 
 
-def until(exposures: Exposures, period: int) -> Exposures:
-    """The periods before ``period``, as a log that ends there."""
-    rows = exposures.time < period
-    table = exposures.propensities
-    if isinstance(table, np.ndarray) and table.shape[2] > 1:
-        table = table[:, :, :period]
-    return Exposures(
-        exposures.user[rows],
-        exposures.item[rows],
-        exposures.time[rows],
-        exposures.recommended[rows],
-        exposures.purchased[rows],
-        n_users=exposures.n_users,
-        n_items=exposures.n_items,
-        n_periods=period,
-        propensities=table,
-        provenance=dict(exposures.provenance),
-    )
-
-
 def purchases_as_views(exposures: Exposures) -> Log:
     """All purchases, recommended or not, as the organic rows of a log: for agents that learn from views."""
     rows = np.flatnonzero(exposures.purchased)
@@ -470,8 +450,12 @@ class PurchasesExperiment(Experiment):
     def _rankings(self, trial: Trial, first: int) -> dict[str, RankedItems]:
         """Every agent's scores, learnt from the periods before ``first``."""
         trial.report(f"train {len(trial.learners)} agents on {first} periods")
-        assert trial.exposures is not None
-        past = until(trial.exposures, first)
+        world = trial.world
+        users_seed = trial.seed_of("users")
+        log = trial.log()
+        assert isinstance(world, ExposureWorld)
+        earlier = log.select(log["time"] < first)
+        past = exposures_of(world, DeployedPolicy(world), earlier, trial.settings.users, users_seed)
         trial.train_log = views = purchases_as_views(past)
         jobs = [
             functools.partial(trained, name, learner, past, views, trial.seed)

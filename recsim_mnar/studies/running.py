@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.kernels.checks import of_type
+from recsim_mnar.errors import UserError
 from recsim_mnar.runs.files import path_of, refuse_link, replacing, sweep
 from recsim_mnar.runs.folder import STUDY, RunFolder
 from recsim_mnar.runs.receipts import digest_of
 from recsim_mnar.simulation.executor import check_executor
 from recsim_mnar.simulation.own_code import of_own_code, origin_named
 from recsim_mnar.simulation.pools import processes
-from recsim_mnar.studies.design import Design, Task
+from recsim_mnar.studies.design import Design, Task, design_of_table
 from recsim_mnar.studies.result import Study
 
 __all__ = ["TASKS", "processes", "run_study"]
@@ -56,7 +55,7 @@ def run_study(
     Raises:
         UserError: a cell that cannot be, or a folder that holds another study.
     """
-    made = design if isinstance(design, Design) else _made(design)
+    made = design if isinstance(design, Design) else design_of_table(design)
     if save_raw and folder is None:
         raise UserError("save_raw: name a folder for the raw results")
     cells, manifest = made.all_cells(), made.manifest()
@@ -73,16 +72,6 @@ def run_study(
         with into.recording(TABLE) as path:
             _write_table(study, path)
     return study
-
-
-def _made(table: Any) -> Design:
-    """The design of a table of its attributes."""
-    of_type(table, "design", Mapping, "a Design, or a table of its attributes")
-    known = list(Design.__dataclass_fields__)
-    for name in table:
-        if name not in known:
-            raise UserError(f"unknown key {name!r} of a design; {nearest(name, known)}")
-    return Design(**table)
 
 
 def _run(

@@ -322,8 +322,6 @@ def test_a_comparison_prints_as_a_table_and_its_sentences():
     ]
     records.append(Record.of("w", "ips", "svd", "ips", (0.03, 0.0, 1.0), level=0.95, n=1, seconds=0.0))
     found = Comparison(records, conclusion=["IPS is right & done"])
-    assert found.to_frame()["truth ctr"].tolist() == [0.02, 0.01]
-    assert found.to_frame()["ips ips"].isna().tolist() == [False, True]
     assert repr(found).splitlines() == scoreboard(found).lines()
     assert "&lt;b&gt;" in found._repr_html_()
     assert "right &amp; done" in found._repr_html_()
