@@ -21,11 +21,11 @@ from recsim_mnar.protocols.uplift import (
     one_period,
     purchases_as_views,
     title,
-    until,
 )
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 from twins.commands import run
+from twins.exposures import until
 from twins.purchases_log import propensity_matrix
 
 QUICK = ("compare", "--world", "purchases", "--preset", "quick")
