@@ -375,7 +375,7 @@ PYTHON = {
     "a preset": (lambda: recsim_mnar.make_world("sessions", 3), "preset must be a text, or None"),
     "settings as a text": (lambda: recsim_mnar.make_world("sessions", None, "a=3"), "settings must be a dict"),
     "a setting": (lambda: recsim_mnar.make_world("sessions", None, [3]), "a setting must be a text"),
-    "no worlds": (lambda: recsim_mnar.run_study(None), "design must be a Design"),
+    "no worlds": (lambda: recsim_mnar.run_study(None), "design must be a table by name"),
     "a number of parts": (lambda: Log({}).split("x"), "n_parts must be a whole number"),
     "no columns": (lambda: Log([1]), "columns must be a table by name"),
     "nothing to check": (lambda: recsim_mnar.check(None), "name must be a text"),

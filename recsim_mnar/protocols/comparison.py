@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import inspect
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -123,10 +122,6 @@ class Comparison:
 
     def __repr__(self) -> str:
         return "\n".join(scoreboard(self).lines())
-
-    def _repr_html_(self) -> str:
-        """The scoreboard, for notebooks."""
-        return f"<pre>{html.escape(repr(self))}</pre>"
 
     def sentences(self) -> list[str]:
         """What the judgements say, or the conclusion where there are none, for a person."""

@@ -326,17 +326,9 @@ class HoldOut(Protocol):
                 study.keep_raw(self.name, metric, name, user=users, value=value, weight=weight)
         return [(metric, *_summed_by_user(parts)) for metric, parts in found.items()]
 
-    def ranks_by(self, metric: str) -> bool:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.ranks_by`."""
-        return metric in self.metrics
-
     def title(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
         return f"{self._words()} ({metric})"
-
-    def heading(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
-        return f"{metric}, {self._words()}"
 
     def _words(self) -> str:
         """The split in the field's words, with the options asked for."""

@@ -101,10 +101,6 @@ class InteractionsSettings(Params):
         """The metric that agents are ranked by."""
         return f"ndcg@{self.length}"
 
-    def of_comparison(self) -> dict[str, Any]:
-        """Arguments of :func:`compare_interactions`; ``events`` is of the reading of the file."""
-        return {name: value for name, value in self.to_dict().items() if name != "events"}
-
 
 LEAD = (
     "Leave-one-out hides one view of a user and asks each agent for it. The split by time hides all views after a "
@@ -118,15 +114,11 @@ def compare_interactions(
     learners: Mapping[str, Learner],
     *,
     protocols: Sequence[str | Protocol] | None = None,
-    folds: int = 10,
-    test_share: float = 0.2,
-    candidates: str = "auto",
-    length: int = K,
-    level: float = 0.95,
     seed: int = 0,
     executor: Executor | None = None,
     report: Callable[[str], None] = lambda stage: None,
     raw: RawResults | None = None,
+    **options: Any,
 ) -> Comparison:
     """Judge every agent on interactions; there is no truth, so the conclusion says what users' sampling leaves open.
 
@@ -136,34 +128,30 @@ def compare_interactions(
         protocols: of :data:`PROTOCOLS`, or any other that needs views alone, as ``loocv+folds=5``,
             ``holdout+split=time`` or ``package.module:Class``; None for all that the file allows (``by_time`` needs
             times).
-        folds: of leave-one-out: views of each user that are held out, one at a time.
-        test_share: of the split by time: share of the rows, the latest, that is held out.
-        candidates: "all" items are ranked; "unseen": not those that the user has met; "auto": "unseen" where no user
-            meets an item twice, else "all".
-        length: items of a list, k of HR@k, MRR@k, NDCG@k and recall@k.
-        level: of the intervals.
         seed: of the draws and the training.
         executor: folds and agents run in parallel; results do not depend on it.
         report: called with a line whenever a stage begins.
         raw: receives the rows that values are means of.
+        **options: of :class:`InteractionsSettings`, as ``folds=5`` or ``length=20``.
 
     Raises:
         UserError: an unknown protocol or one that needs times, an argument out of range, or no users to judge by.
     """
     of_type(data, "data", Interactions, "Interactions (read_interactions reads them)")
     table_by_name(learners, "learners")
-    settings = InteractionsSettings(folds, length, test_share, candidates, level=level)
+    settings = InteractionsSettings.from_dict(options)
+    level, k = settings.level, settings.length
     if data.n_users < 2:
         raise UserError("the interactions are of one user: intervals come from users, give those of two or more")
-    why_not = "" if protocols is not None else _why_no_split(data, test_share)
+    why_not = "" if protocols is not None else _why_no_split(data, settings.test_share)
     named = [name for name in PROTOCOLS if name != BY_TIME or not why_not] if protocols is None else protocols
     chosen = chosen_protocols(named, data.timed)
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
     for name, learner in learners.items():
         check_needs(name, learner, (), "a file of interactions (users, items and times)")
     facts = facts_of(data)
-    unseen = candidates == "unseen" or (candidates == "auto" and not facts["repeats"])
-    world = NoWorld(data.n_items, views_repeat=not unseen, slate_size=length)
+    unseen = settings.candidates == "unseen" or (settings.candidates == "auto" and not facts["repeats"])
+    world = NoWorld(data.n_items, views_repeat=not unseen, slate_size=k)
     trial = _Trial(cast(Any, world), learners, settings, check_seed(seed), executor, report, raw=raw)
     trial.n_items, trial.level = data.n_items, level
     trial.train_log = trial.test_log = data.log
@@ -182,12 +170,12 @@ def compare_interactions(
         f"{100 * facts['repeats'] / facts['rows']:.2g} % the user meets an item again. {LEAD}"
     )
     found.conclusion = conclusion(ranked, level, len(learners))
-    found.notes = [*_notes(data, facts, unseen, length, found.records), *([why_not] if why_not else [])]
+    found.notes = [*_notes(data, facts, unseen, k, found.records), *([why_not] if why_not else [])]
     found.details = {
         "facts": facts, "candidates": "unseen" if unseen else "all", "best": [one.to_dict() for one in ranked]
     }  # fmt: skip
     found.hints = alike(found.records)
-    found.neutral = frozenset({f"coverage@{length}", f"popularity@{length}"})
+    found.neutral = frozenset({f"coverage@{k}", f"popularity@{k}"})
     return found
 
 
@@ -316,11 +304,9 @@ class _Trial(Trial):
 
 def alike(records: Sequence[Record]) -> list[str]:
     """A sentence for agents that agree in every value, as where none of their favourites is a candidate."""
-    values: dict[str, list[tuple[str, str, float]]] = {}
-    for r in records:
-        values.setdefault(r.agent, []).append((r.protocol, r.metric, r.value))
     groups: dict[str, list[str]] = {}
-    for agent, own in values.items():
+    for agent in dict.fromkeys(r.agent for r in records):
+        own = [(r.protocol, r.metric, r.value) for r in records if r.agent == agent]
         groups.setdefault(repr(own), []).append(agent)
     same = [agents for agents in groups.values() if len(agents) > 1]
     return [f"{listed(agents)} agree in every number: they rank the candidates alike." for agents in same]
@@ -453,8 +439,6 @@ def conclusion(ranked: Sequence[Leaders], level: float, n_agents: int) -> list[s
     if n_agents < 2 or not ranked:
         return ["There is one agent, so there is nothing to choose."] if n_agents == 1 and ranked else []
     sentences = [_alone(one, level, n_agents) for one in ranked]
-    if len(ranked) == 2:
-        sentences.append(_together(*ranked))
     sentences.append(
         "This predicts what users view by themselves, not what recommending it would change: that needs an A/B test, "
         "or a log with the probability of each item shown."
@@ -476,18 +460,6 @@ def _alone(one: Leaders, level: float, n_agents: int) -> str:
     if len(others) == n_agents - 1:
         return f"{begins}, but beats no other one at {100 * level:g} % confidence: more users are needed."
     return f"{begins}; {listed(others)} may be equally good (at {100 * level:g} % confidence); the others are worse."
-
-
-def _together(one: Leaders, other: Leaders) -> str:
-    shared = [name for name in one.names if name in other.names]
-    if not shared:
-        return (
-            "The two tests contradict each other: nobody may be the best by both. Predicting later views is what a "
-            f"recommender deployed on that day would have faced; it puts {other.names[0]} first."
-        )
-    if len(shared) == 1:
-        return f"Both tests agree: {shared[0]} is best."
-    return f"Too close to call: {' or '.join(shared)}."
 
 
 def recommended(lists: Ints, views: Views, n_items: int) -> tuple[float, Floats]:

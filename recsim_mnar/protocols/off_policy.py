@@ -131,7 +131,10 @@ def off_policy(
         seen = _Decisions.of(log, probability, missing, clip, stated)
         if modelled:
             seen = seen.with_model(log, policy)
-        weights.append(seen.weights.distribution(name).to_dict())
+        tally = WeightTally(clip)
+        tally.extend(seen.target / seen.propensity)
+        weights.append(tally.distribution(name).to_dict())
+        supported = float(np.mean(seen.target > 0.0))
         took = time.perf_counter() - began
         for estimator in estimators:
             began = time.perf_counter()
@@ -140,7 +143,7 @@ def off_policy(
             if keep_raw is not None and scores:
                 keep_raw(estimator, name, user=seen.user, **scores)
             estimate = with_adaptive_findings(estimate, log.provenance)
-            details = {**_details(estimate, seen.share_supported), **rows, **_identified(name, estimate)}
+            details = {**_details(estimate, supported), **rows, **_identified(name, estimate)}
             seconds = took / len(estimators) + time.perf_counter() - began
             key = (world, "off_policy", name, estimator)
             records.append(
@@ -272,16 +275,6 @@ class _Decisions:
         lost = None if missing is None else missing[shown]
         return _Decisions(reward, propensity, user, probability[shown], lost, clip, stated)
 
-    @property
-    def share_supported(self) -> float:
-        return float(np.mean(self.target > 0))
-
-    @property
-    def weights(self) -> WeightTally:
-        tally = WeightTally(self.clip)
-        tally.extend(self.target / self.propensity)
-        return tally
-
     def estimate(self, estimator: str, level: float) -> tuple[Estimate, dict[str, float]]:
         """The estimate, and what intervals by row are made of (see :func:`_by_row`)."""
         info = check_name(estimator)
@@ -410,10 +403,6 @@ class OffPolicy(Protocol):
         return {"clipped_ips": "clipped IPS", "ips": "IPS", "snips": "SNIPS", "dr": "DR", "dm": "DM"}.get(
             metric, metric
         )
-
-    def heading(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
-        return self.title(metric)
 
     def estimates_truth(self, metric: str) -> bool:
         """True for all but discounted cumulative gains."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.progress import counted
 from recsim_mnar.runs.files import path_of, refuse_link, replacing, sweep
 from recsim_mnar.runs.folder import STUDY, RunFolder
 from recsim_mnar.runs.receipts import digest_of
@@ -25,10 +25,6 @@ from recsim_mnar.studies.result import Study
 __all__ = ["TASKS", "processes", "run_study"]
 
 TASKS, RAW, TABLE, TIMINGS = "tasks", "raw", "study.parquet", "timings.json"
-_FIRST = 5
-"""Comparisons from which on a rate is worth telling."""
-_NAMED = 6
-"""Studies that are named one by one where work begins."""
 Report = Callable[[str], None]
 
 
@@ -59,9 +55,7 @@ def run_study(
     if save_raw and folder is None:
         raise UserError("save_raw: name a folder for the raw results")
     cells, manifest = made.all_cells(), made.manifest()
-    named = [cell.label for cell in cells] if len(cells) <= _NAMED else [f"{cells[0].label} to {cells[-1].label}, each"]
-    for label in named:
-        report(f"{label}: {made.catalogues} catalogue{'s' if made.catalogues > 1 else ''}")
+    report(f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'} x {made.catalogues} catalogues")
     for cell in cells:
         cell.setup.resolved()
     if folder is None:
@@ -89,7 +83,7 @@ def _run(
         report(f"{len(tasks) - len(missing)} of {len(tasks)} already existed")
     seconds: dict[str, Any] = {} if into is None else _earlier_seconds(into)
     numeric = _numeric_factors(tasks)
-    began = time.monotonic()
+    advance = counted(len(missing), "comparisons")
     for done, (task, (result, took, raw)) in enumerate(_finished(missing, executor, save_raw), start=1):
         seconds[task.label] = took
         kept[task.label] = result
@@ -101,7 +95,8 @@ def _run(
             into.write_json(_name(task), result)
             # As it is read again: what a study says does not depend on whether it was interrupted.
             kept[task.label] = json.loads((into.path / _name(task)).read_text())
-        report(f"{task.label} done, {done} of {len(missing)}{_left(began, done, len(missing))}")
+        report(f"{task.label} done, {done} of {len(missing)}")
+        advance(1)
     return Study(manifest, [kept[t.label] for t in tasks], seconds)
 
 
@@ -170,14 +165,6 @@ def _earlier_seconds(into: RunFolder) -> dict[str, Any]:
     except (ValueError, AttributeError):
         return {}
     return tasks if isinstance(tasks, dict) else {}
-
-
-def _left(began: float, done: int, total: int) -> str:
-    """In words, how long the rest will take at the rate of what is done; the first ones compile, and say little."""
-    if done < _FIRST:
-        return ""
-    minutes = (time.monotonic() - began) / 60 / done * (total - done)
-    return f", about {minutes:,.0f} min left" if minutes >= 1 else ""
 
 
 def _kept(into: RunFolder, task: Task, save_raw: bool) -> dict[str, Any] | None:

@@ -85,19 +85,6 @@ def test_estimates_carry_the_error_of_the_propensities(ratings):
     assert np.median(width) > 1.2  # few of the 400 are 5 stars, of which DCG is made
 
 
-def test_balance_is_in_the_notes(ratings):
-    assert "Naive Bayes has propensities of revealed ratings only" in " ".join(ratings.notes)
-    world = make_world("ratings", "quick", ["n_items=40", "density=0.1", "observation=popularity"])
-    settings = RatingsSettings(users=300, propensities="popularity")
-    found = " ".join(compare(world, learners("random", "popularity"), settings=settings, seed=1).notes)
-    assert "their mean: " in found
-    assert "selection on the rating itself" in found
-    assert "out of balance" not in found
-    world = make_world("ratings", "quick", ["n_items=40", "density=0.1"])
-    found = " ".join(compare(world, learners("random", "popularity"), settings=settings, seed=1).notes)
-    assert "out of balance" in found  # users who liked what they revealed before like, and reveal, more
-
-
 @pytest.mark.verify
 def test_revealings_are_independent_draws_of_the_same_propensities():
     """Cells learnt from are revealed again as often as others are, given their propensity: 80,000 cells, 5 sd."""
@@ -315,7 +302,7 @@ def test_protocols_are_found_by_name_and_checked(monkeypatch):
         chosen_protocols(experiment_of(world), ["ab_test"], "campaigns")
 
 
-def test_a_comparison_prints_as_a_table_and_its_sentences():
+def test_a_comparison_prints_as_its_scoreboard():
     records = [
         Record.of("w", "truth", agent, "ctr", (value, 0.0, 1.0), level=0.95, n=1, seconds=0.0)
         for agent, value in (("svd", 0.02), ("<b>", 0.01))
@@ -323,5 +310,3 @@ def test_a_comparison_prints_as_a_table_and_its_sentences():
     records.append(Record.of("w", "ips", "svd", "ips", (0.03, 0.0, 1.0), level=0.95, n=1, seconds=0.0))
     found = Comparison(records, conclusion=["IPS is right & done"])
     assert repr(found).splitlines() == scoreboard(found).lines()
-    assert "&lt;b&gt;" in found._repr_html_()
-    assert "right &amp; done" in found._repr_html_()

@@ -13,7 +13,7 @@ from recsim_mnar.estimators import estimate_value
 from recsim_mnar.estimators.intervals import ratio_interval
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
-from recsim_mnar.protocols.ab_test import ab_test
+from recsim_mnar.protocols.ab_test import records_of_arms, run_arms
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.decisions import Settings, truth
 from recsim_mnar.protocols.off_policy import off_policy
@@ -24,6 +24,11 @@ from recsim_mnar.worlds import make_world
 from twins.policies import MostViewed, Uniform
 
 P = 30
+
+
+def ab_test(world, policies, n_users, seed, *, paired=False):
+    arms = run_arms(world, policies, n_users, seed, paired=paired, executor=None)
+    return records_of_arms(world, arms, n_users, paired=paired, level=0.95)
 
 
 @pytest.fixture(scope="module")

@@ -319,17 +319,14 @@ def test_candidates_follow_repeats(tmp_path):
     assert unseen.details["candidates"] == "unseen"
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "said"),
-    [
-        (("a",), ("a",), "Both tests agree: a is best."),
-        (("a",), ("b",), "contradict"),
-        (("a", "b"), ("b", "a"), "Too close to call: a or b."),
-    ],
-)
-def test_both_protocols_together(one, other, said):
-    ranked = [Leaders(names, 500, protocol, "ndcg@10") for protocol, names in (("loocv", one), ("by_time", other))]
-    assert said in " ".join(conclusion(ranked, 0.95, 3))
+def test_each_protocol_says_who_may_be_best():
+    ranked = [
+        Leaders(names, 500, protocol, "ndcg@10") for protocol, names in (("loocv", ("a",)), ("by_time", ("b", "a")))
+    ]
+    found = conclusion(ranked, 0.95, 3)
+    assert len(found) == 3
+    assert "puts a first" in found[0]
+    assert "puts b first; a may be" in found[1]
 
 
 def test_the_page_keeps_the_warning_open(tmp_path):

@@ -20,7 +20,6 @@ from recsim_mnar.protocols.temporal.weighing import (
     fit_item_weights,
     hit_probabilities,
     make_scheme,
-    notes,
     probability_of_ranks,
     score,
     weighted_leave_one_out,
@@ -163,18 +162,15 @@ def test_the_closed_form_gives_the_ranks_of_a_policy_that_ignores_own_views(monk
     np.testing.assert_array_equal(hit_probabilities(profiles, learner, 3), closed)
 
 
-def test_notes_say_what_weights_cannot_reach():
+def test_details_count_what_weights_cannot_reach():
     user = np.array([0, 0, 1, 2, 2, 2])
     item = np.array([0, 1, 0, 0, 1, 2])
     time = np.array([0.0, 0, 0, 0, 0, 5])
     log = Log({"user": user, "step": np.array([0, 1, 0, 0, 1, 2]), "time": time, "event": 0 * user, "item": item})
     records = weighted_leave_one_out(log, {"list": ConstantList([0])}, n_items=3, reference_times=1, times=[6])
-    assert notes(records) == [
-        "time 6, unweighted: 1 user holds one item only, whose probability no weight can change",
-        "time 6, weights: 1 user holds one item only, whose probability no weight can change",
-        "time 6, weights: 1 item has appeared since the reference time 1, in 1 pair: its weight, where "
-        "optimised, no lower than exp(-12)",
-    ]
+    found = {r.details["scheme"]: r.details for r in records}
+    assert found["unweighted"]["users_with_one_item"] == found["weights"]["users_with_one_item"] == 1
+    assert found["weights"]["items_new_since_reference"] == found["weights"]["pairs_with_new_items"] == 1
 
 
 # ------------------------------------------------------------------------------------------- what the paper says of it

@@ -190,9 +190,7 @@ def test_what_is_learned_from_its_log_has_that_log():
         np.testing.assert_array_equal(own[name], made.log[name])
     assert not made.decisions.truncated.any()
     for quality in ("random", "good"):
-        with pytest.raises(
-            UserError, match=rf"has no data set of quality {quality}\. Its qualities: mediocre"
-        ):
+        with pytest.raises(UserError, match=rf"has no data set of quality {quality}\. Its qualities: mediocre"):
             task_dataset("from-log-100-v1", quality)
 
 

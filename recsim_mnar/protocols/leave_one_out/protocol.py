@@ -396,10 +396,6 @@ class LeaveOneOut(Protocol):
         n_users = study.settings.test_users
         return simulate(study.world, policy, n_users, study.test_seed, executor=study.executor)
 
-    def ranks_by(self, metric: str) -> bool:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.ranks_by`."""
-        return metric in self.metrics
-
     def title(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
         return _titled("leave-one-out", [metric.upper(), *self._options()])

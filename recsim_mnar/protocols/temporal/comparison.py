@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,10 +17,10 @@ from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.base import Experiment, Trial
 from recsim_mnar.protocols.records import Record, Target, truth_of_users
-from recsim_mnar.protocols.temporal.weighing import SCHEMES, AfterCampaigns, Hits, notes
+from recsim_mnar.protocols.temporal.weighing import SCHEMES, AfterCampaigns, Hits
 from recsim_mnar.simulation.platform import additions_log, lists_of, opened, platform_log, run_campaigns
 from recsim_mnar.simulation.run_folder import DEPLOYED_NAMES
-from recsim_mnar.worlds.base import PlatformWorld, World
+from recsim_mnar.worlds.base import PlatformWorld
 from recsim_mnar.worlds.campaigns.world import Platform
 from recsim_mnar.worlds.params import Params
 
@@ -81,10 +80,6 @@ class CampaignsExperiment(Experiment):
     provides = frozenset({"train_log", "test_log", "platform"})
     log_holds: ClassVar = frozenset()
 
-    def n_test_users(self, world: World, settings: CampaignsSettings) -> int | None:
-        """See :meth:`Experiment.n_test_users`."""
-        return getattr(world.params, "n_users", None)
-
     def targets(self, settings: CampaignsSettings) -> tuple[Target, ...]:
         """See :meth:`Experiment.targets`."""
         return (Target("accepted", "accepted share"),)
@@ -126,7 +121,3 @@ class CampaignsExperiment(Experiment):
         began = time.perf_counter()
         shares = {name: accepted_shares(own.platform, one, own.hits.k) for name, one in trial.learners.items()}
         return truth_of_users(trial.world.name, "accepted", shares, trial.level, began=began)
-
-    def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
-        """See :meth:`Experiment.notes`."""
-        return notes([r for r in records if "scheme" in r.details])

@@ -263,26 +263,6 @@ def scored(
     return records
 
 
-def notes(records: Sequence[Record]) -> list[str]:
-    """What a reader of these records should know, a line each: whom and what the weights cannot reach."""
-    lines = []
-    for record in records:
-        d = record.details
-        where = f"time {d['time']:g}, {d['scheme']}: "
-        one, new = d["users_with_one_item"], d.get("items_new_since_reference", 0)
-        if one:
-            hold = "user holds" if one == 1 else "users hold"
-            lines.append(f"{where}{one:,} {hold} one item only, whose probability no weight can change")
-        if new:
-            have, its = ("item has", "its weight") if new == 1 else ("items have", "their weights")
-            pairs = f"{d['pairs_with_new_items']:,} pair{'' if d['pairs_with_new_items'] == 1 else 's'}"
-            lines.append(
-                f"{where}{new:,} {have} appeared since the reference time {d['reference_time']:g}, in {pairs}: "
-                f"{its}, where optimised, no lower than exp(-{BOUND:g})"
-            )
-    return list(dict.fromkeys(lines))
-
-
 def score(weighing: Weighing, probabilities: Floats, *, level: float = 0.95) -> tuple[float, float, float]:
     """The score of one recommender: value, low and high, users being the sample.
 
