@@ -302,8 +302,6 @@ class UpliftABTest(ABTest):
 
 
 METRICS = ("precision", "uplift", "uplift_snips", "uplift_ips")
-REFERENCES = (DEPLOYED, "oracle")
-"""Lists by what only the world knows: the deployed recommender's probabilities, and true uplift. Shown, not picked."""
 
 _BIASED = ("uplift", "uplift_snips")
 """Estimates that are shown after the others."""
