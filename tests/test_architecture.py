@@ -452,7 +452,7 @@ LINES = {
     # 135 for the scoreboard, for which the report gave 585
     # 590 for hold-out splits, sampled and weighted (300), interleaving and doubly robust estimates (130), raw results,
     # abstention and its severity (90), protocols of one's own on interactions (70), less three schemes of campaigns
-    "protocols": 3_971,  # 106 for slates: their estimates, checked first, gains by place, what a page says
+    "protocols": 3_970,  # 106 for slates: their estimates, checked first, gains by place, what a page says
     # 190 for the gate: what is required of an answer, estimate as a function of Python, what it was made from.
     # 110 for rows that cannot be read, spellings, lines by segment; 30 for policies found by their mean weight
     # 130 for a line to paste with guesses

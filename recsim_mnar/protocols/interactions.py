@@ -157,6 +157,7 @@ def compare_interactions(
     trial.train_log = trial.test_log = data.log
     trial.policies = cast(Any, NoPolicies())
     found = judged_comparison(OnInteractions(), chosen, trial)
+    found.log = None  # the user's own views, which are in the file
     ranked = []
     for protocol, values in trial.by_user.items():
         key = (protocol, settings.ranking)

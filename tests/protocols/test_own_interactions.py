@@ -215,6 +215,7 @@ def test_the_comparison_names_who_may_be_the_best(data):
     learners = {name: registry.learner(name) for name in ("random", "popularity")}
     found = compare_interactions(data, learners, folds=3)
     assert {r.protocol for r in found.records} == {"loocv", "by_time", "lists"}
+    assert found.log is None  # the file's rows are not written again
     best = {one["protocol"]: one for one in found.details["best"]}
     assert best["loocv"]["first"] == "popularity"
     assert "popularity" in best["by_time"]["may_be_the_best"]
