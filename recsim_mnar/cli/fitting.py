@@ -40,10 +40,7 @@ if TYPE_CHECKING:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def advise(arguments: tuple[str, ...]) -> None:
     """Say what to type instead; scripts may know the name."""
-    raise UserError(
-        "advise is withdrawn: type recsim-mnar replay LOG --policy A,B --split-users --out R.parquet, then "
-        "recsim-mnar estimate R.parquet --target A,B --baseline today"
-    )
+    raise UserError("advise is withdrawn: type recsim-mnar estimate LOG --agents A,B,C")
 
 
 def _check_least(options: dict[str, Any], **least: int) -> None:
