@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals import Deviations, Spread, positive_limits, student_limits
+from recsim_mnar.estimators.intervals import Deviations, student_limits
 from recsim_mnar.estimators.off_policy.differences import Form, Products
 from recsim_mnar.estimators.off_policy.limits import STRICT
 from recsim_mnar.estimators.verdict import CAUTION, LEAST_USERS, Finding, Verdict
 from recsim_mnar.log.columns import Clusters, Floats, Ints
-from recsim_mnar.log.rows import user_begins, user_starts
+from recsim_mnar.log.rows import user_starts
 
 ROWS, REWARD, WEIGHT, LEAD = np.eye(4).tolist()
 """A user's numbers: rows l; and over the rows that another follows, sums of (w - 1) w' r', (w - 1) w' and w - 1, where
@@ -226,17 +226,6 @@ def order_findings(
 # ------------------------------------------------------------------ of users' rows, which stand together in their order
 
 
-def repeating(user: Ints, action: Ints, weight: Floats, level: float) -> float:
-    """Lower limit of the probability that the target shows a user the same item twice running; (n,) each."""
-    follows, starts = ~user_begins(user), user_starts(user)
-    again = follows & np.r_[False, action[1:] == action[:-1]]
-    sums = np.add.reduceat(again * weight * np.r_[0.0, weight[:-1]], starts)
-    pairs = np.add.reduceat(follows * 1.0, starts)
-    share = float(sums.sum() / pairs.sum())
-    variance = float(np.sum((sums - share * pairs) ** 2)) / float(pairs.sum()) ** 2
-    return min(positive_limits(share, Spread(variance, 0.0, 0.0, 0.0), level)[0], 1.0)
-
-
 def tiring(user: Ints, action: Ints, reward: Floats, propensity: Floats, within: int, level: float) -> Limits | None:
     """Logarithm of how much an item earns where it is shown again, over what it earned before; (n,) each.
 
@@ -258,27 +247,6 @@ def tiring(user: Ints, action: Ints, reward: Floats, propensity: Floats, within:
     return _about(float(signs @ np.log(totals)), (signs / totals) @ sums, 1.0 / float(np.min(totals)), level)
 
 
-def lasting(user: Ints, reward: Floats, weight: Floats, within: int, level: float) -> Limits:
-    """What the target's decision adds to the logged rewards of the user's next decisions, per decision; (n,) each.
-
-    The mean of (w - 1) times the sum, over at most ``within`` decisions that follow, of rewards above the log's mean.
-    It is 0 where nothing outlasts a decision, for w has mean 1 whatever went before. Later actions are the log's.
-    """
-    starts, n = user_starts(user), user.size
-    sums = np.r_[0.0, np.cumsum(reward - np.mean(reward))]
-    ends = np.repeat(np.r_[starts[1:], n], np.diff(np.r_[starts, n]))
-    later = sums[np.minimum(np.arange(1, n + 1) + within, ends)] - sums[1:]
-    return _by_user(np.add.reduceat((weight - 1.0) * later, starts) / n, level)
-
-
-def earlier_choices(user: Ints, weight: Floats, within: int) -> Floats:
-    """(n,) how far a user's earlier decisions were the target's: the sum of w - 1 over at most ``within`` of them."""
-    starts, here = user_starts(user), np.arange(user.size)
-    first = np.repeat(starts, np.diff(np.r_[starts, user.size]))
-    sums = np.r_[0.0, np.cumsum(weight - 1.0)]
-    return np.asarray(sums[here] - sums[np.maximum(here - within, first)])
-
-
 def earlier_showings(user: Ints, action: Ints, propensity: Floats, within: int) -> Floats:
     """(n,) how often an item was shown before: sums over at most ``within`` earlier decisions of 1 / p, or 0, less 1.
 
@@ -294,10 +262,8 @@ def earlier_showings(user: Ints, action: Ints, propensity: Floats, within: int) 
 def moved_by(user: Ints, reward: Floats, weight: Floats, earlier: Floats, level: float) -> Limits:
     """What earlier decisions add to what the target's decision earns, per decision; (n,) each.
 
-    The mean of w (r - v) times ``earlier``, of :func:`earlier_choices` or :func:`earlier_showings`; v is the target's
-    value. It is 0 where earlier decisions change nothing, for their parts have mean 0 whatever went before them. With
-    the choices it is the first term of what the target's value gains where it decides all along: the weight of a whole
-    history is the product of 1 + (w - 1).
+    The mean of w (r - v) times ``earlier``, of :func:`earlier_showings`; v is the target's value. It is 0 where earlier
+    decisions change nothing, for their parts have mean 0 whatever went before them.
     """
     parts = weight * (reward - weight @ reward / np.sum(weight)) * earlier / user.size
     return _by_user(np.add.reduceat(parts, user_starts(user)), level)

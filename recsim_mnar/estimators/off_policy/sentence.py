@@ -591,7 +591,7 @@ def _of_difference(record: Record, records: Sequence[Record]) -> Sentence:
         less, more = (f"{per_cent(max(end, 0.0))} %" for end in (-shares[1], shares[2]))
     text = f"The log cannot show whether {who} earns more than {other}: from {less} less to {more} more "
     text += f"({_level(record)})."
-    action = _next(record, sure, "log more rows (`recsim-mnar plan estimate` says how many)")
+    action = _next(record, sure, "log more rows")
     return _sentence(record, "cannot_tell", text, sure, action, shares)
 
 
