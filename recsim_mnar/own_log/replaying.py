@@ -129,7 +129,7 @@ def halves_of(given: Given, seed: int, train_share: float = 0.5) -> list[Given]:
     users = log.users()
     first = users[uniforms(derive_seed(seed, "split-users"), Stream.PROTOCOL, users, 0) < 1.0 - train_share]
     if len(first) in (0, len(users)):
-        raise UserError(f"--split-users: {len(users)} users are too few to be split; give a log of more users")
+        raise UserError(f"{given.path}: {len(users)} users are too few to be split; give a log of more users")
     inside = np.isin(log["user"], first)
     one, other = log.select(inside), log.select(~inside)
     halves = [Given.at_once(given.path, *pair, given.ours) for pair in ((one, other), (other, one))]

@@ -77,7 +77,7 @@ class RepeatSums:
             action: (n,) ids of the items shown.
             clusters: the user of each row.
         """
-        from recsim_mnar.estimators.off_policy import _repeats_kernel as kernels
+        from recsim_mnar.estimators import _by_user_kernel as kernels
 
         if not reward.size:
             return

@@ -1,7 +1,7 @@
-"""What users were shown before, planted and not: python benchmarks/verdict/repeats.py [--quick]
+"""What users were shown before, planted and not: python benchmarks/ope_trust/repeats.py [--quick]
 
 Per family of OPE-trust v1 and v2 the share of logs with each finding of the rows' order, and of users who tire in eight
-settings: an item seen before earns a share of what it did, under two loggers. Writes "repeats" of results.json.
+settings: an item seen before earns a share of what it did, under two loggers. Writes repeats.json.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import analysis
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+import halves
+import halves_v2
 import numpy as np
+from _study import write_results
 
-HERE = Path(__file__).parent
-sys.path.append(str(HERE.parent / "ope_trust"))
+from recsim_mnar.estimators.off_policy.repeats import RepeatSums
 
-import halves  # noqa: E402  (found through the path above)
-import halves_v2  # noqa: E402
-
-from recsim_mnar.estimators.off_policy.repeats import RepeatSums  # noqa: E402
+HERE = Path(__file__).resolve().parent
 
 CODES = ("shown_before", "lasts", "copied_rows")
 USERS, ROWS = 1000, 20
@@ -85,8 +85,7 @@ def main() -> None:
     for group, shares in total.items():
         print("all", group, groups[group], *shares, sep="\t")
     if not quick:
-        kept = {"logs": groups, "columns": CODES, "shares": result, "all": total}
-        analysis.save(analysis.load() | {"repeats": kept})
+        write_results(HERE / "repeats.json", {"logs": groups, "columns": CODES, "shares": result, "all": total}, 4)
 
 
 if __name__ == "__main__":
