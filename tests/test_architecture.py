@@ -441,7 +441,7 @@ LINES = {
     # said, and imports of a module of records
     # 137 for slates: advice that can be followed, in options or arguments (75), short sentences and values within their
     # limits (35), items as the log calls them, effective rows of clipped weights
-    "estimators": 6_430,
+    "estimators": 6_412,
     "agents": 4_650,
     # 190 for fatigue, retention, influence and a calendar
     # 150 for a step of all lanes in one kernel call, and ratings for a single lane
