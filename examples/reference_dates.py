@@ -24,10 +24,10 @@ from recsim_mnar.agents.baselines import ConstantList
 from recsim_mnar.datasets.interactions import read_interactions
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policies import registry
-from recsim_mnar.protocols.temporal.weighing import notes, weighted_leave_one_out
+from recsim_mnar.protocols.temporal.weighing import weighted_leave_one_out
 from recsim_mnar.simulation.platform import platform_log, run_campaigns
 
-SCHEMES = ("unweighted", "weights+p=20", "weights+p=100", "weights", "at-t0", "item-first")
+SCHEMES = ("unweighted", "weights+p=20", "weights+p=100", "weights")
 
 
 def day(t: float) -> str:
@@ -70,8 +70,6 @@ def main(path: str | Path, *dates: str) -> list[Record]:
         f"{facts['items_new_since_reference']} items are new since, in {facts['pairs_with_new_items']} pairs, and "
         f"{facts['weights_at_a_bound']} weights are at a bound"
     )
-    for line in notes(records):
-        print(line)
     print(f"\n{'hr@5':24s}" + "".join(f"{name:>24s}" for name in learners))
     for t in (t0, t1):
         for scheme in SCHEMES if t > t0 else SCHEMES[:1]:

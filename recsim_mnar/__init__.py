@@ -24,22 +24,16 @@ if _TYPE_CHECKING:
     from recsim_mnar.estimators import Estimate as Estimate
     from recsim_mnar.estimators import difference as difference
     from recsim_mnar.estimators import estimate_value as _estimate_value
-    from recsim_mnar.fitting.advice import Advice as Advice
-    from recsim_mnar.fitting.advice import Question as Question
-    from recsim_mnar.fitting.advice import advise_on as _advise_on
     from recsim_mnar.fitting.calibration import FittedWorld as FittedWorld
     from recsim_mnar.fitting.calibration import calibrate_world as _calibrate_world
     from recsim_mnar.fitting.validation import Validation as Validation
     from recsim_mnar.fitting.validation import validate_world as _validate_world
     from recsim_mnar.log import Log as Log
+    from recsim_mnar.own_log.agents import estimate_agents as estimate_agents
     from recsim_mnar.own_log.gate import FileAnswer as FileAnswer
     from recsim_mnar.own_log.gate import answer_file as _answer_file
     from recsim_mnar.own_log.plan import ABPlan as ABPlan
-    from recsim_mnar.own_log.plan import EstimatePlan as EstimatePlan
-    from recsim_mnar.own_log.plan import LoggingPlan as LoggingPlan
     from recsim_mnar.own_log.plan import plan_ab as plan_ab
-    from recsim_mnar.own_log.plan import plan_estimate as plan_estimate
-    from recsim_mnar.own_log.plan import plan_logging as plan_logging
     from recsim_mnar.policies import FeaturePolicy as FeaturePolicy
     from recsim_mnar.policies import Learner as Learner
     from recsim_mnar.policies import Policy as Policy
@@ -75,7 +69,6 @@ if _TYPE_CHECKING:
     from recsim_mnar.worlds import World as World
     from recsim_mnar.worlds import make_world as make_world
 
-    advise = _advise_on
     agent = _learner
     calibrate = _calibrate_world
     check = _check_named
@@ -91,12 +84,12 @@ _NAMES = {
     "datasets.interactions": "Interactions",
     "errors": "MachineError UserError",
     "estimators": "Estimate difference estimate=estimate_value",
-    "fitting.advice": "Advice Question advise=advise_on",
     "fitting.calibration": "FittedWorld calibrate=calibrate_world",
     "fitting.validation": "Validation validate=validate_world",
     "log": "Log read_log=Log.read",
+    "own_log.agents": "estimate_agents",
     "own_log.gate": "FileAnswer estimate_file=answer_file",
-    "own_log.plan": "ABPlan EstimatePlan LoggingPlan plan_ab plan_estimate plan_logging",
+    "own_log.plan": "ABPlan plan_ab",
     "policies": "FeaturePolicy Learner Policy SampledPolicy",
     "policies.registry": "agent=learner",
     "protocols.base": "Protocol",

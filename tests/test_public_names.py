@@ -16,12 +16,12 @@ import pytest
 import recsim_mnar
 
 TOP = {
-    "verbs": """advise agent calibrate check compare compare_interactions difference estimate estimate_file evaluate
-        make_world plan_ab plan_estimate plan_logging read_log replay resumable run_study simulate simulate_online task
+    "verbs": """agent calibrate check compare compare_interactions difference estimate estimate_agents estimate_file
+        evaluate make_world plan_ab read_log replay resumable run_study simulate simulate_online task
         task_dataset task_names validate value_on_log""",
-    "nouns": """ABPlan Advice Comparison DecisionWorld Design Estimate EstimatePlan Evaluation ExposureWorld
-        FeaturePolicy FileAnswer FittedWorld Interactions Learner Log LoggingPlan MachineError OnlineRun Oracle Planner
-        PlatformWorld Policy Protocol Question Record SampledPolicy Study Task TaskDataset UserError Validation
+    "nouns": """ABPlan Comparison DecisionWorld Design Estimate Evaluation ExposureWorld
+        FeaturePolicy FileAnswer FittedWorld Interactions Learner Log MachineError OnlineRun Oracle Planner
+        PlatformWorld Policy Protocol Record SampledPolicy Study Task TaskDataset UserError Validation
         World""",
 }
 VERBS, NOUNS = TOP["verbs"].split(), TOP["nouns"].split()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
@@ -16,7 +15,6 @@ import pytest
 
 from recsim_mnar.estimators.off_policy.moments import weight_distribution
 from recsim_mnar.estimators.off_policy.records import estimate_columns
-from recsim_mnar.fitting.advice import Advice
 from recsim_mnar.fitting.validation import Check, Validation
 from recsim_mnar.log.columns import LogColumns
 from recsim_mnar.own_log.bandit_file import WeighedLog
@@ -26,7 +24,7 @@ from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Ranking, Record, Target, judge
 from recsim_mnar.report.charts import OWN_COLOURS
 from recsim_mnar.report.estimate_page import Estimates, write_estimates
-from recsim_mnar.report.fitting_pages import write_advice, write_validation
+from recsim_mnar.report.fitting_pages import write_validation
 from recsim_mnar.report.log_page import write_log_page
 from recsim_mnar.report.page import write_page
 
@@ -102,25 +100,6 @@ def validation() -> Validation:
         for i, (name, grade) in enumerate(zip(HOSTILE, ["matches", "close", "off", "cannot say", "off"], strict=True))
     ]  # fmt: skip
     return Validation(checks, HOSTILE, HOSTILE)
-
-
-def advice() -> Advice:
-    shares = {"covered": 0.5, "covered_low": 0.4, "covered_high": 0.6, "known": "mean weight"}
-    agents = [{"agent": name, **shares, "value": 0.1, "low": 0.0, "high": 0.3} for name in HOSTILE]
-    pairs = [
-        {"first": a, "second": b, "difference": 0.1, "low": -0.1, "high": 0.2, "decided": a == HOSTILE[0]}
-        for a, b in itertools.combinations(HOSTILE, 2)
-    ]
-    models = [
-        {"model": name, "score": -0.1, "fits": True, "values": dict.fromkeys(HOSTILE, 0.1), "raw": {}, "users": 2000}
-        for name in HOSTILE
-    ]
-    checks = [{"check": name, "grade": "off", "figure": 1.0, "limit": 2.0, "sentence": name} for name in HOSTILE]
-    test = {"users": 2000, "low": 1000, "high": 3000, "tolerance": 0.05, "why": HOSTILE[0]}
-    return Advice(
-        answer="ab_test", ab_test=test, why=TITLES, agents=agents, pairs=pairs, models=models, checks=checks,
-        exploration={"epsilon": 0.1, "rows": 10, "line": HOSTILE[1]}, doctor=HOSTILE, facts={"level": 0.95},
-    )  # fmt: skip
 
 
 def estimates() -> Estimates:
@@ -229,9 +208,8 @@ def test_a_report_is_fit_for_desk_telephone_dark_and_paper(tmp_path):
     log.propensities.extend(np.linspace(0.01, 0.9))
     log.rewards = {"value": 0.5, "low": 0.1, "high": 0.9, "level": 0.95}
     write_log_page(pages[-1], log, [(f"recsim-mnar simulate --policy {name}", name) for name in HOSTILE])
-    pages += [tmp_path / "validation.html", tmp_path / "advice.html"]
-    write_validation(pages[-2], validation(), {"log": HOSTILE[0]})
-    write_advice(pages[-1], advice(), {"log": HOSTILE[0]})
+    pages.append(tmp_path / "validation.html")
+    write_validation(pages[-1], validation(), {"log": HOSTILE[0]})
     (tmp_path / "estimates").mkdir()
     write_estimates(tmp_path / "estimates", estimates(), {"log": HOSTILE[0]})
     pages.append(tmp_path / "estimates" / "report.html")

@@ -558,7 +558,6 @@ def _log_with(path, **story):
     [
         {"policy": {"name": "evil:Agent"}},
         {"policy": {"name": "evil:Agent+epsilon=0.5"}},
-        {"policy": {"name": "evil.json"}},
         {"training": {"policy": "evil:Agent", "n_users": 5, "seed": 2}},
         {"world": {"name": "evil:World", "params": {}}},
         {"world": {"name": "evil.toml", "params": {}}},
@@ -572,7 +571,6 @@ def test_what_a_log_says_of_itself_is_not_run(story, tmp_path, monkeypatch, caps
     (tmp_path / "evil.py").write_text(EVIL)
     (tmp_path / "evil.toml").write_text('world = "evil:World"\n[params]\n[[ensemble]]\n')
     (tmp_path / "EVIL.TOML").write_text('world = "evil:World"\n[params]\n[[ensemble]]\n')
-    (tmp_path / "evil.json").write_text('{"mixture": [{"policy": "evil:Agent", "weight": 1.0}]}')
     log = _log_with(tmp_path / "given", **story)
     with pytest.raises(SystemExit) as left:
         main(["replay", str(log), "--policy", "random", "--out", "out.parquet"])

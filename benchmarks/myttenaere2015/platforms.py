@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,15 @@ from schemes import scheme_of
 from scipy import stats
 
 from recsim_mnar.agents.baselines import ConstantList, MostRecommended, times_recommended
+from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policies import Learner, registry
-from recsim_mnar.protocols.temporal.comparison import Campaigns
 from recsim_mnar.protocols.temporal.weighing import hit_probabilities
+from recsim_mnar.simulation.platform import platform_log, run_campaigns
 from recsim_mnar.worlds import make_world
+from recsim_mnar.worlds.base import PlatformWorld
+from recsim_mnar.worlds.campaigns.world import Platform
 
 K = 5
 
@@ -36,6 +40,52 @@ def by_kind(
 def world_of(preset: str, seed: int, settings: Sequence[str] = ()) -> Any:
     """A campaigns world whose catalogue has this seed."""
     return make_world("campaigns", preset, [*settings, f"catalogue_seed={seed}"])
+
+
+@dataclass(frozen=True)
+class Campaigns:
+    """How a platform's campaigns recommend.
+
+    Attributes:
+        recommender: by which lists are drawn, next to the deployed weights; None: the same weights for everybody.
+        sharpness: see :func:`recsim_mnar.simulation.platform.run_campaign`.
+    """
+
+    recommender: Learner | None = None
+    sharpness: float = 1.0
+
+    def platform(
+        self, world: PlatformWorld, seed: int, *, days: Sequence[float] | None = None, until: float | None = None
+    ) -> Platform:
+        """A platform after campaigns on these days (the world's own where None; ``[]``: none), on day ``until``."""
+        return run_campaigns(
+            world, seed, recommender=self.recommender, sharpness=self.sharpness, days=days, until=until
+        )
+
+    def log_with_random_campaign(self, world: PlatformWorld, seed: int, *, day: float, share: float) -> Log:
+        """The log of the same platform, where a share of users gets one more campaign, of uniformly random items.
+
+        Args:
+            world: the model.
+            seed: of users and campaigns.
+            day: of the random campaign, after the others.
+            share: of the users present, the first ones.
+
+        Raises:
+            UserError: the day is before a campaign or after the last day, or no user would get it.
+        """
+        days = [float(d) for d in world.campaign_days()]
+        last = world.params.n_days
+        if not max(days, default=0.0) <= day <= last:
+            raise UserError(f"random_day must be in {max(days, default=0.0):g}..{last}, got {day:g}")
+        platform = self.platform(world, seed, days=days, until=day)
+        users = platform.present()
+        users = users[: round(share * len(users))]
+        if len(users) == 0:
+            raise UserError(f"random_share {share:g} leaves no user to recommend to")
+        platform.recommend(*platform.draw_lists(np.ones(world.n_items), users), users)
+        platform.advance(last)
+        return platform_log(platform)
 
 
 def campaigns_of(kind: dict[str, Any]) -> Campaigns:

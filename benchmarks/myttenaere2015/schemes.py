@@ -18,25 +18,35 @@ can show any of these. Of a single addition only a probability follows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
+from typing import Any
 
 import _support_kernel
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.checks import whole_number
+from recsim_mnar.kernels.checks import number_in, whole_number
 from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.log.table import Log
 from recsim_mnar.protocols.base import Trial, protocol
-from recsim_mnar.protocols.temporal.schemes import _by_user
-from recsim_mnar.protocols.temporal.weighing import BOUND, Scheme, Weighing, fit_item_weights, make_scheme
+from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.temporal.weighing import BOUND, Scheme, Weighing, by_user, fit_item_weights, make_scheme
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
 
 Floats = NDArray[np.float64]
 
 OWN = {
+    "drawn": f"{__name__}:Drawn",
+    "at-t0": f"{__name__}:AtReference",
+    "item-first": f"{__name__}:ItemFirst",
+    "random-phase": f"{__name__}:RandomPhase",
+    "stratified-recall": f"{__name__}:StratifiedRecall",
+    "snips": f"{__name__}:PopularitySNIPS",
+    "wtd": f"{__name__}:WTD",
+    "wtd-h": f"{__name__}:WTD",
     "alone": f"{__name__}:Alone",
     "alone-estimated": f"{__name__}:AloneEstimated",
     "structure": f"{__name__}:StructureWeights",
@@ -51,6 +61,167 @@ def scheme_of(spec: str) -> Scheme:
     made = protocol(spec, OWN)
     assert isinstance(made, Scheme)
     return made
+
+
+class Drawn(Scheme):
+    """The classical score: a user by P(u), then one of their items by P(i|u), both uniform unless said otherwise.
+
+    De Myttenaere et al. 2015, section 2.2: P(u) "might reflect the business importance of the users", P(i|u) "could
+    favor items recently associated to a profile", and "random edge selection" draws one of all pairs.
+
+    Args:
+        users: P(u) up to a factor: ``uniform``; ``edges``, by the number of items held, which draws pairs alike; or a
+            weight for each user's id.
+        half_life: days after which an item counts half as much in P(i|u) as one just added; 0 counts them alike.
+    """
+
+    name = "drawn"
+    summary = "leave-one-out, users and items drawn by weights of their own (campaigns)"
+    words = "drawn"
+
+    def __init__(self, users: str | Mapping[int, float] = "uniform", half_life: float = 0.0) -> None:
+        if not (users in ("uniform", "edges") if isinstance(users, str) else isinstance(users, Mapping)):
+            raise UserError(f"drawn: users must be uniform, edges or a weight for each user's id, got {users!r}")
+        self.users, self.half_life = users, number_in(half_life, "drawn: half_life")
+
+    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
+        """See :meth:`Scheme.weigh`."""
+        if self.users == "uniform" and not self.half_life:
+            return by_user(now, np.ones(now.n_items))
+        item = self._recency(now) if self.half_life else np.ones(now.n_pairs)
+        total = np.add.reduceat(item, now.starts[:-1])
+        return _by_pair(now, item * np.repeat(self._user_weights(now) / total, now.lengths()))
+
+    def _recency(self, now: Profiles) -> Floats:
+        """Relative to the user's last item, so that no half-life is too short; a weight of 2 ** -1100 is 0 anyway."""
+        latest = np.repeat(np.maximum.reduceat(now.added, now.starts[:-1]), now.lengths())
+        return np.exp2(-np.minimum(latest - now.added, 1100.0 * self.half_life) / self.half_life)
+
+    def _user_weights(self, now: Profiles) -> Floats:
+        if isinstance(self.users, str):
+            return now.lengths().astype(np.float64) if self.users == "edges" else np.ones(now.n_users)
+        given = (self.users.get(int(user)) for user in now.users)
+        found = np.array([weight if isinstance(weight, Real) else np.nan for weight in given], np.float64)
+        if not (found >= 0.0).all() or not np.isfinite(found).all():
+            user = int(now.users[np.flatnonzero(~((found >= 0.0) & np.isfinite(found)))[0]])
+            raise UserError(f"drawn: user {user} has no weight from 0. Give one for each user who holds an item")
+        return found
+
+
+class AtReference(Scheme):
+    """The classical score on the database as it was at t0: one of the ways out that the paper names."""
+
+    name = "at-t0"
+    summary = "leave-one-out on the data of before the campaigns (campaigns)"
+    words = "before campaigns"
+
+    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
+        """See :meth:`Scheme.weigh`."""
+        return by_user(reference, np.ones(reference.n_items))
+
+
+class ItemFirst(Scheme):
+    """An item by P_t0(i), then one of the users who hold it now, uniformly: another of them."""
+
+    name = "item-first"
+    summary = "leave-one-out, an item by its former share, then a holder (campaigns)"
+    words = "item first"
+
+    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
+        """See :meth:`Scheme.weigh`."""
+        return _by_pair(now, reference.item_probabilities()[now.items] / now.n_holders()[now.items])
+
+
+class RandomPhase(Scheme):
+    """Only what users accepted in a campaign that recommended at random: the third, which costs a campaign.
+
+    Args:
+        campaign: number of that campaign.
+    """
+
+    name = "random-phase"
+    summary = "leave-one-out on what a further, random campaign made users add (campaigns)"
+    words = "random campaign"
+
+    def __init__(self, campaign: int = 0) -> None:
+        self.campaign = whole_number(campaign, "random-phase: campaign")
+
+    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
+        """See :meth:`Scheme.weigh`."""
+        from_it = (now.causes == self.campaign).astype(np.float64)
+        if not from_it.any():
+            raise UserError(
+                f"random-phase: no user has added anything from campaign {self.campaign} by time {now.time:g}"
+            )
+        return _by_pair(now, from_it, {"pairs_from_campaign": int(from_it.sum())})
+
+
+class StratifiedRecall(Scheme):
+    """Popularity-stratified recall (Steck 2011, "Item popularity and recommendation accuracy").
+
+    Pairs by s_i = n_i ** -beta, a user's weight being the sum of theirs, so that the score is sum s hit / sum s.
+
+    Args:
+        beta: gamma / (gamma + 1) in Steck's notation; 0 counts pairs alike, 1 items.
+    """
+
+    name = "stratified-recall"
+    summary = "leave-one-out, popularity-stratified recall of Steck 2011 (campaigns)"
+    words = "stratified recall"
+
+    def __init__(self, beta: float = 0.5) -> None:
+        self.beta = number_in(beta, "stratified-recall: beta")
+
+    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
+        """See :meth:`Scheme.weigh`."""
+        return _by_pair(now, now.n_holders()[now.items].astype(np.float64) ** -self.beta)
+
+
+class PopularitySNIPS(Scheme):
+    """Self-normalised inverse propensities in each user (Yang et al. 2018, "Unbiased offline recommender evaluation").
+
+    P_i ~ n_i ** ((gamma + 1) / 2): a user uniformly, then one of their items by 1 / P_i.
+
+    Args:
+        gamma: exponent of the observation's power law.
+    """
+
+    name = "snips"
+    summary = "leave-one-out, popularity propensities of Yang et al. 2018 (campaigns)"
+    words = "popularity SNIPS"
+
+    def __init__(self, gamma: float = 1.5) -> None:
+        self.gamma = number_in(gamma, "snips: gamma")
+
+    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
+        """See :meth:`Scheme.weigh`."""
+        holders = np.maximum(now.n_holders(), 1).astype(np.float64)
+        return by_user(now, (holders / holders.max()) ** (-(self.gamma + 1.0) / 2.0))
+
+
+class WTD(Scheme):
+    """Test pairs by w_u w_i = P_MAR(u, i) / P_MNAR(u, i) (Carraro & Bridge 2020, "Debiased offline evaluation").
+
+    P_MAR is uniform, P_MNAR the product of the shares of pairs that each user and each item has. The authors call this
+    WTD_H, of hypothesised probabilities: their WTD takes P_MAR from a sample of ratings missing at random, which a log
+    of additions does not have. ``wtd-h`` names the same scheme.
+    """
+
+    name = "wtd"
+    summary = "leave-one-out, pairs weighted as Carraro & Bridge 2020 (campaigns)"
+    words = "WTD"
+
+    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
+        """See :meth:`Scheme.weigh`."""
+        return _by_pair(now, 1.0 / (now.lengths()[now.owners()].astype(np.float64) * now.n_holders()[now.items]))
+
+
+def _by_pair(profiles: Profiles, weights: Floats, details: dict[str, Any] | None = None) -> Weighing:
+    most = weights.max()
+    if not most > 0.0:
+        raise UserError(f"no pair at time {profiles.time:g} has a weight above 0")
+    weights = weights / most  # the largest weights have no finite sum
+    return Weighing(profiles, weights / weights.sum(), details or {})
 
 
 class Alone(Scheme):
@@ -76,9 +247,9 @@ class Alone(Scheme):
         part = now.pairs(kept)
         fit = fit_item_weights(part, reference.item_probabilities())
         if self.learn:
-            return _by_user(part, fit.weights, {"pairs_alone": part.n_pairs, "kl": fit.divergence})
+            return by_user(part, fit.weights, {"pairs_alone": part.n_pairs, "kl": fit.divergence})
         out = np.zeros(now.n_pairs)
-        out[kept] = _by_user(part, fit.weights).probabilities
+        out[kept] = by_user(part, fit.weights).probabilities
         return Weighing(now, out, {"pairs_alone": int(kept.sum()), "kl": fit.divergence})
 
     def kept(self, now: Profiles) -> NDArray[np.bool_]:
@@ -114,10 +285,10 @@ class AloneEstimated(Alone):
         self.days = tuple(np.atleast_1d(given).tolist())
         self.window, self.draw = window, check_seed(draw, "draw")
 
-    def in_trial(self, study: Trial) -> tuple[Scheme, Log]:
-        """See :meth:`Scheme.in_trial`."""
-        days = self.days or study.data.platform.world.campaign_days()
-        return AloneEstimated(days, self.learn, self.window, self.draw), study.log()
+    def judge(self, study: Trial) -> list[Record]:
+        """See :meth:`Scheme.judge`."""
+        self.days = self.days or tuple(study.data.platform.world.campaign_days())
+        return super().judge(study)
 
     def kept(self, now: Profiles) -> NDArray[np.bool_]:
         """(E,) a draw of the pairs that users added alone."""
@@ -150,7 +321,7 @@ class StructureWeights(Scheme):
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
         before, after = support(reference, reference), support(now, reference)
-        at_t0 = _by_user(reference, np.ones(reference.n_items)).probabilities
+        at_t0 = by_user(reference, np.ones(reference.n_items)).probabilities
         order = np.argsort(before, kind="stable")
         share = np.cumsum(at_t0[order])
         edges = before[order][np.searchsorted(share, np.arange(1, self.bins) / self.bins)]
@@ -363,3 +534,39 @@ def _falling(values: Floats) -> Floats:
     best = np.maximum.accumulate(means[:, ::-1], axis=1)[:, ::-1]
     found: Floats = np.where(last >= first, best, np.inf).min(axis=0)
     return found
+
+
+def sampled_score(
+    weighing: Weighing, probabilities: Floats, samples: int, *, seed: int = 0, level: float = 0.95
+) -> tuple[float, float, float]:
+    """The stochastic score of one recommender: value, low and high, of so many drawn pairs.
+
+    Draw j has the address (seed, PROTOCOL, j, .), the same for every recommender.
+
+    Args:
+        weighing: pairs and their probabilities.
+        probabilities: (E,) probability that the recommender finds each pair's item.
+        samples: number of drawn pairs.
+        seed: of the draws.
+        level: of the binomial interval.
+    """
+    cumulative = np.cumsum(weighing.probabilities)
+    draws = np.arange(samples)
+    which = uniforms(seed, Stream.PROTOCOL, draws, 0) * cumulative[-1]
+    last = int(np.flatnonzero(weighing.probabilities > 0.0)[-1])
+    pair = np.minimum(np.searchsorted(cumulative, which, side="right"), last)
+    right = uniforms(seed, Stream.PROTOCOL, draws, 1) < probabilities[pair]
+    return binomial_interval(int(right.sum()), samples, level)
+
+
+def binomial_interval(hits: int, n: int, level: float) -> tuple[float, float, float]:
+    """Share of hits and p +- z sqrt(p (1 - p) / n), the paper's; Clopper & Pearson's where no or all n are hits."""
+    from scipy.special import betaincinv, ndtri
+
+    tail = (1.0 - level) / 2.0
+    p = hits / n
+    if hits in (0, n):
+        low = 0.0 if hits == 0 else float(betaincinv(n, 1.0, tail))
+        return p, low, 1.0 if hits == n else float(betaincinv(1.0, n, 1.0 - tail))
+    half = float(ndtri(1.0 - tail)) * math.sqrt(p * (1.0 - p) / n)
+    return p, max(p - half, 0.0), min(p + half, 1.0)

@@ -52,7 +52,7 @@ def measured(preset: str, seed: int, case: Case, p: list[int]) -> dict[str, Any]
         scores[name] = {
             "before": float(first.probabilities @ before),
             "without": float(plainly.probabilities @ hit_probabilities(without, learner, K)),
-            **{q: [float(value), float(high - low) / 2] for q, (value, low, high, _) in found.items()},
+            **{q: [float(value), float(high - low) / 2] for q, (value, low, high) in found.items()},
         }
     return {
         "users": now.n_users, "items": world.n_items, "pairs": now.n_pairs, "mean_items": now.n_pairs / now.n_users,

@@ -248,8 +248,6 @@ def jsons(*, quick: bool) -> Commands:
     longer = {
         "replay": "replay run/log --policy random --out replayed.parquet",
         "plan ab": "plan ab own.csv --lift 30% --target new",
-        "plan logging": "plan logging own.csv --target new,mixed --width 40% --out json/policy.json",
-        "plan estimate": "plan estimate own.csv --target new",
         "compare": "compare --preset quick --set n_items=20 --set n_flips=4 --agents random,popularity,user-popularity "
         "--option train_users=40 --option test_users=60 --option arm_users=60 --option truth_users=80 "
         "--out json/compare",
@@ -260,7 +258,6 @@ def jsons(*, quick: bool) -> Commands:
         "compare interactions": "compare --interactions views.csv --out json/interactions",
         "study": "study settings.toml --catalogues 2 --workers 1 --out json/study",
         "check": "check recsim_mnar.agents.baselines:Popularity",
-        "advise": "advise run/log --agents random,popularity --workers 1 --out json/advice",
         "calibrate": "calibrate run/log --ensemble 1 --out world.toml",
         "validate": "validate sessions run/log --set n_items=12 --checks statistics",
     }

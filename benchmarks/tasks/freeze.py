@@ -17,7 +17,7 @@ import tomli_w
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.pools import pool
 from recsim_mnar.tasks.definition import Known, Task
-from recsim_mnar.tasks.evaluating import measured
+from recsim_mnar.tasks.evaluating import mean_of
 from recsim_mnar.worlds import make_world
 
 HERE = Path(__file__).parent
@@ -53,7 +53,8 @@ def main() -> None:
             seed = derive_seed(task.seed, "task/frozen")
             found = {}
             for which, policy in (("random", task.random_policy()), ("best", task.reference_policy())):
-                known = measured(task, policy, given.get("measured", USERS), seed, executor)
+                n_users = given.get("measured", USERS)
+                known = mean_of(task.runner().run(policy, n_users, seed, executor).rewards)
                 found[which] = {"value": float(f"{known.value:.6g}"), "error": float(f"{known.error:.3g}")}
             facts = {key: getattr(task, key) for key in FACTS}
             if not task.environment:

@@ -20,27 +20,19 @@ from recsim_mnar.tasks import evaluate, task, tasks
 from recsim_mnar.tasks.datasets import QUALITIES, Recipe
 from recsim_mnar.tasks.definition import Task
 from recsim_mnar.tasks.running import LOG
-from recsim_mnar.worlds.base import PlatformWorld
+from recsim_mnar.worlds.base import DecisionWorld
 
 RECIPES = Path(__file__).parents[2] / "recsim_mnar" / "tasks" / "recipes"
 GOOD = {"drifting-100-v1": "user-popularity-greedy", "ratings-100-v1": "mf-ips-ratings"}
 """The best agents that see what a recommender sees, where there is no planner."""
-OTHERS = {
-    "uplift-200-v1": {"mediocre": ("deployed", 0.0), "good": ("oracle", 0.2)},
-    "campaigns-60-v1": {"mediocre": ("accepted", 0.35), "good": ("accepted", 0.1)},
-}
-"""Where an action is not one item. The shop's own recommender never is certain; nobody who sees purchases alone is far
-from random there, so that the good one knows the users' true uplift."""
 WEAK = ("fatigue-50-v1",)
 """Tasks whose own logging policy earns less than the random one: half of a planner's decisions are uniform instead."""
-USERS = {"sessions-1000-v1": 1_000, "campaigns-60-v1": 500}
-"""Where 2,000 would make files of more than 600 MB; platforms of 500 users."""
+USERS = {"sessions-1000-v1": 1_000}
+"""Where 2,000 would make files of more than 600 MB."""
 
 
 def logger_of(chosen: Task, quality: str) -> tuple[str, float]:
     """Name and epsilon of a logging policy."""
-    if quality in OTHERS.get(chosen.name, {}):
-        return OTHERS[chosen.name][quality]
     good = GOOD.get(chosen.name, "planner")
     own, _, epsilon = chosen.logging.partition("+epsilon=")
     mediocre = (good, 0.5) if chosen.name in WEAK else (own, float(epsilon or 0.0))
@@ -60,7 +52,7 @@ def begun(chosen: Task, quality: str) -> Recipe:
         epsilon,
         chosen.log_users if own else USERS.get(chosen.name, 2_000),
         derive_seed(chosen.seed, label) >> (0 if own else 1),  # TOML has 63 bits for a number
-        "" if isinstance(world, PlatformWorld) else "shown=0.9" if changes else "counts",
+        "shown=0.9" if changes else "counts",
         **{"value": 0.0, "score": 0.0, "decisions": 0, "sha256": ""},
     )
 
@@ -74,6 +66,8 @@ def main() -> None:
     with pool(options.workers) as executor:
         for name in options.names or tasks():
             chosen = task(name)
+            if not isinstance(chosen.make_world(), DecisionWorld):
+                continue
             for quality in QUALITIES if chosen.environment else ("mediocre",):  # no other log may be used there
                 path = RECIPES / f"{name}-{quality}.toml"
                 if path.exists():

@@ -2,13 +2,12 @@
 
     python docs/extensions/gallery.py [RUNS]    # stores docs/gallery.json from what RUNS holds; draws compare.svg
 
-``RUNS`` holds ``compare``, ``study`` and ``interactions`` (folders of ``compare --out``); ``advice.json``, ``fit.json``
+``RUNS`` holds ``compare``, ``study`` and ``interactions`` (folders of ``compare --out``); ``fit.json``
 and ``validation.json`` (of ``--json``) are kept where it holds none. What no page reads is left out.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import sys
@@ -21,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.estimators.off_policy.records import estimate_columns
-from recsim_mnar.fitting.advice import Advice
 from recsim_mnar.fitting.validation import Check, Validation
 from recsim_mnar.log.columns import LogColumns
 from recsim_mnar.own_log.bandit_file import WeighedLog
@@ -33,7 +31,7 @@ from recsim_mnar.protocols.scoreboard import Column, Scoreboard, scoreboard
 from recsim_mnar.report.charts import Axis, Dot, Unit, grid, labels, marks, room_for
 from recsim_mnar.report.estimate_page import Estimates, write_estimates
 from recsim_mnar.report.figures import board_caption
-from recsim_mnar.report.fitting_pages import write_advice, write_fit, write_validation
+from recsim_mnar.report.fitting_pages import write_fit, write_validation
 from recsim_mnar.report.log_page import write_log_page
 from recsim_mnar.report.page import write_page
 from recsim_mnar.report.study_page import _write_page as write_study_page
@@ -45,7 +43,6 @@ PAGES = {
     "study": "A study over catalogues",
     "interactions": "Your own interactions",
     "estimate": "What other policies would have earned",
-    "advise": "Does the log decide?",
     "calibrate": "A world like the log",
     "validate": "What the world is valid for",
     "simulate": "What was simulated",
@@ -70,8 +67,6 @@ def pages(folder: Path) -> list[Path]:
     (folder / "estimates").mkdir(exist_ok=True)
     write_estimates(folder / "estimates", _estimates(), made_by)
     (folder / "estimates" / "report.html").replace(paths["estimate"])
-    fields = {field.name for field in dataclasses.fields(Advice)}
-    write_advice(paths["advise"], Advice(**{k: v for k, v in stored["advice"].items() if k in fields}), made_by)
     fitted: Any = SimpleNamespace(**stored["fit"])
     write_fit(paths["calibrate"], fitted, made_by)
     write_validation(paths["validate"], _validation(stored["validation"]), made_by)

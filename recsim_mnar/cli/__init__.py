@@ -43,7 +43,7 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 SECTIONS = {
-    "A log of your own": ("doctor", "estimate", "plan", "advise", "calibrate", "validate"),
+    "A log of your own": ("doctor", "estimate", "plan", "calibrate", "validate"),
     "Simulated worlds": ("compare", "study", "evaluate", "dataset", "simulate", "replay"),
     "Look up and check": ("list", "describe", "check", "verify", "warm"),
 }

@@ -281,7 +281,7 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
     report(f"read {options['interactions']}")
     data = read(events, options["drop_missing"])
     check_comparable(len(learners), data.n_items)
-    given = settings.of_comparison()
+    given = settings.to_dict()
     raw = RawResults() if options["save_raw"] else None
     with _executor(options, named=[agents, list(protocols or ())]) as found:
         comparison = compare_interactions(

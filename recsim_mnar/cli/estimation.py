@@ -44,8 +44,8 @@ UNMET = 3
 
 GROUPS = {
     "What is asked": (
-        *("target", "target-file", "on", "baseline", "estimators", "clip", "level", "by", "refute", "require"),
-        "fit-reward-model",
+        *("agents", "train-share", "target", "target-file", "on", "baseline", "estimators", "clip", "level", "by"),
+        *("refute", "require", "fit-reward-model"),
     ),
     "What is known": ("propensity-min", "full-support", "reward-min", "reward-max"),
     "Which column is which": (
@@ -59,6 +59,13 @@ GROUPS = {
 @click.command(cls=GroupedCommand, groups=GROUPS, short_help="Estimate what other policies would have earned.")
 @click.argument("log", type=READ_PATH)
 @option("--target --targets", "Columns of policies' probabilities of the logged actions, or of the items they show.")
+@option(
+    "--agents",
+    "In place of --target: names (`recsim-mnar list agents`) or package.module:Class, with commas. They are fitted on "
+    "some users of LOG, and judged by the others against today's policy.",
+)
+@option("--train-share", "With --agents: share of the users that they are fitted on.  [default: 0.5]", NUMBER)
+@option("--seed", "With --agents: of the split and the fit.  [default: 0]", WHOLE, hidden=True)
 @option(
     "--baseline", "Such a column too, or `today` for the policy that logged: adds each target's difference from it."
 )
@@ -183,11 +190,12 @@ def estimate(
                 plans = [] if found.of_slates else _plans(source, asked, found.sentence)
                 _write_page(out, source if file == log else name, asked, clip, found, plans)
         # A reader of what is printed may go at any moment: what was asked for is on disk before.
-        line = "" if found.of_slates else _ab_line(log, asked, found.sentence)
+        line = "" if found.of_slates or asked["agents"] else _ab_line(log, asked, found.sentence)
+        ahead = _ahead(source, asked, found.sentence)
         content = None if json_output.path is None else found.to_json()
     if not json_output.printed:
         json_output.write(content)
-    _show(found, line, json_output, every=all_estimators or asked["estimators"] is not None)
+    _show(found, line, ahead, json_output, every=all_estimators or asked["estimators"] is not None)
     if out is not None:
         json_output.say(f"Report: {out / 'report.html'}")
     if found.met and require != "better" and any("baseline" in record for record in found.records):
@@ -201,8 +209,8 @@ def estimate(
         raise SystemExit(UNMET)
 
 
-def _show(found: FileAnswer, line: str, json_output: JsonOutput, *, every: bool) -> None:
-    """Print an answer: its sentence, the line that plans a test, tables, doubts, and what was read."""
+def _show(found: FileAnswer, line: str, ahead: str, json_output: JsonOutput, *, every: bool) -> None:
+    """Print an answer: its sentence, the line that plans a test, tables, doubts, what was read, and who is ahead."""
     answer, sentence = found.found, found.sentence
     json_output.sentence(sentence.text)
     if line:
@@ -214,6 +222,8 @@ def _show(found: FileAnswer, line: str, json_output: JsonOutput, *, every: bool)
     if sentence.rests:
         json_output.sentence(sentence.rests)
     json_output.say(*answer.lines)
+    if ahead:
+        json_output.sentence(ahead)
 
 
 def _ab_line(log: Path, asked: dict[str, Any], sentence: Sentence) -> str:
@@ -388,6 +398,10 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, require: str | None
     from recsim_mnar.own_log.estimating import Question
     from recsim_mnar.own_log.gate import answer_question
 
+    if options["agents"] is not None:
+        return _answer_of_agents(log, options, gather, require, keep_rows=keep_rows)
+    if (options.pop("train_share"), options.pop("seed"), options.pop("agents")) != (None, None, None):
+        raise UserError("--train-share and --seed have no effect without --agents: name them, or leave both away")
     clip, more = options.pop("clip"), {name: options.pop(name) for name in ("metrics", "cluster", "min_rows")}
     reading = reading_of(options, options.pop("context_columns"))
     target, unsupported = options.pop("target"), options.pop("unsupported")
@@ -407,6 +421,45 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, require: str | None
         stated=options,
     )
     return answer_question(log, question, reading, require=require, gather=gather, **more)
+
+
+_OF_COLUMNS = (
+    *("target", "target_file", "on", "metrics", "unsupported", "q_logged", "q_target", "reward_limit_column"),
+    *("context_columns", "cluster", "logger_column", "deduplicate", "drop_invalid", "fold_case"),
+)
+"""Options on columns that agents do not need, or that `replay` does not have."""
+
+
+def _answer_of_agents(
+    log: Path, options: dict[str, Any], gather: Any, require: str | None, *, keep_rows: bool
+) -> FileAnswer:
+    """The estimates of agents that are fitted on some users of a log."""
+    from recsim_mnar.kernels.checks import number_in
+    from recsim_mnar.own_log.agents import SHARE, TODAY, of_log, replayed
+
+    for name in _OF_COLUMNS:
+        if options[name]:
+            raise UserError(f"--{name.replace('_', '-')} and --agents: type recsim-mnar replay first, then estimate")
+    if options["baseline"] not in (None, TODAY):
+        raise UserError(f"--baseline {options['baseline']}: agents are compared with today's policy. Leave it away")
+    names, reading = names_of(options["agents"], "--agents"), reading_of(dict(options))
+    share = SHARE if options["train_share"] is None else options["train_share"]
+    number_in(share, "--train-share", 0.0, 1.0, ends="()")
+    of_agents = {"target": ",".join(names), "baseline": TODAY, "drop_missing": False, "propensities_of": None}
+    of_agents |= {name: None for name in options if name.endswith("_column")}
+    of_agents |= dict.fromkeys(("agents", "train_share", "seed"))
+    with progress() as report, replayed(log, names, reading, share, options["seed"] or 0, report) as (file, lines):
+        found = _answer(file, options | of_agents, gather, require, keep_rows=keep_rows)
+        return of_log(found, file, log, lines)
+
+
+def _ahead(log: Path, asked: dict[str, Any], sentence: Sentence) -> str:
+    """Of agents: who is ahead of today's policy, or how many users an A/B test needs; "" of columns."""
+    if asked["agents"] is None:
+        return ""
+    from recsim_mnar.own_log.agents import ab_test_of, ahead_of_today
+
+    return ahead_of_today(sentence, ab_test_of(log, sentence, reading_of(dict(asked))))
 
 
 def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""``recsim-mnar advise``, ``calibrate`` and ``validate``: can the log decide, fit a world to it, and check the fit."""
+"""``recsim-mnar calibrate`` and ``validate``: fit a world to a log, and check the fit."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import click
 
 from recsim_mnar.cli.options import (
     NEW_PATH,
-    NUMBER,
     READ_PATH,
     WHOLE,
     check_there,
     column_options,
     columns_of,
-    n_workers,
     names_of,
     option,
     own_log_options,
@@ -34,96 +32,15 @@ if TYPE_CHECKING:
     from recsim_mnar.fitting.calibration import FittedWorld
 
 
-@click.command(short_help="Say whether a log can decide which agent is best.")
-@click.argument("log", type=READ_PATH)
-@option(
-    "--agents",
-    "To choose among: names (`recsim-mnar list agents`) or package.module:Class, with commas.",
-    required=True,
+@click.command(
+    hidden=True,
+    context_settings={"ignore_unknown_options": True},
+    help="Withdrawn: says what to type instead.",
 )
-@option("--logging", "The policy that made LOG; else what a simulated LOG says of itself.")
-@option("--out", "A new folder; under ./runs unless named.", NEW_PATH)
-@option("--users", "Users an arm that you have.  [default: as many as LOG has]", WHOLE)
-@option("--items", "Number of items, if LOG does not show all.", WHOLE)
-@option("--reward-min", "Least reward possible, where rewards are not 0 or 1.", NUMBER)
-@option("--reward-max", "Largest reward possible.", NUMBER)
-@seed_option("Of everything.")
-@option("--workers", "Processes; as many as there are processors unless named.", WHOLE)
-@column_options("user", "item", "action", "reward", "propensity", "time")
-@json_option("the advice")
-def advise(log: Path, json_output: JsonOutput, **options: Any) -> None:
-    """Say whether LOG decides which of some agents is best, or an A/B test of how many users does, or neither.
-
-    Agents are fitted on some users of LOG and judged on the others. No simulated world has a vote. Writes advice.json
-    and a page into a folder.
-    """
-    from dataclasses import replace
-
-    from recsim_mnar.fitting.advice import advise_on
-    from recsim_mnar.own_log.sources import read_to_fit
-    from recsim_mnar.protocols.records import plain
-    from recsim_mnar.report.fitting_pages import write_advice
-    from recsim_mnar.runs.files import write_json
-    from recsim_mnar.runs.folder import new_folder, refuse_occupied
-    from recsim_mnar.studies import processes
-
-    json_output.check(log)
-    check_there(log)
-    folder = new_folder(options["out"], "advise")
-    refuse_occupied(folder, "--out")
-    columns, question = columns_of(options), _question(options)
-    with progress() as report:
-        report(f"read {log}")
-        read = read_to_fit(log, "sessions", columns)
-        json_output.say(*read.lines)
-        with processes(n_workers(options["workers"])) as executor:
-            question = replace(question, n_items=options["items"] or read.n_items)
-            found = advise_on(read.log, question, report=report, executor=executor)
-        found.doctor = _doctor(log, columns)
-        report("write the report")
-        content = plain(found.to_dict())
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "advice.json", content)
-        asked = {name: value for name, value in options.items() if value is not None and name != "out"}
-        write_advice(folder / "report.html", found, {"command": "advise", "log": str(log), **plain(asked)})
-    json_output.answer(*[*found.coverage(), *found.sentences()])
-    json_output.say(_next(found, log, options["agents"]))
-    json_output.say(f"Report: {folder / 'report.html'}")
-    json_output.write(content)
-
-
-def _next(found: Any, log: Path, agents: str) -> str:
-    """Command to run next."""
-    if found.exploration is not None:
-        return f"Next, with the new log: recsim-mnar advise NEW-LOG --agents {agents} --logging ITS-POLICY"
-    source = log / "log" if (log / "log").is_dir() else log
-    users = "--lift 5%" if found.ab_test is None else f"--users {found.ab_test['users']}"
-    return f"Next, to see how long an A/B test takes: recsim-mnar plan ab {source} {users}"
-
-
-def _question(options: dict[str, Any]) -> Any:
-    """What is asked, found to be possible before the log is read."""
-    from recsim_mnar.fitting.advice import Question
-    from recsim_mnar.fitting.advice.deciding import agents_of
-    from recsim_mnar.policies.registry import learner
-
-    _check_least(options, items=2, users=1)
-    ends = options["reward_min"], options["reward_max"]
-    if ends.count(None) == 1:
-        raise UserError("--reward-min and --reward-max: name both, the least and the largest reward possible")
-    if None not in ends and not ends[0] < ends[1]:
-        raise UserError(f"--reward-min {ends[0]:g} must be below --reward-max {ends[1]:g}")
-    if options["logging"] is not None:
-        learner(options["logging"])
-    agents = names_of(options["agents"], "--agents")
-    agents_of(agents)
-    return Question(
-        agents=agents,
-        logging=options["logging"],
-        seed=options["seed"],
-        users=options["users"],
-        rewards=None if ends == (None, None) else ends,
-    )
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def advise(arguments: tuple[str, ...]) -> None:
+    """Say what to type instead; scripts may know the name."""
+    raise UserError("advise is withdrawn: type recsim-mnar estimate LOG --agents A,B,C")
 
 
 def _check_least(options: dict[str, Any], **least: int) -> None:
@@ -133,17 +50,6 @@ def _check_least(options: dict[str, Any], **least: int) -> None:
     for name, number in least.items():
         if options[name] is not None:
             whole_number(options[name], f"--{name}", number)
-
-
-def _doctor(log: Path, columns: dict[str, str | None]) -> list[str]:
-    """Problems that doctor finds in a file; none for a file it cannot read."""
-    from recsim_mnar.own_log.doctor import Asked, examine_file
-
-    try:
-        found = examine_file(log / "log" if (log / "log").is_dir() else log, Asked(dict(columns), (), None))
-    except UserError:
-        return []
-    return [str(problem) for problem in found.problems]
 
 
 @click.command(short_help="Fit a simulator to a log; list what it cannot tell.")

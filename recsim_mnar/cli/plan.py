@@ -1,4 +1,4 @@
-"""``recsim-mnar plan ab | logging | estimate``."""
+"""``recsim-mnar plan ab``."""
 
 from __future__ import annotations
 
@@ -10,28 +10,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recsim_mnar.cli.options import (
-    LEAST_PROPENSITY,
-    NEW_PATH,
     NUMBER,
     READ_PATH,
     WHOLE,
-    checked_file,
     names_of,
     option,
     own_log_options,
     reading_of,
-    writing,
 )
 from recsim_mnar.cli.output import JsonOutput, json_option
 from recsim_mnar.errors import UserError
 
 if TYPE_CHECKING:
-    from recsim_mnar.own_log.plan import ABPlan, EstimatePlan, LoggingPlan
+    from recsim_mnar.own_log.plan import ABPlan
 
 
-@click.group(short_help="Plan an A/B test, exploration, or the size of a log.")
+@click.group(short_help="Plan an A/B test.")
 def plan() -> None:
-    """Users an A/B test needs, how to log from here on, and rows until a verdict changes."""
+    """Users and days that an A/B test needs."""
 
 
 @plan.command(short_help="Users and days that an A/B test needs.")
@@ -73,73 +69,6 @@ def _lifts_of(text: str | None) -> list[str | None]:
     if len({name.endswith("%") for name in names}) > 1:
         raise UserError(f"--lift {text}: write several as 8%,3%, and a number with a decimal point")
     return [*names]
-
-
-@plan.command("logging", short_help="How much to explore, and what it costs.")
-@click.argument("log", type=READ_PATH)
-@option("--target --targets targets", "Columns of the candidates' probabilities of the logged actions.", required=True)
-@option("--deployed", "Such a column of today's policy; else the one that logged LOG.")
-@option("--width", "Half width of the intervals: 10% of the value, or an amount.")
-@option("--rows", "Decisions to log; as many as LOG has unless named.", WHOLE)
-@option("--cost", "Share of decisions that may differ from today's policy: 2% or 0.02.")
-@option("--estimator --estimators", "ips or snips: whose interval is planned.", default="ips")
-@option("--level", "Coverage of the intervals.", NUMBER, 0.95)
-@option("--actions", "How many there are: compares with uniform exploration.", WHOLE)
-@option("--out", "Write the policy: a .json that simulate --policy runs.", NEW_PATH)
-@own_log_options("reward", "propensity", "action", "user")
-@json_option("the plan")
-def plan_the_logging(log: Path, targets: str, out: Path | None, json_output: JsonOutput, **options: Any) -> None:
-    """What to log under, so that candidate policies can be estimated: how much exploration, of what, at what cost.
-
-    Two of --width, --rows and --cost say what the third must be.
-    """
-    from recsim_mnar.own_log.plan import plan_logging
-
-    json_output.check(log)
-    if out is not None:
-        checked_file(out, "--out")
-        if out.suffix != ".json":
-            raise UserError(f"--out {out}: the policy's file ends in .json")
-    columns = reading_of(options)
-    found = plan_logging(log, names_of(targets, "--target"), columns=columns, **options)
-    _show(json_output, found.to_dict(), found.reading, _logging_lines(found))
-    if out is not None:
-        with writing(out, "--out"):
-            found.write(out)
-        json_output.say(f"written to {out}: recsim-mnar simulate --policy {out} ... logs under it")
-
-
-@plan.command(short_help="Rows needed until an estimate is trusted.")
-@click.argument("log", type=READ_PATH)
-@option("--target --targets", "Columns of the policies' probabilities of the logged actions.", required=True)
-@option("--trusted", "Share of fresh logs to be trusted.", NUMBER, 0.5)
-@option("--rows", "Adds the width and the verdict from so many rows.", WHOLE)
-@option("--estimator --estimators", "ips, clipped_ips or snips; auto: the one that leads.", default="auto")
-@option("--clip", "Largest weight of clipped_ips; none unless named.", NUMBER)
-@option("--level", "Coverage of the interval.", NUMBER, 0.95)
-@option("--full-support", "States that the logging policy can take what the target can.", bool)
-@option("--unsupported", "Column of the target's mass where the logging probability is 0.")
-@option("--reward-min", "Least reward possible.", NUMBER)
-@option("--reward-max", "Largest reward possible.", NUMBER)
-@option("--weight-max", "No weight target / propensity can be larger.", NUMBER)
-@option("--propensity-min", "The smallest probability with which today's system shows any item.", LEAST_PROPENSITY)
-@own_log_options("reward", "propensity", "action", "user")
-@json_option("the plan")
-def estimate(log: Path, target: str, json_output: JsonOutput, **options: Any) -> None:
-    """How many rows until `estimate` trusts half of the logs of that size, and what no number of rows mends.
-
-    Fresh logs are made of LOG's users and judged as `estimate` judges; --trusted asks for another share than a half.
-    """
-    from recsim_mnar.own_log.plan import plan_estimate
-
-    json_output.check(log)
-    columns = reading_of(options)
-    names = names_of(target, "--target")
-    if options["unsupported"] is not None and len(names) > 1:
-        raise UserError("--unsupported is one target's: name one target at a time")
-    found = [plan_estimate(log, name, columns=columns, **options) for name in names]
-    lines = [line for each in found for line in _estimate_lines(each)]
-    _show(json_output, [each.to_dict() for each in found], found[0].reading, lines)
 
 
 _LONG = 366.0
@@ -245,76 +174,3 @@ def _days_lines(found: ABPlan) -> list[str]:
             f"the least lift levels off at {found.floor:.3g} from day {found.levels_off:,} on: the same users come back"
         )
     return lines
-
-
-def _logging_lines(found: LoggingPlan) -> list[str]:
-    parts = ", ".join(f"{name} {_percent(weight)}" for name, weight in found.weights.items())
-    lines = [
-        f"log under: {parts}",
-        f"cost: {_percent(found.cost)} of {found.rows:,} decisions differ from today's policy: {found.exploring:,}",
-    ]
-    lines += [
-        f"{target.name}: {target.value:.4g} +-{target.half_width:.3g} ({_percent(target.share)}) by {found.estimator} "
-        f"at level {found.level:g}; the pilot leaves open +-{target.low:.3g} to +-{target.high:.3g}; users' design "
-        f"effect {target.design_effect:.3g}"
-        for target in found.targets
-    ]
-    if found.uniform is not None:
-        lines.append(
-            f"uniform exploration over {found.uniform['actions']:,} actions would need epsilon "
-            f"{found.uniform['epsilon']:.3g}, a cost of {_percent(found.uniform['cost'])}"
-        )
-    gap = (
-        "certified best of such mixtures"
-        if found.gap < 5e-4
-        else f"the best such mixture is at most {_percent(found.gap)} better"
-    )
-    return [*lines, gap, *(f"note: {note}" for note in found.notes)]
-
-
-def _estimate_lines(found: EstimatePlan) -> list[str]:
-    from recsim_mnar.tables.faults import in_rows
-
-    unit = in_rows(found.rows) + (f" of {found.users:,} users" if found.users != found.rows else "")
-    lines = [
-        f"{found.target} by {found.estimator}: {found.value:.4g} +-{found.half_width:.3g} from {unit}",
-        f"  verdict today: {_words(found.verdict)}",
-        f"  trust: {_rows_of(found)}",
-    ]
-    if found.caution is not None and found.verdict == "do_not_use":
-        lines.append(f"  caution or better: {_share(found)} from {found.caution:,} rows on")
-    if found.ahead is not None:
-        ahead = found.ahead
-        lines.append(
-            f"  from {ahead['rows']:,} rows: +-{ahead['half_width']:.3g}, {_words(ahead['verdict'])} or better in half "
-            f"of fresh logs, trust in {_percent(ahead['trusted'])}"
-        )
-    for turn in found.turns:
-        when = f"{_words(turn.level)} today" if turn.level != "trust" else "no objection today"
-        lines.append(f"  - {turn.code}, {when}: {turn.message}")
-        if turn.clears is None:
-            lines += ["      no number of rows turns that", f"      what to do: {turn.action}"]
-        else:
-            lines.append(f"      {_share(found)} without it from {turn.clears:,} rows on")
-    return lines
-
-
-def _rows_of(found: EstimatePlan) -> str:
-    """Number of rows until the verdict is trust, in words."""
-    low, high = found.trust_range
-    if found.trust is not None:
-        times = f", {found.trust / found.rows:,.3g} times these" if found.trust > found.rows else ""
-        return f"{_share(found)} from {found.trust:,} rows on{times} (the pilot leaves open {low:,} to {high:,})"
-    if found.says:
-        never = ", ".join(found.never)
-        return f"no number of rows turns: {never}" if never else "not within a thousand times these rows"
-    ends = f"{low:,} rows" if high is None else f"{low:,} and {high:,} rows"
-    return f"this pilot does not say: {'more than' if high is None else 'between'} {ends}; ask again with a longer one"
-
-
-def _share(found: EstimatePlan) -> str:
-    return f"{_percent(found.trusted)} of fresh logs"
-
-
-def _words(level: str) -> str:
-    return level.replace("_", " ")

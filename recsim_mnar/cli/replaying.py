@@ -1,12 +1,10 @@
-"""``recsim-mnar replay``: the log and the training log, the fitted policies, and the file or folder written."""
+"""``recsim-mnar replay``: what is asked, and the file or folder written."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,6 +24,9 @@ from recsim_mnar.cli.options import (
 from recsim_mnar.cli.output import JsonOutput, json_option, progress, warn
 from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worker_options
 from recsim_mnar.errors import UserError
+
+if TYPE_CHECKING:
+    from recsim_mnar.own_log.replaying import Destination
 
 TWO_POLICIES = "two values of two policies, each fitted on the other half; neither is the one fitted on all users"
 
@@ -64,6 +65,7 @@ def replay(
 
     A file of your own needs the items that users viewed besides what was recommended to them: agents act on histories.
     """
+    from recsim_mnar.own_log.replaying import Fitting, check_training, digest_of_log, given_logs, halves_of, items_of
     from recsim_mnar.policies import registry
     from recsim_mnar.simulation.run_folder import logging_policy
 
@@ -76,12 +78,13 @@ def replay(
     record = RunRecord("replay")
     names = names_of(policy, "--policy")
     learners = {name: registry.learner(name) for name in names}
-    given = given_logs(log, train, reading_of(options), json_output)
+    given = given_logs(log, train, reading_of(options))
+    json_output.say(*given.lines)
     rows = given.survey.n_rows
     if rows == 0:
         raise UserError(f"{log} has no rows: there is nothing to replay")
-    digest = _digest_of(log if split_users else train)
-    if train is not None and digest == _digest_of(log):
+    digest = digest_of_log(log if split_users else train)
+    if train is not None and digest == digest_of_log(log):
         raise UserError(
             f"--train {train}: it is LOG itself, and whatever is fitted on the users who judge it looks good; name a "
             "log of other users, or --split-users"
@@ -94,17 +97,17 @@ def replay(
             f"--train: {given.survey.shared_users:,} of its users are in LOG too, so agents know the future of those "
             "they are replayed on; name a log of other users"
         )
-    fit = Fitting(learners, _n_items(given, options["items"]), options["seed"], digest)
+    fit = Fitting(learners, items_of(given, options["items"]), options["seed"], digest)
     shared = next(folder for folder in Path(out).absolute().parents if folder.exists())
     with (
         executor(workers, scheduler, record, folder=shared, named=names, log=log) as found,
         progress() as report,
     ):
         logging = logging_policy(given.provenance, executor=found)
-        kept = [
-            fit.write(part, target, half if split_users else None, logging, found, report)
-            for half, (part, target) in enumerate(zip(parts, targets, strict=True), start=1)
-        ][-1]
+        for half, (part, target) in enumerate(zip(parts, targets, strict=True), start=1):
+            fitted, story = fit.policies(part, half if split_users else None, report)
+            with writing(target.path, "--out"):
+                kept = fit.write(part, fitted, story, logging, target, found)
     files = [str(target.path) if split_users else out for target in targets]
     for target in targets:
         record.write(target.path / RUN if target.form is None else Path(f"{target.path}.{RUN}"))
@@ -115,34 +118,6 @@ def replay(
     json_output.write(content | ({"files": files} if split_users else {}))
 
 
-def _n_items(given: Given, asked: int | None) -> int:
-    """Number of items: as given, or from the logs."""
-    from recsim_mnar.log.table import stated_items
-
-    n_items = stated_items(given.provenance, given.survey.highest_item + 1)
-    n_items = max(n_items, given.training.n_items)
-    if asked is not None and asked < max(n_items, 1):
-        raise UserError(f"--items {asked}: the log has {n_items} items. Give at least that many, or omit --items")
-    return asked or n_items
-
-
-def _digest_of(train: Path | None) -> str | None:
-    """Digest of the training log."""
-    from recsim_mnar.replays.replayed_log import digest_of_files
-    from recsim_mnar.tables.parts import Parts
-
-    return None if train is None else digest_of_files(Parts.of(train))
-
-
-@dataclass(frozen=True)
-class Destination:
-    """Destination and format of a replayed log; a folder if the format is None."""
-
-    path: Path
-    form: str | None
-    resume: bool
-
-
 def destination_of(out: str, resume: bool) -> Destination:
     """Destination named by ``--out``.
 
@@ -150,6 +125,7 @@ def destination_of(out: str, resume: bool) -> Destination:
         UserError: it is neither a file of a known kind nor a folder, or there already.
     """
     from recsim_mnar.log.table import FORMATS
+    from recsim_mnar.own_log.replaying import Destination
 
     path = Path(out)
     forms = {ending: form for form, ending in FORMATS.items()} | {".csv": "csv"}
@@ -176,86 +152,6 @@ def split_destinations(out: str, resume: bool) -> list[Destination]:
     return [destination_of(str(path.with_stem(f"{path.stem}-half-{half}")), False) for half in (1, 2)]
 
 
-# ------------------------------------------------------------------------------------------- the logs that are given
-
-
-@dataclass(frozen=True)
-class Given:
-    """The log to replay and the training log.
-
-    Attributes:
-        path: of the log.
-        training: the log to train on, empty where none was named.
-        ours: whether they are logs of this package's.
-        provenance: of the log.
-        survey: its numbers of rows, users, items, and of users that are in both.
-        data: all rows, where they were read at once.
-        blocks: the log in its files, where it is read block by block.
-    """
-
-    path: Path
-    training: Any
-    ours: bool
-    provenance: dict[str, Any]
-    survey: Any
-    data: Any = None
-    blocks: Any = None
-
-    @classmethod
-    def at_once(cls, path: Path, data: Any, training: Any, ours: bool) -> Given:
-        """Number of rows."""
-        from recsim_mnar.log.blocks import Survey
-        from recsim_mnar.replays.probabilities import slate_size_of
-
-        shared = 0 if _of_other_seeds(data, training) else len(set(data.users()) & set(training.users()))
-        survey = Survey(
-            len(data), len(data.users()), data.highest_item, bool(data.is_bandit.all()), shared, with_gaps=frozenset(),
-            slate_size=slate_size_of(data),
-        )  # fmt: skip
-        return cls(path, training, ours, data.provenance, survey, data)
-
-    def whole(self) -> Any:
-        """Rows of the log."""
-        from recsim_mnar.log.table import Log
-
-        return Log.read(self.path).validate(first_row=1) if self.data is None else self.data
-
-
-def given_logs(log: Path, train: Path | None, reading: Any, json_output: JsonOutput) -> Given:
-    """The log to replay and the training log; reports the columns taken from files of other origin."""
-    from recsim_mnar.log.blocks import FiledLog, LogBlocks
-    from recsim_mnar.log.table import Log
-    from recsim_mnar.own_log.sources import needs_numbering, read_as_logs
-
-    paths = [log] if train is None else [log, train]
-    foreign = [needs_numbering(path) for path in paths]
-    if all(foreign):
-        found = read_as_logs(paths, reading)
-        json_output.say(*found.lines)
-        data, others = (each.validate() for each in (*found.logs, Log({}))[:2])
-        return Given.at_once(log, data, others, ours=False)
-    if any(foreign):
-        ours = paths[foreign.index(False)]
-        raise UserError(
-            f"{paths[foreign.index(True)]} is a file of your own and {ours} a log of this package's, which numbers its "
-            "items: give LOG and --train in one form"
-        )
-    training = Log({}) if train is None else FiledLog.or_whole(train)
-    blocks = LogBlocks.open(log)
-    if blocks is None:
-        return Given.at_once(log, Log.read(log).validate(first_row=1), training, ours=True)
-    users = None if _of_other_seeds(blocks, training) else training.users()
-    return Given(log, training, True, blocks.provenance, blocks.survey(users), blocks=blocks)
-
-
-def _of_other_seeds(data: Any, training: Any) -> bool:
-    """True if the provenance of two logs gives different seeds, so that they share no user."""
-    from recsim_mnar.rng import is_seed
-
-    seeds = [each.provenance.get("seed") for each in (data, training)]
-    return len(training) == 0 or (all(map(is_seed, seeds)) and seeds[0] != seeds[1])
-
-
 def _warn_of_seeds(*logs: tuple[Path | None, Any]) -> None:
     """Note where a log's metadata name a seed that is none: what hangs on it is left out."""
     from recsim_mnar.rng import is_seed
@@ -267,255 +163,3 @@ def _warn_of_seeds(*logs: tuple[Path | None, Any]) -> None:
                 f"{path}: its metadata give the seed {seed!r:.40}, which is none (0 to 2**64 - 1), so the policy that "
                 "logged it is not made again, nor its missing mass known"
             )
-
-
-def halves_of(given: Given, seed: int) -> list[Given]:
-    """Each half of a log's users, split by a draw per user, with the other half as training log.
-
-    Raises:
-        UserError: all of them are in one half.
-    """
-    import numpy as np
-
-    from recsim_mnar.rng import Stream, derive_seed, uniforms
-
-    log = given.whole()
-    users = log.users()
-    first = users[uniforms(derive_seed(seed, "split-users"), Stream.PROTOCOL, users, 0) < 0.5]
-    if len(first) in (0, len(users)):
-        raise UserError(f"--split-users: {len(users)} users are too few to be split; give a log of more users")
-    inside = np.isin(log["user"], first)
-    one, other = log.select(inside), log.select(~inside)
-    halves = [Given.at_once(given.path, *pair, given.ours) for pair in ((one, other), (other, one))]
-    return [replace(half, survey=replace(half.survey, shared_users=0)) for half in halves]
-
-
-def check_training(given: Given, train: Path | None, training: Any, learners: Mapping[str, Any]) -> None:
-    """Validate the training log before any agent is fitted on it.
-
-    Args:
-        given: the log that is replayed.
-        train: to fit on, None where none is named.
-        training: its rows.
-        learners: by name.
-
-    Raises:
-        UserError: it is of another world or catalogue, whose items are other items; or an agent needs what it lacks.
-    """
-    from recsim_mnar.policies.door import check_needs
-
-    if train is None:
-        for name, learner in learners.items():
-            if getattr(learner, "needs", ()):
-                raise _unfitted(name, given.path)
-        return
-    here, there = (_world(each.provenance) for each in (given, training))
-    for key, what in (("name", "world"), ("n_items", "number of items"), ("catalogue_seed", "catalogue_seed")):
-        if None not in (here.get(key), there.get(key)) and here[key] != there[key]:
-            raise UserError(
-                f"--train {train}: its {what} is {there[key]}, that of {given.path} is {here[key]}, so their items are "
-                "not the same; name a log of the same world and catalogue"
-            )
-    holds = _holdings(training)
-    for name, learner in learners.items():
-        check_needs(name, learner, holds, f"--train {train}")
-
-
-def _unfitted(name: str, log: Path) -> UserError:
-    """Message for an agent that must be fitted and has no training log."""
-    return UserError(
-        f"{name} is fitted on a log: name one with --train, of the same items and of other users; {log} itself is not "
-        "used, for an agent must not have seen those whom it is judged on (--split-users fits on one half of them and "
-        "judges on the other)"
-    )
-
-
-def _world(provenance: Any) -> dict[str, Any]:
-    """Name and size of the world in a log's provenance; empty if it cannot be read."""
-    world = provenance.get("world") if isinstance(provenance, Mapping) else None
-    if not isinstance(world, Mapping):
-        return {}
-    params = world.get("params")
-    of_params = {key: params.get(key) for key in ("n_items", "catalogue_seed")} if isinstance(params, Mapping) else {}
-    return {"name": world.get("name"), **of_params}
-
-
-def _holdings(training: Any) -> frozenset[str] | None:
-    """Contents of a log other than views, see :data:`recsim_mnar.policies.door.HOLDINGS`."""
-    import numpy as np
-
-    from recsim_mnar.worlds.registry import worlds
-
-    entry = worlds().get(str(_world(training.provenance).get("name")))
-    if entry is not None:
-        return entry.world_class().log_holds
-    held = set()
-    for block in training.blocks():
-        held |= {"outcomes", "clicks"} if block.is_bandit.any() else set()
-        held |= set() if np.isnan(block["reward"][~block.is_bandit]).all() else {"ratings"}
-    return frozenset(held)
-
-
-# ------------------------------------------------------------------------------------------ policies, fitted and run
-
-
-@dataclass(frozen=True)
-class Fitting:
-    """Data that policies are fitted with.
-
-    Attributes:
-        learners: by name.
-        n_items: of the log.
-        seed: of the fit.
-        digest: of the log to train on; None where there is none.
-    """
-
-    learners: Mapping[str, Any]
-    n_items: int
-    seed: int
-    digest: str | None
-
-    def write(
-        self, given: Given, target: Destination, half: int | None, logging: Any, executor: Any, report: Any
-    ) -> int:
-        """Fit the policies and write the replayed log; returns how many parts of a folder already existed."""
-        from recsim_mnar.replays.probabilities import as_replayed, learns_online, least_propensity
-
-        fitted, size = {}, given.survey.slate_size
-        for name in self.learners:
-            report(f"fit {name}")
-            fitted[name] = self._policy(given, name)
-        report(f"replay {', '.join(fitted)}")
-        story = self._story(given, fitted, half)
-        if size > 1:
-            fitted = {name: as_replayed(each, size) for name, each in fitted.items()}
-            logging = None if logging is None else as_replayed(logging, size)
-            # Of other rankings nobody knows what they cannot show.
-            logging = None if logging is None or least_propensity(logging) is None else logging
-        story |= bound_of(logging)
-        with writing(target.path, "--out"):
-            if given.blocks is not None and not any(learns_online(given.provenance, each) for each in fitted.values()):
-                return self._in_blocks(given, fitted, logging, target, executor, story)
-            replay_at_once(given.whole(), fitted, logging, target, executor, story)
-        return 0
-
-    def _policy(self, given: Given, name: str) -> Any:
-        """A fitted policy of this name; errors name what it lacks."""
-        from recsim_mnar.rng import derive_seed
-
-        try:
-            seed = derive_seed(self.seed, "fit")
-            fitted = self.learners[name].fit(given.training, n_items=self.n_items, seed=seed)
-            _refuse_without_views(given, name, fitted)
-            return fitted
-        except UserError as error:
-            _refuse_without_views(given, name)
-            raise (error if self.digest is not None else _unfitted(name, given.path)) from None
-
-    def _story(self, given: Given, fitted: Mapping[str, Any], half: int | None) -> dict[str, Any]:
-        """Provenance of the training log of these policies; empty if there was none."""
-        from recsim_mnar.estimators.off_policy.stated import FITTED_ON
-
-        if self.digest is None:
-            return {}
-        taught = [name for name, policy in fitted.items() if self._learned(name, policy)]
-        users = given.survey.n_users
-        entry = {"policies": taught, "digest": self.digest, "shared": given.survey.shared_users, "users": users}
-        return {FITTED_ON: entry | ({} if half is None else {"half": half})} if taught else {}
-
-    def _learned(self, name: str, fitted: Any) -> bool:
-        """True if a policy depends on a training log: without it the policy cannot be fitted, or differs."""
-        from recsim_mnar.log.table import Log
-        from recsim_mnar.policies.door import as_policy
-        from recsim_mnar.replays.probabilities import same_law
-
-        try:
-            plain = self.learners[name].fit(Log({}), n_items=self.n_items, seed=0)
-            return not same_law(as_policy(fitted), as_policy(plain))
-        except UserError:
-            return True
-
-    def _in_blocks(
-        self,
-        given: Given,
-        fitted: Mapping[str, Any],
-        logging: Any,
-        target: Destination,
-        executor: Any,
-        story: dict[str, Any],
-    ) -> int:
-        from recsim_mnar.progress import counted
-        from recsim_mnar.replays.probabilities import as_replayed
-        from recsim_mnar.replays.replayed_log import ReplayRun
-
-        size = given.survey.slate_size
-        logging = None if logging is None else as_replayed(logging, size)
-        policies = {name: as_replayed(each, size) for name, each in fitted.items()}
-        count = counted(given.survey.n_rows, "rows")
-        run = ReplayRun(given.blocks, given.survey, policies, logging, executor, count, story)
-        if target.form is None:
-            asked = {"replayed": [*fitted], "n_items": self.n_items, "seed": self.seed, "train": self.digest}
-            return run.to_folder(target.path, asked, resume=target.resume)
-        run.to_file(target.path, target.form)
-        return 0
-
-
-def replay_at_once(
-    data: Any, fitted: dict[str, Any], logging: Any, target: Destination, executor: Any, story: dict[str, Any]
-) -> None:
-    """Write the replayed log from all of its rows, with the policies' training data in its provenance."""
-    from recsim_mnar.log.table import write_part
-    from recsim_mnar.replays.probabilities import (
-        OF_RANKING,
-        UNSUPPORTED,
-        replay_ranking,
-        replay_with_support,
-        slate_size_of,
-    )
-    from recsim_mnar.replays.probabilities import replay as replay_policy
-    from recsim_mnar.tables.parts import write_file
-
-    if target.form is None:
-        raise UserError(
-            f"--out {target.path}: a folder of parts is written of this package's logs only, and of policies that do "
-            "not learn from all users; name a file"
-        )
-    result = data
-    for name, each in fitted.items():
-        if slate_size_of(data) > 1:
-            found = replay_ranking(data, each, executor=executor)
-            for ending in ("", *OF_RANKING):
-                result = result.with_column(name + ending, found[ending[1:] or "marginal"])
-            continue
-        if logging is None:
-            result = result.with_column(name, replay_policy(data, each, executor=executor))
-            continue
-        probability, missing = replay_with_support(data, each, logging, executor=executor)
-        result = result.with_column(name, probability).with_column(name + UNSUPPORTED, missing)
-    if target.form == "csv":
-        result.write_csv(target.path)
-    else:
-        made = {**result.provenance, **story}
-        write_file(target.path, len(result), lambda path: write_part(path, [result.columns], made))
-
-
-def _refuse_without_views(given: Given, name: str, fitted: Any = None) -> None:
-    """Note that a log without views can only replay policies that ignore the history."""
-    if given.ours or not given.survey.all_bandit or (fitted is not None and fitted.fixed_distribution() is not None):
-        return
-    raise UserError(
-        f"{given.path} has no item events (views), so {name} would act on empty histories: add the users' views as "
-        "rows, or give estimate the policy's own probabilities with --target-file"
-    )
-
-
-def bound_of(logging: Any) -> dict[str, Any]:
-    """Least propensity of the policy for a replayed log's provenance, if both are known."""
-    from recsim_mnar.estimators.off_policy.stated import PROPENSITY_MIN
-    from recsim_mnar.policies.door import as_policy
-    from recsim_mnar.policies.rankings import RankingPolicy
-    from recsim_mnar.replays.probabilities import least_propensity
-
-    of = logging if logging is None or isinstance(logging, RankingPolicy) else as_policy(logging)
-    least = None if of is None else least_propensity(of)
-    return {} if least is None else {PROPENSITY_MIN: least}

@@ -1,1 +1,1 @@
-"""Fitting a world to a log, judging the fit, and advice on recommenders."""
+"""Fitting a world to a log, and judging the fit."""

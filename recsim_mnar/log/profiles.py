@@ -102,7 +102,7 @@ class Profiles:
         return np.bincount(self.items, share, minlength=self.n_items) / self.n_users
 
     def by_length(self) -> tuple[Ints, NDArray[np.uint32]]:
-        """Starts and items with the users ordered by profile length, as the weights' kernels want them."""
+        """Starts and items with the users ordered by profile length, in which order the weights sum over them."""
         order = np.argsort(self.lengths(), kind="stable")
         length = self.lengths()[order]
         starts = np.concatenate([[0], np.cumsum(length)])

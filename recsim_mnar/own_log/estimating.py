@@ -296,20 +296,18 @@ class _Estimating:
         counts, lines = self.log.counts.copy(), self.log.lines
         if counts["duplicates"] != found.copies:  # whole rows are looked at from here on
             found = replace(found, repeats=self._gathered(asked).repeats)
-        exact = self.log.reading.exact
         of_records = Asked(
             self.names, question.estimators, question.level, question.baseline, compared, set(self.today), self.made,
-            None if exact else self._off_by,
+            None if self.log.reading.exact else self._off_by,
         )  # fmt: skip
         records = taken(records_of(of_records, found.value, found.difference), self.bound)
-        records = [with_findings(record, found.repeats.findings()) for record in records]
-        if not exact:
-            sums = None
+        sums, findings = None, found.repeats.findings()
+        if not self.log.reading.exact:
             if found.items is not None and not self.log.some_without_action:
                 sums = replace(found.items, items=self.log.actions.names(found.items.items))
-            findings = [*(() if sums is None else sums.findings()), *of_the_rows(counts)]
-            records = [with_findings(record, findings) for record in records]
-            records = with_likely_faults(records, lambda: sums, self.columns["propensity"])
+            findings += [*(() if sums is None else sums.findings()), *of_the_rows(counts)]
+        records = [with_findings(record, findings) for record in records]
+        records = with_likely_faults(records, lambda: sums, self.columns["propensity"])
         return Answer(records, lines + bound_lines(records), None, refused=self.refused)
 
     def _gathered(self, asked: BlockQuestion) -> Gathered:
@@ -353,7 +351,7 @@ class _Estimating:
         if log.propensity is None:
             records = _without_propensities(log, self.targets, question, lines)
             return Answer(records, lines, log, refused=self.refused)
-        columns = log.values()
+        columns, shown = log.values(), None if log.action is None else log.action.codes
         for name in self.names:
             names = (own, log.columns["propensity"], name)
             check_rows(log.reward, log.propensity, log.policies[name], names, log.row_numbers)
@@ -371,14 +369,12 @@ class _Estimating:
             largest={name: law.largest() for name, law in found.distributions.items()},
             reward_limit=limits,
             segments=segments,
-            action=None if log.action is None else log.action.codes,
+            action=shown,
             refused=self.refused,
             **self.stated_options,
         )
-        records = taken(records, self.bound)
-        if log.action is not None and log.user is not None:
-            repeats = RepeatSums.of(log.reward, log.propensity, log.action.codes, log.user.codes)
-            records = [with_findings(record, repeats.findings()) for record in records]
+        in_order = RepeatSums.of(log.reward, log.propensity, shown, log.clusters()).findings()
+        records = [with_findings(record, in_order) for record in taken(records, self.bound)]
         if not self.log.reading.exact:
             records = _with_findings(records, log, self.targets, lines)
         if question.refute:

@@ -1,33 +1,19 @@
-"""A policy drawn anew at each decision from several, as in a planned exploration, and its file.
-
-The file is JSON,
-``{"format": "recsim-mnar mixture", "version": 1, "policies": [{"policy": "svd", "weight": 0.9}, ...]}``.
-A policy is named as on the command line, and weights sum to 1.
-"""
+"""A policy drawn anew at each decision from several."""
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies.answers import checked_decisions, checked_propensities, spot_check_probabilities
-from recsim_mnar.policies.base import Floats, Ints, Learner, Policy
+from recsim_mnar.policies.base import Floats, Ints, Policy
 from recsim_mnar.policies.door import PolicyWrapper, as_policy
-from recsim_mnar.runs.files import path_of, write_json
 
-if TYPE_CHECKING:
-    from recsim_mnar.log.table import Log
-
-FORMAT, VERSION = "recsim-mnar mixture", 1
-ENDING = ".json"
-"""Of the files of mixtures: an agent's name that ends so is one."""
 _ROUNDING = 1e-6
-"""By how much weights in a file may miss a sum of 1; they are divided by it."""
+"""By how much weights may miss a sum of 1; they are divided by it."""
 
 
 class MixturePolicy(PolicyWrapper):
@@ -103,25 +89,6 @@ class MixturePolicy(PolicyWrapper):
         return {"name": self.name, "policies": parts}
 
 
-class MixtureLearner(Learner):
-    """Fits each policy of a mixture on the same log.
-
-    Args:
-        learners: of the policies.
-        weights: of the mixture.
-        name: its name.
-    """
-
-    def __init__(self, learners: Sequence[Learner], weights: Sequence[float] | Floats, name: str = "mixture") -> None:
-        self.learners, self.weights, self.name = list(learners), checked_weights(weights, len(learners)), name
-        self.ignores_own_views = all(learner.ignores_own_views for learner in learners)
-
-    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; every learner is given the same seed, as it would be alone."""
-        policies = [learner.fit(log, n_items=n_items, seed=seed) for learner in self.learners]
-        return MixturePolicy(policies, self.weights, self.name)
-
-
 def checked_weights(weights: Any, number: int) -> Floats:
     """Weights as an array of sum 1.
 
@@ -141,49 +108,3 @@ def checked_weights(weights: Any, number: int) -> Floats:
     if abs(array.sum() - 1.0) > _ROUNDING:
         raise UserError(f"weights of a mixture must sum to 1, they sum to {array.sum():.9g}")
     return array / array.sum()
-
-
-def write_mixture(path: str | os.PathLike[str], weights: Mapping[str, float]) -> None:
-    """Write a mixture of named policies as a file that is itself a policy's name.
-
-    Raises:
-        UserError: the name does not end in ``.json``, or the weights are none.
-    """
-    target = path_of(path)
-    if target.suffix != ENDING:
-        raise UserError(f"{target}: a mixture's file ends in {ENDING}")
-    checked_weights(list(weights.values()), len(weights))
-    parts = [{"policy": name, "weight": weight} for name, weight in weights.items()]
-    write_json(target, {"format": FORMAT, "version": VERSION, "policies": parts})
-
-
-def read_mixture(path: str | os.PathLike[str]) -> list[tuple[str, float]]:
-    """Names and weights of a mixture's file.
-
-    Raises:
-        UserError: no such file, or it is no mixture.
-    """
-    source = path_of(path)
-    if source.exists() and not source.is_file():
-        raise UserError(f"{source} is no regular file: name the file of a mixture")
-    if not source.is_file():
-        raise UserError(f"{source} does not exist: name the file of a mixture, as `recsim-mnar plan logging` writes it")
-    try:
-        found = json.loads(source.read_text())
-        if (found["format"], found["version"]) != (FORMAT, VERSION):
-            raise UserError(f"{source} is {found['format']!r} {found['version']!r}, not {FORMAT!r} {VERSION}")
-        parts = [(part["policy"], part["weight"]) for part in found["policies"]]
-    except UserError:
-        raise
-    except (KeyError, TypeError, ValueError, OSError, RecursionError):
-        raise UserError(
-            f"{source} is not a mixture of policies: it must hold format, version and policies, each with a policy's "
-            "name and its weight"
-        ) from None
-    if not all(isinstance(name, str) and name and type(weight) in (int, float) for name, weight in parts):
-        raise UserError(f"{source}: a policy of a mixture has a name and a number for a weight, got {parts}")
-    try:
-        checked_weights([float(weight) for _, weight in parts], len(parts))
-    except UserError as error:
-        raise UserError(f"{source}: {error}") from None
-    return parts

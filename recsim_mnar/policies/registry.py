@@ -20,7 +20,6 @@ from recsim_mnar.policies.door import (
     of_fit,
     role_of,
 )
-from recsim_mnar.policies.mixture import ENDING, MixtureLearner, read_mixture
 from recsim_mnar.policies.softening import EpsilonMixture, Softened, SoftmaxPolicy
 
 if TYPE_CHECKING:
@@ -41,8 +40,7 @@ def learner(spec: str) -> Learner:
     """The learner of this name.
 
     Args:
-        spec: an announced name, ``package.module:Class`` or the file of a mixture of them
-            (:mod:`recsim_mnar.policies.mixture`, ending in ``.json``), followed by any of ``+epsilon=0.1``,
+        spec: an announced name or ``package.module:Class``, followed by any of ``+epsilon=0.1``,
             ``+temperature=0.5`` (softened in the order given) and ``+parameter=value`` for the class's own
             parameters. The class is a :class:`Learner` or anything with ``fit``, or a :class:`Policy` or anything with
             ``act``, made by ``Class(n_items=...)``. An object of such a class may be named in its place.
@@ -144,8 +142,6 @@ def agent_class(name: str) -> Any:
         UserError: an unknown name, with the nearest one; a class that is no agent.
     """
     known = announced(GROUP)
-    if name.endswith(ENDING):
-        return _mixture(name)
     if ":" in name:
         kind = imported("agent", name, wanted=_is_agent)
     elif name in known:
@@ -161,14 +157,6 @@ def agent_class(name: str) -> Any:
         missing = ", ".join(sorted(kind.__abstractmethods__))
         raise UserError(f"agent {name!r} lacks {missing}: a policy must define act and probabilities, a learner fit")
     return kind
-
-
-def _mixture(path: str) -> Learner:
-    """The learner of a mixture's file; what it mixes is named as anywhere, but for itself."""
-    parts = read_mixture(path)
-    if any(name.split("+")[0].strip().endswith(ENDING) for name, _ in parts):
-        raise UserError(f"{path}: a mixture of mixtures: name the policies themselves")
-    return MixtureLearner([learner(name) for name, _ in parts], [weight for _, weight in parts], path)
 
 
 def _is_agent(thing: Any) -> bool:

@@ -130,45 +130,6 @@ class TopSlates(SlatePolicy):
         return top_shares(self._scores(users), self.params.slate_size)
 
 
-class PartlyUniform(SlatePolicy):
-    """Another policy's slates, but for a share of the probability, which all items have alike.
-
-    Args:
-        own: whose slates.
-        epsilon: the share.
-    """
-
-    def __init__(self, own: SlatePolicy, epsilon: float) -> None:
-        self.own, self.epsilon = own, epsilon
-        self.name, self.params, self.n_items = f"{own.name}+epsilon={epsilon:g}", own.params, own.n_items
-
-    def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
-        """See :meth:`SlatePolicy.probabilities`."""
-        alike = self.epsilon * self.params.slate_size / self.n_items
-        return (1.0 - self.epsilon) * self.own.probabilities(seed, users) + alike
-
-    @property
-    def changes(self) -> bool:
-        """See :attr:`SlatePolicy.changes`."""
-        return self.own.changes
-
-    def reset(self, users: NDArray[np.int64]) -> None:
-        """See :meth:`SlatePolicy.reset`."""
-        self.own.reset(users)
-
-    def observe_events(self, columns: Columns) -> None:
-        """See :meth:`SlatePolicy.observe_events`."""
-        self.own.observe_events(columns)
-
-    def fresh(self) -> PartlyUniform:
-        """See :meth:`SlatePolicy.fresh`."""
-        return PartlyUniform(self.own.fresh(), self.epsilon)
-
-    def describe(self) -> dict[str, Any]:
-        """See :meth:`SlatePolicy.describe`."""
-        return {**self.own.describe(), "epsilon": self.epsilon}
-
-
 def top_shares(scores: Floats, size: int) -> Floats:
     """(n, I) probability of each item to be among the ``size`` of largest score, ties drawn evenly."""
     last = np.partition(scores, -size, axis=1)[:, -size, None]

@@ -161,21 +161,10 @@ def _per_user(truth: str | None, columns: dict[str, NDArray[Any]]) -> tuple[NDAr
     return users, decisions, rewards, means, gained, np.bincount(position, place == 0, minlength=n)
 
 
-def ab_test(
-    world: World,
-    policies: Mapping[str, Policy],
-    n_users: int,
-    seed: int,
-    *,
-    paired: bool = False,
-    level: float = 0.95,
-    executor: Executor | None = None,
-) -> list[Record]:
+def run_arms(
+    world: World, policies: Mapping[str, Policy], n_users: int, seed: int, *, paired: bool, executor: Executor | None
+) -> dict[str, Arm]:
     """Run every policy on ``n_users`` users.
-
-    Metrics: ``ctr`` from clicks (of slates per item shown, and their ``dcg``), and ``ctr_exact`` from the click
-    probabilities of what was shown, which have less variance. Paired arms also give ``ctr_exact_difference`` from the
-    best arm, whose interval is that of the difference. Where rewards are no clicks ``reward`` stands for ``ctr``.
 
     Args:
         world: where they run.
@@ -183,42 +172,31 @@ def ab_test(
         n_users: an arm.
         seed: each arm's users have a seed derived from it and the agent's name; all arms the same one when ``paired``.
         paired: run every arm on the same users with shared draws.
-        level: of the intervals.
         executor: to spread users over.
     """
-    arms = run_arms(world, policies, n_users, seed, paired=paired, executor=executor)
-    return records_of_arms(world, arms, n_users, paired=paired, level=level)
-
-
-def run_arms(
-    world: World, policies: Mapping[str, Policy], n_users: int, seed: int, *, paired: bool, executor: Executor | None
-) -> dict[str, Arm]:
-    """The arm of each policy; see :func:`ab_test`."""
     seeds = {name: derive_seed(seed, "ab_test" if paired else f"ab_test/{name}") for name in policies}
     return {name: run_arm(world, one, n_users, seeds[name], executor=executor) for name, one in policies.items()}
 
 
 def records_of_arms(world: World, arms: Mapping[str, Arm], n_users: int, *, paired: bool, level: float) -> list[Record]:
-    """What :func:`ab_test` gives, of arms that have run."""
+    """The records of arms that have run.
+
+    Metrics: ``ctr`` from clicks (of slates per item shown, and their ``dcg``), and ``ctr_exact`` from the click
+    probabilities of what was shown, which have less variance. Where rewards are no clicks, ``reward`` stands for
+    ``ctr``.
+    """
     records: list[Record] = []
     rate, _ = rate_of(world)
     for name, arm in arms.items():
-        for metric, sums in ((rate, arm.rewards), (f"{rate}_exact", arm.means)):
-            value, low, high = ratio_interval(sums, arm.decisions, level)
-            details = {"users": n_users, "paired": paired, **judged(len(arm.user), value, low, high).to_dict()}
-            records.append(_record(world, name, metric, (value, low, high), arm, level, details))
+        means = [(rate, arm.rewards, arm.decisions), (f"{rate}_exact", arm.means, arm.decisions)]
         if arm.slates.size:
-            value, low, high = ratio_interval(arm.discounted, arm.slates, level)
-            details = {"users": n_users, "paired": paired, **judged(len(arm.user), value, low, high).to_dict()}
-            records.append(_record(world, name, DCG, (value, low, high), arm, level, details))
-    return [*records, *(_differences(world, arms, n_users, level) if paired else [])]
-
-
-def _record(
-    world: World, name: str, metric: str, found: tuple[float, float, float], arm: Arm, level: float, details: Any
-) -> Record:
-    key, n = (world.name, "ab_test", name, metric), int(arm.decisions.sum())
-    return Record.of(*key, found, level=level, n=n, seconds=arm.seconds, details=details)
+            means.append((DCG, arm.discounted, arm.slates))
+        for metric, sums, counts in means:
+            found = ratio_interval(sums, counts, level)
+            details = {"users": n_users, "paired": paired, **judged(len(arm.user), *found).to_dict()}
+            key, n = (world.name, "ab_test", name, metric), int(arm.decisions.sum())
+            records.append(Record.of(*key, found, level=level, n=n, seconds=arm.seconds, details=details))
+    return records
 
 
 def judged(users: int, scale: float, low: float, high: float) -> Verdict:
@@ -234,33 +212,6 @@ def _wide(width: float, scale: float, what: str, limits: tuple[float, float], ac
     return Finding("wide_interval", scaled(ratio, *limits), ratio, message, action)
 
 
-def _differences(world: World, arms: Mapping[str, Arm], n_users: int, level: float) -> list[Record]:
-    """Each arm's exact rate minus the best arm's, user by user."""
-    rates = {name: float(arm.means.sum() / arm.decisions.sum()) for name, arm in arms.items()}
-    best = max(rates, key=lambda name: rates[name])
-    base = _influence(arms[best], n_users)
-    records = []
-    for name, arm in arms.items():
-        if name == best:
-            continue
-        value = rates[name] - rates[best]
-        residual = _influence(arm, n_users) - base
-        _, low, high = ratio_interval(residual, np.ones(n_users), level)
-        verdict = judged(len(arm.user), max(rates.values()), low, high)
-        details = {"users": n_users, "paired": True, "against": best, **verdict.to_dict()}
-        metric, span = f"{rate_of(world)[0]}_exact_difference", (value, value + low, value + high)
-        records.append(_record(world, name, metric, span, arm, level, details))
-    return records
-
-
-def _influence(arm: Arm, n_users: int) -> Floats:
-    """(n_users,) each user's part in the error of the arm's ratio, scaled so that the error is their mean."""
-    value = arm.means.sum() / arm.decisions.sum()
-    out = np.zeros(n_users)
-    out[arm.user] = (arm.means - value * arm.decisions) * (n_users / arm.decisions.sum())
-    return out
-
-
 class ABTest(Protocol):
     """Every agent runs on users of its own, and rewards are counted; or on the same users, with ``paired``."""
 
@@ -274,7 +225,7 @@ class ABTest(Protocol):
         """See :meth:`recsim_mnar.protocols.base.Protocol.judge`; how popular what was shown is goes to the findings."""
         sizes = study.settings
         self.rate = rate_of(study.world)[1]
-        study.report(f"A/B test, {sizes.arm_users:,} {'user' if sizes.arm_users == 1 else 'users'} per arm")
+        study.report(f"A/B test, {sizes.arm_users:,} users per arm")
         arms = run_arms(
             study.world, study.policies, sizes.arm_users, study.seed, paired=sizes.paired, executor=study.executor
         )
@@ -339,8 +290,7 @@ def online_arms(
 
     Returns:
         One record a policy, of protocol ``online`` and metric ``ctr`` (``reward`` where rewards are no clicks). Its
-        details hold ``per_run``, the mean reward of each run, and ``last_tenth``, the mean over runs of the mean reward
-        in the last tenth of the rounds: what the policy earns once it has learned.
+        details hold ``per_run``, the mean reward of each run.
     """
     records = []
     advance = counted(runs * len(policies), "runs")
@@ -359,23 +309,19 @@ def online_arms(
             "runs": runs,
             "lanes": lanes,
             "per_run": outcomes[:, 0].tolist(),
-            "last_tenth": float(outcomes[:, 1].mean()),
             **_judged_runs(runs, value, high - low).to_dict(),
         }
-        key, n = (world.name, ONLINE, name, rate_of(world)[0]), int(outcomes[:, 2].sum())
+        key, n = (world.name, ONLINE, name, rate_of(world)[0]), int(outcomes[:, 1].sum())
         seconds = time.perf_counter() - began
         records.append(Record.of(*key, (value, low, high), level=level, n=n, seconds=seconds, details=details))
     return records
 
 
-def _one_run(world: World, policy: Policy, n_users: int, lanes: int, seed: int) -> tuple[float, float, float]:
-    """Mean reward of a run, of its last tenth of rounds, and its number of decisions."""
+def _one_run(world: World, policy: Policy, n_users: int, lanes: int, seed: int) -> tuple[float, float]:
+    """Mean reward of a run, and its number of decisions."""
     curve = simulate_online(world, policy, n_users, seed, lanes=lanes).curve
-    first = len(curve.rewards) - max(1, len(curve.rewards) // 10)
-    before = (curve.rewards[first - 1], curve.decisions[first - 1]) if first else (0.0, 0)
-    late = (curve.rewards[-1] - before[0]) / max(int(curve.decisions[-1] - before[1]), 1)
     decisions = int(curve.decisions[-1])
-    return float(curve.rewards[-1]) / max(decisions, 1), float(late), float(decisions)
+    return float(curve.rewards[-1]) / max(decisions, 1), float(decisions)
 
 
 def _judged_runs(runs: int, value: float, width: float) -> Verdict:

@@ -220,7 +220,7 @@ class Protocol(abc.ABC):
 
     def heading(self, metric: str) -> str:
         """Heading of the column of one of its metrics."""
-        return f"{self.name} {metric}"
+        return self.title(metric)
 
     def estimates_truth(self, metric: str) -> bool:
         """True if a metric is an estimate of what the truth ranks by, in its unit; False by default."""

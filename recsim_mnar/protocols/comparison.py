@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import inspect
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -72,7 +71,6 @@ class Comparison:
         title: of the report.
         lead: what the report shows, below its title; empty for what a comparison with a known truth shows.
         conclusion: sentences that the report begins with, where no truth judges the protocols.
-        facts: of the data, what and how much, as a person reads them.
         details: what else is known of the whole; JSON types.
         neutral: metrics of which neither large nor small values are good.
         again: the command that runs the same on many catalogues; empty where there is none.
@@ -92,7 +90,6 @@ class Comparison:
     title: str = "Which protocol picks the best agent?"
     lead: str = ""
     conclusion: list[str] = field(default_factory=list)
-    facts: list[tuple[str, str]] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
     neutral: frozenset[str] = frozenset()
     again: str = ""
@@ -123,23 +120,8 @@ class Comparison:
         rows = tidy_rows([r.to_dict() for r in self.records], [j.to_dict() for j in self.judgements])
         return pd.DataFrame(rows, columns=list(TIDY)).astype(TIDY_TYPES)
 
-    def to_frame(self) -> pd.DataFrame:
-        """Values as a table: one row per agent, one column per protocol and metric."""
-        import pandas as pd
-
-        cells: dict[str, dict[str, float]] = {}
-        for record in self.records:
-            heading = self.headings.get((record.protocol, record.metric), f"{record.protocol} {record.metric}")
-            cells.setdefault(heading, {})[record.agent] = record.value
-        return pd.DataFrame(cells).rename_axis("agent")
-
     def __repr__(self) -> str:
         return "\n".join(scoreboard(self).lines())
-
-    def _repr_html_(self) -> str:
-        """The table and the sentences, for notebooks."""
-        sentences = "".join(f"<p>{html.escape(line)}</p>" for line in self.sentences())
-        return self.to_frame().to_html(float_format="{:.5g}".format, na_rep="-") + sentences
 
     def sentences(self) -> list[str]:
         """What the judgements say, or the conclusion where there are none, for a person."""
@@ -210,13 +192,7 @@ def compare(
         world, learners, settings, check_seed(seed), executor, report, n_items=world.n_items, level=settings.level
     )
     trial.references, trial.raw = references, raw
-    experiment.prepare(trial)
-    judged = [r for one in chosen if trial.learners for r in judged_by(one, trial)]
-    if raw is not None:
-        raw.check(judged)
-    records = [*judged, *experiment.truth(trial), *experiment.online(trial)]
-    records = [_as_reference(r) if r.agent in references else r for r in records]
-    return _judged_comparison(experiment, chosen, records, trial, tie)
+    return judged_comparison(experiment, chosen, trial, tie)
 
 
 def check_agents(experiment: Experiment, world: World, learners: Mapping[str, Learner]) -> None:
@@ -311,10 +287,14 @@ def _as_reference(record: Record) -> Record:
     return replace(record, details={**record.details, "reference": True})
 
 
-def _judged_comparison(
-    experiment: Experiment, chosen: list[Protocol], records: list[Record], trial: Trial, tie: float
-) -> Comparison:
-    """Hold the rankings against the truth and say what comes of it."""
+def judged_comparison(experiment: Experiment, chosen: list[Protocol], trial: Trial, tie: float = 0.0) -> Comparison:
+    """Run the protocols, hold their rankings against the truth, and say what comes of it."""
+    experiment.prepare(trial)
+    judged = [r for one in chosen if trial.learners for r in judged_by(one, trial)]
+    if trial.raw is not None:
+        trial.raw.check(judged)
+    records = [*judged, *experiment.truth(trial), *experiment.online(trial)]
+    records = [_as_reference(r) if r.agent in trial.references else r for r in records]
     rankings = experiment.rankings(chosen, records, trial.settings)
     judgements = judge(records, rankings, tie=tie)
     notes = experiment.notes(trial, records)

@@ -19,7 +19,7 @@ from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.base import Protocol, Trial
-from recsim_mnar.protocols.leave_one_out.ranks import checked_scores, scores_after
+from recsim_mnar.protocols.leave_one_out.ranks import checked_scores, scores_after, views_of
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation.executor import run_in_order
@@ -149,7 +149,7 @@ def held_out_ranks(
         rows = np.flatnonzero((place >= first) & (place < first + step))
         owner, items = place[rows] - first, split.items[rows]
         users = split.views.users[part]
-        seen_by, seen = _views_of(split.views, part)
+        seen_by, seen = views_of(split.views, part)
         scores = checked_scores(name, scores_after(policy, users, users[seen_by], seen, users), len(users), n_items)
         if np.isnan(scores).any():
             raise UserError(f"agent {name!r}: scores() must return a number for each of {n_items} items")
@@ -168,14 +168,6 @@ def held_out_ranks(
         allowed[owner, items] = True
         ranks[rows] = _ranks(scores, ties.reshape(scores.shape), allowed, owner, items)
     return ranks
-
-
-def _views_of(views: Views, owners: Ints) -> tuple[Ints, NDArray[np.int32]]:
-    """The views of users, in their order: index among the owners, and item."""
-    length = views.starts[owners + 1] - views.starts[owners]
-    place = np.repeat(np.arange(len(owners)), length)
-    offset = np.arange(len(place)) - np.repeat(np.cumsum(length) - length, length)
-    return place, views.items[views.starts[owners][place] + offset]
 
 
 def _sampled(users: Ints, allowed: NDArray[np.bool_], negatives: int, seed: int) -> NDArray[np.bool_]:
@@ -334,17 +326,9 @@ class HoldOut(Protocol):
                 study.keep_raw(self.name, metric, name, user=users, value=value, weight=weight)
         return [(metric, *_summed_by_user(parts)) for metric, parts in found.items()]
 
-    def ranks_by(self, metric: str) -> bool:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.ranks_by`."""
-        return metric in self.metrics
-
     def title(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
         return f"{self._words()} ({metric})"
-
-    def heading(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
-        return f"{metric}, {self._words()}"
 
     def _words(self) -> str:
         """The split in the field's words, with the options asked for."""

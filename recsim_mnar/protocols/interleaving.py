@@ -63,10 +63,6 @@ class Interleaving(Protocol):
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
         return "interleaving"
 
-    def heading(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
-        return "interleaving"
-
     def estimates_truth(self, metric: str) -> bool:
         """True: a rate of rewards per decision."""
         return True

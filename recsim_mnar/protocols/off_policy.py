@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,15 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import Estimate, Moments, estimate_value
-from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
+from recsim_mnar.estimators import Estimate, estimate_value
 from recsim_mnar.estimators.off_policy.moments import WeightTally
 from recsim_mnar.estimators.off_policy.scores import ESTIMATORS, check_name
 from recsim_mnar.estimators.off_policy.sentence import Amounts, identified, lacks
 from recsim_mnar.estimators.off_policy.stated import Stated, with_adaptive_findings
 from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS, estimate_ranking_value, ranking_estimator
-from recsim_mnar.log import schema
-from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.base import Policy
 from recsim_mnar.policies.rankings import as_ranking_policy
@@ -30,16 +27,10 @@ from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.reward_model import item_rewards, modelled_values
 from recsim_mnar.replays.probabilities import (
-    UNSUPPORTED,
-    Columns,
-    blocks_of,
-    check_replayable,
     largest_ratio,
-    learns_online,
     least_propensity,
     probability_range,
     replay,
-    replay_blocks,
     replay_ranking,
     replay_with_support,
     slate_size_of,
@@ -48,9 +39,6 @@ from recsim_mnar.replays.truth import PolicyOnLog, policies_on_log, value_on_log
 
 OF_RANKINGS = ("independent_ips", "reward_interaction_ips", "slate_ips")
 """Estimators of a log of slates unless others are named; the one that assumes most is the first."""
-
-MOST_CELLS = 1 << 26
-"""Rows times policies up to which what each policy does on the log is held at once, from one pass for all of them."""
 
 
 def check_estimators(names: Sequence[str], *, ranks: bool) -> None:
@@ -94,6 +82,7 @@ def off_policy(
     replayed: Mapping[str, PolicyOnLog] | None = None,
     findings: dict[str, Any] | None = None,
     executor: Executor | None = None,
+    keep_raw: Callable[..., None] | None = None,
 ) -> list[Record]:
     """Estimate each policy's value from a log, with the rows of a user treated as dependent.
 
@@ -114,6 +103,8 @@ def off_policy(
             where it is None.
         findings: gets ``weights``, how each policy's are distributed, JSON types.
         executor: to spread users over.
+        keep_raw: receives score or weighted reward of each decision, of estimators that are means of these
+            (:meth:`recsim_mnar.protocols.base.Trial.keep_raw`).
 
     Raises:
         UserError: a log without recommendations, or with propensities that are none.
@@ -130,20 +121,29 @@ def off_policy(
         began = time.perf_counter()
         most = probability_range(policy)[1]
         stated = replace(stated, target_max=most, weight_max=largest_ratio(policy, known))
-        if replayed is None:
-            seen = _seen(log, policy, known, estimators, clip, stated, executor)
+        missing = None
+        if replayed is not None:
+            probability, missing = replayed[name].probability, replayed[name].missing
+        elif known is not None:
+            probability, missing = replay_with_support(log, policy, known, executor=executor)
         else:
-            seen = _Decisions.of(log, replayed[name].probability, replayed[name].missing, clip, stated)
+            probability = replay(log, policy, executor=executor)
+        seen = _Decisions.of(log, probability, missing, clip, stated)
         if modelled:
-            assert isinstance(seen, _Decisions)  # no moments suffice for a reward model
             seen = seen.with_model(log, policy)
-        weights.append(seen.weights.distribution(name).to_dict())
+        tally = WeightTally(clip)
+        tally.extend(seen.target / seen.propensity)
+        weights.append(tally.distribution(name).to_dict())
+        supported = float(np.mean(seen.target > 0.0))
         took = time.perf_counter() - began
         for estimator in estimators:
             began = time.perf_counter()
             estimate, rows = seen.estimate(estimator, level)
+            scores = seen.scores(estimator)
+            if keep_raw is not None and scores:
+                keep_raw(estimator, name, user=seen.user, **scores)
             estimate = with_adaptive_findings(estimate, log.provenance)
-            details = {**_details(estimate, seen.share_supported), **rows, **_identified(name, estimate)}
+            details = {**_details(estimate, supported), **rows, **_identified(name, estimate)}
             seconds = took / len(estimators) + time.perf_counter() - began
             key = (world, "off_policy", name, estimator)
             records.append(
@@ -245,68 +245,6 @@ def _identified(agent: str, estimate: Estimate) -> dict[str, str]:
     return {"identified": identified(record, Amounts.of([record]))}
 
 
-def _seen(
-    log: Log,
-    policy: Policy,
-    logging: Policy | None,
-    estimators: Sequence[str],
-    clip: float,
-    stated: Stated,
-    executor: Executor | None,
-) -> _Moments | _Decisions:
-    """What estimates of a policy are made of: moments where they suffice, else its probability of every decision."""
-    user, reward = log["user"], log["reward"]
-    in_order = not np.any(user[1:] < user[:-1]) and not np.any(reward[log.is_bandit] < 0.0)
-    suffice = all(check_name(each).from_moments for each in estimators)
-    if in_order and suffice and not learns_online(log.provenance, policy):
-        return _Moments.of(log, policy, logging, clip, stated, executor)
-    if logging is None:
-        return _Decisions.of(log, replay(log, policy, executor=executor), None, clip, stated)
-    return _Decisions.of(log, *replay_with_support(log, policy, logging, executor=executor), clip, stated)
-
-
-@dataclass(frozen=True)
-class _Moments:
-    """Moments of a policy's decisions, gathered from one block of users after another."""
-
-    clipped: Moments
-    weights: WeightTally
-    stated: Stated
-
-    @staticmethod
-    def of(
-        log: Log, policy: Policy, logging: Policy | None, clip: float, stated: Stated, executor: Executor | None
-    ) -> _Moments:
-        policies = {"target": policy}
-        check_replayable(log.highest_item, policies, logging)
-        moments, weights = Moments(clip, clustered=True), WeightTally(clip)
-        for found in replay_blocks(blocks_of(log), policies, logging, _shown, executor):
-            users, missing = Clusters(found["user"], None), found.get("target" + UNSUPPORTED)
-            moments.extend(found["reward"], found["propensity"], found["target"], users, missing=missing)
-            moments.denied += stated.denied(found["target"], found["propensity"])
-            weights.extend(found["target"] / found["propensity"])
-        return _Moments(moments, weights, stated)
-
-    @property
-    def share_supported(self) -> float:
-        return self.clipped.supported / self.clipped.rows
-
-    def estimate(self, estimator: str, level: float) -> tuple[Estimate, dict[str, float]]:
-        """The estimate, and what intervals by row are made of (see :func:`_by_row`)."""
-        moments = self.clipped if check_name(estimator).clips else self.clipped.unclipped()
-        n, squares = moments.rows, moments.sum("cc")
-        spread = math.sqrt(max(moments.sum("yy") / n - (moments.sum("y") / n) ** 2, 0.0))
-        rows = {"row_sd": spread, "kish": moments.sum("c") ** 2 / squares if squares > 0 else 0.0}
-        return estimate_from_moments(moments, estimator, level=level, stated=self.stated), rows
-
-
-def _shown(columns: Columns) -> Columns:
-    """The decisions among rows."""
-    shown = columns["event"] == schema.BANDIT
-    names = [name for name in columns if name.startswith("target")]
-    return {name: columns[name][shown] for name in ("user", "reward", "propensity", *names)}
-
-
 @dataclass(frozen=True)
 class _Decisions:
     """All decisions of a log, and a policy's probability of each; ``lost`` is its mass where none was logged."""
@@ -337,18 +275,8 @@ class _Decisions:
         lost = None if missing is None else missing[shown]
         return _Decisions(reward, propensity, user, probability[shown], lost, clip, stated)
 
-    @property
-    def share_supported(self) -> float:
-        return float(np.mean(self.target > 0))
-
-    @property
-    def weights(self) -> WeightTally:
-        tally = WeightTally(self.clip)
-        tally.extend(self.target / self.propensity)
-        return tally
-
     def estimate(self, estimator: str, level: float) -> tuple[Estimate, dict[str, float]]:
-        """As :meth:`_Moments.estimate`."""
+        """The estimate, and what intervals by row are made of (see :func:`_by_row`)."""
         info = check_name(estimator)
         clip = self.clip if info.clips else None
         model = {name: getattr(self, name) for name in info.needs if name in ("q_logged", "q_target")}
@@ -367,6 +295,20 @@ class _Decisions:
             **model,
         )
         return estimate, _by_row(self.reward, self.propensity, self.target, clip)
+
+    def scores(self, estimator: str) -> dict[str, NDArray[np.float64]]:
+        """Values, and weights where there are any, of which an estimate is the mean; empty of other estimators."""
+        weight = self.target / self.propensity
+        if estimator == "snips":
+            return {"value": self.reward, "weight": weight}
+        if estimator == "ips":
+            return {"value": weight * self.reward}
+        if estimator == "clipped_ips":
+            return {"value": np.minimum(weight, self.clip) * self.reward}
+        if self.q_target is None or self.q_logged is None:
+            return {}
+        scores = {"dm": self.q_target, "dr": self.q_target + weight * (self.reward - self.q_logged)}
+        return {"value": scores[estimator]} if estimator in scores else {}
 
 
 def _by_row(
@@ -416,7 +358,7 @@ class OffPolicy(Protocol):
         log = study.log()
         began = time.perf_counter()
         found = None
-        if log.is_bandit.any() and not ranks and len(log) * len(study.policies) <= MOST_CELLS:
+        if log.is_bandit.any() and not ranks:
             found = policies_on_log(
                 study.world, log, study.policies, study.logging_policy, study.test_seed, executor=study.executor
             )
@@ -433,9 +375,8 @@ class OffPolicy(Protocol):
             replayed=found,
             findings=study.findings,
             executor=study.executor,
+            keep_raw=None if study.raw is None else functools.partial(study.keep_raw, self.name),
         )
-        if study.raw is not None and found is not None:
-            self._keep_raw(study, log, found, estimators)
         exact = (
             value_on_log(study.world, log, study.policies, study.test_seed, executor=study.executor)
             if found is None
@@ -451,23 +392,6 @@ class OffPolicy(Protocol):
             for r in records
         ]
 
-    def _keep_raw(self, study: Trial, log: Log, replayed: Mapping[str, PolicyOnLog], estimators: Sequence[str]) -> None:
-        """Score of each decision, of the estimators that are means of them or, as SNIPS, their weighted mean."""
-        shown = log.is_bandit
-        reward, propensity, user = (log[name][shown] for name in ("reward", "propensity", "user"))
-        modelled = any(map(_needs_model, estimators))
-        means, fold = item_rewards(log, study.n_items) if modelled else (np.zeros((1, 1)), user)
-        for agent, on_log in replayed.items():
-            weight = on_log.probability[shown] / propensity
-            scores = {"ips": weight * reward, "clipped_ips": np.minimum(weight, study.settings.clip) * reward}
-            if modelled:
-                scores["dm"] = modelled_values(log, study.policies[agent], means)
-                scores["dr"] = scores["dm"] + weight * (reward - means[fold, log["action"][shown]])
-            for metric in [name for name in estimators if name in scores]:
-                study.keep_raw(self.name, metric, agent, user=user, value=scores[metric])
-            if "snips" in estimators:
-                study.keep_raw(self.name, "snips", agent, user=user, value=reward, weight=weight)
-
     def title(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
         if metric in RANKING_ESTIMATORS:
@@ -479,10 +403,6 @@ class OffPolicy(Protocol):
         return {"clipped_ips": "clipped IPS", "ips": "IPS", "snips": "SNIPS", "dr": "DR", "dm": "DM"}.get(
             metric, metric
         )
-
-    def heading(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
-        return self.title(metric)
 
     def estimates_truth(self, metric: str) -> bool:
         """True for all but discounted cumulative gains."""

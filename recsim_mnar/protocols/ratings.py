@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.propensities import LIMITS, balance, naive_bayes, popularity
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.propensities import naive_bayes, popularity
 from recsim_mnar.estimators.ratings import Loss, check_propensities, estimate_ratings, loss, ranks
-from recsim_mnar.kernels.checks import level_of, whole_number
+from recsim_mnar.kernels.checks import level_of, one_of, whole_number
 from recsim_mnar.log import schema
 from recsim_mnar.log.ratings import Floats, Ratings
 from recsim_mnar.log.rows import steps_within
@@ -109,19 +109,6 @@ def propensity_fit(ratings: Ratings, matrix: Floats, method: str, n_random: int,
 
 def _popularity(ratings: Ratings, users: NDArray[np.int64]) -> Floats:
     return popularity(ratings)
-
-
-def balance_notes(own: Revealed, train: Log) -> list[str]:
-    """Balance of what users revealed earlier, how many ratings and how high; why there is none for naive Bayes."""
-    if own.estimated is not _popularity:
-        return [f"Naive Bayes has propensities of revealed ratings only, so no covariate can be compared. {LIMITS}"]
-    earlier = train.organic()
-    counts = np.bincount(earlier["user"], minlength=own.ratings.n_users)
-    sums = np.bincount(earlier["user"], earlier["reward"], own.ratings.n_users)
-    means = np.where(counts > 0, sums / np.maximum(counts, 1), sums.sum() / max(counts.sum(), 1))
-    names = ("ratings that the user revealed before", "their mean")
-    found = balance(own.ratings, popularity(own.ratings), np.stack([counts, means], axis=1), names=names)
-    return ["Balance of the estimated propensities, simultaneous 95 % intervals:", *str(found).splitlines()]
 
 
 def losses_of(policy: Policy, scores: Floats, k: int, seed: int) -> dict[str, Loss]:
@@ -281,10 +268,7 @@ class RatingsSettings(Params):
             if checked_users(name, value) < 2:
                 raise UserError(f"{name} must be at least 2, got {value}")
         whole_number(self.k, "k", 1)
-        if self.propensities not in PROPENSITIES:
-            raise UserError(
-                f"propensities: unknown method {self.propensities!r}; {nearest(self.propensities, PROPENSITIES)}"
-            )
+        one_of(self.propensities, "propensities", PROPENSITIES)
         if self.clip != 0 and not self.clip >= 1:
             raise UserError(f"clip must be at least 1, the smallest inverse propensity, or 0, got {self.clip:g}")
         level_of(self.level)
@@ -355,9 +339,7 @@ class RatingsExperiment(Experiment):
         """See :meth:`Experiment.notes`."""
         rank_only = [agent for agent, losses in trial.data.losses.items() if "mse" not in losses]
         said = f"{', '.join(rank_only)} rank items and predict no ratings: they have DCG only." if rank_only else ""
-        estimated = any(r.protocol.endswith("_estimated") for r in records)
-        balanced = balance_notes(trial.data, trial.train_log) if estimated and trial.train_log is not None else []
-        return [*([said] if said else []), *balanced]
+        return [said] if said else []
 
     def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:
         """Every estimate of DCG, which all agents have, and the truth."""

@@ -19,17 +19,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import (
     LIST_METRICS,
-    causal_dcg,
     causal_precision,
     check_length,
     evaluate_lists,
     top_items,
 )
 from recsim_mnar.estimators.verdict import Estimate
-from recsim_mnar.kernels.checks import level_of, whole_number
+from recsim_mnar.kernels.checks import level_of, one_of, whole_number
 from recsim_mnar.log import schema
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.rows import steps_within
@@ -59,9 +58,6 @@ TITLES = {
     "uplift_pooled": "UpliftSNIPS (pooled)",
 }
 
-EVERYTHING = "purchases"
-"""The metric that counts all purchases and not only those of listed items."""
-
 _BATCH_CELLS = 1 << 22
 
 
@@ -83,26 +79,6 @@ class RankedItems:
     scores: Floats
     details: dict[str, Any] = field(default_factory=dict)
     policy: Policy | None = None
-
-
-def until(exposures: Exposures, period: int) -> Exposures:
-    """The periods before ``period``, as a log that ends there."""
-    rows = exposures.time < period
-    table = exposures.propensities
-    if isinstance(table, np.ndarray) and table.shape[2] > 1:
-        table = table[:, :, :period]
-    return Exposures(
-        exposures.user[rows],
-        exposures.item[rows],
-        exposures.time[rows],
-        exposures.recommended[rows],
-        exposures.purchased[rows],
-        n_users=exposures.n_users,
-        n_items=exposures.n_items,
-        n_periods=period,
-        propensities=table,
-        provenance=dict(exposures.provenance),
-    )
 
 
 def purchases_as_views(exposures: Exposures) -> Log:
@@ -178,10 +154,6 @@ class Uplift(Protocol):
         """True for estimates of uplift; precision counts purchases, caused or not."""
         return metric.startswith("uplift")
 
-    def heading(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
-        return title(metric)
-
 
 def record_of(
     protocol: str, agent: str, metric: str, estimate: Estimate, seconds: float, details: dict[str, Any]
@@ -219,16 +191,14 @@ def ab_test(
     *,
     seed: int,
     level: float = 0.95,
-    paired: bool = False,
     executor: Executor | None = None,
     keep_raw: Callable[..., None] | None = None,
 ) -> list[Record]:
     """Show lists to half of the users, drawn anew for each agent, and nothing to the others.
 
     ``uplift@N``: purchases of the listed items, an item and period, in the arm that is shown them, less those of the
-    items that would have been listed in the arm that is not. ``purchases``: all purchases a user and period, likewise,
-    as a till would count them: the same effect times N, among the noise of everything else that is bought. The control
-    arm is shown nothing, so both estimate Y^T - Y^C and not the difference from the deployed recommender.
+    items that would have been listed in the arm that is not. The control arm is shown nothing, so it estimates Y^T -
+    Y^C and not the difference from the deployed recommender.
 
     Args:
         world: its outcomes answer what users buy, shown or not shown.
@@ -237,7 +207,6 @@ def ab_test(
         periods: in which the test runs.
         seed: of the split.
         level: of the intervals.
-        paired: every user is in both arms, which only a simulator can do.
         executor: to spread periods over.
         keep_raw: receives each user's part of every value (:meth:`recsim_mnar.protocols.base.Trial.keep_raw`).
     """
@@ -248,24 +217,19 @@ def ab_test(
     seconds = (time.perf_counter() - began) / len(lists)
     records = []
     for name, own in zip(lists, sums, strict=True):
-        shown_items, other_items, shown_all, other_all = own / len(periods)
-        drawn = uniforms(derive_seed(seed, f"ab_test/{name}"), Stream.PROTOCOL, np.arange(len(shown_all)), 0)
+        shown, other = own / len(periods) / lists[name].shape[1]
+        drawn = uniforms(derive_seed(seed, f"ab_test/{name}"), Stream.PROTOCOL, np.arange(len(shown)), 0)
         arms = (drawn < 0.5, drawn >= 0.5)
-        length = lists[name].shape[1]
-        for metric, y, rest in ((f"uplift@{length}", shown_items / length, other_items / length),
-                                (EVERYTHING, shown_all, other_all)):  # fmt: skip
-            groups = [y - rest] if paired else [y[arms[0]], -rest[arms[1]]]
-            value, low, high = _mean_interval(groups, level)
-            if keep_raw is not None:
-                parts = groups[0] if paired else _parts(groups, arms)
-                keep_raw("ab_test", metric, name, user=np.arange(len(drawn)), value=parts)
-            treated = int(arms[0].sum())
-            users = len(drawn) if paired else min(treated, len(drawn) - treated)
-            found = judged(users, abs(value), low, high)
-            details = {"users": len(drawn), "treated": treated, "paired": paired, **found.to_dict()}
-            sizes: dict[str, Any] = {"level": level, "n": len(drawn) * len(periods), "seconds": seconds}
-            key = (world.name, "ab_test", name, metric)
-            records.append(Record.of(*key, (value, low, high), **sizes, details=details))
+        groups = [shown[arms[0]], -other[arms[1]]]
+        value, low, high = _mean_interval(groups, level)
+        metric, treated = f"uplift@{lists[name].shape[1]}", int(arms[0].sum())
+        if keep_raw is not None:
+            keep_raw("ab_test", metric, name, user=np.arange(len(drawn)), value=_parts(groups, arms))
+        found = judged(min(treated, len(drawn) - treated), abs(value), low, high)
+        details = {"users": len(drawn), "treated": treated, **found.to_dict()}
+        sizes: dict[str, Any] = {"level": level, "n": len(drawn) * len(periods), "seconds": seconds}
+        key = (world.name, "ab_test", name, metric)
+        records.append(Record.of(*key, (value, low, high), **sizes, details=details))
     return records
 
 
@@ -278,18 +242,17 @@ def _parts(groups: Sequence[Floats], arms: tuple[NDArray[np.bool_], NDArray[np.b
 
 
 def one_period(world: ExposureWorld, lists: Mapping[str, Ints], users_seed: int, period: int) -> Floats:
-    """(A, 4, U) purchases of listed items shown, of the same not shown, of everything with and without the list."""
+    """(A, 2, U) purchases of the listed items, shown and not shown."""
     n_users = len(next(iter(lists.values())))
-    out = np.empty((len(lists), 4, n_users))
+    out = np.empty((len(lists), 2, n_users))
     step = max(1, _BATCH_CELLS // world.n_items)
     for first in range(0, n_users, step):
         users = np.arange(first, min(first + step, n_users))
         control, treated = world.potential_outcomes(users_seed, users, period)
-        everything = control.sum(axis=1)
         for k, own in enumerate(lists.values()):
             shown = np.take_along_axis(treated, own[users], axis=1).sum(axis=1)
             other = np.take_along_axis(control, own[users], axis=1).sum(axis=1)
-            out[k, :, users] = np.stack([shown, other, everything - other + shown, everything], axis=1)
+            out[k, :, users] = np.stack([shown, other], axis=1)
     return out
 
 
@@ -328,7 +291,6 @@ class UpliftABTest(ABTest):
             periods,
             seed=study.seed,
             level=study.level,
-            paired=sizes.paired,
             executor=study.executor,
             keep_raw=study.keep_raw,
         )
@@ -336,15 +298,11 @@ class UpliftABTest(ABTest):
 
     def heading(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
-        return "A/B, all purchases" if metric == EVERYTHING else "A/B uplift"
+        return "A/B uplift"
 
 
 METRICS = ("precision", "uplift", "uplift_snips", "uplift_ips")
-REFERENCES = (DEPLOYED, "oracle")
-"""Lists by what only the world knows: the deployed recommender's probabilities, and true uplift. Shown, not picked."""
 
-_LONG = ("cdcg", EVERYTHING)
-"""Metrics that the short table omits."""
 _BIASED = ("uplift", "uplift_snips")
 """Estimates that are shown after the others."""
 
@@ -364,7 +322,6 @@ class UpliftSettings(Params):
         metrics: of :data:`recsim_mnar.estimators.uplift.LIST_METRICS`, with commas.
         clip: largest inverse propensity; 0, the default, for none: the IPS form is then unbiased.
         level: of all intervals.
-        paired: every user is in both arms of every A/B test, which only a simulator can do.
         training: parameters of the factor models whose names give none: one for all of them, under which RMF and BPR
             reach their precision in a second or so. None is tuned by itself, nor by any uplift.
     """
@@ -375,7 +332,6 @@ class UpliftSettings(Params):
     metrics: str = ",".join(METRICS)
     clip: float = 0.0
     level: float = 0.95
-    paired: bool = False
     training: str = "updates=3000000+factors=16+rate=0.003+penalty=0.001"
 
     def check(self) -> None:
@@ -387,8 +343,7 @@ class UpliftSettings(Params):
             raise UserError(f"clip must be at least 1, the smallest inverse propensity, or 0, got {self.clip:g}")
         level_of(self.level)
         for metric in self.metrics.split(","):
-            if metric not in LIST_METRICS:
-                raise UserError(f"metrics: unknown metric {metric!r}; {nearest(metric, LIST_METRICS)}")
+            one_of(metric, "metrics", LIST_METRICS)
 
 
 @dataclass(frozen=True)
@@ -470,8 +425,12 @@ class PurchasesExperiment(Experiment):
     def _rankings(self, trial: Trial, first: int) -> dict[str, RankedItems]:
         """Every agent's scores, learnt from the periods before ``first``."""
         trial.report(f"train {len(trial.learners)} agents on {first} periods")
-        assert trial.exposures is not None
-        past = until(trial.exposures, first)
+        world = trial.world
+        users_seed = trial.seed_of("users")
+        log = trial.log()
+        assert isinstance(world, ExposureWorld)
+        earlier = log.select(log["time"] < first)
+        past = exposures_of(world, DeployedPolicy(world), earlier, trial.settings.users, users_seed)
         trial.train_log = views = purchases_as_views(past)
         jobs = [
             functools.partial(trained, name, learner, past, views, trial.seed)
@@ -480,22 +439,19 @@ class PurchasesExperiment(Experiment):
         return dict(zip(trial.learners, run_in_order(jobs, trial.executor), strict=True))
 
     def truth(self, trial: Trial) -> list[Record]:
-        """True uplift of the lists (CP@N) and of the whole rankings (CDCG)."""
+        """True uplift of the lists, CP@N."""
         trial.report("truth")
         own: Lists = trial.data
         uplift, level = own.truth.uplift, trial.level
-        listed, ranked, users = [], [], {}
+        listed, users = [], {}
         for name, ranking in own.rankings.items():
             began = time.perf_counter()
             exact = causal_precision(uplift, own.lists[name], level=level)
-            whole = causal_dcg(uplift, ranking.scores, level=level, seed=tie_seed(trial.seed, name))
             seconds = time.perf_counter() - began
             listed.append(record_of("truth", name, exact.estimator, exact, seconds, ranking.details))
-            ranked.append(record_of("truth", name, whole.estimator, whole, seconds, ranking.details))
             means = np.take_along_axis(uplift, own.lists[name], axis=1).mean(axis=1)
             users[name] = ratio_influence(means, np.ones(len(means)))
-        listed = with_half_widths(listed, users, level)
-        return [record for pair in zip(listed, ranked, strict=True) for record in pair]
+        return with_half_widths(listed, users, level)
 
     def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
         """See :meth:`Experiment.notes`."""
@@ -507,5 +463,4 @@ class PurchasesExperiment(Experiment):
     def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:
         """See :meth:`Experiment.columns`."""
         keys = dict.fromkeys((r.protocol, r.metric) for r in records)
-        short = [key for key in keys if key[1].partition("@")[0] not in _LONG]
-        return sorted(short, key=lambda key: key[1].partition("@")[0] in _BIASED)
+        return sorted(keys, key=lambda key: key[1].partition("@")[0] in _BIASED)

@@ -37,7 +37,7 @@ class ReplayRun:
         executor: to spread blocks of users over.
         progress: called with the number of rows done since the last call.
         fitted_on: what the policies were fitted on, for the provenance; see
-            :func:`recsim_mnar.cli.replaying`.
+            :mod:`recsim_mnar.own_log.replaying`.
     """
 
     log: LogBlocks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from recsim_mnar.estimators.off_policy.sentence import Sentence, per_cent
 from recsim_mnar.estimators.verdict import LEAST_USERS
@@ -14,7 +14,6 @@ from recsim_mnar.protocols.records import BEST, listed
 from recsim_mnar.protocols.scoreboard import scoreboard
 
 if TYPE_CHECKING:
-    from recsim_mnar.fitting.advice import Advice
     from recsim_mnar.fitting.calibration import FittedWorld
     from recsim_mnar.fitting.validation import Validation
     from recsim_mnar.own_log.plan.experiment import ABPlan
@@ -177,41 +176,7 @@ def digits(per_cent: float) -> str:
     return f"{per_cent:+#.3g}".rstrip(".").replace("-", "\N{MINUS SIGN}")
 
 
-# ----------------------------------------------------------------------------------- advice, worlds that were fitted
-
-
-def of_advice(found: Advice) -> Finding:
-    """Whether the log decides."""
-    pairs = [p for p in found.pairs if found.pick in (p["first"], p["second"])] if found.pick else found.pairs
-    values = {row["agent"]: row["value"] for row in found.agents}
-    nearest = min(pairs, key=lambda p: abs(p["difference"]), default=None)
-    lift = "By how much recommenders differ, this log does not say."
-    if nearest is not None:
-        lift = _difference(nearest, values)
-    if found.pick is not None:
-        tied = f" {listed(found.tied, MOST_NAMES)} may be as good." if found.tied else ""
-        return Finding(f"Take {found.pick}: the log decides.{tied}", lift, "Sure. Next: test it on users.", "good")
-    if found.ab_test is not None:
-        users = f"{found.ab_test['users']:,} users per variant"
-        sure = f"Sure at {100 * found.facts['level']:g} % with {users}. Next: recsim-mnar plan ab."
-        return Finding("The log does not decide: run an A/B test.", lift, sure)
-    todo = found.exploration["line"] if found.exploration else "collect a log that shows more of what they recommend."
-    return Finding("Do not decide by this log: it cannot show which is best.", lift,
-                   f"Not sure. Next: {todo[0].lower()}{todo[1:]}", "bad")  # fmt: skip
-
-
-def _difference(pair: Mapping[str, Any], values: Mapping[str, float | None]) -> str:
-    """The lift of one agent over another, the larger first."""
-    first, second, signs = pair["first"], pair["second"], (pair["low"], pair["high"])
-    difference = pair["difference"]
-    if difference < 0:
-        first, second, difference, signs = second, first, -difference, (-signs[1], -signs[0])
-    base = values.get(second)
-    if not base or base <= 0.0:
-        return f"{first} earns {difference:.3g} more than {second} ({signs[0]:.3g} to {signs[1]:.3g})."
-    ends = " to ".join(signed(end / base) for end in signs)
-    verb = "earns" if pair["decided"] else "may earn"
-    return f"{first} {verb} {signed(difference / base)} % against {second} (95 % interval {ends} %)."
+# ----------------------------------------------------------------------------------- worlds that were fitted
 
 
 def of_validation(found: Validation) -> Finding:

@@ -1,79 +1,30 @@
-"""Advice, a fitted world and a validation as one page each; a validation as a table on a terminal."""
+"""A fitted world and a validation as one page each; a validation as a table on a terminal."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from recsim_mnar.fitting.advice import Advice
 from recsim_mnar.fitting.calibration import FittedWorld
 from recsim_mnar.fitting.validation import Check, Validation
 from recsim_mnar.report.charts import (
-    CHANGE,
     PER_CENT,
     PLAIN,
     Chart,
     Curve,
     Dot,
     Plot,
-    Unit,
     axis_of,
-    colours_of,
     curves,
     dots,
     short,
 )
-from recsim_mnar.report.finding import of_advice, of_fit, of_validation
+from recsim_mnar.report.finding import of_fit, of_validation
 from recsim_mnar.report.template import write_from
-
-
-def write_advice(path: Path, found: Advice, made_by: dict[str, Any]) -> None:
-    """Write the page under a temporary name, then rename it.
-
-    Args:
-        path: of the page.
-        found: what it says.
-        made_by: what was asked, shown at its foot; JSON types.
-    """
-    colours = colours_of(row["agent"] for row in found.agents)
-    charts = [_differences(found)] if found.pairs else []
-    charts += [_coverage(found, colours)] if found.agents else []
-    agents = [row["agent"] for row in found.agents]
-    lines = found.sentences()
-    write_from("advice.html", path, made_by, of_advice(found), charts, found=found, lines=lines, agents=agents)
-
-
-def _coverage(found: Advice, colours: Mapping[str, str]) -> Chart:
-    rows = [
-        Dot(r["agent"], r["covered"], r["covered_low"], r["covered_high"], colours[r["agent"]])
-        for r in sorted(found.agents, key=lambda r: -r["covered"])
-    ]
-    body = dots(rows, PER_CENT, axis_of(0.0, 1.0))
-    caption = (
-        "Share of the recommender's recommendations that the log shows. What it does not show, nothing here knows."
-    )
-    return Chart("What the log shows of each recommender", body, caption)
-
-
-def _differences(found: Advice) -> Chart:
-    values = [row["value"] for row in found.agents if row["value"]]
-    shares = max(values, default=0.0) > 0.0
-    scale, unit = (max(values), CHANGE) if shares else (1.0, Unit(1.0, "", True))
-    rows = [
-        Dot(f"{p['first']} less {p['second']}", p["difference"] / scale, p["low"] / scale, p["high"] / scale,
-            hollow=not p["decided"], known=0.0, words="" if p["decided"] else "open")
-        for p in sorted(found.pairs, key=lambda p: -abs(p["difference"]))
-    ]  # fmt: skip
-    of = "the best recommender's value" if shares else "reward per recommendation"
-    caption = (
-        f"Difference of each pair, in {of}. Whiskers hold for all pairs together at 95 %, with what the log does not "
-        "show at its least and at its most; hollow ones leave open which recommender is better."
-    )
-    return Chart("What the log says of each pair", dots(rows, unit), caption, folded=False)
 
 
 def write_fit(path: Path, found: FittedWorld, made_by: dict[str, Any]) -> None:

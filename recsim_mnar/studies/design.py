@@ -6,7 +6,7 @@ import itertools
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -291,11 +291,8 @@ def setup_of(table: Mapping[str, Any]) -> Setup:
     Raises:
         UserError: an unknown key, or a value of another kind.
     """
-    known = [*Setup.__dataclass_fields__]
     values: dict[str, Any] = {}
-    for name, value in table_by_name(table, "a world of a study").items():
-        if name not in known:
-            raise UserError(f"unknown key {name!r} of a comparison; {nearest(name, known)}")
+    for name, value in _known_keys(table, "a world of a study", Setup).items():
         if name in ("agents", "references", "protocols") and value is not None:
             value = value if isinstance(value, str) else tuple(value)
         if name in ("params", "options", "specs") and not isinstance(value, Mapping):
@@ -329,14 +326,32 @@ def design_of(path: str | Path) -> Design:
     Raises:
         UserError: no such file, not TOML, an unknown key, or no world.
     """
-    table = read_toml(path_of(path))
-    known = list(Design.__dataclass_fields__)
-    for name, value in table.items():
-        if name not in known and not isinstance(value, dict):
-            raise UserError(f"{path}: unknown key {name!r}; {nearest(name, known)}")
+    held = read_toml(path_of(path))
+    table = {name: value for name, value in held.items() if name in _fields(Design) or not isinstance(value, dict)}
     if not table.get("worlds"):
         raise UserError(f"{path}: name at least one world, as a table [[worlds]] with world = NAME")
     try:
-        return Design(**{name: table[name] for name in known if name in table})
+        return design_of_table(table)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
+
+
+def design_of_table(table: Any) -> Design:
+    """The design of a table of its attributes.
+
+    Raises:
+        UserError: no table, an unknown key, or a design that cannot be.
+    """
+    return Design(**_known_keys(table, "design", Design))
+
+
+def _fields(kind: type[Any]) -> list[str]:
+    return [one.name for one in fields(kind)]
+
+
+def _known_keys(table: Any, what: str, kind: type[Any]) -> dict[str, Any]:
+    """A table whose keys are attributes of a class; a UserError names one that is not."""
+    for name in table_by_name(table, what):
+        if name not in _fields(kind):
+            raise UserError(f"{what}: unknown key {name!r}; {nearest(name, _fields(kind))}")
+    return dict(table)

@@ -335,24 +335,25 @@ class Study:
         Args:
             protocols: names, metrics or titles; all where None.
         """
-        own = ["decides", "right where it decides", "loss there (\\%)", "right if it always decides", "loss then (\\%)"]
-        heads = [*self.factors, "protocol", *own]
-        lines = [f"\\begin{{tabular}}{{{'l' * len(heads)}}}", "\\toprule", f"{' & '.join(heads)} \\\\", "\\midrule"]
+        import pandas as pd
+
+        rows = []
         for row in self.summary():
             if not is_named(row, protocols):
                 continue
             n, decided, right = row["catalogues"], row["decides"]["count"], row["right_if_decided"]
-            cells = [
-                *(str(row["levels"].get(name, "")) for name in self.factors),
-                row["title"],
-                f"{decided} of {n}",
-                "--" if right is None else f"{right['count']} of {decided}",
-                _loss(row["cost_decided"]),
-                f"{row[BEST]['count'] + row[INDISTINGUISHABLE]['count']} of {n}",
-                _loss(row["cost_share"]),
-            ]
-            lines.append(f"{' & '.join(_in_latex(cell) for cell in cells)} \\\\")
-        return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", ""])
+            cells = {
+                **{name: row["levels"].get(name, "") for name in self.factors},
+                "protocol": row["title"],
+                "decides": f"{decided} of {n}",
+                "right where it decides": "--" if right is None else f"{right['count']} of {decided}",
+                "loss there (%)": _loss(row["cost_decided"]),
+                "right if it always decides": f"{row[BEST]['count'] + row[INDISTINGUISHABLE]['count']} of {n}",
+                "loss then (%)": _loss(row["cost_share"]),
+            }
+            rows.append(cells)
+        table: str = pd.DataFrame(rows, dtype=str).to_latex(index=False, escape=True)
+        return table.replace("<", "$<$")
 
     def plot(
         self,
@@ -477,12 +478,6 @@ def percent(row: Mapping[str, Any]) -> str:
 
 def _loss(row: Mapping[str, Any]) -> str:
     return "--" if row["mean"] is None else percent(row).replace("%", "")
-
-
-def _in_latex(text: str) -> str:
-    for sign in ("\\", "_", "%", "&", "#", "$", "{", "}"):
-        text = text.replace(sign, f"\\{sign}" if sign != "\\" else "\\textbackslash ")
-    return text.replace("<", "$<$")
 
 
 def share(hits: Sequence[bool], level: float = 0.95) -> dict[str, Any]:

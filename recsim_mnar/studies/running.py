@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from pathlib import Path
@@ -12,24 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.kernels.checks import of_type
+from recsim_mnar.errors import UserError
+from recsim_mnar.progress import counted
 from recsim_mnar.runs.files import path_of, refuse_link, replacing, sweep
 from recsim_mnar.runs.folder import STUDY, RunFolder
 from recsim_mnar.runs.receipts import digest_of
 from recsim_mnar.simulation.executor import check_executor
 from recsim_mnar.simulation.own_code import of_own_code, origin_named
 from recsim_mnar.simulation.pools import processes
-from recsim_mnar.studies.design import Design, Task
+from recsim_mnar.studies.design import Design, Task, design_of_table
 from recsim_mnar.studies.result import Study
 
 __all__ = ["TASKS", "processes", "run_study"]
 
 TASKS, RAW, TABLE, TIMINGS = "tasks", "raw", "study.parquet", "timings.json"
-_FIRST = 5
-"""Comparisons from which on a rate is worth telling."""
-_NAMED = 6
-"""Studies that are named one by one where work begins."""
 Report = Callable[[str], None]
 
 
@@ -56,13 +51,11 @@ def run_study(
     Raises:
         UserError: a cell that cannot be, or a folder that holds another study.
     """
-    made = design if isinstance(design, Design) else _made(design)
+    made = design if isinstance(design, Design) else design_of_table(design)
     if save_raw and folder is None:
         raise UserError("save_raw: name a folder for the raw results")
     cells, manifest = made.all_cells(), made.manifest()
-    named = [cell.label for cell in cells] if len(cells) <= _NAMED else [f"{cells[0].label} to {cells[-1].label}, each"]
-    for label in named:
-        report(f"{label}: {made.catalogues} catalogue{'s' if made.catalogues > 1 else ''}")
+    report(f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'} x {made.catalogues} catalogues")
     for cell in cells:
         cell.setup.resolved()
     if folder is None:
@@ -73,16 +66,6 @@ def run_study(
         with into.recording(TABLE) as path:
             _write_table(study, path)
     return study
-
-
-def _made(table: Any) -> Design:
-    """The design of a table of its attributes."""
-    of_type(table, "design", Mapping, "a Design, or a table of its attributes")
-    known = list(Design.__dataclass_fields__)
-    for name in table:
-        if name not in known:
-            raise UserError(f"unknown key {name!r} of a design; {nearest(name, known)}")
-    return Design(**table)
 
 
 def _run(
@@ -100,7 +83,7 @@ def _run(
         report(f"{len(tasks) - len(missing)} of {len(tasks)} already existed")
     seconds: dict[str, Any] = {} if into is None else _earlier_seconds(into)
     numeric = _numeric_factors(tasks)
-    began = time.monotonic()
+    advance = counted(len(missing), "comparisons")
     for done, (task, (result, took, raw)) in enumerate(_finished(missing, executor, save_raw), start=1):
         seconds[task.label] = took
         kept[task.label] = result
@@ -112,7 +95,8 @@ def _run(
             into.write_json(_name(task), result)
             # As it is read again: what a study says does not depend on whether it was interrupted.
             kept[task.label] = json.loads((into.path / _name(task)).read_text())
-        report(f"{task.label} done, {done} of {len(missing)}{_left(began, done, len(missing))}")
+        report(f"{task.label} done, {done} of {len(missing)}")
+        advance(1)
     return Study(manifest, [kept[t.label] for t in tasks], seconds)
 
 
@@ -181,14 +165,6 @@ def _earlier_seconds(into: RunFolder) -> dict[str, Any]:
     except (ValueError, AttributeError):
         return {}
     return tasks if isinstance(tasks, dict) else {}
-
-
-def _left(began: float, done: int, total: int) -> str:
-    """In words, how long the rest will take at the rate of what is done; the first ones compile, and say little."""
-    if done < _FIRST:
-        return ""
-    minutes = (time.monotonic() - began) / 60 / done * (total - done)
-    return f", about {minutes:,.0f} min left" if minutes >= 1 else ""
 
 
 def _kept(into: RunFolder, task: Task, save_raw: bool) -> dict[str, Any] | None:

@@ -31,6 +31,7 @@ from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX
 from recsim_mnar.tasks.definition import Task, task
+from recsim_mnar.tasks.running import Items
 
 QUALITIES = ("random", "mediocre", "good")
 FORMATS = ("parquet", "minari")
@@ -45,15 +46,14 @@ class Recipe:
     Attributes:
         task: its name.
         quality: of the logging policy, of :data:`QUALITIES`.
-        policy: that logs, fitted on the task's log where it learns; it sees what a recommender sees, but for
-            ``deployed`` and ``oracle`` where slates are recommended.
+        policy: that logs, fitted on the task's log where it learns; it sees what a recommender sees.
         epsilon: share of its decisions that are uniform instead, so that no propensity is 0.
-        users: of the log, none of whom is in an evaluation; or platforms.
+        users: of the log, none of whom is in an evaluation.
         seed: of those users.
-        observation: as the environments name it; empty where there is one alone.
+        observation: as the environments name it.
         value: rewards per user of the logging policy, within the horizon.
         score: 0 as the random policy, 1 as the task's reference.
-        decisions: recommendations in the data set; slates, periods or campaigns where one is more than an item.
+        decisions: recommendations in the data set, or slates.
         sha256: of its arrays.
         digest: sha256 of the recipe's file.
     """
@@ -79,12 +79,16 @@ class Recipe:
 
     def logging_policy(self) -> Any:
         """The policy that logs."""
-        return task(self.task).runner().logger(self.policy, self.epsilon)
+        return self._runner().logger(self.policy, self.epsilon)
+
+    def _runner(self) -> Items:
+        runner = task(self.task).runner()
+        assert isinstance(runner, Items)  # only their tasks have recipes
+        return runner
 
     def make(self, executor: Executor | None = None) -> TaskDataset:
         """The data set, whatever its digest; users are spread over the executor, on which nothing depends."""
-        runner, policy = task(self.task).runner(), self.logging_policy()
-        log, made = runner.record(policy, self.users, self.seed, self.observation, executor)
+        log, made = self._runner().record(self.logging_policy(), self.users, self.seed, self.observation, executor)
         log.provenance["dataset"] = {"name": self.minari_id, "recipe": self.digest}
         return TaskDataset(self, log, made)
 
@@ -134,9 +138,8 @@ class TaskDataset:
     def write_minari(self, root: str | os.PathLike[str] | None = None) -> str:
         """Write it as Minari's data set of the name ``recipe.minari_id``, which is returned.
 
-        An episode is a user, with the seed and the options by which the recovered environment meets that user again; of
-        a world of platforms it is a platform, with its seed. ``ref_min_score`` and ``ref_max_score`` are what the
-        random policy and the task's reference earn in an episode.
+        An episode is a user, with the seed and the options by which the recovered environment meets that user again.
+        ``ref_min_score`` and ``ref_max_score`` are what the random policy and the task's reference earn in an episode.
 
         Args:
             root: the folder of Minari's data sets; where Minari itself would write where None.
@@ -152,22 +155,17 @@ class TaskDataset:
         import gymnasium as gym
 
         recipe, chosen = self.recipe, task(self.recipe.task)
-        runner = chosen.runner()
         if chosen.environment:
             known = next(spec.id for spec in gym.registry.values() if spec.kwargs == {"name": recipe.task})
-            asked: dict[str, Any] = {"observation": recipe.observation} if recipe.observation else {}
-            spaces: dict[str, Any] = {"env": gym.make(known, **asked)}
+            spaces: dict[str, Any] = {"env": gym.make(known, observation=recipe.observation)}
         else:
             n_items = self.decisions.n_items
             observed = observation_of(recipe.observation)[0].space(n_items)
             spaces = {"action_space": gym.spaces.Discrete(n_items), "observation_space": observed}
         buffers = [
-            EpisodeBuffer(**episode, **runner.address(recipe.seed, int(episode["infos"]["user"][0])))
+            EpisodeBuffer(**episode, seed=recipe.seed, options={"user": int(episode["infos"]["user"][0])})
             for episode in to_minari(self.decisions)
         ]
-        lowest, highest = (
-            runner.as_return(known.value, recipe.users, recipe.seed) for known in (chosen.random, chosen.best)
-        )
         with _minari_at(root), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of an e-mail address and a link that are not given
             if recipe.minari_id in minari.list_local_datasets():
@@ -178,9 +176,9 @@ class TaskDataset:
                 **spaces,
                 algorithm_name=f"{recipe.policy}+epsilon={recipe.epsilon:g}",
                 author="recsim-mnar",
-                ref_min_score=lowest,
-                ref_max_score=highest,
-                num_episodes_average_score=runner.measured,
+                ref_min_score=chosen.random.value,
+                ref_max_score=chosen.best.value,
+                num_episodes_average_score=chosen.runner().measured,
                 description=f"{chosen.summary}; logged by a {recipe.quality} policy",
                 requirements=["recsim-mnar"],
             )
@@ -198,9 +196,12 @@ def recipe_of(name: str, quality: str) -> Recipe:
     """
     chosen = task(name)
     one_of(quality, "quality", QUALITIES)
-    if quality not in (there := QUALITIES if chosen.environment else ("mediocre",)):
-        raise UserError(f"the task {chosen.name} has its own log alone for a data set: quality {there[0]}")
-    content = resources.files(__package__).joinpath(FOLDER, f"{chosen.name}-{quality}.toml").read_bytes()
+    files = {one: resources.files(__package__).joinpath(FOLDER, f"{chosen.name}-{one}.toml") for one in QUALITIES}
+    there = [one for one, file in files.items() if file.is_file()]
+    if quality not in there:
+        found = " and ".join(there) or "none"
+        raise UserError(f"the task {chosen.name} has no data set of quality {quality}. Its qualities: {found}")
+    content = files[quality].read_bytes()
     return Recipe(**tomllib.loads(content.decode()), digest=hashlib.sha256(content).hexdigest())
 
 

@@ -203,12 +203,8 @@ def evaluate(
     )
 
 
-def measured(chosen: Task, policy: Any, n_users: int, seed: int, executor: Executor | None = None) -> Known:
-    """The value of a policy over some users of a task's world: what is frozen."""
-    return _mean(chosen.runner().run(policy, n_users, seed, executor).rewards)
-
-
-def _mean(earned: Floats) -> Known:
+def mean_of(earned: Floats) -> Known:
+    """Mean over users and its standard error."""
     return Known(float(earned.mean()), float(earned.std(ddof=1)) / math.sqrt(len(earned)))
 
 
@@ -259,4 +255,4 @@ def _frozen_score(value: Known, slope: float, chosen: Task) -> Known:
 def _ratio(earned: Floats, room: Floats) -> Known:
     """What is earned as a share of the room on the same users, in pairs."""
     share, whole = float(earned.mean() / room.mean()), float(room.mean())
-    return Known(share, _mean((earned - share * room) / whole).error)
+    return Known(share, mean_of((earned - share * room) / whole).error)

@@ -8,7 +8,7 @@ import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
@@ -25,11 +25,11 @@ from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import ReadyLearner, able, as_learner, as_policy, fitted, is_softened, role_of, unwrapped
 from recsim_mnar.policies.rankings import RankingPolicy
 from recsim_mnar.policies.registry import learner, uniform_policy
-from recsim_mnar.policies.slates import DeployedPolicy, LaterSlates, PartlyUniform, SlatePolicy, TopSlates
+from recsim_mnar.policies.slates import DeployedPolicy, LaterSlates, SlatePolicy, TopSlates
 from recsim_mnar.policies.softening import EpsilonMixture
-from recsim_mnar.rng import Stream, derive_seed, uniforms
+from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.executor import carrying, run_in_order
-from recsim_mnar.simulation.items import Columns, exposures_of, made_by, map_shards, simulate
+from recsim_mnar.simulation.items import Columns, exposures_of, map_shards, simulate
 from recsim_mnar.simulation.oracle import Oracle, Planner, UpliftOracle
 from recsim_mnar.simulation.platform import lists_of, opened, platform_log, platform_observation, run_campaigns
 from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World
@@ -42,8 +42,6 @@ ListsOf = tuple[NDArray[np.int32], Floats]
 
 LOG = "task/log"
 """What the seed of a task's own log is derived by."""
-N_ACCEPTED = 10
-"""Items that the policy "accepted" of a data set prefers."""
 
 
 class Earned(NamedTuple):
@@ -72,14 +70,22 @@ class Runner(abc.ABC):
     """
 
     unit: ClassVar[str] = "user"
-    step: ClassVar[str] = "recommendation"
-    decides: ClassVar[str] = "recommendation"
     measured: ClassVar[int] = 40_000
     references: ClassVar[Mapping[str, Callable[[Any], Any]]]
 
     def __init__(self, task: Any, number: int = 0) -> None:
         self.task, self.world = task, cast(Any, task.make_world())
         self.fit_seed = derive_seed(task.seed, f"task/fit/{number}" if number else "task/fit")
+
+    @property
+    def decides(self) -> str:
+        """See the class: a slate where rankings are shown."""
+        return "recommendation" if self.world.slate_size == 1 else "slate"
+
+    @property
+    def step(self) -> str:
+        """See the class."""
+        return self.decides
 
     @property
     def earns(self) -> str:
@@ -107,24 +113,6 @@ class Runner(abc.ABC):
     def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
         """What n units of a seed earn under a policy within the horizon."""
 
-    @abc.abstractmethod
-    def logger(self, name: str, epsilon: float) -> Any:
-        """The policy that logs a data set: a named one, of whose actions a share ``epsilon`` is uniform instead."""
-
-    @abc.abstractmethod
-    def record(
-        self, policy: Any, n: int, seed: int, observation: str, executor: Executor | None = None
-    ) -> tuple[Log, Decisions]:
-        """What n units of a seed do under a policy within the horizon, and what the environment observes of it."""
-
-    def address(self, seed: int, unit: int) -> dict[str, Any]:
-        """The ``seed`` and ``options`` by which the environment's ``reset`` meets a unit of a seed."""
-        return {"seed": seed, "options": {"user": unit}}
-
-    def as_return(self, value: float, n: int, seed: int) -> float:
-        """What an episode of the environment earns where n units of a seed have this value."""
-        return value
-
     def policy_of(self, agent: Any) -> Any:
         """The policy that is judged: a reference by its name, else what :meth:`taken` makes of it."""
         if isinstance(agent, str) and agent in self.references:
@@ -133,7 +121,7 @@ class Runner(abc.ABC):
 
 
 class Items(Runner):
-    """Users who are recommended one item at a time; a value is over a user's first recommendations."""
+    """Users who are recommended an item, or shown a ranking, at a time; a value is over a user's first decisions."""
 
     world: DecisionWorld
     references: ClassVar = {
@@ -154,17 +142,23 @@ class Items(Runner):
         return learner(task.logging).fit(began, n_items=world.n_items, seed=derive_seed(task.seed, "task/fit"))
 
     def logger(self, name: str, epsilon: float) -> Any:
-        """See :meth:`Runner.logger`; where a task's own log is its data set, the policy of that log."""
+        """The policy that logs a data set: of its actions a share ``epsilon`` is uniform instead.
+
+        Where a task's own log is its data set, it is the policy of that log.
+        """
         return EpsilonMixture(self.policy_of(name), epsilon) if self.task.environment else self.deployed()
 
     def record(
         self, policy: Any, n: int, seed: int, observation: str, executor: Executor | None = None
     ) -> tuple[Log, Decisions]:
-        """See :meth:`Runner.record`; a task's own log is whole."""
+        """What n users of a seed do under a policy within the horizon, and what the environment observes of it.
+
+        What is observed of a slate is what stands before its first place. A task's own log is whole.
+        """
         world = decision_world(self.world, f"data set of {self.task.name}")
         log, cut = simulate(world, policy, n, seed, executor=executor), np.zeros(0, np.int64)
         if self.task.environment:
-            log, cut = _first_decisions(log, self.task.horizon)
+            log, cut = _first_decisions(log, self.task.horizon * world.slate_size)
         made = decisions(log, world.n_items, context=observation)
         if world.rates:
             made = dataclasses.replace(made, **_of_ratings(log, world.n_items))
@@ -176,6 +170,8 @@ class Items(Runner):
 
     def taken(self, agent: Any) -> Any:
         """See :meth:`Runner.taken`: a policy as it is, or what a learner fits on the task's log."""
+        if self.world.slate_size > 1 and isinstance(agent, RankingPolicy):
+            return agent
         found = _learner_of(agent)
         log = Log({}) if isinstance(unwrapped(found), ReadyLearner) else self.log()
         return fitted(found, log, n_items=self.world.n_items, seed=self.fit_seed)
@@ -184,8 +180,9 @@ class Items(Runner):
         """See :meth:`Runner.run`."""
         if self.world.truth_column is None:
             raise UserError(f"the {self.world.name} world does not say expected rewards: a task needs them")
-        worth = functools.partial(_expected, self.world.truth_column)
-        return self._summed(worth, range(self.task.horizon), policy, n, seed, executor)
+        worth, size = functools.partial(_expected, self.world.truth_column), self.world.slate_size
+        earned = self._summed(worth, range(self.task.horizon * size), policy, n, seed, executor)
+        return earned._replace(decisions=earned.decisions / size)
 
     def _summed(
         self, worth: Callable[..., Floats], counted: range, policy: Any, n: int, seed: int, executor: Executor | None
@@ -199,31 +196,6 @@ class Items(Runner):
             earned[user], decisions[user] = rewards, counts
             digest.update(done)
         return Earned(earned, decisions, digest.hexdigest())
-
-
-class Rankings(Items):
-    """Users who are shown a ranking at a time; a value is over the clicks of a user's first slates."""
-
-    step = decides = "slate"
-
-    def taken(self, agent: Any) -> Any:
-        """See :meth:`Runner.taken`: a ranking policy as it is, too."""
-        return agent if isinstance(agent, RankingPolicy) else super().taken(agent)
-
-    def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
-        """See :meth:`Runner.run`; decisions are slates."""
-        worth, size = functools.partial(_expected, str(self.world.truth_column)), self.world.slate_size
-        earned = self._summed(worth, range(self.task.horizon * size), policy, n, seed, executor)
-        return earned._replace(decisions=earned.decisions / size)
-
-    def record(
-        self, policy: Any, n: int, seed: int, observation: str, executor: Executor | None = None
-    ) -> tuple[Log, Decisions]:
-        """See :meth:`Runner.record`; what is observed of a slate is what stands before its first place."""
-        size = self.world.slate_size
-        log, cut = _first_decisions(simulate(self.world, policy, n, seed, executor=executor), self.task.horizon * size)
-        made = decisions(log, self.world.n_items, context=observation)
-        return log, dataclasses.replace(made, truncated=made.last & np.isin(made.user, cut))
 
 
 class Slates(Items):
@@ -274,40 +246,6 @@ class Slates(Items):
         rows = range(self.past * size, self.world.params.n_periods * size)
         return self._summed(functools.partial(_uplift, self.world, seed), rows, later, n, seed, executor)
 
-    def logger(self, name: str, epsilon: float) -> Any:
-        """See :meth:`Runner.logger`; a uniform slate has every item with the same probability."""
-        return PartlyUniform(self.random() if name == "random" else self.policy_of(name), epsilon)
-
-    def record(
-        self, policy: Any, n: int, seed: int, observation: str, executor: Executor | None = None
-    ) -> tuple[Log, Decisions]:
-        """See :meth:`Runner.record`: the first periods of lives without a past, as the environment has them."""
-        world, periods, size = self.world.lasting(self.task.horizon), self.task.horizon, self.world.params.slate_size
-        log = simulate(world, policy, n, seed, executor=executor)
-        shown, place = log.is_bandit, log["user"] * periods + log["time"].astype(np.int64)
-        bought = ~shown | (log["reward"] == 1)
-        table = np.zeros((n * periods, world.n_items), np.float32)
-        np.add.at(table, (place[bought], np.where(shown, log["action"], log["item"])[bought]), np.float32(1))
-        table = table.reshape(n, periods, -1)
-        so_far = table.cumsum(axis=1, dtype=np.float32)
-        first, last = np.flatnonzero(shown)[::size], np.tile(np.arange(periods) == periods - 1, n)
-        return log, Decisions(
-            n_items=world.n_items,
-            context=(so_far - table).reshape(n * periods, -1),
-            action=log["action"][shown].reshape(-1, size).astype(np.int64),
-            reward=np.bincount(place[bought], minlength=n * periods).astype(np.float64),
-            propensity=log["propensity"][shown].reshape(-1, size),
-            user=log["user"][first],
-            step=log["step"][first].astype(np.int64),
-            last=last,
-            truncated=last if periods < self.world.params.n_periods else np.zeros_like(last),
-            final=so_far[:, -1],
-        )
-
-    def as_return(self, value: float, n: int, seed: int) -> float:
-        """See :meth:`Runner.as_return`: with the purchases that no slate causes."""
-        return value + float(self.world.outcomes_of(seed, np.arange(n)).control.sum()) * self.task.horizon / n
-
     def _fitted(self, found: Learner, n: int, seed: int) -> Policy:
         if isinstance(unwrapped(found), ReadyLearner):
             return fitted(found, Log({}), n_items=self.world.n_items, seed=0)
@@ -354,57 +292,10 @@ class Platforms(Runner):
     def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
         """See :meth:`Runner.run`: the platforms that an environment meets after ``reset(seed=seed)``."""
         job = carrying(_of_platform, self.world, policy, self.task.horizon, in_python=True)
-        seeds = (self.address(seed, number)["seed"] for number in range(n))
+        seeds = (derive_seed(seed, f"platform/{number}") if number else seed for number in range(n))
         found = list(run_in_order((functools.partial(job, each) for each in seeds), executor))
         rewards, decisions, done = zip(*found, strict=True)
         return Earned(np.array(rewards), np.array(decisions), hashlib.sha256(b"".join(done)).hexdigest())
-
-    def as_return(self, value: float, n: int, seed: int) -> float:
-        """See :meth:`Runner.as_return`: of all users of a platform."""
-        return value * float(self.world.params.n_users)
-
-    def address(self, seed: int, unit: int) -> dict[str, Any]:
-        """See :meth:`Runner.address`: a platform has a seed of its own."""
-        return {"seed": derive_seed(seed, f"platform/{unit}") if unit else seed, "options": None}
-
-    def logger(self, name: str, epsilon: float) -> Any:
-        """See :meth:`Runner.logger`: a weight is 1 or 0; those of "accepted" are 1 for items accepted most in the log.
-
-        Every item's weight is drawn apart; a uniform one is either with probability 1/2.
-        """
-        best = np.zeros(self.world.n_items)
-        if name == "accepted":
-            log = self.log().bandit()
-            accepted, shown = (np.bincount(log["action"], of, best.size) for of in (log["reward"], None))
-            best[np.argsort(-accepted / np.maximum(shown, 1), kind="stable")[:N_ACCEPTED]] = 1.0
-        chance = (1.0 - epsilon) * best + 0.5 * epsilon
-        return Lists(f"{name}+epsilon={epsilon:g}", functools.partial(_by_chance, chance), chance)
-
-    def record(
-        self, policy: Any, n: int, seed: int, observation: str, executor: Executor | None = None
-    ) -> tuple[Log, Decisions]:
-        """See :meth:`Runner.record`: a decision is a campaign; users of a platform have numbers of their own."""
-        job, horizon = carrying(_recorded, self.world, policy, self.task.horizon, in_python=True), self.task.horizon
-        seeds = (self.address(seed, number)["seed"] for number in range(n))
-        parts = list(run_in_order((functools.partial(job, each) for each in seeds), executor))
-        logs, observed, weights, rewards = zip(*parts, strict=True)
-        for number, columns in enumerate(logs):
-            columns["user"] += number * self.world.params.n_users
-        log = Log({name: np.concatenate([one[name] for one in logs]) for name in logs[0]}, made_by(self.world))
-        action, contexts = np.concatenate(weights), np.stack(observed)
-        last = np.tile(np.arange(horizon) == horizon - 1, n)
-        return log, Decisions(
-            n_items=self.world.n_items,
-            context=contexts[:, :-1].reshape(n * horizon, -1),
-            action=action,
-            reward=np.concatenate(rewards),
-            propensity=np.where(action > 0, policy.chance, 1.0 - policy.chance),
-            user=np.repeat(np.arange(n), horizon),
-            step=np.tile(np.arange(horizon), n),
-            last=last,
-            truncated=np.zeros_like(last),
-            final=contexts[:, -1],
-        )
 
 
 @dataclass(frozen=True)
@@ -414,12 +305,10 @@ class Lists:
     Attributes:
         name: for people.
         make: ``make(platform)`` gives the lists, and the propensities of their items.
-        chance: (n_items,) of who draws weights, probability of each item's to be 1, else 0.
     """
 
     name: str
     make: Callable[[Any], ListsOf]
-    chance: Floats = field(default_factory=lambda: np.zeros(0), repr=False)
 
 
 RUNNERS: Mapping[type[World], type[Runner]] = {DecisionWorld: Items, ExposureWorld: Slates, PlatformWorld: Platforms}
@@ -429,8 +318,6 @@ RUNNERS: Mapping[type[World], type[Runner]] = {DecisionWorld: Items, ExposureWor
 def runner_of(task: Any, number: int = 0) -> Runner:
     """What runs a task, with the training seed of this number."""
     world = task.make_world()
-    if world.slate_size > 1:
-        return Rankings(task, number)
     return next(runner for kind, runner in RUNNERS.items() if isinstance(world, kind))(task, number)
 
 
@@ -508,29 +395,6 @@ def _of_platform(world: PlatformWorld, policy: Lists, horizon: int, seed: int) -
 
 def _by_weights(weights: Floats, platform: Any) -> ListsOf:
     return cast("ListsOf", platform.draw_lists(weights))
-
-
-def _weights(chance: Floats, platform: Any) -> NDArray[np.float32]:
-    """Weights of 1, each with its chance, else 0, drawn for the platform's next campaign."""
-    drawn = uniforms(platform.seed, Stream.EXPOSURE, np.arange(chance.size), len(platform.campaigns))
-    return (drawn < chance).astype(np.float32)
-
-
-def _by_chance(chance: Floats, platform: Any) -> ListsOf:
-    return _by_weights(_weights(chance, platform).astype(np.float64), platform)
-
-
-def _recorded(world: PlatformWorld, policy: Lists, horizon: int, seed: int) -> tuple[Columns, Any, Any, Any]:
-    """Columns of a platform's log; observations, weights and rewards of its campaigns, as the environment has them."""
-    platform, observed, weights, rewards = opened(world, seed), [], [], []
-    for day in world.campaign_days()[:horizon]:
-        platform.advance(day)
-        observed.append(platform_observation(platform))
-        weights.append(_weights(policy.chance, platform))
-        rewards.append(float(platform.recommend(*policy.make(platform)).accepted.sum()))
-    platform.advance(platform.day + world.params.campaign_every)
-    observed.append(platform_observation(platform))
-    return platform.log_columns(), np.stack(observed), np.stack(weights), np.array(rewards)
 
 
 def _by_observation(agent: Callable[[Any], Any], platform: Any) -> ListsOf:

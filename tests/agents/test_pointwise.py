@@ -16,9 +16,10 @@ from recsim_mnar.agents.purchases.pointwise import PointwiseLearner, ScoreTableP
 from recsim_mnar.agents.purchases.training import NR_NP, NR_P, R_NP, R_P
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.protocols.uplift import purchases_as_views, trained, until
+from recsim_mnar.protocols.uplift import purchases_as_views, trained
 from recsim_mnar.rng import derive_seed
 from twins.contracts import KnownUsersContract
+from twins.exposures import until
 from twins.purchases_log import purchase_log, small_exposures
 from twins.training import classes_of, draw, usable_rows
 

@@ -12,8 +12,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import compare
-from recsim_mnar.protocols.temporal.comparison import Campaigns
-from recsim_mnar.protocols.temporal.weighing import weighted_leave_one_out
+from recsim_mnar.protocols.temporal import comparison
+from recsim_mnar.protocols.temporal.weighing import hit_probabilities, score, weighted_leave_one_out
 from recsim_mnar.simulation.platform import platform_log, run_campaigns
 from recsim_mnar.worlds import make_world
 from twins import campaigns as twins
@@ -228,7 +228,8 @@ def test_they_are_protocols_of_the_campaigns_world():
     agents = {name: registry.learner(name) for name in ("random", "popularity", "naive-cf")}
     specs = [
         "schemes:StructureWeights+bins=5", "schemes:Alone+learn=1", "schemes:AloneEstimated+days=330/430+learn=1",
-        "schemes:AloneEstimated+days=330+window=40+draw=1",
+        "schemes:AloneEstimated+days=330+window=40+draw=1", "schemes:Drawn+users=edges", "schemes:Drawn+half_life=50",
+        "schemes:AtReference", "schemes:ItemFirst", "schemes:StratifiedRecall+beta=0.3", "schemes:WTD",
     ]  # fmt: skip
     own_days, world = "schemes:AloneEstimated+learn=1", make_world("campaigns", "quick", ["n_users=300"])
     found = compare(world, agents, protocols=[*specs, own_days], seed=4)
@@ -265,8 +266,134 @@ def test_one_that_cannot_weigh_is_refused_before_the_platform_is_simulated(monke
     def simulated(*_):
         raise AssertionError("refused before")
 
-    monkeypatch.setattr(Campaigns, "platform", simulated)
+    monkeypatch.setattr(comparison, "run_campaigns", simulated)
     agents = {"random": registry.learner("random")}
     with pytest.raises(UserError, match=says) as caught:
         compare(make_world("campaigns", "quick"), agents, protocols=[f"schemes:{protocol}"])
     assert "\n" not in str(caught.value)
+
+
+# --------------------------------------------------------------------------------------- schemes and stochastic scores
+
+
+def by_definition(spec, now, reference):
+    """Probability of each pair, written out pair by pair."""
+    out = [pair_by_definition(spec, now, reference, e) for e in range(now.n_pairs)]
+    return np.array(out) / sum(out)
+
+
+def pair_by_definition(spec, now, reference, e):
+    n, u, i = now.n_holders(), now.owners()[e], now.items[e]
+    mine = now.items[now.starts[u] : now.starts[u + 1]]
+    return {
+        "unweighted": 1 / len(mine) / now.n_users,
+        "item-first": reference.item_probabilities()[i] / n[i],
+        "stratified-recall+beta=0.5": n[i] ** -0.5,
+        "snips+gamma=2": n[i] ** -1.5 / (n[mine] ** -1.5).sum(),
+        "wtd": 1 / len(mine) / n[i],
+        "random-phase+campaign=2": float(now.causes[e] == 2),
+    }[spec]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["unweighted", "item-first", "stratified-recall+beta=0.5", "snips+gamma=2", "wtd", "random-phase+campaign=2"],
+)
+def test_schemes_are_what_they_say(profiles, spec):
+    before, now = profiles
+    few = now.pairs(now.owners() < 60)
+    weighing = scheme_of(spec).weigh(few, before)
+    np.testing.assert_allclose(weighing.probabilities, by_definition(spec, few, before), rtol=1e-10)
+
+
+def test_users_and_items_are_drawn_as_section_2_2_says(profiles):
+    """P(u) by business weights or by random edges, P(i|u) in favour of recent items."""
+    before, now = profiles
+    edges = scheme_of("drawn+users=edges").weigh(now, before).probabilities
+    np.testing.assert_allclose(edges, 1 / now.n_pairs)
+    importance = {int(user): 1.0 + user % 3 for user in now.users}
+    owners = now.users[now.owners()]
+    by_user = np.array([importance[int(user)] for user in now.users])
+    expected = (by_user / by_user.sum() / now.lengths())[now.owners()]
+    np.testing.assert_allclose(schemes.Drawn(importance).weigh(now, before).probabilities, expected)
+    recent = scheme_of("drawn+half_life=50").weigh(now, before).probabilities
+    for user in now.users[::97]:
+        mine = np.flatnonzero(owners == user)
+        weight = 0.5 ** ((500 - now.added[mine]) / 50)
+        np.testing.assert_allclose(recent[mine], weight / weight.sum() / now.n_users)
+    for given in ({}, {int(now.users[0]): "a lot"}, {int(now.users[0]): -1.0}):
+        with pytest.raises(UserError, match=f"user {now.users[0]} has no weight"):
+            schemes.Drawn({int(user): 1.0 for user in now.users[1:]} | given).weigh(now, before)
+    for users in (5, 0.5, None, [1.0], np.ones(now.n_users)):
+        with pytest.raises(UserError, match="users must be uniform, edges or a weight for each user"):
+            schemes.Drawn(users)
+
+
+@pytest.mark.parametrize("half_life", [0.1, 1e-5, 1e-300, 5e-324])
+def test_a_short_half_life_holds_out_each_users_last_items(profiles, half_life):
+    """However long ago a user added anything: the weights are relative to their last item."""
+    before, now = profiles
+    found = schemes.Drawn(half_life=half_life).weigh(now, before).probabilities
+    for j in range(0, now.n_users, 7):
+        mine = slice(now.starts[j], now.starts[j + 1])
+        ages = (now.added[mine].max() - now.added[mine]).tolist()
+        weight = [0.0 if age > 2000.0 * half_life else 0.5 ** (age / half_life) for age in ages]
+        np.testing.assert_allclose(found[mine], np.array(weight) / sum(weight) / now.n_users, atol=1e-300)
+
+
+def test_large_weights_of_users_count_by_their_ratio(profiles):
+    before, now = profiles
+    found, plain = (schemes.Drawn(dict.fromkeys(map(int, now.users), w)).weigh(now, before) for w in (1e308, 1.0))
+    np.testing.assert_allclose(found.probabilities, plain.probabilities)
+    with pytest.raises(UserError, match="no pair at time 500 has a weight above 0"):
+        schemes.Drawn(dict.fromkeys(map(int, now.users), 0)).weigh(now, before)
+
+
+def test_at_t0_reads_the_old_profiles(profiles):
+    before, now = profiles
+    weighing = scheme_of("at-t0").weigh(now, before)
+    assert weighing.profiles is before
+    np.testing.assert_allclose(weighing.probabilities.sum(), 1)
+
+
+@pytest.mark.verify
+def test_the_stochastic_interval_holds_the_exhaustive_score(profiles):
+    """Of 200 runs 181 to 197: the central 99.9 % of Binomial(200, .95)."""
+    before, now = profiles
+    weighing = scheme_of("weights+p=20").weigh(now, before)
+    probabilities = hit_probabilities(now, registry.learner("naive-cf"), 5)
+    exact = score(weighing, probabilities)[0]
+    held = 0
+    for seed in range(200):
+        value, low, high = schemes.sampled_score(weighing, probabilities, 20_000, seed=seed)
+        np.testing.assert_allclose(high - value, 1.959964 * np.sqrt(value * (1 - value) / 20_000), rtol=1e-6)
+        held += low <= exact <= high
+    assert 181 <= held <= 197
+
+
+def test_intervals_without_or_with_only_hits():
+    assert schemes.binomial_interval(0, 10, 0.95)[:2] == (0.0, 0.0)
+    assert schemes.binomial_interval(0, 10, 0.95)[2] == pytest.approx(1 - 0.025**0.1)
+    assert schemes.binomial_interval(10, 10, 0.95)[1] == pytest.approx(0.025**0.1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("drawn+users=5", "drawn: users must be uniform, edges or a weight for each user's id, got 5"),
+        ("drawn+half_life=-1", "half_life must be a number from 0"),
+        ("stratified-recall+beta=-1", "beta must be a number from 0"),
+        ("snips+gamma=-1", "gamma must be a number from 0"),
+        ("random-phase+campaign=-1", "campaign must be"),
+        ("wtd+p=1", "it has no parameters"),
+    ],
+)
+def test_schemes_that_cannot_be_are_refused(spec, says):
+    with pytest.raises(UserError, match=says.replace("+", r"\+")):
+        scheme_of(spec)
+
+
+def test_a_campaign_from_which_nobody_added_anything(profiles):
+    before, now = profiles
+    with pytest.raises(UserError, match="no user has added anything from campaign 7"):
+        scheme_of("random-phase+campaign=7").weigh(now, before)

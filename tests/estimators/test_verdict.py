@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import Moments, difference, estimate_value
+from recsim_mnar.estimators import difference, estimate_value
 from recsim_mnar.estimators.intervals import Spread, poisson_reach, positive_limits, ratio_interval
-from recsim_mnar.estimators.off_policy.moments import Shards
 from recsim_mnar.estimators.off_policy.verdict import judge
 from recsim_mnar.estimators.ratings import estimate_ratings, loss
 from recsim_mnar.estimators.uplift import evaluate_lists
@@ -549,24 +548,6 @@ def test_a_context_needs_the_items_and_missing_values_are_a_level():
     assert estimate_value(*log, **known, action=action).trusted
     for column in (context, np.where(context == 0, np.nan, 1.0), np.where(context == 0, "a", "b")):
         assert estimate_value(*log, **known, action=action, context=column).verdict.level == "do_not_use"
-
-
-def test_sums_of_parts_leave_clicks_what_they_are():
-    """Parts met 1.37 times: the sums of rewards and of their squares are the same but for roundings."""
-    rng = np.random.default_rng(6)
-    parts = [Moments.of((rng.random(97) < 0.1) * 1.0, np.full(97, 0.5), np.full(97, 0.5)) for _ in range(40)]
-    assert all(Shards(parts).met(rng.gamma(1.0, 1.0, 40)).binary for _ in range(50))
-    dwell = [Moments.of(np.r_[0.0, 1.0, rng.random(97)], np.full(99, 0.5), np.full(99, 0.5)) for _ in range(40)]
-    assert not Shards(dwell).met(rng.gamma(1.0, 1.0, 40)).binary
-
-
-def test_wrong_weights_are_not_an_effect_of_the_recommendations():
-    """Scores taken for probabilities: their mean weight is 2, and w - 1 is on average 1 for any logger."""
-    rng = np.random.default_rng(12)
-    log = {"reward": clicks(rng, 3000, 0.1), "propensity": np.full(3000, 0.25), "target": rng.random(3000)}
-    found = codes(estimate_value(**log, cluster=np.arange(3000) // 5, propensity_min=0.25), doubts=True)
-    assert "propensities" in found
-    assert not found & {"staying", "carry_over"}
 
 
 def heavy_rows(number, n=2000):

@@ -12,7 +12,6 @@ from recsim_mnar.estimators.off_policy.cross_fitted import LoggingModel
 from recsim_mnar.estimators.off_policy.limits import expected_half, expected_variance, ratio_limits
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.refuters import _Rows, halves, neighbours
-from recsim_mnar.estimators.off_policy.row_order import tiring
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.value import difference, estimate_value
 from recsim_mnar.log.columns import Clusters
@@ -184,23 +183,3 @@ def test_limits_of_sums_are_about_the_mean_of_a_row():
     mean, low, high = rows.limits(parts, 50.0, 2.0)
     less, more = Deviations.of(sums(parts - parts.mean(), user)).spread(50.0, 2.0, 2.0, LEVEL).reaches(LEVEL)
     assert (mean, low, high) == pytest.approx((parts.sum() / 50, parts.sum() / 50 - less, parts.sum() / 50 + more))
-
-
-def test_tiring_is_a_ratio_of_ratios_over_pairs_of_a_user():
-    rng = np.random.default_rng(11)
-    user, action = np.repeat(np.arange(30), 6), rng.integers(0, 3, 180)
-    reward, propensity = rng.uniform(1.0, 2.0, 180), rng.uniform(0.2, 0.4, 180)
-    after, before, by_user = np.zeros(2), np.zeros(2), np.zeros((30, 4))
-    for i in range(180):
-        for j in range(i + 1, min(i + 3, 180)):
-            if user[i] == user[j]:
-                kind = int(action[i] != action[j])
-                after[kind] += reward[j]
-                before[kind] += reward[i]
-                by_user[user[i], 2 * kind : 2 * kind + 2] += reward[j], reward[i]
-    totals = np.array([after[0], before[0], after[1], before[1]])
-    signs = np.array([1.0, -1.0, -1.0, 1.0])
-    effect, step = signs @ np.log(totals), 1.0 / totals.min()
-    less, more = Deviations.of(by_user @ (signs / totals)).spread(1.0, step, step, LEVEL).reaches(LEVEL)
-    found = tiring(user, action, reward, propensity, 2, LEVEL)
-    assert found == pytest.approx((effect, effect - less, effect + more), rel=1e-9)

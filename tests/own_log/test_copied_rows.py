@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from recsim_mnar.estimators.off_policy import gathering
-from recsim_mnar.estimators.off_policy.row_order import OrderSums
-from recsim_mnar.log.columns import Clusters
 from recsim_mnar.own_log.estimating import Question, estimate_log
 
 ROWS = 15
@@ -50,46 +46,27 @@ def found_in(frame: pd.DataFrame, path, *, at_once: bool) -> dict[str, float]:
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["blocks", "at once"])
 @pytest.mark.parametrize("share", [0.3, 1.0])
-def test_copies_are_repeated_rows_and_no_carry_over(tmp_path, monkeypatch, share, at_once):
-    """Counted as decisions they gave .040 and .073."""
+def test_copies_are_repeated_rows_and_no_effect(tmp_path, monkeypatch, share, at_once):
     monkeypatch.setattr(gathering, "BLOCK_ROWS", 1000)
     found = found_in(again(shop(1), share), tmp_path / "log.csv", at_once=at_once)
-    assert "carry_over" not in found
+    assert not {"shown_before", "copied_rows", "lasts"} & found.keys()
     assert found["rows_repeated"] == pytest.approx(share / (1.0 + share), abs=0.01)
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["blocks", "at once"])
 @pytest.mark.parametrize("share", [0.3, 1.0])
-def test_copies_hide_no_carry_over(tmp_path, monkeypatch, share, at_once):
-    """Counted as decisions they hid it (a share of .3) or turned its sign (all rows)."""
+def test_copies_hide_no_effect(tmp_path, monkeypatch, share, at_once):
     monkeypatch.setattr(gathering, "BLOCK_ROWS", 1000)
     tired = shop(1, repeat=0.4)
     once = found_in(tired, tmp_path / "once.csv", at_once=at_once)
     found = found_in(again(tired, share), tmp_path / "log.csv", at_once=at_once)
-    assert once["carry_over"] < -0.05
-    assert found["carry_over"] == pytest.approx(once["carry_over"], rel=1e-6)
+    assert once["shown_before"] < -0.05
+    assert found["shown_before"] == pytest.approx(once["shown_before"], rel=1e-6)
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["blocks", "at once"])
-def test_rows_that_differ_in_a_column_that_is_not_read_stay_decisions(tmp_path, at_once):
-    """Two slots that show the same and earn the same: not counted as decisions they would not be found."""
-    pages, path = again(shop(1), 1.0, slot=2), tmp_path / "log.csv"
-    alone, both = (found_in(each, path, at_once=at_once) for each in (pages, again(pages, 0.1)))
-    assert "rows_repeated" not in alone
-    assert "rows_repeated" in both
-    assert alone["carry_over"] > 0.05
-    assert both["carry_over"] == pytest.approx(alone["carry_over"], rel=1e-6)
-
-
-def test_who_stays_is_asked_of_all_rows():
-    """Where times are days, honest rows look like copies: left out, they gave a change of .065 [.052, .079]."""
-    frame = shop(2, users=1200).assign(time=0)
-    repeated = frame.duplicated().to_numpy()
-    users = Clusters.of(frame.user.to_numpy(), len(frame))
-    sums = OrderSums()
-    columns = (frame[name].to_numpy(float) for name in ("reward", "propensity", "target"))
-    sums.extend(*columns, replace(users, again=repeated))
-    assert repeated.mean() > 0.5
-    assert sums.rows == (~repeated).sum()
-    _, low, high = sums.staying(0.999)
-    assert low < 0.0 < high
+def test_rows_that_differ_in_a_column_that_is_not_read_are_told_by_their_rewards(tmp_path, at_once):
+    """Two slots that show the same and earn the same."""
+    found = found_in(again(shop(1), 1.0, slot=2), tmp_path / "log.csv", at_once=at_once)
+    assert "rows_repeated" not in found
+    assert "copied_rows" in found

@@ -526,10 +526,10 @@ def test_from_doctor_to_estimate(house, tmp_path, capsys):
     assert {each["role"] for each in records} == {"target", "today", "difference"}
 
 
-def test_plans_of_weights_are_of_single_items(house, tmp_path, capsys):
+def test_a_plan_of_weights_is_of_single_items(house, tmp_path, capsys):
     per_position(house, "marginal", generic=True).to_csv(tmp_path / "log.csv", index=False)
-    said = run(capsys, "plan", "estimate", tmp_path / "log.csv", "--target", "new", status=2)
-    assert "is a log of slates (one row per position): plan ab without --target takes one row per position" in said
+    said = run(capsys, "plan", "ab", tmp_path / "log.csv", "--lift", "5%", "--target", "new", status=2)
+    assert "is a log of slates (one row per position): without --target" in said
 
 
 @pytest.mark.parametrize("slate", ["impression_id", "foo"])

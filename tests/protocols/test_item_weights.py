@@ -1,4 +1,4 @@
-"""Item weights: kernels against plain twins, the gradient, what the search finds, and what a wrong call gets."""
+"""Item weights: sums against plain twins, the gradient, what the search finds, and what a wrong call gets."""
 
 from __future__ import annotations
 

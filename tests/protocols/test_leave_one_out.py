@@ -17,6 +17,7 @@ from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.comparison import Setup, compare, experiment_of
 from recsim_mnar.protocols.leave_one_out import held_out_views, leave_one_out
 from recsim_mnar.protocols.leave_one_out.protocol import LeaveOneOut, fold_ranks, gains
+from recsim_mnar.protocols.leave_one_out.ranks import exhaustive_ranks
 from recsim_mnar.report.page import write_page
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation import simulate
@@ -106,11 +107,11 @@ def test_against_plain_loops(name, candidates):
 
 @pytest.mark.parametrize("candidates", ["all", "unseen"])
 @pytest.mark.parametrize("name", DOWNDATED)
-def test_exhaustive_equals_refitting(name, candidates):
-    log = make_log(n_users=15, longest=6)
+def test_ranks_without_each_view_equal_refitting(name, candidates):
+    log, unseen = make_log(n_users=15, longest=6), candidates == "unseen"
     learner = registry.learner(name)
-    records = leave_one_out(log, {name: learner}, n_items=15, seed=2, ks=(3,), candidates=candidates, exhaustive=True)
-    by_user: dict[int, list[float]] = {}
+    above, n_tied = exhaustive_ranks(name, learner, log, Views.of(log), 15, unseen, 2)
+    compared = 0
     for position, row in enumerate(np.flatnonzero(log["event"] == 0)):
         user = log["user"][row : row + 1]
         rest = log.select(np.delete(np.arange(len(log)), row))
@@ -118,13 +119,12 @@ def test_exhaustive_equals_refitting(name, candidates):
         if len(own) == 0:
             continue
         policy = learner.fit(rest, n_items=15, seed=derive_seed(2, "fit"))
-        policy.reset_training_users(user, user)
-        draw = uniforms(derive_seed(2, "ties"), Stream.PROTOCOL, user, position)[0]
-        rank = rank_of(policy, user[0], own, log["item"][row], unseen=candidates == "unseen", draw=draw)
-        by_user.setdefault(int(user[0]), []).append(float(rank <= 3))
-    assert records[0].metric == "hr@3"
-    assert records[0].value == pytest.approx(np.mean([np.mean(v) for v in by_user.values()]), abs=1e-12)
-    assert records[0].details["held_out"] == sum(len(v) for v in by_user.values())
+        for draw in (0.0, 1.0 - 1e-12):  # first and last of those level with it
+            policy.reset_training_users(user, user)
+            rank = rank_of(policy, user[0], own, log["item"][row], unseen=unseen, draw=draw)
+            assert rank == 1 + above[position] + int(draw * (n_tied[position] + 1))
+        compared += 1
+    assert compared > 20
 
 
 def of_list(what, rank, k):
@@ -201,9 +201,11 @@ class OneByOne(ItemKNN):
 @pytest.mark.parametrize("candidates", ["all", "unseen"])
 def test_scores_without_each_view_suffice(candidates):
     log = make_log(n_users=15, longest=6)
-    asked = {"n_items": 15, "seed": 2, "ks": (3,), "candidates": candidates, "exhaustive": True}
-    one, other = (leave_one_out(log, {"x": learner}, **asked) for learner in (OneByOne(), ItemKNN()))
-    assert [(r.value, r.low, r.high, r.n) for r in one] == [(r.value, r.low, r.high, r.n) for r in other]
+    one, other = (
+        exhaustive_ranks("x", learner, log, Views.of(log), 15, candidates == "unseen", 2)
+        for learner in (OneByOne(), ItemKNN())
+    )
+    np.testing.assert_array_equal(one, other)
 
 
 def other_users():
@@ -245,25 +247,6 @@ def test_users_of_one_view_lower_a_refitted_rate_in_proportion():
     assert counted.n == without.n + without.details["users_left_out"]
     assert counted.value == pytest.approx(without.value * without.n / counted.n, abs=1e-12)
     assert counted.high < without.high
-
-
-@pytest.mark.parametrize("name", AGENTS)
-def test_every_view_of_other_users_is_what_many_folds_tend_to(name):
-    """Fitted elsewhere, no agent is refitted, so all of them can do the exhaustive form; its rate by plain loops."""
-    log, train, learner = make_log(n_users=15, longest=6), other_users(), registry.learner(name)
-    (record, _) = leave_one_out(
-        log, {name: learner}, n_items=15, seed=2, ks=(2,), exhaustive=True, train=train, ties="lowest", one_view="miss"
-    )
-    policy = learner.fit(train, n_items=15, seed=derive_seed(2, "fit"))
-    rates = []
-    for user, rows in views_of(log).items():
-        ranks = []
-        for row in rows if len(rows) > 1 else ():
-            policy.reset(np.array([user]))
-            ranks.append(rank_of(policy, user, log["item"][rows[rows != row]], log["item"][row], unseen=False))
-        rates += [np.mean(np.array(ranks) <= 2) if ranks else 0.0] if len(rows) else []
-    assert record.value == pytest.approx(np.mean(rates), abs=1e-12)
-    assert record.n == len(rates)
 
 
 def test_nobody_is_compared_with_a_training_user_of_the_same_id():
@@ -477,8 +460,6 @@ def test_bad_scores_are_refused(score, message):
         ({"seed": -1}, "seed"),
         ({"one_view": "skip"}, "one_view must be one of omit, miss"),
         ({"ties": "first"}, "ties must be one of drawn, lowest"),
-        ({"ties": "lowest", "exhaustive": True}, "training log of other users"),
-        ({"learners": {"svd": registry.learner("svd")}, "exhaustive": True}, r"'svd'.*use folds"),
         ({"log": make_log().select(slice(None, None, -1))}, "out of order"),
         ({"log": make_log(longest=1, bandit=False)}, "at least two views"),
     ],
@@ -514,20 +495,18 @@ def renamed(log, by):
     return log.with_column("user", log["user"] + by)
 
 
-@pytest.mark.parametrize("exhaustive", [False, True])
 @pytest.mark.parametrize("leak", LEAKS)
-def test_a_training_log_with_judged_views_is_refused(leak, exhaustive):
+def test_a_training_log_with_judged_views_is_refused(leak):
     log = make_log()
     with pytest.raises(UserError, match="train holds views that are judged") as caught:
-        leave_one_out(log, RANDOM, n_items=15, train=LEAKS[leak](log), exhaustive=exhaustive)
+        leave_one_out(log, RANDOM, n_items=15, train=LEAKS[leak](log))
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("exhaustive", [False, True])
 @pytest.mark.parametrize("train", NO_LEAKS)
-def test_a_training_log_without_judged_views_is_taken(train, exhaustive):
+def test_a_training_log_without_judged_views_is_taken(train):
     log = make_log()
-    assert leave_one_out(log, RANDOM, n_items=15, train=NO_LEAKS[train](log), exhaustive=exhaustive)
+    assert leave_one_out(log, RANDOM, n_items=15, train=NO_LEAKS[train](log))
 
 
 def test_the_same_users_earlier_rows_are_no_judged_views():

@@ -13,7 +13,7 @@ from recsim_mnar.estimators import estimate_value
 from recsim_mnar.estimators.intervals import ratio_interval
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
-from recsim_mnar.protocols.ab_test import ab_test
+from recsim_mnar.protocols.ab_test import records_of_arms, run_arms
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.decisions import Settings, truth
 from recsim_mnar.protocols.off_policy import off_policy
@@ -21,9 +21,14 @@ from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
-from twins.policies import MostViewed, OrderReader, Uniform
+from twins.policies import MostViewed, Uniform
 
 P = 30
+
+
+def ab_test(world, policies, n_users, seed, *, paired=False):
+    arms = run_arms(world, policies, n_users, seed, paired=paired, executor=None)
+    return records_of_arms(world, arms, n_users, paired=paired, level=0.95)
 
 
 @pytest.fixture(scope="module")
@@ -68,21 +73,6 @@ def test_clicks_and_exact_probabilities_estimate_the_same_ctr(world):
             assert other.high - other.low < 0.6 * (r.high - r.low)
 
 
-@pytest.mark.verify
-def test_pairing_narrows_the_difference_of_like_policies(world):
-    policies = {"order": OrderReader(P), "most": MostViewed(P)}
-    paired = ab_test(world, policies, 1500, 3, paired=True)
-    difference = next(r for r in paired if r.metric == "ctr_exact_difference")
-    arms = {r.agent: r for r in paired if r.metric == "ctr_exact"}
-    other = difference.details["against"]
-    assert difference.value == pytest.approx(arms[difference.agent].value - arms[other].value)
-    unpaired = math.hypot(*(r.high - r.low for r in arms.values()))
-    assert difference.high - difference.low < unpaired
-    long_run = {r.agent: r.value for r in truth(world, policies, 6000, 9)}
-    true = long_run[difference.agent] - long_run[other]
-    assert abs(difference.value - true) < 2 * (difference.high - difference.low)
-
-
 def test_arms_share_users_only_when_paired(world):
     policies = {"a": Uniform(P), "b": Uniform(P)}
     apart = [r.value for r in ab_test(world, policies, 50, 1) if r.metric == "ctr_exact"]
@@ -102,23 +92,6 @@ def test_off_policy_of_the_logging_policy_is_its_own_mean(world):
         assert r.details["kish"] == pytest.approx(log.is_bandit.sum())
     with pytest.raises(UserError, match="no bandit rows"):
         off_policy(log.organic(), {"same": Uniform(P)})
-
-
-def test_moments_of_blocks_give_what_all_decisions_give(world):
-    log = simulate(world, Uniform(P), 1500, 3)
-    policies, names = {"views": MostViewed(P), "same": Uniform(P)}, ["clipped_ips", "snips"]
-    blocks = off_policy(log, policies, estimators=names, clip=3.0, logging=Uniform(P))
-    # sg_ips needs every row, and all of them are held then.
-    whole = off_policy(log, policies, estimators=[*names, "sg_ips"], clip=3.0, logging=Uniform(P))
-    whole = [record for record in whole if record.metric != "sg_ips"]
-    for ours, theirs in zip(blocks, whole, strict=True):
-        assert (ours.agent, ours.metric) == (theirs.agent, theirs.metric)
-        assert (ours.value, ours.low, ours.high) == (theirs.value, theirs.low, theirs.high)
-        for name, number in theirs.details.items():
-            if name in ("row_sd", "kish"):
-                assert ours.details[name] == pytest.approx(number, rel=1e-12)
-            else:
-                assert ours.details[name] == number
 
 
 @pytest.mark.verify

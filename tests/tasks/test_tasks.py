@@ -28,7 +28,7 @@ from recsim_mnar.simulation.oracle import Oracle
 from recsim_mnar.simulation.pools import pool
 from recsim_mnar.tasks import evaluate, task, tasks
 from recsim_mnar.tasks.definition import task_env
-from recsim_mnar.tasks.evaluating import measured
+from recsim_mnar.tasks.evaluating import mean_of
 from recsim_mnar.worlds.sessions.params import OF_SLATES
 from twins.commands import run
 
@@ -90,7 +90,7 @@ def test_frozen_values_are_those_of_the_world(name):
     chosen = task(name)
     n = {"retention-50-v1": 300, "campaigns-60-v1": 60}.get(name, 1500)
     for policy, known in ((chosen.random_policy(), chosen.random), (chosen.reference_policy(), chosen.best)):
-        found = measured(chosen, policy, n, 77)
+        found = mean_of(chosen.runner().run(policy, n, 77).rewards)
         assert abs(found.value - known.value) < 4.0 * math.hypot(found.error, known.error)
 
 
@@ -254,7 +254,7 @@ def test_intervals_hold_where_an_action_is_not_one_item(name, n, seeds):
     """At least 86 % of nominal 95 on either kind of users (p < 2e-3 otherwise at 80 seeds)."""
     chosen, agent = task(name), UNLIKE[name][1]
     many = {"uplift-200-v1": 20_000, "campaigns-60-v1": 600}[name]
-    truth = measured(chosen, chosen.runner().policy_of(agent), many, 5).value
+    truth = chosen.runner().run(chosen.runner().policy_of(agent), many, 5).rewards.mean()
     truth = (truth - chosen.random.value) / (chosen.best.value - chosen.random.value)
     held = {"public": 0, "quoted": 0}
     for seed in range(seeds):
@@ -270,7 +270,7 @@ def test_intervals_of_scores_hold():
     """Of both kinds, over 150 seeds of users: at least 90 % of nominal 95 hold (p < 1e-3 otherwise)."""
     chosen = task("cold-100-v1")
     policy = registry.learner("popularity").fit(chosen.log(), n_items=100, seed=1)
-    truth = (measured(chosen, policy, 40_000, 5).value - chosen.random.value) / (
+    truth = (chosen.runner().run(policy, 40_000, 5).rewards.mean() - chosen.random.value) / (
         chosen.best.value - chosen.random.value
     )
     held = {"public": 0, "quoted": 0}

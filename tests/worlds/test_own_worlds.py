@@ -16,7 +16,7 @@ from recsim_mnar.envs import WorldEnv, WorldVectorEnv, campaigns_env, purchases_
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
-from recsim_mnar.protocols.ab_test import ab_test
+from recsim_mnar.protocols.ab_test import records_of_arms, run_arms
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.simulation import simulate
 from recsim_mnar.testing import check_vector
@@ -175,7 +175,9 @@ def test_a_world_without_truth_is_no_key_error(tmp_path, capsys):
         simulate(world, random, 4, keep_truth=True)
     with pytest.raises(UserError, match="define reward_means"):
         value_on_log(world, log, {"random": random}, 1)
-    assert {record.metric for record in ab_test(world, {"random": random}, 50, 0)} == {"reward", "reward_exact"}
+    arms = run_arms(world, {"random": random}, 50, 0, paired=False, executor=None)
+    records = records_of_arms(world, arms, 50, paired=False, level=0.95)
+    assert {record.metric for record in records} == {"reward", "reward_exact"}
     env = WorldEnv(world)
     env.reset(seed=0)
     with pytest.raises(UserError, match=r"define reward_means|has no state"):

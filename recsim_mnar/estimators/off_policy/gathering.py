@@ -205,8 +205,8 @@ class Gathered:
             name: pair.merged(other.pairs[name], moments[name], moments[baseline]) for name, pair in self.pairs.items()
         }
         items = self.items if other.items is None else other.items if self.items is None else self.items + other.items
-        repeats = self.repeats + other.repeats
-        return Gathered(self.question, moments, pairs, items, repeats, self.copies + other.copies)
+        repeated = self.repeats + other.repeats
+        return Gathered(self.question, moments, pairs, items, repeated, self.copies + other.copies)
 
 
 def _missing(question: BlockQuestion, block: Block, name: str) -> NDArray[np.float64] | None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import copy
-import functools
 import math
-import operator
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,8 +61,6 @@ _PLACES = {name: i for i, name in enumerate(("w", "x", "c", "y", "l", *_POWERS))
 _FACTORS = np.array([[_PLACES[factor] for factor in name.split("*")] for name in _PRODUCTS])
 _LEAST = np.array([True, False, True, False, False, False, False, False])
 """Which of the extremes are minima."""
-_SEEN = ("_counts", "_extremes")
-_TOPS = ("top_weights",)
 
 
 def users_of_rows(clusters: Clusters | None) -> tuple[NDArray[np.int64], bool]:
@@ -401,49 +396,6 @@ class Moments:
         """Kish's effective sample size (sum w)^2 / sum w^2; 0 where every weight is 0."""
         squares = self.sum("ww")
         return self.sum("w") ** 2 / squares if squares > 0.0 else 0.0
-
-
-class Shards:
-    """Moments of the parts of a log, for logs that contain each part a given number of times.
-
-    Args:
-        parts: moments that could be merged, each of users of its own.
-    """
-
-    def __init__(self, parts: Sequence[Moments]) -> None:
-        self.whole, self.parts = functools.reduce(operator.add, parts), parts
-        self._summed = {name: np.array([getattr(part, name).sum(axis=0) for part in parts]) for name in self._names()}
-        self._counts, self._extremes = (np.array([getattr(part, name) for part in parts]) for name in _SEEN)
-        self._tops = {name: _downwards(np.array([getattr(part, name) for part in parts])) for name in _TOPS}
-
-    def _names(self) -> list[str]:
-        return ["_sums", "_powers", *(["_missing"] if self.whole.missing is not None else [])]
-
-    def met(self, times: Floats) -> Moments:
-        """The moments of a log with this many copies of each part's users.
-
-        Sums and numbers grow; the largest weight, reward and user are those of the parts that are met, as are tails.
-
-        Args:
-            times: (n_parts,) 0 and more, not all 0; whole or not.
-        """
-        whole, seen = self.whole, times > 0.0
-        log = Moments(whole.clip, whole.clustered, whole.shift, denied=whole.denied, reward_limit=whole.reward_limit)
-        for name, sums in self._summed.items():
-            total = times @ sums
-            setattr(log, name, np.stack([total, np.zeros_like(total)]))
-        counts, extremes = self._counts, self._extremes[seen]
-        log._counts = np.maximum(np.rint(times @ counts), counts[seen].max(axis=0) > 0).astype(np.int64)
-        log._extremes = np.where(_LEAST, extremes.min(axis=0), extremes.max(axis=0))
-        for name, (values, of) in self._tops.items():
-            setattr(log, name, values[np.flatnonzero(seen[of])[: len(getattr(whole, name))]])
-        return log
-
-
-def _downwards(tops: Floats) -> tuple[Floats, NDArray[np.int64]]:
-    """The entries of parts' (n_parts, k) largest values, downwards, and the part of each."""
-    order = np.argsort(-tops.ravel(), kind="stable")
-    return tops.ravel()[order], order // tops.shape[1]
 
 
 # ------------------------------------------------------------------------------------------ how weights are distributed

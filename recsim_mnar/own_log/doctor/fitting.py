@@ -51,7 +51,7 @@ class Fit:
 def commands_for(found: Examination) -> list[Fit]:
     """Every command that reads a file, those that fit first."""
     estimate = _estimate(found)
-    fits = [estimate, *_by_segments(found, estimate), *_plans(found), _compare(found), _replay(found)]
+    fits = [estimate, *_by_segments(found, estimate), _plan_ab(found), _compare(found), _replay(found)]
     return sorted(fits, key=lambda fit: not fit.fits)
 
 
@@ -240,39 +240,22 @@ def _with_targets(found: Examination, second: dict[str, Any]) -> Fit:
     return Fit("estimate", True, _line(found, [*words, *baseline, *flags], _LOGGED), says)
 
 
-def _plans(found: Examination) -> list[Fit]:
-    """The plans: of an A/B test from rewards by user, of rows and of logging from targets."""
-    why = _refused(found)
-    ab = estimate = logging = why
-    if not why:
-        ab = "" if "user" in found.columns else "needs a column of users (--user-column)"
-        lacking = "needs columns of propensities and of target policies (--target)"
-        estimate = logging = "" if found.targets and "propensity" in found.columns else lacking
-        if _not_of_the_item(found):
-            estimate = logging = _FIX
-        if slates := found.facts.get("slates"):
-            estimate = logging = "is of single items, and these are slates"
-            ab = ab if slates["columns"] else "needs one row per position"
-    flags, judged = _flags(found), ["--target", ",".join(found.targets), *_folded(found, found.targets)]
-    wanted = (
-        ("plan ab", ab, ["--lift", "5%"], "how many users an A/B test needs to find a lift of 5 %"),
-        ("plan estimate", estimate, judged, "how many rows until the verdicts on these policies turn"),
-        ("plan logging", logging, [*judged, "--width", "10%", "--cost", "5%"],
-         "what to explore from here on for intervals of +-10 %, where 5 % of decisions may differ from today's"),
-    )  # fmt: skip
-    roles = {
-        name: ("reward", "propensity", "action", "user", *(["time"] if name == "plan ab" else []))
-        for name, *_ in wanted
-    }
-    return [
-        Fit(
-            name,
-            not lack,
-            "" if lack else _line(found, [*name.split(), found.source, *words, *flags], roles[name]),
-            lack or says,
-        )
-        for name, lack, words, says in wanted
-    ]
+def _plan_ab(found: Examination) -> Fit:
+    """The plan of an A/B test, from rewards by user."""
+    lack = _refused(found)
+    slates = found.facts.get("slates")
+    if not lack and "user" not in found.columns:
+        lack = "needs a column of users (--user-column)"
+    if not lack and slates and not slates["columns"]:
+        lack = "needs one row per position"
+    if lack:
+        return Fit("plan ab", False, "", lack)
+    line = _line(
+        found,
+        ["plan", "ab", found.source, "--lift", "5%", *_flags(found)],
+        ("reward", "propensity", "action", "user", "time"),
+    )
+    return Fit("plan ab", True, line, "how many users an A/B test needs to find a lift of 5 %")
 
 
 def _compare(found: Examination) -> Fit:
@@ -299,10 +282,7 @@ def _compare(found: Examination) -> Fit:
     pooled = f"; {events_in_words(several)} rows are pooled: --option events=NAME chooses" if len(several) > 1 else ""
     says = f"which recommender foresees what users do, by {by}"
     if not missing:
-        says += (
-            f"; a simulator like it: recsim-mnar calibrate {source} --out world.toml; how to choose agents in worlds "
-            f"like it: recsim-mnar advise {source} --agents popularity,item-knn,svd"
-        )
+        says += f"; a simulator like it: recsim-mnar calibrate {source} --out world.toml"
     says += pooled
     return fit(True, line, says)
 

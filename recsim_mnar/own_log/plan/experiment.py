@@ -211,26 +211,6 @@ def _present(codes: NDArray[np.int64], days: NDArray[np.int64], number: int) -> 
     return np.concatenate([inside, inside[-1] + beyond])[:MOST_DAYS]
 
 
-def users_an_arm(totals: UserTotals, value: float, arms: int, tolerance: float, level: float) -> int | None:
-    """Users an arm from which the arm with the largest mean costs at most ``tolerance`` with probability ``level``.
-
-    Bechhofer's (1954) indifference zone: N = 2 (t s / (tolerance value))^2. t is the quantile of the largest of k - 1
-    normal variables with correlations 1/2, s the spread of a user's deviation over the mean number of decisions where
-    every user's rewards are so many times as frequent. The gap between arms does not enter. None where the best
-    arm's ``value``, or that of the log, is not positive.
-    """
-    from scipy.optimize import brentq
-    from scipy.special import ndtr
-
-    if not (value > 0.0 and totals.value > 0.0):
-        return None
-    x = np.linspace(-8.0, 8.0, 2001)
-    density = np.exp(-x * x / 2.0) / np.sum(np.exp(-x * x / 2.0))
-    t = brentq(lambda t: float(density @ ndtr(x + t * math.sqrt(2.0)) ** (arms - 1)) - level, -5.0, 10.0)
-    spread = totals.variance_under(value / totals.value - 1.0) / totals.length**2
-    return max(math.ceil(2.0 * (t / (tolerance * value)) ** 2 * spread), 2)
-
-
 @dataclass(frozen=True)
 class ABPlan:
     """An A/B test of two arms of equal size, judged by the difference of the arms' mean rewards of a decision.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,12 +115,10 @@ class Pilot:
         propensity: (n,), 1 where it was not asked for.
         clusters: users, or None.
         policies: (n,) probabilities of the logged actions by the policies' names.
-        missing: (n,) mass where the logging probability is 0, of the policies for which there is such a column.
         days: (n,) from 0, where the log has dates; -1 in rows without one.
         undated: why a file's dates are not used, in a sentence; empty where they are, or where there are none.
         lines: what was taken from a file, for a person, where it had to be recognised.
         name: of the log, for messages.
-        provenance: what the log says of how it was made.
         slates: how many the rows are of; None of single items.
     """
 
@@ -128,21 +126,14 @@ class Pilot:
     propensity: Floats
     clusters: Clusters | None
     policies: dict[str, Floats]
-    missing: dict[str, Floats] = field(default_factory=dict)
     days: NDArray[np.int64] | None = None
     undated: str = ""
     lines: tuple[str, ...] = ()
     name: str = "the log"
-    provenance: dict[str, Any] = field(default_factory=dict)
     slates: int | None = None
 
     def __len__(self) -> int:
         return self.reward.size
-
-    @property
-    def users(self) -> int:
-        """Number of users; of rows if there are no users."""
-        return len(self) if self.clusters is None else self.clusters.number
 
     @staticmethod
     def of(
@@ -150,7 +141,6 @@ class Pilot:
         policies: Sequence[str] = (),
         *,
         propensity: bool = True,
-        optional: Mapping[str, str] | None = None,
         columns: Mapping[str, str | None] | Reading | None = None,
     ) -> Pilot:
         """Read the columns that a plan needs.
@@ -159,7 +149,6 @@ class Pilot:
             log: a file or folder, a :class:`Log`, a mapping of columns (a data frame is one), or a pilot.
             policies: columns, each a policy's probability of the logged action.
             propensity: whether the propensities are needed.
-            optional: for some policies the column of their missing mass, where it is there.
             columns: column by role (reward, propensity, user, time), None or left out: recognised; or how to read a
                 file altogether.
 
@@ -171,13 +160,13 @@ class Pilot:
         given = {} if columns is None else columns
         policies = [text_of(name, "a policy's column") for name in policies]
         reading = given if isinstance(given, Reading) else Reading(columns=dict(table_by_name(given, "columns")))
-        asked = _Asked(tuple(policies), propensity, dict(optional or {}), reading)
+        asked = _Asked(tuple(policies), propensity, reading)
         if isinstance(log, (str, os.PathLike)):
             return _from_file(path_of(log), asked)
         if isinstance(log, Log):
-            return _from_columns(log.bandit().columns, asked, dict(log.provenance))
+            return _from_columns(log.bandit().columns, asked)
         if isinstance(log, Mapping) or hasattr(log, "columns"):
-            return _from_columns({str(name): np.asarray(log[name]) for name in log}, asked, {})
+            return _from_columns({str(name): np.asarray(log[name]) for name in log}, asked)
         raise UserError(f"a log is a file, a Log or columns by name, got {type(log).__name__}")
 
 
@@ -195,7 +184,6 @@ class _Asked:
 
     policies: tuple[str, ...]
     propensity: bool
-    optional: dict[str, str]
     reading: Reading
 
     def columns(self, source: str, known: Sequence[str]) -> Columns:
@@ -214,28 +202,22 @@ class _Asked:
                     f"{nearest(name, known)} (`recsim-mnar replay` makes them)"
                 )
 
-    def known_missing(self, known: Sequence[str]) -> dict[str, str]:
-        """Of the optional columns those that are there."""
-        return {policy: name for policy, name in self.optional.items() if name in known}
-
 
 def _from_file(path: Path, asked: _Asked) -> Pilot:
     source = path / "log" if (path / "log").is_dir() else path
     table = TableFile.open(source)
     known, slates = table.names, find_slates(table, asked.reading.columns, asked.policies)
     if slates is not None and (asked.propensity or slates.per_slate):
-        only = "plan ab without --target takes one row per position, the other plans are of single items"
-        raise UserError(f"{path} is a log of slates ({slates.form}): {only}")
+        raise UserError(f"{path} is a log of slates ({slates.form}): without --target, one row per position is read")
     reading = _of_rewards(table, asked.reading, slates)
     asked.check_policies(str(path), known)
-    missing = asked.known_missing(known)
     needs = ("propensity",) if asked.propensity else ()
-    columns = [*asked.policies, *missing.values()]
     of_slates = [] if slates is None else [slates.columns["position"]]
-    found = BanditLog.open(source, columns, reading=reading, needs=needs, others=of_slates).read()
+    found = BanditLog.open(source, asked.policies, reading=reading, needs=needs, others=of_slates).read()
     clusters = None if found.user is None else Clusters.of(found.user.codes, len(found))
-    made = provenance_of(source)
-    days, undated = (None, "") if "world" in made else _file_days(source, found, asked.reading.drop_invalid)
+    days, undated = None, ""
+    if "world" not in provenance_of(source):  # a world's times are no dates
+        days, undated = _file_days(source, found, asked.reading.drop_invalid)
     if days is None and undated and found.columns.how["time"] == NAMED:
         raise UserError(f"{path}: {undated}")
     if days is not None and undated:
@@ -245,12 +227,10 @@ def _from_file(path: Path, asked: _Asked) -> Pilot:
         np.ones(len(found)) if found.propensity is None else found.propensity,
         clusters,
         {name: found.policies[name] for name in asked.policies},
-        {policy: found.policies[name] for policy, name in missing.items()},
         days=days,
         undated=undated if days is None else "",
         name=str(path),
         lines=tuple(found.lines) if set(found.columns.how.values()) != {OWN_SCHEMA} else (),
-        provenance=made,
         slates=None if slates is None or found.key is None else slates_in(found, slates),
     )
 
@@ -313,9 +293,8 @@ def _file_days(source: Path, found: BanditFile, accepted: float | None) -> tuple
     )
 
 
-def _from_columns(given: Mapping[str, Any], asked: _Asked, provenance: dict[str, Any]) -> Pilot:
+def _from_columns(given: Mapping[str, Any], asked: _Asked) -> Pilot:
     columns = asked.columns("the log", list(given))
-    missing = asked.known_missing(list(given))
     rows = len(given[columns["reward"]])
     user = columns.get("user")
     clusters = None if user is None else Clusters.of(np.asarray(given[user]), rows, user)
@@ -329,9 +308,7 @@ def _from_columns(given: Mapping[str, Any], asked: _Asked, provenance: dict[str,
         numbers(columns["propensity"]) if asked.propensity else np.ones(rows),
         clusters,
         {name: numbers(name) for name in asked.policies},
-        {policy: numbers(name) for policy, name in missing.items()},
         days=None if times is None else day_numbers(_seconds(times)),
-        provenance=provenance,
     )
     if len(pilot) == 0:
         raise UserError(f"{pilot.name} has no decisions: there is nothing to plan from")

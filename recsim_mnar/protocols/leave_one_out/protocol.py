@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import able, as_learner, fitted, rewrapped
 from recsim_mnar.progress import counted
 from recsim_mnar.protocols.base import Protocol, Trial
-from recsim_mnar.protocols.leave_one_out.ranks import TIES, exhaustive_ranks, ranks_of
+from recsim_mnar.protocols.leave_one_out.ranks import TIES, ranks_of
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
 from recsim_mnar.simulation.executor import carrying, run_in_order
@@ -50,7 +49,6 @@ def leave_one_out(
     level: float = 0.95,
     world: str = "sessions",
     candidates: str = "all",
-    exhaustive: bool = False,
     train: Log | None = None,
     one_view: str = "omit",
     ties: str = "drawn",
@@ -81,9 +79,6 @@ def leave_one_out(
         world: what the records say the data are.
         candidates: "all" items are ranked; "unseen": not those among the user's remaining views; "auto": "unseen" where
             no user views an item twice, else "all".
-        exhaustive: hold out every view of every user, each alone, instead of drawing; for agents that need no refitting
-            for it (with ``train`` all can do it). The result is what the mean over ever more folds tends to, with one
-            view missing from the training data instead of one per user.
         train: a log of other users (who may have the same ids), or of the same users' rows that are not judged, on
             which each agent is fitted once; no agent is refitted. None: the agents are fitted on the judged users'
             other rows.
@@ -98,8 +93,8 @@ def leave_one_out(
 
     Raises:
         UserError: no user has two views, an argument is out of range, ``train`` is no log or holds views that are
-            judged (of most users in both logs step and item of all views agree, as far as the shorter log goes), an
-            agent's scores are not numbers, or it cannot do the exhaustive form.
+            judged (of most users in both logs step and item of all views agree, as far as the shorter log goes), or
+            an agent's scores are not numbers.
     """
     for k in ks:
         whole_number(k, "leave-one-out: each of ks", 1)
@@ -110,15 +105,7 @@ def leave_one_out(
     level_of(level, "leave-one-out: level")
     _check_choices(one_view=one_view)
     case: dict[str, Any] = {"n_items": n_items, "seed": seed, "candidates": candidates, "train": train, "ties": ties}
-    if exhaustive:
-        if train is None and ties != "drawn":
-            raise UserError(
-                "leave-one-out: exhaustive=True counts ties without their order. Give ties='drawn', or a training log "
-                "of other users"
-            )
-        found = _exhaustive_ranks(_Case.of(log, learners, **case))
-    else:
-        found = fold_ranks(log, learners, folds=folds, executor=executor, **case)
+    found = fold_ranks(log, learners, folds=folds, executor=executor, **case)
     details = dict(found.details)
     if one_view == "miss":
         details |= {"users_left_out": 0, "users_missed": details["users_left_out"]}
@@ -139,37 +126,27 @@ class HeldOutRanks:
     """Where agents rank what users lost.
 
     Attributes:
-        ranks: by agent, rank of each held-out item, 1 for the first: (folds, U) of U users with two views or more, or
-            (n,) where every view is held out.
+        ranks: by agent, (folds, U) rank of each held-out item, 1 for the first, of U users with two views or more.
         seconds: by agent.
         details: candidates, users left out, folds and held-out views; JSON types.
-        owners: (n,) number of each held-out view's user among the U; None of folds.
         users: (U,) ids.
     """
 
     ranks: dict[str, Ints]
     seconds: dict[str, float]
     details: dict[str, Any]
-    owners: Ints | None = None
-    users: Ints | None = None
+    users: Ints
 
     def raw(self, name: str, metric: str) -> dict[str, Any]:
         """User, gain, rank and weight of each held-out view; users count equally."""
-        ranks, users = self.ranks[name], np.arange(0) if self.users is None else self.users
-        if self.owners is None:
-            owner = np.tile(np.arange(ranks.shape[1]), len(ranks))
-            weight = np.full(ranks.size, 1.0 / len(ranks))
-        else:
-            owner, weight = self.owners, 1.0 / np.bincount(self.owners)[self.owners]
+        ranks = self.ranks[name]
         flat = ranks.ravel()
-        return {"user": users[owner], "value": gains(metric, flat), "rank": flat, "weight": weight}
+        weight = np.full(ranks.size, 1.0 / len(ranks))
+        return {"user": np.tile(self.users, len(ranks)), "value": gains(metric, flat), "rank": flat, "weight": weight}
 
     def by_user(self, name: str, metric: str) -> NDArray[np.float64]:
         """(U,) each user's mean of a metric."""
-        values = gains(metric, self.ranks[name])
-        if self.owners is None:
-            return np.asarray(values.mean(axis=0))
-        return np.bincount(self.owners, values) / np.bincount(self.owners)
+        return np.asarray(gains(metric, self.ranks[name]).mean(axis=0))
 
 
 def fold_ranks(
@@ -189,30 +166,7 @@ def fold_ranks(
     ranks = {name: np.stack([found[index] for found, _ in results]) for index, name in enumerate(agents)}
     took = {name: before[index] + sum(times[index] for _, times in results) for index, name in enumerate(agents)}
     details = {**case.details(), "folds": folds, "held_out": folds * len(case.eligible)}
-    return HeldOutRanks(ranks, took, details, users=case.views.users[case.eligible])
-
-
-def _exhaustive_ranks(case: _Case) -> HeldOutRanks:
-    """As :func:`fold_ranks` of every view of users with two or more, each held out alone."""
-    train, n_items = case.train, case.n_items
-    views, owner = case.views, case.views.owners()
-    kept = np.flatnonzero(np.diff(views.starts)[owner] >= 2)
-    tie_draws = uniforms(derive_seed(case.seed, "ties"), Stream.PROTOCOL, views.users[owner[kept]], kept)
-    ranks, took = {}, {}
-    for name, learner in case.learners.items():
-        began = time.perf_counter()
-        if train is None:
-            every = exhaustive_ranks(name, learner, case.log, views, n_items, case.unseen, case.seed)
-            above, n_tied = (each[kept] for each in every)
-        else:
-            policy = fitted(learner, train, n_items=n_items, seed=derive_seed(case.seed, "fit"))
-            how: dict[str, Any] = {"ties": case.ties, "own_rows": False}
-            above, n_tied = ranks_of(name, policy, views, owner[kept], kept, case.unseen, **how)
-        ranks[name] = 1 + above + (tie_draws * (n_tied + 1)).astype(np.int64)
-        took[name] = time.perf_counter() - began
-    number = np.searchsorted(case.eligible, owner[kept])
-    details = {**case.details(), "exhaustive": True, "held_out": len(kept)}
-    return HeldOutRanks(ranks, took, details, number, case.views.users[case.eligible])
+    return HeldOutRanks(ranks, took, details, case.views.users[case.eligible])
 
 
 @dataclass(frozen=True)
@@ -310,20 +264,15 @@ def _same_users(judged: Log, trained: Log) -> tuple[int, int]:
     Other people may bear the same ids. That step and item of all their views agree is then chance, and rare; the same
     users' earlier or later rows have other steps.
     """
-    one, other = (np.unique(_view_rows(each), axis=0) for each in (judged, trained))
-    n_one, n_other, common = (Counter(rows[:, 0].tolist()) for rows in (one, other, _in_both(one, other)))
-    shorter = {user: min(n, n_other[user]) for user, n in n_one.items() if min(n, n_other[user]) >= 2}
-    return sum(common[user] == n for user, n in shorter.items()), len(shorter)
+    import pandas as pd
 
-
-def _view_rows(organic: Log) -> NDArray[Any]:
-    """(n, 3) user, step and item of views."""
-    return np.stack([organic["user"], organic["step"], organic["item"]], axis=1)
-
-
-def _in_both(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
-    rows, times = np.unique(np.concatenate([one, other]), axis=0, return_counts=True)
-    return rows[times > 1]
+    columns = ("user", "step", "item")
+    one, other = (pd.DataFrame({name: log[name] for name in columns}).drop_duplicates() for log in (judged, trained))
+    n_one, n_other, n_common = (rows.groupby("user").size() for rows in (one, other, one.merge(other)))
+    shorter = pd.concat([n_one, n_other], axis=1, join="inner").min(axis=1)
+    shorter = shorter[shorter >= 2]
+    same = n_common.reindex(shorter.index, fill_value=0) == shorter
+    return int(same.sum()), len(shorter)
 
 
 def _check_choices(**chosen: Any) -> None:
@@ -434,7 +383,7 @@ class LeaveOneOut(Protocol):
             one_view=self.one_view,
             ties=self.ties,
             executor=study.executor,
-            keep_raw=None if study.raw is None else functools.partial(_keep_as, self.name, study),
+            keep_raw=functools.partial(_keep_as, self.name, study),
             **(of_lists if self.k or k > 1 else {}),
         )
 
@@ -446,10 +395,6 @@ class LeaveOneOut(Protocol):
         policy = fitted(learner, study.train_log, n_items=study.n_items, seed=study.seed_of("fit"))
         n_users = study.settings.test_users
         return simulate(study.world, policy, n_users, study.test_seed, executor=study.executor)
-
-    def ranks_by(self, metric: str) -> bool:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.ranks_by`."""
-        return metric in self.metrics
 
     def title(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""

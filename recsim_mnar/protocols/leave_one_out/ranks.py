@@ -114,7 +114,7 @@ def ranks_of(
     chunk = max(1, _SCORES_AT_A_TIME // policy.n_items)
     for begin in range(0, len(held), chunk):
         part = slice(begin, min(begin + chunk, len(held)))
-        place, seen = _remaining(views, owners[part], held[part])
+        place, seen = views_of(views, owners[part], held[part])
         originals = views.users[owners[part]]
         # A user with several held-out views is several users here, each without one of them.
         users = originals if distinct else np.arange(part.stop - part.start)
@@ -127,7 +127,7 @@ def ranks_of(
     return above, n_tied
 
 
-def _remaining(views: Views, owners: Ints, held: Ints | None = None) -> tuple[Ints, NDArray[np.int32]]:
+def views_of(views: Views, owners: Ints, held: Ints | None = None) -> tuple[Ints, NDArray[np.int32]]:
     """The views of users, in their order, but for one held out of each: (index among the owners, item)."""
     first = views.starts[owners]
     length = views.starts[owners + 1] - first
@@ -194,13 +194,13 @@ def exhaustive_ranks(
     scoring = able(learner, "scores_without_each_view")
     if scoring is None:
         raise UserError(
-            f"agent {name!r} cannot leave out every view without refitting: use folds (exhaustive=False), or give it a "
-            "method scores_without_each_view"
+            f"agent {name!r} cannot leave out every view without refitting: use loocv, which has folds, or give it "
+            "a method scores_without_each_view"
         )
     above, n_tied = np.empty(len(views.items), np.int64), np.empty(len(views.items), np.int64)
     chunk = max(1, _SCORES_AT_A_TIME // n_items)
     for held, scores in scoring.scores_without_each_view(log, n_items=n_items, chunk=chunk):
-        place, seen = _remaining(views, owner[held], held) if unseen else (held[:0], views.items[:0])
+        place, seen = views_of(views, owner[held], held) if unseen else (held[:0], views.items[:0])
         a, b = np.empty(len(held), np.int64), np.empty(len(held), np.int64)
         _count(name, checked_scores(name, scores, len(held), n_items), views.items[held], place, seen, unseen, a, b)
         above[held], n_tied[held] = a, b
@@ -233,7 +233,7 @@ def top_items(name: str, policy: Policy, views: Views, owners: Ints, *, k: int, 
     for begin in range(0, len(owners), chunk):
         part = owners[begin : begin + chunk]
         users = views.users[part]
-        place, seen = _remaining(views, part)
+        place, seen = views_of(views, part)
         found = scores_after(policy, users, users[place], seen, users)
         scores = checked_scores(name, found, len(users), policy.n_items).astype(np.float64)
         if np.isnan(scores).any():
@@ -245,33 +245,12 @@ def top_items(name: str, policy: Policy, views: Views, owners: Ints, *, k: int, 
 
 
 def _first(scores: Floats, users: Ints, k: int, unseen: bool, seed: int) -> Ints:
-    """The k best of each row; only those that reach its k-th score draw, and few of them are sorted."""
+    """The k best of each row; equal scores in the order of their draws."""
     n, n_items = scores.shape
-    least = np.partition(scores, n_items - k, axis=1)[:, n_items - k] if k < n_items else scores.min(axis=1)
-    chosen = scores >= least[:, None]
+    draws = uniforms(seed, Stream.PROTOCOL, np.repeat(users, n_items), np.tile(np.arange(n_items), n))
+    order = np.lexsort((draws.reshape(scores.shape), -scores), axis=1)[:, :k]
     if unseen:
-        chosen &= scores > -np.inf
-    crowded = np.flatnonzero(chosen.sum(axis=1) > k)
-    if len(crowded):
-        chosen[crowded] &= _drawn(scores[crowded], least[crowded], users[crowded], k, seed)
-    row, item = np.nonzero(chosen)
-    draw = uniforms(seed, Stream.PROTOCOL, users[row], item)
-    order = np.lexsort((draw, -scores[row, item], row))
-    row, item = row[order], item[order]
-    place = np.arange(len(row)) - np.searchsorted(row, row)
-    kept = place < k
+        order[np.take_along_axis(scores, order, axis=1) == -np.inf] = NONE
     lists = np.full((n, k), NONE, np.int64)
-    lists[row[kept], place[kept]] = item[kept]
+    lists[:, : order.shape[1]] = order
     return lists
-
-
-def _drawn(scores: Floats, least: Floats, users: Ints, k: int, seed: int) -> NDArray[np.bool_]:
-    """Of each row those above the k-th score, and the k least draws of those level with it."""
-    above = scores > least[:, None]
-    row, item = np.nonzero(scores == least[:, None])
-    draws = np.full(scores.shape, np.inf)
-    draws[row, item] = uniforms(seed, Stream.PROTOCOL, users[row], item)
-    some = np.argpartition(draws, k - 1, axis=1)[:, :k]
-    rows = np.arange(len(scores))[:, None]
-    above[rows, some] |= draws[rows, some] < np.inf
-    return above

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,16 +12,15 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import level_of, number_in
 from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.base import Experiment, Trial
 from recsim_mnar.protocols.records import Record, Target, truth_of_users
-from recsim_mnar.protocols.temporal.weighing import SCHEMES, AfterCampaigns, Hits, notes
+from recsim_mnar.protocols.temporal.weighing import SCHEMES, AfterCampaigns, Hits
 from recsim_mnar.simulation.platform import additions_log, lists_of, opened, platform_log, run_campaigns
 from recsim_mnar.simulation.run_folder import DEPLOYED_NAMES
-from recsim_mnar.worlds.base import PlatformWorld, World
+from recsim_mnar.worlds.base import PlatformWorld
 from recsim_mnar.worlds.campaigns.world import Platform
 from recsim_mnar.worlds.params import Params
 
@@ -41,8 +38,6 @@ class CampaignsSettings(Params):
         sharpness: how much the recommender's scores count in the draw of the lists.
         length: items of a list; 0 for the campaigns' own ``list_length``.
         reference_day: the t0 of the weights; 0 for the world's own, before any campaign.
-        random_day: of the further campaign that ``random-phase`` needs; 0 for 20 days before the last.
-        random_share: of users who get it.
         level: of all intervals.
     """
 
@@ -50,62 +45,13 @@ class CampaignsSettings(Params):
     sharpness: float = 1.0
     length: int = 0
     reference_day: int = 0
-    random_day: int = 0
-    random_share: float = 0.2
     level: float = 0.95
 
     def check(self) -> None:
         """Refuse what cannot be."""
-        for name in ("length", "reference_day", "random_day", "sharpness"):
+        for name in ("length", "reference_day", "sharpness"):
             number_in(getattr(self, name), name)
-        number_in(self.random_share, "random_share", 0.0, 1.0, ends="(]")
         level_of(self.level)
-
-
-@dataclass(frozen=True)
-class Campaigns:
-    """How a platform's campaigns recommend.
-
-    Attributes:
-        recommender: by which lists are drawn, next to the deployed weights; None: the same weights for everybody.
-        sharpness: see :func:`recsim_mnar.simulation.platform.run_campaign`.
-    """
-
-    recommender: Learner | None = None
-    sharpness: float = 1.0
-
-    def platform(
-        self, world: PlatformWorld, seed: int, *, days: Sequence[float] | None = None, until: float | None = None
-    ) -> Platform:
-        """A platform after campaigns on these days (the world's own where None; ``[]``: none), on day ``until``."""
-        return run_campaigns(
-            world, seed, recommender=self.recommender, sharpness=self.sharpness, days=days, until=until
-        )
-
-    def log_with_random_campaign(self, world: PlatformWorld, seed: int, *, day: float, share: float) -> Log:
-        """The log of the same platform, where a share of users gets one more campaign, of uniformly random items.
-
-        Args:
-            world: the model.
-            seed: of users and campaigns.
-            day: of the random campaign, after the others.
-            share: of the users present, the first ones.
-
-        Raises:
-            UserError: the day is before a campaign or after the last day, or no user would get it.
-        """
-        days = [float(d) for d in world.campaign_days()]
-        last = world.params.n_days
-        if not max(days, default=0.0) <= day <= last:
-            raise UserError(f"random_day must be in {max(days, default=0.0):g}..{last}, got {day:g}")
-        platform = self.platform(world, seed, days=days, until=day)
-        users = platform.present()
-        users = users[: round(share * len(users))]
-        if len(users) == 0:
-            raise UserError(f"random_share {share:g} leaves no user to recommend to")
-        platform.recommend(*platform.draw_lists(np.ones(world.n_items), users), users)
-        platform.advance(last)
-        return platform_log(platform)
 
 
 def accepted_shares(platform: Platform, learner: Learner, k: int) -> Floats:
@@ -129,14 +75,10 @@ class CampaignsExperiment(Experiment):
     settings_type = CampaignsSettings
     preset = "affinity"
     agents = ("random", "popularity", "cosine-cf", "naive-cf", "item-knn", "user-knn")
-    protocols = ("unweighted", "weights", "at-t0", "item-first", "stratified-recall", "snips", "wtd")
+    protocols = ("unweighted", "weights")
     own_protocols: ClassVar = SCHEMES
     provides = frozenset({"train_log", "test_log", "platform"})
     log_holds: ClassVar = frozenset()
-
-    def n_test_users(self, world: World, settings: CampaignsSettings) -> int | None:
-        """See :meth:`Experiment.n_test_users`."""
-        return getattr(world.params, "n_users", None)
 
     def targets(self, settings: CampaignsSettings) -> tuple[Target, ...]:
         """See :meth:`Experiment.targets`."""
@@ -161,21 +103,16 @@ class CampaignsExperiment(Experiment):
         if k > world.n_items:
             raise UserError(f"lists of {k} items cannot be made of {world.n_items} items")
         by = None if sizes.recommender in DEPLOYED_NAMES else registry.learner(sizes.recommender)
-        campaigns = Campaigns(by, sizes.sharpness)
         trial.report(f"{params.n_users:,} users on a platform, {params.n_campaigns} campaigns")
         trial.test_seed = trial.seed_of("users")
         opened(world, trial.test_seed, ("acceptance",))
-        platform = campaigns.platform(world, trial.test_seed)
+        platform = run_campaigns(world, trial.test_seed, recommender=by, sharpness=sizes.sharpness)
         trial.test_log = log = platform_log(platform)
         trial.train_log = additions = additions_log(platform)
         for name, learner in trial.learners.items():
             trial.policies[name] = fitted(learner, additions, n_items=world.n_items, seed=0)
         reference = Profiles.of(log, float(sizes.reference_day or params.reference_day), world.n_items)
-        day = sizes.random_day or params.n_days - 20
-        random_log = functools.partial(
-            campaigns.log_with_random_campaign, world, trial.test_seed, day=day, share=sizes.random_share
-        )
-        trial.data = AfterCampaigns(platform, reference, Hits(trial.learners, k), random_log)
+        trial.data = AfterCampaigns(platform, reference, Hits(trial.learners, k))
 
     def truth(self, trial: Trial) -> list[Record]:
         """Expected share of a recommender's items that present users accept on the last day."""
@@ -184,7 +121,3 @@ class CampaignsExperiment(Experiment):
         began = time.perf_counter()
         shares = {name: accepted_shares(own.platform, one, own.hits.k) for name, one in trial.learners.items()}
         return truth_of_users(trial.world.name, "accepted", shares, trial.level, began=began)
-
-    def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
-        """See :meth:`Experiment.notes`."""
-        return notes([r for r in records if "scheme" in r.details])

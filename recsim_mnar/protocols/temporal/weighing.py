@@ -9,9 +9,8 @@ Item weights give back the items' probabilities of a reference time (section 3 o
 from __future__ import annotations
 
 import abc
-import math
 import time as clock
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -29,24 +28,12 @@ from recsim_mnar.policies.door import as_learner, fitted
 from recsim_mnar.protocols.base import Protocol, Trial, protocol
 from recsim_mnar.protocols.leave_one_out.ranks import exhaustive_ranks
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.rng import Stream, check_seed, uniforms
 from recsim_mnar.worlds.campaigns.world import Platform
 
 Floats = NDArray[np.float64]
 
-_HERE = "recsim_mnar.protocols.temporal.schemes:"
-SCHEMES = {
-    "unweighted": f"{_HERE}Unweighted",
-    "weights": f"{_HERE}Weights",
-    "at-t0": f"{_HERE}AtReference",
-    "item-first": f"{_HERE}ItemFirst",
-    "stratified-recall": f"{_HERE}StratifiedRecall",
-    "snips": f"{_HERE}PopularitySNIPS",
-    "wtd": f"{_HERE}WTD",
-    "random-phase": f"{_HERE}RandomPhase",
-}
+SCHEMES = {"unweighted": f"{__name__}:Unweighted", "weights": f"{__name__}:Weights"}
 """Names of the ways to weigh pairs, each of which is a protocol of the campaigns world too."""
-_ALIASES = {"wtd-h": SCHEMES["wtd"]}
 
 
 @dataclass(frozen=True)
@@ -94,13 +81,11 @@ class AfterCampaigns:
         platform: on the day of the comparison; its log is the test log.
         reference: profiles at the reference time, before any campaign.
         hits: of the agents.
-        random_log: makes the log of the same platform after one more campaign, of uniformly random items.
     """
 
     platform: Platform
     reference: Profiles
     hits: Hits
-    random_log: Callable[[], Log]
 
 
 class Scheme(Protocol):
@@ -124,17 +109,12 @@ class Scheme(Protocol):
             UserError: the scheme cannot be used on these.
         """
 
-    def in_trial(self, study: Trial) -> tuple[Scheme, Log]:
-        """The scheme as a comparison uses it, and the log whose pairs are held out."""
-        return self, study.log()
-
     def judge(self, study: Trial) -> list[Record]:
         """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
         study.report(f"leave-one-out, {self.words}")
         own: AfterCampaigns = study.data
-        scheme, log = self.in_trial(study)
-        now = Profiles.of(log, own.platform.day, own.platform.world.n_items)
-        weighing = scheme.weigh(now, own.reference)
+        now = Profiles.of(study.log(), own.platform.day, own.platform.world.n_items)
+        weighing = self.weigh(now, own.reference)
         where = {"scheme": self.name, "time": own.platform.day, "reference_time": own.reference.time}
         return scored(weighing, own.hits, where, world=study.world.name, protocol=self.name, level=study.level)
 
@@ -151,13 +131,54 @@ class Scheme(Protocol):
         return ", ".join([self.words, *self.name.split("+")[1:]])
 
 
+class Unweighted(Scheme):
+    """The classical score: a user, then one of their items, both uniformly (de Myttenaere et al. 2015, section 2.2)."""
+
+    name = "unweighted"
+    summary = "leave-one-out, unweighted: a user, then one of their items (campaigns)"
+    words = "unweighted"
+
+    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
+        """See :meth:`Scheme.weigh`."""
+        return by_user(now, np.ones(now.n_items))
+
+
+class Weights(Scheme):
+    """Item weights that give back P_t0(i) (de Myttenaere et al. 2015).
+
+    Args:
+        p: how many weights are optimised; 0 for all items.
+    """
+
+    name = "weights"
+    summary = "leave-one-out, item weights optimised against campaigns (campaigns)"
+    words = "weighted"
+
+    def __init__(self, p: int = 0) -> None:
+        self.p = whole_number(p, "weights: p")
+
+    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
+        """See :meth:`Scheme.weigh`."""
+        fit = fit_item_weights(now, reference.item_probabilities(), self.p or None)
+        details = {"p": len(fit.active), "kl": fit.divergence, "kl_unweighted": fit.divergence_before, **fit.details}
+        return by_user(now, fit.weights, details)
+
+
+def by_user(profiles: Profiles, weights: Floats, details: dict[str, Any] | None = None) -> Weighing:
+    """P(u) uniform, P(i|u) proportional to the item's weight."""
+    own = weights[profiles.items]
+    totals = np.bincount(profiles.owners(), own)
+    probabilities = own / np.repeat(totals, profiles.lengths()) / profiles.n_users
+    return Weighing(profiles, probabilities, details or {})
+
+
 def make_scheme(spec: str) -> Scheme:
-    """The scheme of a name with parameters, as ``weights+p=20`` or ``snips+gamma=2``.
+    """The scheme of a name with parameters, as ``weights+p=20``, or ``package.module:Class``.
 
     Raises:
         UserError: an unknown name or parameter, or a value that is refused.
     """
-    made = protocol(spec, {**SCHEMES, **_ALIASES})
+    made = protocol(spec, SCHEMES)
     if not isinstance(made, Scheme):
         raise UserError(f"protocol {spec!r} does not weigh pairs. Name one of {', '.join(SCHEMES)}")
     return made
@@ -172,8 +193,6 @@ def weighted_leave_one_out(
     times: Sequence[float],
     schemes: Sequence[str | Scheme] = ("unweighted", "weights"),
     k: int = 5,
-    samples: int | None = None,
-    seed: int = 0,
     level: float = 0.95,
     world: str = "campaigns",
 ) -> list[Record]:
@@ -192,10 +211,7 @@ def weighted_leave_one_out(
         times: at which recommenders are scored, none before a reference time.
         schemes: specs of :data:`recsim_mnar.protocols.temporal.weighing.SCHEMES` or schemes.
         k: length of the recommended list.
-        samples: stochastic evaluation by so many drawn pairs, with the binomial interval p +- z sqrt(p (1 - p) / n);
-            None: exhaustive, every pair by its probability, with an interval that treats users as the sample.
-        seed: of the drawn pairs: draw j has the address (seed, PROTOCOL, j, .), the same for every recommender.
-        level: of the intervals.
+        level: of the intervals, which treat users as the sample.
         world: what the records say the data are.
 
     Returns:
@@ -207,14 +223,11 @@ def weighted_leave_one_out(
     """
     references = [float(t) for t in np.atleast_1d(np.asarray(reference_times, np.float64))]
     whole_number(k, "k", 1)
-    if samples is not None:
-        whole_number(samples, "samples", 1)
     level_of(level)
     if len(times) == 0 or not references:
         raise UserError("name at least one reference time and one time")
     if min(times) < max(references):
         raise UserError(f"time {min(times):g} is before the reference time {max(references):g}: score at it or after")
-    draws: dict[str, Any] = {"samples": samples, "seed": check_seed(seed), "level": level}
     made = [make_scheme(scheme) if isinstance(scheme, str) else scheme for scheme in schemes]
     chosen = {scheme.name: scheme for scheme in made}
     at_reference = {t0: Profiles.of(log, t0, n_items) for t0 in references}
@@ -225,7 +238,7 @@ def weighted_leave_one_out(
             for spec, scheme in chosen.items():
                 where = {"scheme": spec, "time": float(t), "reference_time": t0}
                 weighing = scheme.weigh(now, reference)
-                records += scored(weighing, hits, where, world=world, protocol="weighted_loo", **draws)
+                records += scored(weighing, hits, where, world=world, protocol="weighted_loo", level=level)
     return records
 
 
@@ -237,8 +250,6 @@ def scored(
     world: str,
     protocol: str,
     level: float,
-    samples: int | None = None,
-    seed: int = 0,
 ) -> list[Record]:
     """One record per recommender; ``where`` leads the details."""
     one = int((weighing.profiles.lengths() == 1).sum())
@@ -246,72 +257,24 @@ def scored(
     records = []
     for name in hits.learners:
         probabilities, seconds = hits.of(weighing.profiles, name)
-        value, low, high, n = score(weighing, probabilities, samples=samples, seed=seed, level=level)
-        key, found = (world, protocol, name, f"hr@{hits.k}"), (value, low, high)
+        key, found = (world, protocol, name, f"hr@{hits.k}"), score(weighing, probabilities, level=level)
+        n = weighing.profiles.n_users
         records.append(Record.of(*key, found, level=level, n=n, seconds=seconds, details=details))
     return records
 
 
-def notes(records: Sequence[Record]) -> list[str]:
-    """What a reader of these records should know, a line each: whom and what the weights cannot reach."""
-    lines = []
-    for record in records:
-        d = record.details
-        where = f"time {d['time']:g}, {d['scheme']}: "
-        one, new = d["users_with_one_item"], d.get("items_new_since_reference", 0)
-        if one:
-            hold = "user holds" if one == 1 else "users hold"
-            lines.append(f"{where}{one:,} {hold} one item only, whose probability no weight can change")
-        if new:
-            have, its = ("item has", "its weight") if new == 1 else ("items have", "their weights")
-            pairs = f"{d['pairs_with_new_items']:,} pair{'' if d['pairs_with_new_items'] == 1 else 's'}"
-            lines.append(
-                f"{where}{new:,} {have} appeared since the reference time {d['reference_time']:g}, in {pairs}: "
-                f"{its}, where optimised, no lower than exp(-{BOUND:g})"
-            )
-    return list(dict.fromkeys(lines))
-
-
-def score(
-    weighing: Weighing, probabilities: Floats, *, samples: int | None = None, seed: int = 0, level: float = 0.95
-) -> tuple[float, float, float, int]:
-    """The score of one recommender: value, low, high, and what it rests on (drawn pairs, or users).
+def score(weighing: Weighing, probabilities: Floats, *, level: float = 0.95) -> tuple[float, float, float]:
+    """The score of one recommender: value, low and high, users being the sample.
 
     Args:
         weighing: pairs and their probabilities.
         probabilities: (E,) probability that the recommender finds each pair's item, of :func:`hit_probabilities`.
-        samples: drawn pairs; None: exhaustive.
-        seed: of the draws.
         level: of the interval.
     """
-    if samples is None:
-        # In units of one user's mean probability: the interval reckons with one more row, and that is a user.
-        each = weighing.probabilities * weighing.profiles.n_users
-        starts = weighing.profiles.starts[:-1]
-        value, low, high = ratio_interval(
-            np.add.reduceat(each * probabilities, starts), np.add.reduceat(each, starts), level
-        )
-        return value, low, high, weighing.profiles.n_users
-    cumulative = np.cumsum(weighing.probabilities)
-    draws = np.arange(samples)
-    which = uniforms(seed, Stream.PROTOCOL, draws, 0) * cumulative[-1]
-    last = int(np.flatnonzero(weighing.probabilities > 0.0)[-1])
-    pair = np.minimum(np.searchsorted(cumulative, which, side="right"), last)
-    right = uniforms(seed, Stream.PROTOCOL, draws, 1) < probabilities[pair]
-    return *binomial_interval(int(right.sum()), samples, level), samples
-
-
-def binomial_interval(hits: int, n: int, level: float) -> tuple[float, float, float]:
-    """Share of hits and p +- z sqrt(p (1 - p) / n), the paper's; Clopper & Pearson's where no or all n are hits."""
-    from scipy.special import betaincinv, ndtri
-
-    tail = (1.0 - level) / 2.0
-    p = hits / n
-    if hits in (0, n):
-        low = 0.0 if hits == 0 else float(betaincinv(n, 1.0, tail))
-        return p, low, 1.0 if hits == n else float(betaincinv(1.0, n, 1.0 - tail))
-    half = float(ndtri(1.0 - tail)) * math.sqrt(p * (1.0 - p) / n)
-    return p, max(p - half, 0.0), min(p + half, 1.0)
+    # In units of one user's mean probability: the interval reckons with one more row, and that is a user.
+    each = weighing.probabilities * weighing.profiles.n_users
+    starts = weighing.profiles.starts[:-1]
+    return ratio_interval(np.add.reduceat(each * probabilities, starts), np.add.reduceat(each, starts), level)
 
 
 def hit_probabilities(profiles: Profiles, learner: Learner, k: int, *, name: str | None = None) -> Floats:
@@ -387,9 +350,8 @@ class Divergence:
 
     def __init__(self, now: Profiles, reference: Floats) -> None:
         self.reference = np.ascontiguousarray(reference, np.float64)
-        self._starts, self._items = now.by_length()
-        self._inverse = np.empty(now.n_users)
-        self._scaled = np.empty(now.n_items)
+        self._held = _held_items(*now.by_length(), now.n_items)
+        self._holders = self._held.T
         self.present = self.reference > 0.0
         lost = self.present & (now.n_holders() == 0)
         if lost.any():
@@ -399,25 +361,33 @@ class Divergence:
             )
 
     def marginals(self, weights: Floats) -> Floats:
-        """P_t1(i|w), (n_items,)."""
-        from recsim_mnar.protocols.temporal import _weights_kernel
-
-        out = np.empty(len(weights))
-        _weights_kernel.marginals(self._starts, self._items, weights, self._inverse, out)
-        return out
+        """P_t1(i|w) = (1/U) sum over users of w_i / (sum of w over the user's items), (n_items,)."""
+        inverse = 1.0 / (self._held @ weights)
+        found: Floats = (self._holders @ inverse) * (weights / len(inverse))
+        return found
 
     def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
-        """D(w) and its gradient in log w, (n_items,): a pass over the pairs for P(i|w), and one for the gradient."""
-        from recsim_mnar.protocols.temporal import _weights_kernel
+        """D(w) and its gradient in log w, (n_items,).
 
+        g_k = (1/U) sum_u P(k|u,w) (r_k - sum_i P(i|u,w) r_i) with r_i = -P0_i / P(i|w); its first term is -P0_k.
+        """
         target = self.marginals(weights)
-        slope = np.empty(len(weights))
-        _weights_kernel.gradient(
-            self._starts, self._items, weights, self._inverse, self._scaled, target, self.reference, slope
-        )
-        p0, p1 = self.reference[self.present], target[self.present]
+        present = self.present
+        scaled = np.zeros(len(weights))
+        scaled[present] = -weights[present] * self.reference[present] / target[present]
+        inverse = 1.0 / (self._held @ weights)
+        by_user = (self._held @ scaled) * (inverse * inverse)
+        slope = -self.reference - (self._holders @ by_user) * weights / len(inverse)
+        p0, p1 = self.reference[present], target[present]
         # The logarithm of a ratio near 1 by log1p: D is near 0 at the end, and its digits are differences.
         return float(-(p0 * np.log1p((p1 - p0) / p0)).sum()), slope
+
+
+def _held_items(starts: NDArray[np.int64], items: NDArray[np.integer], n_items: int) -> Any:
+    """Return who holds what, as a sparse matrix (users, items) of ones."""
+    from scipy.sparse import csr_array
+
+    return csr_array((np.ones(len(items)), items, starts), shape=(len(starts) - 1, n_items))
 
 
 def most_moved(before: Floats, after: Floats, p: int) -> NDArray[np.int64]:

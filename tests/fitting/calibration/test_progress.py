@@ -1,4 +1,4 @@
-"""calibrate, validate and advise say how far they have come and how long the rest takes; with --quiet, nothing."""
+"""calibrate and validate say how far they have come and how long the rest takes; with --quiet, nothing."""
 
 from __future__ import annotations
 
@@ -59,7 +59,6 @@ def test_all_that_is_announced_is_counted(work, units, small_log):
 COMMANDS = {
     "calibrate": (["calibrate", "LOG", "--ensemble", "2", "--out", "OUT/world.toml"], {"steps", "worlds"}),
     "validate": (["validate", "sessions", "LOG", "--set", "n_items=12", "--checks", "statistics"], {"checks"}),
-    "advise": (["advise", "LOG", "--agents", "random,popularity", "--workers", "1", "--out", "OUT/advice"], {"folds"}),
 }  # fmt: skip
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from recsim_mnar import plan_ab, plan_logging
-from recsim_mnar.policies.mixture import read_mixture
+from recsim_mnar import plan_ab
 from twins.commands import run
 from twins.plan_log import made
 
@@ -48,48 +45,13 @@ def test_ab_of_a_shop(shop, capsys):
     assert "the same precision from" in out
 
 
-def test_logging_writes_a_policy(shop, capsys, tmp_path):
-    out_file = tmp_path / "design.json"
-    status, out, _ = run(
-        capsys, "plan", "logging", shop, "--targets", "left,right,both", "--deployed", "today", "--cost", "10%",
-        "--actions", 3, "--out", out_file,
-    )  # fmt: skip
-    assert status == 0
-    plan = plan_logging(made(1500, 1), ["left", "right", "both"], deployed="today", cost="10%")
-    assert dict(read_mixture(out_file)) == pytest.approx(plan.weights, rel=1e-4)
-    assert "certified best of such mixtures" in out
-    assert "uniform exploration over 3 actions" in out
-    assert f"--policy {out_file}" in out
-
-
-def test_estimate_by_finding(shop, capsys):
-    status, out, _ = run(capsys, "plan", "estimate", shop, "--target", "right,left", "--rows", 50_000)
-    assert status == 0
-    assert "- support_unstated, caution today: " in out
-    assert "no number of rows turns that" in out
-    assert "verdict today: " in out
-    assert "trust: no number of rows turns: " in out
-    assert "from 50,000 rows: +-" in out
-
-
-def test_estimate_names_the_rows_at_which_logs_are_trusted(shop, capsys):
-    stated = ("--full-support", "--propensity-min", "0.3", "--reward-max", "1", "--trusted", "0.8")
-    status, out, _ = run(capsys, "plan", "estimate", shop, "--target", "left", *stated)
-    assert status == 0
-    found = r"trust: 80 % of fresh logs from [0-9,]+ rows on \(the pilot leaves open [0-9,]+ to [0-9,]+\)"
-    assert re.search(found, out)
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["ab", "LOG"], "give a lift"),
         (["ab", "LOG", "--lift", "5%", "--user-column", "nobody"], "nobody"),
         (["ab", "missing.csv", "--lift", "5%"], "missing.csv"),
-        (["logging", "LOG", "--targets", "left", "--cost", "2%", "--out", "x.txt"], "ends in .json"),
-        (["logging", "LOG", "--targets", "left"], "name a width"),
-        (["estimate", "LOG", "--target", "gone"], "no column 'gone'"),
-        (["estimate", "LOG", "--target", "left,right", "--unsupported", "today"], "one target at a time"),
+        (["ab", "LOG", "--lift", "5%", "--target", "gone"], "no column 'gone'"),
     ],
 )
 def test_bad_input_is_one_line(shop, capsys, arguments, said):

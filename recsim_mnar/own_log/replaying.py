@@ -1,0 +1,354 @@
+"""A log with the probabilities of agents: what is given, who is fitted on whom, and the file that is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy.stated import FITTED_ON, PROPENSITY_MIN
+from recsim_mnar.log.blocks import FiledLog, LogBlocks, Survey
+from recsim_mnar.log.table import Log, stated_items, write_part
+from recsim_mnar.own_log.sources import needs_numbering, read_as_logs
+from recsim_mnar.policies.door import as_policy, check_needs
+from recsim_mnar.policies.rankings import RankingPolicy
+from recsim_mnar.progress import counted
+from recsim_mnar.replays.probabilities import (
+    OF_RANKING,
+    UNSUPPORTED,
+    as_replayed,
+    learns_online,
+    least_propensity,
+    replay_ranking,
+    replay_with_support,
+    same_law,
+    slate_size_of,
+)
+from recsim_mnar.replays.probabilities import replay as replay_policy
+from recsim_mnar.replays.replayed_log import ReplayRun, digest_of_files
+from recsim_mnar.rng import Stream, derive_seed, is_seed, uniforms
+from recsim_mnar.tables.parts import Parts, write_file
+from recsim_mnar.worlds.registry import worlds
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Destination and format of a replayed log; a folder if the format is None."""
+
+    path: Path
+    form: str | None
+    resume: bool
+
+
+# ------------------------------------------------------------------------------------------- the logs that are given
+
+
+@dataclass(frozen=True)
+class Given:
+    """The log to replay and the training log.
+
+    Attributes:
+        path: of the log.
+        training: the log to train on, empty where none was named.
+        ours: whether they are logs of this package's.
+        provenance: of the log.
+        survey: its numbers of rows, users, items, and of users that are in both.
+        data: all rows, where they were read at once.
+        blocks: the log in its files, where it is read block by block.
+        lines: which columns were taken from a file of other origin, for a person.
+    """
+
+    path: Path
+    training: Any
+    ours: bool
+    provenance: dict[str, Any]
+    survey: Any
+    data: Any = None
+    blocks: Any = None
+    lines: tuple[str, ...] = ()
+
+    @classmethod
+    def at_once(cls, path: Path, data: Any, training: Any, ours: bool) -> Given:
+        """Number of rows."""
+        shared = 0 if _of_other_seeds(data, training) else len(set(data.users()) & set(training.users()))
+        survey = Survey(
+            len(data), len(data.users()), data.highest_item, bool(data.is_bandit.all()), shared, with_gaps=frozenset(),
+            slate_size=slate_size_of(data),
+        )  # fmt: skip
+        return cls(path, training, ours, data.provenance, survey, data)
+
+    def whole(self) -> Any:
+        """Rows of the log."""
+        return Log.read(self.path).validate(first_row=1) if self.data is None else self.data
+
+
+def given_logs(log: Path, train: Path | None, reading: Any) -> Given:
+    """The log to replay and the training log."""
+    paths = [log] if train is None else [log, train]
+    foreign = [needs_numbering(path) for path in paths]
+    if all(foreign):
+        found = read_as_logs(paths, reading)
+        data, others = (each.validate() for each in (*found.logs, Log({}))[:2])
+        return replace(Given.at_once(log, data, others, ours=False), lines=tuple(found.lines))
+    if any(foreign):
+        ours = paths[foreign.index(False)]
+        raise UserError(
+            f"{paths[foreign.index(True)]} is a file of your own and {ours} a log of this package's, which numbers its "
+            "items: give LOG and --train in one form"
+        )
+    training = Log({}) if train is None else FiledLog.or_whole(train)
+    blocks = LogBlocks.open(log)
+    if blocks is None:
+        return Given.at_once(log, Log.read(log).validate(first_row=1), training, ours=True)
+    users = None if _of_other_seeds(blocks, training) else training.users()
+    return Given(log, training, True, blocks.provenance, blocks.survey(users), blocks=blocks)
+
+
+def _of_other_seeds(data: Any, training: Any) -> bool:
+    """True if the provenance of two logs gives different seeds, so that they share no user."""
+    seeds = [each.provenance.get("seed") for each in (data, training)]
+    return len(training) == 0 or (all(map(is_seed, seeds)) and seeds[0] != seeds[1])
+
+
+def halves_of(given: Given, seed: int, train_share: float = 0.5) -> list[Given]:
+    """Each part of a log's users, split by a draw per user, with the other part as training log.
+
+    Args:
+        given: the log.
+        seed: of the draws.
+        train_share: expected share of the users that the first part is fitted on.
+
+    Raises:
+        UserError: all of them are in one part.
+    """
+    log = given.whole()
+    users = log.users()
+    first = users[uniforms(derive_seed(seed, "split-users"), Stream.PROTOCOL, users, 0) < 1.0 - train_share]
+    if len(first) in (0, len(users)):
+        raise UserError(f"{given.path}: {len(users)} users are too few to be split; give a log of more users")
+    inside = np.isin(log["user"], first)
+    one, other = log.select(inside), log.select(~inside)
+    halves = [Given.at_once(given.path, *pair, given.ours) for pair in ((one, other), (other, one))]
+    return [replace(half, survey=replace(half.survey, shared_users=0)) for half in halves]
+
+
+def check_training(given: Given, train: Path | None, training: Any, learners: Mapping[str, Any]) -> None:
+    """Validate the training log before any agent is fitted on it.
+
+    Args:
+        given: the log that is replayed.
+        train: to fit on, None where none is named.
+        training: its rows.
+        learners: by name.
+
+    Raises:
+        UserError: it is of another world or catalogue, whose items are other items; or an agent needs what it lacks.
+    """
+    if train is None:
+        for name, learner in learners.items():
+            if getattr(learner, "needs", ()):
+                raise _unfitted(name, given.path)
+        return
+    here, there = (_world(each.provenance) for each in (given, training))
+    for key, what in (("name", "world"), ("n_items", "number of items"), ("catalogue_seed", "catalogue_seed")):
+        if None not in (here.get(key), there.get(key)) and here[key] != there[key]:
+            raise UserError(
+                f"--train {train}: its {what} is {there[key]}, that of {given.path} is {here[key]}, so their items are "
+                "not the same; name a log of the same world and catalogue"
+            )
+    holds = _holdings(training)
+    for name, learner in learners.items():
+        check_needs(name, learner, holds, f"--train {train}")
+
+
+def _unfitted(name: str, log: Path) -> UserError:
+    """Message for an agent that must be fitted and has no training log."""
+    return UserError(
+        f"{name} is fitted on a log: name one with --train, of the same items and of other users; {log} itself is not "
+        "used, for an agent must not have seen those whom it is judged on (--split-users fits on one half of them and "
+        "judges on the other)"
+    )
+
+
+def _world(provenance: Any) -> dict[str, Any]:
+    """Name and size of the world in a log's provenance; empty if it cannot be read."""
+    world = provenance.get("world") if isinstance(provenance, Mapping) else None
+    if not isinstance(world, Mapping):
+        return {}
+    params = world.get("params")
+    of_params = {key: params.get(key) for key in ("n_items", "catalogue_seed")} if isinstance(params, Mapping) else {}
+    return {"name": world.get("name"), **of_params}
+
+
+def _holdings(training: Any) -> frozenset[str] | None:
+    """Contents of a log other than views, see :data:`recsim_mnar.policies.door.HOLDINGS`."""
+    entry = worlds().get(str(_world(training.provenance).get("name")))
+    if entry is not None:
+        return entry.world_class().log_holds
+    held = set()
+    for block in training.blocks():
+        held |= {"outcomes", "clicks"} if block.is_bandit.any() else set()
+        held |= set() if np.isnan(block["reward"][~block.is_bandit]).all() else {"ratings"}
+    return frozenset(held)
+
+
+# ------------------------------------------------------------------------------------------ policies, fitted and run
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """Data that policies are fitted with.
+
+    Attributes:
+        learners: by name.
+        n_items: of the log.
+        seed: of the fit.
+        digest: of the log to train on; None where there is none.
+    """
+
+    learners: Mapping[str, Any]
+    n_items: int
+    seed: int
+    digest: str | None
+
+    def policies(self, given: Given, half: int | None, report: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Fit the policies; returns them by name, and what they were fitted on, for the provenance."""
+        fitted = {}
+        for name in self.learners:
+            report(f"fit {name}")
+            fitted[name] = self._policy(given, name)
+        report(f"replay {', '.join(fitted)}")
+        return fitted, self._story(given, fitted, half)
+
+    def write(
+        self,
+        given: Given,
+        fitted: dict[str, Any],
+        story: dict[str, Any],
+        logging: Any,
+        target: Destination,
+        executor: Any = None,
+    ) -> int:
+        """Write the replayed log; returns how many parts of a folder already existed."""
+        size = given.survey.slate_size
+        if size > 1:
+            fitted = {name: as_replayed(each, size) for name, each in fitted.items()}
+            logging = None if logging is None else as_replayed(logging, size)
+            # Of other rankings nobody knows what they cannot show.
+            logging = None if logging is None or least_propensity(logging) is None else logging
+        story |= bound_of(logging)
+        if given.blocks is not None and not any(learns_online(given.provenance, each) for each in fitted.values()):
+            return self._in_blocks(given, fitted, logging, target, executor, story)
+        replay_at_once(given.whole(), fitted, logging, target, executor, story)
+        return 0
+
+    def _policy(self, given: Given, name: str) -> Any:
+        """A fitted policy of this name; errors name what it lacks."""
+        try:
+            seed = derive_seed(self.seed, "fit")
+            fitted = self.learners[name].fit(given.training, n_items=self.n_items, seed=seed)
+            _refuse_without_views(given, name, fitted)
+            return fitted
+        except UserError as error:
+            _refuse_without_views(given, name)
+            raise (error if self.digest is not None else _unfitted(name, given.path)) from None
+
+    def _story(self, given: Given, fitted: Mapping[str, Any], half: int | None) -> dict[str, Any]:
+        """Provenance of the training log of these policies; empty if there was none."""
+        if self.digest is None:
+            return {}
+        taught = [name for name, policy in fitted.items() if self._learned(name, policy)]
+        users = given.survey.n_users
+        entry = {"policies": taught, "digest": self.digest, "shared": given.survey.shared_users, "users": users}
+        return {FITTED_ON: entry | ({} if half is None else {"half": half})} if taught else {}
+
+    def _learned(self, name: str, fitted: Any) -> bool:
+        """True if a policy depends on a training log: without it the policy cannot be fitted, or differs."""
+        try:
+            plain = self.learners[name].fit(Log({}), n_items=self.n_items, seed=0)
+            return not same_law(as_policy(fitted), as_policy(plain))
+        except UserError:
+            return True
+
+    def _in_blocks(
+        self,
+        given: Given,
+        fitted: Mapping[str, Any],
+        logging: Any,
+        target: Destination,
+        executor: Any,
+        story: dict[str, Any],
+    ) -> int:
+        size = given.survey.slate_size
+        logging = None if logging is None else as_replayed(logging, size)
+        policies = {name: as_replayed(each, size) for name, each in fitted.items()}
+        count = counted(given.survey.n_rows, "rows")
+        run = ReplayRun(given.blocks, given.survey, policies, logging, executor, count, story)
+        if target.form is None:
+            asked = {"replayed": [*fitted], "n_items": self.n_items, "seed": self.seed, "train": self.digest}
+            return run.to_folder(target.path, asked, resume=target.resume)
+        run.to_file(target.path, target.form)
+        return 0
+
+
+def replay_at_once(
+    data: Any, fitted: dict[str, Any], logging: Any, target: Destination, executor: Any, story: dict[str, Any]
+) -> None:
+    """Write the replayed log from all of its rows, with the policies' training data in its provenance."""
+    if target.form is None:
+        raise UserError(
+            f"--out {target.path}: a folder of parts is written of this package's logs only, and of policies that do "
+            "not learn from all users; name a file"
+        )
+    result = data
+    for name, each in fitted.items():
+        if slate_size_of(data) > 1:
+            found = replay_ranking(data, each, executor=executor)
+            for ending in ("", *OF_RANKING):
+                result = result.with_column(name + ending, found[ending[1:] or "marginal"])
+            continue
+        if logging is None:
+            result = result.with_column(name, replay_policy(data, each, executor=executor))
+            continue
+        probability, missing = replay_with_support(data, each, logging, executor=executor)
+        result = result.with_column(name, probability).with_column(name + UNSUPPORTED, missing)
+    if target.form == "csv":
+        result.write_csv(target.path)
+    else:
+        made = {**result.provenance, **story}
+        write_file(target.path, len(result), lambda path: write_part(path, [result.columns], made))
+
+
+def _refuse_without_views(given: Given, name: str, fitted: Any = None) -> None:
+    """Note that a log without views can only replay policies that ignore the history."""
+    if given.ours or not given.survey.all_bandit or (fitted is not None and fitted.fixed_distribution() is not None):
+        return
+    raise UserError(
+        f"{given.path} has no item events (views), so {name} would act on empty histories: add the users' views as "
+        "rows, or give estimate the policy's own probabilities with --target-file"
+    )
+
+
+def bound_of(logging: Any) -> dict[str, Any]:
+    """Least propensity of the policy for a replayed log's provenance, if both are known."""
+    of = logging if logging is None or isinstance(logging, RankingPolicy) else as_policy(logging)
+    least = None if of is None else least_propensity(of)
+    return {} if least is None else {PROPENSITY_MIN: least}
+
+
+def items_of(given: Given, asked: int | None) -> int:
+    """Number of items: as given, or from the logs."""
+    n_items = stated_items(given.provenance, given.survey.highest_item + 1)
+    n_items = max(n_items, given.training.n_items)
+    if asked is not None and asked < max(n_items, 1):
+        raise UserError(f"--items {asked}: the log has {n_items} items. Give at least that many, or omit --items")
+    return asked or n_items
+
+
+def digest_of_log(train: Path | None) -> str | None:
+    """Digest of the training log."""
+    return None if train is None else digest_of_files(Parts.of(train))
