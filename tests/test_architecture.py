@@ -433,8 +433,8 @@ def test_without_a_place_for_a_cache_everything_still_works():
     assert 0 <= float(done.stdout) < 1
 
 
-# Tokens of code that a room may hold: what it held when it was last made smaller, and 5 % more. They only fall. A change
-# that needs more gives a line of reason beside the number.
+# Tokens of code that a room may hold: what it held when it was last made smaller, and 5 % more. They only fall. Where a
+# change needs more, a line of reason stands beside the number.
 TOKENS = {
     "estimators": 76_200,
     "worlds": 60_000,
