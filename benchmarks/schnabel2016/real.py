@@ -84,6 +84,7 @@ def main(
         result["checks"] = real_table.check_coat(result["data"]["coat"])
     if yahoo is not None:
         result["checks"] |= real_table.check_yahoo(result["data"]["yahoo"])
+    result = parts.as_kept(result)
     text = real_table.markdown(result)
     parts.write(out, "table2", result, text)
     print(text + "\n")
