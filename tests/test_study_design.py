@@ -21,7 +21,7 @@ from recsim_mnar.report.study_page import agents_table
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.studies import Design, Study, run_study
 from recsim_mnar.studies.design import at_levels, design_of
-from recsim_mnar.studies.paired import bounded_interval, holm, paired_difference
+from recsim_mnar.studies.paired import bounded_interval, holm, paired_difference, paired_table
 from twins.commands import run
 
 SIZES = {"train_users": 60, "test_users": 80, "arm_users": 60, "truth_users": 100, "folds": 2}
@@ -322,6 +322,14 @@ def test_means_and_differences_are_grouped_by_several_factors(study):
     assert both["difference"].item() == pytest.approx(change["random"] - change["user-popularity"], abs=1e-12)
     with pytest.raises(UserError, match="clipp"):
         study.means("clipp")
+
+
+def test_pairs_in_groups_of_one_column_are_one_row_each():
+    """pandas 2 names a group by one level of an index by its value, and by one column by a tuple of it."""
+    pairs = pd.DataFrame({"clip": [5.0, 5.0, 15.0, 5.0], "catalogue": [0, 1, 0, 0]})
+    pairs["first"], pairs["second"] = [0.5, 0.25, 1.0, 0.25], 0.125
+    table = paired_table(pairs, ["clip"], 1.0, 0.95)
+    assert table[["clip", "n", "difference"]].to_numpy().tolist() == [[5.0, 2, 0.1875], [15.0, 1, 0.875]]
 
 
 def test_setups_of_one_world_are_not_taken_for_each_other():

@@ -244,11 +244,12 @@ def fuzzed(place: Path, numbers: range) -> list[dict[str, Any]]:
 
 
 def _each(place: Path, numbers: range, outcome: Path) -> None:
+    started = _megabytes()  # a process that is forked has the memory of its parent: a large one in a test session
     with outcome.open("a") as out:
         for number in numbers:
             # Its default action ends the process: no command takes so much CPU.
             signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
-            out.write(json.dumps(_one(place, number)) + "\n")
+            out.write(json.dumps(_one(place, number, started)) + "\n")
             out.flush()
 
 
@@ -258,8 +259,13 @@ def _drawn(number: int) -> tuple[random.Random, str, Words]:
     return draw, name, draw.choice(ways)
 
 
-def _one(place: Path, number: int) -> dict[str, Any]:
-    """One mutated file before one command, in this process."""
+def _megabytes() -> int:
+    """The most memory that this process has held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+
+def _one(place: Path, number: int, started: int) -> dict[str, Any]:
+    """One mutated file before one command, in this process, which held so many megabytes when it started."""
     draw, name, words = _drawn(number)
     source = corpus(place)
     with scratch() as here:
@@ -278,8 +284,8 @@ def _one(place: Path, number: int) -> dict[str, Any]:
         began = time.process_time()
         ended = here_and_now((lambda: _run_and_print(what)) if callable(what) else what)
         took = time.process_time() - began
-    mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    clean = (ended.status == 0 or ended.error is not None) and took < CPU_SECONDS and mb < MEMORY >> 20
+    mb = _megabytes()
+    clean = (ended.status == 0 or ended.error is not None) and took < CPU_SECONDS and mb - started < MEMORY >> 20
     outcome = {"file": name, "status": ended.status, "clean": clean, "cpu": round(took, 3), "mb": mb}
     return outcome if clean else {**outcome, "said": ended.lines[-3:]}
 

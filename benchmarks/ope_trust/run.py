@@ -1,4 +1,4 @@
-"""OPE-trust: `python benchmarks/ope_trust/run.py [--quick] [--entry module:function] [--out DIR]`.
+"""OPE-trust: `python benchmarks/ope_trust/run.py [--version v2] [--quick] [--entry module:function] [--out DIR]`.
 
 Answers of the entries of entries.py are kept per setting under DIR, so that an interrupted run goes on; remove them
 after a change. Those of an entry of yours are made each time.
@@ -10,13 +10,16 @@ import argparse
 import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
+import halves
+import halves_v2
+import numpy as np
 import tables
 from _study import into_marks, once, write_results, write_text
 from entries import ENTRIES, Entry
-from halves import FROZEN, HALVES, Setting, all_settings, check_frozen, estimates, settings
 
 from recsim_mnar.errors import UserError
 
@@ -38,7 +41,25 @@ def named(name: str) -> Entry:
         raise UserError(f"--entry {name}: {error}. Name a function of (log, facts) as module:function.") from None
 
 
-def answer(setting: Setting, entries: dict[str, Entry], logs: int, folder: Path) -> Found:
+VERSIONS = {"v1": halves, "v2": halves_v2}
+SUFFIX = {"v1": "", "v2": "_v2"}
+"""Of the files of results."""
+
+
+def value_of(world: Any) -> float:
+    """The target's value: of v2's worlds a policy's, acting in every row."""
+    return world.value(world.target) if callable(world.value) else world.value
+
+
+def estimates(log: Any) -> tuple[float, float]:
+    """ips and snips with the weights of rows that v2 has, which decide whether a setting is usable."""
+    rows = getattr(log, "weight", np.ones(len(log.reward)))
+    weight = rows * log.target / log.propensity
+    total = float(weight @ log.reward)
+    return total / float(rows.sum()), total / max(float(weight.sum()), np.finfo(float).tiny)
+
+
+def answer(setting: halves.Setting | halves_v2.Setting, entries: dict[str, Entry], logs: int, folder: Path) -> Found:
     """Each entry's answers to the logs of a setting, and under "setting" its value and what ips and snips give."""
     world = setting.world()
     drawn: list = []
@@ -48,7 +69,8 @@ def answer(setting: Setting, entries: dict[str, Entry], logs: int, folder: Path)
         return [[float(x) for x in function(log)] for log in drawn]
 
     kept = folder / setting.name
-    found = {"setting": once(kept / "setting.json", lambda: {"value": world.value, "estimates": every(estimates)})}
+    of_setting = lambda: {"value": value_of(world), "estimates": every(estimates)}  # noqa: E731  (once per setting)
+    found = {"setting": once(kept / "setting.json", of_setting)}
     for name, entry in entries.items():
         make = lambda entry=entry: every(lambda log: entry(log, world.facts))  # noqa: E731  (one call per entry)
         found[name] = once(kept / f"{name}.json", make, finite=False) if name in ENTRIES else make()
@@ -57,14 +79,17 @@ def answer(setting: Setting, entries: dict[str, Entry], logs: int, folder: Path)
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--version", choices=VERSIONS, default="v1", help="of the families")
     parser.add_argument("--quick", action="store_true", help="one setting per family and half, four logs")
     parser.add_argument("--entry", action="append", default=[], help="an entry of yours, module:function")
     parser.add_argument("--out", type=Path, default=HERE / "runs")
     given = parser.parse_args(arguments)
-    check_frozen()
+    version = VERSIONS[given.version]
+    version.check_frozen()
     entries = ENTRIES | {name: named(name) for name in given.entry}
-    logs, folder = (4, given.out / "quick") if given.quick else (settings()["logs"], given.out / FROZEN.stem)
-    chosen = [s for s in all_settings(HALVES) if not (given.quick and s.number)]
+    part = f"quick{SUFFIX[given.version]}" if given.quick else given.version
+    logs, folder = 4 if given.quick else version.settings()["logs"], given.out / part
+    chosen = [s for s in version.all_settings(halves.HALVES) if not (given.quick and s.number)]
     found = {}
     for setting in chosen:
         found[setting] = answer(setting, entries, logs, folder)
@@ -74,11 +99,12 @@ def main(arguments: list[str] | None = None) -> None:
     lines = tables.lines(results)
     print("\n".join(lines))
     if not given.quick and not given.entry:
-        write_results(HERE / "results.json", results, 4, finite=False)
-        write_text(HERE / "results.md", "\n".join([f"# OPE-trust {FROZEN.stem}", "", *lines]) + "\n")
+        name = f"results{SUFFIX[given.version]}"
+        write_results(HERE / f"{name}.json", results, 4, finite=False)
+        write_text(HERE / f"{name}.md", "\n".join([f"# OPE-trust {given.version}", "", *lines]) + "\n")
         of_us = tables.of_us(results["families"])
         shown = [*tables.short(results), "", lines[0], "", "What it says of us:", "", *of_us]
-        into_marks(HERE / "README.md", "table", shown)
+        into_marks(HERE / "README.md", f"table{SUFFIX[given.version]}", shown)
 
 
 if __name__ == "__main__":

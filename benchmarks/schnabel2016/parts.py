@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 import _study
 from _study import check_lines, table
 
-__all__ = ["folder", "read", "table", "verdicts", "write"]
+__all__ = ["as_kept", "folder", "read", "table", "verdicts", "write"]
 
 HERE = Path(__file__).resolve().parent
 ORDER = (
@@ -36,9 +36,14 @@ def read(out: Path) -> dict[str, Any]:
     return dict(_study.read(out / "results.json"))
 
 
+def as_kept(result: dict[str, Any]) -> dict[str, Any]:
+    """A result with the six digits of ``results.json``: its text is then the same whether it was just made or kept."""
+    return dict(_study.rounded(result, 6))
+
+
 def write(out: Path, part: str, result: dict[str, Any], text: str) -> None:
-    """Put one part into ``results.json`` (six digits) and its text into ``results.md``."""
-    results = {**read(out), part: _study.rounded(result, 6)}
+    """Put one part into ``results.json`` and its text into ``results.md``."""
+    results = {**read(out), part: as_kept(result)}
     lines = [f" {json.dumps(name)}: {json.dumps(results[name])}" for name in ORDER if name in results]
     _study.write_text(out / "results.json", "{\n" + ",\n".join(lines) + "\n}\n")
     texts = {**_texts(out), part: text.strip()}

@@ -93,6 +93,7 @@ def run_part(part: str, arguments: argparse.Namespace) -> bool:
         result = {"settings": settings, **made(part, arguments, settings, out / "work")}
         result["checks"] = {text: bool(ok) for text, ok in result["checks"].items()}
         result["seconds"] = round(time.process_time() - began, 1)
+        result = parts.as_kept(result)
     text = tables.TEXTS[part](result)
     parts.write(out, part, result, text)
     if part == "figure2":

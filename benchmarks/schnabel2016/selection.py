@@ -3,7 +3,8 @@
 Each held-out rating counts 1/P: the score estimates the error over all cells. With k folds a rating is both revealed
 and in the training folds with probability P (k - 1)/k, and held out with P/k (Schnabel et al. 2016, section 6.1). A
 candidate is a small dictionary; what it scores depends on it, the data and the fold alone, so any number of processes
-finds the same.
+finds the same. Its ``propensities`` are those that it is fitted with, and scored with unless ``scored_by`` names
+others.
 """
 
 from __future__ import annotations
@@ -150,11 +151,12 @@ def _score(job: tuple[Candidate, int]) -> tuple[float, int, float]:
     train, k = problem.train, problem.n_folds
     held = split_folds(len(train), k, problem.seed) == fold
     test = train.select(held)
-    p = _propensities(problem, candidate)
+    p = _propensities(problem, candidate["propensities"])
     matrix, converged = noting_convergence(problem, candidate, ~held, p * (k - 1) / k, choosing=True)
     error = np.abs(test.at(matrix) - test.values)
     delta = error if loss_of(candidate) == "mae" else error**2
-    weights = k / p[held]
+    scored_by = candidate.get("scored_by", candidate["propensities"])
+    weights = k / _propensities(problem, scored_by)[held]
     # A fit that ran away has no score, and is not chosen.
     value = float(weights @ delta / (train.n_users * train.n_items))
     return value if math.isfinite(value) else math.inf, int(not converged), time.process_time() - began
@@ -164,7 +166,8 @@ def _fit(candidate: Candidate) -> tuple[np.ndarray, bool]:
     problem = _problem
     assert problem is not None  # set as the process began
     everything = np.ones(len(problem.train), bool)
-    return noting_convergence(problem, candidate, everything, _propensities(problem, candidate), choosing=False)
+    p = _propensities(problem, candidate["propensities"])
+    return noting_convergence(problem, candidate, everything, p, choosing=False)
 
 
 def noting_convergence(*arguments: Any, choosing: bool) -> tuple[np.ndarray, bool]:
@@ -175,8 +178,7 @@ def noting_convergence(*arguments: Any, choosing: bool) -> tuple[np.ndarray, boo
     return matrix, not any(issubclass(w.category, NotConverged) for w in found)
 
 
-def _propensities(problem: Problem, candidate: Candidate) -> np.ndarray:
-    name = candidate["propensities"]
+def _propensities(problem: Problem, name: str) -> np.ndarray:
     return np.full(len(problem.train), problem.train.density) if name == "none" else problem.propensities[name]
 
 

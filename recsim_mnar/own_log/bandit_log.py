@@ -298,7 +298,7 @@ class BanditLog:
 def _exact(file: TableFile, reading: Reading) -> Columns:
     """The columns by the names of our own logs, or those given."""
     wanted: dict[str, str | None] = {"reward": "reward", "propensity": "propensity"}
-    also = ["user", "event", *(["action"] if reading.times or reading.by else []), *(["time"] if reading.times else [])]
+    also = ["user", "event", "action", *(["time"] if reading.times else [])]
     wanted |= {role: role for role in also if role in file.names}
     wanted |= {role: name for role, name in reading.columns.items() if name is not None}
     return find_columns(file.path.name, file.names, named=wanted)

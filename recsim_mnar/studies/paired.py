@@ -32,11 +32,11 @@ def paired_table(pairs: pd.DataFrame, by: Sequence[str], bound: float, level: fl
     """
     import pandas as pd
 
-    per_catalogue = pairs.groupby([*by, "catalogue"], sort=False, dropna=False)[["first", "second"]].mean()
     rows = []
-    for group, own in per_catalogue.groupby(level=list(by), sort=False, dropna=False):
+    for group, own in pairs.groupby(list(by), sort=False, dropna=False):
         names = dict(zip(by, group, strict=True))
-        rows.append({**names, **paired_difference(own.to_numpy(np.float64), bound, level)})
+        per_catalogue = own.groupby("catalogue", sort=False)[["first", "second"]].mean()
+        rows.append({**names, **paired_difference(per_catalogue.to_numpy(np.float64), bound, level)})
     columns = [*by, "n", "n_above", "n_below", "difference", "low", "high", "p_t", "p_wilcoxon"]
     frame = pd.DataFrame(rows, columns=columns)
     for test in ("p_t", "p_wilcoxon"):

@@ -251,12 +251,11 @@ class Study:
         judged = [j for j in self.judgements() if is_named(j, protocols)]
         if not judged:
             raise UserError(f"the study has none of the protocols {listed(list(protocols or ['none']))}")
-        values = self._outcomes(judged, of).groupby([*names, "catalogue"], sort=False, dropna=False)["value"].mean()
         limits = {"least": 0.0, "largest": _most(judged[0])} if of == "cost" else {"least": -1.0, "largest": 1.0}
-        rows = [
-            {**dict(zip(names, group, strict=True)), **mean(own.tolist(), level, **limits)}
-            for group, own in values.groupby(level=names, sort=False, dropna=False)
-        ]
+        rows = []
+        for group, own in self._outcomes(judged, of).groupby(names, sort=False, dropna=False):
+            values = own.groupby("catalogue", sort=False)["value"].mean()
+            rows.append({**dict(zip(names, group, strict=True)), **mean(values.tolist(), level, **limits)})
         return pd.DataFrame(rows, columns=[*names, "mean", "low", "high", "n"])
 
     def compare(

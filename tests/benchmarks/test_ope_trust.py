@@ -173,7 +173,7 @@ def test_the_parts_of_entries_by_hand(study):
 def test_an_own_entry_runs_beside_the_others_and_only_it_is_made_again(study, monkeypatch, tmp_path, capsys):
     run, halves = study["run"], study["halves"]
     some = [halves.Setting(family, half, 0) for family in ("stars", "two_arms") for half in halves.HALVES]
-    monkeypatch.setattr(run, "all_settings", lambda _: some)
+    monkeypatch.setattr(halves, "all_settings", lambda _: some)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_gate.py").write_text(
         "def gate(log, facts):\n    value = (log.target / log.propensity * log.reward).mean()\n"

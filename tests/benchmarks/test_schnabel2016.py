@@ -284,6 +284,13 @@ def test_a_model_that_is_one_constant_is_named(study):
     assert [line.split(" | ")[0] for line in rows] == ["| 0.03125", "| 0.0625", "| 0.03125"]
 
 
+@pytest.mark.parametrize("part", ["table1", "figure2", "figure6", "figure6_by_ips", "figure10", "table2"])
+def test_the_committed_page_is_that_of_the_committed_results(study, part):
+    result = json.loads((FOLDER / "results.json").read_text())[part]
+    of = study["real_table"].markdown if part == "table2" else study["tables"].TEXTS[part]
+    assert f"<!-- {part} -->\n\n{of(result).strip()}\n" in (FOLDER / "results.md").read_text()
+
+
 def test_estimated_propensities_beat_mf_naive_by_either_score():
     """The committed curves, whose 95 % bands are apart at alpha = .25; with known propensities they are not at 1."""
     results = json.loads((FOLDER / "results.json").read_text())

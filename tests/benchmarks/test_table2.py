@@ -108,6 +108,36 @@ def test_what_is_chosen_does_not_depend_on_the_test_file(real, tmp_path):
         real.main(coat, None, tmp_path / "out", quick=True, workers=1)
     chosen = json.loads((tmp_path / "out" / "work" / "table2.coat.chosen.json").read_text())["chosen"]
     assert {"MF-Naive", "MF-IPS", "MF-IPS, logistic regression", "MF-DR-JL", "Side information"} < set(chosen)
+    naive = chosen[real.real_table.NAIVE_BY_IPS]["mse"]
+    assert (naive["propensities"], naive["scored_by"]) == ("none", "released")
+
+
+def test_held_out_ratings_count_by_the_propensities_that_score_and_not_by_those_of_the_fit(real, tmp_path):
+    """A plain twin of the score of section 6.1, for MF-Naive's fits; scored by its own propensities it differs."""
+    import selection
+
+    data = real.load_coat(make_coat(tmp_path / "coat"))
+    train, k = data.train, 2
+    released = train.at(data.propensities)
+    problem = real.Problem(train, {"released": released}, None, k, 7, 300)
+    form = real.FactorizationConfig(rank=1, penalty=1e-2)
+    fold_of = selection.split_folds(len(train), k, problem.seed)
+    twin = []
+    for fold in range(k):
+        kept, held = train.select(fold_of != fold), train.select(fold_of == fold)
+        alike = np.full(len(kept), train.density * (k - 1) / k)
+        fit = selection.factorise(kept, 1.0 / alike, form, seed=problem.seed, max_iterations=300, value_tolerance=1e-5)
+        errors = (fit.factors.at(held.users, held.items) - held.values) ** 2
+        twin.append(sum(errors / (released[fold_of == fold] / k)) / (train.n_users * train.n_items))
+    candidate = {"kind": "mf", "propensities": "none", "form": form.to_dict()}
+    selection._begin(problem)
+
+    def scores(**more):
+        return [selection._score(({**candidate, **more}, fold))[0] for fold in range(k)]
+
+    assert scores(scored_by="released") == pytest.approx(twin, rel=1e-9)
+    assert scores() == scores(scored_by="none")
+    assert scores() != pytest.approx(twin, rel=0.01)
 
 
 def test_without_data_one_line_says_what_is_needed(real, tmp_path):

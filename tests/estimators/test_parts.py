@@ -73,6 +73,28 @@ def test_the_bits_of_one_part_after_another(tmp_path, side_by_side, lowest):
     assert asked == [True] * 3
 
 
+def test_findings_of_rows_in_order_are_those_of_one_part_after_another(tmp_path, side_by_side):
+    """Item 0 makes all later rows of its user earn more, and an item that was shown before earns half."""
+    gather, asked = side_by_side
+    rng = np.random.default_rng(5)
+    for k in range(4):
+        log = log_of(1000 * k, 600, rng)
+        shown = log["action"].reshape(-1, 6)
+        before = [np.zeros((len(shown), 6)), np.zeros((len(shown), 6))]
+        for i in range(1, 6):
+            before[0][:, i] = (shown[:, :i] == 0).any(1)
+            before[1][:, i] = (shown[:, :i] == shown[:, i : i + 1]).any(1)
+        loud, seen = (each.ravel() > 0 for each in before)
+        reward = np.round(log["reward"] * np.where(loud, 2.0, 0.5) * np.where(seen, 0.5, 1.0), 1)
+        columns = {name: log[name] for name in log.columns} | {"reward": reward, "propensity": np.full(len(seen), 0.2)}
+        write_table(Log(columns).to_arrow(), tmp_path / f"p{k}.parquet")
+    together = estimates(tmp_path, gather)
+    assert together == estimates(tmp_path)
+    assert '"shown_before"' in together
+    assert '"lasts"' in together
+    assert asked == [True]
+
+
 @pytest.mark.parametrize("second", [5, 0])
 def test_users_in_two_parts_or_out_of_order_are_read_one_after_another(tmp_path, side_by_side, second):
     gather, asked = side_by_side

@@ -522,7 +522,8 @@ def test_a_column_of_items_that_a_policy_shows_is_its_probability_of_0_or_1(tmp_
     frame = table()
     frame["new_item"] = np.random.default_rng(1).permutation(frame.arm)
     if numbered:
-        frame[["arm", "new_item"]] = frame[["arm", "new_item"]].replace({"red": 7, "green": 2, "blue": 31}).astype(int)
+        for column in ("arm", "new_item"):
+            frame[column] = frame[column].map({"red": 7, "green": 2, "blue": 31})
     frame["new"] = (frame.arm == frame.new_item).astype(float)
     path = write(frame, tmp_path / "log.csv")
     found = {name: asked(path, [name], {"columns": {"action": "arm"}}) for name in ("new", "new_item")}
@@ -542,7 +543,7 @@ def test_a_column_of_items_that_a_policy_shows_is_its_probability_of_0_or_1(tmp_
 def test_numbers_are_items_only_where_the_name_says_so_and_0_and_1_are_asked_about(tmp_path):
     """Taken for probabilities, the numbers of two items give a mean weight of 1 and a wrong value in silence."""
     frame = table()
-    frame["arm"] = frame.arm.replace({"red": 0, "green": 1, "blue": 2}).astype(int)
+    frame["arm"] = frame.arm.map({"red": 0, "green": 1, "blue": 2})
     frame["new"] = np.random.default_rng(1).permutation(frame.arm)
     path = write(frame, tmp_path / "log.csv")
     with pytest.raises(UserError, match="column 'new' is outside"):

@@ -420,8 +420,9 @@ def gather_parts(
         return None
     given = question.stated.reward_min
     least = 0.0 if given is None else float(given)
+    start = _first_items(log, question)
     while True:
-        ask = functools.partial(_gather_part, log, question, least)
+        ask = functools.partial(_gather_part, log, question, least, start)
         advance = counted(len(log.parts), "parts")
         found: list[PartFound] = []
         counts: Counter[str] = Counter()
@@ -444,10 +445,26 @@ def gather_parts(
         least = lowest
 
 
-def _gather_part(log: BlockSource, question: BlockQuestion, least: float, path: Path) -> PartFound | None:
+def _first_items(log: BlockSource, question: BlockQuestion) -> RepeatSums:
+    """The items of the log's first block; none where its first rows cannot be read, which its part says then."""
+    for path in log.parts.files:
+        part, first = log.at(path.absolute()), Gathered.start(question, 0.0)
+        try:
+            for block in cut_blocks(part.blocks(BLOCK_ROWS), _most_bytes(part)):
+                first.add(block)
+                return first.repeats.empty()
+        except (OutOfOrderError, AgainError, UserError):
+            break
+    return RepeatSums()
+
+
+def _gather_part(
+    log: BlockSource, question: BlockQuestion, least: float, start: RepeatSums, path: Path
+) -> PartFound | None:
     """On a worker: the moments of one part; None where it cannot stand alone."""
     given = question.stated.reward_min
     gathered = Gathered.start(question, least)
+    gathered.repeats = start.empty()
     lowest, users = math.inf, []
     try:
         part = log.at(path)

@@ -119,6 +119,10 @@ class RepeatSums:
             self.effects = np.stack([_effects(place, later / propensity, rows, self.means.size) for rows in chosen])
         return later
 
+    def empty(self) -> RepeatSums:
+        """No rows, with the items of the same first block: sums of parts are those of one part after another."""
+        return RepeatSums(self.items, self.means, self.effects)
+
     def __add__(self, other: RepeatSums) -> RepeatSums:
         """Of the rows of both; no user may be in both."""
         first = self if self.items is not None else other
@@ -186,16 +190,17 @@ class RepeatSums:
         """Findings ``copied_rows``, which explain the others, or ``shown_before`` and ``lasts``."""
         if self.copied_score > COPIED:
             message = "rows of one item in a row are rewarded alike far more often than others, as copies are"
-            return [Finding("copied_rows", CAUTION, self.copied_score, message, "leave copies of rows out")]
+            return [Finding("copied_rows", CAUTION, round(self.copied_score), message, "leave copies of rows out")]
         found: list[Finding] = []
         for which, when in enumerate(("before", "in the row before")):
             if self.shown_before(which) and not found:
-                effect = self.ratio(which)[0]
+                effect = float(f"{self.ratio(which)[0]:.6g}")  # sums of blocks differ by roundings
                 message = f"an item earns {100 * math.expm1(effect):+.2g} % where the user was shown it {when}"
                 found.append(Finding("shown_before", CAUTION, effect, message, TEST))
         if self.lasting_score > LASTING:
-            message = f"what is shown changes what the user's next {WITHIN} rows earn (score {self.lasting_score:.3g})"
-            found.append(Finding("lasts", CAUTION, self.lasting_score, message, TEST))
+            score = round(self.lasting_score)
+            message = f"what is shown changes what the user's next {WITHIN} rows earn (score {score})"
+            found.append(Finding("lasts", CAUTION, score, message, TEST))
         return found
 
 
