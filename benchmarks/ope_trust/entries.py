@@ -15,13 +15,18 @@ import numpy as np
 from scipy.special import stdtrit
 from worlds import Facts, Log
 
-from recsim_mnar import estimate
+from recsim_mnar import difference, estimate
+from recsim_mnar.estimators import Estimate
 
-Answer = tuple[float, float, float, float]
+Answer = tuple[float, ...]
+"""Value, low, high and score; a fifth number that is not 0 says that the log is proved wrong."""
 Entry = Callable[[Log, Facts], Answer]
 ENTRIES: dict[str, Entry] = {}
 NARROW = -0.5
 LEVELS = {"do_not_use": 0, "caution": 1, "trust": 2}
+PROOFS = {"propensities", "support_missing", "support_denied", "bound_denied"}
+PROOFS |= {"target_knows", "bias_proved", "copied_rows", "trained_on_log"}
+"""Findings that prove a log, or what is stated of it, wrong where they say "do not use"."""
 
 
 def entry(threshold: float) -> Callable[[Any], Entry]:
@@ -78,25 +83,50 @@ def tail_shape(weight: np.ndarray, most: float = math.inf) -> float:
     return float(np.log1p(-(theta @ law / law.sum()) * x).mean())
 
 
+def columns(log: Log) -> dict[str, Any]:
+    """The log's further columns as our calls take them; weights of rows where rows stand for others."""
+    rows = getattr(log, "weight", np.ones(1))
+    weights = None if (rows == 1).all() else rows
+    return {"cluster": log.user, "action": log.action, "context": log.context, "weights": weights}
+
+
+def stated(facts: Facts) -> dict[str, Any]:
+    """Every fact as our calls take them."""
+    known = {"full_support": facts.full_support, "reward_min": facts.reward_min, "reward_max": facts.reward_max}
+    return known | ({"propensity_min": facts.propensity_min} if facts.propensity_min > 0 else {})
+
+
+def said(e: Estimate) -> Answer:
+    """The answer that an estimate of ours gives."""
+    proved = any(finding.code in PROOFS and finding.level == "do_not_use" for finding in e.verdict.findings)
+    return e.value, e.low, e.high, LEVELS[e.verdict.level] + 0.99 / (1 + e.verdict.severity), float(proved)
+
+
+def of_pair(log: Any, facts: Facts | None) -> Answer:
+    """What ours says of the target's difference from the baseline."""
+    known = {} if facts is None else stated(facts)
+    return said(difference(log.reward, log.propensity, log.target, log.baseline, **columns(log), **known))
+
+
 # ------------------------------------------------------------------------------------------------------ entries
 
 
 @entry(LEVELS["trust"])
 def ours(log, facts):
     """This package's estimate with every fact; accepted: the verdict trust."""
-    known = {"propensity_min": facts.propensity_min} if facts.full_support else {}
-    known |= {"reward_min": facts.reward_min, "reward_max": facts.reward_max, "cluster": log.user}
-    e = estimate(log.reward, log.propensity, log.target, action=log.action, context=log.context, **known)
-    return e.value, e.low, e.high, LEVELS[e.verdict.level] + 0.99 / (1 + e.verdict.severity)
+    return said(estimate(log.reward, log.propensity, log.target, **columns(log), **stated(facts)))
 
 
 @entry(LEVELS["caution"])
 def ours_caution(log, facts):
-    """The same without the floor of propensities; accepted: trust or caution."""
-    known = {"reward_min": facts.reward_min, "reward_max": facts.reward_max, "cluster": log.user}
-    known |= {"full_support": facts.full_support, "action": log.action, "context": log.context}
-    e = estimate(log.reward, log.propensity, log.target, **known)
-    return e.value, e.low, e.high, LEVELS[e.verdict.level] + 0.99 / (1 + e.verdict.severity)
+    """The same; accepted: trust or caution."""
+    return ours(log, facts)
+
+
+@entry(LEVELS["trust"])
+def ours_no_facts(log, facts):
+    """This package's estimate of the log alone; accepted: the verdict trust."""
+    return said(estimate(log.reward, log.propensity, log.target, **columns(log)))
 
 
 @entry(NARROW)

@@ -19,7 +19,7 @@ import halves_v2
 import numpy as np
 import tables
 from _study import into_marks, once, write_results, write_text
-from entries import ENTRIES, Entry
+from entries import ENTRIES, Entry, of_pair
 
 from recsim_mnar.errors import UserError
 
@@ -46,9 +46,12 @@ SUFFIX = {"v1": "", "v2": "_v2"}
 """Of the files of results."""
 
 
-def value_of(world: Any) -> float:
-    """The target's value: of v2's worlds a policy's, acting in every row."""
-    return world.value(world.target) if callable(world.value) else world.value
+def truths(world: Any) -> dict[str, float]:
+    """The target's value; of v2's worlds a policy's, acting in every row, and its difference from the baseline's."""
+    if not hasattr(world, "baseline"):
+        return {"value": world.value}
+    value = world.value(world.target)
+    return {"value": value, "difference": value - world.value(world.baseline)}
 
 
 def estimates(log: Any) -> tuple[float, float]:
@@ -60,7 +63,10 @@ def estimates(log: Any) -> tuple[float, float]:
 
 
 def answer(setting: halves.Setting | halves_v2.Setting, entries: dict[str, Entry], logs: int, folder: Path) -> Found:
-    """Each entry's answers to the logs of a setting, and under "setting" its value and what ips and snips give."""
+    """Each entry's answers to the logs of a setting, and under "setting" what is true and what ips and snips give.
+
+    Of v2's logs also what we say of the target's difference from the baseline, with every fact and with none.
+    """
     world = setting.world()
     drawn: list = []
 
@@ -69,11 +75,15 @@ def answer(setting: halves.Setting | halves_v2.Setting, entries: dict[str, Entry
         return [[float(x) for x in function(log)] for log in drawn]
 
     kept = folder / setting.name
-    of_setting = lambda: {"value": value_of(world), "estimates": every(estimates)}  # noqa: E731  (once per setting)
+    of_setting = lambda: {**truths(world), "estimates": every(estimates)}  # noqa: E731  (once per setting)
     found = {"setting": once(kept / "setting.json", of_setting)}
     for name, entry in entries.items():
         make = lambda entry=entry: every(lambda log: entry(log, world.facts))  # noqa: E731  (one call per entry)
         found[name] = once(kept / f"{name}.json", make, finite=False) if name in ENTRIES else make()
+    if hasattr(world, "baseline"):
+        for name, facts in zip(tables.PAIRS, (world.facts, None), strict=True):
+            make = lambda facts=facts: every(lambda log: of_pair(log, facts))  # noqa: E731  (one call per log)
+            found[name] = once(kept / f"{name}.json", make, finite=False)
     return found
 
 

@@ -17,21 +17,26 @@ def usable(estimates: np.ndarray, truth: float) -> bool:
 
 
 def judged(truth: np.ndarray, fit: np.ndarray, answers: np.ndarray, threshold: float) -> dict[str, np.ndarray]:
-    """Per log whether it is accepted, a false block, a false pass, and the interval score as a share of the value.
+    """Per log whether it is accepted, a false block, one without a proof, a false pass, and the interval score.
+
+    The score is a share of the value.
 
     Args:
         truth: (n,) values of the target.
         fit: (n,) whether the log's setting is usable.
         answers: (n, 4) value, low, high and score; ends that are no numbers are none, and nothing is then accepted.
+            A fifth column says where the log is proved wrong.
         threshold: from which score on an entry accepts.
     """
     low = np.where(np.isnan(answers[:, 1]), -np.inf, answers[:, 1])
     high = np.where(np.isnan(answers[:, 2]), np.inf, answers[:, 2])
-    accepted = (answers[:, 3] >= threshold) & np.isfinite(answers).all(1, where=[True, True, True, False])
+    accepted = (answers[:, 3] >= threshold) & np.isfinite(answers[:, :3]).all(1)
     miss = np.maximum(np.maximum(low - truth, truth - high), 0.0)
     wide = high - low > WIDE * np.abs(truth)
     score = (high - low + MISS * miss) / np.abs(truth)
-    return {"accepted": accepted, "block": fit & (~accepted | wide), "pass": accepted & (miss > 0), "score": score}
+    block = fit & (~accepted | wide)
+    unproved = block & ~(answers[:, 4:] != 0).any(1)
+    return {"accepted": accepted, "block": block, "unproved": unproved, "pass": accepted & (miss > 0), "score": score}
 
 
 def wilson(hits: int, of: int) -> list[float]:
@@ -58,6 +63,7 @@ def figures(truth: np.ndarray, fit: np.ndarray, answers: np.ndarray, threshold: 
         "logs": len(truth),
         "accepted": wilson(on["accepted"].sum(), len(truth)),
         "false_block": wilson(on["block"].sum(), fit.sum()),
+        "unproved_block": wilson(on["unproved"].sum(), fit.sum()),
         "false_pass": wilson(on["pass"].sum(), len(truth)),
         "covered_given_accept": wilson(right, on["accepted"].sum()),
         "interval_score": float(on["score"].mean()),

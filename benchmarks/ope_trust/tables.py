@@ -6,11 +6,16 @@ from typing import Any
 
 import numpy as np
 from _study import table
+from families_v2 import HONEST
+from scipy.stats import binomtest
 from scoring import compared, figures, judged, set_threshold, usable, wilson
 
 OURS = ("ours", "ours_caution")
+PAIRS = ("difference", "difference_no_facts")
+"""Our answers on differences from the baseline, with every fact and with none."""
 SHARES = {
     "false_block": "false blocks, of usable",
+    "unproved_block": "of logs not proved wrong",
     "false_pass": "false passes, of all",
     "covered_given_accept": "covers, given accept",
 }
@@ -60,7 +65,73 @@ def results(found: dict[Any, Found], thresholds: dict[str, float]) -> Found:
         }
     fits = [(s.half, usable(np.array(a["setting"]["estimates"]), a["setting"]["value"])) for s, a in found.items()]
     counts = {half: [sum(fit for h, fit in fits if h == half), sum(h == half for h, _ in fits)] for half, _ in fits}
-    return {"usable_settings": counts, "entries": entries, "families": families}
+    out = {"usable_settings": counts, "entries": entries, "families": families}
+    return out | ({"trust": given_trust(found)} if all(PAIRS[0] in a for a in found.values()) else {})
+
+
+TRUSTED = {"ours": "value", "ours_no_facts": "value", **dict.fromkeys(PAIRS, "difference")}
+"""Answers of ours that are asked for what they are worth given trust, and what each is of."""
+LEAST_COVERED, HALF = 0.92, 0.5
+
+
+def given_trust(found: dict[Any, Found]) -> Found:
+    """By answer, what is right, how wide and with which sign where it is trusted, pooled over honest families.
+
+    Widths are of families that are trusted in half of their logs, over those of an oracle that knows the estimate's
+    error in the setting: 2 x 1.96 rmse.
+    """
+    out = {}
+    for name, of in TRUSTED.items():
+        families: dict[str, np.ndarray] = {}
+        for setting, answers in found.items():
+            value, low, high, score, proved = np.array(answers[name], float).T
+            truth, trusted = answers["setting"][of], score >= 2.0
+            width = (high - low) / (2 * 1.96 * np.sqrt(((value - truth) ** 2).mean()))
+            sure = trusted & ((low > 0) | (high < 0))
+            wrong = sure & (np.sign(value) != np.sign(truth))
+            right = trusted & (low <= truth) & (truth <= high)
+            rows = np.stack([trusted, right, sure, wrong, proved, width])
+            families[setting.family] = np.hstack([families.get(setting.family, rows[:, :0]), rows])
+        cells = {family: [int(n) for n in rows[:5].sum(1)] for family, rows in families.items()}
+        wide = {f: float(np.median(r[5][r[0] > 0])) for f, r in families.items() if r[0].mean() >= HALF and f in HONEST}
+        pool = np.sum([cells[family] for family in HONEST], axis=0)
+        out[name] = {
+            "covers": wilson(pool[1], pool[0]),
+            "trusted": wilson(pool[0], sum(families[family].shape[1] for family in HONEST)),
+            "below": below(cells),
+            "width": [float(np.median(list(wide.values()))), max(wide.values()), max(wide, key=wide.__getitem__)],
+            "sure": int(pool[2]),
+            "wrong": int(pool[3]),
+            "proved": int(pool[4]),
+            "families": {f: [*cells[f], wide.get(f)] for f in cells},
+        }
+    return out
+
+
+def below(cells: dict[str, list[int]]) -> list[str]:
+    """Honest families whose coverage given trust is below the least one at p < .001, after Holm."""
+    p = {f: binomtest(cells[f][1], cells[f][0], LEAST_COVERED, "less").pvalue for f in HONEST if cells[f][0]}
+    found: list[str] = []
+    for family in sorted(p, key=p.__getitem__):
+        if p[family] * (len(p) - len(found)) >= 0.001:
+            break
+        found.append(family)
+    return found
+
+
+def trust_lines(trust: Found) -> list[str]:
+    """The table of what is trusted of honest families."""
+    rows = []
+    for name, t in trust.items():
+        median, worst, where = t["width"]
+        wide = (f"{median:.2f}", f"{worst:.2f} (`{where}`)")
+        words = ", ".join(f"`{family}`" for family in t["below"]) or "none"
+        signs = f"{t['wrong']} of {t['sure']}" if TRUSTED[name] == "difference" else "-"
+        rows.append((f"`{name}`", share(t["trusted"]), share(t["covers"]), words, *wide, signs, str(t["proved"])))
+    heads = ("answer", "trusted", "covers, given trust", f"families below {LEAST_COVERED}")
+    widths = ("width over the oracle's, median", "largest")
+    heads = (*heads, *widths, "wrong sign, of sure ones", "logs called proved wrong")
+    return table(heads, rows) if rows else []
 
 
 def share(of: list[float]) -> str:
@@ -144,6 +215,8 @@ def lines(found: Found) -> list[str]:
         "## Family by family: false blocks + false passes, both halves",
         "",
         *table(heads, family_rows(found["families"])),
+        *([] if "trust" not in found else ["", "## Honest families, where ours says trust", ""]),
+        *trust_lines(found.get("trust", {})),
     ]
 
 

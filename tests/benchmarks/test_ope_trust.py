@@ -113,6 +113,34 @@ def test_the_scorer_by_hand(study):
     assert found["interval_score_usable"] == pytest.approx((0.2 + 2.15 + 0.6) / 3)
 
 
+def test_a_block_of_a_log_that_is_proved_wrong_is_told_apart(study):
+    """Blocked with a proof, blocked without one, accepted and too wide with one, accepted."""
+    answers = np.array([[1, 0.9, 1.1, 0, 1], [1, 0.9, 1.1, 0, 0], [1, 0.6, 1.2, 2, 1], [1, 0.9, 1.1, 2, 0]])
+    found = study["scoring"].figures(np.ones(4), np.ones(4, bool), answers, 2.0)
+    assert (found["false_block"][0], found["unproved_block"][0]) == (3 / 4, 1 / 4)
+    assert study["scoring"].figures(np.ones(4), np.ones(4, bool), answers[:, :4], 2.0)["unproved_block"][0] == 3 / 4
+
+
+def test_what_is_trusted_of_honest_families_by_hand(study):
+    """Two logs of each family, of truth 1: errors of .1, so that an oracle's interval is .392 wide."""
+    tables, families = study["tables"], study["families_v2"]
+    answers = [[1.1, 0.9, 1.3, 2.5, 0.0], [0.9, 0.7, 0.95, 2.5, 0.0]]  # right, and missed, both above 0
+    found = {
+        study["halves_v2"].Setting(family, "public", 0): {
+            "setting": {"value": 1.0, "difference": -1.0 if family == "guest" else 1.0},
+            **dict.fromkeys(tables.TRUSTED, answers),
+        }
+        for family in families.FAMILIES
+    }
+    trust = tables.given_trust(found)
+    assert trust["ours"]["covers"][0] == 1 / 2
+    assert trust["ours"]["width"][0] == pytest.approx((0.4 + 0.25) / 2 / (2 * 1.96 * 0.1))
+    assert (trust["difference"]["sure"], trust["difference"]["wrong"]) == (60, 2)
+    assert trust["ours"]["below"] == []
+    cells = {family: [400, 330 if family == "guest" else 380, 0, 0, 0] for family in families.HONEST}
+    assert tables.below(cells) == ["guest"]
+
+
 def test_an_answer_without_numbers_is_not_accepted(study):
     nothing = np.array([[np.nan, np.nan, np.nan, 5.0], [1.0, 0.9, np.inf, 5.0]])
     on = study["scoring"].judged(np.ones(2), np.array([True, True]), nothing, 2.0)
