@@ -1,7 +1,6 @@
 """What the front page quotes: agents of the authors' code and as the paper describes them, in the same 24 catalogues.
 
-python benchmarks/jeunen2019/both.py                          # writes the part "both" of results.json, and results.md
-python benchmarks/jeunen2019/both.py --figure docs/risk.svg   # the loss of clipped IPS by how often it decides
+python benchmarks/jeunen2019/both.py   # writes the part "both" of results.json, and results.md
 """
 
 from __future__ import annotations
@@ -33,16 +32,14 @@ def found_in(study: Study) -> dict[str, Any]:
 
 
 def losses_of(judgements: list[dict[str, Any]]) -> dict[str, Any]:
-    """Split the mean loss by whether the pick made the log, and by the severity of the lack of data."""
+    """Split the mean loss by whether the pick made the log."""
     losses = np.array([j["cost_share"] for j in judgements])
     picks_logger = np.array([j["pick"] == LOGGING for j in judgements])
-    by_severity = losses[np.argsort([j["severity"] for j in judgements], kind="stable")]
     return {
         "picks the logging policy": int(picks_logger.sum()),
         "share of the loss there": float(losses[picks_logger].sum() / max(losses.sum(), 1e-300)),
         "mean loss elsewhere": float(losses[~picks_logger].mean()),
         "abstains": sum(j["abstains"] for j in judgements),
-        "mean loss of the ten least severe": float(by_severity[:10].mean()),
     }
 
 
@@ -50,7 +47,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--study", type=Path, default=Path("runs/jeunen2019-both"), help="records, taken up if there")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--figure", type=Path, default=None, help="of risk and coverage, SVG")
     options = parser.parse_args()
     with processes(options.workers) as executor:
         study = run_study(
@@ -61,8 +57,6 @@ def main() -> None:
             report=lambda line: print(line, flush=True),
         )
     keep("both", found_in(study))
-    if options.figure is not None:
-        study.plot(options.figure, of="risk", by="preset")
     for sentence in study.sentences():
         print(sentence)
 

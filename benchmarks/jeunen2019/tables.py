@@ -469,11 +469,6 @@ def page(results: dict[str, Any], published: dict[str, Any]) -> str:
     if "thousand" in results:
         text = "The six agents as described, catalogues 0 to 999, leave-one-out refitted."
         lines += ["## A thousand catalogues", "", text, "", *protocols(results["thousand"]["summary"])]
-    if "interval_coverage" in results:
-        lines += ["## Clipped IPS on logs with full support", "", "Logs whose interval holds the value on the log.", ""]
-        names = ("agent", "logs", "covered", "covered_by_sampling_part", "mean_estimate", "value_on_log", "mean_width")
-        cells = [[shown(row[name]) for name in names] for row in results["interval_coverage"]]
-        lines += table([name.replace("_", " ") for name in names], cells)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -534,6 +529,7 @@ def study_tables(study: dict[str, Any], published: dict[str, Any]) -> list[str]:
 def protocols(rows: list[dict[str, Any]]) -> list[str]:
     """How often each protocol picks the best agent, and at what cost."""
     heads = ["protocol", "picks the best", "picks a statistical tie", "cost, share of the best CTR", "Kendall's tau"]
+    bounds = "best_by_upper_bound"
     cells = [
         [
             row["title"],
@@ -541,11 +537,11 @@ def protocols(rows: list[dict[str, Any]]) -> list[str]:
             proportion(row["indistinguishable"]),
             interval(row["cost_share"], ".2%"),
             interval(row["kendall_tau"], ".2f"),
-            proportion(row["best_by_upper_bound"]),
+            *([proportion(row[bounds])] if bounds in row else []),
         ]
         for row in rows
     ]
-    return table([*heads, "best by upper bound"], cells)
+    return table([*heads, *(["best by upper bound"] if bounds in rows[0] else [])], cells)
 
 
 def table(heads: list[str], rows: list[list[str]]) -> list[str]:
@@ -562,7 +558,3 @@ def interval(row: dict[str, float], form: str) -> str:
 
 def six(values: list[float]) -> str:
     return f"{values[0]:.6f} [{values[1]:.6f}, {values[2]:.6f}]"
-
-
-def shown(value: Any) -> str:
-    return f"{value:.5f}" if isinstance(value, float) else str(value)
