@@ -10,12 +10,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import analysis
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import read, write_results
 
 from recsim_mnar.estimators.off_policy.refuters import item_findings
 
-HERE = Path(__file__).parent
+RESULTS = Path(__file__).parent / "results.json"
 SIZES, STRENGTHS, CONTEXTS, USER_ROWS = (2_000, 20_000, 100_000), (0.1, 0.2, 0.5), 4, 20
 EXPLORED = 0.2
 """Share of decisions that a policy of the kind "epsilon" leaves to chance."""
@@ -109,7 +112,7 @@ def main() -> None:
             result["averaging_out"][f"{n} rows, s = {s}"] = shares
             print(n, s, *shares, sep="\t", flush=True)
     if not quick:
-        analysis.save(analysis.load() | {"items": result})
+        write_results(RESULTS, read(RESULTS) | {"items": result})
 
 
 if __name__ == "__main__":

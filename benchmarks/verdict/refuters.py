@@ -1,7 +1,7 @@
 """Planted faults, and which refuters find them: python benchmarks/verdict/refuters.py [--quick]
 
-A log is right, or has one fault. Per fault the table gives the share of logs in which each refuter found something, and
-the share that the verdict trusts. Writes "refuters" of results.json.
+A log is right, or has one fault. Per fault the table gives the share of logs in which each refuter found something.
+Writes "refuters" of results.json.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import analysis
 import numpy as np
 
-from recsim_mnar.estimators import estimate_value
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import read, write_results
+
 from recsim_mnar.estimators.off_policy.refuters import refute
 
-HERE = Path(__file__).parent
+RESULTS = Path(__file__).parent / "results.json"
 KEPT = ("item_propensities", "earlier_rewards", "tastes", "neighbours", "halves", "refit")
 
 Columns = dict[str, Any]
@@ -55,12 +57,10 @@ class World:
         x = rng.integers(0, 4, n)
         chances = self.logging[x] if actual is None else actual(x, taste)
         action = (np.cumsum(chances, axis=1) > rng.random((n, 1)) * chances.sum(axis=1, keepdims=True)).argmax(axis=1)
-        self.earned = np.minimum(self.rate[taste, x] * active[:, None], 0.95)
-        reward = (rng.random(n) < self.earned[np.arange(n), action]).astype(float)
+        earned = np.minimum(self.rate[taste, x] * active[:, None], 0.95)
+        reward = (rng.random(n) < earned[np.arange(n), action]).astype(float)
         if self.money:
             reward *= np.exp(0.8 * rng.standard_normal(n))
-            self.earned *= np.exp(0.32)
-        self.truth = float(np.mean(np.sum(self.new[x] * self.earned, axis=1)))
         columns = {"reward": reward, "propensity": self.logging[x, action], "target": self.new[x, action]}
         return columns | {"cluster": user, "action": action, "context": x.astype(str)}
 
@@ -112,7 +112,6 @@ def rows_thrice(world: World) -> Columns:
 def rewards_fall(world: World) -> Columns:
     columns = world.draw()
     late = np.arange(len(columns["reward"])) > len(columns["reward"]) // 2
-    world.truth *= 0.5  # what the policy will earn from now on
     columns["reward"] = columns["reward"] * ~(late & (world.rng.random(late.size) < 0.5))
     return columns
 
@@ -148,11 +147,7 @@ def learned_here(world: World) -> Columns:
         best = means.reshape(200, -1).argmax(axis=1)
         return np.where(best[cell // world.items] == columns["action"], 1.0, 0.0)
 
-    target = fit(columns["reward"])
-    best = np.full(200, -1)
-    best[cell[target > 0.0] // world.items] = columns["action"][target > 0.0]
-    world.truth = float(np.mean(world.earned[np.arange(cell.size), best[cell // world.items]]))
-    return columns | {"target": target, "refit": fit}
+    return columns | {"target": fit(columns["reward"]), "refit": fit}
 
 
 def learned_here_unknown(world: World) -> Columns:
@@ -185,9 +180,6 @@ def confounded(world: World) -> Columns:
     columns = world.draw(lambda x, taste: world.logging[x] * (1.0 + np.where(good[:, None], 1.0, -1.0) * tilt[x]))
     lost = ~good & (world.rng.random(good.size) < 0.7)
     columns["reward"] = columns["reward"] * ~lost
-    world.truth = float(
-        np.mean(np.sum(world.new[columns["context"].astype(int)] * world.earned, axis=1) * np.where(good, 1.0, 0.3))
-    )
     return columns
 
 
@@ -202,18 +194,12 @@ UNSEEN = {each.__name__: each for each in (learned_here_unknown, confounded, one
 
 
 def judged(kind: str, make: Callable[[World], Columns], number: int) -> dict[str, bool]:
-    """One log: what each refuter found, and whether the verdict trusts."""
+    """One log: what each refuter found."""
     world = World(np.random.default_rng([27, number, sum(map(ord, kind))]))
     columns = make(world)
-    estimate = estimate_value(
-        *(columns[name] for name in ("reward", "propensity", "target")),
-        estimator="snips", cluster=columns["cluster"], propensity_min=float(columns["propensity"].min()),
-    )  # fmt: skip
     found = refute(**columns, complete=True)
     refuted = {finding.code: finding.severity >= 1.0 for finding in found}
-    result = {name: refuted.get(name, False) for name in KEPT} | {"any": any(refuted.values())}
-    result |= {"trusted": estimate.verdict.level == "trust"}
-    return result | {"wrong": not estimate.low <= world.truth <= estimate.high}
+    return {name: refuted.get(name, False) for name in KEPT} | {"any": any(refuted.values())}
 
 
 def share(values: list[bool]) -> float | None:
@@ -224,20 +210,19 @@ def main() -> None:
     quick = "--quick" in sys.argv
     counts = {"right": 4 if quick else 500} | dict.fromkeys((*FAULTS, *UNSEEN), 1 if quick else 100)
     table = {}
-    names = (*KEPT, "any", "trusted", "wrong", "found_if_wrong")
+    names = (*KEPT, "any")
     print("fault".ljust(22), *(name[:12].rjust(13) for name in names))
     for kind, make in {"right": right, **FAULTS, **UNSEEN}.items():
         logs = [judged(kind, make, number) for number in range(counts[kind])]
         table[kind] = {name: share([log[name] for log in logs if name in log]) for name in names}
-        table[kind]["found_if_wrong"] = share([log["any"] for log in logs if log["wrong"]])
         cells = ("-" if value is None else value for value in table[kind].values())
         print(kind.ljust(22), *(f"{cell:>13}" for cell in cells), flush=True)
     seen = [kind for kind in FAULTS if table[kind]["any"] >= 0.8]
     print(f"\nfound in four fifths of the logs: {len(seen)} of {len(FAULTS)} kinds that a refuter can see")
     if not quick:
-        kept = analysis.load()
+        kept = read(RESULTS)
         result = {"logs": counts, "shares": table, "unseen_in_principle": list(UNSEEN), "found": seen}
-        analysis.save(kept | {"refuters": kept.get("refuters", {}) | result})
+        write_results(RESULTS, kept | {"refuters": kept.get("refuters", {}) | result})
 
 
 if __name__ == "__main__":
