@@ -13,27 +13,22 @@ from recsim_mnar.estimators import intervals as by_user
 from recsim_mnar.log.columns import Floats
 
 QUANTILE = 1.959963984540054
-CLIP = 15.0
+CLICKS = {"reward_min": 0.0, "reward_max": 1.0}
 
 Ends = tuple[float, float]
 
 
-def ours(reward, propensity, target, cluster) -> dict[str, Ends]:
-    """Of this package's estimators, as anyone calls them."""
+def ours(reward, propensity, target, cluster) -> tuple[dict[str, Ends], bool]:
+    """The default's ends, as anyone gets them, and whether its verdict is trust."""
+    found = estimate_value(reward, propensity, target, cluster=cluster, level=LEVEL, **CLICKS)
+    return {"default": (found.low, found.high)}, found.trusted
 
-    def estimate(**options):
-        known = {"reward_min": 0.0, "reward_max": 1.0}  # clicks
-        return estimate_value(reward, propensity, target, cluster=cluster, level=LEVEL, **known, **options)
 
-    default, clipped = estimate(), estimate(clip=CLIP)
-    snips, boot = estimate(estimator="snips"), estimate(interval="bootstrap")
-    return {
-        "default": (default.low, default.high),
-        "clipped, sampling part only": (clipped.diagnostics["sampling_low"], clipped.diagnostics["sampling_high"]),
-        "clipped, clip part included": (clipped.low, clipped.high),
-        "snips, delta by user": (snips.low, snips.high),
-        "bootstrap by user": (boot.low, boot.high),
-    }
+def bootstrap(reward, propensity, target, cluster) -> dict[str, Ends]:
+    """Poisson bootstrap of users, of ips."""
+    given = {"cluster": cluster, "level": LEVEL, "estimator": "ips", "interval": "bootstrap"}
+    found = estimate_value(reward, propensity, target, **given, **CLICKS)
+    return {"bootstrap by user": (found.low, found.high)}
 
 
 def guaranteed(reward, propensity, target, user, users, bound) -> dict[str, Ends]:
@@ -130,11 +125,16 @@ def obp_in_law(reward, propensity, target) -> dict[str, Ends]:
     return {"obp ips in law": (low, high), "obp snips in law": (low / mean, high / mean)}
 
 
-def intervals(log, users: int, bound: float) -> dict[str, Ends]:
-    """All of them, of one log."""
+def clusters(user, users: int):
+    """The users of rows, where one may have several."""
+    return user if user.size > users else None
+
+
+def others(log, users: int, bound: float) -> dict[str, Ends]:
+    """All but the default, of one log."""
     reward, propensity, target, user = log
     return (
-        ours(reward, propensity, target, user if user.size > users else None)
+        bootstrap(reward, propensity, target, clusters(user, users))
         | usual(reward, propensity, target, user, users)
         | guaranteed(reward, propensity, target, user, users, bound)
         | obp_in_law(reward, propensity, target)
