@@ -190,7 +190,7 @@ def ranks(cells: list[Any], agents: list[str]) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--split-catalogues", type=int, default=96, help="of the split by time")
-    parser.add_argument("--size-catalogues", type=int, default=4, help="of Random by the log's size; two at least")
+    parser.add_argument("--size-catalogues", type=int, default=6, help="of Random by the log's size; five at least")
     parser.add_argument("--clip-catalogues", type=int, default=24, help="of clipped IPS by M; two at least")
     parser.add_argument("--quick", action="store_true", help="the small preset")
     parser.add_argument("--out", type=Path, default=None, help="catalogues; runs/jeunen2019-claims unless named")
