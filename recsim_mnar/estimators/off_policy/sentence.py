@@ -280,7 +280,7 @@ def tolerated(record: Mapping[str, Any], by_rows: ByRows | None = None) -> dict[
     low, high = float(record["low"]), float(record["high"])
     if "baseline" not in record or not record["today"] or low <= 0.0 <= high:
         return {}
-    today, worse = record["diagnostics"]["mean_reward"], high < 0.0
+    today, worse = record["diagnostics"]["value_baseline"], high < 0.0
     near = high if worse else low
     if Amounts.of([dict(record)]).shares:
         factor = propensity_tolerance(min(max(today + near, 0.0), 1.0), min(max(today, 0.0), 1.0))
