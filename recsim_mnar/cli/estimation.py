@@ -50,7 +50,7 @@ GROUPS = {
     "What is known": ("propensity-min", "full-support", "reward-min", "reward-max"),
     "Which column is which": (
         *("reward-column", "propensity-column", "action-column", "user-column", "time-column", "logger-column"),
-        *("context-columns", "cluster", "drop-missing", "drop-invalid"),
+        *("weight-column", "context-columns", "cluster", "drop-missing", "drop-invalid"),
     ),
     "Output": ("workers", "json", "out", "quiet", "help"),
 }
@@ -86,7 +86,7 @@ GROUPS = {
 @option("--clip", "Largest weight of the clipped estimators, or none.  [default: no clip]")
 @option("--cluster", "Column that groups dependent rows; the user column if there is one.")
 @option("--level", "Coverage of the intervals.", NUMBER, 0.95)
-@own_log_options("reward", "propensity", "action", "user", "time", "logger", "slate", "position")
+@own_log_options("reward", "propensity", "action", "user", "time", "logger", "slate", "position", "weight")
 @PROPENSITIES_OF
 @option("--position-weights", "Of slates: mean per item shown, clicks per slate, or dcg.",
         click.Choice(["mean", "clicks", "dcg"]), "mean", hidden=True)  # fmt: skip
@@ -190,7 +190,7 @@ def estimate(
                 plans = [] if found.of_slates else _plans(source, asked, found.sentence)
                 _write_page(out, source if file == log else name, asked, clip, found, plans)
         # A reader of what is printed may go at any moment: what was asked for is on disk before.
-        line = "" if found.of_slates or asked["agents"] else _ab_line(log, asked, found.sentence)
+        line = _ab_line(log, asked, found)
         ahead = _ahead(source, asked, found.sentence)
         content = None if json_output.path is None else found.to_json()
     if not json_output.printed:
@@ -226,14 +226,15 @@ def _show(found: FileAnswer, line: str, ahead: str, json_output: JsonOutput, *, 
         json_output.sentence(ahead)
 
 
-def _ab_line(log: Path, asked: dict[str, Any], sentence: Sentence) -> str:
-    """The line that plans an A/B test for the lift of an answer, and for its lower end; "" where none is known."""
-    if not _lifts(sentence) or sentence.baseline is None:
+def _ab_line(log: Path, asked: dict[str, Any], found: FileAnswer) -> str:
+    """The line that plans an A/B test for the lift of an answer, and for its lower end; "" where none can."""
+    sentence = found.sentence
+    if found.of_slates or asked["agents"] or found.found.weighed or not _lifts(sentence) or sentence.baseline is None:
         return ""
     words = ["recsim-mnar", "plan", "ab", str(log), "--lift", ",".join(_lifts(sentence))]
     if asked["target_file"] is None:
         words += ["--target", sentence.policy, "--baseline", asked["baseline"] or sentence.baseline]
-    for name in ("reward", "propensity", "action", "user", "time"):
+    for name in ("reward", "propensity", "action", "user", "time", "weight"):
         column = asked[f"{name}_column"] or (asked["cluster"] if name == "user" else None)
         words += [] if column is None else [f"--{name}-column", column]
     words += [f"--{name.replace('_', '-')}" for name in ("drop_missing", "deduplicate", "fold_case") if asked[name]]
@@ -418,14 +419,14 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, require: str | None
             name: options.pop(name)
             for name in ("baseline", "level", "q_logged", "q_target", "by", "refute", "position_weights", "assumption")
         },
-        stated=options,
+        stated={**options, "full_support": options["full_support"] or None},  # not stated is not denied
     )
     return answer_question(log, question, reading, require=require, gather=gather, **more)
 
 
 _OF_COLUMNS = (
     *("target", "target_file", "on", "metrics", "unsupported", "q_logged", "q_target", "reward_limit_column"),
-    *("context_columns", "cluster", "logger_column", "deduplicate", "drop_invalid", "fold_case"),
+    *("context_columns", "cluster", "logger_column", "weight_column", "deduplicate", "drop_invalid", "fold_case"),
 )
 """Options on columns that agents do not need, or that `replay` does not have."""
 

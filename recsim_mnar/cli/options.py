@@ -316,7 +316,7 @@ def _named(path: Any, flag: str) -> Path:
     return path_of(os.fsdecode(path))
 
 
-ROLES = ("reward", "propensity", "action", "item", "event", "user", "time", "logger", "slate", "position")
+ROLES = ("reward", "propensity", "action", "item", "event", "user", "time", "logger", "slate", "position", "weight")
 _WHAT = {
     "reward": "Column of rewards (clicks, ...).",
     "propensity": "Column of the logging policy's probability of the logged action.",
@@ -328,6 +328,7 @@ _WHAT = {
     "logger": "Column of the policy that logged the row, where there are several.",
     "slate": "Column of slates, whose rows were shown together; none: single items.",
     "position": "Column of positions in the slate.",
+    "weight": "Column of how many rows each row stands for, where only some were kept; none: all were.",
 }
 
 

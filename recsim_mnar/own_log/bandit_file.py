@@ -21,7 +21,7 @@ class Reading:
     """How the user wants a file read.
 
     Attributes:
-        columns: column by role (reward, propensity, action, user, time, logger); None or left out: recognised.
+        columns: column by role (reward, propensity, action, user, time, logger, weight); None or left out: recognised.
         context: columns of what the logging policy saw.
         key: column by which rows of a second file are found.
         by: column of segments.
@@ -97,6 +97,21 @@ class BanditFile:
     def __len__(self) -> int:
         return len(self.reward)
 
+    @property
+    def weight(self) -> Floats | None:
+        """(n,) how many rows each row stands for; None where that is the same number for all."""
+        name = self.columns.get("weight")
+        values = None if name is None else self.others[name]
+        return None if values is None or np.all(values == values[0]) else values
+
+    @property
+    def chances(self) -> Floats | None:
+        """(n,) propensities, over the rows' weights where they have any: their inverses still sum to the rows."""
+        weight = self.weight
+        if self.propensity is None or weight is None:
+            return self.propensity
+        return self.propensity * (float(weight.mean()) / weight)
+
     def kept(self, keep: NDArray[np.bool_]) -> BanditFile:
         """The rows that are marked, (n,)."""
 
@@ -145,7 +160,7 @@ class WeighedLog:
     Attributes:
         rows: number that the estimates rest on.
         users: number of users, None where rows are taken as independent.
-        mean_reward: of these rows: what the policy that logged them earned.
+        mean_reward: of these rows, by their weights if they have any: what the policy that logged them earned.
         counts: rows left out and the like, as :class:`BanditFile` counts them.
         weights: (n,) target / propensity by policy; empty where propensities are not known.
     """
@@ -164,4 +179,4 @@ class WeighedLog:
         if log.propensity is not None:
             weights = {name: values / log.propensity for name, values in log.policies.items()}
         told = {} if log.exact else {name: n for name, n in log.counts.items() if n and ":" not in name}
-        return WeighedLog(len(log), users, float(log.reward.mean()), told, weights)
+        return WeighedLog(len(log), users, float(np.average(log.reward, weights=log.weight)), told, weights)

@@ -120,6 +120,8 @@ class BanditLog:
             columns = _exact(file, reading)
         else:
             columns, shown = _recognised(file, policies, reading, needs)
+        if "weight" in columns:
+            others = [*others, columns["weight"]]
         action = None if reading.exact else columns.get("action")
         of_items = () if action is None else _of_items(file, action, policies, fold=reading.fold_case)
         return BanditLog(
@@ -163,7 +165,8 @@ class BanditLog:
         """Whether something that is read can only be worked with as a whole."""
         reading, loggers = self.reading, "logger" in self.columns and not self.reading.exact
         copies = self.looks_for_copies and "user" not in self.columns
-        return bool(reading.key or reading.by or reading.context or reading.deduplicate or loggers or copies)
+        whole = loggers or copies or "weight" in self.columns
+        return bool(reading.key or reading.by or reading.context or reading.deduplicate or whole)
 
     def read(self) -> BanditFile:
         """All decisions.
@@ -309,7 +312,8 @@ def _recognised(
 ) -> tuple[Columns, ShownItem]:
     """Which column is what; what is needed and missing, or unclear, is an error."""
     source, named = str(file.path), dict(reading.columns)
-    optional = [role for role in ("propensity", "user", "action", "logger", "time", "event") if role not in needs]
+    roles = ("propensity", "user", "action", "logger", "time", "event", "weight")
+    optional = [role for role in roles if role not in needs]
     taken = [name for name in (*policies, *reading.context) if name not in ("propensity", reading.today)]
     by_names = find_columns(source, file.names, named=named, optional=("reward", *needs, *optional), leave=taken)
     shown = find_shown(file, by_names, [name for name in policies if name in taken], reading.context)
@@ -327,7 +331,7 @@ def _recognised(
             "--propensity-column"
         )
     # Two candidates for what changes the answer are asked about, not passed over.
-    for role in ("propensity", "user"):
+    for role in ("propensity", "user", "weight"):
         columns.refuse_unclear(source, role)
     return columns, shown
 

@@ -23,6 +23,7 @@ from recsim_mnar.estimators.off_policy.gathering import (
 )
 from recsim_mnar.estimators.off_policy.records import (
     ADVICE,
+    WEIGHED,
     Asked,
     RefusedColumnError,
     Segments,
@@ -46,8 +47,9 @@ from recsim_mnar.estimators.off_policy.stated import (
     refuse_outside,
     taken,
 )
-from recsim_mnar.estimators.verdict import Estimate, Finding, scaled
+from recsim_mnar.estimators.verdict import GRAVE, Estimate, Finding, scaled
 from recsim_mnar.kernels.checks import level_of
+from recsim_mnar.log.columns import Floats, refuse_rows
 from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
@@ -57,7 +59,7 @@ from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
 from recsim_mnar.tables.faults import in_rows
 from recsim_mnar.tables.ids import Ids, spelled_alike
 from recsim_mnar.tables.parts import TableFile
-from recsim_mnar.tables.roles import likely_columns
+from recsim_mnar.tables.roles import NAMED, find_columns, likely_columns
 
 MANY_DROPPED = 0.05
 """Share of rows left out from which the verdict says so."""
@@ -69,8 +71,8 @@ Gather = Callable[[BlockSource, BlockQuestion], Gathered | None]
 
 
 def is_own_schema(file: TableFile) -> bool:
-    """Whether a table has the columns of this package's logs."""
-    return set(OWN) <= set(file.names)
+    """Whether a table has the columns of this package's logs, and no weights of rows."""
+    return set(OWN) <= set(file.names) and "weight" not in find_columns("", file.names, optional=("weight",))
 
 
 class Usual(list[str]):
@@ -155,6 +157,11 @@ class Answer:
     log: BanditFile | None
     segments: list[Record] = field(default_factory=list)
     refused: list[RefusedColumnError] = field(default_factory=list)
+
+    @property
+    def weighed(self) -> bool:
+        """Whether rows have weights."""
+        return self.log is not None and self.log.weight is not None
 
     def with_findings(self, findings: Sequence[Finding], *, first: bool = False) -> Answer:
         """The same estimates with further findings against the log."""
@@ -340,8 +347,8 @@ class _Estimating:
             segments = _segments(log, question.by, lines, likely, fold=self.log.reading.fold_case)
         except RefusedColumnError as error:
             self.refused.append(error)
-        if question.refute and log.propensity is None:
-            raise UserError("--refute: refuters need propensities. Name their column with --propensity-column")
+        if question.refute:
+            _refuse_refuters(log)
         own, stated = log.columns["reward"], self.stated
         refuse_outside(log.reward, stated.reward_min, stated.reward_max, own, log.row_numbers)
         limits = None
@@ -371,9 +378,10 @@ class _Estimating:
             segments=segments,
             action=shown,
             refused=self.refused,
+            weights=_weights_of_rows(log, self.targets, question, lines),
             **self.stated_options,
         )
-        in_order = RepeatSums.of(log.reward, log.propensity, shown, log.clusters()).findings()
+        in_order = _in_order(log)
         records = [with_findings(record, in_order) for record in taken(records, self.bound)]
         if not self.log.reading.exact:
             records = _with_findings(records, log, self.targets, lines)
@@ -411,6 +419,53 @@ def _segments(
         if fold:
             codes = np.where(np.isin(codes, [place[word] for word in group]), place[group[0]], codes)
     return Segments.of(by, codes, log.segment.ids)
+
+
+def _refuse_refuters(log: BanditFile) -> None:
+    """Raise UserError for a log that refuters cannot read."""
+    if log.propensity is None:
+        raise UserError("--refute: refuters need propensities. Name their column with --propensity-column")
+    if log.weight is not None:
+        raise UserError(f"--refute: refuters know no weights of rows ({log.columns['weight']}): leave --refute away")
+
+
+def _weights_of_rows(log: BanditFile, targets: Sequence[str], question: Question, lines: list[str]) -> Floats | None:
+    """How many rows each row stands for, (n,); None where there is no such column, or it says nothing.
+
+    Raises:
+        UserError: a weight that is not positive, with its row.
+    """
+    weight, name = log.weight, log.columns.get("weight") or ""
+    if weight is None:
+        return None
+    refuse_rows(weight <= 0.0, weight, name, "is not positive; give how many rows the row stands for", log.row_numbers)
+    assert log.propensity is not None
+    for target in targets:
+        if log.columns.how["weight"] != NAMED and np.allclose(weight, log.policies[target] / log.propensity):
+            raise UserError(f"{name} is {target} / propensity, and no weight of rows: add --weight-column none")
+    lines.append(
+        f"{name}: each row stands for so many, all of them for {weight.sum():,.0f} (--weight-column none: for 1)"
+    )
+    if question.by is not None:
+        lines.append(f"--by {question.by}: with weights of rows it is not checked that it was fixed before")
+    return weight
+
+
+def _in_order(log: BanditFile) -> list[Finding]:
+    """What rows say in their order; nothing where some were left out between them."""
+    if log.weight is not None or log.propensity is None:
+        return []
+    shown = None if log.action is None else log.action.codes
+    return RepeatSums.of(log.reward, log.propensity, shown, log.clusters()).findings()
+
+
+def unweighed(log: BanditFile, record: Record) -> list[Finding]:
+    """That an estimator passed weights of rows over, where there are some."""
+    if log.weight is None or (log.propensity is not None and record["estimator"] in WEIGHED):
+        return []
+    message = f"{record['estimator']} knows no weights of rows, so those of {log.columns['weight']} are not used"
+    action = f"use {' or '.join(WEIGHED)} with propensities, or --weight-column none if they are not weights of rows"
+    return [Finding("weights_ignored", GRAVE, 1.0, message, action)]
 
 
 def _shown(log: BanditFile, bound: float | None) -> Shown:
@@ -532,7 +587,7 @@ def _with_findings(records: list[Record], log: BanditFile, targets: Sequence[str
     """The records with what is known of the file: rows left out, rows taken as independent, loggers."""
     every = [*_propensities_by_item(log), *of_the_rows(log.counts)]
     by_policy: dict[str, list[Finding]] = {}
-    if log.logger is not None and log.propensity is not None and 1 < log.logger.number <= MANY:
+    if log.logger is not None and log.weight is None and log.propensity is not None and 1 < log.logger.number <= MANY:
         for name in targets:
             by_policy[name], said = logger_findings(
                 log.logger, name, log.reward, log.propensity, log.policies[name], log.user
@@ -545,17 +600,17 @@ def _with_findings(records: list[Record], log: BanditFile, targets: Sequence[str
     found = []
     for record in records:
         more = [*every, *by_policy.get(target_of(record), [])]
-        found.append(with_findings(record, more))
+        found.append(with_findings(with_findings(record, unweighed(log, record), first=True), more))
     return with_likely_faults(found, functools.partial(sums_of, log), log.columns.get("propensity") or "")
 
 
 def _propensities_by_item(log: BanditFile) -> list[Finding]:
     """What the log proves wrong of its propensities item by item, in each level of a context column if not in all."""
-    if log.action is None or log.propensity is None:
+    if log.action is None or log.chances is None:
         return []
     shown, users = np.asarray(log.action.ids)[log.action.codes], log.clusters()
     for name, values in [("", None), *log.context.items()]:
-        found = item_findings(shown, log.propensity, users, context=_values(values), context_name=name)
+        found = item_findings(shown, log.chances, users, context=_values(values), context_name=name)
         if found:
             return found
     return []

@@ -35,9 +35,9 @@ def with_likely_faults(records: Sequence[Record], sums: Callable[[], ItemSums | 
 
 def sums_of(log: BanditFile) -> ItemSums | None:
     """Sums of 1 / propensity by item; None where items or propensities are not known."""
-    if log.action is None or log.propensity is None:
+    if log.action is None or log.chances is None:
         return None
-    return ItemSums.of(np.asarray(log.action.ids)[log.action.codes], log.propensity, log.clusters())
+    return ItemSums.of(np.asarray(log.action.ids)[log.action.codes], log.chances, log.clusters())
 
 
 def _explained(record: Record, items: ItemSums, propensity: str) -> Record:
