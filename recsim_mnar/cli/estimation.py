@@ -237,7 +237,11 @@ def _ab_line(log: Path, asked: dict[str, Any], found: FileAnswer) -> str:
     for name in ("reward", "propensity", "action", "user", "time", "weight"):
         column = asked[f"{name}_column"] or (asked["cluster"] if name == "user" else None)
         words += [] if column is None else [f"--{name}-column", column]
-    words += [f"--{name.replace('_', '-')}" for name in ("drop_missing", "deduplicate", "fold_case") if asked[name]]
+    words += [
+        f"--{name.replace('_', '-')}"
+        for name in ("drop_missing", "deduplicate", "separate_events", "fold_case")
+        if asked[name]
+    ]
     share = asked["drop_invalid"]
     return shlex.join([*words, *([] if share is None else ["--drop-invalid", f"{share:g}"])])
 
@@ -426,7 +430,16 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, require: str | None
 
 _OF_COLUMNS = (
     *("target", "target_file", "on", "metrics", "unsupported", "q_logged", "q_target", "reward_limit_column"),
-    *("context_columns", "cluster", "logger_column", "weight_column", "deduplicate", "drop_invalid", "fold_case"),
+    *(
+        "context_columns",
+        "cluster",
+        "logger_column",
+        "weight_column",
+        "deduplicate",
+        "separate_events",
+        "drop_invalid",
+        "fold_case",
+    ),
 )
 """Options on columns that agents do not need, or that `replay` does not have."""
 

@@ -378,13 +378,14 @@ def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
         SHARE, is_flag=False, flag_value="0.05",
     )  # fmt: skip
     equal = option("--deduplicate", "Keep the first of rows that are equal in every column.", bool, hidden=True)
+    separate = option("--separate-events", "Rows that are equal in every column are no copies.", bool, hidden=True)
     fold = option(
         "--fold-case",
         "Take items of --target and values of --by that differ only in capitals as one.",
         bool,
         hidden=True,
     )
-    return all_of(column_options(*roles), missing, *([invalid, equal, fold] if copies else []))
+    return all_of(column_options(*roles), missing, *([invalid, equal, separate, fold] if copies else []))
 
 
 def reading_of(options: dict[str, Any], context: str | None = None) -> Any:
@@ -397,6 +398,7 @@ def reading_of(options: dict[str, Any], context: str | None = None) -> Any:
         drop_missing=options.pop("drop_missing"),
         drop_invalid=options.pop("drop_invalid", None),
         deduplicate=options.pop("deduplicate", False),
+        separate_events=options.pop("separate_events", False),
         fold_case=options.pop("fold_case", False),
         propensities_of=options.pop("propensities_of", None),
     )

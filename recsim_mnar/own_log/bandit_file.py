@@ -29,6 +29,7 @@ class Reading:
         drop_invalid: leave out rows with a value that cannot be read, up to this share of all; None: refuse them.
         fold_case: take values of ``by``, and items of policies' columns, that differ only in capitals as one.
         deduplicate: keep the first of rows that are equal in every column.
+        separate_events: rows that are equal in every column are events of their own, not copies.
         today: the policy that may be the logging policy itself, its column that of the propensities; None: no policy's
             column is taken for it.
         times: read the column of times, where there is one, into ``others``.
@@ -45,6 +46,7 @@ class Reading:
     drop_invalid: float | None = None
     fold_case: bool = False
     deduplicate: bool = False
+    separate_events: bool = False
     today: str | None = None
     times: bool = False
     propensities_of: str | None = None
@@ -71,8 +73,8 @@ class BanditFile:
         context: by column, (n,) numbers or ids.
         row_numbers: (n,) rows in the file, from 1 below the header.
         lines: what was taken and what was left out, for a person.
-        counts: rows, organic_rows, duplicates, dropped_duplicates, dropped_missing, dropped_invalid, kept, those that
-            are not 0.
+        counts: rows, organic_rows, duplicates, coincidences, by_chance, dropped_duplicates, dropped_missing,
+            dropped_invalid, kept, those that are not 0.
         exact: as it was read, see :class:`Reading`.
     """
 

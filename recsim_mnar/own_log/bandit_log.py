@@ -6,9 +6,10 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +28,11 @@ from recsim_mnar.tables.rows import (
     DROP,
     Events,
     Rows,
+    more_than_chance,
     n_repeats,
     others_in_words,
     repeats,
+    repeats_by_chance,
     text_numbers,
     without_recommendations,
 )
@@ -156,7 +159,9 @@ class BanditLog:
 
     @property
     def looks_for_copies(self) -> bool:
-        """True if equal rows are suspicious: only with a time or a key."""
+        """True if equal rows are suspicious: only with a time or a key, and if nobody says that they are no copies."""
+        if self.reading.separate_events:
+            return False
         dated = ("time" in self.columns and "user" in self.columns) or self.reading.key is not None
         return (dated and not self.reading.exact) or self.reading.deduplicate
 
@@ -220,9 +225,34 @@ class BanditLog:
         return np.concatenate(found)
 
     def count_copies(self, alike: int = 1) -> None:
-        """Count copies, and the other of the rows that are ``alike`` in what is read; takes 8 bytes for each row."""
-        number = n_repeats(self.digests()) if alike else 0
-        self.counts["duplicates"], self.counts[_ALIKE] = number, alike - number
+        """Count copies, and the other of the rows that are ``alike`` in what is read; takes 8 bytes for each row.
+
+        Where chance explains that rows are equal they are taken as separate events from here on.
+        """
+        digests = self.digests() if alike else np.zeros(0, np.uint64)
+        self.counts[_ALIKE] = alike - n_repeats(digests)
+        if not self.are_copies(digests):
+            self.reading = replace(self.reading, separate_events=True)
+
+    def are_copies(self, digests: NDArray[np.uint64]) -> bool:
+        """Count rows that repeat an earlier one as copies, or as coincidences where chance explains as many.
+
+        Args:
+            digests: (m,) of :meth:`digests`.
+        """
+        number = n_repeats(digests)
+        if not number:
+            return False
+        key = [self.reading.key, *self.others] if self.reading.key else []
+        group = [self.columns[role] for role in ("user", "time", "logger") if role in self.columns]
+        kinds = dict.fromkeys(self.digested, "text") | self.kinds()
+        counts, unread, work = self.counts, self.unread, _Pass(self)
+        tables = (work.recommendations(each) for each in self.file.blocks(kinds, 1 << 19))
+        expected = chance_of(tables, self.columns, [*group, *key], (self.digested, self.file.head()), digests)
+        self.counts, self.unread = counts, unread
+        found = more_than_chance(number, expected)
+        counts["duplicates" if found else "coincidences"], counts["by_chance"] = number, round(expected)
+        return found
 
     @property
     def read_columns(self) -> list[str]:
@@ -243,12 +273,22 @@ class BanditLog:
     def lines(self) -> list[str]:
         """Summary of the last pass: columns used, repeated rows, and rows left out."""
         counts = self.counts
-        dropped, number, said = counts["dropped_missing"], counts["duplicates"], []
+        dropped, said = counts["dropped_missing"], []
+        number = counts["duplicates"] + counts["coincidences"]
         if number and not self.reading.exact:
             what = f"{in_rows(number)} repeat{'s' * (number == 1)} an earlier row in {self.copies_in}"
-            if self.reading.deduplicate and "time" not in self.columns and self.reading.key is None:
-                what += " (without a column of times these may be different events: --time-column)"
-            said = [f"{what}: left out" if self.reading.deduplicate else f"{what}: kept; --deduplicate leaves them out"]
+            chance = f"chance makes some {counts['by_chance']:,} equal"
+            if self.reading.deduplicate:
+                said = [
+                    f"{what}: left out"
+                    + f", though {chance}: are they different events?" * (counts["coincidences"] > 0)
+                ]
+            elif counts["coincidences"]:
+                said = [f"{what}: kept as separate events, as {chance}"]
+            else:
+                said = [
+                    f"{what}: kept; --deduplicate leaves them out ({chance}; --separate-events: they are no copies)"
+                ]
         if counts[_ALIKE] > 0 and "time" in self.columns and not self.reading.exact:
             only = f"{in_rows(counts[_ALIKE])} repeat{'s' * (counts[_ALIKE] == 1)} an earlier row in what is read"
             said.append(f"{only} ({', '.join(self.read_columns)}) and not in the other columns: kept")
@@ -460,11 +500,13 @@ class _Pass:
     def _without_copies(self, rows: Rows) -> tuple[Rows, NDArray[np.bool_] | None]:
         """Count rows that repeat others in every column; leave them out where that is asked for, or else mark them."""
         alike = n_repeats(rows.digests(self.log.read_columns))
-        again = repeats(self.log.digests()) if alike else np.zeros(len(rows), np.bool_)
-        number = self.counts["duplicates"] = int(np.count_nonzero(again))
+        digests = self.log.digests() if alike else np.arange(len(rows), dtype=np.uint64)
+        again = repeats(digests)
+        number = int(np.count_nonzero(again))
         self.counts[_ALIKE] = alike - number
+        copies = self.log.are_copies(digests)
         if not self.log.reading.deduplicate or not number:
-            return rows, again
+            return rows, again if copies else None
         self.counts["dropped_duplicates"] = number
         return rows.kept(~again), None
 
@@ -505,6 +547,46 @@ class _Pass:
                 f"--drop-invalid {math.ceil(share) / 100:g}",
                 code="invalid_values",
             )
+
+
+def chance_of(
+    tables: Iterable[Rows],
+    columns: Columns,
+    group: Sequence[str],
+    seen: tuple[Sequence[str], Mapping[str, Sequence[Any]]],
+    digests: NDArray[np.uint64],
+) -> float:
+    """How many rows are equal to an earlier one by chance.
+
+    None where a column differs in all rows that differ, as a request's number does, or where the whole log is written
+    twice.
+
+    Args:
+        tables: the rows.
+        columns: which column is what.
+        group: columns in which rows must be equal to be compared: of users, times and the like.
+        seen: columns in which rows are equal, and the values of the first rows.
+        digests: (m,) equal for rows that are equal in these columns.
+    """
+    number, times = n_repeats(digests), np.unique(digests, return_counts=True)[1]
+    if np.gcd.reduce(times) > 1:
+        return 0.0
+    names, head = seen
+    texts = {name: list(map(str, head[name])) for name in names if name in head}
+    first = len(set(zip(*texts.values(), strict=True)))
+    numbering = [name for name, values in texts.items() if len(set(values)) == first]
+    item = [columns["action"]] if "action" in columns else [columns["item"]] if "item" in columns else []
+    cell = [*item, *([columns["reward"]] if "reward" in columns else [])]
+    found: list[list[NDArray[Any]]] = []
+    for rows in tables:
+        known = [np.nan_to_num(rows.quiet().numbers(columns["propensity"]), nan=1.0)] if "propensity" in columns else []
+        found.append([*(rows.digests(each) for each in (group, item, cell, *([each] for each in numbering))), *known])
+    together = [np.concatenate(each) for each in zip(*found, strict=True)]
+    if any(n_repeats(each) == number for each in together[3 : 3 + len(numbering)]):
+        return 0.0
+    groups, items, cells = together[:3]
+    probability = np.clip(together[-1], 0.0, 1.0) if "propensity" in columns else None
+    return repeats_by_chance(groups, items, cells, probability)
 
 
 def columns_of_copies(names: Sequence[str]) -> list[str]:

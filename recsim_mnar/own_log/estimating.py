@@ -630,6 +630,12 @@ def of_the_rows(counts: Counter[str]) -> list[Finding]:
     if again:
         share, repeat = again / counts["kept"], "repeat" if again > 1 else "repeats"
         message = f"{in_rows(again)} {repeat} an earlier row"
-        severity, action = scaled(share, MANY_DROPPED, np.inf), "leave them out (--deduplicate)"
-        found.append(Finding("rows_repeated", severity, share, message, action))
+        message += f", {counts['by_chance']:,} of them by chance" if counts["by_chance"] else ""
+        action = "find out whether they are copies (--deduplicate leaves them out) or events (--separate-events)"
+        found.append(Finding("rows_repeated", scaled(share, MANY_DROPPED, np.inf), share, message, action))
+    events = counts["dropped_duplicates"] * bool(counts["coincidences"])
+    if events:
+        share, message = events / (events + counts["kept"]), f"{in_rows(events)} that chance made equal are left out"
+        action = "leave --deduplicate away: they are separate events"
+        found.append(Finding("events_dropped", scaled(share, 0.0, MANY_DROPPED), share, message, action))
     return found

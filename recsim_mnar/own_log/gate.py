@@ -43,7 +43,7 @@ _NO_BASELINE = (
     f"--require {BETTER} needs --baseline: better than what? --baseline today is the policy that logged the rows"
 )
 _ROLES = ("reward", "propensity", "action", "user", "time", "logger", "weight", "slate", "position")
-_READING = ("context", "drop_missing", "deduplicate", "drop_invalid", "fold_case", "propensities_of")
+_READING = ("context", "drop_missing", "deduplicate", "separate_events", "drop_invalid", "fold_case", "propensities_of")
 _OWN = ("targets", "stated", "keep_rows", "needs", "interval")
 """Fields of a question that nobody gives by name."""
 CONTRADICTED = {
@@ -56,7 +56,7 @@ CONTRADICTED = {
         "share_sums",
         "shares_disproved",
     ),
-    *("not_sticky", "dsjson_label", "dsjson_index", "dsjson_lengths", "dsjson_joined_twice", "rows_repeated"),
+    *("not_sticky", "dsjson_label", "dsjson_index", "dsjson_lengths", "dsjson_joined_twice"),
 }
 """Codes of findings by which the log contradicts itself, or what is stated of it: somebody must look."""
 
@@ -177,7 +177,7 @@ def answer_file(
         **stated: what is known of the log: propensity_min, weight_max, full_support, reward_min, reward_max;
             estimators, clip, level, target_file, on, fit_reward_model, q_logged, q_target, unsupported, reward_limit,
             by, refute and weight_column, as the options of these names; for how it is read context, drop_missing,
-            deduplicate, drop_invalid and fold_case.
+            deduplicate, separate_events, drop_invalid and fold_case.
 
     Raises:
         UserError: for a file, a column, a value or an argument that is wrong, in one line.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -276,6 +277,39 @@ def repeats(digests: NDArray[Any]) -> NDArray[np.bool_]:
     again = np.ones(len(digests), np.bool_)
     again[np.unique(digests, return_index=True)[1]] = False
     return again
+
+
+def repeats_by_chance(
+    group: NDArray[Any], item: NDArray[Any], cell: NDArray[Any], probability: NDArray[np.float64] | None
+) -> float:
+    """How many rows are expected to repeat an earlier one where all of them are separate events.
+
+    A row shows its item with probability p, and of the rows with that item a share f has its reward. So each of the k
+    earlier rows of its group (user and time, as far as they are written) equals it with probability p f, and the sum
+    over rows of 1 - (1 - p f)^k is what chance explains.
+
+    Args:
+        group: (n,) equal for rows of one user at one time.
+        item: (n,) equal for rows with one item.
+        cell: (n,) equal for rows with one item and one reward.
+        probability: (n,) of the item; None for its share of the rows.
+    """
+    items, cells = (np.unique(each, return_inverse=True, return_counts=True)[1:] for each in (item, cell))
+    with_item = items[1][items[0]]
+    equal = cells[1][cells[0]] / with_item * (with_item / len(item) if probability is None else probability)
+    order = np.argsort(group, kind="stable")
+    ordered = group[order]
+    earlier = np.arange(len(order)) - np.searchsorted(ordered, ordered, side="left")
+    return float(np.sum(1.0 - (1.0 - equal[order]) ** earlier))
+
+
+def more_than_chance(number: int, expected: float) -> bool:
+    """Whether more rows repeat others than chance explains.
+
+    A quarter more, since users who click often, or see what they like, meet the same a little oftener; and 4 standard
+    errors of a count.
+    """
+    return number > 1.25 * expected + 4.0 * math.sqrt(expected)
 
 
 def text_numbers(column: Any, decimal: str = ".") -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
