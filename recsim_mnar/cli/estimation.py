@@ -248,7 +248,7 @@ def _ab_line(log: Path, asked: dict[str, Any], found: FileAnswer) -> str:
 
 def _lifts(sentence: Sentence) -> list[str]:
     """The lift of an answer that a policy is better, and its lower end, as ``--lift`` takes them."""
-    if sentence.answer != "better" or sentence.change_percent is None:
+    if sentence.answer != "better" or sentence.change_percent is None or sentence.baseline_kind == "random":
         return []
     low = sentence.low_percent or 0.0
     return [f"{each:.3g}%" for each in (sentence.change_percent, *([low] if low > 0.0 else []))]

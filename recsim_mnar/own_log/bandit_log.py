@@ -28,7 +28,6 @@ from recsim_mnar.tables.rows import (
     DROP,
     Events,
     Rows,
-    more_than_chance,
     n_repeats,
     others_in_words,
     repeats,
@@ -248,9 +247,8 @@ class BanditLog:
         kinds = dict.fromkeys(self.digested, "text") | self.kinds()
         counts, unread, work = self.counts, self.unread, _Pass(self)
         tables = (work.recommendations(each) for each in self.file.blocks(kinds, 1 << 19))
-        expected = chance_of(tables, self.columns, [*group, *key], (self.digested, self.file.head()), digests)
+        expected, found = chance_of(tables, self.columns, [*group, *key], (self.digested, self.file.head()), digests)
         self.counts, self.unread = counts, unread
-        found = more_than_chance(number, expected)
         counts["duplicates" if found else "coincidences"], counts["by_chance"] = number, round(expected)
         return found
 
@@ -555,11 +553,11 @@ def chance_of(
     group: Sequence[str],
     seen: tuple[Sequence[str], Mapping[str, Sequence[Any]]],
     digests: NDArray[np.uint64],
-) -> float:
-    """How many rows are equal to an earlier one by chance.
+) -> tuple[float, bool]:
+    """How many rows are equal to an earlier one by chance, and whether more are.
 
-    None where a column differs in all rows that differ, as a request's number does, or where the whole log is written
-    twice.
+    By chance none where a column differs in all rows that differ, as a request's number does, or where the whole log
+    is written twice.
 
     Args:
         tables: the rows.
@@ -570,7 +568,7 @@ def chance_of(
     """
     number, times = n_repeats(digests), np.unique(digests, return_counts=True)[1]
     if np.gcd.reduce(times) > 1:
-        return 0.0
+        return 0.0, True
     names, head = seen
     texts = {name: list(map(str, head[name])) for name in names if name in head}
     first = len(set(zip(*texts.values(), strict=True)))
@@ -583,10 +581,10 @@ def chance_of(
         found.append([*(rows.digests(each) for each in (group, item, cell, *([each] for each in numbering))), *known])
     together = [np.concatenate(each) for each in zip(*found, strict=True)]
     if any(n_repeats(each) == number for each in together[3 : 3 + len(numbering)]):
-        return 0.0
+        return 0.0, True
     groups, items, cells = together[:3]
     probability = np.clip(together[-1], 0.0, 1.0) if "propensity" in columns else None
-    return repeats_by_chance(groups, items, cells, probability)
+    return repeats_by_chance(digests, groups, items, cells, probability)
 
 
 def columns_of_copies(names: Sequence[str]) -> list[str]:

@@ -47,6 +47,7 @@ from recsim_mnar.estimators.off_policy.stated import (
     refuse_outside,
     taken,
 )
+from recsim_mnar.estimators.off_policy.value import estimate_value
 from recsim_mnar.estimators.verdict import GRAVE, Estimate, Finding, scaled
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.columns import Floats, refuse_rows
@@ -222,7 +223,7 @@ class _Estimating:
         given = (question.q_logged, question.q_target, question.reward_limit)
         others = [*(name for name in given if name is not None), *self.lost.values()]
         by_action = question.fit_reward_model or (self.second is not None and self.second.by_action)
-        takes_today = "propensity" in self.names or "propensity" in question.needs
+        takes_today = "propensity" in self.targets or "propensity" in question.needs
         needs = [*(["action"] if by_action else []), *(["propensity"] if takes_today else [])]
         # A column that somebody names is checked, also where no number is made of it.
         times = question.refute or reading.columns.get("time") is not None
@@ -230,7 +231,8 @@ class _Estimating:
         open_log = functools.partial(BanditLog.open, self.file, inside, reading=reading, others=others)
         self.log = open_log(needs=needs)
         if "propensity" not in self.log.columns and "action" not in self.log.columns:
-            self.log = open_log(needs=[*needs, "action"])  # from which propensities are estimated
+            lacking = "propensity" if "propensity" in self.names else "action"  # from which they are estimated
+            self.log = open_log(needs=[*needs, lacking])
         self.columns = self.log.columns
         self.refused: list[RefusedColumnError] = []
         self._refuse_doubles()
@@ -356,7 +358,7 @@ class _Estimating:
             limits = log.others[question.reward_limit]
             limit_column(limits, log.reward, (own, question.reward_limit), log.row_numbers)
         if log.propensity is None:
-            records = _without_propensities(log, self.targets, question, lines)
+            records = _without_propensities(log, self.targets, self.today, question, lines)
             return Answer(records, lines, log, refused=self.refused)
         columns, shown = log.values(), None if log.action is None else log.action.codes
         for name in self.names:
@@ -547,13 +549,13 @@ def _models(
 
 
 def _without_propensities(
-    log: BanditFile, targets: Sequence[str], question: Question, lines: list[str]
+    log: BanditFile, targets: Sequence[str], today: Sequence[str], question: Question, lines: list[str]
 ) -> list[Record]:
-    """Estimates under estimated propensities."""
-    if question.baseline is not None:
+    """Estimates under estimated propensities; today's policy earned the mean reward."""
+    if question.baseline is not None and question.baseline not in today:
         raise UserError(
-            "no difference from a baseline without propensities: --propensity-column names their column, or leave "
-            "--baseline away"
+            f"--baseline {question.baseline}: without propensities differences are from what the log earned: "
+            "--baseline today, or name the column of propensities with --propensity-column"
         )
     assert log.action is not None
     context, said = labels(log.context, len(log))
@@ -566,7 +568,10 @@ def _without_propensities(
     )
     kept = {key: value for key, value in question.stated.items() if key in ("full_support", "reward_min", "reward_max")}
 
-    def value(name: str, estimator: str, *, level: float) -> Estimate:
+    def value(name: str, estimator: str, *, level: float, apart: bool = False) -> Estimate:
+        if name in today:
+            sure, cluster = np.ones(len(log)), None if log.user is None else log.user.codes
+            return estimate_value(log.reward, sure, sure, estimator=estimator, cluster=cluster, level=level, **kept)
         return estimate_without_propensities(
             log.reward,
             log.action.codes,  # type: ignore[union-attr]  # asserted above
@@ -576,10 +581,14 @@ def _without_propensities(
             estimator=estimator,
             clip=question.clip,
             level=level,
+            from_today=apart,
             **kept,
         )
 
-    records = records_of(Asked(targets, question.estimators, question.level), value)
+    policies = [*targets, *today] if question.baseline is not None else targets
+    compared = [] if question.baseline is None else targets
+    asked = Asked(policies, question.estimators, question.level, question.baseline, compared, set(today))
+    records = records_of(asked, value, functools.partial(value, apart=True))
     return _with_findings(records, log, targets, lines)
 
 

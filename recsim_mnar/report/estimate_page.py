@@ -32,7 +32,7 @@ from recsim_mnar.own_log.plan.experiment import ABPlan
 from recsim_mnar.protocols.records import listed, plain
 from recsim_mnar.report.charts import CHANGE, PER_CENT, PLAIN, Chart, Dot, Unit, colours_of, dots, room_for
 from recsim_mnar.report.figures import weight_figures
-from recsim_mnar.report.finding import MOST_NAMES, TODAY, Finding, of_estimates
+from recsim_mnar.report.finding import MOST_NAMES, RANDOM, TODAY, Finding, of_estimates
 from recsim_mnar.report.page import SCHEMA
 from recsim_mnar.report.template import downloads_of, together, write_from
 from recsim_mnar.runs.folder import RunFolder
@@ -129,6 +129,7 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
         rows=found.log.rows,
         least=_stated_least(made_by, leaders),
         extent=_extent(found),
+        maker=_logged_by(found),
         sentence=sentence,
         partly=partly_covered(leaders, sentence.text),
         reasons=said,
@@ -149,6 +150,11 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
         segment_title=segment_title(found.segments) if found.segments else "",
         segment_lines=[*segment_lines(found.segments), *segment_reasons(found.segments)],
     )
+
+
+def _logged_by(found: Estimates) -> str:
+    """How the page calls what made the records."""
+    return RANDOM if any(r.get("baseline_kind") == "random" for r in found.records) else TODAY
 
 
 def _extent(found: Estimates) -> str:
@@ -203,7 +209,7 @@ def _value_chart(
     scale, unit = (base, CHANGE) if base > 0.0 else (1.0, unit)
     ordered = sorted(drawn, key=lambda r: -r["value"])
     rows = [_dot(r, target_of(r) if differ else label(r), colours, scale) for r in ordered]
-    other = "" if not differ else TODAY if all(r["today"] for r in drawn) else baseline_of(drawn[0])
+    other = "" if not differ else _logged_by(found) if all(r["today"] for r in drawn) else baseline_of(drawn[0])
     who = "each" if len(rows) > 1 else rows[0].name
     what = f"more {_outcome(found)} {who} gets" if amounts.shares else f"more {who} earns"
     title = f"How many {what}" if amounts.shares else f"How much {what}"

@@ -84,7 +84,7 @@ _ANSWERS: Mapping[str, tuple[str, str]] = {
     "no_reward": ("This log says nothing: it holds no reward.", "bad"),
     "do_not_use": ("Do not decide on {who} by this log.", "bad"),
 }
-TODAY = "today's recommender"
+TODAY, RANDOM = "today's recommender", "the random traffic"
 """What a page calls the policy that made the records."""
 _ELSEWHERE = "try it on users other than {}'s, or look there first"
 _SURE = {"trust": "Checks passed", "caution": "Caution: {doubt}", "do_not_use": "Not usable: {doubt}"}
@@ -113,6 +113,7 @@ def of_estimates(
         least: the smallest probability of any item, where somebody stated it.
     """
     other = TODAY if sentence.baseline in (None, "propensity") else sentence.baseline
+    other = RANDOM if sentence.baseline_kind == "random" else other
     words, kind = _ANSWERS[sentence.answer]
     if sentence.change_percent is not None and sentence.low_percent is not None and sentence.high_percent is not None:
         low, high = (digits(end) for end in (sentence.low_percent, sentence.high_percent))

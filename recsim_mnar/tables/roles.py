@@ -394,8 +394,8 @@ def say_which(role: str) -> str:
 
 
 _WITHOUT = {
-    "propensity": ". It is the probability with which the row's item was shown. If it was not logged, omit "
-    "--baseline and --require: it is then estimated"
+    "propensity": ". It is the probability with which the row's item was shown. If it was not logged, name "
+    "the items shown (--action-column) and omit --require: it is then estimated"
 }
 """What to do without a column, by role."""
 

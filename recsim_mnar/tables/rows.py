@@ -280,15 +280,22 @@ def repeats(digests: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def repeats_by_chance(
-    group: NDArray[Any], item: NDArray[Any], cell: NDArray[Any], probability: NDArray[np.float64] | None
-) -> float:
-    """How many rows are expected to repeat an earlier one where all of them are separate events.
+    digests: NDArray[Any],
+    group: NDArray[Any],
+    item: NDArray[Any],
+    cell: NDArray[Any],
+    probability: NDArray[np.float64] | None,
+) -> tuple[float, bool]:
+    """How many rows are expected to repeat an earlier one where all are separate events, and whether more do.
 
     A row shows its item with probability p, and of the rows with that item a share f has its reward. So each of the k
-    earlier rows of its group (user and time, as far as they are written) equals it with probability p f, and the sum
-    over rows of 1 - (1 - p f)^k is what chance explains.
+    earlier rows of its group (user and time, as far as they are written) equals it with probability q = p f, and the
+    sum over rows of 1 - (1 - q)^k is what chance explains. Copies make groups larger, so groups are counted as well:
+    two rows of a group are equal with the mean of q, s, so that for each group with different rows chance makes
+    s / (1 - s) at most whose rows are all equal.
 
     Args:
+        digests: (n,) equal for equal rows.
         group: (n,) equal for rows of one user at one time.
         item: (n,) equal for rows with one item.
         cell: (n,) equal for rows with one item and one reward.
@@ -297,16 +304,26 @@ def repeats_by_chance(
     items, cells = (np.unique(each, return_inverse=True, return_counts=True)[1:] for each in (item, cell))
     with_item = items[1][items[0]]
     equal = cells[1][cells[0]] / with_item * (with_item / len(item) if probability is None else probability)
-    order = np.argsort(group, kind="stable")
-    ordered = group[order]
-    earlier = np.arange(len(order)) - np.searchsorted(ordered, ordered, side="left")
-    return float(np.sum(1.0 - (1.0 - equal[order]) ** earlier))
+    order = np.lexsort((digests, group))
+    ordered, rows, equal = group[order], digests[order], equal[order]
+    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    sizes = np.diff(np.append(first, len(order)))
+    repeated = np.append(False, (rows[1:] == rows[:-1]) & (ordered[1:] == ordered[:-1]))
+    earlier = np.arange(len(order)) - np.repeat(first, sizes)
+    expected = float(np.sum(1.0 - (1.0 - equal) ** earlier))
+    different = sizes - np.add.reduceat(repeated, first)
+    alike = (sizes > 1) & (different == 1)
+    shared = min(float(np.mean(equal[np.repeat(sizes > 1, sizes)])), 0.99) if np.any(sizes > 1) else 0.0
+    groups = float(np.sum(different > 1)) * shared / (1.0 - shared)
+    if _more_than_chance(int(np.sum(alike)), groups):
+        return min(expected, float(np.sum((sizes - different)[~alike])) + groups), True
+    return expected, _more_than_chance(int(np.sum(repeated)), expected)
 
 
-def more_than_chance(number: int, expected: float) -> bool:
-    """Whether more rows repeat others than chance explains.
+def _more_than_chance(number: int, expected: float) -> bool:
+    """Whether a number is above what chance explains.
 
-    A quarter more, since users who click often, or see what they like, meet the same a little oftener; and 4 standard
+    By a quarter, since users who click often, or see what they like, meet the same a little oftener; and by 4 standard
     errors of a count.
     """
     return number > 1.25 * expected + 4.0 * math.sqrt(expected)

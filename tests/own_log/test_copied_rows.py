@@ -164,7 +164,9 @@ def test_repeats_by_chance_are_those_of_chance(known):
         item = rng.choice(3, group.size, p=law)
         cell = 2 * item + (rng.random(group.size) < clicks[item])
         counted.append(n_repeats(10 * group + cell))
-        expected.append(repeats_by_chance(group, item, cell, law[item] if known else None))
+        found, copies = repeats_by_chance(10 * group + cell, group, item, cell, law[item] if known else None)
+        assert not copies
+        expected.append(found)
     assert np.mean(counted) == pytest.approx(np.mean(expected), rel=0.01)
     twin, met = 0.0, dict.fromkeys(range(4000), 0)
     for i in range(group.size):

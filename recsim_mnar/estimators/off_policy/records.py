@@ -23,6 +23,7 @@ from recsim_mnar.estimators.off_policy.sentence import (
     baseline_of,
     best_record,
     candidates,
+    kind_of_log,
     leading,
     subject,
     target_of,
@@ -300,6 +301,7 @@ Answering = Callable[..., Estimate | None]
 UNSUPPORTED = "_unsupported"
 """Behind a policy's name: the column of its mass where the logging probability is 0."""
 _OF_ESTIMATES = ("estimator", "value", "low", "high", "level", "method", "n", "ess")
+_OF_POLICIES = ("target", "today", "role", "baseline", "baseline_kind")
 _CLICKS = {"reward_min": 0.0, "reward_max": 1.0}
 
 
@@ -461,9 +463,8 @@ class _Rows:
                 assert estimate is not None
                 names = [each for each in subject(whole) if each is not None]
                 estimate = with_adaptive_findings(estimate, asked.made, *names).with_findings(_off_everywhere(whole))
-                of_it = {"baseline": whole["baseline"]} if "baseline" in whole else {}
-                own = {key: whole[key] for key in ("target", "today", "role")}
-                found.append(_record(whole["policy"], part._wide_enough(estimate)) | own | of_it | more)
+                own = {key: whole[key] for key in _OF_POLICIES if key in whole}
+                found.append(_record(whole["policy"], part._wide_enough(estimate)) | own | more)
         return found
 
     def _wide_enough(self, estimate: Estimate) -> Estimate:
@@ -524,10 +525,11 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
             estimate = ask(name, estimator, level=asked.level) if _answers(estimator, other, asked.differing) else None
             if estimate is None:
                 continue
-            of_it = {} if other is None else {"baseline": other}
+            of_it = {} if other is None else {"baseline": other, "baseline_kind": "policy"}
             called = name if other is None else f"{name} - {other}"
             estimate = with_adaptive_findings(estimate, asked.made, *(n for n in (name, other) if n is not None))
             today = (other or name) in asked.today
+            of_it |= {"baseline_kind": kind_of_log(estimate.diagnostics)} if today else {}
             role = "difference" if other else "today" if today else "baseline" if name == asked.baseline else "target"
             records.append(_record(called, estimate) | {"target": name, "today": today, "role": role} | of_it)
             again[called, other] = functools.partial(ask, name)

@@ -19,7 +19,9 @@ from recsim_mnar.log.columns import Floats
 
 Record = dict[str, Any]
 
-TODAY = "today's policy"
+TODAY, RANDOM = "today's policy", "the random traffic"
+"""The policy that logged the rows: a system, or chance, which shows all items alike."""
+_NO_SYSTEM = "The random traffic is not the system in production, which may earn more."
 _PROVED = ("support_missing", "support_denied")
 _GAPS = (*_PROVED, "support_gap", "no_support")
 
@@ -71,7 +73,7 @@ def per_cent(share: float) -> str:
 def label(record: Record) -> str:
     """Reader's name of a record's policy or difference."""
     if "baseline" not in record:
-        return TODAY if record.get("today") else str(record["policy"])
+        return logged_by(record.get("baseline_kind")) if record.get("today") else str(record["policy"])
     return f"{target_of(record)} - {baseline_of(record)}"
 
 
@@ -87,7 +89,18 @@ def subject(record: Record) -> tuple[str, str | None]:
 
 def baseline_of(record: Record) -> str:
     """Reader's name of the policy that a difference starts from."""
-    return TODAY if record["today"] else str(record["baseline"])
+    return logged_by(record.get("baseline_kind")) if record["today"] else str(record["baseline"])
+
+
+def kind_of_log(facts: Mapping[str, Any]) -> str:
+    """Whether a system logged the rows ("today"), or chance ("random"): then all have one propensity, below 1."""
+    alike = facts.get("least_propensity_rows") == facts["n"] and facts["propensity_min"] < 1.0
+    return "random" if alike else "today"
+
+
+def logged_by(kind: str | None) -> str:
+    """Reader's name of the policy that logged the rows, by a record's ``baseline_kind``."""
+    return RANDOM if kind == "random" else TODAY
 
 
 def covered_share(record: Record) -> float:
@@ -316,6 +329,7 @@ RESTS = (
 SAME = "the same policy"
 """In the method of a difference of two policies that do the same on every row."""
 EXPLORE = "log with exploration where the target acts"
+_AGAINST_A_SYSTEM = "compare it with the system in production: in an A/B test, or by a column of it (--baseline COLUMN)"
 
 
 _OF_USERS = {
@@ -338,6 +352,8 @@ class Sentence:
             "no_reward" or "do_not_use".
         policy: the target; of several the one with the largest estimate that can be used.
         baseline: what it is compared with, as in the records; None where there is nothing.
+        baseline_kind: "today" where that is the system that logged the rows, "random" where the rows were drawn at
+            random, "policy" for another one; None where there is nothing.
         change_percent: how much more than the baseline it earns, in per cent of that; None where nothing is said of it,
             or where the baseline does not earn more than 0.
         low_percent: lower end of its interval.
@@ -363,6 +379,7 @@ class Sentence:
     text: str
     rests: str
     segments: dict[str, Any] | None = None
+    baseline_kind: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -435,9 +452,11 @@ def _sentence(
         than = f" than {baseline_of(record)}"
         text += f" By {segments['by']} it is worse{than} in {', '.join(segments['worse'])}."
         action = action.replace("try it in an A/B test", "try it in an A/B test of the others, or look there first")
+    level, baseline, kind = _limits(record)["level"], record.get("baseline"), record.get("baseline_kind")
+    text = f"{text} {_NO_SYSTEM}" if kind == "random" and assumed else text
     text = f"{text} Next: {action}."
-    level, baseline = _limits(record)["level"], record.get("baseline")
-    return Sentence(answer, target_of(record), baseline, change, low, high, level, sure, action, text, rests, segments)
+    found = answer, target_of(record), baseline, change, low, high, level, sure, action, text, rests, segments
+    return Sentence(*found, None if baseline is None else kind)
 
 
 def _uncovered(record: Record, records: Sequence[Record]) -> list[Record]:
@@ -533,7 +552,10 @@ def _of_value(record: Record, records: Sequence[Record]) -> Sentence:
     text = f"{_who(record)} {earns} {value} {unit} ({_level(record)} {span})"
     text += "." if sure == "trust" else f", but: {_because(record, sure)}."
     own = "compare a new policy with it (--target COLUMN --baseline today)"
-    against = own if record.get("today") else "compare it with today's policy (--baseline today)"
+    against = f"compare it with {TODAY} (--baseline today)"
+    if kind_of_log(record["diagnostics"]) == "random":
+        against = "compare it with the system in production (--baseline COLUMN): the rows were drawn at random"
+    against = own if record.get("today") else against
     action = _next(record, sure, against)
     return _sentence(record, "value", text, sure, action)
 
@@ -548,11 +570,12 @@ def _of_difference(record: Record, records: Sequence[Record]) -> Sentence:
         text = f"{target_of(record)} and {other} are the same policy on every row of the log."
         return _sentence(record, "same_policy", text, sure, "compare a policy that differs")
     shares, who, amounts = _shares(record, records), _who(record), Amounts.of(records)
+    random = record.get("baseline_kind") == "random"
     if limits["low"] > 0.0 or limits["high"] < 0.0:
         sign, answer, more, trusted = (
-            (1.0, "better", "more", "try it in an A/B test")
+            (1.0, "better", "more", _AGAINST_A_SYSTEM if random else "try it in an A/B test")
             if limits["low"] > 0.0
-            else (-1.0, "worse", "less", f"keep {other}")
+            else (-1.0, "worse", "less", "do not take it" if random else f"keep {other}")
         )
         change, span = _sizes(record, sign, shares, amounts)
         text = f"{who} earns {change} {more} than {other} ({_level(record)} {span} {more})."

@@ -46,7 +46,7 @@ from recsim_mnar.tables.roles import (
     in_words,
     say_which,
 )
-from recsim_mnar.tables.rows import DROP, Events, Rows, more_than_chance, repeats
+from recsim_mnar.tables.rows import DROP, Events, Rows, repeats
 
 
 @dataclass(frozen=True)
@@ -450,8 +450,7 @@ class _Patient:
                 said = f"row {rows} is equal to an earlier row in every column"
             group = [self.columns[role] for role in ("user", "time", "logger") if role in self.columns]
             seen = columns_of_copies(self.file.names), self.file.head()
-            expected = chance_of([self.whole], self.columns, group, seen, digests)
-            copies = more_than_chance(number, expected)
+            expected, copies = chance_of([self.whole], self.columns, group, seen, digests)
             said += f"; chance makes some {expected:,.0f} equal"
             advice = "leave copies out (--deduplicate), or say that these are events of their own (--separate-events)"
             if self.kind == INTERACTIONS:
