@@ -304,8 +304,8 @@ def repeats_by_chance(
     items, cells = (np.unique(each, return_inverse=True, return_counts=True)[1:] for each in (item, cell))
     with_item = items[1][items[0]]
     equal = cells[1][cells[0]] / with_item * (with_item / len(item) if probability is None else probability)
-    order = np.lexsort((digests, group))
-    ordered, rows, equal = group[order], digests[order], equal[order]
+    order = np.argsort(group, kind="stable")
+    ordered, equal, rows = group[order], equal[order], digests[np.lexsort((digests, group))]
     first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     sizes = np.diff(np.append(first, len(order)))
     repeated = np.append(False, (rows[1:] == rows[:-1]) & (ordered[1:] == ordered[:-1]))
