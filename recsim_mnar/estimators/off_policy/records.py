@@ -402,9 +402,10 @@ class _Rows:
         known = [each for each in found if each is not None]
         return max(known) if known and len(known) == len(found) else None
 
-    def known(self, estimator: str) -> dict[str, Any]:
-        """What an estimate is given, with weights of rows where the estimator knows any."""
-        return {key: value for key, value in self.common.items() if key != "weights" or estimator in WEIGHED}
+    def known(self, estimator: str, *, apart: bool = False) -> dict[str, Any]:
+        """What an estimate is given: weights of rows where the estimator knows any, a value its precision."""
+        without = {*(() if estimator in WEIGHED else ("weights",)), *(("precision",) if apart else ())}
+        return {key: value for key, value in self.common.items() if key not in without}
 
     def value(self, name: str, estimator: str, *, level: float) -> Estimate | None:
         """The estimate of a policy; None where it needs a reward model that only others have."""
@@ -425,7 +426,7 @@ class _Rows:
         return difference(
             log.reward, log.propensity, log.others[name], log.others[self.baseline], estimator=estimator, level=level,
             unsupported=missing.get(name), baseline_unsupported=missing.get(self.baseline),
-            target_max=self.most(name, self.baseline), cluster=log.cluster, **self.known(estimator),
+            target_max=self.most(name, self.baseline), cluster=log.cluster, **self.known(estimator, apart=True),
         )  # fmt: skip
 
     def part(self, rows: Ints) -> _Rows:

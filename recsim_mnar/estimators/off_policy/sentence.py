@@ -134,6 +134,13 @@ def cells(record: Record, amounts: Amounts) -> tuple[str, str]:
     return write(value), interval
 
 
+def verdict_in_words(record: Record) -> str:
+    """The verdict as it stands beside an interval: a difference that may be 0 is sound, and decides nothing."""
+    undecided = "baseline" in record and SAME not in record["method"] and record["low"] <= 0.0 <= record["high"]
+    level = str(record["verdict_level"])
+    return "sound, undecided" if undecided and level == "trust" else level.replace("_", " ")
+
+
 def relative_change(record: Record) -> str:
     """A difference in per cent of the baseline's value, with its sign; "" where that is not above 0, or not known."""
     base = record["diagnostics"].get("value_baseline", 0.0)
