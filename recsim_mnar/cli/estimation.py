@@ -18,6 +18,7 @@ from recsim_mnar.cli.options import (
     NUMBER,
     PROPENSITIES_OF,
     READ_PATH,
+    SHARE,
     STANDARD_INPUT,
     WHOLE,
     as_a_file,
@@ -44,7 +45,19 @@ UNMET = 3
 
 GROUPS = {
     "What is asked": (
-        *("agents", "train-share", "target", "target-file", "on", "baseline", "estimators", "clip", "level", "by"),
+        *(
+            "agents",
+            "train-share",
+            "target",
+            "target-file",
+            "on",
+            "baseline",
+            "estimators",
+            "clip",
+            "level",
+            "precision",
+            "by",
+        ),
         *("refute", "require", "fit-reward-model"),
     ),
     "What is known": ("propensity-min", "full-support", "reward-min", "reward-max"),
@@ -86,6 +99,12 @@ GROUPS = {
 @option("--clip", "Largest weight of the clipped estimators, or none.  [default: no clip]")
 @option("--cluster", "Column that groups dependent rows; the user column if there is one.")
 @option("--level", "Coverage of the intervals.", NUMBER, 0.95)
+@option(
+    "--precision",
+    "Half the interval over the value up to which a value is trusted; beyond it the verdict is caution.  "
+    "[default: 0.25]",
+    SHARE,
+)
 @own_log_options("reward", "propensity", "action", "user", "time", "logger", "slate", "position", "weight")
 @PROPENSITIES_OF
 @option("--position-weights", "Of slates: mean per item shown, clicks per slate, or dcg.",
@@ -276,7 +295,7 @@ def records_table(records: Sequence[dict[str, Any]]) -> Table:
 
     from recsim_mnar.estimators.off_policy.records import segment_label, segment_title
     from recsim_mnar.estimators.off_policy.scores import known_to_differ
-    from recsim_mnar.estimators.off_policy.sentence import Amounts, cells, label, relative_change
+    from recsim_mnar.estimators.off_policy.sentence import Amounts, cells, label, relative_change, verdict_in_words
     from recsim_mnar.tables.faults import in_rows
 
     first, by = records[0], records[0].get("by")
@@ -297,15 +316,15 @@ def records_table(records: Sequence[dict[str, Any]]) -> Table:
     for place, record in enumerate(records):
         names = [segment_label(record)] if by else []
         names += [label(record), *([record["estimator"]] if several else [])]
-        verdict, (value, span) = record["verdict_level"], cells(record, amounts)
+        value, span = cells(record, amounts)
         table.add_row(
             *(escape(printable(name)) for name in names),
             value,
             *(changes[place : place + 1] if any(changes) else []),
             span,
             *(f"{record[key]:,.0f}" for _, key in sized),
-            verdict.replace("_", " "),
-            style=_COLOURS[verdict],
+            verdict_in_words(record),
+            style=_COLOURS[record["verdict_level"]],
         )
     without = [r["estimator"] for r in records if r["estimator"] not in known_to_differ()]
     if without and any("baseline" in record for record in records) and "assumption" not in first["diagnostics"]:
@@ -423,7 +442,8 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, require: str | None
             name: options.pop(name)
             for name in ("baseline", "level", "q_logged", "q_target", "by", "refute", "position_weights", "assumption")
         },
-        stated={**options, "full_support": options["full_support"] or None},  # not stated is not denied
+        # What is not stated is not denied.
+        stated={name: value for name, value in options.items() if value is not None and value is not False},
     )
     return answer_question(log, question, reading, require=require, gather=gather, **more)
 

@@ -566,12 +566,16 @@ def _without_propensities(
     lines.append(
         "no propensity column is recognised, so propensities are estimated: each action's share of the rows" + within
     )
-    kept = {key: value for key, value in question.stated.items() if key in ("full_support", "reward_min", "reward_max")}
+    of_both = ("full_support", "reward_min", "reward_max")
+    kept = {key: value for key, value in question.stated.items() if key in of_both}
+    precise = {key: value for key, value in question.stated.items() if key == "precision"}
 
     def value(name: str, estimator: str, *, level: float, apart: bool = False) -> Estimate:
         if name in today:
             sure, cluster = np.ones(len(log)), None if log.user is None else log.user.codes
-            return estimate_value(log.reward, sure, sure, estimator=estimator, cluster=cluster, level=level, **kept)
+            return estimate_value(
+                log.reward, sure, sure, estimator=estimator, cluster=cluster, level=level, **kept, **precise
+            )
         return estimate_without_propensities(
             log.reward,
             log.action.codes,  # type: ignore[union-attr]  # asserted above
@@ -583,6 +587,7 @@ def _without_propensities(
             level=level,
             from_today=apart,
             **kept,
+            **({} if apart else precise),
         )
 
     policies = [*targets, *today] if question.baseline is not None else targets

@@ -174,7 +174,7 @@ def answer_file(
         cluster: column that groups dependent rows; None for the users.
         metrics: a second file for tables of assignments.
         min_rows: an error where the estimates would rest on fewer.
-        **stated: what is known of the log: propensity_min, weight_max, full_support, reward_min, reward_max;
+        **stated: what is known of the log: propensity_min, weight_max, full_support, reward_min, reward_max, precision;
             estimators, clip, level, target_file, on, fit_reward_model, q_logged, q_target, unsupported, reward_limit,
             by, refute and weight_column, as the options of these names; for how it is read context, drop_missing,
             deduplicate, separate_events, drop_invalid and fold_case.

@@ -259,6 +259,8 @@ def estimate_slates(found: SlateFile, question: Question, reading: Reading) -> A
     for name, option in _OF_SINGLE_ITEMS.items():
         if getattr(question, name):
             raise UserError(f"{option}: {path} is a log of slates ({found.form}), and this is for single items")
+    if "precision" in question.stated:
+        raise UserError(f"--precision: {path} is a log of slates ({found.form}), and this is for single items")
     for each in () if isinstance(question.estimators, Usual) else question.estimators:
         ranking_estimator(each)
     known = found.file.names

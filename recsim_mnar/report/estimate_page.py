@@ -25,6 +25,7 @@ from recsim_mnar.estimators.off_policy.sentence import (
     relative_change,
     sentence_of,
     target_of,
+    verdict_in_words,
     within_limits,
 )
 from recsim_mnar.own_log.bandit_file import WeighedLog
@@ -140,6 +141,7 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
         others=others,
         compares=any("baseline" in r for r in leaders),
         label=label,
+        verdict_in_words=verdict_in_words,
         cells=lambda record: cells(record, amounts),
         weights=shown,
         clip=found.clip,
