@@ -642,3 +642,12 @@ def _sizes(record: Record, sign: float, shares: tuple[float, ...] | None, amount
         size = f"{per_cent(nearest)} %" if shares is not None else amounts.change(nearest).removeprefix("+")
         size = f"at {'least' if nearest == min(ends) else 'most'} {size}"
     return size, span
+
+
+def intervals_of(some: Sequence[Record], records: Sequence[Record]) -> tuple[list[tuple[float, float, float]], bool]:
+    """Values and intervals as the sentence has them, and whether all are shares of the baseline's value."""
+    shares = [_shares(record, records) if "baseline" in record else None for record in some]
+    known = [each for each in shares if each is not None]
+    if len(known) == len(shares):
+        return known, True
+    return [(record["value"], _limits(record)["low"], _limits(record)["high"]) for record in some], False
