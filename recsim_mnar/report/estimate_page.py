@@ -32,7 +32,7 @@ from recsim_mnar.estimators.off_policy.sentence import (
 from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.own_log.plan.experiment import ABPlan
 from recsim_mnar.protocols.records import listed, plain
-from recsim_mnar.report.charts import CHANGE, PER_CENT, PLAIN, Chart, Dot, Unit, colours_of, dots, room_for
+from recsim_mnar.report.charts import CHANGE, PER_CENT, PLAIN, Axis, Chart, Dot, Unit, colours_of, dots, room_for
 from recsim_mnar.report.figures import weight_figures
 from recsim_mnar.report.finding import MOST_NAMES, RANDOM, TODAY, Finding, of_estimates
 from recsim_mnar.report.page import SCHEMA
@@ -221,8 +221,13 @@ def _value_chart(
     title = f"{title} than {other}" if differ else "What each would earn per recommendation"
     several = "The lines are {:g} % intervals" if len(rows) > 1 else "The line is the {:g} % interval"
     level = f"{several.format(100 * drawn[0]['level'])}{_of_the_best(drawn)}.{_hollow(rows)}"
-    axis = room_for([*rows, Dot("", 0.0)]) if differ else None  # so that it shows how far from no difference they are
-    return [Chart(title, dots(rows, unit, axis), level, folded=False)]
+    return [Chart(title, dots(rows, unit, _room_for_all(rows, differs=bool(differ))), level, folded=False)]
+
+
+def _room_for_all(rows: Sequence[Dot], *, differs: bool) -> Axis:
+    """The axis that shows whole intervals, but for what must not be used, and of differences how far from 0 they are."""
+    ends = [Dot("", end) for row in rows if not row.hollow for end in (row.low, row.high)]
+    return room_for([*rows, *ends, *([Dot("", 0.0)] if differs else [])])
 
 
 def _of_the_best(records: Sequence[Record]) -> str:
@@ -255,7 +260,9 @@ def _segment_charts(records: Sequence[Record], amounts: Amounts, colours: Mappin
         )
         title = f"{what.format(target_of(of_it[0]) if differ else label(of_it[0]))}, by {of_it[0]['by']}"
         caption = f"{segment_title(records)}.{_hollow(rows)}"
-        charts.append(Chart(title, dots(rows, _unit(amounts, bool(differ))), caption))
+        charts.append(
+            Chart(title, dots(rows, _unit(amounts, bool(differ)), _room_for_all(rows, differs=bool(differ))), caption)
+        )
     return charts
 
 
