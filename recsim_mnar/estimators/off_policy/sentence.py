@@ -436,6 +436,9 @@ def sentence_of(records: Sequence[Record]) -> Sentence:
     if best is None:
         first = candidates(records)[0]
         lacking = _uncovered(first, records)[0]
+        for each in (each for each in lacking["findings"] if each["code"] == "target_knows"):  # and so its mass is off
+            text = f"Do not judge {target_of(first)} by this log: {each['message']}."
+            return _sentence(first, "do_not_use", text, "do_not_use", each["action"])
         action = next((each["action"] for each in lacking["findings"] if each["code"] in _PROVED), EXPLORE)
         text = identified(lacking, Amounts.of(records))
         return _sentence(first, "not_covered", text, "do_not_use", action)
@@ -607,7 +610,8 @@ def _more_of(record: Record) -> str:
     unit = "users" if record["diagnostics"].get("clustered") else "rows"
     half, size = (_limits(record)["high"] - _limits(record)["low"]) / 2.0, abs(record["value"])
     times = (half / size) ** 2 if size > 0.0 else math.inf
-    return f"log about {math.ceil(times):,} times as many {unit}" if times < 1000.0 else f"log far more {unit}"
+    more = f"about {max(math.ceil(times), 2):,} times as many" if times < 1000.0 else "far more"
+    return f"log {more} {unit} to tell a difference of this size"
 
 
 def _shares(record: Record, records: Sequence[Record]) -> tuple[float, float, float] | None:
