@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from recsim_mnar.own_log.plan.experiment import ABPlan
 
 _COLOURS = {"trust": "green", "caution": "yellow", "do_not_use": "red"}
+_LEAST_LIFT = 1.0
+"""Per cent from which a lower end is a lift to plan for."""
 UNMET = 3
 """Exit status where --require is not met."""
 
@@ -247,8 +249,8 @@ def _show(found: FileAnswer, line: str, ahead: str, json_output: JsonOutput, *, 
 
 def _ab_line(log: Path, asked: dict[str, Any], found: FileAnswer) -> str:
     """The line that plans an A/B test for the lift of an answer, and for its lower end; "" where none can."""
-    sentence = found.sentence
-    if found.of_slates or asked["agents"] or found.found.weighed or not _lifts(sentence) or sentence.baseline is None:
+    sentence, with_users = found.sentence, found.records[0]["diagnostics"].get("clustered") and not found.found.weighed
+    if found.of_slates or asked["agents"] or not with_users or not _lifts(sentence) or sentence.baseline is None:
         return ""
     words = ["recsim-mnar", "plan", "ab", str(log), "--lift", ",".join(_lifts(sentence))]
     if asked["target_file"] is None:
@@ -270,7 +272,8 @@ def _lifts(sentence: Sentence) -> list[str]:
     if sentence.answer != "better" or sentence.change_percent is None or sentence.baseline_kind == "random":
         return []
     low = sentence.low_percent or 0.0
-    return [f"{each:.3g}%" for each in (sentence.change_percent, *([low] if low > 0.0 else []))]
+    # A test for hardly any lift is none that somebody runs.
+    return [f"{each:.3g}%" for each in (sentence.change_percent, *([low] if low > _LEAST_LIFT else []))]
 
 
 def _plans(source: Path, asked: dict[str, Any], sentence: Sentence) -> list[ABPlan]:

@@ -225,7 +225,7 @@ def _value_chart(
 
 
 def _room_for_all(rows: Sequence[Dot], *, differs: bool) -> Axis:
-    """The axis that shows whole intervals, but for what must not be used, and of differences how far from 0 they are."""
+    """The axis that shows whole intervals, but for what must not be used, and of differences the distance from 0."""
     ends = [Dot("", end) for row in rows if not row.hollow for end in (row.low, row.high)]
     return room_for([*rows, *ends, *([Dot("", 0.0)] if differs else [])])
 
