@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.off_policy.gathering import Block
-from recsim_mnar.log.columns import Floats
+from recsim_mnar.log.columns import Floats, row_in_words
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.own_log.shown_item import IN_CAPITALS, UNCLEAR, ShownItem, find_shown, held_items, same_items
 from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, percent_lines
@@ -234,16 +234,23 @@ class BanditLog:
             self.reading = replace(self.reading, separate_events=True)
 
     def longest_user(self) -> str:
-        """The user with most rows, and how many, in words; the rows are read once more."""
-        name, rows_of = self.columns["user"], Counter[str]()
+        """How many rows the user with most of them has, and the first of these; no id, as pages hold none.
+
+        The rows are read once more.
+        """
+        rows_of, first = Counter[str](), dict[str, int]()
         counts, unread, work = self.counts, self.unread, _Pass(self)
         for each in self.file.blocks(self.kinds(), 1 << 19):
-            ids = work.recommendations(each).quiet().ids(name)
-            numbers = np.bincount(ids.codes[ids.codes >= 0], minlength=ids.number)
-            rows_of.update(dict(zip(map(str, ids.ids), numbers.tolist(), strict=True)))
+            shown = work.recommendations(each).quiet()
+            ids = shown.ids(self.columns["user"])
+            codes, places, numbers = np.unique(ids.codes, return_index=True, return_counts=True)
+            for code, place, number in zip(codes.tolist(), places.tolist(), numbers.tolist(), strict=True):
+                if code >= 0:
+                    rows_of[str(ids.ids[code])] += number
+                    first.setdefault(str(ids.ids[code]), int(shown.row_numbers[place]))
         self.counts, self.unread = counts, unread
         (user, number), *_ = rows_of.most_common(1)
-        return f"{name} {user} has {in_rows(number)}, more than any other"
+        return f"one user has {in_rows(number)}, the first of them {row_in_words(0, np.array([first[user]]))}"
 
     def are_copies(self, digests: NDArray[np.uint64]) -> bool:
         """Count rows that repeat an earlier one as copies, or as coincidences where chance explains as many.
