@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -87,3 +88,13 @@ def test_without_propensities_no_other_policy_is_a_baseline(tmp_path):
     frame = log(SYSTEM).drop(columns="propensity")
     with pytest.raises(UserError, match="--baseline today"):
         answered(frame, tmp_path / "log.csv", baseline="system")
+
+
+@pytest.mark.parametrize(("law", "said"), [(UNIFORM, True), (SYSTEM, False)], ids=["random", "system"])
+def test_the_first_screen_says_that_chance_is_no_system(tmp_path, law, said):
+    log(law).to_csv(tmp_path / "log.csv", index=False)
+    words = ["--target", "target", "--baseline", "today", "--out", str(tmp_path / "out")]
+    with pytest.raises(SystemExit):
+        main(["estimate", str(tmp_path / "log.csv"), *words])
+    (title,) = re.findall("<h1>.*</h1>", (tmp_path / "out" / "report.html").read_text())
+    assert ("not the system in production" in title) is said
