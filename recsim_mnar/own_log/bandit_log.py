@@ -43,6 +43,8 @@ repeat an earlier one in what is read and differ elsewhere."""
 _DROP_INVALID = "--drop-invalid leaves out the rows with values that cannot be read"
 _FEW_INVALID = 0.05
 """Share of rows that ``--drop-invalid`` leaves out."""
+_SAMPLED = 1 << 18
+"""Rows that say how many are equal by chance."""
 _ROW_NUMBERS = ("", "unnamed0", "rownumber", "rownum")
 
 
@@ -576,7 +578,7 @@ def chance_of(
     """How many rows are equal to an earlier one by chance, and whether more are.
 
     By chance none where a column differs in all rows that differ, as a request's number does, or where the whole log
-    is written twice.
+    is written twice. Of a large log some groups are looked at.
 
     Args:
         tables: the rows.
@@ -585,8 +587,7 @@ def chance_of(
         seen: columns in which rows are equal, and the values of the first rows.
         digests: (m,) equal for rows that are equal in these columns.
     """
-    number, times = n_repeats(digests), np.unique(digests, return_counts=True)[1]
-    if np.gcd.reduce(times) > 1:
+    if np.gcd.reduce(np.unique(digests, return_counts=True)[1]) > 1:
         return 0.0, True
     names, head = seen
     texts = {name: list(map(str, head[name])) for name in names if name in head}
@@ -594,16 +595,22 @@ def chance_of(
     numbering = [name for name, values in texts.items() if len(set(values)) == first]
     item = [columns["action"]] if "action" in columns else [columns["item"]] if "item" in columns else []
     cell = [*item, *([columns["reward"]] if "reward" in columns else [])]
+    one_in, begin = np.uint64(max(1, digests.size // _SAMPLED)), 0
     found: list[list[NDArray[Any]]] = []
-    for rows in tables:
+    for each in tables:
+        groups = each.digests(group)
+        kept = groups % one_in == 0
+        own, begin = digests[begin : begin + len(each)][kept], begin + len(each)
+        rows = each.kept(kept)
         known = [np.nan_to_num(rows.quiet().numbers(columns["propensity"]), nan=1.0)] if "propensity" in columns else []
-        found.append([*(rows.digests(each) for each in (group, item, cell, *([each] for each in numbering))), *known])
-    together = [np.concatenate(each) for each in zip(*found, strict=True)]
-    if any(n_repeats(each) == number for each in together[3 : 3 + len(numbering)]):
+        compared = (item, cell, *([name] for name in numbering))
+        found.append([own, groups[kept], *(rows.digests(names) for names in compared), *known])
+    whole, groups, items, cells, *others = (np.concatenate(each) for each in zip(*found, strict=True))
+    if any(n_repeats(each) == n_repeats(whole) for each in others[: len(numbering)]):
         return 0.0, True
-    groups, items, cells = together[:3]
-    probability = np.clip(together[-1], 0.0, 1.0) if "propensity" in columns else None
-    return repeats_by_chance(digests, groups, items, cells, probability)
+    probability = np.clip(others[-1], 0.0, 1.0) if "propensity" in columns else None
+    expected, more = repeats_by_chance(whole, groups, items, cells, probability)
+    return expected * float(one_in), more
 
 
 def columns_of_copies(names: Sequence[str]) -> list[str]:

@@ -472,7 +472,9 @@ def unweighed(log: BanditFile, record: Record) -> list[Finding]:
     if log.weight is None or (log.propensity is not None and record["estimator"] in WEIGHED):
         return []
     message = f"{record['estimator']} knows no weights of rows, so those of {log.columns['weight']} are not used"
-    action = f"use {' or '.join(WEIGHED)} with propensities, or --weight-column none if they are not weights of rows"
+    slates = "assumption" in record["diagnostics"]
+    use = "give a log that keeps every slate" if slates else f"use {' or '.join(WEIGHED)} with propensities"
+    action = f"{use}, or --weight-column none if they are not weights of rows"
     return [Finding("weights_ignored", GRAVE, 1.0, message, action)]
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from recsim_mnar.estimators.off_policy import gathering
+from recsim_mnar.own_log import bandit_log
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.doctor import examine_file
 from recsim_mnar.own_log.doctor.fitting import commands_for
@@ -175,3 +178,18 @@ def test_repeats_by_chance_are_those_of_chance(known):
         twin += 1.0 - (1.0 - p * np.mean(cell[of_item] == cell[i])) ** met[group[i]]
         met[group[i]] += 1
     assert expected[-1] == pytest.approx(twin, rel=1e-9)
+
+
+def test_some_groups_of_a_large_log_say_what_chance_explains(tmp_path, monkeypatch):
+    frame, _ = dated(2)
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    question = Question(["target"], estimators=["snips"])
+
+    def expected() -> int:
+        (line,) = [line for line in estimate_log(tmp_path / "log.csv", question).lines if "repeat an earlier" in line]
+        return int(re.search(r"chance makes some ([0-9,]+)", line)[1].replace(",", ""))
+
+    whole = expected()
+    monkeypatch.setattr(bandit_log, "_SAMPLED", len(frame) // 4)
+    assert expected() == pytest.approx(whole, rel=0.15)
+    assert expected() != whole
