@@ -86,18 +86,19 @@ def likely_fault(items: ItemSums, facts: Mapping[str, float], propensity: str, t
             f"places?), so divide it by that; if rows choose among fewer items, {EXPLORE}"
         )
     if alike and np.all(np.abs(means - 1.0) <= _ERRORS * errors):
-        missing = f" shows items that are not in the log ({EXPLORE}), or" * (facts.get("mean_weight", 1.0) < 1.0)
+        elsewhere = f"; or it shows items that are not in the log: {EXPLORE}" * (facts.get("mean_weight", 1.0) < 1.0)
         return (
-            f"{said.format('1')}, as it must be where {propensity} is right: look at {target}, which{missing} has "
-            "probabilities that are not of the item shown, or do not sum to 1 over the items"
+            f"{said.format('1')}, as it must be where {propensity} is right: look at {target}, whose probabilities "
+            f"are not of the item shown, or do not sum to 1 over the items{elsewhere}"
         )
-    if number > 1 and np.all(means + _ERRORS * errors < 1.0 / _APART):
-        return (
-            f"the mean of 1 / {propensity} over all rows, counting one item's, is {means.min():.3g} to "
-            f"{means.max():.3g}, and 1 if every item can be shown in every row: check whether {propensity} is too "
-            f"large; if rows choose among fewer items, {EXPLORE}"
-        )
-    return _epsilon(facts, propensity, number, total, n)
+    fault = _epsilon(facts, propensity, number, total, n)
+    if fault or not (number > 1 and np.all(means + _ERRORS * errors < 1.0 / _APART)):
+        return fault
+    return (
+        f"the mean of 1 / {propensity} over all rows, counting one item's, is {means.min():.3g} to {means.max():.3g}, "
+        f"and 1 if every item can be shown in every row: check whether {propensity} is too large; if rows choose among "
+        f"fewer items, {EXPLORE}"
+    )
 
 
 def _epsilon(facts: Mapping[str, float], propensity: str, number: int, total: float, n: float) -> str:
