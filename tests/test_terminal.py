@@ -86,7 +86,7 @@ COMMANDS = {
     "replay": (("replay", "sim", "--policy", "random", "--out", "{out}.csv"), ["rows with random over 20 items"]),
     "estimate": (
         ("estimate", "rep.parquet", "--target", "svd,popularity", "--baseline", "today"),
-        ["svd", "popularity", r"today's\s+policy", "95 % interval", NUMBER, LEVEL],
+        ["svd", "popularity", r"random\s+traffic", "95 % interval", NUMBER, LEVEL],
     ),
     "doctor": (
         ("doctor", "rep.parquet", "--target", "svd"),

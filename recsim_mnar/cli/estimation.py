@@ -18,6 +18,7 @@ from recsim_mnar.cli.options import (
     NUMBER,
     PROPENSITIES_OF,
     READ_PATH,
+    SHARE,
     STANDARD_INPUT,
     WHOLE,
     as_a_file,
@@ -38,19 +39,33 @@ if TYPE_CHECKING:
     from recsim_mnar.own_log.plan.experiment import ABPlan
 
 _COLOURS = {"trust": "green", "caution": "yellow", "do_not_use": "red"}
+_LEAST_LIFT = 1.0
+"""Per cent from which a lower end is a lift to plan for."""
 UNMET = 3
 """Exit status where --require is not met."""
 
 
 GROUPS = {
     "What is asked": (
-        *("agents", "train-share", "target", "target-file", "on", "baseline", "estimators", "clip", "level", "by"),
+        *(
+            "agents",
+            "train-share",
+            "target",
+            "target-file",
+            "on",
+            "baseline",
+            "estimators",
+            "clip",
+            "level",
+            "precision",
+            "by",
+        ),
         *("refute", "require", "fit-reward-model"),
     ),
     "What is known": ("propensity-min", "full-support", "reward-min", "reward-max"),
     "Which column is which": (
         *("reward-column", "propensity-column", "action-column", "user-column", "time-column", "logger-column"),
-        *("context-columns", "cluster", "drop-missing", "drop-invalid"),
+        *("weight-column", "context-columns", "cluster", "drop-missing", "drop-invalid"),
     ),
     "Output": ("workers", "json", "out", "quiet", "help"),
 }
@@ -86,7 +101,13 @@ GROUPS = {
 @option("--clip", "Largest weight of the clipped estimators, or none.  [default: no clip]")
 @option("--cluster", "Column that groups dependent rows; the user column if there is one.")
 @option("--level", "Coverage of the intervals.", NUMBER, 0.95)
-@own_log_options("reward", "propensity", "action", "user", "time", "logger", "slate", "position")
+@option(
+    "--precision",
+    "Half the interval over the value up to which a value is trusted; beyond it the verdict is caution.  "
+    "[default: 0.25]",
+    SHARE,
+)
+@own_log_options("reward", "propensity", "action", "user", "time", "logger", "slate", "position", "weight")
 @PROPENSITIES_OF
 @option("--position-weights", "Of slates: mean per item shown, clicks per slate, or dcg.",
         click.Choice(["mean", "clicks", "dcg"]), "mean", hidden=True)  # fmt: skip
@@ -190,7 +211,7 @@ def estimate(
                 plans = [] if found.of_slates else _plans(source, asked, found.sentence)
                 _write_page(out, source if file == log else name, asked, clip, found, plans)
         # A reader of what is printed may go at any moment: what was asked for is on disk before.
-        line = "" if found.of_slates or asked["agents"] else _ab_line(log, asked, found.sentence)
+        line = _ab_line(log, asked, found)
         ahead = _ahead(source, asked, found.sentence)
         content = None if json_output.path is None else found.to_json()
     if not json_output.printed:
@@ -226,27 +247,33 @@ def _show(found: FileAnswer, line: str, ahead: str, json_output: JsonOutput, *, 
         json_output.sentence(ahead)
 
 
-def _ab_line(log: Path, asked: dict[str, Any], sentence: Sentence) -> str:
-    """The line that plans an A/B test for the lift of an answer, and for its lower end; "" where none is known."""
-    if not _lifts(sentence) or sentence.baseline is None:
+def _ab_line(log: Path, asked: dict[str, Any], found: FileAnswer) -> str:
+    """The line that plans an A/B test for the lift of an answer, and for its lower end; "" where none can."""
+    sentence, with_users = found.sentence, found.records[0]["diagnostics"].get("clustered") and not found.found.weighed
+    if found.of_slates or asked["agents"] or not with_users or not _lifts(sentence) or sentence.baseline is None:
         return ""
     words = ["recsim-mnar", "plan", "ab", str(log), "--lift", ",".join(_lifts(sentence))]
     if asked["target_file"] is None:
         words += ["--target", sentence.policy, "--baseline", asked["baseline"] or sentence.baseline]
-    for name in ("reward", "propensity", "action", "user", "time"):
+    for name in ("reward", "propensity", "action", "user", "time", "weight"):
         column = asked[f"{name}_column"] or (asked["cluster"] if name == "user" else None)
         words += [] if column is None else [f"--{name}-column", column]
-    words += [f"--{name.replace('_', '-')}" for name in ("drop_missing", "deduplicate", "fold_case") if asked[name]]
+    words += [
+        f"--{name.replace('_', '-')}"
+        for name in ("drop_missing", "deduplicate", "separate_events", "fold_case")
+        if asked[name]
+    ]
     share = asked["drop_invalid"]
     return shlex.join([*words, *([] if share is None else ["--drop-invalid", f"{share:g}"])])
 
 
 def _lifts(sentence: Sentence) -> list[str]:
     """The lift of an answer that a policy is better, and its lower end, as ``--lift`` takes them."""
-    if sentence.answer != "better" or sentence.change_percent is None:
+    if sentence.answer != "better" or sentence.change_percent is None or sentence.baseline_kind == "random":
         return []
     low = sentence.low_percent or 0.0
-    return [f"{each:.3g}%" for each in (sentence.change_percent, *([low] if low > 0.0 else []))]
+    # A test for hardly any lift is none that somebody runs.
+    return [f"{each:.3g}%" for each in (sentence.change_percent, *([low] if low > _LEAST_LIFT else []))]
 
 
 def _plans(source: Path, asked: dict[str, Any], sentence: Sentence) -> list[ABPlan]:
@@ -271,7 +298,7 @@ def records_table(records: Sequence[dict[str, Any]]) -> Table:
 
     from recsim_mnar.estimators.off_policy.records import segment_label, segment_title
     from recsim_mnar.estimators.off_policy.scores import known_to_differ
-    from recsim_mnar.estimators.off_policy.sentence import Amounts, cells, label, relative_change
+    from recsim_mnar.estimators.off_policy.sentence import Amounts, cells, label, relative_change, verdict_in_words
     from recsim_mnar.tables.faults import in_rows
 
     first, by = records[0], records[0].get("by")
@@ -292,15 +319,15 @@ def records_table(records: Sequence[dict[str, Any]]) -> Table:
     for place, record in enumerate(records):
         names = [segment_label(record)] if by else []
         names += [label(record), *([record["estimator"]] if several else [])]
-        verdict, (value, span) = record["verdict_level"], cells(record, amounts)
+        value, span = cells(record, amounts)
         table.add_row(
             *(escape(printable(name)) for name in names),
             value,
             *(changes[place : place + 1] if any(changes) else []),
             span,
             *(f"{record[key]:,.0f}" for _, key in sized),
-            verdict.replace("_", " "),
-            style=_COLOURS[verdict],
+            verdict_in_words(record),
+            style=_COLOURS[record["verdict_level"]],
         )
     without = [r["estimator"] for r in records if r["estimator"] not in known_to_differ()]
     if without and any("baseline" in record for record in records) and "assumption" not in first["diagnostics"]:
@@ -418,14 +445,24 @@ def _answer(log: Path, options: dict[str, Any], gather: Any, require: str | None
             name: options.pop(name)
             for name in ("baseline", "level", "q_logged", "q_target", "by", "refute", "position_weights", "assumption")
         },
-        stated=options,
+        # What is not stated is not denied.
+        stated={name: value for name, value in options.items() if value is not None and value is not False},
     )
     return answer_question(log, question, reading, require=require, gather=gather, **more)
 
 
 _OF_COLUMNS = (
     *("target", "target_file", "on", "metrics", "unsupported", "q_logged", "q_target", "reward_limit_column"),
-    *("context_columns", "cluster", "logger_column", "deduplicate", "drop_invalid", "fold_case"),
+    *(
+        "context_columns",
+        "cluster",
+        "logger_column",
+        "weight_column",
+        "deduplicate",
+        "separate_events",
+        "drop_invalid",
+        "fold_case",
+    ),
 )
 """Options on columns that agents do not need, or that `replay` does not have."""
 

@@ -316,7 +316,7 @@ def _named(path: Any, flag: str) -> Path:
     return path_of(os.fsdecode(path))
 
 
-ROLES = ("reward", "propensity", "action", "item", "event", "user", "time", "logger", "slate", "position")
+ROLES = ("reward", "propensity", "action", "item", "event", "user", "time", "logger", "slate", "position", "weight")
 _WHAT = {
     "reward": "Column of rewards (clicks, ...).",
     "propensity": "Column of the logging policy's probability of the logged action.",
@@ -328,6 +328,7 @@ _WHAT = {
     "logger": "Column of the policy that logged the row, where there are several.",
     "slate": "Column of slates, whose rows were shown together; none: single items.",
     "position": "Column of positions in the slate.",
+    "weight": "Column of how many rows each row stands for, where only some were kept; none: all were.",
 }
 
 
@@ -377,13 +378,14 @@ def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
         SHARE, is_flag=False, flag_value="0.05",
     )  # fmt: skip
     equal = option("--deduplicate", "Keep the first of rows that are equal in every column.", bool, hidden=True)
+    separate = option("--separate-events", "Rows that are equal in every column are no copies.", bool, hidden=True)
     fold = option(
         "--fold-case",
         "Take items of --target and values of --by that differ only in capitals as one.",
         bool,
         hidden=True,
     )
-    return all_of(column_options(*roles), missing, *([invalid, equal, fold] if copies else []))
+    return all_of(column_options(*roles), missing, *([invalid, equal, separate, fold] if copies else []))
 
 
 def reading_of(options: dict[str, Any], context: str | None = None) -> Any:
@@ -396,6 +398,7 @@ def reading_of(options: dict[str, Any], context: str | None = None) -> Any:
         drop_missing=options.pop("drop_missing"),
         drop_invalid=options.pop("drop_invalid", None),
         deduplicate=options.pop("deduplicate", False),
+        separate_events=options.pop("separate_events", False),
         fold_case=options.pop("fold_case", False),
         propensities_of=options.pop("propensities_of", None),
     )

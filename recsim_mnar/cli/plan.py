@@ -39,7 +39,7 @@ def plan() -> None:
 @option("--users-per-day", "Who enter the test, both arms; else the log's dates.", NUMBER)
 @option("--target --targets", "Column of a policy: adds the rows of such a log that give the same precision.")
 @option("--baseline", "Such a column, that the target is compared with; else the logger.")
-@own_log_options("reward", "propensity", "action", "user", "time", "slate", "position")
+@own_log_options("reward", "propensity", "action", "user", "time", "slate", "position", "weight")
 @json_option("the plan")
 def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
     """How many users, and days, an A/B test needs to find a lift over LOG's policy."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.sentence import Sentence
+from recsim_mnar.estimators.off_policy.sentence import Sentence, logged_by
 from recsim_mnar.kernels.checks import number_in, texts_of
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.gate import FileAnswer, answer_file
@@ -125,11 +125,12 @@ def ab_test_of(log: Path, sentence: Sentence, reading: Reading) -> ABPlan | None
 
 def ahead_of_today(sentence: Sentence, test: ABPlan | None) -> str:
     """Who is ahead of today's policy with what verdict, or how many users an A/B test needs."""
+    today = logged_by(sentence.baseline_kind)
     if sentence.answer == "better":
-        return f"{sentence.policy} is ahead of today's policy (verdict: {sentence.sure})."
-    found = "No agent is known to be ahead of today's policy."
+        return f"{sentence.policy} is ahead of {today} (verdict: {sentence.sure})."
+    found = f"No agent is known to be ahead of {today}."
     if sentence.answer == "looks_better":
-        found = f"{sentence.policy} looks ahead of today's policy (verdict: {sentence.sure.replace('_', ' ')})."
+        found = f"{sentence.policy} looks ahead of {today} (verdict: {sentence.sure.replace('_', ' ')})."
     if test is None:
         return found
     lift = f"{sentence.policy}'s estimated lift, {100.0 * test.lift_share:.3g} %,"

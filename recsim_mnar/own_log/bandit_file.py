@@ -21,7 +21,7 @@ class Reading:
     """How the user wants a file read.
 
     Attributes:
-        columns: column by role (reward, propensity, action, user, time, logger); None or left out: recognised.
+        columns: column by role (reward, propensity, action, user, time, logger, weight); None or left out: recognised.
         context: columns of what the logging policy saw.
         key: column by which rows of a second file are found.
         by: column of segments.
@@ -29,6 +29,7 @@ class Reading:
         drop_invalid: leave out rows with a value that cannot be read, up to this share of all; None: refuse them.
         fold_case: take values of ``by``, and items of policies' columns, that differ only in capitals as one.
         deduplicate: keep the first of rows that are equal in every column.
+        separate_events: rows that are equal in every column are events of their own, not copies.
         today: the policy that may be the logging policy itself, its column that of the propensities; None: no policy's
             column is taken for it.
         times: read the column of times, where there is one, into ``others``.
@@ -45,6 +46,7 @@ class Reading:
     drop_invalid: float | None = None
     fold_case: bool = False
     deduplicate: bool = False
+    separate_events: bool = False
     today: str | None = None
     times: bool = False
     propensities_of: str | None = None
@@ -71,8 +73,8 @@ class BanditFile:
         context: by column, (n,) numbers or ids.
         row_numbers: (n,) rows in the file, from 1 below the header.
         lines: what was taken and what was left out, for a person.
-        counts: rows, organic_rows, duplicates, dropped_duplicates, dropped_missing, dropped_invalid, kept, those that
-            are not 0.
+        counts: rows, organic_rows, duplicates, coincidences, by_chance, dropped_duplicates, dropped_missing,
+            dropped_invalid, kept, those that are not 0.
         exact: as it was read, see :class:`Reading`.
     """
 
@@ -96,6 +98,21 @@ class BanditFile:
 
     def __len__(self) -> int:
         return len(self.reward)
+
+    @property
+    def weight(self) -> Floats | None:
+        """(n,) how many rows each row stands for; None where that is the same number for all."""
+        name = self.columns.get("weight")
+        values = None if name is None else self.others[name]
+        return None if values is None or np.all(values == values[0]) else values
+
+    @property
+    def chances(self) -> Floats | None:
+        """(n,) propensities, over the rows' weights where they have any: their inverses still sum to the rows."""
+        weight = self.weight
+        if self.propensity is None or weight is None:
+            return self.propensity
+        return self.propensity * (float(weight.mean()) / weight)
 
     def kept(self, keep: NDArray[np.bool_]) -> BanditFile:
         """The rows that are marked, (n,)."""
@@ -145,7 +162,7 @@ class WeighedLog:
     Attributes:
         rows: number that the estimates rest on.
         users: number of users, None where rows are taken as independent.
-        mean_reward: of these rows: what the policy that logged them earned.
+        mean_reward: of these rows, by their weights if they have any: what the policy that logged them earned.
         counts: rows left out and the like, as :class:`BanditFile` counts them.
         weights: (n,) target / propensity by policy; empty where propensities are not known.
     """
@@ -164,4 +181,4 @@ class WeighedLog:
         if log.propensity is not None:
             weights = {name: values / log.propensity for name, values in log.policies.items()}
         told = {} if log.exact else {name: n for name, n in log.counts.items() if n and ":" not in name}
-        return WeighedLog(len(log), users, float(log.reward.mean()), told, weights)
+        return WeighedLog(len(log), users, float(np.average(log.reward, weights=log.weight)), told, weights)

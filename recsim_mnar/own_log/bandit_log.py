@@ -6,16 +6,17 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.off_policy.gathering import Block
-from recsim_mnar.log.columns import Floats
+from recsim_mnar.log.columns import Floats, row_in_words
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.own_log.shown_item import IN_CAPITALS, UNCLEAR, ShownItem, find_shown, held_items, same_items
 from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, percent_lines
@@ -30,6 +31,7 @@ from recsim_mnar.tables.rows import (
     n_repeats,
     others_in_words,
     repeats,
+    repeats_by_chance,
     text_numbers,
     without_recommendations,
 )
@@ -41,6 +43,8 @@ repeat an earlier one in what is read and differ elsewhere."""
 _DROP_INVALID = "--drop-invalid leaves out the rows with values that cannot be read"
 _FEW_INVALID = 0.05
 """Share of rows that ``--drop-invalid`` leaves out."""
+_SAMPLED = 1 << 18
+"""Rows that say how many are equal by chance."""
 _ROW_NUMBERS = ("", "unnamed0", "rownumber", "rownum")
 
 
@@ -120,6 +124,8 @@ class BanditLog:
             columns = _exact(file, reading)
         else:
             columns, shown = _recognised(file, policies, reading, needs)
+        if "weight" in columns:
+            others = [*others, columns["weight"]]
         action = None if reading.exact else columns.get("action")
         of_items = () if action is None else _of_items(file, action, policies, fold=reading.fold_case)
         return BanditLog(
@@ -154,7 +160,9 @@ class BanditLog:
 
     @property
     def looks_for_copies(self) -> bool:
-        """True if equal rows are suspicious: only with a time or a key."""
+        """True if equal rows are suspicious: only with a time or a key, and if nobody says that they are no copies."""
+        if self.reading.separate_events:
+            return False
         dated = ("time" in self.columns and "user" in self.columns) or self.reading.key is not None
         return (dated and not self.reading.exact) or self.reading.deduplicate
 
@@ -163,7 +171,8 @@ class BanditLog:
         """Whether something that is read can only be worked with as a whole."""
         reading, loggers = self.reading, "logger" in self.columns and not self.reading.exact
         copies = self.looks_for_copies and "user" not in self.columns
-        return bool(reading.key or reading.by or reading.context or reading.deduplicate or loggers or copies)
+        whole = loggers or copies or "weight" in self.columns
+        return bool(reading.key or reading.by or reading.context or reading.deduplicate or whole)
 
     def read(self) -> BanditFile:
         """All decisions.
@@ -217,9 +226,52 @@ class BanditLog:
         return np.concatenate(found)
 
     def count_copies(self, alike: int = 1) -> None:
-        """Count copies, and the other of the rows that are ``alike`` in what is read; takes 8 bytes for each row."""
-        number = n_repeats(self.digests()) if alike else 0
-        self.counts["duplicates"], self.counts[_ALIKE] = number, alike - number
+        """Count copies, and the other of the rows that are ``alike`` in what is read; takes 8 bytes for each row.
+
+        Where chance explains that rows are equal they are taken as separate events from here on.
+        """
+        digests = self.digests() if alike else np.zeros(0, np.uint64)
+        self.counts[_ALIKE] = alike - n_repeats(digests)
+        if not self.are_copies(digests):
+            self.reading = replace(self.reading, separate_events=True)
+
+    def longest_user(self) -> str:
+        """How many rows the user with most of them has, and the first of these; no id, as pages hold none.
+
+        The rows are read once more.
+        """
+        rows_of, first = Counter[str](), dict[str, int]()
+        counts, unread, work = self.counts, self.unread, _Pass(self)
+        for each in self.file.blocks(self.kinds(), 1 << 19):
+            shown = work.recommendations(each).quiet()
+            ids = shown.ids(self.columns["user"])
+            codes, places, numbers = np.unique(ids.codes, return_index=True, return_counts=True)
+            for code, place, number in zip(codes.tolist(), places.tolist(), numbers.tolist(), strict=True):
+                if code >= 0:
+                    rows_of[str(ids.ids[code])] += number
+                    first.setdefault(str(ids.ids[code]), int(shown.row_numbers[place]))
+        self.counts, self.unread = counts, unread
+        (user, number), *_ = rows_of.most_common(1)
+        return f"one user has {in_rows(number)}, the first of them {row_in_words(0, np.array([first[user]]))}"
+
+    def are_copies(self, digests: NDArray[np.uint64]) -> bool:
+        """Count rows that repeat an earlier one as copies, or as coincidences where chance explains as many.
+
+        Args:
+            digests: (m,) of :meth:`digests`.
+        """
+        number = n_repeats(digests)
+        if not number:
+            return False
+        key = [self.reading.key, *self.others] if self.reading.key else []
+        group = [self.columns[role] for role in ("user", "time", "logger") if role in self.columns]
+        kinds = dict.fromkeys(self.digested, "text") | self.kinds()
+        counts, unread, work = self.counts, self.unread, _Pass(self)
+        tables = (work.recommendations(each) for each in self.file.blocks(kinds, 1 << 19))
+        expected, found = chance_of(tables, self.columns, [*group, *key], (self.digested, self.file.head()), digests)
+        self.counts, self.unread = counts, unread
+        counts["duplicates" if found else "coincidences"], counts["by_chance"] = number, round(expected)
+        return found
 
     @property
     def read_columns(self) -> list[str]:
@@ -240,12 +292,22 @@ class BanditLog:
     def lines(self) -> list[str]:
         """Summary of the last pass: columns used, repeated rows, and rows left out."""
         counts = self.counts
-        dropped, number, said = counts["dropped_missing"], counts["duplicates"], []
+        dropped, said = counts["dropped_missing"], []
+        number = counts["duplicates"] + counts["coincidences"]
         if number and not self.reading.exact:
             what = f"{in_rows(number)} repeat{'s' * (number == 1)} an earlier row in {self.copies_in}"
-            if self.reading.deduplicate and "time" not in self.columns and self.reading.key is None:
-                what += " (without a column of times these may be different events: --time-column)"
-            said = [f"{what}: left out" if self.reading.deduplicate else f"{what}: kept; --deduplicate leaves them out"]
+            chance = f"chance makes some {counts['by_chance']:,} equal"
+            if self.reading.deduplicate:
+                said = [
+                    f"{what}: left out"
+                    + f", though {chance}: are they different events?" * (counts["coincidences"] > 0)
+                ]
+            elif counts["coincidences"]:
+                said = [f"{what}: kept as separate events, as {chance}"]
+            else:
+                said = [
+                    f"{what}: kept; --deduplicate leaves them out ({chance}; --separate-events: they are no copies)"
+                ]
         if counts[_ALIKE] > 0 and "time" in self.columns and not self.reading.exact:
             only = f"{in_rows(counts[_ALIKE])} repeat{'s' * (counts[_ALIKE] == 1)} an earlier row in what is read"
             said.append(f"{only} ({', '.join(self.read_columns)}) and not in the other columns: kept")
@@ -309,7 +371,8 @@ def _recognised(
 ) -> tuple[Columns, ShownItem]:
     """Which column is what; what is needed and missing, or unclear, is an error."""
     source, named = str(file.path), dict(reading.columns)
-    optional = [role for role in ("propensity", "user", "action", "logger", "time", "event") if role not in needs]
+    roles = ("propensity", "user", "action", "logger", "time", "event", "weight")
+    optional = [role for role in roles if role not in needs]
     taken = [name for name in (*policies, *reading.context) if name not in ("propensity", reading.today)]
     by_names = find_columns(source, file.names, named=named, optional=("reward", *needs, *optional), leave=taken)
     shown = find_shown(file, by_names, [name for name in policies if name in taken], reading.context)
@@ -327,7 +390,7 @@ def _recognised(
             "--propensity-column"
         )
     # Two candidates for what changes the answer are asked about, not passed over.
-    for role in ("propensity", "user"):
+    for role in ("propensity", "user", "weight"):
         columns.refuse_unclear(source, role)
     return columns, shown
 
@@ -456,11 +519,13 @@ class _Pass:
     def _without_copies(self, rows: Rows) -> tuple[Rows, NDArray[np.bool_] | None]:
         """Count rows that repeat others in every column; leave them out where that is asked for, or else mark them."""
         alike = n_repeats(rows.digests(self.log.read_columns))
-        again = repeats(self.log.digests()) if alike else np.zeros(len(rows), np.bool_)
-        number = self.counts["duplicates"] = int(np.count_nonzero(again))
+        digests = self.log.digests() if alike else np.arange(len(rows), dtype=np.uint64)
+        again = repeats(digests)
+        number = int(np.count_nonzero(again))
         self.counts[_ALIKE] = alike - number
+        copies = self.log.are_copies(digests)
         if not self.log.reading.deduplicate or not number:
-            return rows, again
+            return rows, again if copies else None
         self.counts["dropped_duplicates"] = number
         return rows.kept(~again), None
 
@@ -501,6 +566,51 @@ class _Pass:
                 f"--drop-invalid {math.ceil(share) / 100:g}",
                 code="invalid_values",
             )
+
+
+def chance_of(
+    tables: Iterable[Rows],
+    columns: Columns,
+    group: Sequence[str],
+    seen: tuple[Sequence[str], Mapping[str, Sequence[Any]]],
+    digests: NDArray[np.uint64],
+) -> tuple[float, bool]:
+    """How many rows are equal to an earlier one by chance, and whether more are.
+
+    By chance none where a column differs in all rows that differ, as a request's number does, or where the whole log
+    is written twice. Of a large log some groups are looked at.
+
+    Args:
+        tables: the rows.
+        columns: which column is what.
+        group: columns in which rows must be equal to be compared: of users, times and the like.
+        seen: columns in which rows are equal, and the values of the first rows.
+        digests: (m,) equal for rows that are equal in these columns.
+    """
+    if np.gcd.reduce(np.unique(digests, return_counts=True)[1]) > 1:
+        return 0.0, True
+    names, head = seen
+    texts = {name: list(map(str, head[name])) for name in names if name in head}
+    first = len(set(zip(*texts.values(), strict=True)))
+    numbering = [name for name, values in texts.items() if len(set(values)) == first]
+    item = [columns["action"]] if "action" in columns else [columns["item"]] if "item" in columns else []
+    cell = [*item, *([columns["reward"]] if "reward" in columns else [])]
+    one_in, begin = np.uint64(max(1, digests.size // _SAMPLED)), 0
+    found: list[list[NDArray[Any]]] = []
+    for each in tables:
+        groups = each.digests(group)
+        kept = groups % one_in == 0
+        own, begin = digests[begin : begin + len(each)][kept], begin + len(each)
+        rows = each.kept(kept)
+        known = [np.nan_to_num(rows.quiet().numbers(columns["propensity"]), nan=1.0)] if "propensity" in columns else []
+        compared = (item, cell, *([name] for name in numbering))
+        found.append([own, groups[kept], *(rows.digests(names) for names in compared), *known])
+    whole, groups, items, cells, *others = (np.concatenate(each) for each in zip(*found, strict=True))
+    if any(n_repeats(each) == n_repeats(whole) for each in others[: len(numbering)]):
+        return 0.0, True
+    probability = np.clip(others[-1], 0.0, 1.0) if "propensity" in columns else None
+    expected, more = repeats_by_chance(whole, groups, items, cells, probability)
+    return expected * float(one_in), more
 
 
 def columns_of_copies(names: Sequence[str]) -> list[str]:

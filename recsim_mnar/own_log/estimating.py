@@ -23,6 +23,7 @@ from recsim_mnar.estimators.off_policy.gathering import (
 )
 from recsim_mnar.estimators.off_policy.records import (
     ADVICE,
+    WEIGHED,
     Asked,
     RefusedColumnError,
     Segments,
@@ -46,8 +47,10 @@ from recsim_mnar.estimators.off_policy.stated import (
     refuse_outside,
     taken,
 )
-from recsim_mnar.estimators.verdict import Estimate, Finding, scaled
+from recsim_mnar.estimators.off_policy.value import estimate_value
+from recsim_mnar.estimators.verdict import GRAVE, Estimate, Finding, scaled
 from recsim_mnar.kernels.checks import level_of
+from recsim_mnar.log.columns import Floats, refuse_rows
 from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
@@ -57,7 +60,7 @@ from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
 from recsim_mnar.tables.faults import in_rows
 from recsim_mnar.tables.ids import Ids, spelled_alike
 from recsim_mnar.tables.parts import TableFile
-from recsim_mnar.tables.roles import likely_columns
+from recsim_mnar.tables.roles import NAMED, find_columns, likely_columns
 
 MANY_DROPPED = 0.05
 """Share of rows left out from which the verdict says so."""
@@ -69,8 +72,8 @@ Gather = Callable[[BlockSource, BlockQuestion], Gathered | None]
 
 
 def is_own_schema(file: TableFile) -> bool:
-    """Whether a table has the columns of this package's logs."""
-    return set(OWN) <= set(file.names)
+    """Whether a table has the columns of this package's logs, and no weights of rows."""
+    return set(OWN) <= set(file.names) and "weight" not in find_columns("", file.names, optional=("weight",))
 
 
 class Usual(list[str]):
@@ -156,6 +159,11 @@ class Answer:
     segments: list[Record] = field(default_factory=list)
     refused: list[RefusedColumnError] = field(default_factory=list)
 
+    @property
+    def weighed(self) -> bool:
+        """Whether rows have weights."""
+        return self.log is not None and self.log.weight is not None
+
     def with_findings(self, findings: Sequence[Finding], *, first: bool = False) -> Answer:
         """The same estimates with further findings against the log."""
         whole, parts = ([with_findings(record, findings, first=first) for record in each]
@@ -215,7 +223,7 @@ class _Estimating:
         given = (question.q_logged, question.q_target, question.reward_limit)
         others = [*(name for name in given if name is not None), *self.lost.values()]
         by_action = question.fit_reward_model or (self.second is not None and self.second.by_action)
-        takes_today = "propensity" in self.names or "propensity" in question.needs
+        takes_today = "propensity" in self.targets or "propensity" in question.needs
         needs = [*(["action"] if by_action else []), *(["propensity"] if takes_today else [])]
         # A column that somebody names is checked, also where no number is made of it.
         times = question.refute or reading.columns.get("time") is not None
@@ -223,7 +231,8 @@ class _Estimating:
         open_log = functools.partial(BanditLog.open, self.file, inside, reading=reading, others=others)
         self.log = open_log(needs=needs)
         if "propensity" not in self.log.columns and "action" not in self.log.columns:
-            self.log = open_log(needs=[*needs, "action"])  # from which propensities are estimated
+            lacking = "propensity" if "propensity" in self.names else "action"  # from which they are estimated
+            self.log = open_log(needs=[*needs, lacking])
         self.columns = self.log.columns
         self.refused: list[RefusedColumnError] = []
         self._refuse_doubles()
@@ -308,13 +317,19 @@ class _Estimating:
             findings += [*(() if sums is None else sums.findings()), *of_the_rows(counts)]
         records = [with_findings(record, findings) for record in records]
         records = with_likely_faults(records, lambda: sums, self.columns["propensity"])
-        return Answer(records, lines + bound_lines(records), None, refused=self.refused)
+        return Answer(records, lines + self._said_of(records), None, refused=self.refused)
 
     def _gathered(self, asked: BlockQuestion) -> Gathered:
         # Whether rows that cannot be read are few is a question to all parts together.
         alone = self.gather is None or self.log.reading.drop_invalid is not None
         found = None if self.gather is None or alone else self.gather(self.log, asked)
         return found or gather_blocks(self.log, asked)
+
+    def _said_of(self, records: Sequence[Record]) -> list[str]:
+        """Which bounds were taken; and who has the most rows, where one has so many that the verdict says so."""
+        found = [each for record in records for each in record["findings"] if each["code"] == "long_user"]
+        longest = [self.log.longest_user()] if any(each["level"] != "trust" for each in found) else []
+        return [*longest, *bound_lines(records)]
 
     def _off_by(self, name: str, **ends: Any) -> float:
         """The tolerance of a policy by its rows, which are read once more."""
@@ -340,8 +355,8 @@ class _Estimating:
             segments = _segments(log, question.by, lines, likely, fold=self.log.reading.fold_case)
         except RefusedColumnError as error:
             self.refused.append(error)
-        if question.refute and log.propensity is None:
-            raise UserError("--refute: refuters need propensities. Name their column with --propensity-column")
+        if question.refute:
+            _refuse_refuters(log)
         own, stated = log.columns["reward"], self.stated
         refuse_outside(log.reward, stated.reward_min, stated.reward_max, own, log.row_numbers)
         limits = None
@@ -349,7 +364,7 @@ class _Estimating:
             limits = log.others[question.reward_limit]
             limit_column(limits, log.reward, (own, question.reward_limit), log.row_numbers)
         if log.propensity is None:
-            records = _without_propensities(log, self.targets, question, lines)
+            records = _without_propensities(log, self.targets, self.today, question, lines)
             return Answer(records, lines, log, refused=self.refused)
         columns, shown = log.values(), None if log.action is None else log.action.codes
         for name in self.names:
@@ -371,9 +386,10 @@ class _Estimating:
             segments=segments,
             action=shown,
             refused=self.refused,
+            weights=_weights_of_rows(log, self.targets, question, lines),
             **self.stated_options,
         )
-        in_order = RepeatSums.of(log.reward, log.propensity, shown, log.clusters()).findings()
+        in_order = _in_order(log)
         records = [with_findings(record, in_order) for record in taken(records, self.bound)]
         if not self.log.reading.exact:
             records = _with_findings(records, log, self.targets, lines)
@@ -382,7 +398,7 @@ class _Estimating:
         whole = [record for record in records if "by" not in record]
         parts = records[len(whole) :]
         whole = [record | segment_summary(record, parts) for record in whole]
-        return Answer(whole, lines + bound_lines(whole) + refuter_lines(whole), log, parts, self.refused)
+        return Answer(whole, lines + self._said_of(whole) + refuter_lines(whole), log, parts, self.refused)
 
 
 def _segments(
@@ -411,6 +427,55 @@ def _segments(
         if fold:
             codes = np.where(np.isin(codes, [place[word] for word in group]), place[group[0]], codes)
     return Segments.of(by, codes, log.segment.ids)
+
+
+def _refuse_refuters(log: BanditFile) -> None:
+    """Raise UserError for a log that refuters cannot read."""
+    if log.propensity is None:
+        raise UserError("--refute: refuters need propensities. Name their column with --propensity-column")
+    if log.weight is not None:
+        raise UserError(f"--refute: refuters know no weights of rows ({log.columns['weight']}): leave --refute away")
+
+
+def _weights_of_rows(log: BanditFile, targets: Sequence[str], question: Question, lines: list[str]) -> Floats | None:
+    """How many rows each row stands for, (n,); None where there is no such column, or it says nothing.
+
+    Raises:
+        UserError: a weight that is not positive, with its row.
+    """
+    weight, name = log.weight, log.columns.get("weight") or ""
+    if weight is None:
+        return None
+    refuse_rows(weight <= 0.0, weight, name, "is not positive; give how many rows the row stands for", log.row_numbers)
+    assert log.propensity is not None
+    for target in targets:
+        if log.columns.how["weight"] != NAMED and np.allclose(weight, log.policies[target] / log.propensity):
+            raise UserError(f"{name} is {target} / propensity, and no weight of rows: add --weight-column none")
+    lines.append(
+        f"{name}: each row stands for so many, all of them for {weight.sum():,.0f} (--weight-column none: for 1)"
+    )
+    if question.by is not None:
+        lines.append(f"--by {question.by}: with weights of rows it is not checked that it was fixed before")
+    return weight
+
+
+def _in_order(log: BanditFile) -> list[Finding]:
+    """What rows say in their order; nothing where some were left out between them."""
+    if log.weight is not None or log.propensity is None:
+        return []
+    shown = None if log.action is None else log.action.codes
+    return RepeatSums.of(log.reward, log.propensity, shown, log.clusters()).findings()
+
+
+def unweighed(log: BanditFile, record: Record) -> list[Finding]:
+    """That an estimator passed weights of rows over, where there are some."""
+    if log.weight is None or (log.propensity is not None and record["estimator"] in WEIGHED):
+        return []
+    message = f"{record['estimator']} knows no weights of rows, so those of {log.columns['weight']} are not used"
+    slates = "assumption" in record["diagnostics"]
+    use = "give a log that keeps every slate" if slates else f"use {' or '.join(WEIGHED)} with propensities"
+    action = f"{use}, or --weight-column none if they are not weights of rows"
+    return [Finding("weights_ignored", GRAVE, 1.0, message, action)]
 
 
 def _shown(log: BanditFile, bound: float | None) -> Shown:
@@ -492,13 +557,13 @@ def _models(
 
 
 def _without_propensities(
-    log: BanditFile, targets: Sequence[str], question: Question, lines: list[str]
+    log: BanditFile, targets: Sequence[str], today: Sequence[str], question: Question, lines: list[str]
 ) -> list[Record]:
-    """Estimates under estimated propensities."""
-    if question.baseline is not None:
+    """Estimates under estimated propensities; today's policy earned the mean reward."""
+    if question.baseline is not None and question.baseline not in today:
         raise UserError(
-            "no difference from a baseline without propensities: --propensity-column names their column, or leave "
-            "--baseline away"
+            f"--baseline {question.baseline}: without propensities differences are from what the log earned: "
+            "--baseline today, or name the column of propensities with --propensity-column"
         )
     assert log.action is not None
     context, said = labels(log.context, len(log))
@@ -509,9 +574,16 @@ def _without_propensities(
     lines.append(
         "no propensity column is recognised, so propensities are estimated: each action's share of the rows" + within
     )
-    kept = {key: value for key, value in question.stated.items() if key in ("full_support", "reward_min", "reward_max")}
+    of_both = ("full_support", "reward_min", "reward_max")
+    kept = {key: value for key, value in question.stated.items() if key in of_both}
+    precise = {key: value for key, value in question.stated.items() if key == "precision"}
 
-    def value(name: str, estimator: str, *, level: float) -> Estimate:
+    def value(name: str, estimator: str, *, level: float, apart: bool = False) -> Estimate:
+        if name in today:
+            sure, cluster = np.ones(len(log)), None if log.user is None else log.user.codes
+            return estimate_value(
+                log.reward, sure, sure, estimator=estimator, cluster=cluster, level=level, **kept, **precise
+            )
         return estimate_without_propensities(
             log.reward,
             log.action.codes,  # type: ignore[union-attr]  # asserted above
@@ -521,10 +593,15 @@ def _without_propensities(
             estimator=estimator,
             clip=question.clip,
             level=level,
+            from_today=apart,
             **kept,
+            **({} if apart else precise),
         )
 
-    records = records_of(Asked(targets, question.estimators, question.level), value)
+    policies = [*targets, *today] if question.baseline is not None else targets
+    compared = [] if question.baseline is None else targets
+    asked = Asked(policies, question.estimators, question.level, question.baseline, compared, set(today))
+    records = records_of(asked, value, functools.partial(value, apart=True))
     return _with_findings(records, log, targets, lines)
 
 
@@ -532,7 +609,7 @@ def _with_findings(records: list[Record], log: BanditFile, targets: Sequence[str
     """The records with what is known of the file: rows left out, rows taken as independent, loggers."""
     every = [*_propensities_by_item(log), *of_the_rows(log.counts)]
     by_policy: dict[str, list[Finding]] = {}
-    if log.logger is not None and log.propensity is not None and 1 < log.logger.number <= MANY:
+    if log.logger is not None and log.weight is None and log.propensity is not None and 1 < log.logger.number <= MANY:
         for name in targets:
             by_policy[name], said = logger_findings(
                 log.logger, name, log.reward, log.propensity, log.policies[name], log.user
@@ -545,17 +622,17 @@ def _with_findings(records: list[Record], log: BanditFile, targets: Sequence[str
     found = []
     for record in records:
         more = [*every, *by_policy.get(target_of(record), [])]
-        found.append(with_findings(record, more))
+        found.append(with_findings(with_findings(record, unweighed(log, record), first=True), more))
     return with_likely_faults(found, functools.partial(sums_of, log), log.columns.get("propensity") or "")
 
 
 def _propensities_by_item(log: BanditFile) -> list[Finding]:
     """What the log proves wrong of its propensities item by item, in each level of a context column if not in all."""
-    if log.action is None or log.propensity is None:
+    if log.action is None or log.chances is None:
         return []
     shown, users = np.asarray(log.action.ids)[log.action.codes], log.clusters()
     for name, values in [("", None), *log.context.items()]:
-        found = item_findings(shown, log.propensity, users, context=_values(values), context_name=name)
+        found = item_findings(shown, log.chances, users, context=_values(values), context_name=name)
         if found:
             return found
     return []
@@ -575,6 +652,12 @@ def of_the_rows(counts: Counter[str]) -> list[Finding]:
     if again:
         share, repeat = again / counts["kept"], "repeat" if again > 1 else "repeats"
         message = f"{in_rows(again)} {repeat} an earlier row"
-        severity, action = scaled(share, MANY_DROPPED, np.inf), "leave them out (--deduplicate)"
-        found.append(Finding("rows_repeated", severity, share, message, action))
+        message += f", {counts['by_chance']:,} of them by chance" if counts["by_chance"] else ""
+        action = "find out whether they are copies (--deduplicate leaves them out) or events (--separate-events)"
+        found.append(Finding("rows_repeated", scaled(share, MANY_DROPPED, np.inf), share, message, action))
+    events = counts["dropped_duplicates"] * bool(counts["coincidences"])
+    if events:
+        share, message = events / (events + counts["kept"]), f"{in_rows(events)} that chance made equal are left out"
+        action = "leave --deduplicate away: they are separate events"
+        found.append(Finding("events_dropped", scaled(share, 0.0, MANY_DROPPED), share, message, action))
     return found

@@ -35,9 +35,9 @@ def with_likely_faults(records: Sequence[Record], sums: Callable[[], ItemSums | 
 
 def sums_of(log: BanditFile) -> ItemSums | None:
     """Sums of 1 / propensity by item; None where items or propensities are not known."""
-    if log.action is None or log.propensity is None:
+    if log.action is None or log.chances is None:
         return None
-    return ItemSums.of(np.asarray(log.action.ids)[log.action.codes], log.propensity, log.clusters())
+    return ItemSums.of(np.asarray(log.action.ids)[log.action.codes], log.chances, log.clusters())
 
 
 def _explained(record: Record, items: ItemSums, propensity: str) -> Record:
@@ -86,11 +86,19 @@ def likely_fault(items: ItemSums, facts: Mapping[str, float], propensity: str, t
             f"places?), so divide it by that; if rows choose among fewer items, {EXPLORE}"
         )
     if alike and np.all(np.abs(means - 1.0) <= _ERRORS * errors):
+        elsewhere = f"; or it shows items that are not in the log: {EXPLORE}" * (facts.get("mean_weight", 1.0) < 1.0)
         return (
             f"{said.format('1')}, as it must be where {propensity} is right: look at {target}, whose probabilities "
-            "are not of the item shown, or do not sum to 1 over the items"
+            f"are not of the item shown, or do not sum to 1 over the items{elsewhere}"
         )
-    return _epsilon(facts, propensity, number, total, n)
+    fault = _epsilon(facts, propensity, number, total, n)
+    if fault or not (number > 1 and np.all(means + _ERRORS * errors < 1.0 / _APART)):
+        return fault
+    return (
+        f"the mean of 1 / {propensity} over all rows, counting one item's, is {means.min():.3g} to {means.max():.3g}, "
+        f"and 1 if every item can be shown in every row: check whether {propensity} is too large; if rows choose among "
+        f"fewer items, {EXPLORE}"
+    )
 
 
 def _epsilon(facts: Mapping[str, float], propensity: str, number: int, total: float, n: float) -> str:

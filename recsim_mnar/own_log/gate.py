@@ -42,8 +42,8 @@ LEAST_ROWS = 2
 _NO_BASELINE = (
     f"--require {BETTER} needs --baseline: better than what? --baseline today is the policy that logged the rows"
 )
-_ROLES = ("reward", "propensity", "action", "user", "time", "logger", "slate", "position")
-_READING = ("context", "drop_missing", "deduplicate", "drop_invalid", "fold_case", "propensities_of")
+_ROLES = ("reward", "propensity", "action", "user", "time", "logger", "weight", "slate", "position")
+_READING = ("context", "drop_missing", "deduplicate", "separate_events", "drop_invalid", "fold_case", "propensities_of")
 _OWN = ("targets", "stated", "keep_rows", "needs", "interval")
 """Fields of a question that nobody gives by name."""
 CONTRADICTED = {
@@ -56,7 +56,7 @@ CONTRADICTED = {
         "share_sums",
         "shares_disproved",
     ),
-    *("not_sticky", "dsjson_label", "dsjson_index", "dsjson_lengths", "dsjson_joined_twice", "rows_repeated"),
+    *("not_sticky", "dsjson_label", "dsjson_index", "dsjson_lengths", "dsjson_joined_twice"),
 }
 """Codes of findings by which the log contradicts itself, or what is stated of it: somebody must look."""
 
@@ -170,14 +170,14 @@ def answer_file(
         targets: columns, each a policy's probability of the logged action.
         baseline: such a column, or "today" for the policy that logged.
         require: "trust", "caution" or "better"; see :attr:`FileAnswer.met`.
-        columns: by role (reward, propensity, action, user, time, logger) the column; recognised where left out.
+        columns: by role (reward, propensity, action, user, time, logger, weight) the column; recognised where left out.
         cluster: column that groups dependent rows; None for the users.
         metrics: a second file for tables of assignments.
         min_rows: an error where the estimates would rest on fewer.
-        **stated: what is known of the log: propensity_min, weight_max, full_support, reward_min, reward_max;
+        **stated: what is known of the log: propensity_min, weight_max, full_support, reward_min, reward_max, precision;
             estimators, clip, level, target_file, on, fit_reward_model, q_logged, q_target, unsupported, reward_limit,
-            by and refute, as the options of these names; for how it is read context, drop_missing, deduplicate,
-            drop_invalid and fold_case.
+            by, refute and weight_column, as the options of these names; for how it is read context, drop_missing,
+            deduplicate, separate_events, drop_invalid and fold_case.
 
     Raises:
         UserError: for a file, a column, a value or an argument that is wrong, in one line.
@@ -185,8 +185,10 @@ def answer_file(
     asked = [each.name for each in fields(Question) if each.name not in _OWN]
     facts = [each.name for each in fields(Stated)]
     for name in stated:
-        if name not in (*asked, *facts, *_READING):
+        if name not in (*asked, *facts, *_READING, "weight_column"):
             raise UserError(f"estimate_file() has no argument {name!r}: {nearest(name, [*asked, *facts, *_READING])}")
+    if (weight := stated.pop("weight_column", None)) is not None:
+        columns = {**(columns or {}), "weight": weight}
     for role in columns or {}:
         if role not in _ROLES:
             raise UserError(f"columns: there is no role {role!r}: {nearest(role, _ROLES)}")

@@ -25,7 +25,7 @@ from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
-from recsim_mnar.own_log.estimating import Answer, Question, Usual, of_the_rows
+from recsim_mnar.own_log.estimating import Answer, Question, Usual, of_the_rows, unweighed
 from recsim_mnar.own_log.slate_file import (
     OF,
     SAID,
@@ -259,6 +259,8 @@ def estimate_slates(found: SlateFile, question: Question, reading: Reading) -> A
     for name, option in _OF_SINGLE_ITEMS.items():
         if getattr(question, name):
             raise UserError(f"{option}: {path} is a log of slates ({found.form}), and this is for single items")
+    if "precision" in question.stated:
+        raise UserError(f"--precision: {path} is a log of slates ({found.form}), and this is for single items")
     for each in () if isinstance(question.estimators, Usual) else question.estimators:
         ranking_estimator(each)
     known = found.file.names
@@ -386,7 +388,7 @@ class _Ranked:
         against: dict[str, Any] = {} if asked.baseline is None else {"baseline": own, "compared": targets}
         question = Asked(policies, names, asked.level, today={own}, made=self.made, differing=names, **against)
         records: list[Record] = taken(records_of(question, value, apart), self.bound)
-        records = [with_findings(record, of_the_rows(log.counts)) for record in records]
+        records = [with_findings(record, [*unweighed(log, record), *of_the_rows(log.counts)]) for record in records]
         lines = [*log.lines, *self.slates.lines, *assumption_lines(records), *bound_lines(records)]
         shown = {name: log.policies[name] for name in targets if name in log.policies}
         return Answer(records, lines, replace(log, policies=shown))

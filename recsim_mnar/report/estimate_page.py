@@ -18,6 +18,7 @@ from recsim_mnar.estimators.off_policy.sentence import (
     Sentence,
     baseline_of,
     cells,
+    intervals_of,
     label,
     lacks,
     partly_covered,
@@ -25,14 +26,15 @@ from recsim_mnar.estimators.off_policy.sentence import (
     relative_change,
     sentence_of,
     target_of,
+    verdict_in_words,
     within_limits,
 )
 from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.own_log.plan.experiment import ABPlan
 from recsim_mnar.protocols.records import listed, plain
-from recsim_mnar.report.charts import CHANGE, PER_CENT, PLAIN, Chart, Dot, Unit, colours_of, dots, room_for
+from recsim_mnar.report.charts import CHANGE, PER_CENT, PLAIN, Axis, Chart, Dot, Unit, colours_of, dots, room_for
 from recsim_mnar.report.figures import weight_figures
-from recsim_mnar.report.finding import MOST_NAMES, TODAY, Finding, of_estimates
+from recsim_mnar.report.finding import MOST_NAMES, RANDOM, TODAY, Finding, of_estimates
 from recsim_mnar.report.page import SCHEMA
 from recsim_mnar.report.template import downloads_of, together, write_from
 from recsim_mnar.runs.folder import RunFolder
@@ -129,6 +131,7 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
         rows=found.log.rows,
         least=_stated_least(made_by, leaders),
         extent=_extent(found),
+        maker=_logged_by(found),
         sentence=sentence,
         partly=partly_covered(leaders, sentence.text),
         reasons=said,
@@ -139,6 +142,7 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
         others=others,
         compares=any("baseline" in r for r in leaders),
         label=label,
+        verdict_in_words=verdict_in_words,
         cells=lambda record: cells(record, amounts),
         weights=shown,
         clip=found.clip,
@@ -149,6 +153,11 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
         segment_title=segment_title(found.segments) if found.segments else "",
         segment_lines=[*segment_lines(found.segments), *segment_reasons(found.segments)],
     )
+
+
+def _logged_by(found: Estimates) -> str:
+    """How the page calls what made the records."""
+    return RANDOM if any(r.get("baseline_kind") == "random" for r in found.records) else TODAY
 
 
 def _extent(found: Estimates) -> str:
@@ -198,20 +207,36 @@ def _value_chart(
     drawn = [within_limits(r) for r in differ or leaders if not lacks(r) and math.isfinite(r["high"])]
     if not drawn or (not differ and all(r["today"] for r in drawn)):
         return []
-    unit = _unit(amounts, bool(differ))
-    base = drawn[0]["diagnostics"].get("value_baseline", 0.0) if differ and all(r["today"] for r in drawn) else 0.0
-    scale, unit = (base, CHANGE) if base > 0.0 else (1.0, unit)
     ordered = sorted(drawn, key=lambda r: -r["value"])
-    rows = [_dot(r, target_of(r) if differ else label(r), colours, scale) for r in ordered]
-    other = "" if not differ else TODAY if all(r["today"] for r in drawn) else baseline_of(drawn[0])
+    intervals, are_shares = intervals_of(ordered, found.records)
+    unit = CHANGE if are_shares else _unit(amounts, bool(differ))
+    rows = [
+        _dot(record, target_of(record) if differ else label(record), colours, interval)
+        for record, interval in zip(ordered, intervals, strict=True)
+    ]
+    other = "" if not differ else _logged_by(found) if all(r["today"] for r in drawn) else baseline_of(drawn[0])
     who = "each" if len(rows) > 1 else rows[0].name
     what = f"more {_outcome(found)} {who} gets" if amounts.shares else f"more {who} earns"
     title = f"How many {what}" if amounts.shares else f"How much {what}"
     title = f"{title} than {other}" if differ else "What each would earn per recommendation"
     several = "The lines are {:g} % intervals" if len(rows) > 1 else "The line is the {:g} % interval"
-    level = f"{several.format(100 * drawn[0]['level'])}.{_hollow(rows)}"
-    axis = room_for([*rows, Dot("", 0.0)]) if differ else None  # so that it shows how far from no difference they are
-    return [Chart(title, dots(rows, unit, axis), level, folded=False)]
+    level = f"{several.format(100 * drawn[0]['level'])}{_of_the_best(drawn)}.{_hollow(rows)}"
+    return [Chart(title, dots(rows, unit, _room_for_all(rows, differs=bool(differ))), level, folded=False)]
+
+
+def _room_for_all(rows: Sequence[Dot], *, differs: bool) -> Axis:
+    """The axis that shows whole intervals, but for what must not be used, and of differences the distance from 0."""
+    ends = [Dot("", end) for row in rows if not row.hollow for end in (row.low, row.high)]
+    return room_for([*rows, *ends, *([Dot("", 0.0)] if differs else [])])
+
+
+def _of_the_best(records: Sequence[Record]) -> str:
+    """The level of the interval of the best of several, which is corrected for the choice; "" where none was chosen."""
+    best = next((record for record in records if "best_of" in record), None)
+    if best is None:
+        return ""
+    level, number = 100 * best["best_of"]["level"], best["best_of"]["policies"]
+    return f"; that of {target_of(best)}, the largest usable estimate of {number}, is the {level:.4g} % interval"
 
 
 def _hollow(rows: Sequence[Dot]) -> str:
@@ -225,14 +250,19 @@ def _segment_charts(records: Sequence[Record], amounts: Amounts, colours: Mappin
     charts = []
     for policy in dict.fromkeys(r["policy"] for r in drawn):
         of_it = [r for r in drawn if r["policy"] == policy]
-        rows = [replace(_dot(r, segment_label(r), colours), words=_in_words(r, amounts)) for r in of_it]
+        intervals = [(r["value"], r["low"], r["high"]) for r in of_it]
+        rows = [
+            replace(_dot(r, segment_label(r), colours, interval), words=_in_words(r, amounts))
+            for r, interval in zip(of_it, intervals, strict=True)
+        ]
         what = (
             "What {} earns per recommendation" if not differ else "How much more {} earns than " + baseline_of(of_it[0])
         )
         title = f"{what.format(target_of(of_it[0]) if differ else label(of_it[0]))}, by {of_it[0]['by']}"
-        points = ", in points of per cent" if differ and amounts.shares else ""
-        caption = f"{segment_title(records)}{points}.{_hollow(rows)}"
-        charts.append(Chart(title, dots(rows, _unit(amounts, bool(differ))), caption))
+        caption = f"{segment_title(records)}.{_hollow(rows)}"
+        charts.append(
+            Chart(title, dots(rows, _unit(amounts, bool(differ)), _room_for_all(rows, differs=bool(differ))), caption)
+        )
     return charts
 
 
@@ -263,15 +293,16 @@ def _by_segment(found: Estimates, sentence: Sentence, amounts: Amounts) -> str:
     return f"By {groups['by']}: {'; '.join(said) or 'no segment is shown to differ'}."
 
 
+_POINTS = Unit(100.0, " points", True)
 _VERDICTS = {"trust": "", "caution": "to be used with caution", "do_not_use": "must not be used"}
 
 
 def _unit(amounts: Amounts, differ: bool) -> Unit:
-    return (CHANGE if amounts.shares else Unit(1.0, "", True)) if differ else PER_CENT if amounts.shares else PLAIN
+    return (_POINTS if amounts.shares else Unit(1.0, "", True)) if differ else PER_CENT if amounts.shares else PLAIN
 
 
-def _dot(record: Record, name: str, colours: Mapping[str, str], scale: float = 1.0) -> Dot:
-    value, low, high = (record[key] / scale for key in ("value", "low", "high"))
+def _dot(record: Record, name: str, colours: Mapping[str, str], interval: tuple[float, float, float]) -> Dot:
+    value, low, high = interval
     verdict = record["verdict_level"]
     colour = colours.get(target_of(record), "ink")
     return Dot(
@@ -305,7 +336,6 @@ def _finding(
         rates = f" {_outcome(found)}: {ends} of recommendations"
     by_segment = _by_segment(found, sentence, amounts)
     tolerance = facts.get(TOLERANCE)
-    doubt = doubt.partition(": ")[0]
     return of_estimates(sentence, value, doubt, rates, tolerance, by_segment, found.plans, least)
 
 

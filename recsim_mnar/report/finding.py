@@ -84,7 +84,15 @@ _ANSWERS: Mapping[str, tuple[str, str]] = {
     "no_reward": ("This log says nothing: it holds no reward.", "bad"),
     "do_not_use": ("Do not decide on {who} by this log.", "bad"),
 }
-TODAY = "today's recommender"
+_OF_RANDOM: Mapping[str, str] = {
+    "better": "{who} should beat {other}, which is not the system in production.",
+    "looks_better": "{who} looks better than {other}, which is not the system in production.",
+    "worse": "{who} is worse than {other}.",
+    "looks_worse": "{who} looks worse than {other}.",
+    "cannot_tell": "This log cannot tell whether {who} is better than {other}.",
+}
+"""Decisions where the records were drawn at random, in place of those above."""
+TODAY, RANDOM = "today's recommender", "the random traffic"
 """What a page calls the policy that made the records."""
 _ELSEWHERE = "try it on users other than {}'s, or look there first"
 _SURE = {"trust": "Checks passed", "caution": "Caution: {doubt}", "do_not_use": "Not usable: {doubt}"}
@@ -114,6 +122,8 @@ def of_estimates(
     """
     other = TODAY if sentence.baseline in (None, "propensity") else sentence.baseline
     words, kind = _ANSWERS[sentence.answer]
+    if sentence.baseline_kind == "random":
+        other, words = RANDOM, _OF_RANDOM.get(sentence.answer, words)
     if sentence.change_percent is not None and sentence.low_percent is not None and sentence.high_percent is not None:
         low, high = (digits(end) for end in (sentence.low_percent, sentence.high_percent))
         rates = rates or f" against {other}"
@@ -136,6 +146,7 @@ def of_estimates(
         gap = "gain" if sentence.answer == "better" else "difference"
         return Finding(decision, lift, f"Next: {action}.", kind, by_segment, _asks(who, other, gap, tolerance, least))
     sure = _SURE[sentence.sure].format(doubt=doubt or "see below")
+    sure += ", undecided" if (sentence.sure, sentence.answer) == ("trust", "cannot_tell") else ""
     return Finding(decision, lift, f"{sure}. Next: {action}.", kind, by_segment)
 
 

@@ -74,6 +74,7 @@ USUAL_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
             "recommendationid carouselid responseid",
             "impression request ranking list query sessionid session",
         ),
+        "weight": ("sampleweight", "weight importanceweight"),
         "position": ("position", "pos rank slot place itemposition itemrank displayposition slotid slotindex"),
     }.items()
 }
@@ -135,7 +136,7 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 
 _PERHAPS_SEVERAL = ("cookieid", "cookie", "deviceid", "sessionid", "session")
 """Of the names of users those of which one person may have several."""
-_ORDER = ("reward", "propensity", "user", "item", "action", "logger", "time", "event")
+_ORDER = ("reward", "propensity", "user", "item", "action", "logger", "time", "event", "weight")
 _RECBOLE_TYPE = re.compile(r":(token|float|token_seq|float_seq)$")
 
 
@@ -388,13 +389,13 @@ def in_words(found: Sequence[str]) -> str:
 
 def say_which(role: str) -> str:
     """What to do where several columns could be meant, or perhaps none."""
-    none = f" ({NONE}: no column is it)" if role == "propensity" else ""
+    none = f" ({NONE}: no column is it)" if role in ("propensity", "weight") else ""
     return f"say which with {option_of(role)}{none}"
 
 
 _WITHOUT = {
-    "propensity": ". It is the probability with which the row's item was shown. If it was not logged, omit "
-    "--baseline and --require: it is then estimated"
+    "propensity": ". It is the probability with which the row's item was shown. If it was not logged, name "
+    "the items shown (--action-column) and omit --require: it is then estimated"
 }
 """What to do without a column, by role."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -276,6 +277,56 @@ def repeats(digests: NDArray[Any]) -> NDArray[np.bool_]:
     again = np.ones(len(digests), np.bool_)
     again[np.unique(digests, return_index=True)[1]] = False
     return again
+
+
+def repeats_by_chance(
+    digests: NDArray[Any],
+    group: NDArray[Any],
+    item: NDArray[Any],
+    cell: NDArray[Any],
+    probability: NDArray[np.float64] | None,
+) -> tuple[float, bool]:
+    """How many rows are expected to repeat an earlier one where all are separate events, and whether more do.
+
+    A row shows its item with probability p, and of the rows with that item a share f has its reward. So each of the k
+    earlier rows of its group (user and time, as far as they are written) equals it with probability q = p f, and the
+    sum over rows of 1 - (1 - q)^k is what chance explains. Copies make groups larger, so groups are counted as well:
+    two rows of a group are equal with the mean of q, s, so that for each group with different rows chance makes
+    s / (1 - s) at most whose rows are all equal.
+
+    Args:
+        digests: (n,) equal for equal rows.
+        group: (n,) equal for rows of one user at one time.
+        item: (n,) equal for rows with one item.
+        cell: (n,) equal for rows with one item and one reward.
+        probability: (n,) of the item; None for its share of the rows.
+    """
+    items, cells = (np.unique(each, return_inverse=True, return_counts=True)[1:] for each in (item, cell))
+    with_item = items[1][items[0]]
+    equal = cells[1][cells[0]] / with_item * (with_item / len(item) if probability is None else probability)
+    order = np.argsort(group, kind="stable")
+    ordered, equal, rows = group[order], equal[order], digests[np.lexsort((digests, group))]
+    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    sizes = np.diff(np.append(first, len(order)))
+    repeated = np.append(False, (rows[1:] == rows[:-1]) & (ordered[1:] == ordered[:-1]))
+    earlier = np.arange(len(order)) - np.repeat(first, sizes)
+    expected = float(np.sum(1.0 - (1.0 - equal) ** earlier))
+    different = sizes - np.add.reduceat(repeated, first)
+    alike = (sizes > 1) & (different == 1)
+    shared = min(float(np.mean(equal[np.repeat(sizes > 1, sizes)])), 0.99) if np.any(sizes > 1) else 0.0
+    groups = float(np.sum(different > 1)) * shared / (1.0 - shared)
+    if _more_than_chance(int(np.sum(alike)), groups):
+        return min(expected, float(np.sum((sizes - different)[~alike])) + groups), True
+    return expected, _more_than_chance(int(np.sum(repeated)), expected)
+
+
+def _more_than_chance(number: int, expected: float) -> bool:
+    """Whether a number is above what chance explains.
+
+    By a quarter, since users who click often, or see what they like, meet the same a little oftener; and by 4 standard
+    errors of a count.
+    """
+    return number > 1.25 * expected + 4.0 * math.sqrt(expected)
 
 
 def text_numbers(column: Any, decimal: str = ".") -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:

@@ -76,7 +76,7 @@ def test_it_is_the_three_commands_by_hand(capsys, tmp_path):
 def test_an_agent_that_is_better_leads(log, capsys):
     asked = ("--agents", ",".join(AGENTS), "--propensity-min", 1.0 / ITEMS, "--require", "better")
     status, said, _ = run(capsys, "estimate", log, *asked)
-    assert "user-popularity-greedy is ahead of today's policy (verdict: trust)." in said
+    assert "user-popularity-greedy is ahead of the random traffic (verdict: trust)." in said
     assert status == 3  # the other one is not better
     found = estimate_agents(log, AGENTS, propensity_min=1.0 / ITEMS)
     assert (found.answer, found.sentence.policy) == ("better", "user-popularity-greedy")
@@ -89,7 +89,7 @@ def test_where_favourites_are_clicked_no_more_none_is_ahead(tmp_path, capsys):
     shop(liked=0.05).to_csv(path, index=False)
     status, said, _ = run(capsys, "estimate", path, "--agents", AGENTS[0], "--propensity-min", 1.0 / ITEMS)
     assert status == 0
-    assert "No agent is known to be ahead of today's policy." in said
+    assert "No agent is known to be ahead of the random traffic." in said
 
 
 @pytest.mark.parametrize("share", [0.2, 0.7])

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from recsim_mnar.estimators.off_policy import gathering
+from recsim_mnar.own_log import bandit_log
+from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.doctor import examine_file
+from recsim_mnar.own_log.doctor.fitting import commands_for
 from recsim_mnar.own_log.estimating import Question, estimate_log
+from recsim_mnar.tables.rows import n_repeats, repeats_by_chance
 
 ROWS = 15
 
@@ -70,3 +77,119 @@ def test_rows_that_differ_in_a_column_that_is_not_read_are_told_by_their_rewards
     found = found_in(again(shop(1), 1.0, slot=2), tmp_path / "log.csv", at_once=at_once)
     assert "rows_repeated" not in found
     assert "copied_rows" in found
+
+
+def dated(seed: int) -> tuple[pd.DataFrame, float]:
+    """An honest log with days and no hours, and what its policy earns: equal rows are visits of one day."""
+    rng = np.random.default_rng(seed)
+    users, days, items = 300, int(rng.integers(3, 11)), int(rng.integers(3, 8))
+    visits = rng.poisson(rng.uniform(2.0, 8.0), (users, days))
+    user = np.repeat(np.arange(users), visits.sum(axis=1))
+    day = np.concatenate([np.repeat(np.arange(days), each) for each in visits])
+    tastes = np.exp(rng.normal(0.0, 0.7, (users, items)))
+    law = tastes / tastes.sum(axis=1, keepdims=True)
+    item = (rng.random(user.size)[:, None] > law[user].cumsum(axis=1)).sum(axis=1)
+    clicks = np.minimum(0.05 * rng.uniform(0.5, 2.0, items) * np.exp(rng.normal(0.0, 0.6, (users, 1))), 1.0)
+    frame = pd.DataFrame({
+        "user": user,
+        "date": (pd.Timestamp("2026-03-01") + pd.to_timedelta(day, unit="D")).strftime("%Y-%m-%d"),
+        "action": item,
+        "reward": (rng.random(user.size) < clicks[user, item]).astype(int),
+        "propensity": law[user, item].round(6),
+        "target": np.roll(law, 1, axis=1)[user, item].round(6),
+    })  # fmt: skip
+    return frame, float((law * clicks).sum(axis=1)[user].mean())
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["blocks", "at once"])
+def test_visits_of_one_day_are_no_copies(tmp_path, at_once):
+    missed = 0
+    for seed in range(12):
+        path = tmp_path / f"{seed}.csv"
+        frame, truth = dated(seed)
+        assert frame.duplicated().sum() > 0.05 * len(frame)
+        frame.to_csv(path, index=False)
+        question = Question(["target"], baseline="today", estimators=["snips"], keep_rows=at_once)
+        answer = estimate_log(path, question)
+        codes = {each["code"] for record in answer.records for each in record["findings"] if each["level"] != "trust"}
+        assert not {"rows_repeated", "shown_before", "copied_rows", "lasts"} & codes
+        (today,) = [record for record in answer.records if record["role"] == "today"]
+        missed += not today["low"] <= truth <= today["high"]
+        found = examine_file(path)
+        assert not found.facts["copies"]
+        assert {problem.level for problem in found.problems if problem.code == "duplicates"} == {"note"}
+        assert "--deduplicate" not in commands_for(found)[0].line
+        assert "--deduplicate" not in " ".join(answer.lines)
+    assert missed <= 3  # of 12 intervals of 95 %, in 99.8 of 100 such tests
+
+
+def test_who_deletes_visits_is_told(tmp_path):
+    frame, truth = dated(1)
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    question = Question(["target"], baseline="today", estimators=["snips"])
+    records = estimate_log(tmp_path / "log.csv", question, reading=Reading(deduplicate=True)).records
+    (today,) = [record for record in records if record["role"] == "today"]
+    assert today["value"] > 1.05 * truth
+    assert "events_dropped" in {each["code"] for each in today["findings"]}
+    assert today["verdict_level"] != "trust"
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_who_says_that_events_are_separate_hears_no_more_of_copies(tmp_path, separate):
+    again(shop(1), 0.3).to_csv(tmp_path / "log.csv", index=False)
+    question = Question(["target"], estimators=["snips"])
+    found = estimate_log(tmp_path / "log.csv", question, reading=Reading(separate_events=separate))
+    codes = {each["code"] for each in found.records[0]["findings"]}
+    assert ("rows_repeated" in codes) is not separate
+
+
+def test_a_log_written_twice_has_copies(tmp_path):
+    frame, _ = dated(1)
+    pd.concat([frame, frame]).to_csv(tmp_path / "log.csv", index=False)
+    assert examine_file(tmp_path / "log.csv").facts["copies"] >= len(frame)
+
+
+def test_a_column_that_numbers_requests_tells_copies_from_visits(tmp_path):
+    frame, _ = dated(1)
+    frame["request"] = np.arange(7, 7 + len(frame))
+    pd.concat([frame, frame[:50]]).to_csv(tmp_path / "log.csv", index=False)
+    assert examine_file(tmp_path / "log.csv").facts["copies"] == 50
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["propensities", "shares"])
+def test_repeats_by_chance_are_those_of_chance(known):
+    """The mean over many draws, and a plain twin of the formula."""
+    rng = np.random.default_rng(3)
+    law, clicks = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.05])
+    group = np.repeat(np.arange(4000), rng.integers(1, 7, 4000))
+    counted, expected = [], []
+    for _ in range(20):
+        item = rng.choice(3, group.size, p=law)
+        cell = 2 * item + (rng.random(group.size) < clicks[item])
+        counted.append(n_repeats(10 * group + cell))
+        found, copies = repeats_by_chance(10 * group + cell, group, item, cell, law[item] if known else None)
+        assert not copies
+        expected.append(found)
+    assert np.mean(counted) == pytest.approx(np.mean(expected), rel=0.01)
+    twin, met = 0.0, dict.fromkeys(range(4000), 0)
+    for i in range(group.size):
+        of_item = item == item[i]
+        p = law[item[i]] if known else of_item.mean()
+        twin += 1.0 - (1.0 - p * np.mean(cell[of_item] == cell[i])) ** met[group[i]]
+        met[group[i]] += 1
+    assert expected[-1] == pytest.approx(twin, rel=1e-9)
+
+
+def test_some_groups_of_a_large_log_say_what_chance_explains(tmp_path, monkeypatch):
+    frame, _ = dated(2)
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    question = Question(["target"], estimators=["snips"])
+
+    def expected() -> int:
+        (line,) = [line for line in estimate_log(tmp_path / "log.csv", question).lines if "repeat an earlier" in line]
+        return int(re.search(r"chance makes some ([0-9,]+)", line)[1].replace(",", ""))
+
+    whole = expected()
+    monkeypatch.setattr(bandit_log, "_SAMPLED", len(frame) // 4)
+    assert expected() == pytest.approx(whole, rel=0.15)
+    assert expected() != whole

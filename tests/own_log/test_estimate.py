@@ -213,7 +213,7 @@ def test_without_propensities_they_are_estimated_and_the_verdict_says_so(tmp_pat
     assert answer.records[0]["value"] == pytest.approx(wanted.value)
     assert "propensities_estimated" in [each["code"] for each in answer.records[0]["findings"]]
     assert any("each action's share of the rows within place (4 values)" in line for line in answer.lines)
-    with pytest.raises(UserError, match="no difference from a baseline without propensities"):
+    with pytest.raises(UserError, match="--baseline today"):
         asked(path, baseline="new")
 
 
@@ -232,7 +232,8 @@ def test_one_line_for_what_is_wrong(tmp_path, change, words):
 
 
 def test_all_faults_come_at_once_and_what_is_left_out_is_counted(tmp_path):
-    frame = table().assign(when="2024-01-01")
+    frame = table()
+    frame = frame.assign(when=1_700_000_000 + 10 * np.arange(len(frame)))
     frame = pd.concat([frame, frame[:30]], ignore_index=True)
     frame.loc[5:9, "clicks"] = np.nan
     frame.loc[8:11, "pscore"] = np.nan

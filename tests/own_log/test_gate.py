@@ -97,7 +97,7 @@ def test_every_target_must_be_better(shop, capsys):
     status, _, err = run(capsys, *asked)
     assert status == 3
     assert [line.split(",")[0] for line in err.splitlines()] == [
-        f"--require better: {name} - today's policy" for name in ("worse", "same")
+        f"--require better: {name} - the random traffic" for name in ("worse", "same")
     ]
 
 
@@ -132,7 +132,7 @@ def test_a_lost_propensity_column_is_a_mistake(shop, capsys, tmp_path):
     status, _, err = run(capsys, *asked)
     assert status == 2
     assert "no column is recognised as the propensity" in err
-    assert "omit --baseline and --require" in err
+    assert "omit --require" in err
     assert run(capsys, *asked, "--context-columns", "segment")[0] in (0, 3)  # asked for
     assert run(capsys, *asked[:4])[0] == 0
 

@@ -330,7 +330,6 @@ def test_one_is_no_plural(tmp_path, number, said):
     file = write(pd.concat([frame, frame[:number]]), tmp_path / "log.csv")
     answer = estimate_log(file, Question(["new_model_prob"], estimators=["ips"]))
     assert any(line.startswith(said) for line in answer.lines)
-    assert any(each["message"] == said for each in answer.records[0]["findings"])
 
 
 @pytest.mark.parametrize("capitals", [False, True])
@@ -378,7 +377,8 @@ def test_copies_are_equal_in_columns_that_are_not_read_too(tmp_path, at_once):
     more.to_csv(path, index=False)
     question = Question(["new_model_prob"], keep_rows=at_once)
     found = estimate_log(path, question)
-    assert "30 rows repeat an earlier row in every column: kept; --deduplicate leaves them out" in found.lines
+    kept = "30 rows repeat an earlier row in every column: kept; --deduplicate leaves them out"
+    assert any(line.startswith(kept) for line in found.lines)
     read = "clicked, shown_prob, new_model_prob, customer, item_sku, viewed_at"
     alike = f"40 rows repeat an earlier row in what is read ({read}) and not in the other columns: kept"
     assert alike in found.lines

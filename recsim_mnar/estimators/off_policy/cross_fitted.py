@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.value import estimate_value
+from recsim_mnar.estimators.off_policy.value import difference, estimate_value
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding, Verdict
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.rng import Stream, uniforms
@@ -227,6 +227,7 @@ def estimate_without_propensities(
     model: Any = None,
     replicates: int = 200,
     seed: int = 0,
+    from_today: bool = False,
     **stated: Any,
 ) -> Estimate:
     """Estimate a target policy's value from a log without propensities.
@@ -248,6 +249,7 @@ def estimate_without_propensities(
         model: a scikit-learn classifier of the action; None for shares within a context label.
         replicates: of the bootstrap.
         seed: of its draws.
+        from_today: estimate its difference from the log's mean reward, which is what the logging policy earned.
         **stated: full_support, reward_min, reward_max, as :func:`recsim_mnar.estimators.estimate_value`.
 
     Raises:
@@ -272,16 +274,11 @@ def estimate_without_propensities(
     elif model is not None:
         raise UserError("a model of the logging policy needs a context of numbers; give context=")
     fitted = LoggingModel(codes, labels, units % folds, n_actions, model=model)
-    base = estimate_value(
-        r,
-        fitted.propensities(np.ones(n)),
-        t,
-        estimator=estimator,
-        clip=clip,
-        cluster=clusters,
-        level=level,
-        **stated,
-    )
+    p, more = fitted.propensities(np.ones(n)), {"clip": clip, "cluster": clusters, "level": level, **stated}
+    if from_today:
+        base = difference(r, p, t, p, estimator=estimator, **more)
+    else:
+        base = estimate_value(r, p, t, estimator=estimator, **more)
     values = np.empty(replicates)
     above = r - base.diagnostics["reward_min"]
     limit = np.inf if clip is None or estimator != "clipped_ips" else clip
@@ -290,6 +287,7 @@ def estimate_without_propensities(
         w = np.minimum(t / fitted.propensities(count), limit) * count
         below = np.sum(w) if estimator == "snips" else np.sum(count)
         values[i] = np.sum(w * above) / below if below > 0.0 else 0.0
+        values[i] -= np.average(above, weights=count) if from_today and count.any() else 0.0
     half = (1.0 - level) / 2.0
     centre = base.value - float(np.median(values))  # the resampled fits are a little further from the truth: recentred
     low, high = np.quantile(values, [half, 1.0 - half]) + centre

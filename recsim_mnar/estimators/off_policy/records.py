@@ -23,6 +23,7 @@ from recsim_mnar.estimators.off_policy.sentence import (
     baseline_of,
     best_record,
     candidates,
+    kind_of_log,
     leading,
     subject,
     target_of,
@@ -41,6 +42,8 @@ FIXED = 0.99
 """Level of the limits of all mean weights together that refuse a column: by chance, one fixed column in 200 at most."""
 CERTAIN = 20
 """Users of a segment from which it is no chance that all its rows have what at most half of the log's rows have."""
+WEIGHED = ("ips", "snips")
+"""Estimators that know weights of rows."""
 THIN = 30
 """Users below which a segment has no interval: at the level that many intervals share, it would miss too often."""
 NOT_FIXED, TOO_MANY = "segment_not_fixed", "too_many_segments"
@@ -298,6 +301,7 @@ Answering = Callable[..., Estimate | None]
 UNSUPPORTED = "_unsupported"
 """Behind a policy's name: the column of its mass where the logging probability is 0."""
 _OF_ESTIMATES = ("estimator", "value", "low", "high", "level", "method", "n", "ess")
+_OF_POLICIES = ("target", "today", "role", "baseline", "baseline_kind")
 _CLICKS = {"reward_min": 0.0, "reward_max": 1.0}
 
 
@@ -337,7 +341,8 @@ def estimate_columns(
         segments: whose estimates are added.
         action: (n,) numbers of the items shown, by which segments are checked.
         refused: takes the error of a column of segments that is refused, in place of raising it.
-        **stated: as :func:`recsim_mnar.own_log.estimating.estimate_file`, and the column ``reward_limit`` (n,).
+        **stated: as :func:`recsim_mnar.own_log.estimating.estimate_file`, and the columns ``reward_limit`` (n,) and
+            ``weights`` (n,).
 
     Returns:
         As :func:`recsim_mnar.own_log.estimating.estimate_file`.
@@ -352,7 +357,8 @@ def estimate_columns(
     rows = _Rows(log, baseline, today, models or {}, missing, largest or {}, {"clip": clip, **stated}, interval)
 
     def off_by(name: str, **ends: Any) -> float:
-        return weight_tolerance(log.reward, log.propensity, log.others[name], **ends)
+        rows_per_row = 1.0 if stated.get("weights") is None else stated["weights"]
+        return weight_tolerance(log.reward, log.propensity, log.others[name] * rows_per_row, **ends)
 
     compared = [] if baseline is None else [name for name in targets if name != baseline]
     asked = Asked(policies, estimators, level, baseline, compared, set(today), made or {}, off_by)
@@ -396,6 +402,11 @@ class _Rows:
         known = [each for each in found if each is not None]
         return max(known) if known and len(known) == len(found) else None
 
+    def known(self, estimator: str, *, apart: bool = False) -> dict[str, Any]:
+        """What an estimate is given: weights of rows where the estimator knows any, a value its precision."""
+        without = {*(() if estimator in WEIGHED else ("weights",)), *(("precision",) if apart else ())}
+        return {key: value for key, value in self.common.items() if key not in without}
+
     def value(self, name: str, estimator: str, *, level: float) -> Estimate | None:
         """The estimate of a policy; None where it needs a reward model that only others have."""
         log, needs = self.log, check_name(estimator).needs
@@ -404,7 +415,8 @@ class _Rows:
         given: Mapping[str, Any] = self.models.get(name, {}) if needs else {}
         return estimate_value(
             log.reward, log.propensity, log.others[name], estimator=estimator, interval=self.interval, level=level,
-            unsupported=self.missing.get(name), target_max=self.most(name), cluster=log.cluster, **given, **self.common,
+            unsupported=self.missing.get(name), target_max=self.most(name), cluster=log.cluster, **given,
+            **self.known(estimator),
         )  # fmt: skip
 
     def apart(self, name: str, estimator: str, *, level: float) -> Estimate:
@@ -414,7 +426,7 @@ class _Rows:
         return difference(
             log.reward, log.propensity, log.others[name], log.others[self.baseline], estimator=estimator, level=level,
             unsupported=missing.get(name), baseline_unsupported=missing.get(self.baseline),
-            target_max=self.most(name, self.baseline), cluster=log.cluster, **self.common,
+            target_max=self.most(name, self.baseline), cluster=log.cluster, **self.known(estimator, apart=True),
         )  # fmt: skip
 
     def part(self, rows: Ints) -> _Rows:
@@ -438,7 +450,8 @@ class _Rows:
         known = {key: self.common.get(key) for key in ("propensity_min", "weight_max", "full_support")}
         stated = Stated(known["full_support"], None, None, known["weight_max"], known["propensity_min"])
         targets = {name: log.others[name] for name in asked.policies if name not in self.today}
-        Weights(log.reward, log.propensity, log.cluster, targets, self.missing, action, stated).refuse(segments)
+        if self.common.get("weights") is None:
+            Weights(log.reward, log.propensity, log.cluster, targets, self.missing, action, stated).refuse(segments)
         number = len(segments.names) * len(leaders)
         level, found = level_of_best(asked.level, number), []
         for value, rows in segments:
@@ -451,9 +464,8 @@ class _Rows:
                 assert estimate is not None
                 names = [each for each in subject(whole) if each is not None]
                 estimate = with_adaptive_findings(estimate, asked.made, *names).with_findings(_off_everywhere(whole))
-                of_it = {"baseline": whole["baseline"]} if "baseline" in whole else {}
-                own = {key: whole[key] for key in ("target", "today", "role")}
-                found.append(_record(whole["policy"], part._wide_enough(estimate)) | own | of_it | more)
+                own = {key: whole[key] for key in _OF_POLICIES if key in whole}
+                found.append(_record(whole["policy"], part._wide_enough(estimate)) | own | more)
         return found
 
     def _wide_enough(self, estimate: Estimate) -> Estimate:
@@ -514,10 +526,11 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
             estimate = ask(name, estimator, level=asked.level) if _answers(estimator, other, asked.differing) else None
             if estimate is None:
                 continue
-            of_it = {} if other is None else {"baseline": other}
+            of_it = {} if other is None else {"baseline": other, "baseline_kind": "policy"}
             called = name if other is None else f"{name} - {other}"
             estimate = with_adaptive_findings(estimate, asked.made, *(n for n in (name, other) if n is not None))
             today = (other or name) in asked.today
+            of_it |= {"baseline_kind": kind_of_log(estimate.diagnostics)} if today else {}
             role = "difference" if other else "today" if today else "baseline" if name == asked.baseline else "target"
             records.append(_record(called, estimate) | {"target": name, "today": today, "role": role} | of_it)
             again[called, other] = functools.partial(ask, name)

@@ -19,7 +19,9 @@ from recsim_mnar.log.columns import Floats
 
 Record = dict[str, Any]
 
-TODAY = "today's policy"
+TODAY, RANDOM = "today's policy", "the random traffic"
+"""The policy that logged the rows: a system, or chance, which shows all items alike."""
+_NO_SYSTEM = "The random traffic is not the system in production, which may earn more."
 _PROVED = ("support_missing", "support_denied")
 _GAPS = (*_PROVED, "support_gap", "no_support")
 
@@ -71,7 +73,7 @@ def per_cent(share: float) -> str:
 def label(record: Record) -> str:
     """Reader's name of a record's policy or difference."""
     if "baseline" not in record:
-        return TODAY if record.get("today") else str(record["policy"])
+        return logged_by(record.get("baseline_kind")) if record.get("today") else str(record["policy"])
     return f"{target_of(record)} - {baseline_of(record)}"
 
 
@@ -87,7 +89,18 @@ def subject(record: Record) -> tuple[str, str | None]:
 
 def baseline_of(record: Record) -> str:
     """Reader's name of the policy that a difference starts from."""
-    return TODAY if record["today"] else str(record["baseline"])
+    return logged_by(record.get("baseline_kind")) if record["today"] else str(record["baseline"])
+
+
+def kind_of_log(facts: Mapping[str, Any]) -> str:
+    """Whether a system logged the rows ("today"), or chance ("random"): then all have one propensity, below 1."""
+    alike = facts.get("least_propensity_rows") == facts["n"] and facts["propensity_min"] < 1.0
+    return "random" if alike else "today"
+
+
+def logged_by(kind: str | None) -> str:
+    """Reader's name of the policy that logged the rows, by a record's ``baseline_kind``."""
+    return RANDOM if kind == "random" else TODAY
 
 
 def covered_share(record: Record) -> float:
@@ -119,6 +132,13 @@ def cells(record: Record, amounts: Amounts) -> tuple[str, str]:
     if any(each["code"] == "bias_proved" for each in record["findings"]) and not low < value < high:
         return (f"at least {write(low)}" if value <= low else f"at most {write(high)}"), interval
     return write(value), interval
+
+
+def verdict_in_words(record: Record) -> str:
+    """The verdict as it stands beside an interval: a difference that may be 0 is sound, and decides nothing."""
+    undecided = "baseline" in record and SAME not in record["method"] and record["low"] <= 0.0 <= record["high"]
+    level = str(record["verdict_level"])
+    return "sound, undecided" if undecided and level == "trust" else level.replace("_", " ")
 
 
 def relative_change(record: Record) -> str:
@@ -280,7 +300,7 @@ def tolerated(record: Mapping[str, Any], by_rows: ByRows | None = None) -> dict[
     low, high = float(record["low"]), float(record["high"])
     if "baseline" not in record or not record["today"] or low <= 0.0 <= high:
         return {}
-    today, worse = record["diagnostics"]["mean_reward"], high < 0.0
+    today, worse = record["diagnostics"]["value_baseline"], high < 0.0
     near = high if worse else low
     if Amounts.of([dict(record)]).shares:
         factor = propensity_tolerance(min(max(today + near, 0.0), 1.0), min(max(today, 0.0), 1.0))
@@ -316,6 +336,7 @@ RESTS = (
 SAME = "the same policy"
 """In the method of a difference of two policies that do the same on every row."""
 EXPLORE = "log with exploration where the target acts"
+_AGAINST_A_SYSTEM = "compare it with the system in production: in an A/B test, or by a column of it (--baseline COLUMN)"
 
 
 _OF_USERS = {
@@ -338,6 +359,8 @@ class Sentence:
             "no_reward" or "do_not_use".
         policy: the target; of several the one with the largest estimate that can be used.
         baseline: what it is compared with, as in the records; None where there is nothing.
+        baseline_kind: "today" where that is the system that logged the rows, "random" where the rows were drawn at
+            random, "policy" for another one; None where there is nothing.
         change_percent: how much more than the baseline it earns, in per cent of that; None where nothing is said of it,
             or where the baseline does not earn more than 0.
         low_percent: lower end of its interval.
@@ -363,6 +386,7 @@ class Sentence:
     text: str
     rests: str
     segments: dict[str, Any] | None = None
+    baseline_kind: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -412,6 +436,9 @@ def sentence_of(records: Sequence[Record]) -> Sentence:
     if best is None:
         first = candidates(records)[0]
         lacking = _uncovered(first, records)[0]
+        for each in (each for each in lacking["findings"] if each["code"] == "target_knows"):  # and so its mass is off
+            text = f"Do not judge {target_of(first)} by this log: {each['message']}."
+            return _sentence(first, "do_not_use", text, "do_not_use", each["action"])
         action = next((each["action"] for each in lacking["findings"] if each["code"] in _PROVED), EXPLORE)
         text = identified(lacking, Amounts.of(records))
         return _sentence(first, "not_covered", text, "do_not_use", action)
@@ -435,9 +462,11 @@ def _sentence(
         than = f" than {baseline_of(record)}"
         text += f" By {segments['by']} it is worse{than} in {', '.join(segments['worse'])}."
         action = action.replace("try it in an A/B test", "try it in an A/B test of the others, or look there first")
+    level, baseline, kind = _limits(record)["level"], record.get("baseline"), record.get("baseline_kind")
+    text = f"{text} {_NO_SYSTEM}" if kind == "random" and assumed else text
     text = f"{text} Next: {action}."
-    level, baseline = _limits(record)["level"], record.get("baseline")
-    return Sentence(answer, target_of(record), baseline, change, low, high, level, sure, action, text, rests, segments)
+    found = answer, target_of(record), baseline, change, low, high, level, sure, action, text, rests, segments
+    return Sentence(*found, None if baseline is None else kind)
 
 
 def _uncovered(record: Record, records: Sequence[Record]) -> list[Record]:
@@ -533,7 +562,10 @@ def _of_value(record: Record, records: Sequence[Record]) -> Sentence:
     text = f"{_who(record)} {earns} {value} {unit} ({_level(record)} {span})"
     text += "." if sure == "trust" else f", but: {_because(record, sure)}."
     own = "compare a new policy with it (--target COLUMN --baseline today)"
-    against = own if record.get("today") else "compare it with today's policy (--baseline today)"
+    against = f"compare it with {TODAY} (--baseline today)"
+    if kind_of_log(record["diagnostics"]) == "random":
+        against = "compare it with the system in production (--baseline COLUMN): the rows were drawn at random"
+    against = own if record.get("today") else against
     action = _next(record, sure, against)
     return _sentence(record, "value", text, sure, action)
 
@@ -548,11 +580,12 @@ def _of_difference(record: Record, records: Sequence[Record]) -> Sentence:
         text = f"{target_of(record)} and {other} are the same policy on every row of the log."
         return _sentence(record, "same_policy", text, sure, "compare a policy that differs")
     shares, who, amounts = _shares(record, records), _who(record), Amounts.of(records)
+    random = record.get("baseline_kind") == "random"
     if limits["low"] > 0.0 or limits["high"] < 0.0:
         sign, answer, more, trusted = (
-            (1.0, "better", "more", "try it in an A/B test")
+            (1.0, "better", "more", _AGAINST_A_SYSTEM if random else "try it in an A/B test")
             if limits["low"] > 0.0
-            else (-1.0, "worse", "less", f"keep {other}")
+            else (-1.0, "worse", "less", "do not take it" if random else f"keep {other}")
         )
         change, span = _sizes(record, sign, shares, amounts)
         text = f"{who} earns {change} {more} than {other} ({_level(record)} {span} {more})."
@@ -577,7 +610,8 @@ def _more_of(record: Record) -> str:
     unit = "users" if record["diagnostics"].get("clustered") else "rows"
     half, size = (_limits(record)["high"] - _limits(record)["low"]) / 2.0, abs(record["value"])
     times = (half / size) ** 2 if size > 0.0 else math.inf
-    return f"log about {math.ceil(times):,} times as many {unit}" if times < 1000.0 else f"log far more {unit}"
+    more = f"about {max(math.ceil(times), 2):,} times as many" if times < 1000.0 else "far more"
+    return f"log {more} {unit} to tell a difference of this size"
 
 
 def _shares(record: Record, records: Sequence[Record]) -> tuple[float, float, float] | None:
@@ -612,3 +646,12 @@ def _sizes(record: Record, sign: float, shares: tuple[float, ...] | None, amount
         size = f"{per_cent(nearest)} %" if shares is not None else amounts.change(nearest).removeprefix("+")
         size = f"at {'least' if nearest == min(ends) else 'most'} {size}"
     return size, span
+
+
+def intervals_of(some: Sequence[Record], records: Sequence[Record]) -> tuple[list[tuple[float, float, float]], bool]:
+    """Values and intervals as the sentence has them, and whether all are shares of the baseline's value."""
+    shares = [_shares(record, records) if "baseline" in record else None for record in some]
+    known = [each for each in shares if each is not None]
+    if len(known) == len(shares):
+        return known, True
+    return [(record["value"], _limits(record)["low"], _limits(record)["high"]) for record in some], False

@@ -114,16 +114,26 @@ def _rewards(facts: dict[str, Any], unit: str) -> Iterator[Finding]:
     if rewarded is not None:
         message = f"only {rewarded:,} {unit} have a reward"
         severity = scaled(float(rewarded), FEW_REWARDED, 0.0)
-        yield Finding("few_rewards", min(severity, CAUTION), float(rewarded), message, f"log more {unit}")
+        action = _times(FEW_REWARDED, float(rewarded), unit, facts)
+        yield Finding("few_rewards", min(severity, CAUTION), float(rewarded), message, action)
     carrying = facts.get("carrying")
     if carrying:
         message = f"the interval rests on what {carrying:.2g} {unit} happened to do"
         severity = scaled(carrying, FEW_CARRYING, LEAST_CARRYING)
-        yield Finding("few_carry", severity, carrying, message, f"log more {unit}")
+        yield Finding("few_carry", severity, carrying, message, _times(FEW_CARRYING, carrying, unit, facts))
     heavy = facts.get("heavy_tail")
     if heavy is not None:
         message = f"the heaviest rows earned little: by its weights the interval would be {heavy:.2g} times as wide"
         yield Finding("heavy_tail", scaled(heavy, HEAVY, math.inf), heavy, message, f"log more {unit}, or explore more")
+
+
+def _times(wanted: float, found: float, unit: str, facts: dict[str, Any]) -> str:
+    """How much larger a log has to be for a number that grows with it, and for a difference to be told from 0."""
+    times = wanted / max(found, 1.0)
+    if "value_baseline" in facts:
+        size = abs(facts["value_target"] - facts["value_baseline"])
+        times = max(times, ((facts["high"] - facts["low"]) / 2.0 / size) ** 2 if size > 0.0 else math.inf)
+    return f"log about {max(math.ceil(times), 2):,} times as many {unit}" if times < 1000.0 else f"log far more {unit}"
 
 
 def _contradictions(facts: dict[str, Any]) -> Iterator[Finding]:
@@ -176,7 +186,7 @@ def _weights(facts: dict[str, Any], estimator: str) -> Iterator[Finding]:
     n, ess, share = facts["n"], facts.get("ess", facts["n"]), facts.get("max_weight_share", 0.0)
     if ess < n * (1.0 - 1e-9):
         message = f"the effective sample is {ess:.3g} of {n:,} rows"
-        action = f"log about {max(math.ceil(2.0 * LEAST_ESS / max(ess, 1.0)), 2):,} times more rows"
+        action = _times(LEAST_ESS, ess, "users" if facts.get("clustered") else "rows", facts)
         yield Finding("effective_sample", scaled(ess, LEAST_ESS, min(FEW_ESS, n)), ess, message, action)
     message, severity = f"one row carries {100 * share:.0f} % of the weight", scaled(share, SHARE_OF_ONE, math.inf)
     yield Finding("heavy_row", severity, share, message, _lighter(facts, estimator))

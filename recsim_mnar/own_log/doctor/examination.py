@@ -16,7 +16,7 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import Reading
-from recsim_mnar.own_log.bandit_log import BanditLog, columns_of_copies
+from recsim_mnar.own_log.bandit_log import BanditLog, chance_of, columns_of_copies
 from recsim_mnar.own_log.doctor.columns import BANDIT, INTERACTIONS, Asked, Unnamed, columns_of, targets_of
 from recsim_mnar.own_log.doctor.problems import (
     NOTE,
@@ -440,19 +440,25 @@ class _Patient:
 
     def _copies(self) -> dict[str, Any]:
         """Rows that are equal to an earlier one in every column but one that numbers the rows."""
-        again = repeats(self.whole.digests(columns_of_copies(self.file.names)))
-        number = int(again.sum())
+        digests = self.whole.digests(columns_of_copies(self.file.names))
+        again = repeats(digests)
+        number, copies = int(again.sum()), False
         if number:
             rows = ", ".join(str(row) for row in np.flatnonzero(again)[:3] + 1) + (", ..." if number > 3 else "")
             said = f"{number:,} rows are equal to an earlier row in every column (rows {rows})"
             if number == 1:
                 said = f"row {rows} is equal to an earlier row in every column"
-            dated = "time" in self.columns
-            advice = "leave them out (--deduplicate) unless the same thing happened twice"
+            group = [self.columns[role] for role in ("user", "time", "logger") if role in self.columns]
+            seen = columns_of_copies(self.file.names), self.file.head()
+            expected, copies = chance_of([self.whole], self.columns, group, seen, digests)
+            said += f"; chance makes some {expected:,.0f} equal"
+            advice = "leave copies out (--deduplicate), or say that these are events of their own (--separate-events)"
             if self.kind == INTERACTIONS:
                 advice = "compare counts them as further views: remove them first if they are copies"
-            self.problems.append(Problem("duplicates", PROBLEM if dated else NOTE, said, advice))
-        return {"duplicates": number}
+            elif not copies:
+                advice = "these are separate events"
+            self.problems.append(Problem("duplicates", PROBLEM if copies else NOTE, said, advice))
+        return {"duplicates": number, "copies": number * copies}
 
     def _values(self) -> dict[str, Any]:
         """Rewards, propensities and weights."""

@@ -20,8 +20,6 @@ _UNREADABLE = (
     *("propensity_above_1", "propensity_not_positive", "outside", "not_a_number", "not_finite", "not_a_date"),
     "unclear",
 )
-_FEW_COPIES = 0.1
-"""Share of rows up to which equal ones are copies where no user is known."""
 _LOGGED = ("reward", "propensity", "action", "user", "time", "logger")
 _OF = "--propensities-of"
 _FIX = "first correct what is marked with !"
@@ -84,13 +82,7 @@ def _flags(found: Examination) -> list[str]:
     # Views without a column of events have neither rewards nor propensities.
     views = found.facts["organic_rows"] and "event" not in found.columns
     flags = ["--drop-missing"] if found.has("missing") or views else []
-    return flags + ["--deduplicate"] * _copies(found)
-
-
-def _copies(found: Examination) -> bool:
-    """Whether equal rows are copies and no different events."""
-    number, rows = (found.facts[name] for name in ("duplicates", "rows"))
-    return bool(number and "time" in found.columns and ("user" in found.columns or number <= _FEW_COPIES * rows))
+    return flags + ["--deduplicate"] * bool(found.facts["copies"])
 
 
 def guessed_in_words(found: Examination, line: str) -> str:

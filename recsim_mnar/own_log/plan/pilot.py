@@ -214,6 +214,9 @@ def _from_file(path: Path, asked: _Asked) -> Pilot:
     needs = ("propensity",) if asked.propensity else ()
     of_slates = [] if slates is None else [slates.columns["position"]]
     found = BanditLog.open(source, asked.policies, reading=reading, needs=needs, others=of_slates).read()
+    if found.weight is not None:
+        why = f"each row stands for as many rows as {found.columns['weight']} says, and a plan needs all of them"
+        raise UserError(f"{path}: {why}: give a log that keeps every row, or add --weight-column none")
     clusters = None if found.user is None else Clusters.of(found.user.codes, len(found))
     days, undated = None, ""
     if "world" not in provenance_of(source):  # a world's times are no dates
