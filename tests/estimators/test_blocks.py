@@ -80,7 +80,6 @@ def test_blocks_give_the_bits_of_all_rows(tmp_path, monkeypatch, case, n_parts):
     question = QUESTION | ({"reward_limit": "price", "propensity_min": 0.01} if case == "limits" else {})
     expected = at_once(path, ["t", "propensity"], **question)
     found = estimate_file(path, ["t", "propensity"], **question)
-    assert ("reward_limit" in found[0]["diagnostics"]) == (case == "limits")
     assert json.dumps(found) == json.dumps(expected)
     assert len(found) == 15
     assert found[0]["findings"]

@@ -89,7 +89,7 @@ def test_records_are_the_estimates_of_the_bandit_rows(tmp_path):
 def test_defaults_of_the_command_line(tmp_path):
     table = frame()[["propensity", "reward", "a"]].dropna()
     records = estimate_file(write(table, tmp_path / "log.csv"), ["a"])
-    assert [(r["estimator"], r["leads"]) for r in records] == [("ips", True), ("snips", False)]
+    assert [(r["estimator"], r["leads"]) for r in records] == [("ips", False), ("snips", True)]
     assert records[0]["diagnostics"]["clip"] is None
     assert not records[0]["diagnostics"]["clustered"]
     table["session"] = np.arange(len(table)) // 10

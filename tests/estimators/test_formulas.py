@@ -11,7 +11,6 @@ from scipy import stats
 from recsim_mnar.estimators import intervals as limits
 from recsim_mnar.estimators.off_policy.cross_fitted import ActionMeans
 from recsim_mnar.estimators.off_policy.from_moments import diagnostics, hill
-from recsim_mnar.estimators.off_policy.limits import of_letters
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.stated import known_bound
 from recsim_mnar.estimators.propensities import popularity
@@ -80,17 +79,6 @@ def users_log(n=600, users=90):
     propensity, target = rng.uniform(0.1, 0.6, n), rng.uniform(0.0, 0.8, n)
     reward, user = (rng.random(n) < 0.3).astype(float), np.sort(rng.integers(0, users, n))
     return reward, propensity, target, user
-
-
-def test_powers_of_deviations_are_those_of_user_sums():
-    reward, propensity, target, user = users_log()
-    weight, value = target / propensity, 0.37
-    moments = Moments.of(reward, propensity, target, cluster=Clusters.of(user, len(user)))
-    apart = np.bincount(user, weight * reward - value * weight)
-    apart = apart[np.unique(user)]
-    found = of_letters(moments, "x", "w", value)
-    expected = [float(np.sum(apart**k)) for k in (2, 3, 4)]
-    assert [found.second, found.third, found.fourth] == pytest.approx(expected, rel=1e-8)
 
 
 def test_facts_of_weights_are_their_formulas():

@@ -68,9 +68,8 @@ def test_the_bits_of_one_part_after_another(tmp_path, side_by_side, lowest):
         write_table(rows.append_column("price", price), tmp_path / f"p{k}.parquet")
     assert estimates(tmp_path, gather) == estimates(tmp_path)
     limits = {"reward_limit": "price", "propensity_min": 0.05}
-    assert '"reward_limit": 1.5' in estimates(tmp_path, gather, **limits)  # the last part has it
     assert estimates(tmp_path, gather, **limits) == estimates(tmp_path, **limits)
-    assert asked == [True] * 3
+    assert asked == [True] * 2
 
 
 def test_findings_of_rows_in_order_are_those_of_one_part_after_another(tmp_path, side_by_side):

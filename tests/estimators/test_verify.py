@@ -143,7 +143,7 @@ def test_cross_fitted_model_makes_dr_narrower_and_is_of_the_right_size(logs):
     )
     assert q_logged.mean() == pytest.approx(log["reward"].mean(), abs=4.0 * log["reward"].std() / math.sqrt(3000))
     found = {"estimator": "dr", "q_logged": q_logged, "q_target": q_target}
-    dr, ips = (estimate_value(**columns(log), **each, interval="bootstrap") for each in (found, {}))
+    dr, ips = (estimate_value(**columns(log), **each, interval="bootstrap") for each in (found, {"estimator": "ips"}))
     assert dr.high - dr.low < ips.high - ips.low
 
 

@@ -7,13 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from recsim_mnar.estimators.intervals import Deviations, Spread, gamma_limits, poisson_reach, small_sample_factor
+from recsim_mnar.estimators.intervals import Deviations
 from recsim_mnar.estimators.off_policy.cross_fitted import LoggingModel
-from recsim_mnar.estimators.off_policy.limits import expected_half, expected_variance, ratio_limits
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.refuters import _Rows, halves, neighbours
-from recsim_mnar.estimators.off_policy.stated import Stated
-from recsim_mnar.estimators.off_policy.value import difference, estimate_value
+from recsim_mnar.estimators.off_policy.value import estimate_value
 from recsim_mnar.log.columns import Clusters
 
 LEVEL = 0.9
@@ -29,96 +27,6 @@ def users_log(seed=3, n=600, users=90):
 
 def sums(values, user):
     return np.bincount(user, values)
-
-
-def gamma_ends(value, found: Spread):
-    """The positive limits: both ends of the gamma law, the lower one after a part that earns nothing."""
-    high = gamma_limits(value, found.variance, found.up, LEVEL)[1]
-    low = gamma_limits(value - found.down, found.variance + found.down**2, 0.0, LEVEL)[0]
-    if found.third < 0.0:
-        low = min(low, value - poisson_reach(found.variance, -found.third, LEVEL))
-    return max(low, 0.0), high
-
-
-@pytest.mark.parametrize("estimator", ["ips", "snips"])
-def test_expected_variance(estimator):
-    r, p, t, _, user = users_log()
-    w, n = t / p, r.size
-    moments = Moments.of(r, p, t, cluster=Clusters.of(user, n))
-    if estimator == "ips":
-        parts, squares = w * r - np.mean(w * r), np.mean(r * r)
-    else:
-        parts, squares = w * (r - np.sum(w * r) / np.sum(w)), np.var(r)
-    luck = n / np.sum(w)
-    grown = max(np.sum(sums(parts, user) ** 2) / np.sum(parts**2), 1.0)
-    assert expected_variance(moments, estimator) == pytest.approx(np.sum(w * w) * luck * squares * grown, rel=1e-9)
-
-
-@pytest.mark.parametrize("estimator", ["ips", "snips"])
-@pytest.mark.parametrize("times", [1.0, 4.0])
-def test_expected_half_width(estimator, times):
-    r, p, t, _, user = users_log()
-    w, n, variance = t / p, r.size, 500.0
-    moments = Moments.of(r, p, t, cluster=Clusters.of(user, n))
-    stated = Stated(reward_min=0.0, reward_max=4.0)
-    excess = np.max(sums(w - 1.0, user))
-    step = w.max() * 4.0 + max(excess - (w.max() - 1.0), 0.0) * r.mean()
-    factor = small_sample_factor(90, LEVEL, None)  # deviations of rows: the users are not grouped
-    spread = Spread(variance * times * factor / (n * times) ** 2, 0.0, step / (n * times), r.mean() / (n * times))
-    low, high = gamma_ends(r.mean(), spread)
-    found = expected_half(moments, stated, estimator, variance, LEVEL, times)
-    assert found == pytest.approx((high - low) / 2.0, rel=1e-9)
-
-
-def test_a_ratio_has_gamma_limits_of_its_deviations():
-    r, p, t, _, user = users_log()
-    w, n = t / p, r.size
-    moments = Moments.of(r, p, t, cluster=Clusters.of(user, n))
-    value = np.sum(w * r) / np.sum(w)
-    excess = np.max(sums(w - 1.0, user))
-    up = w.max() * 4.0 + max(excess - (w.max() - 1.0), 0.0) * r.mean()
-    down = value * max(w.max(), np.sum(sums(w, user) ** 2) / np.sum(w))
-    spread = Deviations.of(sums(w * (r - value), user)).spread(np.sum(w), up, down, LEVEL)
-    found = ratio_limits(moments, Stated(reward_min=0.0, reward_max=4.0), LEVEL)
-    assert (found.low, found.high) == pytest.approx(gamma_ends(value, spread), rel=1e-7)
-
-
-def test_a_difference_of_means_joins_the_limits_of_gains_and_losses():
-    r, p, t, b, user = users_log()
-    apart, n = t / p - b / p, r.size
-    parts, ends = [], []
-    for w, excess_of in ((t / p, np.maximum(apart, 0.0)), (b / p, np.maximum(-apart, 0.0))):
-        mean = np.mean(excess_of * r)
-        deviations = sums(excess_of * r - mean, user)
-        excess = np.max(sums(excess_of - 1.0, user))
-        step = w.max() * 4.0 + max(excess - (w.max() - 1.0), 0.0) * r.mean()
-        parts.append((mean, deviations))
-        ends.append(gamma_ends(mean, Deviations.of(deviations).spread(n, step, mean, LEVEL)))
-    (gain, one), (loss, two) = parts
-    together = one @ two / math.sqrt((one @ one) * (two @ two))
-
-    def reach(x, y):
-        return math.sqrt(x * x + y * y - 2.0 * together * x * y)
-
-    low = gain - loss - reach(gain - ends[0][0], ends[1][1] - loss)
-    high = gain - loss + reach(ends[0][1] - gain, loss - ends[1][0])
-    found = difference(r, p, t, b, estimator="ips", cluster=user, level=LEVEL, reward_min=0.0, reward_max=4.0)
-    assert found.value == pytest.approx(gain - loss, rel=1e-9)
-    assert (found.low, found.high) == pytest.approx((low, high), rel=1e-7)
-
-
-def test_a_difference_of_ratios_has_steps_of_both():
-    r, p, t, b, user = users_log()
-    n, weights = r.size, (t / p, b / p)
-    values = [np.sum(w * r) / np.sum(w) for w in weights]
-    ours, theirs = (w / np.mean(w) * (r - v) for w, v in zip(weights, values, strict=True))
-    largest = [max(w.max(), w.max() / np.mean(w)) for w in weights]
-    up = largest[0] * 4.0 + largest[1] * values[1]
-    down = largest[1] * 4.0 + largest[0] * values[0]
-    less, more = Deviations.of(sums(ours - theirs, user)).spread(n, up, down, LEVEL).reaches(LEVEL)
-    found = difference(r, p, t, b, estimator="snips", cluster=user, level=LEVEL, reward_min=0.0, reward_max=4.0)
-    value = values[0] - values[1]
-    assert (found.value, found.low, found.high) == pytest.approx((value, value - less, value + more), rel=1e-7)
 
 
 def test_the_error_of_missing_mass_is_by_user():

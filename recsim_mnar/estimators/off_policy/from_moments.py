@@ -221,7 +221,9 @@ def clip_part(moments: Moments, level: float, bounds: Bounds) -> float:
         weight_variance=centred("w") / n**2 * inflate,
         largest=max(moments.weight_max - clip, 0.0) / n,
     )
-    return clipping_bias_bound(cut, reward_range, moments.sum("rr") / moments.sum("r"), level)
+    total = moments.sum("r")
+    one_reward = moments.sum("rr") / total if total > 0.0 else bounds.one_reward
+    return clipping_bias_bound(cut, reward_range, one_reward, level)
 
 
 def diagnostics(moments: Moments) -> dict[str, Any]:
