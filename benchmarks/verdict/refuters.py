@@ -18,7 +18,7 @@ from recsim_mnar.estimators import estimate_value
 from recsim_mnar.estimators.off_policy.refuters import refute
 
 HERE = Path(__file__).parent
-KEPT = ("item_propensities", "earlier_rewards", "tastes", "neighbours", "halves", "refit")
+KEPT = ("item_propensities", "earlier_rewards", "tastes", "halves", "refit")
 
 Columns = dict[str, Any]
 
