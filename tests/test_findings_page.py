@@ -52,7 +52,7 @@ def codes_of(tree: ast.Module, constants: dict[str, str]) -> set[str]:
     found = set()
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     for call in calls(tree, MAKERS):
-        if not call.args:  # Finding(**before): one that was made already
+        if not call.args or isinstance(call.args[0], ast.Starred):  # of a finding that was made already
             continue
         code = call.args[0]
         around = [f for f in functions if call in ast.walk(f)]
