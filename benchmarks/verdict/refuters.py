@@ -20,7 +20,7 @@ from _study import read, write_results
 from recsim_mnar.estimators.off_policy.refuters import refute
 
 RESULTS = Path(__file__).parent / "results.json"
-KEPT = ("item_propensities", "earlier_rewards", "tastes", "neighbours", "halves", "refit")
+KEPT = ("item_propensities", "earlier_rewards", "tastes", "halves", "refit")
 
 Columns = dict[str, Any]
 

@@ -1,6 +1,7 @@
 """Tables that are read from the package: a world's parameters and presets, and what there is by name.
 
-``{parameters} sessions``, ``{presets} sessions``, ``{named} agents`` (estimators, protocols, worlds).
+``{parameters} sessions``, ``{presets} sessions``, ``{named} agents`` (estimators, slates, protocols,
+worlds), ``{findings} rows few`` (groups of findings.toml).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("parameters", _Parameters)
     app.add_directive("presets", _Presets)
     app.add_directive("named", _Named)
+    app.add_directive("findings", _Findings)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -72,11 +74,28 @@ class _Presets(_Table):
 
 
 class _Named(_Table):
-    """What a command lists: ``agents``, ``estimators``, ``protocols`` or ``worlds``."""
+    """What a command lists: ``agents``, ``estimators``, ``slates`` (theirs), ``protocols`` or ``worlds``."""
 
     def run(self) -> list[Node]:
         rows = {"agents": _agents, "estimators": _estimators, "protocols": _protocols, "worlds": _worlds}
+        rows["slates"] = _of_slates
         return self.shown(*rows[self.arguments[0]]())
+
+
+class _Findings(_Table):
+    """The codes of groups of ``recsim_mnar/estimators/findings.toml``."""
+
+    final_argument_whitespace = True
+
+    def run(self) -> list[Node]:
+        from recsim_mnar.estimators.verdict import texts
+
+        rows = []
+        for group in self.arguments[0].split():
+            rows.append([f"**{texts()['titles'][group]}**", "", "", ""])
+            for code, of_it in texts()[group].items():
+                rows.append([f"`{code}`", of_it["means"], of_it.get("rule", ""), of_it["page"]])
+        return self.shown(["code", "what it measures, or means", "rule", "do"], rows)
 
 
 def attributes_of(kind: type) -> dict[str, str]:
@@ -119,6 +138,13 @@ def _estimators() -> tuple[list[str], list[list[str]]]:
         for info in ESTIMATORS.values()
     ]
     return ["estimator", "value (w = target / propensity)", "source", "needs"], rows
+
+
+def _of_slates() -> tuple[list[str], list[list[str]]]:
+    from recsim_mnar.estimators.ranking_records import RANKING_ESTIMATORS
+
+    rows = [[f"`{name}`", info.title, info.assumes, info.source] for name, info in RANKING_ESTIMATORS.items()]
+    return ["name", "score of a slate", "assumes", "paper"], rows
 
 
 def _protocols() -> tuple[list[str], list[list[str]]]:

@@ -294,7 +294,7 @@ def ratio_interval(sums: ArrayLike, counts: ArrayLike, level: float) -> tuple[fl
 
     By user, with Student's quantile at the degrees of freedom that unequal users leave, and with what one more row
     could add (the largest mean of a user, or 1 where every sum is 0): no interval is a point, and one of rewards that
-    are not negative has no negative end (docs/verdict-theory.md).
+    are not negative has no negative end (docs/verdict.md).
 
     Args:
         sums: (U,) each user's sum.

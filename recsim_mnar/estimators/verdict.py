@@ -1,26 +1,79 @@
-"""An estimate and its verdict: a level, and findings with a code, a number and a remedy."""
+"""An estimate and its verdict: a level, and findings with a code, a number and a remedy (docs/verdict.md)."""
 
 from __future__ import annotations
 
+import functools
 import html
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from importlib.resources import files
 from typing import Any
 
 from recsim_mnar.errors import UserError, nearest
 
 LEVELS = ("trust", "caution", "do_not_use")
 """From best to worst."""
+LEVEL_WORDS = {"trust": "trust", "caution": "caution", "do_not_use": "do not use"}
+"""For people."""
 CAUTION, GRAVE, HOPELESS = 1.0, 2.0, 1000.0
 """Severities from which a finding makes the level caution, and do_not_use, and that of a log that says nothing."""
 LEAST_USERS = 100
 """Independent users below which no interval here is believed."""
 
 ASSUMES = "assumes that the new policy was not built from these records"
-"""What no log shows and every verdict rests on, for where one is shown (docs/verdict-theory.md)."""
+"""What no log shows and every verdict rests on, for where one is shown (docs/verdict.md)."""
 
 
-@dataclass(frozen=True)
+@functools.cache
+def texts() -> dict[str, dict[str, Any]]:
+    """``findings.toml``: by group and code what a finding means and says, and ``titles`` and ``options``."""
+    return tomllib.loads(files(__package__).joinpath("findings.toml").read_text(encoding="utf-8"))
+
+
+class Text(str):
+    """A text for readers in Python; ``command`` is the same for those of the command line, who know other options."""
+
+    __slots__ = ("command",)
+    command: str
+
+    def __new__(cls, text: str, command: str) -> Text:
+        """Both texts."""
+        self = super().__new__(cls, text)
+        self.command = command
+        return self
+
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]  # what copies are made of
+        return str(self), self.command
+
+
+def for_command(text: str) -> str:
+    """A text as the command line and JSON have it."""
+    return text.command if isinstance(text, Text) else str(text)
+
+
+def written(code: str, part: str, params: Mapping[str, Any]) -> str:
+    """A text of a code, with its parameters; "" where the table has none.
+
+    Args:
+        code: of a finding.
+        part: "says" or "do".
+        params: by name; that of ``part`` chooses another case of the text.
+
+    Raises:
+        KeyError: parameters are given, and the table has no such text, or one with others.
+    """
+    by_code = {each: of_it for group in texts().values() for each, of_it in group.items()}
+    key = f"{part}_{params[part]}" if part in params else part
+    template = by_code[code][key] if params else by_code.get(code, {}).get(key, "")
+    python, command = (
+        template.format(**{name: words[place] for name, words in texts()["options"].items()}, **params)
+        for place in (0, 1)
+    )
+    return python if python == command else Text(python, command)
+
+
+@dataclass(frozen=True, init=False)
 class Finding:
     """One reason to doubt an estimate, or how far it is from being one.
 
@@ -39,14 +92,38 @@ class Finding:
     message: str
     action: str
 
+    def __init__(
+        self, code: str, severity: float, number: float, message: str = "", action: str = "", **params: Any
+    ) -> None:
+        """A finding, whose texts are those of its code in ``findings.toml`` unless they are given.
+
+        Args:
+            code: a code of the table.
+            severity: see the class.
+            number: likewise.
+            message: likewise.
+            action: likewise.
+            **params: of the texts; ``says`` and ``do`` choose another case of them.
+        """
+        message = message or written(code, "says", params)
+        action = action or written(code, "do", params)
+        for name, value in zip(self.__match_args__, (code, severity, number, message, action), strict=True):
+            object.__setattr__(self, name, value)
+
     @property
     def level(self) -> str:
         """The level that this finding alone would give."""
         return LEVELS[2 if self.severity >= GRAVE else 1 if self.severity >= CAUTION else 0]
 
+    @staticmethod
+    def from_dict(found: Mapping[str, Any]) -> Finding:
+        """The finding of :meth:`to_dict`."""
+        return Finding(*(found[name] for name in Finding.__match_args__))
+
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"code": self.code, "level": self.level, **asdict(self)}
+        """For JSON, with the options of the command line."""
+        said = {"message": for_command(self.message), "action": for_command(self.action)}
+        return {"code": self.code, "level": self.level, **asdict(self), **said}
 
 
 class Verdict(str):
@@ -72,9 +149,7 @@ class Verdict(str):
         ordered = tuple(sorted(findings, key=lambda finding: -LEVELS.index(finding.level)))
         ranks = [LEVELS.index(level), *(LEVELS.index(finding.level) for finding in ordered)]
         level = LEVELS[max(ranks)]
-        reasons = [f"{f.message}: {f.action}" for f in ordered if f.level == level] if level != "trust" else []
-        head = level.replace("_", " ")
-        self = super().__new__(cls, head + (": " + "; ".join(reasons) if reasons else ""))
+        self = super().__new__(cls, _sentence(level, ordered, str))
         self.level = level
         self.findings = ordered
         return self
@@ -107,12 +182,18 @@ class Verdict(str):
         return Verdict(self.level, (*self.findings, *findings))
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: the sentence, the level, and the findings."""
-        findings = [finding.to_dict() for finding in self.findings]
-        return {"verdict": str(self), "verdict_level": self.level, "findings": findings}
+        """For JSON: the sentence, the level, and the findings, with the options of the command line."""
+        said = _sentence(self.level, self.findings, for_command)
+        return {"verdict": said, "verdict_level": self.level, "findings": [each.to_dict() for each in self.findings]}
 
     def __str__(self) -> str:
         return "".join(self)
+
+
+def _sentence(level: str, findings: Iterable[Finding], write: Callable[[str], str]) -> str:
+    """A level and the findings that make it, their texts as ``write`` has them."""
+    reasons = [f"{write(f.message)}: {write(f.action)}" for f in findings if f.level == level != "trust"]
+    return ": ".join(filter(None, (LEVEL_WORDS[level], "; ".join(reasons))))
 
 
 TRUST = Verdict()
@@ -122,9 +203,8 @@ def few_users(users: int, unit: str = "users") -> list[Finding]:
     """The finding of fewer independent users (or rows) than an interval needs; none where there are enough."""
     if users >= LEAST_USERS:
         return []
-    counted = unit if users != 1 else unit.removesuffix("s")
-    message = f"only {users:,} {counted}, intervals need at least {LEAST_USERS}"
-    return [Finding("few_users", GRAVE, float(users), message, f"log more {unit}")]
+    counted = {"users": "user", "rows": "row"}[unit] if users == 1 else unit
+    return [Finding("few_users", GRAVE, float(users), users=users, counted=counted, unit=unit, least=LEAST_USERS)]
 
 
 def scaled(number: float, caution: float, grave: float) -> float:

@@ -259,7 +259,7 @@ LEAST_RUNS = 5
 """Runs from which the t interval over runs is trusted: with four, one run in twenty decides its width."""
 WIDE = 0.5
 WIDE_OVER_RUNS, USELESS_OVER_RUNS = 0.4, 1.0
-"""Half widths of the interval over the value, as of any other estimate (docs/verdict-theory.md)."""
+"""Half widths of the interval over the value, as of any other estimate (docs/verdict.md)."""
 
 
 def online_arms(

@@ -11,7 +11,7 @@ from recsim_mnar.estimators.off_policy.limits import STRICT
 from recsim_mnar.estimators.off_policy.refuters import ALARM, last_from_0, refute
 from recsim_mnar.log.columns import Clusters
 
-ALL = {"item_propensities", "earlier_rewards", "tastes", "neighbours", "halves"}
+ALL = {"item_propensities", "earlier_rewards", "tastes", "halves"}
 
 
 def log(seed, users=600, rows=20, actual=None, rate=0.2, items=5):
@@ -66,7 +66,7 @@ def test_what_was_run_is_reported():
     alone = columns | {"cluster": None}
     assert {f.code for f in refute(**alone)} == ALL - {"earlier_rewards", "tastes"}
     short = {name: columns[name] for name in ("reward", "propensity", "target", "cluster")}
-    assert {f.code for f in refute(**short)} == {"neighbours", "halves"}
+    assert {f.code for f in refute(**short)} == {"halves"}
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,6 @@ def test_rewards_in_the_row_before_their_own_are_found():
     columns = log(5, users=2000)
     columns["reward"] = np.append(columns["reward"][1:], 0.0)
     assert "earlier_rewards" in found(columns)
-
-
-def test_users_that_were_not_given_are_found():
-    columns = log(6)
-    assert "neighbours" in found(columns, cluster=None)
-    assert "neighbours" in found(columns, cluster=np.arange(columns["reward"].size) // 4)
-    assert found(columns) == set()
 
 
 def test_rewards_that_fall_are_found_and_a_time_column_is_used():
@@ -143,7 +136,7 @@ def test_one_draw_for_all_rows_of_a_user_is_no_fault():
     action = rng.integers(0, 4, 2000)[user]
     reward = (rng.random(user.size) < 0.1 + 0.1 * action).astype(float)
     findings = refute(reward, np.full(user.size, 0.25), (action == 3) * 1.0, cluster=user, action=action)
-    assert {f.code: f.severity for f in findings} == {"neighbours": 0.0, "halves": 0.0, "item_propensities": 0.0}
+    assert {f.code: f.severity for f in findings} == {"halves": 0.0, "item_propensities": 0.0}
 
 
 def test_rows_of_users_may_be_interleaved():

@@ -308,19 +308,14 @@ def _with_estimated(verdict: Verdict, seen: bool) -> Verdict:
     Without anything that the logging policy saw the estimated propensities are shares of the actions, and whatever
     it saw biases the value.
     """
-    what, action = "what the logging policy saw and the context does not hold", "log propensities"
-    message = f"the propensities are estimated, so {what} biases the value"
-    if not seen:
-        message = "the propensities are estimated without anything that the logging policy saw, so whatever it saw "
-        message, action = f"{message}biases the value", f"{action}, or give what the policy saw (--context-columns)"
-    more = "give more of what the logging policy saw as context, or log propensities"
     found = [
-        replace(each, message=f"the propensities are estimated, and {each.message}", action=more)
+        Finding(each.code, each.severity, each.number, each.message, do="estimated")
         if each.code == "propensities"
         else each
         for each in verdict.findings
     ]
-    return Verdict.of([*found, Finding("propensities_estimated", CAUTION if seen else GRAVE, 1.0, message, action)])
+    case = {} if seen else {"says": "blind", "do": "blind"}
+    return Verdict.of([*found, Finding("propensities_estimated", CAUTION if seen else GRAVE, 1.0, **case)])
 
 
 def _poisson(uniform: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""IPS, clipped IPS and SNIPS as estimates from moments (docs/verdict-theory.md)."""
+"""IPS, clipped IPS and SNIPS as estimates from moments (docs/verdict.md)."""
 
 from __future__ import annotations
 

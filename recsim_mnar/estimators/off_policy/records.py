@@ -549,7 +549,7 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
 def _off_everywhere(whole: Record) -> list[Finding]:
     """What proves the propensities of the whole log wrong, and so those of each segment."""
     found = [each for each in whole["findings"] if each["code"] == "propensities" and each["level"] != "trust"]
-    return [Finding(**{key: value for key, value in each.items() if key != "level"}) for each in found]
+    return [Finding.from_dict(each) for each in found]
 
 
 def _answers(estimator: str, baseline: str | None, differing: Collection[str]) -> bool:

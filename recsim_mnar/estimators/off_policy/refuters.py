@@ -1,4 +1,4 @@
-"""Refuters: what can prove a log, or the columns that were read from it, wrong (docs/verdict-theory.md, "Refuters").
+"""Refuters: what can prove a log, or the columns that were read from it, wrong (docs/verdict.md#refuters).
 
 What each of them can see in principle:
 
@@ -6,13 +6,12 @@ What each of them can see in principle:
   context column, odds changed by context.
 - ``earlier_rewards``: rewards that stand in the row before their own.
 - ``tastes``: propensities that leave out what the logging policy knew of its users.
-- ``neighbours``: rows, sessions or doubled rows taken for independent users.
-- ``halves``: rewards, or weights, that changed while the log was written.
+- ``halves``: rewards that changed while the log was written.
 - ``refit``: a target fitted on the log that judges it, where the fit can be run again.
 
 No refuter sees rewards that are too rare to be in the log, confounding that neither the items' shares nor a user's
-earlier rows show, errors by a column that is not given, copies of rows that stand far apart where rows are independent
-otherwise, a reward column that means something else, or a target fitted on the log where the fit cannot be run again.
+earlier rows show, errors by a column that is not given, a reward column that means something else, or a target fitted
+on the log where the fit cannot be run again.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -45,7 +44,6 @@ REPEATED = 0.9
 nothing by what came before, and is no worse for it."""
 MOST_LIKED = 20
 """Items that stand for a taste of their own."""
-BEFORE = "log the propensities that chose the actions, with all that the policy knew of the user, in rows of their own"
 Refit = Callable[[Floats], Any]
 """From rewards (n,) in the rows' order to (n,) probabilities of the logged actions under the policy fitted anew."""
 
@@ -118,7 +116,7 @@ def refute(
     if not np.sum(w) > 0.0:
         raise UserError("the target takes none of the logged actions: nothing can be refuted. Log with exploration")
     clusters = Clusters.of(cluster, r.size)
-    runs: dict[str, Refuter] = {"neighbours": neighbours, "halves": lambda rows: halves(rows, time)}
+    runs: dict[str, Refuter] = {"halves": lambda rows: halves(rows, time)}
     proved: list[Finding] = []
     if refit is not None:
         runs["refit"] = lambda rows: refitted(rows, p, refit, seed)
@@ -204,15 +202,8 @@ def all_items(rows: _Rows, shown: _Shown) -> Finding | None:
 
     Small errors of many items, which :func:`item_findings` proves of none alone.
     """
-    return _by_past(shown.score(rows), "item_propensities", "", ACTION)
-
-
-def _by_past(score: float, code: str, what: str, action: str) -> Finding | None:
-    """The finding of a score above 0."""
-    if not score > 0.0:
-        return None
-    message = f"which items are chosen is not what the propensities say{what} (all items together: score {score:.3g})"
-    return Finding(code, GRAVE, score, message, action)
+    score = shown.score(rows)
+    return Finding("item_propensities", GRAVE, score, says="together", score=score) if score > 0.0 else None
 
 
 def earlier_rewards(rows: _Rows, shown: _Shown) -> Finding | None:
@@ -223,7 +214,8 @@ def earlier_rewards(rows: _Rows, shown: _Shown) -> Finding | None:
     """
     assert rows.clusters is not None
     before = last_from_0(np.where(rows.reward > float(np.mean(rows.reward)), 1, 0), rows.clusters) + 1
-    return _by_past(shown.score(rows, before), "earlier_rewards", ", given the reward of the row before", BEFORE)
+    score = shown.score(rows, before)
+    return Finding("earlier_rewards", CAUTION, score, score=score) if score > 0.0 else None
 
 
 def tastes(rows: _Rows, shown: _Shown) -> Finding | None:
@@ -236,9 +228,8 @@ def tastes(rows: _Rows, shown: _Shown) -> Finding | None:
     order = np.argsort(-np.bincount(shown.item[taken], minlength=shown.n_items), kind="stable")
     rank = np.argsort(order)
     liked = np.where(taken, np.minimum(rank, MOST_LIKED)[shown.item], -1)
-    return _by_past(
-        shown.score(rows, last_from_0(liked, rows.clusters) + 1), "tastes", ", given what the user took last", BEFORE
-    )
+    score = shown.score(rows, last_from_0(liked, rows.clusters) + 1)
+    return Finding("tastes", CAUTION, score, score=score) if score > 0.0 else None
 
 
 def last_from_0(values: Ints, clusters: Clusters) -> Ints:
@@ -259,56 +250,23 @@ def _back(ordered: Ints, clusters: Clusters) -> Ints:
     return found
 
 
-def neighbours(rows: _Rows) -> Finding | None:
-    """Dependence between the deviations of users (or of rows without users) that are neighbours in the log."""
-    from scipy.special import ndtri
-
-    parts = user_sums(rows.weight * (rows.reward - rows.value), rows.clusters)
-    if rows.clusters is not None:
-        parts = parts[np.argsort(rows.clusters.first_rows(), kind="stable")]
-    together = parts[1:] * parts[:-1]
-    root = math.sqrt(float(together @ together))
-    score = float(np.sum(together)) / root if root > 0.0 else 0.0
-    if score <= float(ndtri(1.0 - (1.0 - rows.level) / 2.0)):
-        return None
-    grown = 1.0 + 2.0 * float(np.sum(together)) / float(parts @ parts)
-    what = "rows" if rows.clusters is None else "users"
-    message = (
-        f"{what} go with the {what} before them (score {score:.3g}), which adds {100 * (grown - 1):.2g} % to the "
-        "variance from the next one alone, so they are not independent"
-    )
-    action = "give the column of users (--user-column), not of rows or sessions, and drop rows that were written twice"
-    return Finding("neighbours", GRAVE if grown > 1.5 else CAUTION, score, message, action)
-
-
 def halves(rows: _Rows, time: Any = None) -> Finding | None:
-    """The value, and the mean weight, of the first half of the log against the second."""
+    """The value of the first half of the log against that of the second."""
     n = rows.reward.size
     when = np.arange(n) if time is None else finite_column(time, "time", n)
     late = when >= np.sort(when)[n // 2]
-    if late.all():
-        return None
-    half = _Rows(rows.reward, rows.weight, rows.clusters, 1.0 - (1.0 - rows.level) / 2.0)
-    top = float(np.max(rows.weight))
-    signs = np.where(late, 1.0 / np.count_nonzero(late), -1.0 / np.count_nonzero(~late)) * n
-    mean, low, high = half.limits(rows.weight * signs, float(n), 2.0 * top)
-    if not low <= 0.0 <= high:
-        message = f"the mean weight of the second half is {mean:+.3g} [{low:+.3g}, {high:+.3g}] from that of the first"
-        action = "log propensities of the policy that acted, through every change of it"
-        return Finding("halves", GRAVE, mean, message, action)
     sums = [float(np.sum(rows.weight[part])) for part in (~late, late)]
     if min(sums) <= 0.0:
         return None
     values = [float(rows.weight[part] @ rows.reward[part]) / s for part, s in zip((~late, late), sums, strict=True)]
     parts = rows.weight * np.where(late, (rows.reward - values[1]) / sums[1], -(rows.reward - values[0]) / sums[0]) * n
-    reach = half.limits(parts, float(n), n * top * float(np.ptp(rows.reward)) / min(sums))
+    step = n * float(np.max(rows.weight)) * float(np.ptp(rows.reward)) / min(sums)
+    _, less, more = rows.limits(parts, float(n), step)
     change = values[1] - values[0]
-    low, high = change + reach[1], change + reach[2]
+    low, high = change + less, change + more
     if low <= 0.0 <= high:
         return None
-    message = f"the value of the second half is {change:+.3g} [{low:+.3g}, {high:+.3g}] from that of the first"
-    action = "judge on the rows since the change, for the value will be theirs"
-    return Finding("halves", CAUTION, change, message, action)
+    return Finding("halves", CAUTION, change, change=change, low=low, high=high)
 
 
 def refitted(rows: _Rows, propensity: Floats, refit: Refit, seed: int) -> Finding | None:
@@ -324,21 +282,12 @@ def refitted(rows: _Rows, propensity: Floats, refit: Refit, seed: int) -> Findin
     least = lead - error * float(stdtrit(REFITS - 1.0, 1.0 - (1.0 - rows.level) / 2.0))
     if least <= 0.0:
         return None
-    message = (
-        f"fitted to rewards without signal, the learner still leads by {lead:.3g} on the log that judges it: so "
-        "much of its lead it has learned from these rows themselves"
-    )
-    action = "fit on other users than those that judge (--split-users)"
-    return Finding("refit", GRAVE, lead, message, action)
+    return Finding("refit", GRAVE, lead, lead=lead)
 
 
 def permuted(reward: Floats, seed: int, number: int) -> Floats:
     """Rewards permuted over all rows: within users they would keep the users' means, which actions have shaped."""
     return reward[np.argsort(uniforms(seed, Stream.BOOTSTRAP, number, np.arange(reward.size)), kind="stable")]
-
-
-PROVES = "item_propensities"
-"""The refuter whose finding is one of the verdict's own, so that it keeps its level; the others make caution."""
 
 
 @dataclass(frozen=True)
@@ -382,8 +331,7 @@ def with_refuters(
     written = []
     for record in records:
         of_it, known = found.get(target_of(record), []), {each["code"] for each in record["findings"]}
-        new = [each for each in of_it if each.severity >= CAUTION and each.code not in known]
-        record = with_findings(record, [e if e.code == PROVES else replace(e, severity=CAUTION) for e in new])
+        record = with_findings(record, [e for e in of_it if e.severity >= CAUTION and e.code not in known])
         if of_it and record["leads"] and "baseline" not in record:
             record |= {"refuters": [each.to_dict() for each in of_it]}
         written.append(record)
@@ -392,7 +340,7 @@ def with_refuters(
 
 def with_findings(record: Record, findings: Sequence[Finding], *, first: bool = False) -> Record:
     """A record with further findings in its verdict; ``first``: before others of their level."""
-    before = [Finding(**{k: v for k, v in each.items() if k != "level"}) for each in record["findings"]]
+    before = [Finding.from_dict(each) for each in record["findings"]]
     return record | Verdict(record["verdict_level"], [*findings, *before] if first else [*before, *findings]).to_dict()
 
 
@@ -413,7 +361,6 @@ MOST_LEVELS = 10
 """Levels of a context column: more values than that are cut at their quantiles or, if they are no numbers, pooled."""
 TABLES, TOTALS = ("x", "xx", "xl"), ("rows", "users", "ll")
 OTHERS, MISSING = "any other value", "no value"
-ACTION = "log the propensities of the policy as it acted, after rules and stock changed what could be shown"
 
 
 @dataclass(frozen=True)
@@ -570,11 +517,11 @@ class ItemSums:
         return low, high
 
     def _finding(self, place: int, item: Any, mean: float, wrong: int) -> Finding:
-        where = f" where {self.levels.name} is {self.levels.names[place]}" if self.levels.name else ""
-        (said, wanted), most, n = told_apart(mean, 1.0), " at most" if mean > 1.0 else "", self.items.size
-        message = f"the mean of 1 / propensity over all rows, counting those with item {self.items[item]}{where} only, "
-        message += f"is {said} and should be {wanted}{most}: propensities of {wrong:,} of {n:,} items are proved wrong"
-        return Finding("item_propensities", GRAVE, mean, message, ACTION)
+        (said, wanted), levels = told_apart(mean, 1.0), self.levels
+        where = {"says": "level", "name": levels.name, "level": levels.names[place]} if levels.name else {}
+        wanted = f"{wanted} at most" if mean > 1.0 else wanted
+        of_items = {"item": self.items[item], "wrong": wrong, "items": self.items.size}
+        return Finding("item_propensities", GRAVE, mean, said=said, wanted=wanted, **of_items, **where)
 
 
 def _sums_of(

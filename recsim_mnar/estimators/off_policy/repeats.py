@@ -24,7 +24,6 @@ ALIKE = 0.15
 """How much more often than other rows copies must be rewarded alike."""
 WITHIN = 10
 """Later rows of a user whose rewards a shown item may change."""
-TEST = "this is the value of single decisions: A/B-test whole users"
 
 
 @dataclass
@@ -189,18 +188,15 @@ class RepeatSums:
     def findings(self) -> list[Finding]:
         """Findings ``copied_rows``, which explain the others, or ``shown_before`` and ``lasts``."""
         if self.copied_score > COPIED:
-            message = "rows of one item in a row are rewarded alike far more often than others, as copies are"
-            return [Finding("copied_rows", CAUTION, round(self.copied_score), message, "leave copies of rows out")]
+            return [Finding("copied_rows", CAUTION, round(self.copied_score))]
         found: list[Finding] = []
-        for which, when in enumerate(("before", "in the row before")):
+        for which, case in enumerate(({}, {"says": "next"})):
             if self.shown_before(which) and not found:
                 effect = float(f"{self.ratio(which)[0]:.6g}")  # sums of blocks differ by roundings
-                message = f"an item earns {100 * math.expm1(effect):+.2g} % where the user was shown it {when}"
-                found.append(Finding("shown_before", CAUTION, effect, message, TEST))
+                found.append(Finding("shown_before", CAUTION, effect, percent=100 * math.expm1(effect), **case))
         if self.lasting_score > LASTING:
             score = round(self.lasting_score)
-            message = f"what is shown changes what the user's next {WITHIN} rows earn (score {score})"
-            found.append(Finding("lasts", CAUTION, score, message, TEST))
+            found.append(Finding("lasts", CAUTION, score, rows=WITHIN, score=score))
         return found
 
 

@@ -192,7 +192,7 @@ def _bootstrap(case: Case, replicates: int, seed: int) -> Interval:
 
 
 def _guaranteed(case: Case, interval: str) -> Interval:
-    """Intervals for bounded scores; observations are users, in order of first appearance (docs/verdict-theory.md)."""
+    """Intervals for bounded scores; observations are users, in order of first appearance (docs/verdict.md)."""
     scores, rows, moments = case.scores, case.rows, case.moments
     assert scores.linear is not None
     if math.isinf(case.bounds.reach):
