@@ -321,41 +321,31 @@ def estimate_value(
         reward: (n,) observed rewards, any real numbers.
         propensity: (n,) in (0, 1], the logging policy's probability of the logged action.
         target: (n,) in [0, 1], the target policy's probability of the logged action.
-        estimator: "auto" for the one that leads: "ips", or "snips" where most rows are rewarded
-            (:func:`recsim_mnar.estimators.off_policy.from_moments.leading`), "clipped_ips" with a clip. Else a name of
+        estimator: "auto" for the one that leads, "snips", or "clipped_ips" with a clip. Else a name of
             :data:`recsim_mnar.estimators.ESTIMATORS`, or ``package.module:function``: a function of
             :class:`recsim_mnar.estimators.off_policy.scores.Rows` that gives one score per row.
         clip: weights of the clipped estimators are cut there; None for no clipping.
         q_logged: (n,) a reward model's value of the logged action.
         q_target: (n,) its mean under the target policy.
-        cluster: (n,) the user of each row, ids of any kind in any order. Without it rows are taken as independent and
-            the verdict is at most caution; where they are, give each row a number of its own.
+        cluster: (n,) the user of each row, ids of any kind in any order. Without it rows are taken as independent.
         level: nominal coverage of the interval.
-        interval: "auto" chooses and says what it chose in ``method``: "gamma" (Fay & Feuer, on user sums above the
-            least reward) for weighted rewards and their ratios, else Student's limits that reckon with one more of
-            the heaviest rows. Also "delta" (by user, asymptotic) and "bootstrap" (Poisson, by user): what they leave
-            out the verdict says; where no reward was seen they would have no width, and "auto" is taken. With a
-            guarantee, if ``reward_max``, ``weight_max`` or ``propensity_min``, and ``user_rows_max`` are given
-            (without them the method's name says what it rests on): "bernstein", "betting", "log_smoothing" and
-            "anytime" (holds while the log grows by whole users).
-        full_support: states that the logging policy can take whatever the target can. No log shows it, and it bounds
-            no weight: an action may be too rare to be met. So the verdict is "trust" only with ``propensity_min``, or
-            with ``weight_max`` and this (or ``unsupported``).
+        interval: "auto" is Student's by user, on a log scale where rewards above the least one make a positive value.
+            "bootstrap" is Poisson's, by user. "betting" and "anytime" (holds while the log grows by whole users) have a
+            guarantee if ``reward_max``, ``weight_max`` or ``propensity_min``, and ``user_rows_max`` are given; without
+            them the method's name says what it rests on.
+        full_support: whether the logging policy can take whatever the target can; None where that is not known.
         unsupported: (n,) the target's mass, in each row's state, on actions whose logging probability is 0;
             `recsim-mnar replay` writes it where it can rebuild the logging policy.
         reward_min: least reward possible, from which rewards are counted; None for 0, or for the least reward of the
             log where that is negative.
-        reward_max: largest reward possible; None for the largest of the log, and then the verdict is at most caution
-            unless every reward is 0 or 1.
-        weight_max: no weight target / propensity can be larger; None for the largest of the log.
+        reward_max: largest reward possible; None where it is not known.
+        weight_max: no weight target / propensity can be larger.
         propensity_min: no action that the target can take has a smaller propensity: epsilon / number of actions under
-            an epsilon-greedy policy. States full support and bounds the weights.
+            an epsilon-greedy policy. States full support.
         user_rows_max: no user can have more rows; for the intervals with a guarantee.
         target_max: the target gives no action a larger probability, for callers who know all of its probabilities: with
             ``propensity_min`` no weight is above the ratio of the two.
-        reward_limit: (n,) the largest reward possible of each row's action (its price, say). Rewards of actions that
-            the log never shows it does not bound: ``reward_max`` does or, if every action can be shown in every row,
-            ``propensity_min`` and enough rows to have shown them all. Else the verdict is at most caution.
+        reward_limit: (n,) the largest reward possible of each row's action (its price, say).
         action: (n,) ids of the items shown; then the verdict says where the log proves propensities wrong item by item
             (:func:`recsim_mnar.estimators.off_policy.refuters.item_findings`).
         context: (n,) a column that was known before the item was chosen; then by item and level of it, too.
@@ -499,10 +489,11 @@ def _with_findings(
         raise UserError("context is read with the items shown: give action too, or omit context")
     found = []
     if rows_per_row is not None:  # earlier rows are missing, so their order says nothing
+        if action is None:
+            return estimate
+        # Not by context: the rows of a level stand for more or fewer rows than they are.
         weighted = p * (float(np.max(rows_per_row)) / rows_per_row)
-        return estimate.with_findings(
-            [] if action is None else item_findings(action, weighted, clusters, context=context)
-        )
+        return estimate.with_findings(item_findings(action, weighted, clusters))
     if action is not None:
         found += item_findings(action, p, clusters, context=context)
         found += RepeatSums.of(reward, p, action, clusters).findings()
