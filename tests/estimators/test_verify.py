@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from recsim_mnar.estimators import (
     cross_fitted_rewards,
@@ -23,7 +24,6 @@ LOGGING = 0.7 * RNG.dirichlet(np.ones(ACTIONS), CONTEXTS) + 0.3 / ACTIONS
 TARGET = RNG.dirichlet(np.ones(ACTIONS) * 0.5, CONTEXTS)
 CLICK = RNG.uniform(0.01, 0.2, (CONTEXTS, ACTIONS))
 VALUE = float(np.mean(np.sum(TARGET * CLICK, axis=1)))
-LOGGED_VALUE = float(np.mean(np.sum(LOGGING * CLICK, axis=1)))
 GROUPS = np.arange(ACTIONS) // 3
 
 
@@ -186,25 +186,27 @@ def test_interval_without_propensities_covers(logs):
     assert covered / number >= 0.95 - 2.5 * math.sqrt(0.05 * 0.95 / number)
 
 
-@pytest.mark.parametrize(("users", "rows", "clicks"), [(400, 1, 0.05), (150, 20, 0.1)])
-def test_default_interval_covers_with_user_effects(users, rows, clicks):
-    """At least what a true 95 % interval misses once in a thousand over as many logs."""
-    rng = np.random.default_rng(2)
-    logs = 400
-    weight = np.exp(rng.normal(0, 1.0, 50))
-    weight /= weight.mean()
-    effects = np.array([0.0, 0.0, 0.5, 1.0, 3.5])
-    covered = 0
-    for _ in range(logs):
-        action = rng.integers(0, 50, users * rows)
-        user = np.repeat(np.arange(users), rows)
-        probability = (
-            clicks * effects[rng.integers(0, 5, users)][user] * (0.5 + 0.5 * weight[action] / (weight @ weight) * 50)
-        )
-        reward = (rng.random(users * rows) < probability).astype(float)
-        found = estimate_value(reward, np.full(user.size, 0.02), weight[action] / 50, cluster=user)
-        covered += found.low <= clicks <= found.high
-    assert covered / logs >= 0.95 - 3.1 * math.sqrt(0.95 * 0.05 / logs)
+@pytest.mark.parametrize("rewards", ["clicks", "revenue"])
+@pytest.mark.parametrize(("users", "rows"), [(300, 10), (1000, 1)])
+def test_the_default_holds_its_level_and_is_not_too_wide(users, rows, rewards):
+    """Values and differences: as often right as 95 % allow once in a thousand times, and not at 7/10 of the width."""
+    number, truth = 400, {}
+    price = np.arange(1.0, ACTIONS + 1.0) if rewards == "revenue" else np.ones(ACTIONS)
+    for name, law in (("target", TARGET), ("propensity", LOGGING)):
+        truth[name] = float(np.mean(np.sum(law * CLICK * price, axis=1)))
+    right, within = np.zeros(2), np.zeros(2)
+    for k in range(number):
+        log = draw(10_000 + k, users, rows)
+        paid = price[log["action"]] * (np.random.default_rng([8, k]).choice([0.5, 1.5], log["reward"].size))
+        log["reward"] = log["reward"] * (paid if rewards == "revenue" else 1.0)
+        value = estimate_value(**columns(log))
+        apart = difference(**columns(log), baseline=log["propensity"])
+        for i, (found, true) in enumerate(((value, truth["target"]), (apart, truth["target"] - truth["propensity"]))):
+            right[i] += found.low <= true <= found.high
+            within[i] += 0.7 * (found.low - found.value) <= true - found.value <= 0.7 * (found.high - found.value)
+    enough = stats.binom.ppf(0.001, number, 0.95)
+    assert right.min() >= enough
+    assert within.max() < enough
 
 
 def test_confidence_sequence_holds_at_every_look():
