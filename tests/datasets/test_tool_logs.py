@@ -56,7 +56,7 @@ def test_estimates_hold_the_truth(tools, tmp_path, format_):
     path, metrics = tools.log_of(tmp_path, format_)
     with opened(path, metrics=metrics) as tool:
         assert tool.damages == []
-        answer = estimate_tool_log(tool, Question(level=0.999), Reading())
+        answer = estimate_tool_log(tool, Question(level=0.99), Reading())
     values = {r["policy"]: r for r in answer.records if r["leads"] and "baseline" not in r}
     arms = {"vw": {"first_action"}, "open-bandit": set()}.get(format_, {f"always_{k}" for k in range(4)})
     assert {*arms, "uniform", "propensity"} == set(values)
