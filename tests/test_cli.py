@@ -197,7 +197,6 @@ def test_replay_then_estimate(capsys, simulated, tmp_path):
     assert "svd" in text
     records = json.loads(estimates.read_text())
     assert {r["estimator"] for r in records} == {"ips", "snips"}
-    assert "estimated by" not in run(capsys, "estimate", simulated, "--target", "propensity")[1]
     named = run(capsys, "estimate", simulated, "--target", "propensity", "--estimators", "snips")[1]
     assert "estimated by snips" in named
     assert "--items 10: the log has 20 items" in fails(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from datetime import datetime, timedelta
 
@@ -142,15 +141,6 @@ def test_a_segment_without_a_known_item_names_the_likely_column(export, tmp_path
     words = ["--target", "ranker_v2_prob", "--reward-column", "ordered", "--drop-missing", "--by", "DeviceType"]
     _, out, _ = run(capsys, "estimate", path, *words)
     assert "no column holds the item shown (perhaps sku on tile: --action-column)" in out
-
-
-def test_one_limit_of_rewards_is_said_for_all_policies(export, capsys):
-    words = ["--target", "ranker_v2_prob", "--baseline", "today", "--reward-column", "basket_eur", "--drop-missing"]
-    _, out, _ = run(capsys, "estimate", export, *words, "--propensity-min", "0.05")
-    limits = re.findall(r"rewards of ([0-9,.]+) or more", out)
-    assert limits
-    assert len(set(limits)) == 1
-    assert "--reward-max" in out
 
 
 def test_several_lifts_are_answered_in_a_line_each(export, tmp_path, capsys):
