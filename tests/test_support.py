@@ -109,7 +109,7 @@ def test_replay_writes_the_missing_mass_and_estimate_takes_it(capsys, tmp_path):
         capsys, "estimate", tmp_path / "blind.parquet", "--target", "random", "--require", "caution", "--json", report
     )
     assert status == 3
-    assert "--require caution: random, ips: do not use" in err
+    assert "--require caution: random, snips: do not use" in err
     assert "random" in out  # the table is printed all the same
     record = json.loads(report.read_text())[0]
     assert record["verdict"].startswith("do not use: ")

@@ -124,7 +124,7 @@ def test_severity_and_number(facts, code, severity, number):
         ({"value_outside": 0.01}, "clipped_ips", "bias_proved", "use snips"),
         ({"value_outside": 0.01}, "switch_dr", "bias_proved", "raise tau"),
         ({"value_outside": 0.01}, "theirs", "bias_proved", "explore more"),
-        ({"ess": 50.0}, "ips", "effective_sample", "log about 4 times"),  # 200 effective rows
+        ({"ess": 50.0}, "ips", "effective_sample", "log about 2 times"),  # 100 effective rows
         ({}, "ips", "heavy_row", "clipped_ips"),
         ({}, "dr", "heavy_row", "clipped_dr"),
         ({}, "clipped_ips", "heavy_row", "give a clip"),
