@@ -18,7 +18,6 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.differences import PairMoments, estimate_difference
 from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
-from recsim_mnar.estimators.off_policy.limits import STRICT
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.refuters import item_findings
 from recsim_mnar.estimators.off_policy.scores import ESTIMATORS
@@ -579,14 +578,14 @@ class _Case:
     ) -> Estimate:
         """The estimate with what slates and users add to its verdict."""
         log, ess = self.log, _effective_slates(weight)
-        facts, (differences, strict) = self._facts(), self._differences(info, self.level, STRICT)
+        facts, differences = self._facts(), self._differences(info)
         findings = []
         if ess < LEAST_ESS:
             message = f"the effective sample is {ess:.3g} of {weight.size:,} slates"
             severity = scaled(ess, LEAST_ESS, min(FEW_ESS, weight.size))
             findings.append(Finding("effective_slates", severity, ess, message, "log more slates"))
         lacking = self._lacking() if "slate_ips" not in differences else ""
-        findings += assumption_findings(info.premise, found, assumption, differences, strict, facts, lacking)
+        findings += assumption_findings(info.premise, found, assumption, differences, facts, lacking)
         findings += self._item_findings()
         more = {
             "weight": info.weight,
@@ -615,16 +614,14 @@ class _Case:
             self.facts = click_facts(log.reward, marginal, log.action, log.slate_size, log.clusters, self.level, down)
         return self.facts
 
-    def _differences(self, info: RankingEstimatorInfo, *levels: float) -> list[dict[str, Limits]]:
-        """How much larger the estimator is than those that assume less; all limits together at each of the levels."""
+    def _differences(self, info: RankingEstimatorInfo) -> dict[str, Limits]:
+        """How much larger the estimator is than those that assume less; all limits together at the level."""
         others = [RANKING_ESTIMATORS[name] for name in info.less]
         known = [other for other in others if other.weight in self.log.logging and other.weight in self.log.targets]
         known = [other for other in known if self.sees_target(other)]
-        apart = {
-            other.name: Apart.of(self.row_scores(info), self.row_scores(other), self.log.clusters) for other in known
-        }
-        each = [1.0 - (1.0 - level) / max(len(known), 1) for level in levels]
-        return [{name: found.limits(level) for name, found in apart.items()} for level in each]
+        each = 1.0 - (1.0 - self.level) / max(len(known), 1)
+        scores = self.row_scores(info)
+        return {other.name: Apart.of(scores, self.row_scores(other), self.log.clusters).limits(each) for other in known}
 
     def sees_target(self, info: RankingEstimatorInfo) -> bool:
         """Whether enough of the target's slates are in the log: without them a difference says nothing of users."""
