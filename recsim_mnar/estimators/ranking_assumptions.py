@@ -37,6 +37,8 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
     "whole": (),
 }
 """What ``assumption`` may state, and the premises that follow from it."""
+CLICKS_TEST = ("independent", "additive", "unordered")
+"""Premises that clicks test directly, beside the differences between estimators."""
 SLATES = "use slate_ips, which assumes nothing about users"
 
 TOLERABLE, WIDE = 0.2, 0.5
@@ -211,6 +213,7 @@ def assumption_findings(
     """Findings on what an estimator assumes of users.
 
     What contradicts an assumption is an objection whether the assumption is stated or not, by the same test.
+    All tests of one answer together object to what is true about as often as the interval misses.
     Where nothing is stated the verdict is trust only if the log excludes a bias of more than ``ROOM`` times the half
     width of the estimate's interval, which costs the interval less than a hundredth of its coverage.
 
@@ -264,7 +267,7 @@ def assumption_findings(
 
 
 def _direct(premise: str, facts: ClickFacts) -> list[Finding]:
-    """What clicks say of a premise, at the level of the interval."""
+    """What clicks say of a premise."""
     found = []
     if premise == "unordered" and facts.position_effect is not None:
         value, low, high = facts.position_effect

@@ -25,6 +25,7 @@ from recsim_mnar.estimators.off_policy.stated import Stated, check_clip
 from recsim_mnar.estimators.off_policy.value import estimate_from_scores
 from recsim_mnar.estimators.off_policy.verdict import FEW_ESS, LEAST_ESS
 from recsim_mnar.estimators.ranking_assumptions import (
+    CLICKS_TEST,
     STATEMENTS,
     Apart,
     ClickFacts,
@@ -611,7 +612,9 @@ class _Case:
         if self.facts is None:
             marginal = log.logging.get("marginal")
             down = log.logging.get("cumulative")
-            self.facts = click_facts(log.reward, marginal, log.action, log.slate_size, log.clusters, self.level, down)
+            # Clicks have one half of the errors that are allowed, differences between estimators the other.
+            half = 1.0 - 0.5 * (1.0 - self.level)
+            self.facts = click_facts(log.reward, marginal, log.action, log.slate_size, log.clusters, half, down)
         return self.facts
 
     def _differences(self, info: RankingEstimatorInfo) -> dict[str, Limits]:
@@ -619,7 +622,8 @@ class _Case:
         others = [RANKING_ESTIMATORS[name] for name in info.less]
         known = [other for other in others if other.weight in self.log.logging and other.weight in self.log.targets]
         known = [other for other in known if self.sees_target(other)]
-        each = 1.0 - (1.0 - self.level) / max(len(known), 1)
+        share = 0.5 if info.premise in CLICKS_TEST else 1.0
+        each = 1.0 - share * (1.0 - self.level) / max(len(known), 1)
         scores = self.row_scores(info)
         return {other.name: Apart.of(scores, self.row_scores(other), self.log.clusters).limits(each) for other in known}
 
