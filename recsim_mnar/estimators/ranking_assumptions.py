@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from recsim_mnar.estimators.intervals import Deviations
-from recsim_mnar.estimators.off_policy.limits import STRICT
 from recsim_mnar.estimators.off_policy.verdict import FEW_ESS
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding, scaled
 from recsim_mnar.log.columns import Clusters, Floats, Ints, user_sums
@@ -38,6 +37,8 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
     "whole": (),
 }
 """What ``assumption`` may state, and the premises that follow from it."""
+CLICKS_TEST = ("independent", "additive", "unordered")
+"""Premises that clicks test directly, beside the differences between estimators."""
 SLATES = "use slate_ips, which assumes nothing about users"
 
 TOLERABLE, WIDE = 0.2, 0.5
@@ -54,13 +55,11 @@ class ClickFacts:
         position_effect: change of the click rate of the same items per position further down.
         after_click: click rate below a click, less that of the same users at the same positions in their next slates,
             both above the mean of their items there.
-        strict: whether each of the two is not 0 at the strict level, by name.
         by_position: (k,) click rates by position, as if every item were shown equally often.
     """
 
     position_effect: Limits | None
     after_click: Limits | None
-    strict: Mapping[str, bool]
     by_position: tuple[float, ...] | None
 
 
@@ -85,13 +84,11 @@ def click_facts(
         cumulative: (n,) the log's probability of the items down to each position; None where it is not known, and then
             clicks below a click are compared as if each position's items were shown alike whatever stands above.
     """
-    strict: dict[str, bool] = {}
     effect = below = rates = None
     if action is not None and propensity is not None and k > 1:
         found = _position_effect(reward, propensity, action, k)
         if found is not None:
             effect = _limits(*found, clusters, level)
-            strict["position_effect"] = _excludes_0(_limits(*found, clusters, STRICT))
         weight = (1.0 / propensity).reshape(-1, k)
         rates = tuple(((weight * reward.reshape(-1, k)).sum(0) / weight.sum(0)).tolist())
     if action is not None and k > 1:
@@ -102,8 +99,7 @@ def click_facts(
         found = _below_clicks(reward, action.reshape(-1, k), clusters.dense()[0][::k], weight)
         if found is not None:
             below = _limits(*found, clusters, level)
-            strict["after_click"] = _excludes_0(_limits(*found, clusters, STRICT))
-    return ClickFacts(effect, below, strict, rates)
+    return ClickFacts(effect, below, rates)
 
 
 def _position_effect(reward: Floats, propensity: Floats, action: Ints, k: int) -> tuple[float, Floats] | None:
@@ -211,12 +207,13 @@ def assumption_findings(
     estimate: Estimate,
     assumption: str | None,
     differences: Mapping[str, Limits],
-    strict: Mapping[str, Limits],
     facts: ClickFacts,
     lacking: str = "",
 ) -> list[Finding]:
     """Findings on what an estimator assumes of users.
 
+    What contradicts an assumption is an objection whether the assumption is stated or not, by the same test.
+    All tests of one answer together object to what is true about as often as the interval misses.
     Where nothing is stated the verdict is trust only if the log excludes a bias of more than ``ROOM`` times the half
     width of the estimate's interval, which costs the interval less than a hundredth of its coverage.
 
@@ -226,7 +223,6 @@ def assumption_findings(
         assumption: a key of :data:`STATEMENTS`, or None.
         differences: by estimators that assume less, how much larger this one is; that from slate_ips bounds its bias.
             Without those that hardly see what the target shows.
-        strict: the same at the strict level, where a difference contradicts what is stated.
         facts: of the clicks.
         lacking: why the difference from slate_ips is not known, where it is not.
     """
@@ -235,8 +231,7 @@ def assumption_findings(
     stated = premise == "behaviour" or (assumption is not None and premise in STATEMENTS[assumption])
     size, half = abs(estimate.value), (estimate.high - estimate.low) / 2.0
     words, found = PREMISES[premise], []
-    tests = strict if stated else differences
-    proved = {name: limits for name, limits in tests.items() if _excludes_0(limits)}
+    proved = {name: limits for name, limits in differences.items() if _excludes_0(limits)}
     if proved:
         name, (value, low, high) = max(proved.items(), key=lambda item: abs(item[1][0]))
         message = f"it assumes that {words}, and the log contradicts that: on the same slates it is "
@@ -244,7 +239,7 @@ def assumption_findings(
         relative = abs(value) / size if size > 0.0 else WIDE
         severity = max(scaled(relative, TOLERABLE, WIDE), CAUTION)
         found.append(Finding("assumption_contradicted", min(severity, GRAVE), value, message, f"use {name}"))
-    found += _direct(premise, stated, facts)
+    found += _direct(premise, facts)
     if stated or proved:
         return found
     if assumption is not None:
@@ -271,25 +266,25 @@ def assumption_findings(
     return found
 
 
-def _direct(premise: str, stated: bool, facts: ClickFacts) -> list[Finding]:
-    """What clicks say of a premise; of a stated one at the strict level, and no more than a remark on clicks."""
+def _direct(premise: str, facts: ClickFacts) -> list[Finding]:
+    """What clicks say of a premise."""
     found = []
     if premise == "unordered" and facts.position_effect is not None:
         value, low, high = facts.position_effect
-        if facts.strict["position_effect"] if stated else _excludes_0(facts.position_effect):
+        if _excludes_0(facts.position_effect):
             message = f"the same items are clicked {_size(value, low, high)} {'more' if value > 0.0 else 'less'} often "
             message += "per position further down, so their order matters"
             found.append(Finding("position_effect", CAUTION, value, message, SLATES))
     if premise in ("independent", "additive") and facts.after_click is not None:
         value, low, high = facts.after_click
-        if facts.strict["after_click"] if stated else _excludes_0(facts.after_click):
+        if _excludes_0(facts.after_click):
             message = (
                 f"below a click, clicks are {_size(value, low, high)} {'more' if value > 0.0 else 'less'} frequent "
             )
             message += "than in the same users' next slates, so a click may depend on the items above"
-            # Passing moods make clicks more frequent too, where each click depends on its own item alone.
-            severity = 0.5 if stated and value > 0.0 else CAUTION
-            found.append(Finding("clicks_after_click", severity, value, message, "use reward_interaction_ips"))
+            # Moods that pass between a user's slates make clicks more frequent too, where each click depends on its own
+            # item alone. No log tells the two apart, so this is a caution and not a proof.
+            found.append(Finding("clicks_after_click", CAUTION, value, message, "use reward_interaction_ips"))
     return found
 
 

@@ -18,7 +18,6 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.differences import PairMoments, estimate_difference
 from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
-from recsim_mnar.estimators.off_policy.limits import STRICT
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.refuters import item_findings
 from recsim_mnar.estimators.off_policy.scores import ESTIMATORS
@@ -26,6 +25,7 @@ from recsim_mnar.estimators.off_policy.stated import Stated, check_clip
 from recsim_mnar.estimators.off_policy.value import estimate_from_scores
 from recsim_mnar.estimators.off_policy.verdict import FEW_ESS, LEAST_ESS
 from recsim_mnar.estimators.ranking_assumptions import (
+    CLICKS_TEST,
     STATEMENTS,
     Apart,
     ClickFacts,
@@ -579,14 +579,14 @@ class _Case:
     ) -> Estimate:
         """The estimate with what slates and users add to its verdict."""
         log, ess = self.log, _effective_slates(weight)
-        facts, (differences, strict) = self._facts(), self._differences(info, self.level, STRICT)
+        facts, differences = self._facts(), self._differences(info)
         findings = []
         if ess < LEAST_ESS:
             message = f"the effective sample is {ess:.3g} of {weight.size:,} slates"
             severity = scaled(ess, LEAST_ESS, min(FEW_ESS, weight.size))
             findings.append(Finding("effective_slates", severity, ess, message, "log more slates"))
         lacking = self._lacking() if "slate_ips" not in differences else ""
-        findings += assumption_findings(info.premise, found, assumption, differences, strict, facts, lacking)
+        findings += assumption_findings(info.premise, found, assumption, differences, facts, lacking)
         findings += self._item_findings()
         more = {
             "weight": info.weight,
@@ -612,19 +612,20 @@ class _Case:
         if self.facts is None:
             marginal = log.logging.get("marginal")
             down = log.logging.get("cumulative")
-            self.facts = click_facts(log.reward, marginal, log.action, log.slate_size, log.clusters, self.level, down)
+            # Clicks have one half of the errors that are allowed, differences between estimators the other.
+            half = 1.0 - 0.5 * (1.0 - self.level)
+            self.facts = click_facts(log.reward, marginal, log.action, log.slate_size, log.clusters, half, down)
         return self.facts
 
-    def _differences(self, info: RankingEstimatorInfo, *levels: float) -> list[dict[str, Limits]]:
-        """How much larger the estimator is than those that assume less; all limits together at each of the levels."""
+    def _differences(self, info: RankingEstimatorInfo) -> dict[str, Limits]:
+        """How much larger the estimator is than those that assume less; all limits together at the level."""
         others = [RANKING_ESTIMATORS[name] for name in info.less]
         known = [other for other in others if other.weight in self.log.logging and other.weight in self.log.targets]
         known = [other for other in known if self.sees_target(other)]
-        apart = {
-            other.name: Apart.of(self.row_scores(info), self.row_scores(other), self.log.clusters) for other in known
-        }
-        each = [1.0 - (1.0 - level) / max(len(known), 1) for level in levels]
-        return [{name: found.limits(level) for name, found in apart.items()} for level in each]
+        share = 0.5 if info.premise in CLICKS_TEST else 1.0
+        each = 1.0 - share * (1.0 - self.level) / max(len(known), 1)
+        scores = self.row_scores(info)
+        return {other.name: Apart.of(scores, self.row_scores(other), self.log.clusters).limits(each) for other in known}
 
     def sees_target(self, info: RankingEstimatorInfo) -> bool:
         """Whether enough of the target's slates are in the log: without them a difference says nothing of users."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.ranking_assumptions import PREMISES, click_facts
+from recsim_mnar.estimators.ranking_assumptions import PREMISES, ClickFacts, assumption_findings, click_facts
 from recsim_mnar.estimators.rankings import (
     RANKING_ESTIMATORS,
     cross_fitted_positions,
@@ -308,6 +308,9 @@ def test_crowds_contradict_what_looks_from_the_top():
     assert "assumption_contradicted" in codes(found["reward_interaction_ips"])
     assert "assumption_contradicted" in codes(found["independent_ips"])
     assert "assumption_contradicted" not in codes(found["set_ips"])
+    another = drawn("crowd", n_users=3000, seed=4)  # one log in twenty objects to what is true
+    stated = estimate_ranking_value(another, "new", assumption="unordered", **KNOWN)
+    assert not codes(stated["set_ips"]) & {"position_effect", "assumption_contradicted", "assumption_unstated"}
 
 
 def hardly_shown(n_items=30, n_slates=600):
@@ -396,6 +399,24 @@ def test_a_statement_that_the_log_denies_is_no_trust():
     assert "clicks_after_click" in codes(found["independent_ips"])
     crowd = estimate_ranking_value(drawn("crowd", n_users=9000), "new", assumption="cascade", **KNOWN)
     assert "assumption_contradicted" in codes(crowd["reward_interaction_ips"])
+
+
+@pytest.mark.parametrize("limits", [(0.02, 0.001, 0.039), (-0.02, -0.039, -0.001)])
+def test_a_statement_silences_no_objection(limits):
+    """Of either sign, and just beyond the limits of the interval's level."""
+    found = estimate_ranking_value(drawn("position", n_users=300), "new", **KNOWN)["independent_ips"]
+    clicks, nothing = ClickFacts(None, limits, None), ClickFacts(None, None, None)
+    order = ClickFacts(limits, None, None)
+    for premise, assumption, differences, facts, code in [
+        ("independent", "independent", {}, clicks, "clicks_after_click"),
+        ("unordered", "unordered", {}, order, "position_effect"),
+        ("cascade", "cascade", {"slate_ips": limits}, nothing, "assumption_contradicted"),
+    ]:
+        severities = [
+            {f.code: f.severity for f in assumption_findings(premise, found, each, differences, facts)}[code]
+            for each in (assumption, None)
+        ]
+        assert severities[0] == severities[1] >= 1.0
 
 
 def test_without_users_slates_are_independent():
