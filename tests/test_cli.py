@@ -335,6 +335,7 @@ def test_other_separators_are_read_and_said(capsys, tmp_path, sign, words):
     assert f"\n{log}: 2 rows (separated by {words})\ntaken: reward: reward; propensity: propensity\n" in out
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/stdout"), reason="no /dev/stdout")
 def test_a_device_stays_a_device(tmp_path):
     log = tmp_path / "log.csv"

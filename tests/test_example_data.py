@@ -25,6 +25,7 @@ def test_help_writes_no_file(name, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "user"), [("make_log", "user_id"), ("make_interactions", "user_id")])
 def test_users_and_seed_are_heard(name, user, tmp_path):
     for file, seed in (("one.csv", "5"), ("other.csv", "6")):

@@ -40,6 +40,7 @@ def test_it_shows_what_an_environment_says_is_best():
     np.testing.assert_array_equal(logged["click_probability"], means)
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_nobody_who_sees_observations_earns_more():
     """On the same users, by truth; by occasions and by plain lives the same number."""

@@ -95,6 +95,7 @@ def test_an_index_lists_every_part(log):
     assert not (log / JOURNAL).exists()
 
 
+@pytest.mark.slow
 def test_any_changed_bit_of_an_index_is_noticed(log):
     raw = (log / INDEX).read_bytes()
     for at in range(len(raw)):

@@ -108,6 +108,7 @@ def test_resume_makes_again_what_is_not_whole_and_nothing_else(run, world, damag
     assert {name for name in tables if kept[name] != before[name]} <= again
 
 
+@pytest.mark.slow
 def test_resume_after_a_kill_has_the_undisturbed_bytes_and_leaves_nothing(run, world, tmp_path):
     """Killed before some renames, the first and the last among them: what a kill can leave.
 
@@ -274,6 +275,7 @@ class Agent:
 HELPER = "def share(n): return 1 / n\n"
 
 
+@pytest.mark.slow
 def test_an_edited_module_is_refused_by_name(tmp_path):
     words = "simulate --world sessions --set n_items=20 --set n_flips=5 --policy agent_of_mine:Agent --users 40"
     command = [sys.executable, "-m", "recsim_mnar", *words.split(), "--train-users", "9", "--out", "out", "--resume"]

@@ -130,6 +130,7 @@ def test_environments_observe_the_contexts_of_the_log(world, log, lanes):
         observed, _rewards, ended, _cut, infos = env.step(actions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_policy_is_its_log_and_its_replay(world, name):
     made = POLICIES[name]()

@@ -117,6 +117,7 @@ def shown_equal(log, probability):
     assert np.isnan(probability[~log.is_bandit]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", [1, 32])
 @pytest.mark.parametrize("kind", [Greedy, InOrder])
 def test_a_learner_over_two_thousand_users_is_one_object_and_replays_on_every_row(world, kind, lanes):
@@ -154,6 +155,7 @@ def test_the_single_environment_records_the_run_of_one_lane(world, kind):
     assert not untrained.calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", [2, 32, 700])
 @pytest.mark.parametrize("kind", [Greedy, InOrder])
 def test_the_vector_environment_records_a_learner_that_replays_on_every_row(world, kind, lanes):
@@ -200,6 +202,7 @@ def test_only_one_mode_is_recorded(world):
         record_vector(WorldVectorEnv(world, 2, autoreset_mode="SameStep"), Greedy(), 5, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", [1, 3, 50])
 def test_calls_of_a_round_come_in_order_and_by_ascending_user(world, lanes):
     run = simulate_online(world, Greedy(), 60, 3, lanes=lanes)

@@ -332,6 +332,7 @@ def test_pairs_in_groups_of_one_column_are_one_row_each():
     assert table[["clip", "n", "difference"]].to_numpy().tolist() == [[5.0, 2, 0.1875], [15.0, 1, 0.875]]
 
 
+@pytest.mark.slow
 def test_setups_of_one_world_are_not_taken_for_each_other():
     """Two setups whose world, preset and levels are the same are paired each with itself."""
     other = {**WORLD, "params": {"n_items": 12, "n_flips": 3}}
@@ -423,6 +424,7 @@ def test_raw_rows_whose_mean_is_another_number_than_the_record_are_refused():
         raw.check([Record.of("sessions", "mine", "a", "m", (0.5, 0.0, 1.0), **about)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", RAW)
 def test_the_means_of_raw_results_are_the_table(tmp_path, world):
     setup, agents = RAW[world]

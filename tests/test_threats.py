@@ -331,6 +331,7 @@ def _run(way, arguments, folder):
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "arguments"),
     [

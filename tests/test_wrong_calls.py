@@ -435,6 +435,7 @@ def test_a_seed_that_is_none_in_a_log_makes_no_policy(place, seed):
     assert logging_policy({**log.provenance, "seed": seed}) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shell", "status", "said"),
     [

@@ -25,6 +25,7 @@ def test_every_rule_of_a_policy_has_a_planted_fault():
     assert {planted.rule for planted in PLANTED} | {"door"} == set(RULES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda each: each.kind.__name__)
 def test_an_unsound_one_breaks_the_rule_in_a_sentence_that_says_how(planted):
     found = {finding.rule: finding for finding in check_policy(planted.kind)}
@@ -94,6 +95,7 @@ def test_the_class_of_tests_passes_where_nothing_is_broken():
         Contract().test_rule(rule)
 
 
+@pytest.mark.slow
 def test_contracts_run_under_strict_markers_and_without_pytest(tmp_path):
     (tmp_path / "test_it.py").write_text(
         "from recsim_mnar.testing import PolicyContract\n"

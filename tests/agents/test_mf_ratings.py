@@ -83,6 +83,7 @@ def test_ranks_leave_out_what_is_known_and_share_ties():
     assert ranks_outside(factors, train, test).tolist() == [1.5, 1.5, 3.0]
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_it_chooses_a_penalty_that_ranks():
     """By its loss the best form has no taste at all, the same ranking for everyone; by DCG it has."""

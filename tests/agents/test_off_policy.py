@@ -132,6 +132,7 @@ def test_weighted_by_propensity_it_tends_to_the_expected_rewards():
         np.testing.assert_allclose(found, target / target.sum(), atol=0.03)
 
 
+@pytest.mark.slow
 def test_choosing_states_estimates_of_users_it_did_not_learn_from(world, log):
     learners = [POEM(epochs=2), RewardCrossEntropy(epochs=2)]
     choice = OffPolicyChoice(learners=learners)

@@ -231,6 +231,7 @@ def test_strangers_get_the_mean_row(log):
     np.testing.assert_allclose(scores[-1], scores[:-1].mean(axis=0), atol=1e-7)
 
 
+@pytest.mark.slow
 def test_nothing_but_the_log_is_seen(monkeypatch):
     """No truth of the world, no propensity, no provenance, and no period after those that are learnt from."""
     from recsim_mnar.policies.slates import DeployedPolicy

@@ -56,6 +56,7 @@ def test_a_known_uplift_is_learnt(learner, world, of_bpr):
         assert stats.ttest_rel(mine, other, alternative="greater").pvalue < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 @pytest.mark.parametrize("learner", [BPR(**QUICK), RMF(**QUICK)], ids=["bpr", "rmf"])
 def test_purchases_are_learnt(learner, world):
@@ -127,6 +128,7 @@ def test_folding_in_guesses_the_factors_of_training_users():
     assert np.abs(guess - model.users[:, :8])[n > 0].max() < 0.02 * spread
 
 
+@pytest.mark.slow
 def test_bpr_ranks_new_users_by_their_views():
     """Users of two tastes: a new user's views decide which half of the items comes first."""
     g = np.random.default_rng(4)

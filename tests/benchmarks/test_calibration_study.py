@@ -39,6 +39,7 @@ def test_bands_hold_uniform_ranks_and_no_others(run):
     assert run.ecdf_p(np.where(draw.random(80) < 0.5, 2, 97), simulated=300) < 0.01  # too narrow
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_a_slice(run):
     """Twelve worlds of a personalised logger: intervals hold as many truths as 90 % would."""

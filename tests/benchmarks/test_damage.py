@@ -38,6 +38,7 @@ def place(tmp_path_factory):
     return tmp_path_factory.mktemp("damage")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [3, 140, 171, 250, 301, 352, 361, 375, 395])
 def test_every_reader_names_a_fault_and_resume_mends_it(damage, place, number):
     found = damage["faults"].faulty(place, number)
@@ -53,6 +54,7 @@ def test_a_killed_run_has_the_undisturbed_bytes(damage):
         assert 0 <= found["at"] <= 1
 
 
+@pytest.mark.slow
 def test_mutated_files_give_a_line_or_a_result(damage, place):
     found = damage["fuzz"].fuzzed(place, range(40))
     assert len(found) == 40
@@ -60,6 +62,7 @@ def test_mutated_files_give_a_line_or_a_result(damage, place):
     assert {row["status"] for row in found} == {0, 2}
 
 
+@pytest.mark.slow
 def test_what_ends_a_child_is_counted_against_it(damage, place, monkeypatch):
     """One that raises, one that kills its process, one that takes too long: none of them is clean, the others go on."""
     fuzz = damage["fuzz"]

@@ -299,6 +299,7 @@ def test_v2_honest_loggers_act_with_their_written_propensities(study):
             assert off_by(groups, log.weight * (log.reward - world.value(world.logger))) < 4.5, family
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_v2_values_are_what_policies_earn_when_they_act(study):
     """Monte Carlo of both policies under their own states, by users, and by days where these are good or bad."""
@@ -314,6 +315,7 @@ def test_v2_values_are_what_policies_earn_when_they_act(study):
             assert off_by(groups, log.weight * (log.reward - acting.value(policy))) < 4.5, family
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_v2_dishonest_logs_mislead(study):
     """In one of three settings at least, ips misses the truth by far more than its error of twenty logs says."""

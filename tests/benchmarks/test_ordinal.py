@@ -145,6 +145,7 @@ def test_divergence_is_that_of_normals():
     assert some.divergence()[0] == pytest.approx(difference.mean(), abs=5 * difference.std() / np.sqrt(len(x)))
 
 
+@pytest.mark.slow
 def test_the_bound_is_below_the_evidence():
     """One user, one item, nothing but offsets: the evidence is an integral that Monte Carlo can do."""
     made = some_posterior(True, shape=(1, 1))
@@ -212,6 +213,7 @@ def test_with_its_defaults_hl_mnar_is_better_on_its_own_data():
         assert unrevealed < matrix
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_where_nothing_is_selected_a_model_of_it_does_little_harm():
     truth, observed = drawn_from_hl(0, tilted=False)

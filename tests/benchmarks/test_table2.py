@@ -100,6 +100,7 @@ def test_any_number_of_processes_chooses_the_same(real, tmp_path):
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_what_is_chosen_does_not_depend_on_the_test_file(real, tmp_path):
     """Chosen before the test file is read: without the file the choice is written, and then it is missed."""
     coat = make_coat(tmp_path / "coat")

@@ -70,6 +70,7 @@ def same(left, right):
     return type(left) is type(right) and left == right
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["single", "vector"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_copy_in_mid_episode_goes_on_as_the_original_does(name, kind):
@@ -81,6 +82,7 @@ def test_a_copy_in_mid_episode_goes_on_as_the_original_does(name, kind):
     assert not same(walk(env), ahead)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["single", "vector"])
 def test_a_pickle_goes_on_in_another_process(kind, tmp_path):
     names = ["sessions", "sessions-boxes", "sessions-tiers", "ratings", "purchases", "features"]

@@ -77,6 +77,7 @@ def both(world, lanes, **asked):
     return at_once, slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", AutoresetMode)
 @pytest.mark.parametrize("name", WORLDS)
 def test_one_call_gives_what_transitions_give(name, mode):
@@ -167,6 +168,7 @@ def test_both_lists_of_what_a_step_takes_are_one():
 # ----------------------------------------------------------------------------------------------- threads over lanes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [2, 3, 9])
 @pytest.mark.parametrize("name", WORLDS)
 def test_threads_give_what_one_gives(name, threads):

@@ -176,6 +176,7 @@ def own(n: int, users: str, event: str = "") -> pa.Table:
     return twice.set_column(3, "click", pa.array(click))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "users", "event"),
     [

@@ -58,6 +58,7 @@ def side_by_side():
         yield gather, asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lowest", [0.0, -2.0])
 def test_the_bits_of_one_part_after_another(tmp_path, side_by_side, lowest):
     gather, asked = side_by_side
@@ -104,6 +105,7 @@ def test_users_in_two_parts_or_out_of_order_are_read_one_after_another(tmp_path,
     assert asked == [False]
 
 
+@pytest.mark.slow
 def test_a_row_that_is_no_data_is_named_by_its_number(tmp_path, side_by_side):
     gather, _ = side_by_side
     rng = np.random.default_rng(5)

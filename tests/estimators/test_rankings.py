@@ -617,6 +617,7 @@ def test_obp_has_the_same_estimates():
 COLUMNS = {"log": "conditional_propensity", "new": "new_conditional"}
 
 
+@pytest.mark.slow
 def test_intervals_of_differences_from_todays_policy_hold():
     """Of 200 logs: the true difference lies in the 95 % interval in all but a few; the value is that of the weights."""
     logger, apart = LOGGERS["plackett-luce"], np.full(K, 1.0 / K)

@@ -80,6 +80,7 @@ def ends_of(estimates, name="ips"):
     return estimates.intervals[name]
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_the_error_of_the_random_sample_is_in_the_interval():
     """400 logs of one matrix, random samples of 60: the naive ends miss far oftener than they say, ours do not."""

@@ -213,6 +213,7 @@ def most(logs, share):
     return stats.binom.ppf(0.999, logs, share)
 
 
+@pytest.mark.slow
 def test_of_ten_policies_like_todays_hardly_any_is_called_better():
     """Every action pays the same, so every policy earns what today's does. Each of the ten prefers another action, and
     at 95 % the winner looks better in about one log of ten."""
@@ -228,6 +229,7 @@ def test_of_ten_policies_like_todays_hardly_any_is_called_better():
     assert uncorrected > most(logs, 0.025)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["clicks", "revenue"])
 def test_the_sentence_is_true(kind):
     """Today earns .25 in the mean; the three policies .2975, .25375 and .21875 of what a click pays."""

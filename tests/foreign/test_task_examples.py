@@ -42,6 +42,7 @@ def names_of(node: ast.AST) -> set[str]:
     return {node.id} if isinstance(node, ast.Name) else set()
 
 
+@pytest.mark.slow
 def test_a_recurrent_policy_remembers_what_it_showed():
     """It beats itself without that memory and random, keeps the rules of policies, and stands in the guide as it is."""
     path = EXAMPLES / "task_recurrent.py"

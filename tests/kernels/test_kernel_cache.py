@@ -61,6 +61,7 @@ def test_a_disk_that_takes_no_more_is_no_error(folder, monkeypatch):
     assert doubled() == (6.0, 0)
 
 
+@pytest.mark.slow
 def test_a_folder_that_others_may_write_is_not_used(tmp_path):
     code = "from recsim_mnar.kernels.jit import cache_folders; print(cache_folders())"
 

@@ -85,6 +85,7 @@ def test_missing_values_by_their_words(tmp_path, word):
     assert len(BanditLog.open(path, reading=Reading(drop_missing=True)).read()) == N - 1
 
 
+@pytest.mark.slow
 def test_a_target_file_of_one_column_is_read_row_by_row(tmp_path):
     target = np.where(ACTION == 0, 0.25, 0.25)
     both, alone = log(tmp_path / "both.csv", new=target), log(tmp_path / "log.csv")

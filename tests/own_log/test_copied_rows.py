@@ -101,6 +101,7 @@ def dated(seed: int) -> tuple[pd.DataFrame, float]:
     return frame, float((law * clicks).sum(axis=1)[user].mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [False, True], ids=["blocks", "at once"])
 def test_visits_of_one_day_are_no_copies(tmp_path, at_once):
     missed = 0

@@ -313,6 +313,7 @@ def test_the_shop_without_propensities(capsys, monkeypatch, tmp_path):
         assert record["low"] - half <= truth["value"] <= record["high"] + half
 
 
+@pytest.mark.slow
 def test_the_shop_with_two_loggers(capsys, monkeypatch, tmp_path):
     _, _, said, records = in_shop(capsys, monkeypatch, tmp_path, "two-loggers")
     assert "logger: logging_policy" in said

@@ -395,6 +395,7 @@ def test_a_second_run_may_replace_its_own_folder(shop, capsys, tmp_path):
     assert run(capsys, *asked[:4], "--overwrite")[0] == 2  # of nothing
 
 
+@pytest.mark.slow
 def test_standard_input_is_read(shop, tmp_path):
     asked = ("--target", "new", "--json", "a.json", "--out", "page")
     done = command("estimate", "-", *asked, input=shop.read_bytes(), cwd=tmp_path)

@@ -48,6 +48,7 @@ def test_a_test_is_planned_where_its_line_runs(tmp_path, capsys, users):
         assert run(capsys, *shlex.split(line)[1:])[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("users", "more"),
     [(120, {}), (300, {"precision": 0.08}), (150, {"baseline": "today"})],

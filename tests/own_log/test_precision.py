@@ -33,6 +33,7 @@ def file(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [False, True], ids=["blocks", "at once"])
 def test_half_the_interval_over_the_value_is_held_against_what_is_asked(file, at_once):
     asked = {"baseline": "today", "refute": at_once}

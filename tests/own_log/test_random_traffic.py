@@ -71,6 +71,7 @@ def test_a_system_that_always_shows_one_item_is_no_chance(tmp_path):
     assert found.sentence.baseline_kind == "today"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_without_propensities_today_is_the_mean_reward(tmp_path, seed):
     frame = log(SYSTEM, seed).drop(columns="propensity")

@@ -44,6 +44,7 @@ def answered(frame: pd.DataFrame, path, **asked):
     return recsim_mnar.estimate_file(path, "target", baseline="today", **asked)
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_thinned_logs_are_right_in_95_of_100_intervals(tmp_path):
     number, missed = 400, np.zeros(3)
@@ -56,6 +57,7 @@ def test_thinned_logs_are_right_in_95_of_100_intervals(tmp_path):
     assert np.all(missed / number <= 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / number)), missed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sample_weight", "weight", "importance_weight", "ImportanceWeight"])
 def test_usual_names_are_recognised(tmp_path, name):
     known = answered(thinned(1, name=name), tmp_path / "log.csv")

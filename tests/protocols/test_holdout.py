@@ -457,6 +457,7 @@ def test_raw_results_give_the_values(comparison):
     assert {key: over / under for key, (over, under) in sums.items() if key[0] in SPECS} == pytest.approx(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("params", "candidates", "k"),
     [({}, "all", 1), ({"no_repeats": "true"}, "unseen", 1), ({"slate_size": 3}, "all", 3)],

@@ -94,6 +94,7 @@ def test_qualities_are_in_order(name):
     assert min(np.diff(scores)) > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "quality"), SMALL)
 def test_a_recipe_gives_its_bytes(name, quality):
     """With two processes and other shards of users, too."""
@@ -139,12 +140,14 @@ def replayed(made, users):
         np.testing.assert_array_equal(observed, of.final[places[user]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "quality"), [("cold-100-v1", "good"), ("ratings-100-v1", "random"), SMALL[-1]])
 def test_environments_give_the_data_again(name, quality):
     made = task_dataset(name, quality)
     replayed(made, np.unique(made.decisions.user)[::15].tolist())
 
 
+@pytest.mark.slow
 def test_a_life_beyond_the_horizon_is_truncated():
     made = task_dataset("fatigue-50-v1", "random")
     cut = made.decisions.user[made.decisions.truncated]
@@ -262,6 +265,7 @@ def test_the_command_writes_a_log_that_commands_read(capsys, tmp_path):
     assert run(capsys, *asked)[0] == 2  # the folder is there
 
 
+@pytest.mark.slow
 def test_it_needs_no_environments():
     """Next to d3rlpy, whose Gymnasium is older than that of our environments, data sets are made all the same."""
     code = (

@@ -248,6 +248,7 @@ def test_a_platform_earns_what_its_users_are_expected_to_accept():
     assert chosen.log()["campaign"].max() == 3
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 @pytest.mark.parametrize(("name", "n", "seeds"), [("uplift-200-v1", 60, 120), ("campaigns-60-v1", 20, 80)])
 def test_intervals_hold_where_an_action_is_not_one_item(name, n, seeds):
@@ -265,6 +266,7 @@ def test_intervals_hold_where_an_action_is_not_one_item(name, n, seeds):
     assert min(held.values()) >= 0.86 * seeds
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_intervals_of_scores_hold():
     """Of both kinds, over 150 seeds of users: at least 90 % of nominal 95 hold (p < 1e-3 otherwise)."""
@@ -395,6 +397,7 @@ class Seeded(NamedTuple):
     name = "made-up"
 
 
+@pytest.mark.slow
 def test_intervals_over_training_seeds_hold(monkeypatch):
     """Of scores and of leads, over 600 studies of 4 seeds and 100 users: 95 % within four standard errors, 3.6 %."""
     from recsim_mnar.tasks.definition import Known

@@ -18,16 +18,19 @@ def rules_broken(kind):
     return [breach.rule for breach in check_named(f"{kind.__module__}:{kind.__name__}").breaches]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "rule"), BROKEN.items(), ids=[kind.__name__ for kind in BROKEN])
 def test_a_broken_one_is_caught_by_the_rule(kind, rule):
     assert rule in rules_broken(kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for module in MODULES for kind in module.RIGHT], ids=lambda kind: kind.__name__)
 def test_a_right_one_is_not(kind):
     assert rules_broken(kind) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for module in MODULES for kind in module.NOT_LOOKED_FOR])
 def test_what_the_page_says_is_not_looked_for(kind):
     assert rules_broken(kind) == []

@@ -26,6 +26,7 @@ def uniform(n_items):
     return registry.learner("random").fit(Log({}), n_items=n_items, seed=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORLDS)
 def test_events_a_user_are_the_analytic_ones(name):
     params = WORLDS[name]

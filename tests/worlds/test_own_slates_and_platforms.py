@@ -194,6 +194,7 @@ class Endless(OwnPlatform):
     name, params_class = "endless", NoPeriods
 
 
+@pytest.mark.slow
 def test_an_own_platform_is_simulated_and_compared_in(tmp_path, capsys):
     preset = ["--preset", "quick"]
     town = ["--world", f"{__name__}:Town", *preset]

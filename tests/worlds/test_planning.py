@@ -39,6 +39,7 @@ def ratio(world, better, worse, n_users):
     return value, value - 1.96 * error
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 @pytest.mark.parametrize("settings", [FATIGUE, RETENTION], ids=["fatigue", "retention"])
 def test_a_planner_of_observations_beats_the_oracle_that_looks_no_further(settings):

@@ -108,6 +108,7 @@ def test_decisions_passed_over_are_those_of_the_twin_and_of_take(case):
         np.testing.assert_array_equal(column, after[1].columns[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [name for name, params in CASES.items() if params.changes])
 def test_what_lanes_say_of_expected_rewards_is_what_is_drawn_from(case):
     """In the state before each decision; a copy of the lanes goes on with the same bytes."""
@@ -144,6 +145,7 @@ def test_clicks_come_as_often_as_is_said():
     assert stats.chi2.sf(statistic, 10) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_users_leave_as_often_as_their_satisfaction_says():
     """Chi-square by satisfaction, which is followed here from the twin's rows, of all decisions without a click."""

@@ -126,6 +126,7 @@ def test_uniforms_of_a_policy_are_where_the_page_says(size):
     np.testing.assert_array_equal(ranking_uniforms(17, users, decisions, size), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_every_place_agrees(case):
     world = world_of(CASES[case])
@@ -311,6 +312,7 @@ def test_patterns_of_clicks_have_the_law_of_the_user_model(reading):
     assert stats.chi2.sf(statistic, possible.sum() - 1) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 @pytest.mark.parametrize("reading", OPTIONS)
 def test_clicks_at_each_place_come_as_often_as_is_said(reading):
@@ -387,6 +389,7 @@ def test_of_items_that_attract_each_is_as_likely_to_be_clicked(user_model):
             assert stats.chisquare(counts).pvalue > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_logs_of_users_click_as_often_as_is_said():
     """The same of logs, where policy, users and feedback meet: all switches on, by tenths of the truth."""

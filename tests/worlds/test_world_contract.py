@@ -291,6 +291,7 @@ def test_every_rule_has_a_planted_fault():
     assert set(FAULTS) == set(RULES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", FAULTS)
 def test_a_planted_fault_is_caught(rule):
     found = {finding.rule: finding for finding in check_world(FAULTS[rule])}

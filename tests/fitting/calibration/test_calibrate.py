@@ -45,6 +45,7 @@ def test_what_is_identified_is_near_the_truth(fitted):
         assert abs(fitted.identified[name]["value"] - truth[name]) < 5 * spread + 0.02 * abs(truth[name]), name
 
 
+@pytest.mark.slow
 def test_intervals_do_not_hang_on_how_many_worlds_are_asked_for(log, fitted):
     """And the best fit is within each of them."""
     for few in (0, 4, 20):
@@ -106,6 +107,7 @@ def test_drawn_transitions_have_the_posteriors_moments(log):
     assert draws.std() == pytest.approx(sd, rel=4 / np.sqrt(2 * 400))
 
 
+@pytest.mark.slow
 def test_a_fitted_world_is_a_world(fitted, tmp_path):
     saved = fitted.save(tmp_path / "w.toml")
     again = FittedWorld.load(tmp_path / "w.toml")
@@ -181,6 +183,7 @@ def test_refusals(log):
         calibrate_world(log, assume={"p_typo": 1})
 
 
+@pytest.mark.slow
 def test_items_that_are_met_once_make_a_world_without_repeats():
     once = SessionsWorld(SessionsParams(n_items=40, n_factors=2, no_repeats=True, sigma_mu_organic=1.0))
     columns = once.trajectories(1, 0, 300, None)
@@ -233,6 +236,7 @@ def test_revealed_ratings():
     assert "alpha" in found.not_identified
 
 
+@pytest.mark.slow
 def test_ratings_that_are_revealed_whatever_they_are(revealed):
     found = calibrate_world(revealed, "ratings", ensemble=2)
     assert 0.8 < found.params.alpha <= 1.0

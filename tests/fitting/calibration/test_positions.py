@@ -98,6 +98,7 @@ def test_where_places_do_not_matter_only_items_do():
     assert found.exponent_low < 0.0 < found.exponent_high
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 @pytest.mark.parametrize("policy", ["random", "popularity+epsilon=0.2", "user-popularity+epsilon=0.2"])
 def test_unbiased_and_covered(policy):
@@ -222,6 +223,7 @@ def test_a_world_of_slates_is_fitted(fitted, explored, tmp_path):
     assert log["position"].max() == 3
 
 
+@pytest.mark.slow
 def test_click_probabilities_are_those_of_a_look(explored, fitted):
     """Clicks of the first place, and of all, by the fit as in the log."""
     rows = slates_of(explored)

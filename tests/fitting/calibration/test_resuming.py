@@ -169,6 +169,7 @@ def test_what_cannot_be_leaves_nothing_and_a_full_disk_all(error, tmp_path):
     assert folder.exists() is (error is None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("of", "world", "stages"), [("small_log", "sessions", 2), ("revealed", "ratings", 1)])
 def test_calibration_cut_at_every_stage_ends_as_one_that_was_not(of, world, stages, request, tmp_path, cut_at):
     data = request.getfixturevalue(of)

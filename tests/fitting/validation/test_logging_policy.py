@@ -151,6 +151,7 @@ def test_what_cannot_be_shown_again_is_not_held_against_the_world():
     assert found.check("popular items").p is not None
 
 
+@pytest.mark.slow
 def test_views_are_still_compared_where_the_policy_is_not_known():
     wrong = world(sigma_omega_initial=0.0, sigma_omega=0.0)
     found = validate_world(wrong, unnamed(OneEach()), same_items=True)
