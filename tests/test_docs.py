@@ -138,7 +138,6 @@ def test_the_reference_describes_what_is_public_and_nothing_else(extensions):
         assert value is None or public_names.public_names()[value] == f"recsim_mnar.{name}"
 
 
-@pytest.mark.slow
 def test_every_module_class_and_function_has_a_docstring(extensions):
     public_names, _ = extensions
     bare = []

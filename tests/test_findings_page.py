@@ -110,7 +110,6 @@ def groups() -> dict[str, dict[str, dict[str, str]]]:
     return {name: codes for name, codes in texts().items() if name not in ("options", "titles")}
 
 
-@pytest.mark.slow
 def test_the_table_has_every_code_once_and_no_other():
     listed = [code for group in groups().values() for code in group]
     assert sorted(listed) == sorted(codes())

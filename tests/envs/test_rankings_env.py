@@ -33,7 +33,6 @@ def same(log, other):
         np.testing.assert_array_equal(values, other[name], err_msg=name)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("changes", WORLDS.values(), ids=list(WORLDS))
 @pytest.mark.parametrize("name", ["user-popularity", "user-popularity+epsilon=0.3", "random"])
 def test_one_log_through_every_interface(changes, name):

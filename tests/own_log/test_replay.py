@@ -101,7 +101,6 @@ def test_all_faults_at_once(tmp_path):
     assert len(kept) == len(frame) - len({3, int(bandit[2])})
 
 
-@pytest.mark.slow
 def test_from_a_file_to_an_estimate(capsys, tmp_path):
     log, train = write(events(), tmp_path / "log.csv"), write(events(1), tmp_path / "train.csv")
     out = tmp_path / "replayed.parquet"
