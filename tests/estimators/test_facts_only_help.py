@@ -82,8 +82,6 @@ logs = given(st.integers(0, 2**32 - 1), st.sampled_from(["uniform", "softmax", "
 @logs
 def test_of_a_value(estimator, seed, logger, rewards):
     columns, facts = log(seed, logger, rewards)
-    if ESTIMATORS[estimator].needs:  # see the test of a largest reward above all seen
-        del facts["reward_max"]
     plain = value_of(columns, estimator)
     for known in each_and_all(facts):
         assert no_worse(value_of(columns, estimator, **known), plain), known
@@ -107,7 +105,6 @@ def test_a_least_reward_below_all_seen(estimator):
     assert no_worse(value_of(columns, estimator, reward_min=-1.0), value_of(columns, estimator))
 
 
-@pytest.mark.xfail(reason="what changed weights hide is reckoned with the largest reward stated, else with that seen")
 def test_a_largest_reward_above_all_seen():
     columns, facts = log(2, "softmax", "revenue")
     assert no_worse(value_of(columns, "dros", reward_max=facts["reward_max"]), value_of(columns, "dros"))

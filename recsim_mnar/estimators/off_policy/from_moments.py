@@ -194,7 +194,7 @@ def intersected(
 
 def clip_part(moments: Moments, level: float, bounds: Bounds) -> float:
     """How far the value may be above that of min(w, clip) r, see :func:`clipping_bias_bound`."""
-    n, clip, reward_range = moments.rows, moments.clip, bounds.reach
+    n, clip, reward_range = moments.rows, moments.clip, bounds.one_reward
     if math.isinf(clip):
         return 0.0
     inflate = small_sample_factor(moments.users, level)

@@ -228,8 +228,7 @@ def hidden_part(case: Case) -> tuple[float, float]:
     Returns:
         (below, above), in the reward's unit.
     """
-    scores, rows, level, reach = case.scores, case.rows, case.level, case.bounds.reach
-    one_reward = case.bounds.one_reward
+    scores, rows, level, reach = case.scores, case.rows, case.level, case.bounds.one_reward
     if scores.used is None or scores.other_weights:
         return 0.0, 0.0
     if math.isinf(reach):
@@ -272,8 +271,8 @@ def hidden_part(case: Case) -> tuple[float, float]:
             return 0.0
         return gamma_limits(float(np.mean(product)), case.variance(product) * inflate, largest / n, level)[1]
 
-    below = lost(q, q_high, q_high) + added(rows.reward, one_reward)
-    return below, lost(rows.reward, reach, one_reward) + added(q, q_high)
+    below = lost(q, q_high, q_high) + added(rows.reward, reach)
+    return below, lost(rows.reward, reach, reach) + added(q, q_high)
 
 
 # ------------------------------------------------------------------------------------------------- value and difference
