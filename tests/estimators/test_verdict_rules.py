@@ -19,6 +19,7 @@ FACTS = {
 FULL = Support(entering=0.0, known=None, stated=None, proved=False, excess=0.0, mean=1.0)
 PROVED = replace(FULL, proved=True, mean=0.75)
 WIDE = {"low": 0.0, "high": 0.2}  # as wide on either side as the value
+APART = {"value_target": 0.2, "value_baseline": 0.1}  # a difference of .1
 
 
 def found(facts, estimator="ips"):
@@ -94,6 +95,7 @@ def test_a_log_without_faults_is_trusted():
         ({"sure": (20, 17, 0.1)}, "target_knows", None, None),
         ({"sure": (19, 19, 0.1)}, "target_knows", None, None),
         ({"sure": (20, 20, 0.6)}, "target_knows", None, None),
+        ({"sure": (20, 20, 0.5)}, "target_knows", 2.0, 1.0),
         # weights
         ({"ess": 1000.0}, "effective_sample", None, None),
         ({"ess": 200.0}, "effective_sample", 0.5, 200.0),
@@ -124,7 +126,20 @@ def test_severity_and_number(facts, code, severity, number):
         ({"value_outside": 0.01}, "clipped_ips", "bias_proved", "use snips"),
         ({"value_outside": 0.01}, "switch_dr", "bias_proved", "raise tau"),
         ({"value_outside": 0.01}, "theirs", "bias_proved", "explore more"),
-        ({"ess": 50.0}, "ips", "effective_sample", "log about 2 times"),  # 100 effective rows
+        ({"low": 0.0, "high": 1.58}, "ips", "wide_interval", "log about 999 times as many users"),  # (7.9 / .25)^2
+        ({"low": 0.0, "high": 1.582}, "ips", "wide_interval", "log far more users"),
+        ({"low": 0.08, "high": 0.12}, "ips", "wide_interval", "more users make it narrower"),
+        ({"ess": 50.0}, "ips", "effective_sample", "log about 2 times as many users"),  # 100 effective rows
+        ({"ess": 99.0, "clustered": False}, "ips", "effective_sample", "log about 2 times as many rows"),
+        ({"ess": 0.5}, "ips", "effective_sample", "log about 100 times"),
+        # and so many that half the interval of the difference is the difference
+        (APART | {"ess": 50.0, "low": -0.19, "high": 0.39}, "ips", "effective_sample", "log about 9 times"),
+        (APART | {"ess": 5.0, "low": -0.19, "high": 0.39}, "ips", "effective_sample", "log about 20 times"),
+        (APART | {"ess": 50.0, "low": -3.06, "high": 3.26}, "ips", "effective_sample", "log about 999 times"),
+        (APART | {"ess": 50.0, "low": -3.1, "high": 3.3}, "ips", "effective_sample", "log far more users"),
+        (APART | {"value_target": 0.1, "carrying": 4.0}, "ips", "few_carry", "log far more users"),
+        (APART | {"value_target": 0.0, "carrying": 4.0, "low": -0.39, "high": 0.19}, "ips", "few_carry", "about 9 times"),
+        ({"rewarded": 15}, "ips", "few_rewards", "log about 2 times"),
         ({}, "ips", "heavy_row", "clipped_ips"),
         ({}, "dr", "heavy_row", "clipped_dr"),
         ({}, "clipped_ips", "heavy_row", "give a clip"),
