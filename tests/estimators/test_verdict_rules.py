@@ -58,6 +58,7 @@ def test_a_log_without_faults_is_trusted():
         ({"sampling_low": 0.1, "sampling_high": 0.1, "same": True}, "no_width", None, None),
         ({"sampling_low": 0.1, "sampling_high": 0.1 + 9e-8}, "no_width", 1.0, 0.0),
         ({"sampling_low": 0.1, "sampling_high": 0.1 + 1.1e-7}, "no_width", None, None),
+        ({"sampling_low": 0.1, "sampling_high": 0.1 + 5e-8, "effective_users": 9.0}, "no_width", None, None),
         # few_rewards and few_carry: how many rewards and users carry the answer
         ({"rewarded": 60}, "few_rewards", 0.5, 60),
         ({"rewarded": 30}, "few_rewards", 1.0, 30),
@@ -120,6 +121,7 @@ def test_severity_and_number(facts, code, severity, number):
         ({"clicks": 0, "high": math.inf}, "ips", "no_reward", "--reward-max"),
         ({"low": 0.05, "high": 0.15}, "ips", "wide_interval", "log about 4 times"),  # (.5 / .25)^2
         (WIDE | {"high": 20.0}, "ips", "wide_interval", "far more"),
+        (WIDE, "sg_ips", "wide_interval", "log about 16 times"),
         (WIDE | {"bias_part": 0.11}, "sg_ips", "wide_interval", "lower lam"),
         (WIDE | {"bias_part": 0.1}, "sg_ips", "wide_interval", "log about 16 times"),
         (WIDE | {"gap_part": 0.11}, "ips", "wide_interval", "log with exploration"),
@@ -138,7 +140,12 @@ def test_severity_and_number(facts, code, severity, number):
         (APART | {"ess": 50.0, "low": -3.06, "high": 3.26}, "ips", "effective_sample", "log about 999 times"),
         (APART | {"ess": 50.0, "low": -3.1, "high": 3.3}, "ips", "effective_sample", "log far more users"),
         (APART | {"value_target": 0.1, "carrying": 4.0}, "ips", "few_carry", "log far more users"),
-        (APART | {"value_target": 0.0, "carrying": 4.0, "low": -0.39, "high": 0.19}, "ips", "few_carry", "about 9 times"),
+        (
+            APART | {"value_target": 0.0, "carrying": 4.0, "low": -0.39, "high": 0.19},
+            "ips",
+            "few_carry",
+            "about 9 times",
+        ),
         ({"rewarded": 15}, "ips", "few_rewards", "log about 2 times"),
         ({}, "ips", "heavy_row", "clipped_ips"),
         ({}, "dr", "heavy_row", "clipped_dr"),
