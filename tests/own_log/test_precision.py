@@ -57,7 +57,8 @@ def test_precision_is_typed(file, tmp_path, capsys):
         assert code == 0
         levels[precision] = json.loads((tmp_path / "e.json").read_text())[0]["verdict_level"]
     assert levels == {"25%": "trust", "0.01": "caution"}
-    assert run(capsys, "estimate", file, "--target", "target", "--precision", "0")[0] == 2
+    for wrong in ("0", "1", "3"):
+        assert run(capsys, "estimate", file, "--target", "target", "--precision", wrong)[0] == 2
 
 
 def test_a_least_reward_of_0_is_stated(file, capsys):

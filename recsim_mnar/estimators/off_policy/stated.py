@@ -25,6 +25,8 @@ ROUNDED = 0.98
 and what is below is stated more loosely."""
 PRECISION = 0.25
 """Half the interval over the value up to which a value is trusted, unless another is asked for."""
+LEAST_PRECISE = 0.99
+"""An interval that reaches as far as the value says nothing, whatever precision is asked for."""
 LARGEST_REWARD = 1e100
 """Its square is still a number."""
 
@@ -61,12 +63,12 @@ class Stated:
         if self.full_support is not None and not isinstance(self.full_support, (bool, np.bool_)):
             raise UserError(f"full_support must be True, False or None, got {self.full_support!r}")
         check_range(self.reward_min, self.reward_max)
-        shares, sizes = ("propensity_min", "target_max"), ("weight_max", "user_rows_max", "precision")
-        for name, most in (*((name, math.inf) for name in sizes), *((name, 1.0) for name in shares)):
+        limits = {"weight_max": math.inf, "user_rows_max": math.inf, "propensity_min": 1.0, "target_max": 1.0}
+        for name, most in {**limits, "precision": LEAST_PRECISE}.items():
             value = getattr(self, name)
             if value is not None and not (_is_number(value) and 0.0 < float(value) <= most):
                 limit = "a positive number" if math.isinf(most) else f"a number in (0, {most:g}]"
-                percent = most == 1.0 and _is_number(value) and 1.0 < float(value) <= 100.0
+                percent = most <= 1.0 and _is_number(value) and 1.0 < float(value) <= 100.0
                 hint = f": did you mean {value:g} % = {value / 100.0:g}?" if percent else ""
                 raise UserError(f"{name} must be {limit}, got {value!r}{hint}")
 
