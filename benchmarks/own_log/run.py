@@ -47,8 +47,8 @@ def one(folder: Path, seed: int, rows: int, variant: str) -> list[dict[str, obje
         raise SystemExit(f"{variant}, seed {seed}: {second.stderr}")
     said = {
         "first_status": first.returncode,
-        "dropped": counted(second.stdout, "miss a value and are left out"),
-        "repeated": counted(second.stdout, "repeat an earlier row in"),
+        "dropped": counted(second.stdout, "have missing values and are left out"),
+        "repeated": counted(second.stdout, "repeat an earlier row"),
     }
     records = json.loads((folder / "estimates.json").read_text())
     return [
