@@ -101,10 +101,13 @@ class BanditFile:
 
     @property
     def weight(self) -> Floats | None:
-        """(n,) how many rows each row stands for; None where that is the same number for all."""
+        """(n,) how many rows each row stands for; None where that is the same positive number for all."""
         name = self.columns.get("weight")
-        values = None if name is None else self.others[name]
-        return None if values is None or np.all(values == values[0]) else values
+        if name is None:
+            return None
+        values = self.others[name]
+        alike = values[0] > 0.0 and np.all(values == values[0])
+        return None if alike else values
 
     @property
     def chances(self) -> Floats | None:

@@ -110,6 +110,12 @@ def test_a_weight_that_is_not_positive_is_refused_with_its_row(tmp_path, wrong):
         answered(frame, tmp_path / "log.csv")
 
 
+@pytest.mark.parametrize("wrong", [0, -1])
+def test_the_same_weight_everywhere_must_be_positive_too(tmp_path, wrong):
+    with pytest.raises(UserError, match=r"'sample_weight', row 1 "):
+        answered(thinned(1, 100).assign(sample_weight=wrong), tmp_path / "log.csv")
+
+
 def test_two_columns_that_could_be_meant_are_asked_about(tmp_path):
     with pytest.raises(UserError, match="--weight-column"):
         answered(thinned(1, name="weight").assign(importance_weight=1.5), tmp_path / "log.csv")
