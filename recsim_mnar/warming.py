@@ -138,7 +138,7 @@ def _platform() -> None:
 
 def _estimators() -> None:
     from recsim_mnar.estimators import difference, estimate_value
-    from recsim_mnar.estimators.off_policy.scores import ESTIMATORS
+    from recsim_mnar.estimators.scores import ESTIMATORS
 
     n = 400
     reward = (np.arange(n) % 5 == 0).astype(np.float64)

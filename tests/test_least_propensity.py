@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from recsim_mnar.estimators.off_policy.stated import known_bound
+from recsim_mnar.answers.provenance import known_bound
 from recsim_mnar.log.table import Log, provenance_of
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.mixture import MixturePolicy

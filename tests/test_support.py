@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from recsim_mnar.estimators.off_policy.stated import fitted_findings
+from recsim_mnar.answers.provenance import fitted_findings
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.softening import EpsilonMixture

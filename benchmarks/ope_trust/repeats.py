@@ -20,7 +20,7 @@ import halves_v2
 import numpy as np
 from _study import write_results
 
-from recsim_mnar.estimators.off_policy.repeats import RepeatSums
+from recsim_mnar.estimators.repeats import RepeatSums
 
 HERE = Path(__file__).resolve().parent
 

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.records import Segments, Weights, estimate_columns
-from recsim_mnar.estimators.off_policy.stated import Stated
+from recsim_mnar.answers.records import Segments, Weights, estimate_columns
+from recsim_mnar.estimators.facts import Stated
 from recsim_mnar.log.columns import Clusters, LogColumns
 
 RESULTS = Path(__file__).resolve().parent / "segments.json"

@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
 from _study import read, write_results
 
-from recsim_mnar.estimators.off_policy.refuters import item_findings
+from recsim_mnar.estimators.refuters import item_findings
 
 RESULTS = Path(__file__).parent / "results.json"
 SIZES, STRENGTHS, CONTEXTS, USER_ROWS = (2_000, 20_000, 100_000), (0.1, 0.2, 0.5), 4, 20

@@ -17,7 +17,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
 from _study import read, write_results
 
-from recsim_mnar.estimators.off_policy.refuters import refute
+from recsim_mnar.estimators.refuters import refute
 
 RESULTS = Path(__file__).parent / "results.json"
 KEPT = ("item_propensities", "earlier_rewards", "tastes", "halves", "refit")

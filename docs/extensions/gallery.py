@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.estimators.off_policy.records import estimate_columns
+from recsim_mnar.answers.records import estimate_columns
 from recsim_mnar.fitting.validation import Check, Validation
 from recsim_mnar.log.columns import LogColumns
 from recsim_mnar.own_log.bandit_file import WeighedLog

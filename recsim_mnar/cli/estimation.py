@@ -34,7 +34,7 @@ from recsim_mnar.errors import UserError, printable
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from recsim_mnar.estimators.off_policy.sentence import Sentence
+    from recsim_mnar.answers.sentence import Sentence
     from recsim_mnar.own_log.gate import FileAnswer
     from recsim_mnar.own_log.plan.experiment import ABPlan
 
@@ -296,9 +296,9 @@ def records_table(records: Sequence[dict[str, Any]]) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    from recsim_mnar.estimators.off_policy.records import segment_label, segment_title
-    from recsim_mnar.estimators.off_policy.scores import known_to_differ
-    from recsim_mnar.estimators.off_policy.sentence import Amounts, cells, label, relative_change, verdict_in_words
+    from recsim_mnar.answers.records import segment_label, segment_title
+    from recsim_mnar.estimators.scores import known_to_differ
+    from recsim_mnar.answers.sentence import Amounts, cells, label, relative_change, verdict_in_words
     from recsim_mnar.tables.faults import in_rows
 
     first, by = records[0], records[0].get("by")
@@ -380,7 +380,7 @@ def _show_records(
     records: list[dict[str, Any]], said: str, json_output: JsonOutput, every: list[dict[str, Any]]
 ) -> None:
     """Print the table, of slates with ``every`` estimator, then each finding against its rows once."""
-    from recsim_mnar.estimators.off_policy.sentence import is_of_slates, partly_covered, reasons
+    from recsim_mnar.answers.sentence import is_of_slates, partly_covered, reasons
     from recsim_mnar.estimators.ranking_assumptions import about_users
 
     slates = is_of_slates(every[0])
@@ -397,7 +397,7 @@ def _show_records(
 
 def _show_segments(records: list[dict[str, Any]], json_output: JsonOutput) -> None:
     """Print the table of segments, what they come to, and each finding against them once."""
-    from recsim_mnar.estimators.off_policy.records import segment_lines, segment_reasons
+    from recsim_mnar.answers.records import segment_lines, segment_reasons
 
     if records:
         json_output.show(records_table(records))
@@ -412,7 +412,7 @@ def _gathering(log: Path, workers: int | None, scheduler: str | None) -> Iterato
     if workers is None and scheduler is None:
         yield None
         return
-    from recsim_mnar.estimators.off_policy.gathering import gather_parts
+    from recsim_mnar.estimators.blocks import gather_parts
     from recsim_mnar.simulation.executor import run_in_order
 
     folder = log if log.is_dir() else log.absolute().parent
@@ -505,7 +505,7 @@ def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -
     Raises:
         UserError: a clipped estimator without ``--clip``.
     """
-    from recsim_mnar.estimators.off_policy.scores import ESTIMATORS
+    from recsim_mnar.estimators.scores import ESTIMATORS
     from recsim_mnar.own_log.gate import default_estimators
 
     if text is None:

@@ -41,7 +41,7 @@ def _agents() -> tuple[Rows, Any]:
 
 
 def _estimators() -> tuple[Rows, Any]:
-    from recsim_mnar.estimators.off_policy.scores import known_estimators
+    from recsim_mnar.estimators.scores import known_estimators
     from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS
 
     slates = [(name, f"of slates: {info.title}") for name, info in RANKING_ESTIMATORS.items()]
@@ -370,7 +370,7 @@ def _of_slates(name: str) -> Found:
 
 
 def _estimator(name: str) -> Found:
-    from recsim_mnar.estimators.off_policy.scores import check_name
+    from recsim_mnar.estimators.scores import check_name
     from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS
 
     if name in RANKING_ESTIMATORS:

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Poisson bootstrap of a ratio of sums, the capital of a bettor against a mean, and what users' rows in order say."""
+"""Sums by user, the Poisson bootstrap, the capital of a bettor against a mean, and what users' rows in order say."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from recsim_mnar.kernels._rng_kernel import block
-from recsim_mnar.kernels.jit import kernel
+from recsim_mnar.kernels.jit import inlined, kernel
 
 _LOW = np.uint32(0xFFFF)
 # P(Poisson(1) <= k) in units of 2^-16, k = 0 .. 7: a draw of 16 bits is inverted by counting how many it reaches.
@@ -144,7 +144,7 @@ def _close_user(place, times, inverse, earned, rewarded, own, part, scores, tota
 def add_repeats(
     user, place, reward, propensity, means, effects, later, least, scratch, scores, totals, products, counts
 ):
-    """Add the rows to the sums of :class:`recsim_mnar.estimators.off_policy.repeats.RepeatSums`.
+    """Add the rows to the sums of :class:`recsim_mnar.estimators.repeats.RepeatSums`.
 
     Args:
         user: (n,) int64, the rows of a user together.
@@ -220,3 +220,84 @@ def add_repeats(
         if i + 1 == end:
             _close_user(place[first:end], times, inverse, earned, rewarded, own, part, scores, totals, products)
             number += 1
+
+
+@kernel
+def add_exactly(high, low, values):
+    """Add ``values`` to the pairs ``high``, ``low``, (k,) each, keeping what rounding cuts off (Knuth's two-sum)."""
+    for j in range(values.size):
+        before = high[j]
+        total = before + values[j]
+        part = total - before
+        high[j] = total
+        low[j] += (before - (total - part)) + (values[j] - part)
+
+
+@inlined
+def put_products(numbers, degree, out):
+    """All products of 1 to ``degree`` (2 or 4) of the numbers (k,), shorter ones first, each in ascending order."""
+    k = numbers.size
+    m = k
+    for i in range(k):
+        out[i] = numbers[i]
+    for i in range(k):
+        for j in range(i, k):
+            out[m] = numbers[i] * numbers[j]
+            m += 1
+    if degree < 4:
+        return m
+    for i in range(k):
+        for j in range(i, k):
+            two = numbers[i] * numbers[j]
+            for h in range(j, k):
+                out[m] = two * numbers[h]
+                m += 1
+    for i in range(k):
+        for j in range(i, k):
+            two = numbers[i] * numbers[j]
+            for h in range(j, k):
+                three = two * numbers[h]
+                for g in range(h, k):
+                    out[m] = three * numbers[g]
+                    m += 1
+    return m
+
+
+@kernel
+def add_users(columns, user, by_user, goes_on, width, degree, own, sums, out):
+    """Add rows to sums over users of products of the user's own sums.
+
+    Args:
+        columns: (k, n) row columns.
+        user: (n,) int64, the rows of a user together; read where ``by_user``, else a row is a user.
+        by_user: whether rows have users.
+        goes_on: whether the user of the last row has more rows in the next call.
+        width: how many of the columns enter products; the others are summed alone.
+        degree: of the products, 2 or 4.
+        own: (k,) sums of the user whose rows are not complete, kept between calls; zero at first.
+        sums: (2, m) exact pairs: of the products, then of the other columns.
+        out: (2 m,) scratch.
+    """
+    k, n = columns.shape
+    m = sums.shape[1]
+    products = out[:m]
+    totals = out[m:]
+    totals[:] = 0.0
+    for i in range(n):
+        for j in range(k):
+            own[j] += columns[j, i]
+        if by_user:
+            same = goes_on if i + 1 == n else user[i + 1] == user[i]
+            if same:
+                continue
+        put_products(own[:width], degree, products)
+        for j in range(width, k):
+            products[m - k + j] = own[j]
+        own[:] = 0.0
+        if by_user:
+            add_exactly(sums[0], sums[1], products)
+        else:
+            for j in range(m):
+                totals[j] += products[j]
+    if not by_user:
+        add_exactly(sums[0], sums[1], totals)

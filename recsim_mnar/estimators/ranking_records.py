@@ -19,8 +19,8 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import Deviations
-from recsim_mnar.estimators.off_policy.limits import STRICT
-from recsim_mnar.estimators.off_policy.scores import ESTIMATORS, Rows, Scores, check_name
+from recsim_mnar.estimators.checks import STRICT
+from recsim_mnar.estimators.scores import ESTIMATORS, Rows, Scores, check_name
 from recsim_mnar.estimators.ranking_assumptions import PREMISES
 from recsim_mnar.estimators.verdict import GRAVE, Finding
 from recsim_mnar.kernels.checks import told_apart, whole_number
@@ -258,7 +258,7 @@ def ranking_estimator(name: str) -> RankingEstimatorInfo:
     """The record of an estimator, or of a function ``package.module:function``.
 
     The function gets :class:`RankingRows` and returns one score per row, or
-    :class:`recsim_mnar.estimators.off_policy.scores.Scores`.
+    :class:`recsim_mnar.estimators.scores.Scores`.
 
     Raises:
         UserError: an unknown name, or a function that cannot be called.

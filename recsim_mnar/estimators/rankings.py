@@ -18,12 +18,12 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.differences import PairMoments, estimate_difference
 from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
-from recsim_mnar.estimators.off_policy.moments import Moments
-from recsim_mnar.estimators.off_policy.refuters import item_findings
-from recsim_mnar.estimators.off_policy.scores import ESTIMATORS
-from recsim_mnar.estimators.off_policy.stated import Stated, check_clip
-from recsim_mnar.estimators.off_policy.value import estimate_from_scores
-from recsim_mnar.estimators.off_policy.verdict import FEW_ESS, LEAST_ESS
+from recsim_mnar.estimators.sums import Moments
+from recsim_mnar.estimators.refuters import item_findings
+from recsim_mnar.estimators.scores import ESTIMATORS
+from recsim_mnar.estimators.facts import Stated, check_clip
+from recsim_mnar.estimators.value import estimate_from_scores
+from recsim_mnar.estimators.checks import FEW_ESS, LEAST_ESS
 from recsim_mnar.estimators.ranking_assumptions import (
     CLICKS_TEST,
     STATEMENTS,

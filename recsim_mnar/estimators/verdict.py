@@ -6,7 +6,7 @@ import functools
 import html
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from typing import Any
 
@@ -20,9 +20,6 @@ CAUTION, GRAVE, HOPELESS = 1.0, 2.0, 1000.0
 """Severities from which a finding makes the level caution, and do_not_use, and that of a log that says nothing."""
 LEAST_USERS = 100
 """Independent users below which no interval here is believed."""
-
-ASSUMES = "assumes that the new policy was not built from these records"
-"""What no log shows and every verdict rests on, for where one is shown (docs/verdict.md)."""
 
 
 @functools.cache
@@ -227,6 +224,76 @@ def scaled(number: float, caution: float, grave: float) -> float:
 
 
 @dataclass(frozen=True)
+class Diagnostics:
+    """Numbers on what an estimate rests on; None for those that do not apply.
+
+    Attributes:
+        n: rows.
+        users: users, or rows where none are known.
+        clustered: whether users are known.
+        clicks: rows with a reward other than the least.
+        ess: Kish's effective rows.
+        mean_weight, mean_weight_se: of target / propensity, which should be 1, and its standard error by user.
+        max_weight, max_weight_share: the heaviest row, and its share of all weights.
+        clip, share_clipped: where weights are cut, and the share of rows whose weight is.
+        support: share of rows whose action the target can take.
+        mean_reward: of the log.
+        propensity_min, least_propensity_rows: the least propensity, and how many rows have it.
+        effective_users: Kish's effective users.
+        sampling_low, sampling_high: the interval from sample size alone.
+        clip_part, gap_part: what changed weights, and mass that the log never shows, add to the interval.
+        reward_min, reward_max: the range of rewards, as stated or seen.
+        missing_mass: upper limit of the target's mass that the log never shows, as a column says.
+        full_support: as stated.
+        identified_share: share of the target that the log covers.
+        value_identified, identified_low, identified_high: mean reward of that part, and its interval.
+        value_target, value_baseline, ess_baseline: of a difference.
+        identified_share_target, identified_share_baseline: likewise.
+        bootstrap_low, bootstrap_high: where propensities are estimated.
+    """
+
+    n: int
+    users: int
+    clustered: bool
+    clicks: int
+    ess: float
+    mean_weight: float
+    mean_weight_se: float
+    max_weight: float
+    max_weight_share: float
+    support: float
+    mean_reward: float
+    propensity_min: float
+    least_propensity_rows: int
+    effective_users: float
+    sampling_low: float
+    sampling_high: float
+    clip_part: float
+    gap_part: float
+    reward_min: float
+    reward_max: float
+    clip: float | None = None
+    share_clipped: float | None = None
+    missing_mass: float | None = None
+    full_support: bool | None = None
+    identified_share: float | None = None
+    value_identified: float | None = None
+    identified_low: float | None = None
+    identified_high: float | None = None
+    value_target: float | None = None
+    value_baseline: float | None = None
+    ess_baseline: float | None = None
+    identified_share_target: float | None = None
+    identified_share_baseline: float | None = None
+    bootstrap_low: float | None = None
+    bootstrap_high: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types, without those that do not apply."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
 class Estimate:
     """An estimate of a target policy's mean reward a decision.
 
@@ -238,7 +305,7 @@ class Estimate:
         method: how the interval was made, in words; "asymptotic" where it holds for many users only.
         n: rows used.
         ess: Kish's effective sample size of the unclipped weights, (sum w)^2 / sum w^2.
-        diagnostics: clicks, mean weight, largest weight, sampling-only interval, ...; JSON types only.
+        diagnostics: what the estimate rests on: :class:`Diagnostics` of decisions.
         verdict: its level and findings; as a text "trust", "caution: ..." or "do not use: ...", with reasons and what
             to do.
         estimator: name of the estimator.
@@ -251,7 +318,7 @@ class Estimate:
     method: str
     n: int
     ess: float
-    diagnostics: dict[str, Any] = field(default_factory=dict)
+    diagnostics: Any = None
     verdict: Verdict = TRUST
     estimator: str = ""
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.cross_fitted import cross_fitted_rewards, estimate_without_propensities
-from recsim_mnar.estimators.off_policy.gathering import (
+from recsim_mnar.estimators.cross_fitted import cross_fitted_rewards, estimate_without_propensities
+from recsim_mnar.estimators.blocks import (
     BLOCK_ROWS,
     BlockQuestion,
     BlockSource,
@@ -21,7 +21,7 @@ from recsim_mnar.estimators.off_policy.gathering import (
     gather_blocks,
     needs_all_rows,
 )
-from recsim_mnar.estimators.off_policy.records import (
+from recsim_mnar.answers.records import (
     ADVICE,
     WEIGHED,
     Asked,
@@ -34,10 +34,10 @@ from recsim_mnar.estimators.off_policy.records import (
     segment_summary,
     todays,
 )
-from recsim_mnar.estimators.off_policy.refuters import Shown, item_findings, refuter_lines, with_findings, with_refuters
-from recsim_mnar.estimators.off_policy.repeats import RepeatSums
-from recsim_mnar.estimators.off_policy.sentence import Record, target_of, tolerance_of, weight_excess
-from recsim_mnar.estimators.off_policy.stated import (
+from recsim_mnar.estimators.refuters import Shown, item_findings, refuter_lines, with_findings, with_refuters
+from recsim_mnar.estimators.repeats import RepeatSums
+from recsim_mnar.answers.sentence import Record, target_of, tolerance_of, weight_excess
+from recsim_mnar.estimators.facts import (
     Stated,
     bound_lines,
     check_clip,
@@ -47,7 +47,7 @@ from recsim_mnar.estimators.off_policy.stated import (
     refuse_outside,
     taken,
 )
-from recsim_mnar.estimators.off_policy.value import estimate_value
+from recsim_mnar.estimators.value import estimate_value
 from recsim_mnar.estimators.verdict import GRAVE, Estimate, Finding, scaled
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.columns import Floats, refuse_rows
@@ -144,7 +144,7 @@ class Answer:
             leading value of each target has refuters, a list of findings. The best of several policies has best_of too:
             policies, level, low, high, verdict, verdict_level and findings at a level corrected for the choice. With
             ``by`` the leading differences have segments: by, worse, better, cannot_tell and do_not_use, names of
-            segments. :func:`recsim_mnar.estimators.off_policy.sentence.sentence_of` says what they come to.
+            segments. :func:`recsim_mnar.answers.sentence.sentence_of` says what they come to.
         lines: what was read, taken and left out, for a person.
         log: the rows that the estimates rest on, ``policies`` with those of the target file; None where they were read
             in blocks.
@@ -190,7 +190,7 @@ def estimate_log(
             that the provenance of a replayed log knows is taken (``propensity_min_taken`` in the diagnostics).
         reading: what the user says of the file's columns and rows.
         gather: reads parts side by side where moments suffice, see
-            :func:`recsim_mnar.estimators.off_policy.gathering.gather_parts`.
+            :func:`recsim_mnar.estimators.blocks.gather_parts`.
 
     Raises:
         UserError: for files, columns and values that are no data, in one line.

@@ -12,9 +12,9 @@ from typing import Any
 
 from recsim_mnar.datasets.tool_logs import ToolLog, opened
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.off_policy.records import segment_label
-from recsim_mnar.estimators.off_policy.sentence import Amounts, Record, Sentence, label, sentence_of
-from recsim_mnar.estimators.off_policy.stated import Stated
+from recsim_mnar.answers.records import segment_label
+from recsim_mnar.answers.sentence import Amounts, Record, Sentence, label, sentence_of
+from recsim_mnar.estimators.facts import Stated
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, LEVELS, Finding
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.bandit_log import BanditLog

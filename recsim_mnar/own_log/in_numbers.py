@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
-from recsim_mnar.estimators.off_policy.moments import Moments, RatioBins
+from recsim_mnar.estimators.sums import Moments, RatioBins
 from recsim_mnar.log.blocks import LogBlocks
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.rows import user_begins

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.estimators.off_policy.limits import STRICT, mean_weight_limits
-from recsim_mnar.estimators.off_policy.moments import Moments
-from recsim_mnar.estimators.off_policy.verdict import OFF_BY
+from recsim_mnar.estimators.checks import STRICT, mean_weight_limits
+from recsim_mnar.estimators.sums import Moments
+from recsim_mnar.estimators.checks import OFF_BY
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding
 from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Floats

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.refuters import ItemSums
+from recsim_mnar.estimators.refuters import ItemSums
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.parts import TableFile

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Estimate, estimate_value
-from recsim_mnar.estimators.off_policy.moments import WeightTally
-from recsim_mnar.estimators.off_policy.scores import ESTIMATORS, check_name
-from recsim_mnar.estimators.off_policy.sentence import Amounts, identified, lacks
-from recsim_mnar.estimators.off_policy.stated import Stated, with_adaptive_findings
+from recsim_mnar.answers.weights import WeightTally
+from recsim_mnar.estimators.scores import ESTIMATORS, check_name
+from recsim_mnar.answers.sentence import Amounts, identified, lacks
+from recsim_mnar.estimators.facts import Stated, with_adaptive_findings
 from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS, estimate_ranking_value, ranking_estimator
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.base import Policy

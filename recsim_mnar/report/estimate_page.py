@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.estimators.off_policy.moments import WeightDistribution, weight_distribution
-from recsim_mnar.estimators.off_policy.records import segment_label, segment_lines, segment_reasons, segment_title
-from recsim_mnar.estimators.off_policy.sentence import (
+from recsim_mnar.answers.weights import WeightDistribution, weight_distribution
+from recsim_mnar.answers.records import segment_label, segment_lines, segment_reasons, segment_title
+from recsim_mnar.answers.sentence import (
     TOLERANCE,
     Amounts,
     Record,

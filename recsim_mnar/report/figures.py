@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from recsim_mnar.estimators.off_policy.moments import WeightDistribution
+from recsim_mnar.answers.weights import WeightDistribution
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import listed
 from recsim_mnar.protocols.scoreboard import PICKED, UNUSABLE, Column, Scoreboard

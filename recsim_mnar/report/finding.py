@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from recsim_mnar.estimators.off_policy.sentence import Sentence, per_cent
+from recsim_mnar.answers.sentence import Sentence, per_cent
 from recsim_mnar.estimators.verdict import LEAST_USERS
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import BEST, listed

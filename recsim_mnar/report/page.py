@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.estimators.off_policy.moments import WeightDistribution
+from recsim_mnar.answers.weights import WeightDistribution
 from recsim_mnar.estimators.ranking_records import RANKING_ESTIMATORS
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record

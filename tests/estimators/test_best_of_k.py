@@ -8,8 +8,8 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import estimate_value
-from recsim_mnar.estimators.off_policy.sentence import sentence_of
-from recsim_mnar.estimators.off_policy.stated import level_of_best
+from recsim_mnar.answers.sentence import sentence_of
+from recsim_mnar.answers.provenance import level_of_best
 from recsim_mnar.own_log.estimating import Question, estimate_log
 from twins.commands import status_of
 

@@ -9,10 +9,10 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.estimators import intervals as limits
-from recsim_mnar.estimators.off_policy.cross_fitted import ActionMeans
+from recsim_mnar.estimators.cross_fitted import ActionMeans
 from recsim_mnar.estimators.off_policy.from_moments import diagnostics, hill
-from recsim_mnar.estimators.off_policy.moments import Moments
-from recsim_mnar.estimators.off_policy.stated import known_bound
+from recsim_mnar.estimators.sums import Moments
+from recsim_mnar.answers.provenance import known_bound
 from recsim_mnar.estimators.propensities import popularity
 from recsim_mnar.estimators.verdict import Finding, Verdict, scaled
 from recsim_mnar.log.columns import Clusters

@@ -8,8 +8,8 @@ from scipy import stats
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import Spread, positive_limits, small_sample_factor
-from recsim_mnar.estimators.off_policy.limits import STRICT
-from recsim_mnar.estimators.off_policy.refuters import ItemSums, Levels, item_findings
+from recsim_mnar.estimators.checks import STRICT
+from recsim_mnar.estimators.refuters import ItemSums, Levels, item_findings
 from twins.log_checks import item_sums
 
 

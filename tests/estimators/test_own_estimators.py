@@ -10,13 +10,13 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import ESTIMATORS, estimate_value
-from recsim_mnar.estimators.off_policy.scores import check_name, known_estimators
+from recsim_mnar.estimators.scores import check_name, known_estimators
 from twins.commands import status_of
 
 OWN = '''
 """Somebody else's estimators."""
 import numpy as np
-from recsim_mnar.estimators.off_policy.scores import Scores
+from recsim_mnar.estimators.scores import Scores
 
 
 def cut(rows, *, at=10.0):

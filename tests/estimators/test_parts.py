@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.gathering import gather_parts
+from recsim_mnar.estimators.blocks import gather_parts
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.bandit_file import Reading

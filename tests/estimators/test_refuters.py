@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.limits import STRICT
-from recsim_mnar.estimators.off_policy.refuters import ALARM, last_from_0, refute
+from recsim_mnar.estimators.checks import STRICT
+from recsim_mnar.estimators.refuters import ALARM, last_from_0, refute
 from recsim_mnar.log.columns import Clusters
 
 ALL = {"item_propensities", "earlier_rewards", "tastes", "halves"}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from recsim_mnar import difference, estimate
-from recsim_mnar.estimators.off_policy.repeats import WITHIN, RepeatSums
+from recsim_mnar.estimators.repeats import WITHIN, RepeatSums
 from recsim_mnar.log.columns import Clusters
 
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import difference, estimate_value
-from recsim_mnar.estimators.off_policy.stated import Stated
+from recsim_mnar.estimators.facts import Stated
 from twins.own_schema import estimate_file
 
 PRICES = np.geomspace(1.0, 100.0, 40)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.estimators.off_policy.records import estimate_columns
-from recsim_mnar.estimators.off_policy.sentence import (
+from recsim_mnar.answers.records import estimate_columns
+from recsim_mnar.answers.sentence import (
     Amounts,
     cells,
     covered_share,

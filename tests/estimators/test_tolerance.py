@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import linprog
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.sentence import propensity_tolerance, weight_tolerance
+from recsim_mnar.answers.sentence import propensity_tolerance, weight_tolerance
 from twins.log_checks import least_ratio
 
 

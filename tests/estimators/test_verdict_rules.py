@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.limits import Support
-from recsim_mnar.estimators.off_policy.verdict import judge
+from recsim_mnar.estimators.checks import Support
+from recsim_mnar.estimators.checks import judge
 from recsim_mnar.estimators.verdict import TRUST, Estimate, Finding, Verdict
 
 FACTS = {

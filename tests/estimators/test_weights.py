@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from recsim_mnar.estimators.off_policy.moments import MOST_BINS, WeightDistribution, WeightTally, weight_distribution
+from recsim_mnar.answers.weights import MOST_BINS, WeightDistribution, WeightTally, weight_distribution
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.001, 0.3, 2.0, 9.0])

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from recsim_mnar.estimators.intervals import Deviations
-from recsim_mnar.estimators.off_policy.cross_fitted import LoggingModel
-from recsim_mnar.estimators.off_policy.moments import Moments
-from recsim_mnar.estimators.off_policy.refuters import _Rows, halves
-from recsim_mnar.estimators.off_policy.value import estimate_value
+from recsim_mnar.estimators.cross_fitted import LoggingModel
+from recsim_mnar.estimators.sums import Moments
+from recsim_mnar.estimators.refuters import _Rows, halves
+from recsim_mnar.estimators.value import estimate_value
 from recsim_mnar.log.columns import Clusters
 
 LEVEL = 0.9

@@ -13,7 +13,7 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import estimate_value
-from recsim_mnar.estimators.off_policy.cross_fitted import cross_fitted_rewards, estimate_without_propensities
+from recsim_mnar.estimators.cross_fitted import cross_fitted_rewards, estimate_without_propensities
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.estimating import Question, estimate_log, is_own_schema
 from recsim_mnar.own_log.gate import unmet

@@ -55,7 +55,7 @@ def test_the_next_step_names_the_factor(tmp_path, kind, at_once):
 
 
 def test_the_first_sentence_ends_with_it(tmp_path):
-    from recsim_mnar.estimators.off_policy.sentence import sentence_of
+    from recsim_mnar.answers.sentence import sentence_of
 
     path = tmp_path / "log.csv"
     table("epsilon").to_csv(path, index=False)

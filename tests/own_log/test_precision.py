@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import recsim_mnar
-from recsim_mnar.estimators.off_policy.sentence import verdict_in_words
+from recsim_mnar.answers.sentence import verdict_in_words
 from twins.commands import run
 
 LAW = np.array([0.4, 0.3, 0.2, 0.1])

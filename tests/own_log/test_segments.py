@@ -11,7 +11,7 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import difference, estimate_value
-from recsim_mnar.estimators.off_policy.records import NOT_FIXED, TOO_MANY, segment_lines
+from recsim_mnar.answers.records import NOT_FIXED, TOO_MANY, segment_lines
 from recsim_mnar.own_log.estimating import Question, estimate_log
 from twins.commands import run
 from twins.own_schema import estimate_file

@@ -12,7 +12,7 @@ import pytest
 from recsim_mnar.cli import main
 from recsim_mnar.datasets.interactions import read_interactions
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.stated import Stated
+from recsim_mnar.estimators.facts import Stated
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.doctor import examine_file
 from recsim_mnar.tables.roles import GUESSED, find_columns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from recsim_mnar import DecisionWorld, Learner, Policy, Protocol, Record, rng
-from recsim_mnar.estimators.off_policy.scores import Scores
+from recsim_mnar.estimators.scores import Scores
 from recsim_mnar.rng import Stream
 from recsim_mnar.worlds import PlainLanes
 

@@ -6,7 +6,7 @@ import numpy as np
 from plugins_blind import Bar, BarLanes, Clicks, Popular, Viewed, drawn, views_of
 
 from recsim_mnar import Learner, Policy, SampledPolicy, rng, simulate
-from recsim_mnar.estimators.off_policy.scores import Scores
+from recsim_mnar.estimators.scores import Scores
 from recsim_mnar.rng import Stream
 
 # ------------------------------------------------------------------------------------------------------ broken policies

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.records import Segments, Weights
-from recsim_mnar.estimators.off_policy.stated import Stated
+from recsim_mnar.answers.records import Segments, Weights
+from recsim_mnar.estimators.facts import Stated
 from recsim_mnar.log.columns import Clusters, Floats
 from recsim_mnar.own_log.doctor.problems import HOLDS_ITEMS, NOTE, MeanWeight, Problem, mean_weight
 from recsim_mnar.own_log.shown_item import IN_CAPITALS, ShownItem, find_shown, same_items

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.estimators.off_policy.limits import STRICT, mean_weight_limits
-from recsim_mnar.estimators.off_policy.moments import Moments
+from recsim_mnar.estimators.checks import STRICT, mean_weight_limits
+from recsim_mnar.estimators.sums import Moments
 from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats
 from recsim_mnar.tables.faults import MISSING, Fault

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.off_policy.stated import check_rows
+from recsim_mnar.estimators.facts import check_rows
 from recsim_mnar.kernels.checks import table_by_name, text_of
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.log.table import Log, provenance_of

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,14 +27,14 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import Deviations, Spread, positive_limits, small_sample_factor
-from recsim_mnar.estimators.off_policy.limits import STRICT
-from recsim_mnar.estimators.off_policy.sentence import Record, target_of
-from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding, Verdict
+from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding
 from recsim_mnar.kernels.checks import told_apart
-from recsim_mnar.log.columns import Clusters, Floats, Ints, LogColumns, column, finite_column, user_sums
+from recsim_mnar.log.columns import Clusters, Floats, Ints, column, finite_column, user_sums
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.rng import Stream, uniforms
 
+STRICT = 0.998
+"""Level of two-sided limits that contradict what a log says of itself: met by chance once in a thousand logs a side."""
 ALARM = 0.02
 """Chance that all refuters together find something in a log that is right, but for those at the strict level."""
 REFITS = 9
@@ -288,71 +288,6 @@ def refitted(rows: _Rows, propensity: Floats, refit: Refit, seed: int) -> Findin
 def permuted(reward: Floats, seed: int, number: int) -> Floats:
     """Rewards permuted over all rows: within users they would keep the users' means, which actions have shaped."""
     return reward[np.argsort(uniforms(seed, Stream.BOOTSTRAP, number, np.arange(reward.size)), kind="stable")]
-
-
-@dataclass(frozen=True)
-class Shown:
-    """Further columns that refuters use, if the file has them.
-
-    Attributes:
-        action: (n,) ids of the items shown.
-        context: (n,) a column that was known before the item was chosen.
-        time: (n,) numbers that grow with time.
-        least: no item has a smaller propensity in any row, where the log's provenance says so.
-    """
-
-    action: Any = None
-    context: Any = None
-    time: Any = None
-    least: float | None = None
-
-
-def with_refuters(
-    records: Sequence[Record], targets: Sequence[str], log: LogColumns, shown: Shown | None = None
-) -> list[Record]:
-    """The records, each target's leading value with ``refuters``, and verdicts with what they found.
-
-    Args:
-        records: of :func:`recsim_mnar.own_log.estimating.estimate_file`.
-        targets: names; one that takes none of the logged actions is left out.
-        log: the rows behind them.
-        shown: further columns.
-    """
-    shown = shown or Shown()
-    users = None if log.cluster is None else log.cluster.codes
-    found = {
-        name: refute(
-            log.reward, log.propensity, log.others[name], cluster=users, action=shown.action, context=shown.context,
-            time=shown.time, complete=shown.least is not None, propensity_min=shown.least,
-        )
-        for name in targets
-        if log.others[name].any()
-    }  # fmt: skip
-    written = []
-    for record in records:
-        of_it, known = found.get(target_of(record), []), {each["code"] for each in record["findings"]}
-        record = with_findings(record, [e for e in of_it if e.severity >= CAUTION and e.code not in known])
-        if of_it and record["leads"] and "baseline" not in record:
-            record |= {"refuters": [each.to_dict() for each in of_it]}
-        written.append(record)
-    return written
-
-
-def with_findings(record: Record, findings: Sequence[Finding], *, first: bool = False) -> Record:
-    """A record with further findings in its verdict; ``first``: before others of their level."""
-    before = [Finding.from_dict(each) for each in record["findings"]]
-    return record | Verdict(record["verdict_level"], [*findings, *before] if first else [*before, *findings]).to_dict()
-
-
-def refuter_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Outcome of the refuters, one line per policy; their findings are among the reasons."""
-    lines = []
-    for record in records:
-        if "refuters" in record:
-            alarms = [each["code"] for each in record["refuters"] if each["level"] != "trust"]
-            found = f"{', '.join(dict.fromkeys(alarms))} found something" if alarms else "none found anything"
-            lines.append(f"refuters of {record['policy']}: {len(record['refuters'])} run, {found}")
-    return lines
 
 
 # --------------------------------------------------------------------------------------------------------- item by item

@@ -14,10 +14,10 @@ import numpy as np
 
 from recsim_mnar.errors import UserError, printable
 from recsim_mnar.estimators import Estimate, difference, estimate_value
-from recsim_mnar.estimators.off_policy.limits import mean_weight_limits
-from recsim_mnar.estimators.off_policy.moments import Moments
-from recsim_mnar.estimators.off_policy.scores import check_name, known_to_differ
-from recsim_mnar.estimators.off_policy.sentence import (
+from recsim_mnar.estimators.checks import mean_weight_limits
+from recsim_mnar.estimators.sums import Moments
+from recsim_mnar.estimators.scores import check_name, known_to_differ
+from recsim_mnar.answers.sentence import (
     ByRows,
     Record,
     baseline_of,
@@ -31,7 +31,7 @@ from recsim_mnar.estimators.off_policy.sentence import (
     weight_tolerance,
     with_tolerance,
 )
-from recsim_mnar.estimators.off_policy.stated import Stated, level_of_best, with_adaptive_findings
+from recsim_mnar.estimators.facts import Stated, level_of_best, with_adaptive_findings
 from recsim_mnar.estimators.verdict import LEVELS, Finding
 from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats, Ints, LogColumns

@@ -1,4 +1,4 @@
-"""Estimates from a log read in blocks: moments are gathered block by block and no row is kept."""
+"""Estimates from a log read in blocks: sums by user are gathered block by block and no row is kept."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.differences import PairMoments, estimate_difference
-from recsim_mnar.estimators.off_policy.from_moments import AUTO, estimate_from_moments
-from recsim_mnar.estimators.off_policy.moments import Moments
-from recsim_mnar.estimators.off_policy.refuters import ItemSums
-from recsim_mnar.estimators.off_policy.repeats import RepeatSums
-from recsim_mnar.estimators.off_policy.scores import check_name
-from recsim_mnar.estimators.off_policy.stated import Stated, check_rows, limit_column, missing_column, refuse_outside
+from recsim_mnar.estimators.facts import PRECISION, Facts, check_rows, limit_column, missing_column, refuse_outside
+from recsim_mnar.estimators.refuters import ItemSums
+from recsim_mnar.estimators.repeats import RepeatSums
+from recsim_mnar.estimators.scores import Rows, Scores, check_name
+from recsim_mnar.estimators.sums import CHUNK, PolicySums
+from recsim_mnar.estimators.value import AUTO, LEADING, PairSums, ScoreSums, difference_of, value_of
 from recsim_mnar.estimators.verdict import Estimate
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.progress import counted
@@ -31,8 +30,6 @@ from recsim_mnar.tables.numbering import AgainError
 from recsim_mnar.tables.parts import Parts
 from recsim_mnar.tables.rows import n_repeats, repeats
 
-CHUNK = 16384
-"""Rows of a chunk of rows without users, as in ``_moments_kernel``."""
 BLOCK_ROWS = 1 << 19
 """Rows that are read at a time."""
 SORTED_ROWS = 1 << 21
@@ -114,10 +111,12 @@ class BlockQuestion:
         compared: those that are compared with the baseline.
         clip: of the clipped estimators.
         missing: by policy, the column of its mass where the logging probability is 0.
-        stated: what is known of the log.
+        facts: of the log.
         clustered: whether blocks have users.
         limit: column of the largest reward possible of each row's action, or None.
         today: policies that are the one that logged the rows, by whatever name.
+        estimators: names, of such as need no more than a block.
+        precision: half the interval over the value up to which a value is trusted.
     """
 
     reward: str
@@ -127,86 +126,124 @@ class BlockQuestion:
     compared: Sequence[str]
     clip: float
     missing: Mapping[str, str]
-    stated: Stated
+    facts: Facts
     clustered: bool
     limit: str | None = None
     today: Sequence[str] = ()
+    estimators: Sequence[str] = (LEADING,)
+    precision: float = PRECISION
+
+
+def _named(estimator: str) -> str:
+    return LEADING if estimator == AUTO else estimator
 
 
 @dataclass
 class Gathered:
-    """Moments of every policy and compared pair, and sums over users' rows in their order."""
+    """Sums of every policy, of its scores and of compared pairs, and over users' rows in their order.
+
+    Attributes:
+        question: what is asked.
+        shift: reward from which rewards are counted.
+        policies: sums by policy.
+        scores: by policy and estimator.
+        pairs: by policy that is compared, and estimator.
+        items: sums by item; None where items are not known.
+        repeats: what rows say in their order.
+        copies: rows that repeat others.
+    """
 
     question: BlockQuestion
-    moments: dict[str, Moments] = field(default_factory=dict)
-    pairs: dict[str, PairMoments] = field(default_factory=dict)
+    shift: float
+    policies: dict[str, PolicySums] = field(default_factory=dict)
+    scores: dict[tuple[str, str], ScoreSums] = field(default_factory=dict)
+    pairs: dict[tuple[str, str], PairSums] = field(default_factory=dict)
     items: ItemSums | None = None
     repeats: RepeatSums = field(default_factory=RepeatSums)
     copies: int = 0
 
-    @staticmethod
-    def start(question: BlockQuestion, shift: float) -> Gathered:
-        """Empty moments, with rewards counted from ``shift``."""
-
-        def empty() -> Moments:
-            return Moments(question.clip, question.clustered, shift)
-
-        found = Gathered(question, {name: empty() for name in question.policies})
-        for name in question.compared:
-            assert question.baseline is not None
-            found.pairs[name] = PairMoments(found.moments[name], found.moments[question.baseline])
-        return found
-
     def value(self, policy: str, estimator: str, *, level: float) -> Estimate:
         """The estimate of a policy's value, as :func:`recsim_mnar.estimators.estimate_value` of all rows."""
-        moments = self.moments[policy]
-        moments = moments if estimator != AUTO and check_name(estimator).clips else moments.unclipped()
-        return estimate_from_moments(moments, estimator, level=level, stated=self.question.stated)
+        name, asked = _named(estimator), self.question
+        clip = asked.clip if check_name(name).clips else math.inf
+        scored = self.scores[policy, name]
+        return value_of(scored, name, facts=asked.facts, level=level, precision=asked.precision, clip=clip)
 
     def difference(self, policy: str, estimator: str, *, level: float) -> Estimate:
         """The estimate of its difference from the baseline, as :func:`recsim_mnar.estimators.difference`."""
-        pair = self.pairs[policy]
-        pair = pair if estimator != AUTO and check_name(estimator).clips else pair.unclipped()
-        return estimate_difference(pair, estimator, level=level, stated=self.question.stated)
+        name = _named(estimator)
+        clip = self.question.clip if check_name(name).clips else math.inf
+        return difference_of(self.pairs[policy, name], name, facts=self.question.facts, level=level, clip=clip)
 
     def add(self, block: Block) -> None:
         """Add the rows of a block; an invalid value is reported with its row in the file."""
-        question, columns = self.question, block.columns
-        r, p = columns[question.reward], columns[question.propensity]
-        clusters = None if block.user is None else Clusters(block.user, None)
-        limits = None if question.limit is None else columns[question.limit]
         try:
-            _check_stated(question, block)
-            for name, moments in self.moments.items():
-                missing = _missing(question, block, name)
-                moments.extend(r, p, columns[name], clusters, missing=missing, limit=limits)
-                moments.denied += question.stated.denied(columns[name], p)
+            more = self._of_block(block)
         except UserError:
-            _refuse(question, block)
+            _refuse(self.question, block)
             raise
-        in_order = clusters
+        clusters = None if block.user is None else Clusters(block.user, None)
         if block.digest is not None and (number := n_repeats(block.digest)):
             self.copies += number
-            in_order = None if clusters is None else replace(clusters, again=repeats(block.digest))
-        for name, pair in self.pairs.items():
-            assert question.baseline is not None
-            pair.extend(r, p, columns[name], columns[question.baseline], clusters)
+            clusters = None if clusters is None else replace(clusters, again=repeats(block.digest))
+        if block.action is not None and clusters is not None:
+            columns = block.columns[self.question.reward], block.columns[self.question.propensity]
+            self.repeats.extend(*columns, block.action, clusters)
+        self._merge(more)
+
+    def _of_block(self, block: Block) -> Gathered:
+        """The sums of a block, but for what rows say in their order."""
+        question, columns = self.question, block.columns
+        _check_stated(question, block)
+        more = Gathered(question, self.shift)
+        clusters = None if block.user is None else Clusters(block.user, None)
+        r, p = columns[question.reward], columns[question.propensity]
+        of_policy: dict[tuple[str, str], tuple[Rows, Scores, ScoreSums]] = {}
+        for name in question.policies:
+            rows = Rows.of(r, p, columns[name], clusters=clusters, shift=self.shift)
+            missing = _missing(question, block, name)
+            policy = PolicySums(self.shift, question.clustered)
+            policy.extend(rows, question.facts, None if missing is None else missing_column(missing, rows.target))
+            more.policies[name] = policy
+            for estimator in map(_named, question.estimators):
+                info = check_name(estimator)
+                clipped = replace(rows, clip=question.clip) if info.clips else rows
+                scores = info.scores(clipped)
+                more.scores[name, estimator] = ScoreSums.of(scores, clipped, policy)
+                of_policy[name, estimator] = clipped, scores, more.scores[name, estimator]
+        for name in question.compared:
+            for estimator in map(_named, question.estimators):
+                both = of_policy[name, estimator], of_policy[str(question.baseline), estimator]
+                more.pairs[name, estimator] = PairSums.of(*both)
         if block.action is not None:
-            items = ItemSums.of(block.action, p, clusters)
-            self.items = items if self.items is None else self.items + items
-            if in_order is not None:
-                self.repeats.extend(r, p, block.action, in_order)
+            more.items = ItemSums.of(block.action, p, clusters)
+        return more
+
+    def _merge(self, other: Gathered) -> None:
+        """Add the sums of other rows, which share no user, in place; but for what rows say in their order."""
+        if not self.policies:
+            self.policies, self.scores, self.pairs, self.items = (
+                other.policies, other.scores, other.pairs, other.items
+            )  # fmt: skip
+            return
+        self.policies = {name: sums + other.policies[name] for name, sums in self.policies.items()}
+        self.scores = {
+            key: scored.merged(other.scores[key], self.policies[key[0]]) for key, scored in self.scores.items()
+        }
+        baseline = str(self.question.baseline)
+        self.pairs = {
+            key: pair.merged(other.pairs[key], self.scores[key], self.scores[baseline, key[1]])
+            for key, pair in self.pairs.items()
+        }
+        if other.items is not None:
+            self.items = other.items if self.items is None else self.items + other.items
 
     def __add__(self, other: Gathered) -> Gathered:
         """Of the rows of both; no user may be in both."""
-        moments = {name: self.moments[name] + other.moments[name] for name in self.moments}
-        baseline = str(self.question.baseline)
-        pairs = {
-            name: pair.merged(other.pairs[name], moments[name], moments[baseline]) for name, pair in self.pairs.items()
-        }
-        items = self.items if other.items is None else other.items if self.items is None else self.items + other.items
-        repeated = self.repeats + other.repeats
-        return Gathered(self.question, moments, pairs, items, repeated, self.copies + other.copies)
+        both = Gathered(self.question, self.shift, self.policies, self.scores, self.pairs, self.items)
+        both._merge(other)
+        both.repeats, both.copies = self.repeats + other.repeats, self.copies + other.copies
+        return both
 
 
 def _missing(question: BlockQuestion, block: Block, name: str) -> NDArray[np.float64] | None:
@@ -217,8 +254,8 @@ def _missing(question: BlockQuestion, block: Block, name: str) -> NDArray[np.flo
 
 
 def _check_stated(question: BlockQuestion, block: Block) -> None:
-    stated, columns = question.stated, block.columns
-    refuse_outside(columns[question.reward], stated.reward_min, stated.reward_max, question.reward, block.numbers)
+    facts, columns = question.facts, block.columns
+    refuse_outside(columns[question.reward], facts.reward_min, facts.reward_max, question.reward, block.numbers)
     if question.limit is not None:
         names = (question.reward, question.limit)
         limit_column(columns[question.limit], columns[question.reward], names, block.numbers)
@@ -236,12 +273,12 @@ def _refuse(question: BlockQuestion, block: Block) -> None:
 
 
 def needs_all_rows(estimators: Sequence[str], interval: str) -> bool:
-    """True if part of a question cannot be answered from moments."""
-    return interval != "auto" or not all(name == AUTO or check_name(name).from_moments for name in estimators)
+    """True if part of a question needs all rows at once."""
+    return interval != "auto" or not all(name == AUTO or check_name(name).in_blocks for name in estimators)
 
 
 def gather_blocks(log: BlockSource, question: BlockQuestion) -> Gathered:
-    """Gather moments with the bits of all rows at once.
+    """Gather sums with the bits of all rows at once.
 
     The log is read once; again where rewards turn out to be negative (they are counted from the least of them), and in
     several passes where users do not come in ascending order.
@@ -249,26 +286,26 @@ def gather_blocks(log: BlockSource, question: BlockQuestion) -> Gathered:
     Raises:
         UserError: values that are no data, with column and row.
     """
-    in_order, given = True, question.stated.reward_min
-    least = 0.0 if given is None else float(given)
+    in_order, shift = True, question.facts.counted_from(math.inf)
     while True:
-        found, lowest = Gathered.start(question, least), math.inf
+        found, lowest = Gathered(question, shift), math.inf
         blocks = functools.partial(log.blocks, BLOCK_ROWS)
         try:
             most = _most_bytes(log)
             for block in cut_blocks(blocks(), most) if in_order else sorted_blocks(blocks, SORTED_ROWS, most):
-                if given is None:
-                    lowest = min(lowest, float(block.columns[question.reward].min()))
-                if not lowest < least:  # else these moments are of no use
+                lowest = min(lowest, float(block.columns[question.reward].min()))
+                if question.facts.counted_from(lowest) >= shift:  # else these sums are of no use
                     found.add(block)
+                else:
+                    _check_stated(question, block)
         except OutOfOrderError:
             in_order = not log.out_of_order()
             continue
         except AgainError:
             continue
-        if not lowest < least:
+        if question.facts.counted_from(lowest) >= shift:
             return found
-        least = lowest
+        shift = question.facts.counted_from(lowest)
 
 
 def _most_bytes(log: BlockSource) -> int:
@@ -389,7 +426,7 @@ class PartFound:
     """Contents of a part.
 
     Attributes:
-        gathered: its moments; None where it has no bandit rows.
+        gathered: its sums; None where it has no bandit rows.
         lowest: of its rewards.
         users: the first and the last.
         counts: as the log's own.
@@ -404,9 +441,9 @@ class PartFound:
 def gather_parts(
     log: BlockSource, question: BlockQuestion, executor: Executor, run_in_order: RunInOrder
 ) -> Gathered | None:
-    """Moments of all parts, read side by side; None where they must be read one after another.
+    """Sums of all parts, read side by side; None where they must be read one after another.
 
-    A job names a part and hands back moments, whose size does not depend on the log. Parts must be read one after
+    A job names a part and hands back sums, whose size does not depend on the log. Parts must be read one after
     another where rows have no users (then chunks of rows go over from one part to the next), where users are not in
     ascending order or in two parts, and where something is wrong with a row, whose number in the whole log is named.
 
@@ -418,11 +455,10 @@ def gather_parts(
     """
     if not question.clustered or len(log.parts) < 2:
         return None
-    given = question.stated.reward_min
-    least = 0.0 if given is None else float(given)
+    shift = question.facts.counted_from(math.inf)
     start = _first_items(log, question)
     while True:
-        ask = functools.partial(_gather_part, log, question, least, start)
+        ask = functools.partial(_gather_part, log, question, shift, start)
         advance = counted(len(log.parts), "parts")
         found: list[PartFound] = []
         counts: Counter[str] = Counter()
@@ -436,19 +472,19 @@ def gather_parts(
                 found.append(each)
         if not found or any(a.users[1] >= b.users[0] for a, b in itertools.pairwise(found)):
             return None
-        lowest = min(each.lowest for each in found)
-        if given is not None or not lowest < least:
+        needed = question.facts.counted_from(min(each.lowest for each in found))
+        if needed >= shift:
             log.counts.clear()
             log.counts.update(counts)
             parts = [each.gathered for each in found if each.gathered is not None]
             return functools.reduce(lambda one, other: one + other, parts)
-        least = lowest
+        shift = needed
 
 
 def _first_items(log: BlockSource, question: BlockQuestion) -> RepeatSums:
     """The items of the log's first block; none where its first rows cannot be read, which its part says then."""
     for path in log.parts.files:
-        part, first = log.at(path.absolute()), Gathered.start(question, 0.0)
+        part, first = log.at(path.absolute()), Gathered(question, question.facts.counted_from(-math.inf))
         try:
             for block in cut_blocks(part.blocks(BLOCK_ROWS), _most_bytes(part)):
                 first.add(block)
@@ -459,11 +495,10 @@ def _first_items(log: BlockSource, question: BlockQuestion) -> RepeatSums:
 
 
 def _gather_part(
-    log: BlockSource, question: BlockQuestion, least: float, start: RepeatSums, path: Path
+    log: BlockSource, question: BlockQuestion, shift: float, start: RepeatSums, path: Path
 ) -> PartFound | None:
-    """On a worker: the moments of one part; None where it cannot stand alone."""
-    given = question.stated.reward_min
-    gathered = Gathered.start(question, least)
+    """On a worker: the sums of one part; None where it cannot stand alone."""
+    gathered = Gathered(question, shift)
     gathered.repeats = start.empty()
     lowest, users = math.inf, []
     try:
@@ -472,7 +507,7 @@ def _gather_part(
             lowest = min(lowest, float(block.columns[question.reward].min()))
             assert block.user is not None
             users += [int(block.user[0]), int(block.user[-1])]
-            if given is not None or not lowest < least:
+            if question.facts.counted_from(lowest) >= shift:
                 gathered.add(block)
     except (OutOfOrderError, AgainError, UserError):
         return None

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, described
 from recsim_mnar.estimators.verdict import CAUTION, Finding
+from recsim_mnar.estimators.facts import check_rows
 from recsim_mnar.log.columns import Clusters, Floats, column, refuse_rows
 from recsim_mnar.plugins import announced, imported, unknown
 
@@ -41,10 +42,43 @@ class Rows:
     propensity: Floats
     target: Floats
     weight: Floats
-    q_logged: Floats | None
-    q_target: Floats | None
-    clusters: Clusters | None
-    clip: float
+    q_logged: Floats | None = None
+    q_target: Floats | None = None
+    clusters: Clusters | None = None
+    clip: float = math.inf
+
+    @staticmethod
+    def of(
+        reward: Any,
+        propensity: Any,
+        target: Any,
+        *,
+        clusters: Clusters | None = None,
+        shift: float = 0.0,
+        names: tuple[str, str, str] = ("reward", "propensity", "target"),
+    ) -> Rows:
+        """Check columns of rewards and probabilities.
+
+        Args:
+            reward: (n,).
+            propensity: (n,) in (0, 1].
+            target: (n,) in [0, 1].
+            clusters: the user of each row.
+            shift: reward from which rewards are counted.
+            names: of the columns, for messages.
+
+        Raises:
+            UserError: a value that is no such number, with its row.
+        """
+        r = column(reward, names[0])
+        p, t = column(propensity, names[1], rows=r.size), column(target, names[2], rows=r.size)
+        check_rows(r, p, t, names)
+        return Rows(r - shift if shift else r, p, t, t / p, clusters=clusters)
+
+    @functools.cached_property
+    def earned(self) -> Floats:
+        """Weight times reward."""
+        return self.weight * self.reward
 
     @property
     def residual(self) -> Floats:
@@ -95,20 +129,6 @@ class Scores:
             total += float(np.sum(self.numerator)) / below if below != 0.0 else 0.0
         return total
 
-    def influence(self) -> Floats:
-        """(n,) the estimate's first-order response to each row; its mean is 0, its variance that of a row."""
-        parts = []
-        if self.linear is not None:
-            parts.append(self.linear - np.mean(self.linear))
-        if self.numerator is not None and self.denominator is not None:
-            below = float(np.mean(self.denominator))
-            if below != 0.0:
-                ratio = float(np.mean(self.numerator)) / below
-                parts.append((self.numerator - ratio * self.denominator) / below)
-            else:
-                parts.append(np.zeros_like(self.numerator))
-        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
-
 
 Weights = tuple[Floats, bool, float]
 """Weights in place of w, whether they differ from it (which makes the estimate biased), and the largest they can be."""
@@ -120,7 +140,12 @@ def weighted(weights: Callable[..., Weights], *, model: bool = False) -> Callabl
     @functools.wraps(weights)
     def scores(rows: Rows, **parameters: Any) -> Scores:
         used, biased, most = weights(rows, **parameters)
-        linear = rows.model_mean + used * rows.residual if model else used * rows.reward
+        if model:
+            linear = rows.model_mean + used * rows.residual
+        elif used is rows.weight:
+            linear = rows.earned  # its sums by user are known already
+        else:
+            linear = used * rows.reward
         return Scores(linear=linear, used=used if biased else None, counts=not model, most=most)
 
     return scores
@@ -170,13 +195,12 @@ def optimistic(rows: Rows, *, lam: float = 225.0) -> Weights:
 
 def snips(rows: Rows) -> Scores:
     """Sum of w r over sum of w (Swaminathan & Joachims 2015)."""
-    return Scores(numerator=rows.weight * rows.reward, denominator=rows.weight)
+    return Scores(numerator=rows.earned, denominator=rows.weight)
 
 
 def dm(rows: Rows) -> Scores:
     """Mean of the reward model under the target."""
-    own = Finding("model", CAUTION, 1.0, "the reward model's own error is not in the interval", "compare with dr")
-    return Scores(linear=rows.model_mean, warnings=(own,))
+    return Scores(linear=rows.model_mean, warnings=(Finding("model", CAUTION, 1.0),))
 
 
 def sndr(rows: Rows) -> Scores:
@@ -193,8 +217,7 @@ def mips(
     same group and context, and the score is the linearised w_g r + r_g (w - w_g).
     """
     n = rows.reward.size
-    message = "actions of a group are taken to be rewarded alike, which no log shows"
-    own = Finding("embedding", CAUTION, 1.0, message, "compare with ips")
+    own = Finding("embedding", CAUTION, 1.0)
     if group_target is not None or group_propensity is not None:
         if group_target is None or group_propensity is None:
             raise UserError(
@@ -315,8 +338,8 @@ class EstimatorInfo:
         requires: parameters that must be given.
         takes: parameters that may be given.
         clips: whether ``clip`` cuts its weights.
-        from_moments: whether the moments of one pass over the rows suffice; then the difference of two policies is
-            known, too.
+        in_blocks: whether the scores of a row need no other row, and no column but the three, so that a log can be read
+            in blocks; then the difference of two policies is known, too.
         less_bias: what brings its weights closer to target / propensity, where it changes them.
         lighter: the estimator to use where a few heavy weights decide.
     """
@@ -329,7 +352,7 @@ class EstimatorInfo:
     requires: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
     clips: bool = False
-    from_moments: bool = False
+    in_blocks: bool = False
     less_bias: str = ""
     lighter: str = "clipped_ips"
 
@@ -350,12 +373,12 @@ _SU, _METELLI = "Su et al. 2020", "Metelli et al. 2021"
 ESTIMATORS: dict[str, EstimatorInfo] = {
     info.name: info
     for info in (
-        _record("ips", "mean of w r", "Horvitz & Thompson 1952", weighted(plain), from_moments=True),
+        _record("ips", "mean of w r", "Horvitz & Thompson 1952", weighted(plain), in_blocks=True),
         _record(
             "clipped_ips", "mean of min(w, clip) r", "Ionides 2008; Bottou et al. 2013", weighted(clipped),
-            from_moments=True, **_CLIPS,
+            in_blocks=True, **_CLIPS,
         ),
-        _record("snips", "sum of w r over sum of w", "Swaminathan & Joachims 2015", snips, from_moments=True),
+        _record("snips", "sum of w r over sum of w", "Swaminathan & Joachims 2015", snips, in_blocks=True),
         _record(
             "dm", "mean of the reward model under the target", "Beygelzimer & Langford 2009", dm, needs=("q_target",)
         ),
@@ -413,7 +436,7 @@ def check_name(name: str) -> EstimatorInfo:
 
 def known_to_differ() -> tuple[str, ...]:
     """Names of the estimators whose difference of two policies is known."""
-    return tuple(name for name, info in ESTIMATORS.items() if info.from_moments)
+    return tuple(name for name, info in ESTIMATORS.items() if info.in_blocks)
 
 
 def _own(name: str, function: Any) -> EstimatorInfo:
@@ -456,5 +479,4 @@ def _own_scores(name: str, function: Callable[..., Any], rows: Rows, **parameter
         raise UserError(
             f"estimator {name!r}, row {row} (counted from 0): the score is {linear[row]}, which is not finite"
         )
-    message = "whether this estimator is biased is known to who wrote it alone"
-    return Scores(linear=linear, warnings=(Finding("own_estimator", CAUTION, 1.0, message, "compare with ips"),))
+    return Scores(linear=linear, warnings=(Finding("own_estimator", CAUTION, 1.0),))

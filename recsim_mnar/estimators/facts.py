@@ -1,21 +1,14 @@
-"""User-supplied facts about a log besides its rows, and requirements on its columns.
-
-A user states what no log can show: support, the range of rewards, the largest weight. A provenance says which users
-depend on each other, which policies were fitted on them, and the least propensity.
-"""
+"""Facts about a log that no row shows, stated by its user; and checks of its columns."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.verdict import ASSUMES, CAUTION, GRAVE, Estimate, Finding
-from recsim_mnar.kernels.checks import level_of, whole_number
 from recsim_mnar.log.columns import Floats, RowNumbers, finite_column, refuse_rows, row_in_words
 
 HIGHEST_TARGET = 1.0 + 1e-6
@@ -31,18 +24,22 @@ LARGEST_REWARD = 1e100
 """Its square is still a number."""
 
 
-@dataclass(frozen=True)
-class Stated:
-    """Facts about a log that its user gives.
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """Facts about a log that its user knows; each may be left out, and a true one never makes an answer worse.
 
     Attributes:
-        full_support: whether the logging policy can take every action that the target can; None where it is not known.
+        full_support: whether the logging policy can take every action that the target can.
         reward_min, reward_max: the range of rewards.
         weight_max: no weight target / propensity can be larger.
-        propensity_min: no action that the target can take has a smaller propensity; states full support, too.
-        target_max: the target gives no action a larger probability, where its whole distribution is known.
-        user_rows_max: no user has more rows (for the intervals with a guarantee).
-        precision: half the interval over the value from which the value is not precise enough to be trusted.
+        propensity_min: no action that the target can take has a smaller propensity (epsilon / number of actions of an
+            epsilon-greedy policy); states full support, too.
+        target_max: the target gives no action a larger probability.
+        user_rows_max: no user can have more rows; for the intervals with a guarantee.
+        unsupported: (n,) the target's mass, in each row's state, on actions whose logging probability is 0, as
+            `recsim-mnar replay` writes it.
+        baseline_unsupported: (n,) the same of the baseline of a difference.
+        reward_limit: (n,) the largest reward possible of each row's action: its price, say.
     """
 
     full_support: bool | None = None
@@ -50,9 +47,11 @@ class Stated:
     reward_max: float | None = None
     weight_max: float | None = None
     propensity_min: float | None = None
-    user_rows_max: float | None = None
     target_max: float | None = None
-    precision: float = PRECISION
+    user_rows_max: float | None = None
+    unsupported: Any = None
+    baseline_unsupported: Any = None
+    reward_limit: Any = None
 
     def __post_init__(self) -> None:
         """Refuse invalid facts.
@@ -63,14 +62,15 @@ class Stated:
         if self.full_support is not None and not isinstance(self.full_support, (bool, np.bool_)):
             raise UserError(f"full_support must be True, False or None, got {self.full_support!r}")
         check_range(self.reward_min, self.reward_max)
-        limits = {"weight_max": math.inf, "user_rows_max": math.inf, "propensity_min": 1.0, "target_max": 1.0}
-        for name, most in {**limits, "precision": LEAST_PRECISE}.items():
-            value = getattr(self, name)
-            if value is not None and not (_is_number(value) and 0.0 < float(value) <= most):
-                limit = "a positive number" if math.isinf(most) else f"a number in (0, {most:g}]"
-                percent = most <= 1.0 and _is_number(value) and 1.0 < float(value) <= 100.0
-                hint = f": did you mean {value:g} % = {value / 100.0:g}?" if percent else ""
-                raise UserError(f"{name} must be {limit}, got {value!r}{hint}")
+        for name in ("weight_max", "user_rows_max"):
+            _check_bound(name, getattr(self, name), math.inf)
+        for name in ("propensity_min", "target_max"):
+            _check_bound(name, getattr(self, name), 1.0)
+
+    def counted_from(self, least_seen: float) -> float:
+        """The reward from which rewards are counted: the least one of a log, or 0; a stated one where that is above."""
+        least = min(least_seen, 0.0)
+        return least if self.reward_min is None else max(float(self.reward_min), least)
 
     @property
     def supports(self) -> bool | None:
@@ -107,6 +107,22 @@ class Stated:
         if self.target_max is not None and not np.array_equal(target, propensity):  # else it is the policy that logged
             denied |= target > float(self.target_max) * HIGHEST_TARGET
         return int(np.count_nonzero(denied))
+
+
+def check_precision(precision: Any) -> float:
+    """Half the interval over the value up to which a value is trusted, checked."""
+    _check_bound("precision", precision, LEAST_PRECISE)
+    return float(precision)
+
+
+def _check_bound(name: str, value: Any, most: float) -> None:
+    """Raise UserError unless a bound is None or in (0, most]."""
+    if value is None or (_is_number(value) and 0.0 < float(value) <= most):
+        return
+    limit = "a positive number" if math.isinf(most) else f"a number in (0, {most:g}]"
+    percent = most <= 1.0 and _is_number(value) and 1.0 < float(value) <= 100.0
+    hint = f": did you mean {value:g} % = {value / 100.0:g}?" if percent else ""
+    raise UserError(f"{name} must be {limit}, got {value!r}{hint}")
 
 
 def _is_number(value: Any) -> bool:
@@ -201,15 +217,6 @@ def missing_column(values: Any, target: Floats, numbers: RowNumbers = None) -> F
     return array
 
 
-FITTED_ON = "fitted_on"
-"""Key of a replayed log's provenance: ``policies`` that were fitted, on the log of ``digest``, which shares ``shared``
-of the log's ``users``; ``half`` of the users that are judged, where they were split."""
-PROPENSITY_MIN = "propensity_min"
-"""Key of a replayed log's provenance: no action has a smaller propensity under the ``policy`` that the log names."""
-MOST_SHARED = 0.1
-"""Share of users that a policy may have been fitted on before its estimate is of no use."""
-
-
 def model_column(values: Any, name: str, reward: Floats, largest_weight: float) -> Floats:
     """As :func:`finite_column`, and fourth powers of sums of weighted values are numbers."""
     array = finite_column(values, name, reward.size)
@@ -251,88 +258,3 @@ def check_clip(clip: float | None) -> float:
     if isinstance(clip, bool) or not isinstance(clip, (int, float, np.number)) or not float(clip) > 0.0:
         raise UserError(f"clip must be a positive number (weights are cut there), got {clip!r}; None means no clipping")
     return float(clip)
-
-
-def level_of_best(level: float, k: int) -> float:
-    """The level of each of k intervals such that a statement about the best of them holds at ``level``.
-
-    The best of k estimates is the luckiest too; all k intervals hold together at ``level`` if each holds at
-    1 - (1 - level) / k (Bonferroni), and then so does the winner's.
-
-    Args:
-        level: in (0, 1).
-        k: how many policies the best is one of, 1 and more.
-    """
-    return 1.0 - (1.0 - level_of(level)) / whole_number(k, "k", least=1)
-
-
-def adaptive_findings(provenance: Mapping[str, Any]) -> list[Finding]:
-    """Dependence between the users according to a log's provenance; empty if they are independent.
-
-    Args:
-        provenance: of a :class:`recsim_mnar.log.Log`, or of a file that it was written to.
-    """
-    run = provenance.get("online")
-    if not isinstance(run, dict) or run.get("learns") != "all users":
-        return []
-    lanes = int(run.get("lanes", 1))
-    message = (
-        f"the logging policy learned from all users while it acted ({lanes} at a time), so users are not independent "
-        "and the interval, which takes them as such, is not derived for this log"
-    )
-    action = "log under a policy that does not learn, or repeat the whole run with several seeds"
-    return [Finding("users_not_independent", CAUTION, float(lanes), message, action)]
-
-
-def fitted_findings(provenance: Mapping[str, Any], policies: Collection[str]) -> list[Finding]:
-    """The finding of a policy that was fitted on users who judge it; empty where none is known to be.
-
-    Args:
-        provenance: as :func:`adaptive_findings`.
-        policies: names of the columns that the estimate is of.
-    """
-    made = provenance.get(FITTED_ON)
-    if not isinstance(made, dict) or not set(made.get("policies", ())) & set(policies):
-        return []
-    shared, users = int(made.get("shared", 0)), max(int(made.get("users", 0)), 1)
-    if shared == 0:
-        return []
-    message = f"it was fitted on {shared:,} of the {users:,} users who judge it, and an estimate {ASSUMES}"
-    action = "fit it on other users (replay --train, or --split-users)"
-    severity = GRAVE if shared >= MOST_SHARED * users else CAUTION
-    return [Finding("trained_on_log", severity, shared / users, message, action)]
-
-
-def with_adaptive_findings(estimate: Estimate, provenance: Mapping[str, Any], *policies: str) -> Estimate:
-    """The estimate of policies, its verdict with how the log was made and what they were fitted on."""
-    return estimate.with_findings([*adaptive_findings(provenance), *fitted_findings(provenance, policies)])
-
-
-def known_bound(provenance: Mapping[str, Any], stated: Mapping[str, Any], propensity: str) -> float | None:
-    """The least propensity of the named policy according to a log's provenance; None if unknown.
-
-    Args:
-        provenance: as :func:`adaptive_findings`.
-        stated: what the user states; nothing is taken where it has ``propensity_min`` or ``weight_max``.
-        propensity: column of the propensities: nothing is known of another one than the log's own.
-    """
-    least = provenance.get(PROPENSITY_MIN)
-    if propensity != "propensity" or "policy" not in provenance or not isinstance(least, float):
-        return None
-    given = [stated.get(name) for name in ("propensity_min", "weight_max")]
-    return least if given == [None, None] and 0.0 < least <= 1.0 else None
-
-
-def taken(records: Sequence[dict[str, Any]], least: float | None) -> list[dict[str, Any]]:
-    """Records whose diagnostics say that this least propensity was taken from the provenance, where one was."""
-    if least is None:
-        return list(records)
-    return [record | {"diagnostics": record["diagnostics"] | {"propensity_min_taken": least}} for record in records]
-
-
-def bound_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is said of a bound that was taken from the provenance."""
-    least = records[0]["diagnostics"].get("propensity_min_taken") if records else None
-    if least is None:
-        return []
-    return [f"--propensity-min {least:.3g}: from the log's provenance"]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.verdict import OFF_BY
+from recsim_mnar.estimators.checks import OFF_BY
 from recsim_mnar.estimators.verdict import LEVELS
 from recsim_mnar.log.columns import Floats
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.value import difference, estimate_value
+from recsim_mnar.estimators.facts import PRECISION, Facts
+from recsim_mnar.estimators.value import difference, estimate_value
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding, Verdict
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.rng import Stream, uniforms
@@ -228,7 +229,8 @@ def estimate_without_propensities(
     replicates: int = 200,
     seed: int = 0,
     from_today: bool = False,
-    **stated: Any,
+    facts: Facts | None = None,
+    precision: float = PRECISION,
 ) -> Estimate:
     """Estimate a target policy's value from a log without propensities.
 
@@ -250,7 +252,8 @@ def estimate_without_propensities(
         replicates: of the bootstrap.
         seed: of its draws.
         from_today: estimate its difference from the log's mean reward, which is what the logging policy earned.
-        **stated: full_support, reward_min, reward_max, as :func:`recsim_mnar.estimators.estimate_value`.
+        facts: as :func:`recsim_mnar.estimators.estimate_value`.
+        precision: of a value, likewise.
 
     Raises:
         UserError: as :func:`recsim_mnar.estimators.estimate_value`.
@@ -274,13 +277,14 @@ def estimate_without_propensities(
     elif model is not None:
         raise UserError("a model of the logging policy needs a context of numbers; give context=")
     fitted = LoggingModel(codes, labels, units % folds, n_actions, model=model)
-    p, more = fitted.propensities(np.ones(n)), {"clip": clip, "cluster": clusters, "level": level, **stated}
+    p = fitted.propensities(np.ones(n))
+    asked: dict[str, Any] = {"clip": clip, "cluster": clusters, "level": level, "facts": facts, "estimator": estimator}
     if from_today:
-        base = difference(r, p, t, p, estimator=estimator, **more)
+        base = difference(r, p, t, p, **asked)
     else:
-        base = estimate_value(r, p, t, estimator=estimator, **more)
+        base = estimate_value(r, p, t, precision=precision, **asked)
     values = np.empty(replicates)
-    above = r - base.diagnostics["reward_min"]
+    above = r - base.diagnostics.reward_min
     limit = np.inf if clip is None or estimator != "clipped_ips" else clip
     for i in range(replicates):
         count = _poisson(uniforms(seed, Stream.BOOTSTRAP, np.arange(users), 2**20 + i))[units]
@@ -291,13 +295,12 @@ def estimate_without_propensities(
     half = (1.0 - level) / 2.0
     centre = base.value - float(np.median(values))  # the resampled fits are a little further from the truth: recentred
     low, high = np.quantile(values, [half, 1.0 - half]) + centre
-    facts = base.diagnostics | {"bootstrap_low": float(low), "bootstrap_high": float(high)}
     return replace(
         base,
         low=min(base.low, float(low)),
         high=max(base.high, float(high)),
         method=f"{base.method}, widened by a user bootstrap of the estimated propensities",
-        diagnostics=facts,
+        diagnostics=replace(base.diagnostics, bootstrap_low=float(low), bootstrap_high=float(high)),
         verdict=_with_estimated(base.verdict, context is not None),
     )
 

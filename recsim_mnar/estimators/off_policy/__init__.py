@@ -1,1 +1,0 @@
-"""A target policy's value from the bandit rows of a log."""
