@@ -3,6 +3,7 @@
 import gymnasium as gym
 import numpy as np
 
+from recsim_mnar.estimators import Facts
 from recsim_mnar import Log, estimate, replay
 from recsim_mnar.envs.recording import RecordLog
 from recsim_mnar.policies import registry
@@ -37,6 +38,6 @@ print(
         log["propensity"][shown],
         replay(log, target)[shown],
         cluster=log["user"][shown],
-        propensity_min=0.5 / 20,
+        facts=Facts(propensity_min=0.5 / 20),
     ),
 )

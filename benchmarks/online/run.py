@@ -28,7 +28,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tests")]
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv  # noqa: E402
 from recsim_mnar.envs.recording import record, record_vector  # noqa: E402
 from recsim_mnar.errors import UserError  # noqa: E402
-from recsim_mnar.estimators import estimate_value  # noqa: E402
+from recsim_mnar.estimators import Facts, estimate_value  # noqa: E402
 from recsim_mnar.policies import EpsilonMixture, SampledPolicy, registry  # noqa: E402
 from recsim_mnar.policies.answers import Acting  # noqa: E402
 from recsim_mnar.replays.probabilities import replay  # noqa: E402
@@ -201,8 +201,7 @@ def coverage_log(number: int, lanes: int, frozen: bool, users: int) -> list[dict
     for name, target in targets.items():
         column = replay(log, target)[shown]
         for estimator in ESTIMATORS:
-            e = estimate_value(target=column, estimator=estimator, clip=15.0, full_support=True, reward_min=0.0,
-                               reward_max=1.0, **given)  # fmt: skip
+            e = estimate_value(target=column, estimator=estimator, clip=15.0, facts=Facts(full_support=True, reward_min=0.0, reward_max=1.0), **given)  # fmt: skip
             found.append({"target": name, "estimator": estimator, "value": e.value, "low": e.low, "high": e.high}
                          | {"truth": truth[name]})  # fmt: skip
     return found

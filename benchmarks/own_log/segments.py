@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from recsim_mnar.estimators import Facts
 from recsim_mnar.errors import UserError
 from recsim_mnar.answers.records import Segments, Weights, estimate_columns
 from recsim_mnar.estimators.facts import Stated
@@ -119,7 +120,7 @@ def covered(setting: Setting, number: int) -> dict[str, Any]:
     try:
         records = estimate_columns(
             columns, ["new"], baseline="old", segments=segments_of(log["segment"]), action=log["item"],
-            full_support=True, propensity_min=least, reward_min=0.0, reward_max=1.0,
+            facts=Facts(full_support=True, propensity_min=least, reward_min=0.0, reward_max=1.0),
         )  # fmt: skip
     except UserError:
         return {"refused": True}

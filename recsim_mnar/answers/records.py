@@ -13,10 +13,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError, printable
-from recsim_mnar.estimators import Estimate, difference, estimate_value
-from recsim_mnar.estimators.checks import mean_weight_limits
-from recsim_mnar.estimators.sums import Moments
-from recsim_mnar.estimators.scores import check_name, known_to_differ
+from recsim_mnar.answers.provenance import level_of_best, with_adaptive_findings
 from recsim_mnar.answers.sentence import (
     ByRows,
     Record,
@@ -31,7 +28,11 @@ from recsim_mnar.answers.sentence import (
     weight_tolerance,
     with_tolerance,
 )
-from recsim_mnar.estimators.facts import Stated, level_of_best, with_adaptive_findings
+from recsim_mnar.estimators import Estimate, difference, estimate_value
+from recsim_mnar.estimators.checks import mean_weight_limits
+from recsim_mnar.estimators.facts import PRECISION, Facts
+from recsim_mnar.estimators.scores import check_name, known_to_differ
+from recsim_mnar.estimators.sums import PolicySums
 from recsim_mnar.estimators.verdict import LEVELS, Finding
 from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats, Ints, LogColumns
@@ -133,7 +134,7 @@ class Weights:
         targets: by policy, (n,) its probability of the logged action.
         missing: by policy, (n,) its mass where the logging probability is 0.
         action: (n,) numbers of the items shown, from 0; None where they are not known.
-        stated: what is known of the log.
+        facts: of the log.
     """
 
     reward: Floats
@@ -142,7 +143,7 @@ class Weights:
     targets: Mapping[str, Floats]
     missing: Mapping[str, Floats]
     action: Ints | None
-    stated: Stated
+    facts: Facts
 
     def refuse(self, segments: Segments) -> None:
         """Refuse a column that depends on what was recommended.
@@ -188,7 +189,7 @@ class Weights:
     def _by_policy(self, name: str, rows: Ints, level: float) -> float | None:
         missing = self.missing.get(name)
         lost = 0.0 if missing is None else float(np.mean(missing[rows]))
-        return self._off(self.targets[name][rows], rows, level, lost, self.stated)
+        return self._off(self.targets[name][rows], rows, level, lost, self.facts)
 
     def _by_items(self, rows: Ints, level: float) -> float | None:
         """The mean weight, proved to be above 1, of a policy made of half of the users, on the other half."""
@@ -199,17 +200,17 @@ class Weights:
             others = rows[half % 2 != first]
             if law.any() and others.size:
                 target = np.append(law, np.zeros(self.action.max() + 1 - law.size))[self.action[others]]
-                mean = self._off(target, others, level, 0.0, Stated())
+                mean = self._off(target, others, level, 0.0, Facts())
                 if mean is not None:
                     return mean
         return None
 
-    def _off(self, target: Floats, rows: Ints, level: float, lost: float, stated: Stated) -> float | None:
+    def _off(self, target: Floats, rows: Ints, level: float, lost: float, facts: Facts) -> float | None:
         """The mean weight on some rows, where it is proved to be none of a column that was fixed before."""
-        moments = Moments.of(np.zeros(rows.size), self.propensity[rows], target, cluster=users_of(self.users, rows))
-        low, high = mean_weight_limits(moments, level)
-        below = stated.supports and high + lost < 1.0
-        return moments.sum("w") / rows.size if low + lost > 1.0 or below else None
+        sums = PolicySums.of(self.propensity[rows], target, users_of(self.users, rows))
+        low, high = mean_weight_limits(sums, level)
+        below = facts.supports and high + lost < 1.0
+        return sums.mean_weight if low + lost > 1.0 or below else None
 
 
 def _too_many(action: Ints, propensity: Floats) -> Floats:
@@ -302,7 +303,7 @@ UNSUPPORTED = "_unsupported"
 """Behind a policy's name: the column of its mass where the logging probability is 0."""
 _OF_ESTIMATES = ("estimator", "value", "low", "high", "level", "method", "n", "ess")
 _OF_POLICIES = ("target", "today", "role", "baseline", "baseline_kind")
-_CLICKS = {"reward_min": 0.0, "reward_max": 1.0}
+_CLICKS = (0.0, 1.0)
 
 
 def estimate_columns(
@@ -314,14 +315,16 @@ def estimate_columns(
     clip: float | None = None,
     level: float = 0.95,
     interval: str = "auto",
-    models: Mapping[str, Mapping[str, Any]] | None = None,
+    models: Mapping[str, tuple[Any, Any]] | None = None,
     missing: Mapping[str, Any] | None = None,
     made: Mapping[str, Any] | None = None,
     largest: Mapping[str, float] | None = None,
     segments: Segments | None = None,
     action: Ints | None = None,
     refused: list[RefusedColumnError] | None = None,
-    **stated: Any,
+    facts: Facts | None = None,
+    precision: float = PRECISION,
+    weights: Any = None,
 ) -> list[Record]:
     """Estimate the value of each target policy from columns that were read and checked.
 
@@ -333,16 +336,17 @@ def estimate_columns(
         clip: likewise.
         level: likewise.
         interval: likewise.
-        models: by policy, the arrays ``q_logged`` and ``q_target`` of its reward model; where some policies have one,
-            those without get no estimate that needs it.
+        models: by policy, its reward model's value (n,) of the logged action and its mean (n,); where some policies
+            have one, those without get no estimate that needs it.
         missing: by policy, its mass (n,) where the logging probability is 0.
         made: provenance of the log.
         largest: by policy, its largest probability of any action, where all of them are known.
         segments: whose estimates are added.
         action: (n,) numbers of the items shown, by which segments are checked.
         refused: takes the error of a column of segments that is refused, in place of raising it.
-        **stated: as :func:`recsim_mnar.own_log.estimating.estimate_file`, and the columns ``reward_limit`` (n,) and
-            ``weights`` (n,).
+        facts: of the log.
+        precision: half the interval over the value up to which a value is trusted.
+        weights: (n,) how many rows each row stands for.
 
     Returns:
         As :func:`recsim_mnar.own_log.estimating.estimate_file`.
@@ -354,10 +358,12 @@ def estimate_columns(
     # The policy that logged the rows takes nothing that it cannot take.
     today = [name for name in policies if log.others[name] is log.propensity]
     missing = {**{name: np.zeros(len(log.reward)) for name in today}, **(missing or {})}
-    rows = _Rows(log, baseline, today, models or {}, missing, largest or {}, {"clip": clip, **stated}, interval)
+    rows = _Rows(
+        log, baseline, today, models or {}, missing, largest or {}, facts or Facts(), clip, precision, weights, interval
+    )
 
     def off_by(name: str, **ends: Any) -> float:
-        rows_per_row = 1.0 if stated.get("weights") is None else stated["weights"]
+        rows_per_row = 1.0 if weights is None else weights
         return weight_tolerance(log.reward, log.propensity, log.others[name] * rows_per_row, **ends)
 
     compared = [] if baseline is None else [name for name in targets if name != baseline]
@@ -383,17 +389,23 @@ class _Rows:
         models: reward models by policy.
         missing: mass by policy.
         largest: probability by policy.
-        common: what all estimates are given.
+        facts: of the log.
+        clip: of the clipped estimators.
+        precision: of values.
+        weights: (n,) how many rows each row stands for, or None.
         interval: of values.
     """
 
     log: LogColumns
     baseline: str | None
     today: Collection[str]
-    models: Mapping[str, Mapping[str, Any]]
+    models: Mapping[str, tuple[Any, Any]]
     missing: Mapping[str, Any]
     largest: Mapping[str, float]
-    common: Mapping[str, Any]
+    facts: Facts
+    clip: float | None
+    precision: float
+    weights: Any
     interval: str
 
     def most(self, *names: str) -> float | None:
@@ -402,56 +414,60 @@ class _Rows:
         known = [each for each in found if each is not None]
         return max(known) if known and len(known) == len(found) else None
 
-    def known(self, estimator: str, *, apart: bool = False) -> dict[str, Any]:
-        """What an estimate is given: weights of rows where the estimator knows any, a value its precision."""
-        without = {*(() if estimator in WEIGHED else ("weights",)), *(("precision",) if apart else ())}
-        return {key: value for key, value in self.common.items() if key not in without}
+    def asked(self, estimator: str, facts: Facts, level: float) -> dict[str, Any]:
+        """What values and differences are given alike."""
+        weights = self.weights if estimator in WEIGHED else None
+        return {
+            "cluster": self.log.cluster, "weights": weights, "facts": facts, "estimator": estimator, "clip": self.clip,
+            "level": level,
+        }  # fmt: skip
 
     def value(self, name: str, estimator: str, *, level: float) -> Estimate | None:
         """The estimate of a policy; None where it needs a reward model that only others have."""
         log, needs = self.log, check_name(estimator).needs
         if needs and self.models and name not in self.models:
             return None
-        given: Mapping[str, Any] = self.models.get(name, {}) if needs else {}
+        facts = replace(self.facts, unsupported=self.missing.get(name), target_max=self.most(name))
         return estimate_value(
-            log.reward, log.propensity, log.others[name], estimator=estimator, interval=self.interval, level=level,
-            unsupported=self.missing.get(name), target_max=self.most(name), cluster=log.cluster, **given,
-            **self.known(estimator),
+            log.reward, log.propensity, log.others[name], model=self.models.get(name) if needs else None,
+            interval=self.interval, precision=self.precision, **self.asked(estimator, facts, level),
         )  # fmt: skip
 
     def apart(self, name: str, estimator: str, *, level: float) -> Estimate:
         """The estimate of a policy's difference from the baseline."""
         log, missing = self.log, self.missing
         assert self.baseline is not None
-        return difference(
-            log.reward, log.propensity, log.others[name], log.others[self.baseline], estimator=estimator, level=level,
-            unsupported=missing.get(name), baseline_unsupported=missing.get(self.baseline),
-            target_max=self.most(name, self.baseline), cluster=log.cluster, **self.known(estimator, apart=True),
+        facts = replace(
+            self.facts, unsupported=missing.get(name), baseline_unsupported=missing.get(self.baseline),
+            target_max=self.most(name, self.baseline),
         )  # fmt: skip
+        asked = self.asked(estimator, facts, level)
+        return difference(log.reward, log.propensity, log.others[name], log.others[self.baseline], **asked)
 
     def part(self, rows: Ints) -> _Rows:
         """Some of the rows."""
-        log, numbers = self.log, np.asarray(self.log.numbers)[rows]
+        log, facts, numbers = self.log, self.facts, np.asarray(self.log.numbers)[rows]
         others = {name: values[rows] for name, values in log.others.items()}
         columns = LogColumns(log.reward[rows], log.propensity[rows], users_of(log.cluster, rows), others, numbers)
-        models = {name: {key: values[rows] for key, values in own.items()} for name, own in self.models.items()}
-        common = {key: value[rows] if np.ndim(value) else value for key, value in self.common.items()}
-        clicks = common.get("reward_limit") is None and np.isin(log.reward, (0.0, 1.0)).all()
-        if clicks:  # what is known of the whole log, a segment without a click knows too
-            common |= {key: end for key, end in _CLICKS.items() if common.get(key) is None}
+        models = {name: (logged[rows], mean[rows]) for name, (logged, mean) in self.models.items()}
+        if facts.reward_limit is not None:
+            facts = replace(facts, reward_limit=facts.reward_limit[rows])
+        elif np.isin(log.reward, (0.0, 1.0)).all():  # what is known of the whole log, a segment without a click knows
+            least = _CLICKS[0] if facts.reward_min is None else facts.reward_min
+            most = _CLICKS[1] if facts.reward_max is None else facts.reward_max
+            facts = replace(facts, reward_min=least, reward_max=most)
         missing = {name: values[rows] for name, values in self.missing.items()}
-        return replace(self, log=columns, models=models, missing=missing, common=common)
+        weights = None if self.weights is None else self.weights[rows]
+        return replace(self, log=columns, models=models, missing=missing, facts=facts, weights=weights)
 
     def by_segment(
         self, segments: Segments, action: Ints | None, asked: Asked, records: Sequence[Record]
     ) -> list[Record]:
         """The leading estimates of each segment, whose intervals hold all at once at the level that is asked for."""
         log, leaders = self.log, [record for record in records if record["leads"]]
-        known = {key: self.common.get(key) for key in ("propensity_min", "weight_max", "full_support")}
-        stated = Stated(known["full_support"], None, None, known["weight_max"], known["propensity_min"])
         targets = {name: log.others[name] for name in asked.policies if name not in self.today}
-        if self.common.get("weights") is None:
-            Weights(log.reward, log.propensity, log.cluster, targets, self.missing, action, stated).refuse(segments)
+        if self.weights is None:
+            Weights(log.reward, log.propensity, log.cluster, targets, self.missing, action, self.facts).refuse(segments)
         number = len(segments.names) * len(leaders)
         level, found = level_of_best(asked.level, number), []
         for value, rows in segments:
@@ -470,11 +486,11 @@ class _Rows:
 
     def _wide_enough(self, estimate: Estimate) -> Estimate:
         """The estimate; that of few users has what rewards allow for an interval: at such levels any other misses."""
-        if estimate.diagnostics["users"] >= THIN:
+        if estimate.diagnostics.users >= THIN:
             return estimate
-        facts, differs = estimate.diagnostics, "value_baseline" in estimate.diagnostics
-        known = self.common.get("reward_max") is not None or self.common.get("reward_limit") is not None
-        least, most = facts["reward_min"], facts["reward_max"] if known else np.inf
+        found, differs = estimate.diagnostics, estimate.diagnostics.value_baseline is not None
+        known = self.facts.reward_max is not None or self.facts.reward_limit is not None
+        least, most = found.reward_min, found.reward_max if known else np.inf
         low, high = (least - most, most - least) if differs else (least, most)
         low, high = min(low, estimate.value), max(high, estimate.value)
         return replace(estimate, low=low, high=high, method="no interval: few users")
@@ -530,7 +546,7 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
             called = name if other is None else f"{name} - {other}"
             estimate = with_adaptive_findings(estimate, asked.made, *(n for n in (name, other) if n is not None))
             today = (other or name) in asked.today
-            of_it |= {"baseline_kind": kind_of_log(estimate.diagnostics)} if today else {}
+            of_it |= {"baseline_kind": kind_of_log(estimate.numbers())} if today else {}
             role = "difference" if other else "today" if today else "baseline" if name == asked.baseline else "target"
             records.append(_record(called, estimate) | {"target": name, "today": today, "role": role} | of_it)
             again[called, other] = functools.partial(ask, name)
@@ -554,7 +570,7 @@ def _off_everywhere(whole: Record) -> list[Finding]:
 
 def _answers(estimator: str, baseline: str | None, differing: Collection[str]) -> bool:
     """Whether an estimator knows differences, where one is asked for."""
-    return baseline is None or (estimator in differing if differing else check_name(estimator).from_moments)
+    return baseline is None or (estimator in differing if differing else check_name(estimator).in_blocks)
 
 
 def todays(baseline: str, columns: Sequence[str], propensity: str) -> str:
@@ -602,5 +618,5 @@ def _record(policy: str, estimate: Estimate) -> Record:
         "policy": policy,
         **{name: getattr(estimate, name) for name in _OF_ESTIMATES},
         **estimate.verdict.to_dict(),
-        "diagnostics": estimate.diagnostics,
+        "diagnostics": estimate.numbers(),
     }

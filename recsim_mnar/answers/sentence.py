@@ -14,6 +14,7 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.checks import OFF_BY
+from recsim_mnar.estimators.value import LEADING
 from recsim_mnar.estimators.verdict import LEVELS
 from recsim_mnar.log.columns import Floats
 
@@ -396,14 +397,13 @@ class Sentence:
 def leading(records: Sequence[Record]) -> list[Record]:
     """The records, each with ``leads``: whether it is what a person reads first of its policy, or difference.
 
-    One estimator leads everywhere: :func:`recsim_mnar.estimators.off_policy.from_moments.leading` of the log where it
-    was asked for, else "ips" likewise, else the first one that all rows have.
+    One estimator leads everywhere: "snips" where it was asked for, else "ips", else the first one that all rows have.
     """
     rows: dict[tuple[str, str | None], list[str]] = {}
     for record in records:
         rows.setdefault(subject(record), []).append(record["estimator"])
     shared = [name for name in next(iter(rows.values()), []) if all(name in each for each in rows.values())]
-    wanted = [*(record["diagnostics"].get("leading", "ips") for record in records[:1]), "ips", *shared]
+    wanted = [LEADING, "ips", *shared]
     leader = next((name for name in wanted if name in shared), "")
     return [r | {"leads": r["estimator"] == (leader or rows[subject(r)][0])} for r in records]
 

@@ -383,7 +383,7 @@ def _estimator(name: str) -> Found:
         "must be given": list(info.requires),
         "may be given": list(info.takes),
         "weights": "clipped at --clip" if info.clips else "not clipped",
-        "difference from a baseline": "known" if info.from_moments else "not known",
+        "difference from a baseline": "known" if info.in_blocks else "not known",
         "less bias": info.less_bias,
         "where few weights decide": "" if info.lighter == name else f"use {info.lighter}",
         "source": _place(info.scores),

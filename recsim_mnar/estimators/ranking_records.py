@@ -19,7 +19,7 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import Deviations
-from recsim_mnar.estimators.checks import STRICT
+from recsim_mnar.estimators.refuters import STRICT
 from recsim_mnar.estimators.scores import ESTIMATORS, Rows, Scores, check_name
 from recsim_mnar.estimators.ranking_assumptions import PREMISES
 from recsim_mnar.estimators.verdict import GRAVE, Finding
@@ -40,7 +40,7 @@ MOST_RANKINGS, MOST_PAIRS = 50_000, 400
 """Rankings, and pairs of item and position, that the pseudo-inverse enumerates for one context."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RankingRows(Rows):
     """The checked columns of a log of slates, ``slate_size`` rows each from the top.
 

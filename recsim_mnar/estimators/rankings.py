@@ -16,14 +16,12 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.differences import PairMoments, estimate_difference
-from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
-from recsim_mnar.estimators.sums import Moments
+from recsim_mnar.estimators.checks import FEW_ESS, LEAST_ESS
+from recsim_mnar.estimators.facts import Facts, check_clip, missing_column, refuse_outside
 from recsim_mnar.estimators.refuters import item_findings
 from recsim_mnar.estimators.scores import ESTIMATORS
-from recsim_mnar.estimators.facts import Stated, check_clip
-from recsim_mnar.estimators.value import estimate_from_scores
-from recsim_mnar.estimators.checks import FEW_ESS, LEAST_ESS
+from recsim_mnar.estimators.sums import PolicySums
+from recsim_mnar.estimators.value import PairSums, ScoreSums, difference_of, estimate_scores
 from recsim_mnar.estimators.ranking_assumptions import (
     CLICKS_TEST,
     STATEMENTS,
@@ -301,14 +299,14 @@ def estimate_ranking_value(
     bounds: dict[str, Any] = {"reward_min": least, "reward_max": None if most is None or plain else most * top}
     case = _Case(log, factor, given, level, interval, clip if math.isfinite(check) else None, from_today)
 
-    def stated(kind: str) -> Stated:
+    def stated(kind: str) -> Facts:
         def of(value: Any, worst: Callable[[Any], float]) -> Any:
             if not isinstance(value, Mapping) or kind in value or kind != "adaptive":
                 return value.get(kind) if isinstance(value, Mapping) else value
             each = [value.get(one) for one in BEHAVIOURS.values()]  # one of these is the weight of each row
             return None if None in each else worst(each)
 
-        return Stated(full_support, **bounds, weight_max=of(weight_max, max), propensity_min=of(propensity_min, min))
+        return Facts(full_support, **bounds, weight_max=of(weight_max, max), propensity_min=of(propensity_min, min))
 
     found = {info.name: case.estimate(info, stated(info.weight), assumption, position_weights) for info in infos}
     name = for_command or (target if isinstance(target, str) else "NAME")
@@ -384,16 +382,21 @@ def _effective_slates(weight: Floats) -> float:
     return float(np.sum(weight)) ** 2 / square if square > 0.0 else 0.0
 
 
-def _of_used_weights(found: Estimate, moments: Moments) -> Estimate:
-    """The estimate with the effective rows of the clipped weights; it is judged by those of the unclipped ones."""
-    square = moments.sum("cc")
+def _of_used_weights(found: Estimate, used: Floats) -> Estimate:
+    """The estimate with the effective rows of the clipped weights (n,); it is judged by those of the unclipped ones."""
     findings = [
         replace(f, message=f"{f.message} before clipping") if f.code == "effective_sample" else f
         for f in found.verdict.findings
     ]
-    used = moments.sum("c") ** 2 / square if square > 0.0 else 0.0
-    facts = found.diagnostics | ({"ess": used} if "ess" in found.diagnostics else {})
-    return replace(found, ess=used, diagnostics=facts, verdict=Verdict(found.verdict.level, findings))
+    ess = _effective_slates(used)
+    verdict = Verdict(found.verdict.level, findings)
+    return replace(found, ess=ess, diagnostics=replace(found.diagnostics, ess=ess), verdict=verdict)
+
+
+def _sums(rows: RankingRows, shift: float, facts: Facts, missing: Floats | None) -> PolicySums:
+    policy = PolicySums(shift, rows.clusters is not None)
+    policy.extend(rows, facts, missing)
+    return policy
 
 
 def with_item(finding: Finding, label: Callable[[int], Any]) -> Finding:
@@ -424,13 +427,13 @@ class _Advice:
     target: str
     command: bool
 
-    def given(self, info: RankingEstimatorInfo, stated: Stated) -> Estimate:
+    def given(self, info: RankingEstimatorInfo, stated: Facts) -> Estimate:
         """The estimate of an estimator, of which this is stated."""
         estimate = self.found[info.name]
         findings = [replace(f, action=self._said(self._action(f, info, stated))) for f in estimate.verdict.findings]
         return replace(estimate, verdict=Verdict(estimate.verdict.level, findings))
 
-    def _action(self, finding: Finding, info: RankingEstimatorInfo, stated: Stated) -> str:
+    def _action(self, finding: Finding, info: RankingEstimatorInfo, stated: Facts) -> str:
         action, bounded = finding.action, stated.weight_max is not None
         if info.weight != "marginal" and action.startswith("state the smallest probability"):
             return LARGEST
@@ -508,7 +511,8 @@ class _Case:
         place = np.tile(np.arange(k), reward.size // k)
         self.read[info.name] = RankingRows(
             reward, p, t, weight, logged, mean, log.clusters, check_clip(self.clip if info.clipped else None),
-            k, place, log.action, log.logging, log.targets, self.factor,
+            slate_size=k, position=place, action=log.action, logging=log.logging, targets=log.targets,
+            factor=self.factor,
         )  # fmt: skip
         return self.read[info.name]
 
@@ -534,44 +538,37 @@ class _Case:
         return self.scored[name]
 
     def estimate(
-        self, info: RankingEstimatorInfo, stated: Stated, assumption: str | None, position_weights: Any
+        self, info: RankingEstimatorInfo, stated: Facts, assumption: str | None, position_weights: Any
     ) -> Estimate:
         """Value, interval, diagnostics and verdict of one estimator."""
         log, rows = self.log, self.rows(info)
         name = info.clipped if self.clip is not None and info.clipped else info.machine
-        moments = Moments.of(
-            rows.reward, rows.propensity, rows.target, clip=self.clip if info.clipped else None, cluster=rows.clusters,
-            reward_min=stated.reward_min, reward_max=stated.reward_max,
-            unsupported=log.unsupported if info.weight == "marginal" else None,
-        )  # fmt: skip
-        moments.denied = stated.denied(rows.target, rows.propensity)
+        refuse_outside(rows.reward, stated.reward_min, stated.reward_max, "reward")
+        shift = stated.counted_from(float(np.min(rows.reward)))
+        rows = replace(rows, reward=rows.reward - shift)
+        lost = log.unsupported if info.weight == "marginal" else None
+        policy = _sums(rows, shift, stated, None if lost is None else missing_column(lost, rows.target))
         weight = rows.weight.reshape(-1, log.slate_size).sum(1)
-        if self.from_today:
-            theirs = Moments.of(
-                rows.reward, rows.propensity, rows.propensity, clip=moments.clip, cluster=rows.clusters,
-                reward_min=stated.reward_min, reward_max=stated.reward_max,
-            )  # fmt: skip
-            pair = PairMoments(moments, theirs)
-            pair.extend(rows.reward, rows.propensity, rows.target, rows.propensity, rows.clusters)
-            found = estimate_difference(pair, name, level=self.level, stated=stated)
-        elif name and ESTIMATORS[name].from_moments and self.interval == "auto":
-            found = estimate_from_moments(moments, name, level=self.level, stated=stated)
+        if name:
+            scores = ESTIMATORS[name].scores(rows)
         else:
-            if moments.shift:
-                rows = replace(rows, reward=rows.reward - moments.shift)
-            if name:
-                scores = ESTIMATORS[name].scores(rows)
-            else:
-                assert info.scores is not None
-                scores = info.scores(rows, **self.parameters(info))
-                self.scored.setdefault(info.name, scores.linear if scores.linear is not None else rows.reward)
-                if scores.signed is not None:
-                    weight = scores.signed[:: log.slate_size]
-            found = estimate_from_scores(
-                scores, rows, moments, name or info.name, level=self.level, interval=self.interval, stated=stated
+            assert info.scores is not None
+            scores = info.scores(rows, **self.parameters(info))
+            self.scored.setdefault(info.name, scores.linear if scores.linear is not None else rows.reward)
+            if scores.signed is not None:
+                weight = scores.signed[:: log.slate_size]
+        if self.from_today:
+            theirs = replace(rows, target=rows.propensity, weight=np.ones(rows.reward.size))
+            own = ESTIMATORS[name].scores(theirs)
+            today = ScoreSums.of(own, theirs, _sums(theirs, shift, stated, None))
+            pair = PairSums.of((rows, scores, ScoreSums.of(scores, rows, policy)), (theirs, own, today))
+            found = difference_of(pair, name, facts=stated, level=self.level, clip=rows.clip)
+        else:
+            found = estimate_scores(
+                scores, rows, policy, name or info.name, facts=stated, level=self.level, interval=self.interval
             )
         if name.startswith("clipped_"):
-            found = _of_used_weights(found, moments)
+            found = _of_used_weights(found, np.minimum(rows.weight, rows.clip))
         return self._judged(found, info, weight, assumption, position_weights)
 
     def _judged(
@@ -604,7 +601,7 @@ class _Case:
                 "clicks_by_position": None if facts.by_position is None else list(facts.by_position),
             },
         }
-        named = replace(found, estimator=info.name, diagnostics=found.diagnostics | more)
+        named = replace(found, estimator=info.name, diagnostics=found.numbers() | more)
         return named.with_findings(findings)
 
     def _facts(self) -> ClickFacts:

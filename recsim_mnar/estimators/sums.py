@@ -147,7 +147,6 @@ class PolicySums:
         least_propensity_rows: rows with the least propensity.
         propensity_min, reward_min, reward_max, weight_max: as seen.
         user_rows_max: most rows of a user.
-        reward_limit: largest of the rows' own largest rewards; -inf where they are not known.
     """
 
     shift: float = 0.0
@@ -169,7 +168,6 @@ class PolicySums:
     reward_max: float = -math.inf
     weight_max: float = 0.0
     user_rows_max: int = 0
-    reward_limit: float = -math.inf
 
     @staticmethod
     def of(propensity: Any, target: Any, cluster: Any = None, reward: Any = None) -> PolicySums:
@@ -289,7 +287,6 @@ _ENDS = {
     "reward_max": max,
     "weight_max": max,
     "user_rows_max": max,
-    "reward_limit": max,
 }
 
 

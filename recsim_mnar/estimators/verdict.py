@@ -327,6 +327,10 @@ class Estimate:
         """Whether the verdict is "trust"."""
         return self.verdict.level == "trust"
 
+    def numbers(self) -> dict[str, Any]:
+        """The diagnostics, for JSON."""
+        return dict(self.diagnostics) if isinstance(self.diagnostics, Mapping) else self.diagnostics.to_dict()
+
     def with_findings(self, findings: Iterable[Finding]) -> Estimate:
         """This estimate, its verdict with more findings."""
         found = tuple(findings)

@@ -12,15 +12,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.cross_fitted import cross_fitted_rewards, estimate_without_propensities
-from recsim_mnar.estimators.blocks import (
-    BLOCK_ROWS,
-    BlockQuestion,
-    BlockSource,
-    Gathered,
-    gather_blocks,
-    needs_all_rows,
-)
+from recsim_mnar.answers.provenance import bound_lines, known_bound, taken
 from recsim_mnar.answers.records import (
     ADVICE,
     WEIGHED,
@@ -34,19 +26,20 @@ from recsim_mnar.answers.records import (
     segment_summary,
     todays,
 )
-from recsim_mnar.estimators.refuters import Shown, item_findings, refuter_lines, with_findings, with_refuters
-from recsim_mnar.estimators.repeats import RepeatSums
+from recsim_mnar.answers.refuted import Shown, refuter_lines, with_findings, with_refuters
 from recsim_mnar.answers.sentence import Record, target_of, tolerance_of, weight_excess
-from recsim_mnar.estimators.facts import (
-    Stated,
-    bound_lines,
-    check_clip,
-    check_rows,
-    known_bound,
-    limit_column,
-    refuse_outside,
-    taken,
+from recsim_mnar.estimators.blocks import (
+    BLOCK_ROWS,
+    BlockQuestion,
+    BlockSource,
+    Gathered,
+    gather_blocks,
+    needs_all_rows,
 )
+from recsim_mnar.estimators.cross_fitted import cross_fitted_rewards, estimate_without_propensities
+from recsim_mnar.estimators.facts import PRECISION, Facts, check_clip, check_precision, check_rows, limit_column, refuse_outside
+from recsim_mnar.estimators.refuters import item_findings
+from recsim_mnar.estimators.repeats import RepeatSums
 from recsim_mnar.estimators.value import estimate_value
 from recsim_mnar.estimators.verdict import GRAVE, Estimate, Finding, scaled
 from recsim_mnar.kernels.checks import level_of
@@ -243,8 +236,9 @@ class _Estimating:
         self.made = provenance_of(self.file.parts)
         self.bound = known_bound(self.made, question.stated, own)
         bound = {} if self.bound is None else {"propensity_min": self.bound}
-        self.stated_options = {**question.stated, **bound}
-        self.stated = Stated(**self.stated_options)
+        stated = {**question.stated, **bound}
+        self.precision = _precision(stated.pop("precision", None))
+        self.facts = Facts(**stated)
 
     def _refuse_doubles(self) -> None:
         """Raise UserError for a column that is a policy's probability, or was logged, and something else, too."""
@@ -298,7 +292,8 @@ class _Estimating:
         compared = [] if question.baseline is None else [name for name in self.targets if name != question.baseline]
         asked = BlockQuestion(
             self.columns["reward"], self.columns["propensity"], self.names, question.baseline, compared, self.clip,
-            self.lost, self.stated, "user" in self.columns, question.reward_limit, self.today,
+            self.lost, self.facts, "user" in self.columns, question.reward_limit, self.today, question.estimators,
+            self.precision,
         )  # fmt: skip
         found = self._gathered(asked)
         self.log.count_copies(found.copies)
@@ -357,8 +352,8 @@ class _Estimating:
             self.refused.append(error)
         if question.refute:
             _refuse_refuters(log)
-        own, stated = log.columns["reward"], self.stated
-        refuse_outside(log.reward, stated.reward_min, stated.reward_max, own, log.row_numbers)
+        own, facts = log.columns["reward"], self.facts
+        refuse_outside(log.reward, facts.reward_min, facts.reward_max, own, log.row_numbers)
         limits = None
         if question.reward_limit is not None:
             limits = log.others[question.reward_limit]
@@ -382,12 +377,12 @@ class _Estimating:
             missing={name: log.others[column] for name, column in self.lost.items()},
             made=self.made,
             largest={name: law.largest() for name, law in found.distributions.items()},
-            reward_limit=limits,
             segments=segments,
             action=shown,
             refused=self.refused,
             weights=_weights_of_rows(log, self.targets, question, lines),
-            **self.stated_options,
+            facts=replace(facts, reward_limit=limits),
+            precision=self.precision,
         )
         in_order = _in_order(log)
         records = [with_findings(record, in_order) for record in taken(records, self.bound)]
@@ -399,6 +394,11 @@ class _Estimating:
         parts = records[len(whole) :]
         whole = [record | segment_summary(record, parts) for record in whole]
         return Answer(whole, lines + self._said_of(whole) + refuter_lines(whole), log, parts, self.refused)
+
+
+def _precision(stated: float | None) -> float:
+    """Half the interval over the value up to which a value is trusted, checked."""
+    return PRECISION if stated is None else check_precision(stated)
 
 
 def _segments(
@@ -518,10 +518,9 @@ def _joined(log: BanditFile, found: Targets, question: Question, drop_missing: b
 
 def _models(
     log: BanditFile, found: Targets, names: Sequence[str], question: Question, lines: list[str]
-) -> dict[str, dict[str, Any]]:
-    """The reward model's columns of each policy: those of the file, or of a model fitted here."""
-    given = {"q_logged": question.q_logged, "q_target": question.q_target}
-    own = {key: log.others[name] for key, name in given.items() if name is not None}
+) -> dict[str, tuple[Any, Any]]:
+    """The reward model of each policy: the columns of the file, or of a model fitted here."""
+    own = tuple(None if name is None else log.others[name] for name in (question.q_logged, question.q_target))
     if not question.fit_reward_model:
         return dict.fromkeys(names, own)
     context, left = as_numbers(log.context, len(log))
@@ -536,7 +535,7 @@ def _models(
                 "candidate action"
             )
         law = found.distributions[name]
-        q_logged, q_target = cross_fitted_rewards(
+        models[name] = cross_fitted_rewards(
             log.reward,
             law.actions,
             law,
@@ -544,7 +543,6 @@ def _models(
             context=context,
             cluster=None if log.user is None else log.user.codes,
         )
-        models[name] = {"q_logged": q_logged, "q_target": q_target}
     used = ", ".join(name for name in log.context if name not in left)
     lines.append(
         "reward model: each action's mean"
@@ -575,15 +573,16 @@ def _without_propensities(
         "no propensity column is recognised, so propensities are estimated: each action's share of the rows" + within
     )
     of_both = ("full_support", "reward_min", "reward_max")
-    kept = {key: value for key, value in question.stated.items() if key in of_both}
-    precise = {key: value for key, value in question.stated.items() if key == "precision"}
+    facts = Facts(**{key: value for key, value in question.stated.items() if key in of_both})
+    precision = _precision(question.stated.get("precision"))
 
     def value(name: str, estimator: str, *, level: float, apart: bool = False) -> Estimate:
         if name in today:
             sure, cluster = np.ones(len(log)), None if log.user is None else log.user.codes
             return estimate_value(
-                log.reward, sure, sure, estimator=estimator, cluster=cluster, level=level, **kept, **precise
-            )
+                log.reward, sure, sure, estimator=estimator, cluster=cluster, level=level, facts=facts,
+                precision=precision,
+            )  # fmt: skip
         return estimate_without_propensities(
             log.reward,
             log.action.codes,  # type: ignore[union-attr]  # asserted above
@@ -594,8 +593,8 @@ def _without_propensities(
             clip=question.clip,
             level=level,
             from_today=apart,
-            **kept,
-            **({} if apart else precise),
+            facts=facts,
+            precision=precision,
         )
 
     policies = [*targets, *today] if question.baseline is not None else targets

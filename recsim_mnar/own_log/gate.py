@@ -14,7 +14,7 @@ from recsim_mnar.datasets.tool_logs import ToolLog, opened
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.answers.records import segment_label
 from recsim_mnar.answers.sentence import Amounts, Record, Sentence, label, sentence_of
-from recsim_mnar.estimators.facts import Stated
+from recsim_mnar.estimators.facts import Facts
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, LEVELS, Finding
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
@@ -183,7 +183,7 @@ def answer_file(
         UserError: for a file, a column, a value or an argument that is wrong, in one line.
     """
     asked = [each.name for each in fields(Question) if each.name not in _OWN]
-    facts = [each.name for each in fields(Stated)]
+    facts = [each.name for each in fields(Facts) if each.name not in asked] + ["precision"]
     for name in stated:
         if name not in (*asked, *facts, *_READING, "weight_column"):
             raise UserError(f"estimate_file() has no argument {name!r}: {nearest(name, [*asked, *facts, *_READING])}")

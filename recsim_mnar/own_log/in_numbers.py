@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,8 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
-from recsim_mnar.estimators.sums import Moments, RatioBins
+from recsim_mnar.answers.weights import RatioBins
+from recsim_mnar.estimators.facts import Facts
+from recsim_mnar.estimators.scores import Rows
+from recsim_mnar.estimators.sums import PolicySums
+from recsim_mnar.estimators.value import ScoreSums, value_of
 from recsim_mnar.log.blocks import LogBlocks
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.rows import user_begins
@@ -120,17 +122,19 @@ def log_in_numbers(path: str | os.PathLike[str]) -> LogNumbers:
     if blocks is None:
         raise UserError(f"{path} is not a log that simulate wrote: doctor says what it holds")
     found = LogNumbers(blocks.provenance)
-    moments = Moments(math.inf, clustered=True)
+    sums: PolicySums | None = None
     for log in blocks.blocks(_USERS, blocks.survey().with_gaps):
         _add(found, log)
         shown = log.is_bandit
         if shown.any():
             reward = log["reward"][shown]
-            ones = np.ones(len(reward))
+            more = PolicySums(clustered=True)
             # Of the policy that logged: every weight is 1, and it takes nothing that it does not take.
-            moments.extend(reward, ones, ones, Clusters(log["user"][shown], None), missing=np.zeros(len(reward)))
-    if moments.rows:
-        estimate = estimate_from_moments(moments, "ips", level=LEVEL)
+            ones, users = np.ones(len(reward)), Clusters(log["user"][shown], None)
+            more.extend(Rows.of(reward, ones, ones, clusters=users), missing=np.zeros(len(reward)))
+            sums = more if sums is None else sums + more
+    if sums is not None:
+        estimate = value_of(ScoreSums.weighted(sums, ratio=False), "ips", facts=Facts(), level=LEVEL)
         found.rewards = {"value": estimate.value, "low": estimate.low, "high": estimate.high, "level": LEVEL}
     return found
 

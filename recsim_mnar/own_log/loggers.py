@@ -7,9 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.estimators.checks import STRICT, mean_weight_limits
-from recsim_mnar.estimators.sums import Moments
-from recsim_mnar.estimators.checks import OFF_BY
+from recsim_mnar.estimators.checks import OFF_BY, STRICT, mean_weight_limits
+from recsim_mnar.estimators.sums import PolicySums
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding
 from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Floats
@@ -39,9 +38,9 @@ def logger_findings(
     for code, each in enumerate(logger.ids):
         of = np.flatnonzero(logger.codes == code)
         cluster = None if user is None else user.codes[of]
-        moments = Moments.of(reward[of], propensity[of], target[of], cluster=cluster)
-        mean = moments.sum("w") / moments.rows
-        low, high = mean_weight_limits(moments, STRICT)
+        sums = PolicySums.of(propensity[of], target[of], cluster)
+        mean = sums.mean_weight
+        low, high = mean_weight_limits(sums, STRICT)
         lines.append(
             f"logger {each}: {len(of):,} rows, mean reward {reward[of].mean():.4g}, mean weight of {name} {mean:.3g} "
             f"({low:.3g} to {high:.3g} at {100 * STRICT:g} %)"

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import Estimate, estimate_value
+from recsim_mnar.answers.provenance import with_adaptive_findings
+from recsim_mnar.estimators import Estimate, Facts, estimate_value
 from recsim_mnar.answers.weights import WeightTally
 from recsim_mnar.estimators.scores import ESTIMATORS, check_name
 from recsim_mnar.answers.sentence import Amounts, identified, lacks
-from recsim_mnar.estimators.facts import Stated, with_adaptive_findings
 from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS, estimate_ranking_value, ranking_estimator
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.base import Policy
@@ -115,12 +115,12 @@ def off_policy(
         return _of_rankings(log, policies, estimators, clip, level, world, logging, findings, executor)
     known = None if logging is None or not logging.replayable else logging
     modelled = any(_needs_model(each) for each in estimators)
-    stated = Stated(propensity_min=None if known is None else least_propensity(known))
+    facts = Facts(propensity_min=None if known is None else least_propensity(known))
     records, weights = [], []
     for name, policy in policies.items():
         began = time.perf_counter()
         most = probability_range(policy)[1]
-        stated = replace(stated, target_max=most, weight_max=largest_ratio(policy, known))
+        facts = replace(facts, target_max=most, weight_max=largest_ratio(policy, known))
         missing = None
         if replayed is not None:
             probability, missing = replayed[name].probability, replayed[name].missing
@@ -128,7 +128,7 @@ def off_policy(
             probability, missing = replay_with_support(log, policy, known, executor=executor)
         else:
             probability = replay(log, policy, executor=executor)
-        seen = _Decisions.of(log, probability, missing, clip, stated)
+        seen = _Decisions.of(log, probability, missing, clip, facts)
         if modelled:
             seen = seen.with_model(log, policy)
         tally = WeightTally(clip)
@@ -213,8 +213,7 @@ def _sampling(estimate: Estimate) -> tuple[float, float, float]:
 
     An end is moved to the value where rounding, or an interval that knows the range of rewards, leaves the value out.
     """
-    low = float(estimate.diagnostics.get("sampling_low", estimate.low))
-    high = float(estimate.diagnostics.get("sampling_high", estimate.high))
+    low, high = estimate.diagnostics.sampling_low, estimate.diagnostics.sampling_high
     return estimate.value, min(low, estimate.value), max(high, estimate.value)
 
 
@@ -227,7 +226,7 @@ def _details(estimate: Estimate, share_supported: float) -> dict[str, Any]:
         "ess": estimate.ess,
         "share_supported": share_supported,
         **limits,
-        **estimate.diagnostics,
+        **estimate.numbers(),
     }
 
 
@@ -238,8 +237,8 @@ def _needs_model(estimator: str) -> bool:
 
 def _identified(agent: str, estimate: Estimate) -> dict[str, str]:
     """What the log knows of an agent of which it lacks too much for a value, in words; empty for others."""
-    own = {name: getattr(estimate, name) for name in ("value", "low", "high", "level", "diagnostics")}
-    record = {"policy": agent, **own, **estimate.verdict.to_dict()}
+    own = {name: getattr(estimate, name) for name in ("value", "low", "high", "level")}
+    record = {"policy": agent, **own, "diagnostics": estimate.numbers(), **estimate.verdict.to_dict()}
     if not lacks(record):
         return {}
     return {"identified": identified(record, Amounts.of([record]))}
@@ -247,15 +246,14 @@ def _identified(agent: str, estimate: Estimate) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Decisions:
-    """All decisions of a log, and a policy's probability of each; ``lost`` is its mass where none was logged."""
+    """All decisions of a log, and a policy's probability of each."""
 
     reward: NDArray[np.float64]
     propensity: NDArray[np.float64]
     user: NDArray[np.int64]
     target: NDArray[np.float64]
-    lost: NDArray[np.float64] | None
     clip: float
-    stated: Stated
+    facts: Facts
     q_logged: NDArray[np.float64] | None = None
     q_target: NDArray[np.float64] | None = None
 
@@ -267,19 +265,19 @@ class _Decisions:
 
     @staticmethod
     def of(
-        log: Log, probability: NDArray[np.float64], missing: NDArray[np.float64] | None, clip: float, stated: Stated
+        log: Log, probability: NDArray[np.float64], missing: NDArray[np.float64] | None, clip: float, facts: Facts
     ) -> _Decisions:
         """Make one of columns (n,) of the log's rows."""
         shown = log.is_bandit
         reward, propensity, user = (log[name][shown] for name in ("reward", "propensity", "user"))
         lost = None if missing is None else missing[shown]
-        return _Decisions(reward, propensity, user, probability[shown], lost, clip, stated)
+        return _Decisions(reward, propensity, user, probability[shown], clip, replace(facts, unsupported=lost))
 
     def estimate(self, estimator: str, level: float) -> tuple[Estimate, dict[str, float]]:
         """The estimate, and what intervals by row are made of (see :func:`_by_row`)."""
         info = check_name(estimator)
         clip = self.clip if info.clips else None
-        model = {name: getattr(self, name) for name in info.needs if name in ("q_logged", "q_target")}
+        model = (self.q_logged, self.q_target) if info.needs else None
         estimate = estimate_value(
             self.reward,
             self.propensity,
@@ -288,11 +286,8 @@ class _Decisions:
             clip=clip,
             cluster=self.user,
             level=level,
-            unsupported=self.lost,
-            propensity_min=self.stated.propensity_min,
-            target_max=self.stated.target_max,
-            weight_max=self.stated.weight_max,
-            **model,
+            facts=self.facts,
+            model=model,
         )
         return estimate, _by_row(self.reward, self.propensity, self.target, clip)
 

@@ -181,6 +181,6 @@ def test_doubly_robust_choice_uses_the_model_of_the_other_users(log):
         pi[:, item] = replay(changed, policy)[held.is_bandit]
     expected = estimate_value(
         rows["reward"], rows["propensity"], target, estimator="dr", cluster=rows["user"],
-        q_logged=q[np.arange(len(q)), rows["action"]], q_target=(pi * q).sum(axis=1),
+        model=(q[np.arange(len(q)), rows["action"]], (pi * q).sum(axis=1)),
     )  # fmt: skip
     assert found.value == pytest.approx(expected.value, rel=1e-9)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import ESTIMATORS, difference, estimate_value
+from recsim_mnar.estimators import Facts, ESTIMATORS, difference, estimate_value
 
 
 def make(n: int = 500) -> dict[str, np.ndarray]:
@@ -124,7 +124,7 @@ def codes(estimate, level=None):
 
 def test_a_difference_without_rewards_is_not_to_be_used():
     data = make() | {"reward": NOTHING}
-    silent = difference(**data, baseline=data["propensity"], reward_max=1.0)
+    silent = difference(**data, baseline=data["propensity"], facts=Facts(reward_max=1.0))
     assert "no_reward" in codes(silent, "do_not_use")
 
 
@@ -140,7 +140,7 @@ def test_one_row_no_reward_and_no_support_get_a_verdict(name):
     data = make()
     models = {"q_logged": np.full(500, 0.1), "q_target": np.full(500, 0.1)} if ESTIMATORS[name].needs else {}
     none = (np.zeros(500), data["propensity"], data["target"])
-    silent = estimate_value(*none, estimator=name, reward_max=1.0, **models)
+    silent = estimate_value(*none, estimator=name, facts=Facts(reward_max=1.0), **models)
     assert "no_reward" in codes(silent, "do_not_use")
     outside = estimate_value(data["reward"], data["propensity"], np.zeros(500), estimator=name, **models)
     assert outside.verdict.startswith("do not use: the target takes none")
@@ -185,7 +185,7 @@ def test_a_mask_that_hides_nothing_is_no_fault():
 @pytest.mark.parametrize("name", ["ips", "clipped_ips", "snips"])
 def test_no_reward_leaves_an_upper_end_where_the_range_is_known(name):
     data = make() | {"reward": NOTHING}
-    known = estimate_value(**data, reward_max=1.0, estimator=name, clip=2.0)
+    known = estimate_value(**data, facts=Facts(reward_max=1.0), estimator=name, clip=2.0)
     open_ended = estimate_value(**data, estimator=name, clip=2.0)
     assert known.low == open_ended.low == 0.0
     assert 1.0 / 500 < known.high < 1.0
@@ -206,7 +206,7 @@ def test_a_point_is_not_trusted(reward, name):
 def test_weights_shrunk_to_nothing_are_not_believed():
     data = make(5000)
     data["target"] = data["propensity"]
-    found = estimate_value(**data, estimator="ix_ips", gamma=np.inf, full_support=True)
+    found = estimate_value(**data, estimator="ix_ips", gamma=np.inf, facts=Facts(full_support=True))
     assert found.value == 0.0
     assert found.high > data["reward"].mean()  # what the unchanged weights give
     assert found.verdict.level == "do_not_use"
@@ -216,7 +216,7 @@ def test_a_policy_against_itself_is_certain():
     data = make(5000)
     data["target"] = data["propensity"]
     for name in ("ips", "clipped_ips", "snips"):
-        found = difference(**data, baseline=data["target"], estimator=name, clip=2.0, full_support=True)
+        found = difference(**data, baseline=data["target"], estimator=name, clip=2.0, facts=Facts(full_support=True))
         assert (found.value, found.low, found.high, found.verdict) == (0.0, 0.0, 0.0, "trust")
 
 
@@ -252,5 +252,5 @@ def test_actions_are_possible_and_agree_with_each_other(name, clip):
 def test_a_bound_beyond_all_weights_is_as_good_as_none(estimator, stated):
     known = {"estimator": estimator, "full_support": True, "reward_max": 1.0}
     estimate = estimate_value(**make(), **known, **stated)
-    without = estimate_value(**make(), **known, weight_max=np.inf)
+    without = estimate_value(**make(), **known, facts=Facts(weight_max=np.inf))
     assert (estimate.value, estimate.low, estimate.high) == (without.value, without.low, without.high)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import estimate_value
+from recsim_mnar.estimators import Facts, estimate_value
 from recsim_mnar.answers.sentence import sentence_of
 from recsim_mnar.answers.provenance import level_of_best
 from recsim_mnar.own_log.estimating import Question, estimate_log
@@ -35,7 +35,7 @@ def test_the_winner_of_equal_policies_is_held_at_the_level_of_the_best_only():
         for level in held:
             found = estimate_value(
                 reward, np.full(8000, 1.0 / K), (action == best).astype(float), level=level, estimator="ips",
-                propensity_min=1.0 / K, full_support=True,
+                facts=Facts(propensity_min=1.0 / K, full_support=True),
             )  # fmt: skip
             held[level] += found.low <= 0.2 <= found.high
     own, together = held.values()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.estimators import difference, estimate_value, intervals
+from recsim_mnar.estimators import Facts, difference, estimate_value, intervals
 from recsim_mnar.rng import Stream, blocks
 
 
@@ -180,7 +180,7 @@ def test_a_gap_that_the_mean_weight_proves_is_not_to_be_used(clip):
         (gap,) = (f.number for f in estimate.verdict.findings if f.code == code)
         assert gap == pytest.approx(0.4, abs=0.01)
         assert estimate.verdict.level == "do_not_use"
-    known = estimate_value(**data, clip=clip, unsupported=np.full(6000, 0.4))
+    known = estimate_value(**data, clip=clip, facts=Facts(unsupported=np.full(6000, 0.4)))
     assert known.diagnostics["gap_part"] == pytest.approx(0.4)
     assert known.high > 0.4
 

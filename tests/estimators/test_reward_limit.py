@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import difference, estimate_value
+from recsim_mnar.estimators import Facts, difference, estimate_value
 from recsim_mnar.estimators.facts import Stated
 from twins.own_schema import estimate_file
 
@@ -55,12 +55,12 @@ def test_a_reward_above_its_limit_is_refused_in_one_line(tmp_path):
     price[row] *= 0.5
     words = f"column 'reward', row {row} .counted from 0.: .* is above the row's 'reward_limit' "
     with pytest.raises(UserError, match=words):
-        estimate_value(**columns, reward_limit=price)
+        estimate_value(**columns, facts=Facts(reward_limit=price))
     with pytest.raises(UserError, match=words):
-        difference(**columns, baseline=columns["propensity"], reward_limit=price)
+        difference(**columns, baseline=columns["propensity"], facts=Facts(reward_limit=price))
     for bad, words in ((np.nan, "is not a finite number"), (1e200, "is too large")):
         with pytest.raises(UserError, match=words):
-            estimate_value(**columns, reward_limit=np.where(np.arange(500) == 3, bad, 100.0))
+            estimate_value(**columns, facts=Facts(reward_limit=np.where(np.arange(500) == 3, bad, 100.0)))
     named = {"revenue": columns["reward"], "price": price, "propensity": columns["propensity"], "t": columns["target"]}
     for kind in ("parquet", "csv"):
         path = tmp_path / f"log.{kind}"
@@ -71,9 +71,9 @@ def test_a_reward_above_its_limit_is_refused_in_one_line(tmp_path):
 
 def test_a_target_above_its_stated_probability_is_denied():
     columns, _ = shop(2)
-    assert codes(estimate_value(**columns, target_max=0.1)) == []
-    assert "bound_denied" in codes(estimate_value(**columns, target_max=0.05))
-    today = difference(**columns, baseline=columns["propensity"], target_max=0.1)  # which gives some items more
+    assert codes(estimate_value(**columns, facts=Facts(target_max=0.1))) == []
+    assert "bound_denied" in codes(estimate_value(**columns, facts=Facts(target_max=0.05)))
+    today = difference(**columns, baseline=columns["propensity"], facts=Facts(target_max=0.1))  # which gives some items more
     assert "bound_denied" not in codes(today)
     with pytest.raises(UserError, match=r"target_max must be a number in \(0, 1\]"):
         Stated(target_max=1.5)
@@ -85,7 +85,7 @@ def test_rewards_are_no_limits_of_their_own(tmp_path):
     columns, prices = shop(0, rows=2000)
     for given in (columns["reward"], np.where(columns["reward"] > 0.0, prices, 0.0)):
         with pytest.raises(UserError, match="holds what each row earned"):
-            estimate_value(**columns, propensity_min=P, reward_min=0.0, reward_limit=given)
+            estimate_value(**columns, facts=Facts(propensity_min=P, reward_min=0.0, reward_limit=given))
     path = tmp_path / "shop.parquet"
     pq.write_table(pa.table(columns | {"cluster": columns["cluster"]}), path)
     with pytest.raises(UserError, match="column 'reward' holds what each row earned"):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import difference, estimate_value
+from recsim_mnar.estimators import Facts, difference, estimate_value
 from recsim_mnar.estimators.intervals import Spread, poisson_reach, positive_limits, ratio_interval
 from recsim_mnar.estimators.ratings import estimate_ratings, loss
 from recsim_mnar.estimators.uplift import evaluate_lists
@@ -204,7 +204,7 @@ def test_logs_that_lack_their_longest_users_are_no_more_trusted():
         user = np.repeat(np.arange(500), lengths)
         reward = (rng.random(user.size) < 0.1 + 0.4 / lengths[user]) * 1.0
         half = np.full(user.size, 0.5)
-        found = estimate_value(reward, half, half, cluster=user, propensity_min=0.5)
+        found = estimate_value(reward, half, half, cluster=user, facts=Facts(propensity_min=0.5))
         assert "uneven_users" not in codes(found)
         right += found.low <= value <= found.high
     assert right >= stats.binom.ppf(0.001, logs, 0.95)
@@ -216,7 +216,7 @@ def test_mass_that_the_log_never_shows_enters_the_interval():
     p = rng.uniform(0.2, 0.8, n)
     log = {"reward": clicks(rng, n, 0.2), "propensity": p, "cluster": np.arange(n)}
     unstated = estimate_value(**log, target=p)
-    stated = estimate_value(**log, target=p, full_support=True)
+    stated = estimate_value(**log, target=p, facts=Facts(full_support=True))
     assert unstated.trusted
     assert ends(stated).tolist() == ends(unstated).tolist()
     lost = np.full(n, 0.03)
@@ -285,9 +285,9 @@ def test_a_bound_that_rows_contradict_is_denied():
     n = 50_000
     best = rng.random(n) < 0.9
     columns = log_of(n, np.where(best, 0.9, 0.01), np.where(best, 0.5, 0.05), reward=clicks(rng, n, 0.1))
-    assert "bound_denied" not in codes(estimate_value(**columns, propensity_min=0.01))
-    for denied in (estimate_value(**columns, propensity_min=0.02),
-                   difference(**columns, baseline=columns["propensity"], propensity_min=0.02)):  # fmt: skip
+    assert "bound_denied" not in codes(estimate_value(**columns, facts=Facts(propensity_min=0.01)))
+    for denied in (estimate_value(**columns, facts=Facts(propensity_min=0.02)),
+                   difference(**columns, baseline=columns["propensity"], facts=Facts(propensity_min=0.02))):  # fmt: skip
         assert denied.verdict.level == "do_not_use"
         assert finding(denied, "bound_denied").number == np.count_nonzero(~best)
 
@@ -373,7 +373,7 @@ def test_both_ends_of_a_difference_lie_within_the_range_of_rewards():
     for reward in (clicks(rng, n, 0.1), np.ones(n)):
         for clip in (None, 5.0):
             for one, other in ((ours, theirs), (theirs, np.zeros(n)), (np.zeros(n), ours)):
-                found = difference(reward, p, one, other, cluster=np.arange(n), clip=clip, reward_max=1.0)
+                found = difference(reward, p, one, other, cluster=np.arange(n), clip=clip, facts=Facts(reward_max=1.0))
                 assert found.low <= found.high
                 assert min(found.value, -1.0) <= found.low
                 assert found.high <= max(found.value, 1.0)

@@ -167,7 +167,7 @@ def test_a_reward_model_is_fitted_across_users(tmp_path):
         cluster=pd.factorize(frame.visitor, sort=True)[0],
     )  # fmt: skip
     wanted = estimate_value(
-        frame.clicks, frame.pscore, rows[np.arange(N), action], estimator="dr", q_logged=q[0], q_target=q[1],
+        frame.clicks, frame.pscore, rows[np.arange(N), action], estimator="dr", model=(q[0], q[1]),
         cluster=frame.visitor,
     )  # fmt: skip
     assert answer.records[0]["value"] == pytest.approx(wanted.value, rel=1e-9)

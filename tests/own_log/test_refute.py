@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from recsim_mnar.estimators import Facts
 from recsim_mnar.answers.records import estimate_columns
 from recsim_mnar.estimators.refuters import refute
 from recsim_mnar.answers.sentence import propensity_tolerance, sentence_of, weight_tolerance
@@ -139,7 +140,7 @@ def difference_of(found, target):
 @pytest.mark.parametrize(("target", "answer", "end"), [("new", "better", "low"), ("old", "worse", "high")])
 def test_the_sentence_ends_with_how_wrong_propensities_may_be(target, answer, end):
     made = columns(clicks)
-    found = estimate_columns(made, [target], baseline="propensity", propensity_min=0.5)
+    found = estimate_columns(made, [target], baseline="propensity", facts=Facts(propensity_min=0.5))
     record, today = difference_of(found, target), float(made.reward.mean())
     factor = record["diagnostics"]["propensity_tolerance"]
     assert factor == pytest.approx(propensity_tolerance(today + record[end], today), rel=1e-12)
@@ -156,7 +157,7 @@ def test_the_sentence_ends_with_how_wrong_propensities_may_be(target, answer, en
 
 def test_rewards_of_any_size_have_a_tolerance_where_rows_are_at_hand(tmp_path):
     made = columns(money)
-    found = estimate_columns(made, ["new"], baseline="propensity", propensity_min=0.5, reward_max=5.0)
+    found = estimate_columns(made, ["new"], baseline="propensity", facts=Facts(propensity_min=0.5, reward_max=5.0))
     record = difference_of(found, "new")
     half = record["value"] - record["low"]
     factor = weight_tolerance(
@@ -174,18 +175,18 @@ def test_rewards_of_any_size_have_a_tolerance_where_rows_are_at_hand(tmp_path):
 
 def test_no_tolerance_where_the_interval_holds_0_or_the_baseline_is_another():
     made = columns(lambda rng, good: (rng.random(good.size) < 0.2) * 1.0)
-    found = estimate_columns(made, ["new"], baseline="propensity", propensity_min=0.5)
+    found = estimate_columns(made, ["new"], baseline="propensity", facts=Facts(propensity_min=0.5))
     record = difference_of(found, "new")
     assert record["low"] <= 0.0 <= record["high"]
     assert "propensity_tolerance" not in record["diagnostics"]
-    found = estimate_columns(columns(clicks), ["new"], baseline="old", propensity_min=0.5)
+    found = estimate_columns(columns(clicks), ["new"], baseline="old", facts=Facts(propensity_min=0.5))
     assert all("propensity_tolerance" not in r["diagnostics"] for r in found)
 
 
 def test_the_best_of_several_has_the_tolerance_of_its_own_level():
     made = columns(clicks)
     made.others["also"] = made.others["new"] * 0.5 + 0.25
-    found = estimate_columns(made, ["new", "also"], baseline="propensity", propensity_min=0.5)
+    found = estimate_columns(made, ["new", "also"], baseline="propensity", facts=Facts(propensity_min=0.5))
     best = next(r for r in found if "best_of" in r)
     of_best, own = best["best_of"]["propensity_tolerance"], best["diagnostics"]["propensity_tolerance"]
     assert 1.0 < of_best < own

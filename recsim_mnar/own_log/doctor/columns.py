@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.answers.records import Segments, Weights
-from recsim_mnar.estimators.facts import Stated
+from recsim_mnar.estimators.facts import Facts
 from recsim_mnar.log.columns import Clusters, Floats
 from recsim_mnar.own_log.doctor.problems import HOLDS_ITEMS, NOTE, MeanWeight, Problem, mean_weight
 from recsim_mnar.own_log.shown_item import IN_CAPITALS, ShownItem, find_shown, same_items
@@ -260,7 +260,7 @@ class Unnamed:
         numbers = {name: rows.numbers(name)[kept] for name in self.targets}
         reward, propensity = (rows.numbers(self.columns[role])[kept] for role in ("reward", "propensity"))
         users = Clusters.of(ids["user"], kept.size) if "user" in ids else None
-        return Weights(reward, propensity, users, numbers, {}, ids.get("action"), Stated())
+        return Weights(reward, propensity, users, numbers, {}, ids.get("action"), Facts())
 
     def maybe_targets(self, user: NDArray[np.int64] | None, *, mixed: bool) -> list[Problem]:
         """Those that look like a policy's probabilities; ``user`` (n,) as :func:`mean_weight`."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.estimators.checks import STRICT, mean_weight_limits
-from recsim_mnar.estimators.sums import Moments
+from recsim_mnar.estimators.sums import PolicySums
 from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats
 from recsim_mnar.tables.faults import MISSING, Fault
@@ -163,9 +163,9 @@ def mean_weight(
         return None
     p, t = np.minimum(propensity[good], 1.0), target[good]
     cluster = None if user is None else Clusters.of(user[good], int(good.sum()))
-    moments = Moments.of(np.zeros(p.size), p, t, cluster=cluster)
-    low, high = mean_weight_limits(moments, STRICT)
-    return MeanWeight(policy, moments.sum("w") / moments.rows, low, high, actions)
+    sums = PolicySums.of(p, t, cluster)
+    low, high = mean_weight_limits(sums, STRICT)
+    return MeanWeight(policy, sums.mean_weight, low, high, actions)
 
 
 def weight_problem(found: MeanWeight, column: str) -> Problem | None:
