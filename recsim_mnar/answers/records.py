@@ -449,16 +449,16 @@ class _Rows:
         log, facts, numbers = self.log, self.facts, np.asarray(self.log.numbers)[rows]
         others = {name: values[rows] for name, values in log.others.items()}
         columns = LogColumns(log.reward[rows], log.propensity[rows], users_of(log.cluster, rows), others, numbers)
-        models = {name: (logged[rows], mean[rows]) for name, (logged, mean) in self.models.items()}
+        models = {name: (_at(logged, rows), _at(mean, rows)) for name, (logged, mean) in self.models.items()}
         if facts.reward_limit is not None:
-            facts = replace(facts, reward_limit=facts.reward_limit[rows])
+            facts = replace(facts, reward_limit=_at(facts.reward_limit, rows))
         elif np.isin(log.reward, (0.0, 1.0)).all():  # what is known of the whole log, a segment without a click knows
             least = _CLICKS[0] if facts.reward_min is None else facts.reward_min
             most = _CLICKS[1] if facts.reward_max is None else facts.reward_max
             facts = replace(facts, reward_min=least, reward_max=most)
         missing = {name: values[rows] for name, values in self.missing.items()}
-        weights = None if self.weights is None else self.weights[rows]
-        return replace(self, log=columns, models=models, missing=missing, facts=facts, weights=weights)
+        more = {"facts": facts, "weights": _at(self.weights, rows)}
+        return replace(self, log=columns, models=models, missing=missing, **more)
 
     def by_segment(
         self, segments: Segments, action: Ints | None, asked: Asked, records: Sequence[Record]
@@ -494,6 +494,11 @@ class _Rows:
         low, high = (least - most, most - least) if differs else (least, most)
         low, high = min(low, estimate.value), max(high, estimate.value)
         return replace(estimate, low=low, high=high, method="no interval: few users")
+
+
+def _at(values: Any, rows: Ints) -> Any:
+    """Some rows of a column; None for none."""
+    return None if values is None else values[rows]
 
 
 @dataclass(frozen=True)

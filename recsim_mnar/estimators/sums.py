@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.facts import Facts
@@ -186,8 +185,9 @@ class PolicySums:
         """
         reward, weight = rows.reward, rows.weight
         ones = np.ones(reward.size)
-        columns = ones, weight, rows.earned, reward, weight * weight, rows.earned * reward
-        self.by_user.extend(columns, rows.clusters)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused
+            columns = ones, weight, rows.earned, reward, weight * weight, rows.earned * reward
+            self.by_user.extend(columns, rows.clusters)
         if not self.by_user.finite:
             _refuse_overflow(rows)
         if missing is not None:

@@ -520,9 +520,9 @@ def _models(
     log: BanditFile, found: Targets, names: Sequence[str], question: Question, lines: list[str]
 ) -> dict[str, tuple[Any, Any]]:
     """The reward model of each policy: the columns of the file, or of a model fitted here."""
-    own = tuple(None if name is None else log.others[name] for name in (question.q_logged, question.q_target))
+    logged, mean = (None if name is None else log.others[name] for name in (question.q_logged, question.q_target))
     if not question.fit_reward_model:
-        return dict.fromkeys(names, own)
+        return {} if logged is mean is None else dict.fromkeys(names, (logged, mean))
     context, left = as_numbers(log.context, len(log))
     models = {}
     for name in names:

@@ -15,7 +15,7 @@ import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.answers.records import Asked, records_of, todays
-from recsim_mnar.estimators.refuters import with_findings
+from recsim_mnar.answers.refuted import with_findings
 from recsim_mnar.answers.sentence import Record
 from recsim_mnar.answers.provenance import bound_lines, known_bound, taken
 from recsim_mnar.estimators.ranking_assumptions import about_users
@@ -361,7 +361,7 @@ class _Ranked:
             findings = [replace(f, action=advice) if f.code in _DENIED else f for f in findings]
         return replace(
             estimate,
-            diagnostics=estimate.diagnostics | facts,
+            diagnostics=estimate.numbers() | facts,
             verdict=Verdict("trust" if today else estimate.verdict.level, findings),
         )
 

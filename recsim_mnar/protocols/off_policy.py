@@ -213,7 +213,8 @@ def _sampling(estimate: Estimate) -> tuple[float, float, float]:
 
     An end is moved to the value where rounding, or an interval that knows the range of rewards, leaves the value out.
     """
-    low, high = estimate.diagnostics.sampling_low, estimate.diagnostics.sampling_high
+    numbers = estimate.numbers()
+    low, high = numbers["sampling_low"], numbers["sampling_high"]
     return estimate.value, min(low, estimate.value), max(high, estimate.value)
 
 

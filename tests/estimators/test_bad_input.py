@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import Facts, ESTIMATORS, difference, estimate_value
+from recsim_mnar.estimators import ESTIMATORS
+from recsim_mnar.estimators import Facts
+from twins.facts import difference, estimate_value
 
 
 def make(n: int = 500) -> dict[str, np.ndarray]:
@@ -76,11 +78,11 @@ ONE = [
     ({"interval": "delta"}, "no interval 'delta'"),
     ({"estimator": "snips", "interval": "betting"}, "betting"),
     ({"estimator": "clipped_ips", "interval": "bootstrap", "replicates": 2}, "replicates"),
-    ({"estimator": "dr"}, "needs q_logged"),
-    ({"estimator": "dm"}, "needs q_target"),
+    ({"estimator": "dr"}, "needs a reward model"),
+    ({"estimator": "dm"}, "needs a reward model"),
     ({"estimator": "mips"}, "needs the group's probability under both policies"),
     ({"estimator": "ips", "tau": 1.0}, "has no parameter 'tau'"),
-    ({"warnings": "hello"}, "no parameter 'warnings'; it takes: replicates, seed, full_support"),
+    ({"warnings": "hello"}, "no parameter 'warnings'; it takes: replicates, seed"),
     ({"estimator": "dros", "lam": -1.0} | MODEL, "lam must be"),
     ({"estimator": "sg_ips", "lam": 2.0}, "lam must be"),
     ({"estimator": "beta_ips", "folds": 1}, "folds must be"),

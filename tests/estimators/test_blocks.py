@@ -13,7 +13,7 @@ import pytest
 from pyarrow import csv
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy import gathering
+from recsim_mnar.estimators import Facts, blocks
 from recsim_mnar.estimators.blocks import CHUNK, Block, cut_blocks, sorted_blocks
 from recsim_mnar.answers.records import estimate_columns
 from recsim_mnar.own_log.bandit_file import Reading
@@ -62,9 +62,11 @@ def at_once(path, targets, **question):
     """The plain twin: all rows in memory, every estimate from its columns."""
     log = BanditLog.open(path, ["t", "b"], reading=Reading(exact=True), others=["t_unsupported", "price"]).read()
     log.policies["propensity"] = log.propensity
-    if "reward_limit" in question:
-        question["reward_limit"] = log.others[question["reward_limit"]]
-    return estimate_columns(log.values(), targets, missing={"t": log.others["t_unsupported"]}, **question)
+    facts = {name: question.pop(name) for name in ("propensity_min", "reward_limit") if name in question}
+    if "reward_limit" in facts:
+        facts["reward_limit"] = log.others[facts["reward_limit"]]
+    missing = {"t": log.others["t_unsupported"]}
+    return estimate_columns(log.values(), targets, missing=missing, facts=Facts(**facts), **question)
 
 
 @pytest.mark.parametrize("n_parts", [1, 2, 7])
@@ -75,8 +77,8 @@ def test_blocks_give_the_bits_of_all_rows(tmp_path, monkeypatch, case, n_parts):
     if case == "rows":
         rows = rows.drop_columns(["user"])
     path = written(tmp_path / "log", rows, n_parts, "arrow" if case == "arrow" else "parquet")
-    monkeypatch.setattr(gathering, "BLOCK_ROWS", 5_000 if case == "rows" else 97)
-    monkeypatch.setattr(gathering, "SORTED_ROWS", 500)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 5_000 if case == "rows" else 97)
+    monkeypatch.setattr(blocks, "SORTED_ROWS", 500)
     question = QUESTION | ({"reward_limit": "price", "propensity_min": 0.01} if case == "limits" else {})
     expected = at_once(path, ["t", "propensity"], **question)
     found = estimate_file(path, ["t", "propensity"], **question)
@@ -112,7 +114,7 @@ def test_a_bad_row_is_named_as_in_the_file(tmp_path, monkeypatch, name, value, w
     values = rows.column(name).to_numpy().copy()
     values[5_000] = value
     path = written(tmp_path / "log", rows.set_column(rows.column_names.index(name), name, pa.array(values)), 2)
-    monkeypatch.setattr(gathering, "BLOCK_ROWS", 500)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 500)
     with pytest.raises(UserError, match=words):
         estimate_file(path, ["t"])
 
@@ -144,7 +146,7 @@ def test_words_of_events_that_fill_a_block_of_their_own_are_named(tmp_path, monk
     pq.write_table(rows, tmp_path / "log.parquet", row_group_size=10)
     words = rf"column 'event' is neither organic nor bandit in 10 rows \({11 if other == 'shop' else 1}: shop"
     for size in (10, 100):
-        monkeypatch.setattr(gathering, "BLOCK_ROWS", size)
+        monkeypatch.setattr(blocks, "BLOCK_ROWS", size)
         with pytest.raises(UserError, match=words):
             estimate_file(tmp_path / "log.parquet", ["target"])
 
@@ -195,8 +197,8 @@ def test_a_file_of_ones_own_gives_in_blocks_what_it_gives_at_once(tmp_path, monk
     columns = {"event": "kind"} if event else {}
     question = Question(["new", "propensity"], baseline="today", estimators=["ips", "clipped_ips", "snips"], clip=3.0)
     reading = Reading(columns, drop_missing=True)
-    monkeypatch.setattr(gathering, "BLOCK_ROWS", 97)
-    monkeypatch.setattr(gathering, "SORTED_ROWS", 500)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 97)
+    monkeypatch.setattr(blocks, "SORTED_ROWS", 500)
     found = estimate_log(path, question, reading=reading)
     whole = estimate_log(path, replace(question, keep_rows=True), reading=reading)
     assert found.log is None

@@ -14,8 +14,9 @@ from rich.console import Console
 
 from recsim_mnar.cli.estimation import records_table
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import difference, estimate_value
+
 from twins.own_schema import estimate_file
+from twins.facts import difference, estimate_value
 
 ALL = ("ips", "clipped_ips", "snips")
 
@@ -90,7 +91,7 @@ def test_defaults_of_the_command_line(tmp_path):
     table = frame()[["propensity", "reward", "a"]].dropna()
     records = estimate_file(write(table, tmp_path / "log.csv"), ["a"])
     assert [(r["estimator"], r["leads"]) for r in records] == [("ips", False), ("snips", True)]
-    assert records[0]["diagnostics"]["clip"] is None
+    assert records[0]["diagnostics"].get("clip") is None
     assert not records[0]["diagnostics"]["clustered"]
     table["session"] = np.arange(len(table)) // 10
     records = estimate_file(write(table, tmp_path / "log.csv"), ["a"], cluster="session")

@@ -10,12 +10,10 @@ from scipy import stats
 
 from recsim_mnar.estimators import intervals as limits
 from recsim_mnar.estimators.cross_fitted import ActionMeans
-from recsim_mnar.estimators.off_policy.from_moments import diagnostics, hill
-from recsim_mnar.estimators.sums import Moments
+from recsim_mnar.estimators import estimate_value
 from recsim_mnar.answers.provenance import known_bound
 from recsim_mnar.estimators.propensities import popularity
 from recsim_mnar.estimators.verdict import Finding, Verdict, scaled
-from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.ratings import Ratings
 
 
@@ -84,21 +82,14 @@ def users_log(n=600, users=90):
 def test_facts_of_weights_are_their_formulas():
     reward, propensity, target, user = users_log()
     weight = target / propensity
-    moments = Moments.of(reward, propensity, target, cluster=Clusters.of(user, len(user)))
-    facts = diagnostics(moments)
+    facts = estimate_value(reward, propensity, target, cluster=user).diagnostics
     by_user = np.bincount(user, weight)
-    assert facts["effective_users"] == pytest.approx(weight.sum() ** 2 / np.sum(by_user**2), rel=1e-9)
-    earned = np.bincount(user, weight * reward)
-    assert facts["effective_rewards"] == pytest.approx(earned.sum() ** 2 / np.sum(earned**2), rel=1e-9)
-    assert facts["max_weight_share"] == pytest.approx(weight.max() / weight.sum(), rel=1e-9)
-    assert facts["mean_reward"] == pytest.approx(reward.mean(), rel=1e-9)
-
-
-def test_hills_index_is_one_over_the_mean_logarithm():
-    top = np.array([8.0, 4.0, 2.0])
-    assert hill(top) == pytest.approx(1.0 / ((math.log(4) + math.log(2)) / 2))
-    assert hill(np.full(3, 2.0)) is None
-    assert hill(np.array([1.0, 0.5, 0.0])) is None
+    assert facts.effective_users == pytest.approx(weight.sum() ** 2 / np.sum(by_user**2), rel=1e-9)
+    assert facts.max_weight_share == pytest.approx(weight.max() / weight.sum(), rel=1e-9)
+    assert facts.mean_reward == pytest.approx(reward.mean(), rel=1e-9)
+    apart = np.bincount(user, weight - weight.mean())
+    assert facts.mean_weight == pytest.approx(weight.mean(), rel=1e-9)
+    assert facts.mean_weight_se == pytest.approx(math.sqrt(apart @ apart * 90 / 89) / 600, rel=1e-9)
 
 
 def test_rewards_of_actions_are_their_shrunk_means_and_a_slope():

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.estimators import Facts, difference, estimate_value, intervals
+from recsim_mnar.estimators import intervals
 from recsim_mnar.rng import Stream, blocks
+from recsim_mnar.estimators import Facts
+from twins.facts import difference, estimate_value
 
 
 def make(n: int = 6000, seed: int = 0, users: int = 400) -> dict[str, np.ndarray]:
@@ -131,7 +133,7 @@ def test_a_higher_level_is_wider(interval):
     data.pop("cluster")
     # by the sampling part: what clipping may hide has a level of its own
     facts = [estimate_value(**data, interval=interval, level=x, clip=3.0).diagnostics for x in (0.8, 0.99)]
-    narrow, wide = ((f["sampling_low"], f["sampling_high"]) for f in facts)
+    narrow, wide = ((f.sampling_low, f.sampling_high) for f in facts)
     assert wide[0] <= narrow[0] < narrow[1] <= wide[1]
     assert wide[1] - wide[0] > narrow[1] - narrow[0]
 
@@ -166,9 +168,9 @@ def test_clip_part_stands_apart_and_vanishes_where_nothing_is_clipped():
     data = make()
     clipped = estimate_value(**data, clip=1.5)
     facts = clipped.diagnostics
-    assert clipped.high == pytest.approx(facts["sampling_high"] + facts["clip_part"])
-    assert facts["clip_part"] > 0.0
-    assert estimate_value(**data, clip=1e6).diagnostics["clip_part"] == 0.0
+    assert clipped.high == pytest.approx(facts.sampling_high + facts.clip_part)
+    assert facts.clip_part > 0.0
+    assert estimate_value(**data, clip=1e6).diagnostics.clip_part == 0.0
 
 
 @pytest.mark.parametrize("clip", [None, 15.0])
@@ -181,7 +183,7 @@ def test_a_gap_that_the_mean_weight_proves_is_not_to_be_used(clip):
         assert gap == pytest.approx(0.4, abs=0.01)
         assert estimate.verdict.level == "do_not_use"
     known = estimate_value(**data, clip=clip, facts=Facts(unsupported=np.full(6000, 0.4)))
-    assert known.diagnostics["gap_part"] == pytest.approx(0.4)
+    assert known.diagnostics.gap_part == pytest.approx(0.4)
     assert known.high > 0.4
 
 

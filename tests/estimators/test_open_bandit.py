@@ -10,7 +10,8 @@ import pytest
 
 from recsim_mnar.datasets import open_bandit
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import estimate_value
+from twins.facts import estimate_value
+
 
 
 @pytest.fixture

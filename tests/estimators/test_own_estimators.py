@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import Facts, ESTIMATORS, estimate_value
+from recsim_mnar.estimators import ESTIMATORS, Facts
 from recsim_mnar.estimators.scores import check_name, known_estimators
 from twins.commands import status_of
+from twins.facts import estimate_value
 
 OWN = '''
 """Somebody else's estimators."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from recsim_mnar import difference, estimate
+from recsim_mnar.estimators import Facts
 from recsim_mnar.estimators.repeats import WITHIN, RepeatSums
 from recsim_mnar.log.columns import Clusters
 
@@ -168,7 +169,7 @@ def test_a_tired_log_is_trusted_no_more():
     """Every fact is true, and an A/B test of whole users finds less: an item that was shown before earns half."""
     log = life(2, factor=0.5, users=2000)
     columns = (log["reward"], log["propensity"], log["target"])
-    known = {"cluster": log["user"], "action": log["action"], "propensity_min": 0.1}
+    known = {"cluster": log["user"], "action": log["action"], "facts": Facts(propensity_min=0.1)}
     better = difference(*columns, log["propensity"], **known)
     assert better.low > 0.0
     for found in (better, estimate(*columns, **known)):

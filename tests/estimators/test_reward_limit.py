@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import Facts, difference, estimate_value
-from recsim_mnar.estimators.facts import Stated
+from recsim_mnar.estimators import Facts
 from twins.own_schema import estimate_file
+from twins.facts import difference, estimate_value
 
 PRICES = np.geomspace(1.0, 100.0, 40)
 SOLD = 0.3 / np.sqrt(PRICES)  # probability that an item sells where it is shown: the dearest 750 times, 22 of them sold
@@ -76,9 +76,9 @@ def test_a_target_above_its_stated_probability_is_denied():
     today = difference(**columns, baseline=columns["propensity"], facts=Facts(target_max=0.1))  # which gives some items more
     assert "bound_denied" not in codes(today)
     with pytest.raises(UserError, match=r"target_max must be a number in \(0, 1\]"):
-        Stated(target_max=1.5)
-    assert Stated(target_max=0.5).largest_weight is None  # of any propensity
-    assert Stated(target_max=0.1, propensity_min=P).largest_weight == pytest.approx(0.1 / P)
+        Facts(target_max=1.5)
+    assert Facts(target_max=0.5).largest_weight is None  # of any propensity
+    assert Facts(target_max=0.1, propensity_min=P).largest_weight == pytest.approx(0.1 / P)
 
 
 def test_rewards_are_no_limits_of_their_own(tmp_path):

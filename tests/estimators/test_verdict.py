@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import Facts, difference, estimate_value
 from recsim_mnar.estimators.intervals import Spread, poisson_reach, positive_limits, ratio_interval
 from recsim_mnar.estimators.ratings import estimate_ratings, loss
 from recsim_mnar.estimators.uplift import evaluate_lists
@@ -22,6 +21,7 @@ from recsim_mnar.estimators.verdict import TRUST, Finding, Verdict, scaled
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.protocols.ab_test import judged
+from twins.facts import difference, estimate_value
 
 # Those that use folds or an order of rows are exempt from what permutes, renames or repeats users.
 PLAIN = ("ips", "clipped_ips", "snips", "sg_ips", "ix_ips", "replay")
@@ -101,11 +101,11 @@ def test_the_value_lies_in_its_interval_unless_its_bias_is_proved(columns, estim
 @logs
 @given(log(), st.sampled_from(PLAIN), st.floats(0.01, 50.0), st.floats(-20.0, 20.0))
 def test_shift_and_scale_carry_over(columns, estimator, factor, offset):
-    columns.setdefault("reward_min", float(columns["reward"].min()) - 0.2)
+    columns["reward_min"] = float(columns["reward"].min())
     columns.setdefault("reward_max", float(columns["reward"].max()) + 0.5)
     moved = columns | {k: columns[k] * factor + offset for k in ("reward", "reward_min", "reward_max")}
+    moved["reward_min"] = float(moved["reward"].min())
     # rounding may leave the reward at an end of the range on its other side
-    moved["reward_min"] -= 1e-9 * abs(offset)
     moved["reward_max"] += 1e-9 * abs(offset)
     once, then = (estimate_value(**c, estimator=estimator, clip=3.0) for c in (columns, moved))
     np.testing.assert_allclose(ends(then), ends(once) * factor + offset, rtol=1e-5, atol=1e-6 * (factor + abs(offset)))
@@ -121,8 +121,8 @@ def test_every_user_twice_makes_nothing_wider(columns, estimator):
     assert two.value == pytest.approx(one.value, rel=1e-9, abs=1e-12)
     # twice the rows may prove a gap that once them did not: that is then in the interval, or in what a clip may hide
     facts = two.diagnostics
-    proved = facts["mean_weight"] + 1.96 * facts["mean_weight_se"] < 1.0
-    if one.diagnostics["gap_part"] == facts["gap_part"] == 0.0 and not proved and math.isfinite(one.high):
+    proved = facts.mean_weight + 1.96 * facts.mean_weight_se < 1.0
+    if one.diagnostics.gap_part == facts.gap_part == 0.0 and not proved and math.isfinite(one.high):
         assert two.high - two.low <= (one.high - one.low) * (1 + 1e-9)
 
 
@@ -204,7 +204,7 @@ def test_logs_that_lack_their_longest_users_are_no_more_trusted():
         user = np.repeat(np.arange(500), lengths)
         reward = (rng.random(user.size) < 0.1 + 0.4 / lengths[user]) * 1.0
         half = np.full(user.size, 0.5)
-        found = estimate_value(reward, half, half, cluster=user, facts=Facts(propensity_min=0.5))
+        found = estimate_value(reward, half, half, cluster=user, propensity_min=0.5)
         assert "uneven_users" not in codes(found)
         right += found.low <= value <= found.high
     assert right >= stats.binom.ppf(0.001, logs, 0.95)
@@ -216,7 +216,7 @@ def test_mass_that_the_log_never_shows_enters_the_interval():
     p = rng.uniform(0.2, 0.8, n)
     log = {"reward": clicks(rng, n, 0.2), "propensity": p, "cluster": np.arange(n)}
     unstated = estimate_value(**log, target=p)
-    stated = estimate_value(**log, target=p, facts=Facts(full_support=True))
+    stated = estimate_value(**log, target=p, full_support=True)
     assert unstated.trusted
     assert ends(stated).tolist() == ends(unstated).tolist()
     lost = np.full(n, 0.03)
@@ -285,9 +285,9 @@ def test_a_bound_that_rows_contradict_is_denied():
     n = 50_000
     best = rng.random(n) < 0.9
     columns = log_of(n, np.where(best, 0.9, 0.01), np.where(best, 0.5, 0.05), reward=clicks(rng, n, 0.1))
-    assert "bound_denied" not in codes(estimate_value(**columns, facts=Facts(propensity_min=0.01)))
-    for denied in (estimate_value(**columns, facts=Facts(propensity_min=0.02)),
-                   difference(**columns, baseline=columns["propensity"], facts=Facts(propensity_min=0.02))):  # fmt: skip
+    assert "bound_denied" not in codes(estimate_value(**columns, propensity_min=0.01))
+    for denied in (estimate_value(**columns, propensity_min=0.02),
+                   difference(**columns, baseline=columns["propensity"], propensity_min=0.02)):  # fmt: skip
         assert denied.verdict.level == "do_not_use"
         assert finding(denied, "bound_denied").number == np.count_nonzero(~best)
 
@@ -373,7 +373,7 @@ def test_both_ends_of_a_difference_lie_within_the_range_of_rewards():
     for reward in (clicks(rng, n, 0.1), np.ones(n)):
         for clip in (None, 5.0):
             for one, other in ((ours, theirs), (theirs, np.zeros(n)), (np.zeros(n), ours)):
-                found = difference(reward, p, one, other, cluster=np.arange(n), clip=clip, facts=Facts(reward_max=1.0))
+                found = difference(reward, p, one, other, cluster=np.arange(n), clip=clip, reward_max=1.0)
                 assert found.low <= found.high
                 assert min(found.value, -1.0) <= found.low
                 assert found.high <= max(found.value, 1.0)

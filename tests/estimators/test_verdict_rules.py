@@ -8,26 +8,42 @@ from dataclasses import replace
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.checks import Support
-from recsim_mnar.estimators.checks import judge
-from recsim_mnar.estimators.verdict import TRUST, Estimate, Finding, Verdict
+from recsim_mnar.estimators.checks import Evidence, Support, judge
+from recsim_mnar.estimators.sums import PolicySums
+from recsim_mnar.estimators.verdict import TRUST, Diagnostics, Estimate, Finding, Verdict
 
-FACTS = {
-    "n": 1000, "users": 1000, "clustered": True, "low": 0.09, "high": 0.11, "scale": 0.1, "precision": 0.25,
-    "clicks": 100, "rewarded": 1000, "carrying": 100.0, "heavy_tail": 1.0,
+SUMS = {
+    "rows": 1000, "users": 1000, "clustered": True, "rewarded": 500, "rewarded_users": 500, "supported": 1000,
+    "user_rows_max": 1, "propensity_min": 0.1,
 }  # fmt: skip
+NUMBERS = {
+    "n": 1000, "users": 1000, "clustered": True, "clicks": 500, "ess": 1000.0, "mean_weight": 1.0,
+    "mean_weight_se": 0.01, "max_weight": 2.0, "max_weight_share": 0.001, "support": 1.0, "mean_reward": 0.5,
+    "propensity_min": 0.1, "least_propensity_rows": 1, "effective_users": 1.0, "sampling_low": 0.09,
+    "sampling_high": 0.11, "clip_part": 0.0, "gap_part": 0.0, "reward_min": 0.0, "reward_max": 1.0,
+}  # fmt: skip
+OTHERS = {"low": 0.09, "high": 0.11, "scale": 0.1, "carrying": 100.0, "heavy_tail": 1.0, "estimator": "ips"}
 FULL = Support(entering=0.0, known=None, stated=None, proved=False, excess=0.0, mean=1.0)
 PROVED = replace(FULL, proved=True, mean=0.75)
 WIDE = {"low": 0.0, "high": 0.2}  # as wide on either side as the value
 APART = {"value_target": 0.2, "value_baseline": 0.1}  # a difference of .1
 
 
+def verdict(facts=None, estimator="ips"):
+    """The verdict of a log without faults, but for some numbers."""
+    given = {"support": FULL, "estimator": estimator} | (facts or {})
+    sums = PolicySums(**(SUMS | {name: value for name, value in given.items() if name in vars(PolicySums())}))
+    numbers = NUMBERS | {name: value for name, value in given.items() if name in Diagnostics.__match_args__}
+    others = OTHERS | {name: value for name, value in given.items() if name in Evidence.__match_args__}
+    return judge(Evidence(Diagnostics(**numbers), sums, **others))
+
+
 def found(facts, estimator="ips"):
-    return {each.code: each for each in judge(FACTS | facts, estimator).findings}
+    return {each.code: each for each in verdict(facts, estimator).findings}
 
 
 def test_a_log_without_faults_is_trusted():
-    assert judge(FACTS, "ips") == "trust"
+    assert verdict() == "trust"
     assert max(each.severity for each in found({}).values()) < 1.0
 
 
@@ -36,15 +52,15 @@ def test_a_log_without_faults_is_trusted():
     [
         ({"users": 99}, "few_users", 2.0, 99),
         ({"users": 100}, "few_users", None, None),
-        ({"support_seen": 0.0}, "no_support", 1000.0, 0.0),
-        ({"support_seen": 1.0}, "no_support", None, None),
-        ({"clicks": 0}, "no_reward", 1000.0, 0.0),
-        ({"clicks": 0}, "wide_interval", None, None),
-        ({"clicks": 0}, "few_rewards", None, None),
-        ({"clicks": 1}, "no_reward", None, None),
-        ({"longest_user_share": 0.05}, "long_user", 0.5, 0.05),
-        ({"longest_user_share": 0.1}, "long_user", 1.0, 0.1),
-        ({"longest_user_share": 0.9}, "long_user", 1.0, 0.9),
+        ({"supported": 0}, "no_support", 1000.0, 0.0),
+        ({"supported": 1}, "no_support", None, None),
+        ({"rewarded": 0}, "no_reward", 1000.0, 0.0),
+        ({"rewarded": 0}, "wide_interval", None, None),
+        ({"rewarded": 0}, "few_rewards", None, None),
+        ({"rewarded": 1}, "no_reward", None, None),
+        ({"users": 900, "user_rows_max": 50}, "long_user", 0.5, 0.05),
+        ({"users": 900, "user_rows_max": 100}, "long_user", 1.0, 0.1),
+        ({"users": 900, "user_rows_max": 900}, "long_user", 1.0, 0.9),
         # wide_interval: half the interval over the value, caution from the precision asked for, grave from 1
         ({"low": 0.0875, "high": 0.1125}, "wide_interval", 0.5, 0.125),
         ({"low": 0.075, "high": 0.125}, "wide_interval", 1.0, 0.25),
@@ -92,17 +108,17 @@ def test_a_log_without_faults_is_trusted():
         ({"support": replace(FULL, excess=0.01, mean=1.02)}, "propensities", 2.0, 1.02),
         ({"support": FULL}, "propensities", None, None),
         # target_knows: rows whose item the target is sure of, those of them with a reward, and the share of all rows
-        ({"sure": (20, 18, 0.1)}, "target_knows", 2.0, 0.9),
-        ({"sure": (20, 17, 0.1)}, "target_knows", None, None),
-        ({"sure": (19, 19, 0.1)}, "target_knows", None, None),
-        ({"sure": (20, 20, 0.6)}, "target_knows", None, None),
-        ({"sure": (20, 20, 0.5)}, "target_knows", 2.0, 1.0),
+        ({"sure": 20, "sure_rewarded": 18, "rewarded": 100}, "target_knows", 2.0, 0.9),
+        ({"sure": 20, "sure_rewarded": 17, "rewarded": 100}, "target_knows", None, None),
+        ({"sure": 19, "sure_rewarded": 19, "rewarded": 100}, "target_knows", None, None),
+        ({"sure": 20, "sure_rewarded": 20, "rewarded": 600}, "target_knows", None, None),
+        ({"sure": 20, "sure_rewarded": 20, "rewarded": 500}, "target_knows", 2.0, 1.0),
         # weights
         ({"ess": 1000.0}, "effective_sample", None, None),
         ({"ess": 200.0}, "effective_sample", 0.5, 200.0),
         ({"ess": 100.0}, "effective_sample", 1.0, 100.0),
         ({"ess": 30.0}, "effective_sample", 2.0, 30.0),
-        ({"n": 20, "ess": 19.0}, "effective_sample", 1 + (1 / 19 - 1 / 100) / (1 / 20 - 1 / 100), 19.0),
+        ({"n": 20, "rows": 20, "ess": 19.0}, "effective_sample", 1 + (1 / 19 - 1 / 100) / (1 / 20 - 1 / 100), 19.0),
         ({"max_weight_share": 0.05}, "heavy_row", 0.5, 0.05),
         ({"max_weight_share": 0.1}, "heavy_row", 1.0, 0.1),
         ({"max_weight_share": 0.9}, "heavy_row", 1.0, 0.9),
@@ -118,12 +134,12 @@ def test_severity_and_number(facts, code, severity, number):
 @pytest.mark.parametrize(
     ("facts", "estimator", "code", "action"),
     [
-        ({"clicks": 0, "high": math.inf}, "ips", "no_reward", "--reward-max"),
+        ({"rewarded": 0, "high": math.inf}, "ips", "no_reward", "--reward-max"),
         ({"low": 0.05, "high": 0.15}, "ips", "wide_interval", "log about 4 times"),  # (.5 / .25)^2
         (WIDE | {"high": 20.0}, "ips", "wide_interval", "far more"),
         (WIDE, "sg_ips", "wide_interval", "log about 16 times"),
-        (WIDE | {"bias_part": 0.11}, "sg_ips", "wide_interval", "lower lam"),
-        (WIDE | {"bias_part": 0.1}, "sg_ips", "wide_interval", "log about 16 times"),
+        (WIDE | {"hidden": 0.11}, "sg_ips", "wide_interval", "lower lam"),
+        (WIDE | {"hidden": 0.1}, "sg_ips", "wide_interval", "log about 16 times"),
         (WIDE | {"gap_part": 0.11}, "ips", "wide_interval", "log with exploration"),
         ({"value_outside": 0.01}, "clipped_ips", "bias_proved", "use snips"),
         ({"value_outside": 0.01}, "switch_dr", "bias_proved", "raise tau"),
@@ -159,9 +175,9 @@ def test_remedy(facts, estimator, code, action):
 
 def test_what_does_not_apply_is_not_said():
     assert not {"effective_sample", "heavy_row"} & set(found({"ess": 50.0}, "dm"))  # a model has no weights
-    assert set(found({"support_seen": 0.0, "users": 9})) == {"few_users", "no_support"}
+    assert set(found({"supported": 0, "users": 9})) == {"few_users", "no_support"}
     own = Finding("own", 1.0, 0.0, "a doubt", "a remedy")
-    assert judge(FACTS | {"warnings": (own,)}, "ips") == "caution: a doubt: a remedy"
+    assert verdict({"warnings": (own,)}) == "caution: a doubt: a remedy"
 
 
 def test_an_estimate_says_itself_and_keeps_its_verdict():

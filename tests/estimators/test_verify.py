@@ -15,6 +15,7 @@ from recsim_mnar.estimators import (
     estimate_without_propensities,
 )
 from recsim_mnar.estimators import intervals as by_user
+from twins.facts import difference, estimate_value
 
 pytestmark = pytest.mark.verify
 

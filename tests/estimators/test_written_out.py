@@ -10,10 +10,11 @@ import pytest
 from recsim_mnar.estimators import Facts
 from recsim_mnar.estimators.intervals import Deviations
 from recsim_mnar.estimators.cross_fitted import LoggingModel
-from recsim_mnar.estimators.sums import Moments
 from recsim_mnar.estimators.refuters import _Rows, halves
-from recsim_mnar.estimators.value import estimate_value
+from recsim_mnar.estimators.scores import Rows
+from recsim_mnar.estimators.sums import PolicySums
 from recsim_mnar.log.columns import Clusters
+from twins.facts import estimate_value
 
 LEVEL = 0.9
 
@@ -33,17 +34,19 @@ def sums(values, user):
 def test_the_error_of_missing_mass_is_by_user():
     r, p, t, _, user = users_log()
     lost = np.random.default_rng(5).uniform(0.0, 0.1, r.size)
-    moments = Moments.of(r, p, t, cluster=Clusters.of(user, r.size), unsupported=lost)
+    policy = PolicySums()
+    policy.extend(Rows.of(r, p, t, clusters=Clusters.of(user, r.size)), missing=lost)
     apart = sums(lost - lost.mean(), user)
-    assert moments.missing_error() == pytest.approx(math.sqrt(apart @ apart * 90 / 89) / r.size, rel=1e-9)
-    assert Moments.of(r, p, t).missing_error() == 0.0
+    expected = lost.mean(), math.sqrt(apart @ apart * 90 / 89) / r.size
+    assert policy.missing_mass() == pytest.approx(expected, rel=1e-9)
+    assert PolicySums.of(p, t).missing_mass() is None
 
 
 @pytest.mark.parametrize("estimator", ["ips", "snips"])
 def test_rewards_counted_from_elsewhere_move_everything_by_as_much(estimator):
     r, p, t, _, user = users_log()
     stated = {"estimator": estimator, "cluster": user, "level": LEVEL}
-    found, moved = (estimate_value(r + by, p, t, **stated, facts=Facts(reward_min=by, reward_max=4.0 + by)) for by in (0.0, -7.0))
+    found, moved = (estimate_value(r + by, p, t, **stated, facts=Facts(reward_min=r.min() + by, reward_max=4.0 + by)) for by in (0.0, -7.0))
     expected = (found.value - 7.0, found.low - 7.0, found.high - 7.0)
     assert (moved.value, moved.low, moved.high) == pytest.approx(expected, rel=1e-7)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recsim_mnar.estimators.off_policy import gathering
+from recsim_mnar.estimators import blocks
 from recsim_mnar.own_log import bandit_log
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.doctor import examine_file
@@ -54,7 +54,7 @@ def found_in(frame: pd.DataFrame, path, *, at_once: bool) -> dict[str, float]:
 @pytest.mark.parametrize("at_once", [False, True], ids=["blocks", "at once"])
 @pytest.mark.parametrize("share", [0.3, 1.0])
 def test_copies_are_repeated_rows_and_no_effect(tmp_path, monkeypatch, share, at_once):
-    monkeypatch.setattr(gathering, "BLOCK_ROWS", 1000)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 1000)
     found = found_in(again(shop(1), share), tmp_path / "log.csv", at_once=at_once)
     assert not {"shown_before", "copied_rows", "lasts"} & found.keys()
     assert found["rows_repeated"] == pytest.approx(share / (1.0 + share), abs=0.01)
@@ -63,7 +63,7 @@ def test_copies_are_repeated_rows_and_no_effect(tmp_path, monkeypatch, share, at
 @pytest.mark.parametrize("at_once", [False, True], ids=["blocks", "at once"])
 @pytest.mark.parametrize("share", [0.3, 1.0])
 def test_copies_hide_no_effect(tmp_path, monkeypatch, share, at_once):
-    monkeypatch.setattr(gathering, "BLOCK_ROWS", 1000)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 1000)
     tired = shop(1, repeat=0.4)
     once = found_in(tired, tmp_path / "once.csv", at_once=at_once)
     found = found_in(again(tired, share), tmp_path / "log.csv", at_once=at_once)

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import Facts, difference, estimate_value
 from recsim_mnar.answers.records import NOT_FIXED, TOO_MANY, segment_lines
 from recsim_mnar.own_log.estimating import Question, estimate_log
 from twins.commands import run
 from twins.own_schema import estimate_file
+from twins.facts import difference, estimate_value
 
 N, ITEMS, FLOOR = 8000, 6, 0.05
 
@@ -87,7 +87,7 @@ def test_intervals_of_segments_hold_all_at_once(tmp_path, known):
             found = difference(*logged, own.new, own.propensity, **columns)
         else:
             lost = lost if record["policy"] == "new" else none
-            found = estimate_value(*logged, own[record["policy"]], facts=Facts(unsupported=lost), **columns)
+            found = estimate_value(*logged, own[record["policy"]], unsupported=lost, **columns)
         assert (record["low"], record["high"]) == pytest.approx((found.low, found.high), abs=1e-12)
         assert record["verdict_level"] == found.verdict.level
         assert (record["intervals"], record["level_of_all"], record["level"]) == (15, 0.9, pytest.approx(level))

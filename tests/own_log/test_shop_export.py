@@ -12,7 +12,7 @@ import pytest
 from recsim_mnar.cli import main
 from recsim_mnar.datasets.interactions import read_interactions
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.facts import Stated
+from recsim_mnar.estimators import Facts
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.doctor import examine_file
 from recsim_mnar.tables.roles import GUESSED, find_columns
@@ -160,7 +160,7 @@ def test_several_lifts_are_answered_in_a_line_each(export, tmp_path, capsys):
 
 def test_a_least_propensity_in_per_cent_is_understood():
     with pytest.raises(UserError, match=r"must be a number in \(0, 1\], got 2.0: did you mean 2 % = 0.02\?"):
-        Stated(propensity_min=2.0)
+        Facts(propensity_min=2.0)
 
 
 @pytest.mark.parametrize(

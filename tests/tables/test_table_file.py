@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy import gathering
+from recsim_mnar.estimators import blocks
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.registry import learner
 from recsim_mnar.simulation import simulate
@@ -144,7 +144,7 @@ def test_what_a_file_unpacks_to_is_what_it_takes(name, tmp_path):
 def test_one_users_rows_are_bounded_too(tmp_path, monkeypatch):
     """Blocks divide no user."""
     monkeypatch.setattr(files, "LARGEST", 1 << 16)
-    monkeypatch.setattr(gathering, "BLOCK_ROWS", 1000)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 1000)
     n = 5000
     for users in (np.zeros(n, np.int64), np.arange(n)[::-1] % 2, np.arange(n) // 10):
         table = pa.table({"user": users, "reward": np.ones(n), "propensity": np.full(n, 0.5)})
@@ -213,7 +213,7 @@ IDS = {
 @pytest.mark.parametrize("rows", [2, 3, 9])
 def test_one_id_is_not_quietly_two(ids, rows, tmp_path, monkeypatch):
     """At once and in blocks."""
-    monkeypatch.setattr(gathering, "BLOCK_ROWS", rows)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", rows)
     monkeypatch.setattr(text_tables, "_BLOCK_BYTES", 20 * rows)
     lines = [f"{user},{i % 2},.5,.25" for i, user in enumerate(ids.split())]
     path = write(tmp_path, "\n".join(["user,reward,propensity,new", *lines]) + "\n")

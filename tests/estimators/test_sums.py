@@ -1,0 +1,152 @@
+"""Sums by user: against a plain twin, across blocks, and with users in any order."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.facts import Facts
+from recsim_mnar.estimators.scores import Rows
+from recsim_mnar.estimators.sums import CHUNK, PolicySums, UserSums
+from recsim_mnar.log.columns import Clusters
+
+NAMES = ("rows", "weight", "earned")
+OTHERS = ("reward", "squared weight", "earned reward")
+
+
+def make(n: int, seed: int = 0, users: int = 300) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {
+        "reward": np.where(rng.random(n) < 0.1, rng.choice([1.0, 2.5], n), 0.0),
+        "propensity": rng.uniform(0.01, 1.0, n),
+        "target": np.where(rng.random(n) < 0.2, 0.0, rng.uniform(0.0, 1.0, n)),
+        "cluster": np.sort(rng.integers(0, users, n)) * 7 - 100,
+    }
+
+
+def sums_of(reward, propensity, target, cluster=None, missing=None, facts=None) -> PolicySums:
+    rows = Rows.of(reward, propensity, target, clusters=Clusters.of(cluster, len(reward)))
+    sums = PolicySums(clustered=cluster is not None)
+    sums.extend(rows, facts, missing)
+    return sums
+
+
+def twin(reward, propensity, target, cluster=None):
+    """Every column's sums by user, (users,), by name; and of the columns that enter no product."""
+    weight = target / propensity
+    columns = {"rows": np.ones(reward.size), "weight": weight, "earned": weight * reward}
+    others = {"reward": reward, "squared weight": weight**2, "earned reward": weight * reward**2}
+    groups = np.arange(reward.size) if cluster is None else np.unique(cluster, return_inverse=True)[1]
+    return {name: np.bincount(groups, x) for name, x in columns.items()}, {n: x.sum() for n, x in others.items()}
+
+
+def products():
+    return [each for k in (1, 2, 3, 4) for each in itertools.combinations_with_replacement(NAMES, k)]
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+@pytest.mark.parametrize("n", [1, 7, CHUNK, 3 * CHUNK + 5])
+def test_kernel_agrees_with_its_twin(n, clustered):
+    data = make(n)
+    if not clustered:
+        del data["cluster"]
+    sums = sums_of(**data)
+    by_user, others = twin(**data)
+    for names in products():
+        expected = np.prod([by_user[name] for name in names], axis=0).sum()
+        assert sums.by_user.product(*({name: 1.0} for name in names)) == pytest.approx(expected, rel=1e-12), names
+    for name in OTHERS:
+        assert sums.by_user.total(name) == pytest.approx(others[name], rel=1e-12)
+    weight = data["target"] / data["propensity"]
+    assert (sums.rows, sums.users) == (n, by_user["rows"].size if not clustered else np.unique(data["cluster"]).size)
+    assert (sums.rewarded, sums.supported) == (np.count_nonzero(data["reward"]), np.count_nonzero(data["target"]))
+    assert (sums.weight_max, sums.propensity_min) == (weight.max(), data["propensity"].min())
+    assert (sums.reward_min, sums.reward_max) == (data["reward"].min(), data["reward"].max())
+    assert sums.least_propensity_rows == np.count_nonzero(data["propensity"] == data["propensity"].min())
+    assert sums.user_rows_max == by_user["rows"].max()
+    rewarded = data["reward"] if not clustered else np.bincount(np.unique(data["cluster"], return_inverse=True)[1], data["reward"])
+    assert sums.rewarded_users == np.count_nonzero(rewarded)
+
+
+def test_forms_are_combined_as_their_users_are():
+    data = make(500)
+    by_user, _ = twin(**data)
+    one, other = {"earned": 1.0, "rows": -0.2}, {"weight": 2.0, "earned": -1.0}
+    expected = np.sum((by_user["earned"] - 0.2 * by_user["rows"]) ** 3 * (2.0 * by_user["weight"] - by_user["earned"]))
+    assert sums_of(**data).by_user.product(one, one, one, other) == pytest.approx(expected, rel=1e-12)
+    two = UserSums(NAMES, degree=2)
+    two.extend([np.ones(500), data["target"], data["reward"]], None)
+    assert two.product({"weight": 1.0}, {"earned": 1.0}) == pytest.approx(data["target"] @ data["reward"], rel=1e-12)
+
+
+def bits(sums: PolicySums) -> tuple:
+    kept = {name: value for name, value in vars(sums).items() if name not in ("by_user", "missing")}
+    found = [sums.by_user.product(*({name: 1.0} for name in names)) for names in products()]
+    return (*found, *(sums.by_user.total(name) for name in OTHERS), sums.missing_mass(), tuple(kept.items()))
+
+
+def merged(data, edges) -> PolicySums:
+    parts = [{k: v[a:b] for k, v in data.items()} for a, b in itertools.pairwise(edges)]
+    first, *others = [sums_of(**part) for part in parts]
+    return sum(others, first)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("at", ["chunks", "users"])
+def test_blocks_cut_between_chunks_or_users_give_the_bits_of_the_whole(at, seed):
+    n = 6 * CHUNK + 321
+    data = make(n, seed)
+    data["missing"] = 0.3 * (1.0 - data["target"])
+    starts = np.flatnonzero(np.diff(data["cluster"])) + 1
+    cuts = np.sort(np.random.default_rng(seed).choice(starts, 6, replace=False)).tolist()
+    if at == "chunks":
+        cuts = [CHUNK, 2 * CHUNK, 5 * CHUNK]
+        del data["cluster"]
+    assert bits(merged(data, [0, *cuts, n])) == bits(sums_of(**data))
+
+
+def test_users_in_any_order_and_of_any_kind_give_the_same_sums():
+    data = make(5000)
+    whole = bits(sums_of(**data))
+    order = np.random.default_rng(1).permutation(5000)
+    shuffled = {k: v[order] for k, v in data.items()}
+    ids = shuffled["cluster"]
+    for cluster in (ids, ids.astype(str), ids.astype(object), list(ids)):
+        found = bits(sums_of(**{**shuffled, "cluster": cluster}))
+        np.testing.assert_allclose(found[: len(products())], whole[: len(products())], rtol=1e-12)
+        assert found[-1] == whole[-1]
+
+
+def test_a_target_of_minus_zero_or_a_rounding_above_one_is_data():
+    data = make(100, users=100)
+    data["target"][:2] = -0.0, 1.0 + 2.3e-16
+    assert sums_of(**data).supported == np.count_nonzero(data["target"] > 0.0)
+
+
+@pytest.mark.parametrize("name", ["propensity", "target"])
+@pytest.mark.parametrize("value", [1.5, np.nan, -np.nan, -0.25, np.inf, -np.inf])
+def test_what_is_no_probability_is_found_beside_a_set_sign(name, value):
+    data = make(CHUNK + 10)
+    data["target"][3] = -0.0
+    data[name][2] = value
+    with pytest.raises(UserError, match=f"{name}.*row 2 "):
+        sums_of(**data)
+
+
+def test_rows_that_deny_a_fact_are_counted():
+    data = make(200)
+    least = float(np.median(data["propensity"]))
+    sums = sums_of(**data, facts=Facts(propensity_min=least))
+    assert sums.denied == np.count_nonzero((data["propensity"] < 0.98 * least) & (data["target"] > 0.0))
+
+
+@pytest.mark.parametrize("name", ["reward", "propensity"])
+def test_numbers_too_large_for_their_powers_are_refused(name):
+    data = make(50)
+    data[name][7] = 1e90 if name == "reward" else 1e-300
+    data["target"][7] = 0.5
+    with pytest.raises(UserError, match=f"column '{name}', row 7 "):
+        sums_of(**data)
