@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from recsim_mnar.kernels._rng_kernel import block
-from recsim_mnar.kernels.jit import inlined, kernel
+from recsim_mnar.kernels.jit import kernel, summing
 
 _LOW = np.uint32(0xFFFF)
 # P(Poisson(1) <= k) in units of 2^-16, k = 0 .. 7: a draw of 16 bits is inverted by counting how many it reaches.
@@ -233,71 +233,82 @@ def add_exactly(high, low, values):
         low[j] += (before - (total - part)) + (values[j] - part)
 
 
-@inlined
-def put_products(numbers, degree, out):
-    """All products of 1 to ``degree`` (2 or 4) of the numbers (k,), shorter ones first, each in ascending order."""
-    k = numbers.size
-    m = k
-    for i in range(k):
-        out[i] = numbers[i]
-    for i in range(k):
-        for j in range(i, k):
-            out[m] = numbers[i] * numbers[j]
-            m += 1
-    if degree < 4:
-        return m
-    for i in range(k):
-        for j in range(i, k):
-            two = numbers[i] * numbers[j]
-            for h in range(j, k):
-                out[m] = two * numbers[h]
-                m += 1
-    for i in range(k):
-        for j in range(i, k):
-            two = numbers[i] * numbers[j]
-            for h in range(j, k):
-                three = two * numbers[h]
-                for g in range(h, k):
-                    out[m] = three * numbers[g]
-                    m += 1
-    return m
+@summing
+def _multiply(one, other, out):
+    """Write the products of two columns (n,), and return their sum."""
+    total = 0.0
+    for i in range(out.size):
+        out[i] = one[i] * other[i]
+        total += out[i]
+    return total
+
+
+@summing
+def _copy(values, out):
+    """Copy a column (n,), and return its sum."""
+    total = 0.0
+    for i in range(out.size):
+        out[i] = values[i]
+        total += out[i]
+    return total
 
 
 @kernel
-def add_users(columns, user, by_user, goes_on, width, degree, own, sums, out):
+def add_rows(columns, width, factors, sums, tile):
+    """Add rows without users, each a user of its own, to the sums of :func:`add_users`.
+
+    Args:
+        columns: (k, n) row columns.
+        width: how many of them enter products.
+        factors: (p, 2) places of the two factors of each product, among the columns and the products before it.
+        sums: (2, width + p + k - width) exact pairs.
+        tile: (width + p + 1, t) scratch.
+    """
+    k, n = columns.shape
+    m = len(factors)
+    totals = tile[width + m]
+    size = tile.shape[1]
+    totals[: m + k] = 0.0
+    for start in range(0, n, size):
+        stop = min(start + size, n)
+        for j in range(width):
+            totals[j] += _copy(columns[j, start:stop], tile[j, : stop - start])
+        for j in range(m):
+            one = tile[factors[j, 0], : stop - start]
+            other = tile[factors[j, 1], : stop - start]
+            totals[width + j] += _multiply(one, other, tile[width + j, : stop - start])
+        for j in range(width, k):
+            totals[m + j] += _copy(columns[j, start:stop], tile[width, : stop - start])
+    add_exactly(sums[0], sums[1], totals[: m + k])
+
+
+@kernel
+def add_users(columns, user, goes_on, width, factors, own, sums, out):
     """Add rows to sums over users of products of the user's own sums.
 
     Args:
         columns: (k, n) row columns.
-        user: (n,) int64, the rows of a user together; read where ``by_user``, else a row is a user.
-        by_user: whether rows have users.
+        user: (n,) int64, the rows of a user together.
         goes_on: whether the user of the last row has more rows in the next call.
         width: how many of the columns enter products; the others are summed alone.
-        degree: of the products, 2 or 4.
+        factors: (p, 2) places of the two factors of each product, among the columns and the products before it.
         own: (k,) sums of the user whose rows are not complete, kept between calls; zero at first.
-        sums: (2, m) exact pairs: of the products, then of the other columns.
-        out: (2 m,) scratch.
+        sums: (2, p + k) exact pairs: of the first columns, of the products, of the other columns.
+        out: (p + k,) scratch.
     """
     k, n = columns.shape
-    m = sums.shape[1]
-    products = out[:m]
-    totals = out[m:]
-    totals[:] = 0.0
+    m = len(factors)
     for i in range(n):
         for j in range(k):
             own[j] += columns[j, i]
-        if by_user:
-            same = goes_on if i + 1 == n else user[i + 1] == user[i]
-            if same:
-                continue
-        put_products(own[:width], degree, products)
+        same = goes_on if i + 1 == n else user[i + 1] == user[i]
+        if same:
+            continue
+        for j in range(width):
+            out[j] = own[j]
+        for j in range(m):
+            out[width + j] = out[factors[j, 0]] * out[factors[j, 1]]
         for j in range(width, k):
-            products[m - k + j] = own[j]
+            out[m + j] = own[j]
         own[:] = 0.0
-        if by_user:
-            add_exactly(sums[0], sums[1], products)
-        else:
-            for j in range(m):
-                totals[j] += products[j]
-    if not by_user:
-        add_exactly(sums[0], sums[1], totals)
+        add_exactly(sums[0], sums[1], out)

@@ -15,11 +15,13 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.facts import Facts
 from recsim_mnar.estimators.intervals import ROUNDING, Deviations
 from recsim_mnar.estimators.scores import Rows
-from recsim_mnar.log.columns import Clusters, Floats
+from recsim_mnar.log.columns import Clusters, Floats, Ints
 from recsim_mnar.log.rows import user_starts
 
 CHUNK = 16384
 """Rows per chunk: blocks of rows without users give the bits of all rows where they are cut at multiples of it."""
+TILE = 512
+"""Rows whose products are held at a time."""
 SURE = 0.999
 """Probability from which a target is sure of an action."""
 Form = Mapping[str, float]
@@ -28,12 +30,19 @@ Form = Mapping[str, float]
 
 @functools.cache
 def _places(width: int, degree: int) -> dict[tuple[int, ...], int]:
-    """Position of each product of up to ``degree`` of ``width`` numbers, as ``put_products`` writes them."""
+    """Place of each product of up to ``degree`` of ``width`` numbers, shorter ones first."""
     lengths = range(1, degree + 1)
     products = [
         each for length in lengths for each in itertools.combinations_with_replacement(range(width), length)
     ]
     return {each: place for place, each in enumerate(products)}
+
+
+@functools.cache
+def _factors(width: int, degree: int) -> Ints:
+    """(p, 2) places of the two factors of each product of two and more numbers."""
+    places = _places(width, degree)
+    return np.array([(places[each[:-1]], each[-1]) for each in places if len(each) > 1])
 
 
 class UserSums:
@@ -63,21 +72,22 @@ class UserSums:
         """
         from recsim_mnar.estimators import _by_user_kernel as kernels
 
-        n = columns[0].size
-        by_user = clusters is not None
-        user = np.empty(0, np.int64) if clusters is None else clusters.together(clusters.codes)
+        n, width, factors = columns[0].size, len(self.names), _factors(len(self.names), self.degree)
+        user = None if clusters is None else clusters.together(clusters.codes)
         ordered = columns if clusters is None else [clusters.together(values) for values in columns]
-        own, scratch = np.zeros(len(columns)), np.empty(2 * self._pairs.shape[1])
+        own, products = np.zeros(len(columns)), np.empty(self._pairs.shape[1])
         chunk = np.empty((len(columns), min(n, CHUNK)))
+        tile = np.empty((width + len(factors) + 1, TILE))
         for start in range(0, n, CHUNK):
             stop = min(start + CHUNK, n)
             block = chunk[:, : stop - start]
             for place, values in enumerate(ordered):
                 block[place] = values[start:stop]
-            goes_on = by_user and stop < n and user[stop] == user[stop - 1]
-            users = user[start:stop] if by_user else user
-            width = len(self.names)
-            kernels.add_users(block, users, by_user, goes_on, width, self.degree, own, self._pairs, scratch)
+            if user is None:
+                kernels.add_rows(block, width, factors, self._pairs, tile)
+                continue
+            goes_on = stop < n and bool(user[stop] == user[stop - 1])
+            kernels.add_users(block, user[start:stop], goes_on, width, factors, own, self._pairs, products)
         if "_sums" in vars(self):
             del self._sums
 
