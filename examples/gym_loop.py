@@ -3,8 +3,7 @@
 import gymnasium as gym
 import numpy as np
 
-from recsim_mnar.estimators import Facts
-from recsim_mnar import Log, estimate, replay
+from recsim_mnar import Facts, Log, estimate, replay
 from recsim_mnar.envs.recording import RecordLog
 from recsim_mnar.policies import registry
 from recsim_mnar.rng import policy_uniforms

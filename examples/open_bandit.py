@@ -25,7 +25,7 @@ def show(title: str, log, target: np.ndarray, truth: float) -> list[Estimate]:
         covers = "covers it" if found.low <= truth <= found.high else "misses it"
         print(f"  {found.estimator:12s} {found.value:.4f}  [{found.low:.4f}, {found.high:.4f}] {covers}")
         facts = found.diagnostics
-        print(f"  {'':12s} sampling alone [{facts['sampling_low']:.4f}, {facts['sampling_high']:.4f}], {found.method}")
+        print(f"  {'':12s} sampling alone [{facts.sampling_low:.4f}, {facts.sampling_high:.4f}], {found.method}")
         estimates.append(found)
     print(f"  effective sample {estimates[0].ess:,.0f} of {len(log):,} rows; verdict: {estimates[0].verdict}")
     return estimates

@@ -22,6 +22,7 @@ if _TYPE_CHECKING:
     from recsim_mnar.errors import MachineError as MachineError
     from recsim_mnar.errors import UserError as UserError
     from recsim_mnar.estimators import Estimate as Estimate
+    from recsim_mnar.estimators import Facts as Facts
     from recsim_mnar.estimators import difference as difference
     from recsim_mnar.estimators import estimate_value as _estimate_value
     from recsim_mnar.fitting.calibration import FittedWorld as FittedWorld
@@ -83,7 +84,7 @@ if _TYPE_CHECKING:
 _NAMES = {
     "datasets.interactions": "Interactions",
     "errors": "MachineError UserError",
-    "estimators": "Estimate difference estimate=estimate_value",
+    "estimators": "Estimate Facts difference estimate=estimate_value",
     "fitting.calibration": "FittedWorld calibrate=calibrate_world",
     "fitting.validation": "Validation validate=validate_world",
     "log": "Log read_log=Log.read",

@@ -39,6 +39,7 @@ MAY = {
     "log": GROUND | {"tables"},
     "policies": GROUND | {"plugins", "log"},
     "estimators": GROUND | {"tables", "plugins", "log"},
+    "answers": GROUND | {"log", "estimators"},
     "datasets": GROUND | {"tables", "log"},
     "models": GROUND | {"log"},
     "worlds": GROUND | {"plugins", "log.schema", "log.contexts", "log.ratings", "log.rows", "models", "datasets"},
@@ -59,6 +60,7 @@ MAY = {
     "envs": GROUND | {"log", "policies", "worlds", "simulation"},
     "protocols": GROUND
     | {
+        "answers",
         "log",
         "policies",
         "estimators",
@@ -72,6 +74,7 @@ MAY = {
     "studies": GROUND | {"log", "policies", "estimators", "worlds", "simulation", "protocols"},
     "own_log": GROUND
     | {
+        "answers",
         "tables",
         "log",
         "policies",
@@ -98,9 +101,9 @@ MAY = {
         "own_log",
     }
     | {"studies"},
-    "report": GROUND | {"log", "estimators", "protocols", "studies", "own_log", "fitting"},
+    "report": GROUND | {"answers", "log", "estimators", "protocols", "studies", "own_log", "fitting"},
     "cli": GROUND
-    | {"tables", "log", "policies", "estimators", "datasets", "worlds", "simulation", "replays"}
+    | {"answers", "tables", "log", "policies", "estimators", "datasets", "worlds", "simulation", "replays"}
     | {"envs", "protocols", "studies", "own_log", "report", "testing", "plugins", "warming", "installation"}
     | {"cluster"}
     | {"_start", "fitting", "tasks"},

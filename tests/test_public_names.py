@@ -20,7 +20,7 @@ TOP = {
         evaluate make_world plan_ab read_log replay resumable run_study simulate simulate_online task
         task_dataset task_names validate value_on_log""",
     "nouns": """ABPlan Comparison DecisionWorld Design Estimate Evaluation ExposureWorld
-        FeaturePolicy FileAnswer FittedWorld Interactions Learner Log MachineError OnlineRun Oracle Planner
+        Facts FeaturePolicy FileAnswer FittedWorld Interactions Learner Log MachineError OnlineRun Oracle Planner
         PlatformWorld Policy Protocol Record SampledPolicy Study Task TaskDataset UserError Validation
         World""",
 }
@@ -33,7 +33,7 @@ PACKAGES = {
         RecordVectorLog WorldEnv WorldVectorEnv campaigns_env campaigns_vector_env purchases_env purchases_vector_env
         ratings_env ratings_vector_env record record_slates record_slates_vector record_vector sessions_env
         sessions_vector_env world_env world_vector_env""",
-    "estimators": """ESTIMATORS Estimate EstimatorInfo Moments cross_fitted_rewards difference estimate_value
+    "estimators": """ESTIMATORS Diagnostics Estimate EstimatorInfo Facts cross_fitted_rewards difference estimate_value
         estimate_without_propensities""",
     "export": """Decisions action_dist decisions distributions from_arrays from_minari from_obp from_rllib from_vw
         to_d3rlpy to_minari to_obp to_rllib to_vw""",

@@ -184,8 +184,8 @@ def judged(
         target[first:last] = np.minimum(pi[here, action], 1.0)
         q_logged[first:last] = q[here, action]
         q_target[first:last] = (pi * q).sum(axis=1)[here]
-    given: dict[str, Any] = {"q_logged": q_logged, "q_target": q_target} if estimator == "dr" else {}
     return estimate_value(
         contexts.rewards, contexts.propensities, target, estimator=estimator, clip=clip,
-        cluster=contexts.user_of_context[contexts.context], **given,
+        cluster=contexts.user_of_context[contexts.context],
+        model=(q_logged, q_target) if estimator == "dr" else None,
     )  # fmt: skip

@@ -8,26 +8,26 @@ import numpy as np
 from row_bootstrap import RowBootstrap
 from worlds import LEVEL
 
-from recsim_mnar.estimators import estimate_value
+from recsim_mnar.estimators import Facts, estimate_value
 from recsim_mnar.estimators import intervals as by_user
 from recsim_mnar.log.columns import Floats
 
 QUANTILE = 1.959963984540054
-CLICKS = {"reward_min": 0.0, "reward_max": 1.0}
+CLICKS = Facts(reward_min=0.0, reward_max=1.0)
 
 Ends = tuple[float, float]
 
 
 def ours(reward, propensity, target, cluster) -> tuple[dict[str, Ends], bool]:
     """The default's ends, as anyone gets them, and whether its verdict is trust."""
-    found = estimate_value(reward, propensity, target, cluster=cluster, level=LEVEL, **CLICKS)
+    found = estimate_value(reward, propensity, target, cluster=cluster, level=LEVEL, facts=CLICKS)
     return {"default": (found.low, found.high)}, found.trusted
 
 
 def bootstrap(reward, propensity, target, cluster) -> dict[str, Ends]:
     """Poisson bootstrap of users, of ips."""
     given = {"cluster": cluster, "level": LEVEL, "estimator": "ips", "interval": "bootstrap"}
-    found = estimate_value(reward, propensity, target, **given, **CLICKS)
+    found = estimate_value(reward, propensity, target, **given, facts=CLICKS)
     return {"bootstrap by user": (found.low, found.high)}
 
 

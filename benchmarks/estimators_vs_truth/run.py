@@ -73,12 +73,12 @@ class Study:
                     ]
                     more = {"group_target": both[0], "group_propensity": both[1]}
                 if ESTIMATORS[estimator].needs:
-                    more |= {"q_logged": q_logged, "q_target": q_target}
+                    more |= {"model": (q_logged, q_target)}
                 e = estimate_value(
                     **columns, target=target, estimator=estimator, level=SETTINGS["level"], **parameters, **more
                 )
                 facts = e.diagnostics
-                found[estimator] = [e.value, e.low, e.high, facts["sampling_low"], facts["sampling_high"]]
+                found[estimator] = [e.value, e.low, e.high, facts.sampling_low, facts.sampling_high]
             out[name] = {"truth": truth[name], "ess": e.ess, "estimates": found}
         return out
 

@@ -20,7 +20,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
 from _study import read, write_results
 
-from recsim_mnar.estimators import difference, estimate_value
+from recsim_mnar.estimators import Facts, difference, estimate_value
 from recsim_mnar.answers.provenance import level_of_best
 
 RESULTS = Path(__file__).parent / "results.json"
@@ -46,7 +46,7 @@ def one(spread: float, seed: int, levels: dict[str, float]) -> dict[str, bool]:
     best = shown[int(np.argmax(values))]
     truth, before = (rate[np.arange(CONTEXTS), policy].mean() for policy in (best, today))
     target, baseline = ((policy[context] == action).astype(float) for policy in (best, today))
-    facts: dict[str, Any] = {"estimator": "ips", "propensity_min": EPSILON / ITEMS, "full_support": True}
+    facts: dict[str, Any] = {"estimator": "ips", "facts": Facts(propensity_min=EPSILON / ITEMS, full_support=True)}
     held = {}
     for name, level in levels.items():
         value = estimate_value(reward, propensity, target, level=level, **facts)

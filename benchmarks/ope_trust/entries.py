@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import stdtrit
 from worlds import Facts, Log
 
+import recsim_mnar
 from recsim_mnar import difference, estimate
 from recsim_mnar.estimators import Estimate
 
@@ -90,10 +91,10 @@ def columns(log: Log) -> dict[str, Any]:
     return {"cluster": log.user, "action": log.action, "context": log.context, "weights": weights}
 
 
-def stated(facts: Facts) -> dict[str, Any]:
+def stated(facts: Facts) -> recsim_mnar.Facts:
     """Every fact as our calls take them."""
-    known = {"full_support": facts.full_support, "reward_min": facts.reward_min, "reward_max": facts.reward_max}
-    return known | ({"propensity_min": facts.propensity_min} if facts.propensity_min > 0 else {})
+    least = facts.propensity_min if facts.propensity_min > 0 else None
+    return recsim_mnar.Facts(facts.full_support, facts.reward_min, facts.reward_max, propensity_min=least)
 
 
 def said(e: Estimate) -> Answer:
@@ -104,8 +105,8 @@ def said(e: Estimate) -> Answer:
 
 def of_pair(log: Any, facts: Facts | None) -> Answer:
     """What ours says of the target's difference from the baseline."""
-    known = {} if facts is None else stated(facts)
-    return said(difference(log.reward, log.propensity, log.target, log.baseline, **columns(log), **known))
+    known = None if facts is None else stated(facts)
+    return said(difference(log.reward, log.propensity, log.target, log.baseline, **columns(log), facts=known))
 
 
 # ------------------------------------------------------------------------------------------------------ entries
@@ -114,7 +115,7 @@ def of_pair(log: Any, facts: Facts | None) -> Answer:
 @entry(LEVELS["trust"])
 def ours(log, facts):
     """This package's estimate with every fact; accepted: the verdict trust."""
-    return said(estimate(log.reward, log.propensity, log.target, **columns(log), **stated(facts)))
+    return said(estimate(log.reward, log.propensity, log.target, **columns(log), facts=stated(facts)))
 
 
 @entry(LEVELS["caution"])

@@ -33,7 +33,7 @@ sys.path[:0] = [str(HERE.parent / "shared"), str(HERE.parent / "speed")]
 from _study import read, write_results  # noqa: E402
 from table import cpu_seconds, peer  # noqa: E402
 
-from recsim_mnar.estimators import Moments  # noqa: E402
+from recsim_mnar.estimators.sums import PolicySums  # noqa: E402
 from recsim_mnar.estimators.rankings import estimate_ranking_value  # noqa: E402
 from recsim_mnar.log import Log  # noqa: E402
 from recsim_mnar.policies import registry  # noqa: E402
@@ -185,8 +185,8 @@ def moments(quick: bool) -> dict[str, float]:
     asked = {"estimators": ["independent_ips"], "assumption": "independent"}
     ways: dict[str, Callable[[], Any]] = {
         "np.sum of the three columns": lambda: [column.sum() for column in three],
-        "moments, two weights": lambda: Moments.of(*three),
-        "moments, every weight another": lambda: Moments.of(reward, propensity, varied),
+        "sums by user, two weights": lambda: PolicySums.of(propensity, target, reward=reward),
+        "sums by user, every weight another": lambda: PolicySums.of(propensity, varied, reward=reward),
         "estimate, interval by user, verdict": lambda: estimate_ranking_value(columns, targets, **asked),
     }
     seconds = best_of(ways, rounds)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.answers.records import estimate_columns
+from recsim_mnar.estimators import Facts
 from recsim_mnar.fitting.validation import Check, Validation
 from recsim_mnar.log.columns import LogColumns
 from recsim_mnar.own_log.bandit_file import WeighedLog
@@ -137,8 +138,8 @@ def _estimates() -> Estimates:
                 "rare items": [0.02, 0.02, 0.02, 0.04, 0.9]}  # fmt: skip
     columns = {name: np.array(chances)[action] for name, chances in policies.items()}
     log = LogColumns(reward, logging[action], None, columns | {"propensity": logging[action]}, np.arange(6000))
-    stated = {"propensity_min": 0.005, "full_support": True}
-    records = estimate_columns(log, list(columns), baseline="propensity", estimators=("ips", "snips"), **stated)
+    facts = Facts(propensity_min=0.005, full_support=True)
+    records = estimate_columns(log, list(columns), baseline="propensity", estimators=("ips", "snips"), facts=facts)
     records = [r | {"today": True} if "propensity" in (r["policy"], r.get("baseline")) else r for r in records]
     weights = {name: column / logging[action] for name, column in columns.items()}
     weighed = WeighedLog(6000, None, float(reward.mean()), {}, weights)

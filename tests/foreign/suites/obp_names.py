@@ -21,9 +21,8 @@ def answered(cls, name, theirs):
         rows, place = np.arange(len(reward)), 0 if more.get("position") is None else more["position"]
         pi, q = action_dist[rows, :, place], more.get("estimated_rewards_by_reg_model")
         q = np.zeros_like(pi) if q is None else q[rows, :, place]
-        model = {"q_logged": q[rows, action], "q_target": (q * pi).sum(1)}
-        model = {key: model[key] for key in ESTIMATORS[name].needs}
-        return float(estimate_value(reward, p, pi[rows, action], estimator=name, **model).value)
+        model = (q[rows, action], (q * pi).sum(1)) if ESTIMATORS[name].needs else None
+        return float(estimate_value(reward, p, pi[rows, action], estimator=name, model=model).value)
 
     return estimate
 
