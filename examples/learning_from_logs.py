@@ -11,7 +11,10 @@ logging = registry.learner("user-popularity+epsilon=0.3").fit(Log({}), n_items=w
 training, test = (simulate(world, logging, n_users=1500, seed=seed) for seed in (1, 2))
 shown = test.bandit()
 given = (shown["reward"], shown["propensity"])
-stated = {"cluster": shown["user"], "facts": Facts(propensity_min=0.3 / world.n_items)}  # epsilon shows every item at times
+stated = {
+    "cluster": shown["user"],
+    "facts": Facts(propensity_min=0.3 / world.n_items),
+}  # epsilon shows every item at times
 print(f"{len(shown):,} decisions to judge by; the logging policy earned {given[0].mean():.5f}")
 for name in ("reward-cross-entropy", "poem"):
     policy = registry.learner(name).fit(training, n_items=world.n_items, seed=0)

@@ -20,8 +20,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
 from _study import read, write_results
 
-from recsim_mnar.estimators import Facts, difference, estimate_value
 from recsim_mnar.answers.provenance import level_of_best
+from recsim_mnar.estimators import Facts, difference, estimate_value
 
 RESULTS = Path(__file__).parent / "results.json"
 ITEMS, CONTEXTS, POLICIES, ROWS, EPSILON = 10, 20, 100, 20_000, 0.3

@@ -201,7 +201,8 @@ def coverage_log(number: int, lanes: int, frozen: bool, users: int) -> list[dict
     for name, target in targets.items():
         column = replay(log, target)[shown]
         for estimator in ESTIMATORS:
-            e = estimate_value(target=column, estimator=estimator, clip=15.0, facts=Facts(full_support=True, reward_min=0.0, reward_max=1.0), **given)  # fmt: skip
+            facts = Facts(full_support=True, reward_min=0.0, reward_max=1.0)
+            e = estimate_value(target=column, estimator=estimator, clip=15.0, facts=facts, **given)
             found.append({"target": name, "estimator": estimator, "value": e.value, "low": e.low, "high": e.high}
                          | {"truth": truth[name]})  # fmt: skip
     return found

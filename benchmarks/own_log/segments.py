@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.estimators import Facts
-from recsim_mnar.errors import UserError
 from recsim_mnar.answers.records import Segments, Weights, estimate_columns
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators import Facts
 from recsim_mnar.estimators.facts import Stated
 from recsim_mnar.log.columns import Clusters, LogColumns
 

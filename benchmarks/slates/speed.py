@@ -33,8 +33,8 @@ sys.path[:0] = [str(HERE.parent / "shared"), str(HERE.parent / "speed")]
 from _study import read, write_results  # noqa: E402
 from table import cpu_seconds, peer  # noqa: E402
 
-from recsim_mnar.estimators.sums import PolicySums  # noqa: E402
 from recsim_mnar.estimators.rankings import estimate_ranking_value  # noqa: E402
+from recsim_mnar.estimators.sums import PolicySums  # noqa: E402
 from recsim_mnar.log import Log  # noqa: E402
 from recsim_mnar.policies import registry  # noqa: E402
 from recsim_mnar.simulation import simulate  # noqa: E402

@@ -1,4 +1,4 @@
-"""IPS and SNIPS with their sums by user, over ten million rows, next to reading the same three columns in the same run."""
+"""IPS and SNIPS with their sums by user, over ten million rows, next to reading the same columns in the same run."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.errors import UserError, printable
 from recsim_mnar.answers.provenance import level_of_best, with_adaptive_findings
 from recsim_mnar.answers.sentence import (
     ByRows,
@@ -28,6 +27,7 @@ from recsim_mnar.answers.sentence import (
     weight_tolerance,
     with_tolerance,
 )
+from recsim_mnar.errors import UserError, printable
 from recsim_mnar.estimators import Estimate, difference, estimate_value
 from recsim_mnar.estimators.checks import mean_weight_limits
 from recsim_mnar.estimators.facts import PRECISION, Facts

@@ -297,8 +297,8 @@ def records_table(records: Sequence[dict[str, Any]]) -> Table:
     from rich.table import Table
 
     from recsim_mnar.answers.records import segment_label, segment_title
-    from recsim_mnar.estimators.scores import known_to_differ
     from recsim_mnar.answers.sentence import Amounts, cells, label, relative_change, verdict_in_words
+    from recsim_mnar.estimators.scores import known_to_differ
     from recsim_mnar.tables.faults import in_rows
 
     first, by = records[0], records[0].get("by")

@@ -41,8 +41,8 @@ def _agents() -> tuple[Rows, Any]:
 
 
 def _estimators() -> tuple[Rows, Any]:
-    from recsim_mnar.estimators.scores import known_estimators
     from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS
+    from recsim_mnar.estimators.scores import known_estimators
 
     slates = [(name, f"of slates: {info.title}") for name, info in RANKING_ESTIMATORS.items()]
     return _summaries([*known_estimators().items(), *slates])
@@ -370,8 +370,8 @@ def _of_slates(name: str) -> Found:
 
 
 def _estimator(name: str) -> Found:
-    from recsim_mnar.estimators.scores import check_name
     from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS
+    from recsim_mnar.estimators.scores import check_name
 
     if name in RANKING_ESTIMATORS:
         return _of_slates(name)

@@ -195,7 +195,7 @@ def judge(evidence: Evidence) -> Verdict:
 
 
 def _no_reward(evidence: Evidence) -> Finding:
-    case = {"says": "one_end"} if evidence.high > evidence.low else {}
+    case: dict[str, str] = {"says": "one_end"} if evidence.high > evidence.low else {}
     if math.isinf(evidence.high):
         case = {"says": "no_end", "do": "state"}
     return Finding("no_reward", HOPELESS, 0.0, **case)
@@ -206,7 +206,7 @@ def _width(evidence: Evidence) -> Iterator[Finding]:
     scale, estimator = evidence.scale, evidence.estimator
     if scale is not None:
         ratio = evidence.half / scale if scale > 0.0 else math.inf
-        says = {"says": "percent", "percent": 100.0 * ratio} if ratio < 10.0 else {}
+        says: dict[str, Any] = {"says": "percent", "percent": 100.0 * ratio} if ratio < 10.0 else {}
         does = evidence.more((ratio / evidence.precision) ** 2)
         if ratio <= evidence.precision:
             does = {"do": "narrower", "unit": evidence.unit}
@@ -254,7 +254,7 @@ def _contradictions(evidence: Evidence) -> Iterator[Finding]:
     wanted = 1.0 - (support.known or 0.0)
     if support.proved:
         gap = max(wanted - support.mean, 0.0)
-        numbers = {"mean": support.mean, "percent": 100 * gap}
+        numbers: dict[str, Any] = {"mean": support.mean, "percent": 100 * gap}
         if support.stated:
             yield Finding("support_denied", GRAVE, gap, **numbers)
         else:

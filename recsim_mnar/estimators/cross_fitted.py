@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.estimate import difference, estimate_value
 from recsim_mnar.estimators.facts import PRECISION, Facts
-from recsim_mnar.estimators.value import difference, estimate_value
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding, Verdict
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.rng import Stream, uniforms
@@ -279,10 +279,7 @@ def estimate_without_propensities(
     fitted = LoggingModel(codes, labels, units % folds, n_actions, model=model)
     p = fitted.propensities(np.ones(n))
     asked: dict[str, Any] = {"clip": clip, "cluster": clusters, "level": level, "facts": facts, "estimator": estimator}
-    if from_today:
-        base = difference(r, p, t, p, **asked)
-    else:
-        base = estimate_value(r, p, t, precision=precision, **asked)
+    base = difference(r, p, t, p, **asked) if from_today else estimate_value(r, p, t, precision=precision, **asked)
     values = np.empty(replicates)
     above = r - base.diagnostics.reward_min
     limit = np.inf if clip is None or estimator != "clipped_ips" else clip

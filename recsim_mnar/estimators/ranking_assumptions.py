@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recsim_mnar.estimators.intervals import Deviations
 from recsim_mnar.estimators.checks import FEW_ESS
+from recsim_mnar.estimators.intervals import Deviations
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding, scaled
 from recsim_mnar.log.columns import Clusters, Floats, Ints, user_sums
 

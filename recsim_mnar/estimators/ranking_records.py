@@ -19,9 +19,9 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import Deviations
+from recsim_mnar.estimators.ranking_assumptions import PREMISES
 from recsim_mnar.estimators.refuters import STRICT
 from recsim_mnar.estimators.scores import ESTIMATORS, Rows, Scores, check_name
-from recsim_mnar.estimators.ranking_assumptions import PREMISES
 from recsim_mnar.estimators.verdict import GRAVE, Finding
 from recsim_mnar.kernels.checks import told_apart, whole_number
 from recsim_mnar.log.columns import Floats, Ints, finite_column, user_sums

@@ -17,11 +17,8 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.checks import FEW_ESS, LEAST_ESS
+from recsim_mnar.estimators.estimate import estimate_scores
 from recsim_mnar.estimators.facts import Facts, check_clip, missing_column, refuse_outside
-from recsim_mnar.estimators.refuters import item_findings
-from recsim_mnar.estimators.scores import ESTIMATORS
-from recsim_mnar.estimators.sums import PolicySums
-from recsim_mnar.estimators.value import PairSums, ScoreSums, difference_of, estimate_scores
 from recsim_mnar.estimators.ranking_assumptions import (
     CLICKS_TEST,
     STATEMENTS,
@@ -41,6 +38,10 @@ from recsim_mnar.estimators.ranking_records import (
     columns_of,
     ranking_estimator,
 )
+from recsim_mnar.estimators.refuters import item_findings
+from recsim_mnar.estimators.scores import ESTIMATORS
+from recsim_mnar.estimators.sums import PolicySums
+from recsim_mnar.estimators.value import PairSums, ScoreSums, difference_of
 from recsim_mnar.estimators.verdict import Estimate, Finding, Verdict, scaled
 from recsim_mnar.kernels.checks import level_of, whole_number
 from recsim_mnar.log.columns import Clusters, Floats, Ints, column, finite_column, refuse_rows

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, described
-from recsim_mnar.estimators.verdict import CAUTION, Finding
 from recsim_mnar.estimators.facts import check_rows
+from recsim_mnar.estimators.verdict import CAUTION, Finding
 from recsim_mnar.log.columns import Clusters, Floats, column, refuse_rows
 from recsim_mnar.plugins import announced, imported, unknown
 

@@ -1,4 +1,4 @@
-"""Sums by user, from which an estimate, its interval and its checks are made; gathered block by block, and mergeable."""
+"""Sums by user, of which an estimate, its interval and its checks are made; gathered in blocks, and mergeable."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ Form = Mapping[str, float]
 def _places(width: int, degree: int) -> dict[tuple[int, ...], int]:
     """Place of each product of up to ``degree`` of ``width`` numbers, shorter ones first."""
     lengths = range(1, degree + 1)
-    products = [
-        each for length in lengths for each in itertools.combinations_with_replacement(range(width), length)
-    ]
+    products = [each for length in lengths for each in itertools.combinations_with_replacement(range(width), length)]
     return {each: place for place, each in enumerate(products)}
 
 

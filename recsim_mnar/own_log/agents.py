@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.answers.sentence import Sentence, logged_by
+from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import number_in, texts_of
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.gate import FileAnswer, answer_file

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.answers.provenance import bound_lines, known_bound, taken
 from recsim_mnar.answers.records import (
     ADVICE,
@@ -28,6 +27,7 @@ from recsim_mnar.answers.records import (
 )
 from recsim_mnar.answers.refuted import Shown, refuter_lines, with_findings, with_refuters
 from recsim_mnar.answers.sentence import Record, target_of, tolerance_of, weight_excess
+from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.blocks import (
     BLOCK_ROWS,
     BlockQuestion,
@@ -37,10 +37,18 @@ from recsim_mnar.estimators.blocks import (
     needs_all_rows,
 )
 from recsim_mnar.estimators.cross_fitted import cross_fitted_rewards, estimate_without_propensities
-from recsim_mnar.estimators.facts import PRECISION, Facts, check_clip, check_precision, check_rows, limit_column, refuse_outside
+from recsim_mnar.estimators.estimate import estimate_value
+from recsim_mnar.estimators.facts import (
+    PRECISION,
+    Facts,
+    check_clip,
+    check_precision,
+    check_rows,
+    limit_column,
+    refuse_outside,
+)
 from recsim_mnar.estimators.refuters import item_findings
 from recsim_mnar.estimators.repeats import RepeatSums
-from recsim_mnar.estimators.value import estimate_value
 from recsim_mnar.estimators.verdict import GRAVE, Estimate, Finding, scaled
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.columns import Floats, refuse_rows

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from recsim_mnar.estimators.refuters import ItemSums
 from recsim_mnar.answers.sentence import EXPLORE, Record, target_of
+from recsim_mnar.estimators.refuters import ItemSums
 from recsim_mnar.estimators.verdict import Finding, Verdict
 from recsim_mnar.own_log.bandit_file import BanditFile
 

@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.datasets.tool_logs import ToolLog, opened
-from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.answers.records import segment_label
 from recsim_mnar.answers.sentence import Amounts, Record, Sentence, label, sentence_of
+from recsim_mnar.datasets.tool_logs import ToolLog, opened
+from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.facts import Facts
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, LEVELS, Finding
 from recsim_mnar.own_log.bandit_file import Reading

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.answers.weights import RatioBins
+from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.facts import Facts
 from recsim_mnar.estimators.scores import Rows
 from recsim_mnar.estimators.sums import PolicySums

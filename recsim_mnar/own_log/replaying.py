@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.answers.provenance import FITTED_ON, PROPENSITY_MIN
+from recsim_mnar.errors import UserError
 from recsim_mnar.log.blocks import FiledLog, LogBlocks, Survey
 from recsim_mnar.log.table import Log, stated_items, write_part
 from recsim_mnar.own_log.sources import needs_numbering, read_as_logs

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.answers.provenance import bound_lines, known_bound, taken
 from recsim_mnar.answers.records import Asked, records_of, todays
 from recsim_mnar.answers.refuted import with_findings
 from recsim_mnar.answers.sentence import Record
-from recsim_mnar.answers.provenance import bound_lines, known_bound, taken
+from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.ranking_assumptions import about_users
 from recsim_mnar.estimators.rankings import LOGGED, SUFFIXES, estimate_ranking_value, ranking_estimator, with_item
 from recsim_mnar.estimators.verdict import LEVELS, Estimate, Verdict

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals import ratio_interval, student_mean_interval
 from recsim_mnar.estimators.checks import USELESS
+from recsim_mnar.estimators.intervals import ratio_interval, student_mean_interval
 from recsim_mnar.estimators.verdict import Finding, Verdict, few_users, scaled
 from recsim_mnar.log import schema
 from recsim_mnar.policies.base import Policy

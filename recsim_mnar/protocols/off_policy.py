@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.answers.provenance import with_adaptive_findings
-from recsim_mnar.estimators import Estimate, Facts, estimate_value
-from recsim_mnar.answers.weights import WeightTally
-from recsim_mnar.estimators.scores import ESTIMATORS, check_name
 from recsim_mnar.answers.sentence import Amounts, identified, lacks
+from recsim_mnar.answers.weights import WeightTally
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators import Estimate, Facts, estimate_value
 from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS, estimate_ranking_value, ranking_estimator
+from recsim_mnar.estimators.scores import ESTIMATORS, check_name
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.base import Policy
 from recsim_mnar.policies.rankings import as_ranking_policy

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.answers.weights import WeightDistribution, weight_distribution
 from recsim_mnar.answers.records import segment_label, segment_lines, segment_reasons, segment_title
 from recsim_mnar.answers.sentence import (
     TOLERANCE,
@@ -29,6 +28,7 @@ from recsim_mnar.answers.sentence import (
     verdict_in_words,
     within_limits,
 )
+from recsim_mnar.answers.weights import WeightDistribution, weight_distribution
 from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.own_log.plan.experiment import ABPlan
 from recsim_mnar.protocols.records import listed, plain

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import ESTIMATORS
-from recsim_mnar.estimators import Facts
+from recsim_mnar.estimators import ESTIMATORS, Facts
 from twins.facts import difference, estimate_value
 
 

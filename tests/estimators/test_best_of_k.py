@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from recsim_mnar.answers.provenance import level_of_best
+from recsim_mnar.answers.sentence import sentence_of
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Facts
-from recsim_mnar.answers.sentence import sentence_of
-from recsim_mnar.answers.provenance import level_of_best
 from recsim_mnar.own_log.estimating import Question, estimate_log
 from twins.commands import status_of
 from twins.facts import estimate_value

@@ -14,9 +14,8 @@ from rich.console import Console
 
 from recsim_mnar.cli.estimation import records_table
 from recsim_mnar.errors import UserError
-
-from twins.own_schema import estimate_file
 from twins.facts import difference, estimate_value
+from twins.own_schema import estimate_file
 
 ALL = ("ips", "clipped_ips", "snips")
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.estimators import intervals
+from recsim_mnar.estimators import Facts, intervals
 from recsim_mnar.rng import Stream, blocks
-from recsim_mnar.estimators import Facts
 from twins.facts import difference, estimate_value
 
 

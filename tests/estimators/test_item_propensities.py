@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals import Spread, positive_limits, small_sample_factor
 from recsim_mnar.estimators.checks import STRICT
+from recsim_mnar.estimators.intervals import Spread, positive_limits, small_sample_factor
 from recsim_mnar.estimators.refuters import ItemSums, Levels, item_findings
 from twins.log_checks import item_sums
 

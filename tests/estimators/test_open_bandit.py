@@ -13,7 +13,6 @@ from recsim_mnar.errors import UserError
 from twins.facts import estimate_value
 
 
-
 @pytest.fixture
 def folder(tmp_path):
     rng = np.random.default_rng(0)

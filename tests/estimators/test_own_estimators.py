@@ -80,8 +80,12 @@ def test_every_estimator_has_one_record():
 
 def test_an_own_estimator_has_value_interval_and_verdict(own):
     columns = a_log()
-    mine = estimate_value(*columns, estimator="own_estimators:cut", at=1.5, facts=Facts(full_support=True, weight_max=20.0))
-    theirs = estimate_value(*columns, estimator="clipped_ips", clip=1.5, facts=Facts(full_support=True, weight_max=20.0))
+    mine = estimate_value(
+        *columns, estimator="own_estimators:cut", at=1.5, facts=Facts(full_support=True, weight_max=20.0)
+    )
+    theirs = estimate_value(
+        *columns, estimator="clipped_ips", clip=1.5, facts=Facts(full_support=True, weight_max=20.0)
+    )
     assert mine.value == pytest.approx(theirs.value, rel=1e-12)
     assert mine.low < mine.value < mine.high
     assert mine.verdict.level == "caution"
@@ -92,7 +96,8 @@ def test_an_own_estimator_has_value_interval_and_verdict(own):
 def test_scores_of_a_ratio_are_taken_as_they_are(own):
     columns = a_log()
     mine, theirs = (
-        estimate_value(*columns, estimator=name, facts=Facts(full_support=True)) for name in ("own_estimators:ratio", "snips")
+        estimate_value(*columns, estimator=name, facts=Facts(full_support=True))
+        for name in ("own_estimators:ratio", "snips")
     )
     assert mine.value == pytest.approx(theirs.value, rel=1e-12)
     assert (mine.low, mine.high) == pytest.approx((theirs.low, theirs.high), rel=1e-6)

@@ -11,8 +11,8 @@ from scipy import stats
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Facts
-from twins.own_schema import estimate_file
 from twins.facts import difference, estimate_value
+from twins.own_schema import estimate_file
 
 PRICES = np.geomspace(1.0, 100.0, 40)
 SOLD = 0.3 / np.sqrt(PRICES)  # probability that an item sells where it is shown: the dearest 750 times, 22 of them sold
@@ -73,7 +73,9 @@ def test_a_target_above_its_stated_probability_is_denied():
     columns, _ = shop(2)
     assert codes(estimate_value(**columns, facts=Facts(target_max=0.1))) == []
     assert "bound_denied" in codes(estimate_value(**columns, facts=Facts(target_max=0.05)))
-    today = difference(**columns, baseline=columns["propensity"], facts=Facts(target_max=0.1))  # which gives some items more
+    today = difference(
+        **columns, baseline=columns["propensity"], facts=Facts(target_max=0.1)
+    )  # which gives some items more
     assert "bound_denied" not in codes(today)
     with pytest.raises(UserError, match=r"target_max must be a number in \(0, 1\]"):
         Facts(target_max=1.5)

@@ -180,9 +180,7 @@ def test_the_same_caution_is_said_once():
 )
 def test_one_estimator_leads_in_all_rows(estimators, leader):
     """snips where it was asked for. Of doubly robust estimators no difference is known."""
-    records = [
-        {"policy": "a", "target": "a", "estimator": name, "diagnostics": {}} for name in estimators
-    ]
+    records = [{"policy": "a", "target": "a", "estimator": name, "diagnostics": {}} for name in estimators]
     if leader != "dr":
         records += [r | {"policy": "a - b", "baseline": "b"} for r in records if r["estimator"] != "dr"]
     led = [r for r in leading(records) if r["leads"]]

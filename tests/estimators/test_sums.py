@@ -67,7 +67,11 @@ def test_kernel_agrees_with_its_twin(n, clustered):
     assert (sums.reward_min, sums.reward_max) == (data["reward"].min(), data["reward"].max())
     assert sums.least_propensity_rows == np.count_nonzero(data["propensity"] == data["propensity"].min())
     assert sums.user_rows_max == by_user["rows"].max()
-    rewarded = data["reward"] if not clustered else np.bincount(np.unique(data["cluster"], return_inverse=True)[1], data["reward"])
+    rewarded = (
+        data["reward"]
+        if not clustered
+        else np.bincount(np.unique(data["cluster"], return_inverse=True)[1], data["reward"])
+    )
     assert sums.rewarded_users == np.count_nonzero(rewarded)
 
 

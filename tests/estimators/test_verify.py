@@ -10,8 +10,6 @@ from scipy import stats
 
 from recsim_mnar.estimators import (
     cross_fitted_rewards,
-    difference,
-    estimate_value,
     estimate_without_propensities,
 )
 from recsim_mnar.estimators import intervals as by_user

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from recsim_mnar.estimators import Facts
-from recsim_mnar.estimators.intervals import Deviations
 from recsim_mnar.estimators.cross_fitted import LoggingModel
+from recsim_mnar.estimators.intervals import Deviations
 from recsim_mnar.estimators.refuters import _Rows, halves
 from recsim_mnar.estimators.scores import Rows
 from recsim_mnar.estimators.sums import PolicySums
@@ -46,7 +46,10 @@ def test_the_error_of_missing_mass_is_by_user():
 def test_rewards_counted_from_elsewhere_move_everything_by_as_much(estimator):
     r, p, t, _, user = users_log()
     stated = {"estimator": estimator, "cluster": user, "level": LEVEL}
-    found, moved = (estimate_value(r + by, p, t, **stated, facts=Facts(reward_min=r.min() + by, reward_max=4.0 + by)) for by in (0.0, -7.0))
+    found, moved = (
+        estimate_value(r + by, p, t, **stated, facts=Facts(reward_min=r.min() + by, reward_max=4.0 + by))
+        for by in (0.0, -7.0)
+    )
     expected = (found.value - 7.0, found.low - 7.0, found.high - 7.0)
     assert (moved.value, moved.low, moved.high) == pytest.approx(expected, rel=1e-7)
 

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recsim_mnar.estimators import Facts
 from recsim_mnar.answers.records import estimate_columns
-from recsim_mnar.estimators.refuters import refute
 from recsim_mnar.answers.sentence import propensity_tolerance, sentence_of, weight_tolerance
+from recsim_mnar.estimators import Facts
+from recsim_mnar.estimators.refuters import refute
 from recsim_mnar.log.columns import Clusters, LogColumns
 from recsim_mnar.own_log.estimating import is_own_schema
 from recsim_mnar.tables.parts import TableFile

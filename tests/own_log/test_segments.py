@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.answers.records import NOT_FIXED, TOO_MANY, segment_lines
+from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.estimating import Question, estimate_log
 from twins.commands import run
-from twins.own_schema import estimate_file
 from twins.facts import difference, estimate_value
+from twins.own_schema import estimate_file
 
 N, ITEMS, FLOOR = 8000, 6, 0.05
 

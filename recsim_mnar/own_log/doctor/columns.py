@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.answers.records import Segments, Weights
+from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.facts import Facts
 from recsim_mnar.log.columns import Clusters, Floats
 from recsim_mnar.own_log.doctor.problems import HOLDS_ITEMS, NOTE, MeanWeight, Problem, mean_weight
