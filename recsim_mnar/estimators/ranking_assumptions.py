@@ -37,8 +37,10 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
     "whole": (),
 }
 """What ``assumption`` may state, and the premises that follow from it."""
-CLICKS_TEST = ("independent", "additive", "unordered")
-"""Premises that clicks test directly, beside the differences between estimators."""
+BELOW, CLICKS = 0.2, 0.3
+"""Shares of the errors that are allowed: of the test of items below, and of the other tests of clicks by themselves."""
+TESTED = {"independent": BELOW + CLICKS, "cascade": BELOW, "additive": CLICKS, "unordered": CLICKS}
+"""Share of the errors that clicks have, by premise; differences between estimators have the rest."""
 SLATES = "use slate_ips, which assumes nothing about users"
 
 TOLERABLE, WIDE = 0.2, 0.5
@@ -56,11 +58,14 @@ class ClickFacts:
         after_click: click rate below a click, less that of the same users at the same positions in their next slates,
             both above the mean of their items there.
         by_position: (k,) click rates by position, as if every item were shown equally often.
+        items_below: how much more an item earns beside the items that the target shows further down; one limit for
+            each log and target.
     """
 
     position_effect: Limits | None
     after_click: Limits | None
     by_position: tuple[float, ...] | None
+    items_below: Limits | None = None
 
 
 def click_facts(
@@ -159,8 +164,41 @@ def _below_clicks(reward: Floats, action: Ints, user: Ints, weight: Floats) -> t
 def _limits(value: float, influence: Floats, clusters: Clusters, level: float) -> Limits:
     """Limits by user of a number with this influence (n,) of rows, whose mean is 0."""
     sums = user_sums(influence, clusters)
-    reach = Deviations.of(sums).spread(influence.size, 0.0, 0.0, level).reaches(level)
-    return value, value - reach[0], value + reach[1]
+    return value, *Deviations.of(sums).limits(value, influence.size, level)
+
+
+def items_below(reward: Floats, action: Ints | None, ratio: Floats, clusters: Clusters, level: float) -> Limits | None:
+    """How much more an item earns beside the items that the target shows further down than beside the log's.
+
+    Whatever users do with the items above, an item that comes later is drawn by the log's policy given those above. So
+    the target's probability of it over the log's, less 1, has mean 0, and is correlated with no earlier reward unless
+    that depends on it. Rewards are counted from the mean of their item at their position.
+
+    Args:
+        reward: (n,) rewards of whole slates, from the top.
+        action: (n,) numbers of the items shown, from 0; None where they are not known.
+        ratio: (n, k) the target's probability of the items down to each position over the log's, for each slate.
+        clusters: users of the rows.
+        level: of the limits.
+
+    Returns:
+        The number, per item shown, with limits by user; None where no item stands below another, or is not known.
+    """
+    slates, k = ratio.shape
+    if action is None or k < 2:
+        return None
+    before = ratio[:, :-1]
+    # Below an item that the target does not show nothing is compared.
+    apart = np.where(before > 0.0, ratio[:, 1:] / np.where(before > 0.0, before, 1.0) - 1.0, 0.0)
+    below = np.cumsum(apart[:, ::-1], axis=1)[:, ::-1]
+    cell = (action.reshape(slates, k) * k + np.arange(k)).ravel()
+    usual = np.bincount(cell, reward) / np.maximum(np.bincount(cell), 1)
+    off = (reward - usual[cell]).reshape(slates, k)
+    parts = np.zeros((slates, k))
+    parts[:, :-1] = off[:, :-1] * below
+    value = float(np.mean(parts))
+    found = Deviations.of(user_sums(parts.ravel() - value, clusters))
+    return value, *found.limits(value, parts.size, level)
 
 
 class Apart(NamedTuple):
@@ -188,8 +226,7 @@ class Apart(NamedTuple):
 
     def limits(self, level: float) -> Limits:
         """The mean with limits by user."""
-        less, more = self.found.spread(self.rows, self.step, self.step, level).reaches(level)
-        return self.mean, self.mean - less, self.mean + more
+        return self.mean, *self.found.limits(self.mean, self.rows, level)
 
 
 def _size(value: float, low: float, high: float) -> str:
@@ -239,8 +276,12 @@ def assumption_findings(
         relative = abs(value) / size if size > 0.0 else WIDE
         severity = max(scaled(relative, TOLERABLE, WIDE), CAUTION)
         found.append(Finding("assumption_contradicted", min(severity, GRAVE), value, message, f"use {name}"))
-    found += _direct(premise, facts)
-    if stated or proved:
+    found += (
+        _direct(premise, facts)
+        if not proved
+        else [each for each in _direct(premise, facts) if each.code != "assumption_contradicted"]
+    )
+    if stated or any(each.code == "assumption_contradicted" for each in found):
         return found
     if assumption is not None:
         message = f"it assumes that {words}, which does not follow from the stated assumption {assumption!r}"
@@ -275,6 +316,11 @@ def _direct(premise: str, facts: ClickFacts) -> list[Finding]:
             message = f"the same items are clicked {_size(value, low, high)} {'more' if value > 0.0 else 'less'} often "
             message += "per position further down, so their order matters"
             found.append(Finding("position_effect", CAUTION, value, message, SLATES))
+    if premise in ("independent", "cascade") and facts.items_below is not None and _excludes_0(facts.items_below):
+        value, low, high = facts.items_below
+        message = f"beside the target's items further down an item earns {_size(value, low, high)} "
+        message += f"{'more' if value > 0.0 else 'less'} than beside the log's, so a click depends on the items below"
+        found.append(Finding("assumption_contradicted", CAUTION, value, message, SLATES))
     if premise in ("independent", "additive") and facts.after_click is not None:
         value, low, high = facts.after_click
         if _excludes_0(facts.after_click):

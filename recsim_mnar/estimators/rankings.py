@@ -23,15 +23,18 @@ from recsim_mnar.estimators.off_policy.refuters import item_findings
 from recsim_mnar.estimators.off_policy.scores import ESTIMATORS
 from recsim_mnar.estimators.off_policy.stated import Stated, check_clip
 from recsim_mnar.estimators.off_policy.value import estimate_from_scores
-from recsim_mnar.estimators.off_policy.verdict import FEW_ESS, LEAST_ESS
+from recsim_mnar.estimators.off_policy.verdict import FEW_ESS, HEAVY, LEAST_ESS
 from recsim_mnar.estimators.ranking_assumptions import (
-    CLICKS_TEST,
+    BELOW,
+    CLICKS,
     STATEMENTS,
+    TESTED,
     Apart,
     ClickFacts,
     Limits,
     assumption_findings,
     click_facts,
+    items_below,
 )
 from recsim_mnar.estimators.ranking_records import (
     LOGGED,
@@ -384,6 +387,25 @@ def _effective_slates(weight: Floats) -> float:
     return float(np.sum(weight)) ** 2 / square if square > 0.0 else 0.0
 
 
+def heavy_tail(weight: Floats, reward: Floats, apart: Floats) -> float:
+    """How many times the error is what its weights let one expect, where rewards do not follow them, slate by slate.
+
+    Args:
+        weight: (S, k) of the target.
+        reward: (S, k), from the least one.
+        apart: (S, k) of the estimate: the same, or less 1 for a difference from the policy that logged the slates.
+    """
+    size, large = (np.sqrt(np.mean(each**2, axis=1)) for each in (weight, apart))
+    value = float(np.sum(weight * reward) / np.sum(weight)) if np.any(weight) else 0.0
+    ours = np.sum(weight * (reward - value), axis=1)
+    theirs = 0.0 if weight is apart else np.sum(reward - np.mean(reward), axis=1)
+    error = float(np.sum((ours - theirs) ** 2))
+    if error <= 0.0:
+        return 1.0
+    spread = float(np.sum(np.divide(ours**2, size, out=np.zeros_like(size), where=size > 0.0))) / float(np.sum(size))
+    return math.sqrt(spread * float(np.sum(large**2)) / error)
+
+
 def _of_used_weights(found: Estimate, moments: Moments) -> Estimate:
     """The estimate with the effective rows of the clipped weights; it is judged by those of the unclipped ones."""
     square = moments.sum("cc")
@@ -588,6 +610,9 @@ class _Case:
         lacking = self._lacking() if "slate_ips" not in differences else ""
         findings += assumption_findings(info.premise, found, assumption, differences, facts, lacking)
         findings += self._item_findings()
+        if any(finding.code == "heavy_tail" for finding in found.verdict.findings):
+            found, heavy = self._by_slate(found, info)
+            findings.append(heavy)
         more = {
             "weight": info.weight,
             "slate_size": log.slate_size,
@@ -601,20 +626,36 @@ class _Case:
                 "differences": {name: list(limits) for name, limits in differences.items()},
                 "position_effect": None if facts.position_effect is None else list(facts.position_effect),
                 "clicks_after_click": None if facts.after_click is None else list(facts.after_click),
+                "items_below": None if facts.items_below is None else list(facts.items_below),
                 "clicks_by_position": None if facts.by_position is None else list(facts.by_position),
             },
         }
         named = replace(found, estimator=info.name, diagnostics=found.diagnostics | more)
         return named.with_findings(findings)
 
+    def _by_slate(self, found: Estimate, info: RankingEstimatorInfo) -> tuple[Estimate, Finding]:
+        """The estimate without, and the finding of heavy weights by slate: rewards of a slate are not independent."""
+        rows, k = self.rows(info), self.log.slate_size
+        weight = rows.weight.reshape(-1, k)
+        number = heavy_tail(weight, rows.reward.reshape(-1, k), weight - 1.0 if self.from_today else weight)
+        (old,) = (finding for finding in found.verdict.findings if finding.code == "heavy_tail")
+        said = f"the heaviest slates earned little: by its weights the interval would be {number:.2g} times as wide"
+        heavy = Finding("heavy_tail", scaled(number, HEAVY, np.inf), number, said, old.action)
+        others = [finding for finding in found.verdict.findings if finding is not old]
+        return replace(found, verdict=Verdict.of(others)), heavy
+
     def _facts(self) -> ClickFacts:
         log = self.log
         if self.facts is None:
             marginal = log.logging.get("marginal")
             down = log.logging.get("cumulative")
-            # Clicks have one half of the errors that are allowed, differences between estimators the other.
-            half = 1.0 - 0.5 * (1.0 - self.level)
-            self.facts = click_facts(log.reward, marginal, log.action, log.slate_size, log.clusters, half, down)
+            of_clicks, of_below = (1.0 - share * (1.0 - self.level) for share in (CLICKS, BELOW))
+            found = click_facts(log.reward, marginal, log.action, log.slate_size, log.clusters, of_clicks, down)
+            if down is not None and "cumulative" in log.targets and not self._gaps():
+                ratio = (log.targets["cumulative"] / down).reshape(-1, log.slate_size)
+                below = items_below(log.reward, log.action, ratio, log.clusters, of_below)
+                found = replace(found, items_below=below)
+            self.facts = found
         return self.facts
 
     def _differences(self, info: RankingEstimatorInfo) -> dict[str, Limits]:
@@ -622,17 +663,21 @@ class _Case:
         others = [RANKING_ESTIMATORS[name] for name in info.less]
         known = [other for other in others if other.weight in self.log.logging and other.weight in self.log.targets]
         known = [other for other in known if self.sees_target(other)]
-        share = 0.5 if info.premise in CLICKS_TEST else 1.0
+        share = 1.0 - TESTED.get(info.premise, 0.0)
         each = 1.0 - share * (1.0 - self.level) / max(len(known), 1)
         scores = self.row_scores(info)
         return {other.name: Apart.of(scores, self.row_scores(other), self.log.clusters).limits(each) for other in known}
 
     def sees_target(self, info: RankingEstimatorInfo) -> bool:
         """Whether enough of the target's slates are in the log: without them a difference says nothing of users."""
-        lost = self.log.unsupported
-        if lost is not None and bool(np.any(lost > 0.0)):
+        if self._gaps():
             return False
         return _effective_slates(self.rows(info).weight.reshape(-1, self.log.slate_size).sum(1)) >= FEW_ESS
+
+    def _gaps(self) -> bool:
+        """Whether a column says that the log never shows part of the target."""
+        lost = self.log.unsupported
+        return lost is not None and bool(np.any(lost > 0.0))
 
     def _label(self, action: int) -> Any:
         """What the log calls an item."""
@@ -644,8 +689,7 @@ class _Case:
         for known, whose in ((self.log.logging, "the log"), (self.log.targets, "the target")):
             if "slate" not in known:
                 return f"{whose} lacks the probabilities of whole slates"
-        lost = self.log.unsupported is not None and bool(np.any(self.log.unsupported > 0.0))
-        return f"the log {'never shows some' if lost else 'hardly shows'} slates of the target"
+        return f"the log {'never shows some' if self._gaps() else 'hardly shows'} slates of the target"
 
     def _item_findings(self) -> list[Finding]:
         """Items shown more often at their positions than the log's probabilities say, which then are wrong."""

@@ -13,11 +13,18 @@ import pyarrow as pa
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.ranking_assumptions import PREMISES, ClickFacts, assumption_findings, click_facts
+from recsim_mnar.estimators.ranking_assumptions import (
+    PREMISES,
+    ClickFacts,
+    assumption_findings,
+    click_facts,
+    items_below,
+)
 from recsim_mnar.estimators.rankings import (
     RANKING_ESTIMATORS,
     cross_fitted_positions,
     estimate_ranking_value,
+    heavy_tail,
     normalising_inverts,
     position_factors,
 )
@@ -417,6 +424,72 @@ def test_a_statement_silences_no_objection(limits):
             for each in (assumption, None)
         ]
         assert severities[0] == severities[1] >= 1.0
+
+
+def below_by_hand(log):
+    """What items earn more beside the target's items below, in plain Python."""
+    shown, clicks = log["action"].reshape(-1, K).tolist(), log["reward"].reshape(-1, K).tolist()
+    usual = {}
+    for items, rewards in zip(shown, clicks, strict=True):
+        for j in range(K):
+            usual.setdefault((items[j], j), []).append(rewards[j])
+    total = 0.0
+    weights = (log["new_conditional"] / log["conditional_propensity"]).reshape(-1, K)
+    for items, rewards, weight in zip(shown, clicks, weights, strict=True):
+        for j in range(K):
+            others = usual[items[j], j]
+            total += (rewards[j] - sum(others) / len(others)) * sum(weight[i] - 1.0 for i in range(j + 1, K))
+    return total / (len(shown) * K)
+
+
+def of_items_below(log):
+    down = np.cumprod((log["new_conditional"] / log["conditional_propensity"]).reshape(-1, K), axis=1)
+    clusters = Clusters.of(log["user"], len(log["reward"]))
+    return items_below(log["reward"], log["action"], down, clusters, 0.99)
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_items_below_matter_to_crowds_alone(user):
+    """The limits hold 0 where clicks depend on what is above, whatever the log's policy; those of crowds do not."""
+    logs = [drawn(user, logger, n_users=4000 if user == "crowd" else 500) for logger in LOGGERS]
+    found = [of_items_below(log) for log in logs]
+    assert found[0][0] == pytest.approx(below_by_hand(logs[0]), abs=1e-12)
+    for _, low, high in found:
+        assert (low <= 0.0 <= high) == (user != "crowd")
+
+
+def test_a_false_cascade_of_crowds_is_contradicted_by_the_items_below():
+    """1,500 slates, of which the difference from slate_ips says nothing."""
+    logger, target = plain.uniform(6, K), plain.plackett_luce(tuple(np.exp(np.multiply(plain.ATTRACTION, 3.0))), K)
+    log = plain.drawn_log(np.random.default_rng(4), "crowd", logger, target, 300, 5)
+    found = estimate_ranking_value(log, "new", assumption="cascade", **KNOWN)["reward_interaction_ips"]
+    (low, high) = found.diagnostics["assumption"]["differences"]["slate_ips"][1:]
+    assert low < 0.0 < high
+    assert "assumption_contradicted" in codes(found)
+    assert found.diagnostics["assumption"]["items_below"][2] < 0.0
+
+
+def test_the_items_below_are_not_asked_where_the_log_lacks_some():
+    log = drawn("crowd", n_users=300) | {"new_unsupported": np.full(300 * 4 * K, 0.2)}
+    found = estimate_ranking_value(log, "new", estimators="reward_interaction_ips")["reward_interaction_ips"]
+    assert found.diagnostics["assumption"]["items_below"] is None
+
+
+def test_slates_of_one_click_have_no_heavy_tail():
+    """Rewards of a slate are not independent: rows of one weight are compared slate by slate."""
+    found = estimate_ranking_value(drawn("crowd", "uniform", n_users=1500), "new", assumption="unordered", **KNOWN)
+    assert found["slate_ips"].trusted
+    assert found["set_ips"].trusted
+    heavy = next(f for f in found["slate_ips"].verdict.findings if f.code == "heavy_tail")
+    assert 0.7 < heavy.number < 1.3
+
+
+def test_a_heavy_tail_is_that_of_slates_whose_heaviest_earn_little():
+    weight = np.repeat(np.array([[1.0]] * 90 + [[30.0]] * 10), 2, axis=1)
+    reward = np.tile([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [1.0, 1.0]], (25, 1))
+    assert heavy_tail(np.ones((100, 2)), reward, np.ones((100, 2))) == pytest.approx(1.0, abs=1e-12)
+    none = np.where(weight > 1.0, 0.0, reward)
+    assert heavy_tail(weight, none, weight) > 1.5 > heavy_tail(weight, reward, weight)
 
 
 def test_without_users_slates_are_independent():
