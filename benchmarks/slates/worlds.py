@@ -6,6 +6,7 @@ A user is of one of two tastes, which the policies know, and keen or not, which 
 - ``cascade``: looks from the top; goes on with probability .9, after a click with .4.
 - ``independent``: looks at everything.
 - ``crowd``: looks at everything and clicks at most once, at random on one of the items that attract.
+- ``bottom``: as ``cascade``, from the bottom; for ``statements.py`` alone.
 """
 
 from __future__ import annotations
@@ -164,6 +165,12 @@ class World:
 
     # ---------------------------------------------------------------------------------------------------------- users
 
+    @property
+    def looked_at(self) -> range:
+        """Positions in the order in which cascades look at them."""
+        k = self.setting.slate_size
+        return range(k - 1, -1, -1) if self.setting.users == "bottom" else range(k)
+
     @cached_property
     def means(self) -> np.ndarray:
         """(2, R, k) expected clicks by taste, over keen users and others."""
@@ -176,9 +183,9 @@ class World:
             return a
         if users == "position":
             return a / (1.0 + np.arange(k))
-        if users == "cascade":
+        if users in ("cascade", "bottom"):
             found, looks = np.empty_like(a), np.ones(a.shape[:2])
-            for j in range(k):
+            for j in self.looked_at:
                 found[:, :, j] = looks * a[:, :, j]
                 looks = looks * (GOES_ON * (1.0 - a[:, :, j]) + AFTER_CLICK * a[:, :, j])
             return found
@@ -216,9 +223,9 @@ class World:
             return liked
         if users == "position":
             return liked & (u[1] < 1.0 / (1.0 + np.arange(k)))
-        if users == "cascade":
+        if users in ("cascade", "bottom"):
             found, looks = np.zeros_like(liked), np.ones(liked.shape[:2], bool)
-            for j in range(k):
+            for j in self.looked_at:
                 found[:, :, j] = looks & liked[:, :, j]
                 looks = looks & (u[1, :, :, j] < np.where(liked[:, :, j], AFTER_CLICK, GOES_ON))
             return found
@@ -239,7 +246,7 @@ class World:
             "reward_interaction_ips": ratio["cumulative"],
             "cascade_dr": ratio["cumulative"],
             "pseudo_inverse": self.linear,
-            "adaptive_ips": ratio[behaves[self.setting.users]],
+            "adaptive_ips": ratio[behaves.get(self.setting.users, "slate")],
         }
 
     def tends_to(self, name: str) -> float:
@@ -280,7 +287,7 @@ class World:
         } | {column: pairs[kind][0] for kind, column in names.items()}
         behaves = {"position": "independent", "independent": "independent", "cascade": "cascade", "crowd": "whole"}
         given = dict(zip(("q_logged", "q_target"), (each[taste, chosen].ravel() for each in self.model), strict=True))
-        given["behaviour"] = behaves[self.setting.users]
+        given["behaviour"] = behaves.get(self.setting.users, "whole")
         if self.setting.logger == "uniform":
             given |= {"logger": "uniform", "n_items": self.setting.n_items}
             given["inclusion"] = self.inclusion[taste, chosen].ravel()

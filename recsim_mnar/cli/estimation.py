@@ -381,7 +381,7 @@ def _show_records(
 ) -> None:
     """Print the table, of slates with ``every`` estimator, then each finding against its rows once."""
     from recsim_mnar.answers.sentence import is_of_slates, partly_covered, reasons
-    from recsim_mnar.estimators.ranking_assumptions import about_users
+    from recsim_mnar.estimators.rankings import about_users
 
     slates = is_of_slates(every[0])
     json_output.show(records_table(every if slates else records))

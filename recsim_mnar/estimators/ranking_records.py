@@ -1,4 +1,4 @@
-"""Estimators of rankings, one record each: what its scores are, and what it assumes of users.
+"""Logs of slates as estimators of rankings read them, and these estimators, one record each.
 
 A score is for most of them the weight of their kind times the reward, where the weight is a ratio of the target's and
 the log's probability of
@@ -11,20 +11,21 @@ the log's probability of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import Deviations
-from recsim_mnar.estimators.ranking_assumptions import PREMISES
 from recsim_mnar.estimators.refuters import STRICT
 from recsim_mnar.estimators.scores import ESTIMATORS, Rows, Scores, check_name
 from recsim_mnar.estimators.verdict import GRAVE, Finding
 from recsim_mnar.kernels.checks import told_apart, whole_number
-from recsim_mnar.log.columns import Floats, Ints, finite_column, user_sums
+from recsim_mnar.log.columns import Clusters, Floats, Ints, column, finite_column, refuse_rows, user_sums
+from recsim_mnar.log.table import Log
 from recsim_mnar.plugins import unknown
 
 LOGGED = {
@@ -36,8 +37,191 @@ LOGGED = {
 """Columns of the log's probabilities, by kind."""
 SUFFIXES = {"marginal": "", "conditional": "_conditional", "slate": "_slate", "set": "_set"}
 """What follows a target's name in the names of its columns, by kind."""
+MADE_OF = {"cumulative": "conditional", "adaptive": "conditional"}
+"""Kinds that no column has, and the one that they are made of."""
 MOST_RANKINGS, MOST_PAIRS = 50_000, 400
 """Rankings, and pairs of item and position, that the pseudo-inverse enumerates for one context."""
+MOST_ITEMS = 10_000_000
+"""Numbers of items from which on they are counted anew."""
+
+PREMISES = {
+    "": "nothing about users",
+    "independent": "a click depends on the item and its position, not on the other items of the slate",
+    "cascade": "a click depends on the item, its position and the items above it, not on those below",
+    "unordered": "the clicks of a slate depend on which items it shows, not on their order",
+    "additive": "the expected clicks of a slate are a sum of one term per item and position",
+    "behaviour": "each slate's user behaves as the column of behaviours says",
+}
+"""What estimators assume of users, by a key."""
+STATEMENTS: dict[str, tuple[str, ...]] = {
+    "independent": ("independent", "additive", "cascade"),
+    "cascade": ("cascade",),
+    "unordered": ("unordered",),
+    "whole": (),
+}
+"""What ``assumption`` may state, and the premises that follow from it."""
+
+
+# ------------------------------------------------------------------------------------------------------ logs of slates
+
+
+@dataclass(frozen=True)
+class SlateLog:
+    """A log of slates, read once for all estimators.
+
+    Attributes:
+        rows: which rows of the input, in order: whole slates, from the top, users' slates in order.
+        given_rows: rows of the input.
+        slate_size: items per slate.
+        reward: (n,) as logged.
+        clusters: users; slates where users are not known.
+        items: (n,) what the log calls the items shown, or None.
+        action: (n,) their numbers, from 0, or None.
+        logging: by kind, (n,).
+        targets: by kind, (n,).
+        unsupported: (n,) the target's mass on items that the log never shows at the position, or None.
+    """
+
+    rows: Ints
+    given_rows: int
+    slate_size: int
+    reward: Floats
+    clusters: Clusters
+    items: NDArray[Any] | None
+    action: Ints | None
+    logging: dict[str, Floats]
+    targets: dict[str, Floats]
+    unsupported: Floats | None
+
+    def given(self, values: Any) -> Any:
+        """An argument with one entry per row of the input, as the rows that are used; others as they are."""
+        return np.asarray(values)[self.rows] if np.shape(values) == (self.given_rows,) else values
+
+    def by_slate(self, values: NDArray[Any]) -> NDArray[Any]:
+        """(S, k) of values (n,)."""
+        return values.reshape(-1, self.slate_size)
+
+    @property
+    def gaps(self) -> bool:
+        """Whether a column says that the log never shows part of the target."""
+        return self.unsupported is not None and bool(np.any(self.unsupported > 0.0))
+
+
+def read_log(columns: Any, target: Any, cluster: Any) -> SlateLog:
+    """The columns, checked, as whole slates in order; arguments as of ``estimate_ranking_value``.
+
+    Raises:
+        UserError: columns that are missing or are no data, slates of several sizes or in pieces.
+    """
+    of_the_house = isinstance(columns, Log)
+    table = columns.columns if of_the_house else columns
+    names = set(getattr(table, "column_names", table))
+
+    def get(name: str) -> NDArray[Any]:
+        return np.asarray(table[name])
+
+    rows, k = _whole_slates(get, names)
+    known = {kind: (name, get(name)) for kind, name in LOGGED.items() if name in names}
+    named = target if isinstance(target, str) else ""
+    if named:
+        aims = {kind: (named + end, get(named + end)) for kind, end in SUFFIXES.items() if named + end in names}
+        if not aims:
+            made = ": give what replay_ranking(log, policy) returns" if of_the_house else ""
+            raise UserError(f"the log has no column {named!r} of a target's probabilities{made}")
+    elif not set(target) <= set(LOGGED):
+        raise UserError(f"target must be a column's name or arrays by kind ({', '.join(LOGGED)}), got {list(target)}")
+    else:
+        aims = {kind: ("target" + SUFFIXES[kind], np.asarray(values)) for kind, values in target.items()}
+    if isinstance(cluster, str):
+        cluster = get(cluster) if cluster in names else None
+    users = np.repeat(np.arange(rows.size // k), k) if cluster is None else np.asarray(cluster)[rows]
+    clusters = Clusters.of(users, rows.size)
+    assert clusters is not None
+    if np.any(np.ptp(clusters.codes.reshape(-1, k), axis=1)):
+        raise UserError("a slate has rows of several users: every slate is one user's")
+    items = get("action")[rows] if "action" in names else None
+    lost = f"{named}_unsupported"
+    return SlateLog(
+        rows=rows,
+        given_rows=get("reward").size,
+        slate_size=k,
+        reward=column(get("reward")[rows], "reward"),
+        clusters=clusters,
+        items=items,
+        action=_numbers(items),
+        logging=_probabilities(known, rows, k, "the log", float(np.nextafter(0.0, 1.0))),
+        targets=_probabilities(aims, rows, k, f"the target {named or 'target'!r}", 0.0),
+        unsupported=get(lost)[rows].astype(np.float64) if named and lost in names else None,
+    )
+
+
+def _whole_slates(get: Callable[[str], NDArray[Any]], names: Collection[str]) -> tuple[Ints, int]:
+    """The rows of whole slates, each from the top, and how many rows a slate has."""
+    if not {"reward", "position"} <= set(names):
+        raise UserError("a log of slates needs the columns reward and position, one row per position from 0 at the top")
+    place = finite_column(np.nan_to_num(get("position").astype(np.float64), nan=-1.0), "position", get("reward").size)
+    rows = np.flatnonzero(place >= 0.0)
+    if not rows.size:
+        raise UserError("the log has no slate: no row has a position of 0 or more")
+    k = int(place.max()) + 1
+
+    def in_order() -> bool:
+        return rows.size % k == 0 and bool(np.all(place[rows].reshape(-1, k) == np.arange(k)))
+
+    if not in_order() and {"user", "slate"} <= set(names):
+        rows = rows[np.lexsort((place[rows], get("slate")[rows], get("user")[rows]))]
+    if not in_order():
+        raise UserError(
+            f"each slate must have one row for each position from 0 to {k - 1}, in this order: sort the rows, or give "
+            "the columns user and slate"
+        )
+    return rows, k
+
+
+def _numbers(items: NDArray[Any] | None) -> Ints | None:
+    """Numbers of items from 0: their own ones where these are whole and not too large."""
+    shown = None if items is None else Clusters.of(items, items.size, "action")
+    if shown is None:
+        return None
+    small = shown.codes.min() >= 0 and shown.codes.max() < MOST_ITEMS
+    return shown.codes if small else shown.dense()[0]
+
+
+def _probabilities(
+    given: Mapping[str, tuple[str, NDArray[Any]]], rows: Ints, k: int, whose: str, least: float
+) -> dict[str, Floats]:
+    """Checked probabilities by kind, with those of the items down to each position, and of the slate, from each one's.
+
+    Args:
+        given: by kind, the column's name and its values in all rows.
+        rows: which are used.
+        k: rows per slate.
+        whose: the log's or the target's, for messages.
+        least: what no probability is below.
+
+    Raises:
+        UserError: they are no probabilities, or contradict those of the slates.
+    """
+    found: dict[str, Floats] = {}
+    for kind, (name, values) in given.items():
+        found[kind] = column(values[rows], name, rows=rows.size)
+        if kind != "conditional" or least > 0.0:  # a target has none below an item that it does not show
+            wrong = ~((found[kind] >= least) & (found[kind] <= 1.0 + 1e-6))
+            refuse_rows(wrong, found[kind], name, "is no probability of what was shown")
+            found[kind] = np.minimum(found[kind], 1.0)
+    if "conditional" in found:
+        each = found.pop("conditional").reshape(-1, k)
+        # What follows an impossible item has no probability, and counts as 0.
+        down: Floats = np.where(np.logical_or.accumulate(each == 0.0, axis=1), 0.0, each).cumprod(axis=1)
+        if not np.all((down >= 0.0) & (down <= 1.0 + 1e-6)):
+            raise UserError(f"the conditional probabilities of {whose} are not in [0, 1]")
+        found["cumulative"], whole = down.ravel(), np.repeat(down[:, -1], k)
+        if not np.allclose(found.setdefault("slate", whole), whole, rtol=1e-6, atol=0.0):
+            raise UserError(f"the slate probabilities of {whose} are not the products of its conditional ones")
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------- estimators
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +259,10 @@ class RankingRows(Rows):
                 )
         return self.targets[kind] / self.logging[kind]
 
+    def by_slate(self, values: NDArray[Any]) -> NDArray[Any]:
+        """(S, k) of values (n,)."""
+        return values.reshape(-1, self.slate_size)
+
 
 @dataclass(frozen=True)
 class RankingEstimatorInfo:
@@ -85,7 +273,7 @@ class RankingEstimatorInfo:
         title: one line.
         source: paper, and equation where it has a number there.
         weight: kind of its weight.
-        premise: what it assumes of users, a key of :data:`recsim_mnar.estimators.ranking_assumptions.PREMISES`.
+        premise: what it assumes of users, a key of :data:`PREMISES`.
         fails: what it estimates where that is wrong.
         machine: the estimator of :data:`recsim_mnar.estimators.ESTIMATORS` that its weights go to; "" for its own
             scores.
@@ -130,47 +318,47 @@ def pseudo_inverse(
             shows all items.
         context: (n,) labels of contexts for a function; None where there is one.
     """
-    k = rows.slate_size
-    slates = rows.reward.size // k
-    found: list[Finding] = []
-    if isinstance(logger, str) and logger == "uniform":
-        m = whole_number(n_items if n_items is not None else 0, "n_items", least=max(k, 2))
-        if np.max(np.abs(rows.logging["marginal"] * m - 1.0)) > 1e-6:
-            raise UserError(f"pseudo_inverse: the log is not uniform over {m} items, its propensities are not 1 / {m}")
-        weight = (m - 1.0) * rows.targets["marginal"].reshape(slates, k).sum(1) - (k - 1.0)
-        if k < m:
-            if inclusion is None:
-                raise UserError("pseudo_inverse of a uniform log needs inclusion: the target's probability of the item")
-            shown = finite_column(inclusion, "inclusion", rows.reward.size).reshape(slates, k).sum(1)
-            weight += ((m - 1.0) * shown - k * (k - 1.0)) / (m - k)
-        else:
-            weight += 1.0
-    elif isinstance(logger, str) and logger == "independent":
-        weight = rows.ratio("marginal").reshape(slates, k).sum(1) - (k - 1.0)
-    elif callable(logger):
+    missing = 0.0
+    if callable(logger):
         weight, missing = _enumerated(rows, logger, context)
-        if missing > 1e-9:
-            message = "the target shows items at positions where the log's policy cannot show them"
-            found.append(Finding("support_missing", GRAVE, missing, message, "log with exploration"))
+    elif str(logger) == "uniform":
+        weight = _of_uniform(rows, whole_number(n_items or 0, "n_items", least=max(rows.slate_size, 2)), inclusion)
+    elif str(logger) == "independent":
+        weight = rows.by_slate(rows.ratio("marginal")).sum(1) - (rows.slate_size - 1.0)
     else:
         raise UserError(
             "pseudo_inverse knows logger='uniform', logger='independent' and a function that returns the rankings of a "
             f"context with their probabilities, got {logger!r}. For other loggers use slate_ips"
         )
+    found = [Finding("support_missing", GRAVE, missing, says="slates", do="slates")] if missing > 1e-9 else []
     found += _mean_of_weights(weight, rows)
-    weight = np.repeat(weight, k)
+    weight = np.repeat(weight, rows.slate_size)
     linear, most = weight * rows.reward, float(np.max(np.abs(weight))) or 1.0
     down = max(float(np.max(-weight)) * float(np.max(rows.reward)), float(np.mean(linear)), 0.0)
     return Scores(linear=linear, signed=weight, slope=down / most, warnings=tuple(found))
 
 
+def _of_uniform(rows: RankingRows, m: int, inclusion: Any) -> Floats:
+    """(S,) weights where every ranking of m items is alike."""
+    k = rows.slate_size
+    if np.max(np.abs(rows.logging["marginal"] * m - 1.0)) > 1e-6:
+        raise UserError(f"pseudo_inverse: the log is not uniform over {m} items, its propensities are not 1 / {m}")
+    weight = (m - 1.0) * rows.by_slate(rows.targets["marginal"]).sum(1) - (k - 1.0)
+    if k == m:
+        return weight + 1.0
+    if inclusion is None:
+        raise UserError("pseudo_inverse of a uniform log needs inclusion: the target's probability of the item")
+    shown = rows.by_slate(finite_column(inclusion, "inclusion", rows.reward.size)).sum(1)
+    return weight + ((m - 1.0) * shown - k * (k - 1.0)) / (m - k)
+
+
 def _enumerated(rows: RankingRows, logger: Callable[[Any], Any], context: Any) -> tuple[Floats, float]:
-    """(slates,) weights by enumeration of each context's rankings, and how far the target is from what is logged."""
+    """(S,) weights by enumeration of each context's rankings, and how far the target is from what is logged."""
     k, off = rows.slate_size, 0.0
     if rows.action is None:
         raise UserError("pseudo_inverse with a function needs the column action: the items shown")
-    shown = rows.action.reshape(-1, k)
-    labels = np.zeros(len(shown), np.int64) if context is None else np.asarray(context).reshape(-1, k)[:, 0]
+    shown = rows.by_slate(rows.action)
+    labels = np.zeros(len(shown), np.int64) if context is None else rows.by_slate(np.asarray(context))[:, 0]
     weight = np.empty(len(shown))
     for label in np.unique(labels):
         rankings, logging, target = (np.asarray(each) for each in logger(label))
@@ -190,15 +378,15 @@ def _enumerated(rows: RankingRows, logger: Callable[[Any], Any], context: Any) -
 
 
 def _mean_of_weights(weight: Floats, rows: RankingRows) -> list[Finding]:
-    """The finding of signed weights (slates,) whose mean is proved not to be 1."""
+    """The finding of signed weights (S,) whose mean is proved not to be 1."""
     mean = float(np.mean(weight))
     sums = user_sums(np.repeat(weight - mean, rows.slate_size), rows.clusters)
     top = float(np.max(np.abs(weight)))
     less, more = Deviations.of(sums).spread(rows.reward.size, top, top, STRICT).reaches(STRICT)
     if mean - less <= 1.0 <= mean + more:
         return []
-    message = "the mean weight of the pseudo-inverse is {} and should be {}".format(*told_apart(mean, 1.0))
-    return [Finding("propensities", GRAVE, mean, message, "check the probabilities of log and target")]
+    said, wanted = told_apart(mean, 1.0)
+    return [Finding("propensities", GRAVE, mean, says="signed", do="signed", mean=said, wanted=wanted)]
 
 
 _MCINERNEY, _CHAIN = "McInerney et al. 2020", ("reward_interaction_ips", "slate_ips")
@@ -277,8 +465,7 @@ def ranking_estimator(name: str) -> RankingEstimatorInfo:
     )  # fmt: skip
 
 
-def columns_of(kind: str, whose: str) -> str:
+def columns_of(kind: str, whose: str, target: str = "NAME") -> str:
     """The column of a kind of probabilities of "log" or "target", in words."""
-    parts = {"cumulative": "conditional", "adaptive": "conditional"}
-    name = LOGGED[parts.get(kind, kind)] if whose == "log" else "NAME" + SUFFIXES[parts.get(kind, kind)]
-    return f"the column {name!r}"
+    kind = MADE_OF.get(kind, kind)
+    return f"the column {LOGGED[kind] if whose == 'log' else target + SUFFIXES[kind]!r}"

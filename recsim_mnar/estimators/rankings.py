@@ -1,194 +1,69 @@
 """The value of a policy that ranks, from a log of slates with one row per position.
 
 The estimators are those of :mod:`recsim_mnar.estimators.ranking_records`: a score per row, whose mean is the value.
-Intervals by user, diagnostics and verdicts are those of :func:`recsim_mnar.estimators.estimate_value`. What the log
-says about the assumption is added by :mod:`recsim_mnar.estimators.ranking_assumptions`.
+Intervals by user, diagnostics and verdicts are those of :func:`recsim_mnar.estimators.estimate_value`. Added to it is
+what the log says of users: an estimator that assumes more is compared with one that assumes less on the same slates,
+and clicks are asked directly.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.checks import FEW_ESS, LEAST_ESS
+from recsim_mnar.estimators.checks import FEW_ESS, HEAVY, LEAST_ESS
 from recsim_mnar.estimators.estimate import estimate_scores
 from recsim_mnar.estimators.facts import Facts, check_clip, missing_column, refuse_outside
-from recsim_mnar.estimators.ranking_assumptions import (
-    CLICKS_TEST,
-    STATEMENTS,
-    Apart,
-    ClickFacts,
-    Limits,
-    assumption_findings,
-    click_facts,
-)
+from recsim_mnar.estimators.intervals import Deviations
 from recsim_mnar.estimators.ranking_records import (
     LOGGED,
     MEANING,
     RANKING_ESTIMATORS,
+    STATEMENTS,
     SUFFIXES,
     RankingEstimatorInfo,
     RankingRows,
+    SlateLog,
     columns_of,
     ranking_estimator,
+    read_log,
 )
 from recsim_mnar.estimators.refuters import item_findings
-from recsim_mnar.estimators.scores import ESTIMATORS
+from recsim_mnar.estimators.scores import ESTIMATORS, Scores
 from recsim_mnar.estimators.sums import PolicySums
 from recsim_mnar.estimators.value import PairSums, ScoreSums, difference_of
-from recsim_mnar.estimators.verdict import Estimate, Finding, Verdict, scaled
+from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Diagnostics, Estimate, Finding, Verdict, scaled
 from recsim_mnar.kernels.checks import level_of, whole_number
-from recsim_mnar.log.columns import Clusters, Floats, Ints, column, finite_column, refuse_rows
-from recsim_mnar.log.table import Log
+from recsim_mnar.log.columns import Clusters, Floats, Ints, column, finite_column, user_sums
 
 SUMS = ("mean", "clicks", "dcg")
 """Position weights by name: the mean per item shown, clicks per slate, sum of reward / log2(2 + position)."""
 BEHAVIOURS = {"independent": "marginal", "cascade": "cumulative", "whole": "slate"}
 """Behaviours of users, and the kind of weight of the positions that matter for a click."""
+BELOW, CLICKS = 0.2, 0.3
+"""Shares of the errors that are allowed: of the test of items below, and of the other tests of clicks by themselves."""
+TESTED = {"independent": BELOW + CLICKS, "cascade": BELOW, "additive": CLICKS, "unordered": CLICKS}
+"""Share of the errors that clicks have, by premise; differences between estimators have the rest."""
+TOLERABLE, WIDE = 0.2, 0.5
+"""Shares of the value from which a proved bias is a reason for caution and against using the estimate."""
+ROOM = 0.25
+"""Share of the interval's half width that an overlooked bias may have: it costs less than a hundredth of coverage."""
+_OF_USERS = ("assumption", "position_effect", "clicks_after_click")
 
-
-LARGEST = "state the largest target / propensity of a slate possible, if you know it: --weight-max W"
-"""What bounds the weights of slates."""
-
-
-@dataclass(frozen=True)
-class _Log:
-    """A log of slates, read once for all estimators.
-
-    Attributes:
-        rows: which rows of the input, in order: whole slates, from the top, users' slates in order.
-        given_rows: rows of the input.
-        slate_size: items per slate.
-        reward: (n,) as logged.
-        clusters: users; slates where users are not known.
-        users_known: whether users are known.
-        action: (n,) numbers of items, from 0, or None.
-        logging: by kind, (n,).
-        targets: by kind, (n,).
-        unsupported: (n,) the target's mass on items that the log never shows at the position, or None.
-        labels: (n,) what the log calls the items, where that is not their number, or None.
-    """
-
-    rows: Ints
-    given_rows: int
-    slate_size: int
-    reward: Floats
-    clusters: Clusters
-    users_known: bool
-    action: Ints | None
-    logging: Mapping[str, Floats]
-    targets: Mapping[str, Floats]
-    unsupported: Floats | None
-    labels: Any = None
-
-    def given(self, values: Any) -> Any:
-        """An argument with one entry per row of the input, as the rows that are used; others as they are."""
-        return np.asarray(values)[self.rows] if np.shape(values) == (self.given_rows,) else values
-
-
-def _read(columns: Any, target: Any, cluster: Any) -> _Log:
-    """The columns, checked, as whole slates in order.
-
-    Raises:
-        UserError: columns that are missing or are no data, slates of several sizes or in pieces.
-    """
-    of_the_house = isinstance(columns, Log)
-    columns = columns.columns if of_the_house else columns
-    names = set(getattr(columns, "column_names", columns))
-
-    def get(name: str) -> Any:
-        return np.asarray(columns[name])
-
-    if not {"reward", "position"} <= names:
-        raise UserError("a log of slates needs the columns reward and position, one row per position from 0 at the top")
-    place = finite_column(np.nan_to_num(get("position").astype(np.float64), nan=-1.0), "position", get("reward").size)
-    rows = np.flatnonzero(place >= 0.0)
-    if not rows.size:
-        raise UserError("the log has no slate: no row has a position of 0 or more")
-    k = int(place.max()) + 1
-    if not _in_order(place[rows], k) and {"user", "slate"} <= names:
-        rows = rows[np.lexsort((place[rows], get("slate")[rows], get("user")[rows]))]
-    if not _in_order(place[rows], k):
-        raise UserError(
-            f"each slate must have one row for each position from 0 to {k - 1}, in this order: sort the rows, or give "
-            "the columns user and slate"
-        )
-
-    def checked(values: Any, name: str, lowest: float) -> Floats:
-        array = column(np.asarray(values)[rows], name, rows=rows.size)
-        refuse_rows(~((array >= lowest) & (array <= 1.0 + 1e-6)), array, name, "is no probability of what was shown")
-        return np.minimum(array, 1.0)
-
-    logged = {kind: checked(get(name), name, np.nextafter(0.0, 1.0)) for kind, name in LOGGED.items() if name in names}
-    if isinstance(target, str):
-        given = {kind: get(target + end) for kind, end in SUFFIXES.items() if target + end in names}
-        if not given:
-            made = ": give what replay_ranking(log, policy) returns" if of_the_house else ""
-            raise UserError(f"the log has no column {target!r} of a target's probabilities{made}")
-    else:
-        given = dict(target)
-        if not set(given) <= set(LOGGED):
-            raise UserError(
-                f"target must be a column's name or arrays by kind ({', '.join(LOGGED)}), got {list(given)}"
-            )
-    name = target if isinstance(target, str) else "target"
-    aims = {
-        kind: checked(values, name + SUFFIXES[kind], 0.0) for kind, values in given.items() if kind != "conditional"
-    }
-    if "conditional" in given:
-        aims["conditional"] = column(np.asarray(given["conditional"])[rows], name + "_conditional", rows=rows.size)
-    for known, whose in ((logged, "the log"), (aims, f"the target {name!r}")):
-        _add_cumulative(known, whose, k)
-    if isinstance(cluster, str):
-        cluster = get(cluster) if cluster in names else None
-    users = None if cluster is None else np.asarray(cluster)[rows]
-    clusters = Clusters.of(np.repeat(np.arange(rows.size // k), k) if users is None else users, rows.size)
-    assert clusters is not None
-    if np.any(clusters.codes.reshape(-1, k) != clusters.codes.reshape(-1, k)[:, :1]):
-        raise UserError("a slate has rows of several users: every slate is one user's")
-    shown = Clusters.of(get("action")[rows], rows.size, "action") if "action" in names else None
-    action = None
-    if shown is not None:
-        small = shown.codes.min() >= 0 and shown.codes.max() < 10_000_000
-        action = shown.codes if small else shown.dense()[0]
-    named = get("action")[rows] if shown is not None and get("action").dtype.kind not in "iub" else None
-    lost = f"{target}_unsupported" if isinstance(target, str) else ""
-    missing = get(lost)[rows].astype(np.float64) if lost in names else None
-    return _Log(
-        rows, place.size, k, column(get("reward")[rows], "reward"), clusters, users is not None, action, logged, aims,
-        missing, named,
-    )  # fmt: skip
-
-
-def _in_order(place: Floats, k: int) -> bool:
-    return place.size % k == 0 and bool(np.all(place.reshape(-1, k) == np.arange(k)))
-
-
-def _add_cumulative(known: dict[str, Floats], whose: str, k: int) -> None:
-    """Add the probability of the items down to each position, and that of the slate, from the conditional ones.
-
-    Raises:
-        UserError: they are no probabilities, or contradict those of the slates.
-    """
-    if "conditional" not in known:
-        return
-    each = known.pop("conditional").reshape(-1, k)
-    down = np.empty_like(each)
-    down[:, 0] = each[:, 0]
-    for j in range(1, k):  # what follows an impossible item has no probability, and counts as 0
-        down[:, j] = np.where(down[:, j - 1] == 0.0, 0.0, down[:, j - 1] * each[:, j])
-    if not np.all((down >= 0.0) & (down <= 1.0 + 1e-6)):
-        raise UserError(f"the conditional probabilities of {whose} are not in [0, 1]")
-    known["cumulative"] = down.ravel()
-    whole = np.repeat(down[:, -1], k)
-    if not np.allclose(known.setdefault("slate", whole), whole, rtol=1e-6, atol=0.0):
-        raise UserError(f"the slate probabilities of {whose} are not the products of its conditional ones")
+__all__ = [
+    "LOGGED",
+    "MEANING",
+    "RANKING_ESTIMATORS",
+    "SUFFIXES",
+    "estimate_ranking_value",
+    "ranking_estimator",
+]
 
 
 def position_factors(position_weights: Any, slate_size: int) -> Floats:
@@ -202,15 +77,15 @@ def position_factors(position_weights: Any, slate_size: int) -> Floats:
     Raises:
         UserError: another name, or other weights.
     """
+    named: dict[str, Floats] = {
+        "mean": np.ones(slate_size),
+        "clicks": np.full(slate_size, float(slate_size)),
+        "dcg": slate_size / np.log2(2.0 + np.arange(slate_size)),
+    }
     if isinstance(position_weights, str):
-        found = {
-            "mean": np.ones(slate_size),
-            "clicks": np.full(slate_size, float(slate_size)),
-            "dcg": slate_size / np.log2(2.0 + np.arange(slate_size)),
-        }.get(position_weights)
-        if found is None:
+        if position_weights not in named:
             raise UserError(f"position_weights must be one of {', '.join(SUMS)} or numbers, got {position_weights!r}")
-        return found
+        return named[position_weights]
     found = finite_column(position_weights, "position_weights", slate_size) * slate_size
     if np.any(found < 0.0) or not np.any(found > 0.0):
         raise UserError("position_weights must not be negative, and not all 0")
@@ -234,7 +109,7 @@ def estimate_ranking_value(
     full_support: bool | None = None,
     weight_max: float | Mapping[str, float] | None = None,
     propensity_min: float | Mapping[str, float] | None = None,
-    for_command: str | None = None,
+    called: str | None = None,
     **given: Any,
 ) -> dict[str, Estimate]:
     """Estimate what a policy that ranks would have earned on the log of another.
@@ -250,11 +125,11 @@ def estimate_ranking_value(
             None for all that the columns and arguments allow, but for the self-normalised ones.
         position_weights: what is estimated, see :func:`position_factors`.
         cluster: a column's name, or (n,) ids: whose rows belong together. Without users slates are taken as
-            independent, and the verdict is at most caution.
+            independent.
         level: nominal coverage of the intervals.
         clip: weights are cut there; None for no clipping. Self-normalised estimators and pseudo_inverse have none.
         assumption: what is known of users: "independent", "cascade", "unordered" or "whole"
-            (:data:`recsim_mnar.estimators.ranking_assumptions.STATEMENTS`). Without it the verdict of an estimator
+            (:data:`recsim_mnar.estimators.ranking_records.STATEMENTS`). Without it the verdict of an estimator
             whose assumption the log cannot prove is at most caution.
         interval: as :func:`recsim_mnar.estimators.estimate_value`.
         from_today: estimate how much more the policy would have earned than the one that logged the rows did, by the
@@ -265,10 +140,10 @@ def estimate_ranking_value(
         weight_max: no weight can be larger: by kind, or of whole slates, which bounds all kinds.
         propensity_min: no slate that the target can show has a smaller probability in the log; or by kind:
             ``{"marginal": P}`` is of an item at its position, as ``--propensity-min`` of the command line is.
-        for_command: the target's name on the command line, whose options advice then names; None for arguments.
+        called: what the target's columns are called where ``target`` is arrays; advice names them.
         **given: arguments of estimators. q_logged and q_target (cascade_dr): (n,) a reward model, fitted on other users
             (:func:`cross_fitted_positions`). behaviour (adaptive_ips): (n,) or a single one of :data:`BEHAVIOURS`.
-            logger, n_items, inclusion, context (:func:`pseudo_inverse`).
+            logger, n_items, inclusion, context (:func:`recsim_mnar.estimators.ranking_records.pseudo_inverse`).
 
     Returns:
         By estimator, the estimate. ``diagnostics["assumption"]`` has what the log says of users.
@@ -276,66 +151,128 @@ def estimate_ranking_value(
     Raises:
         UserError: for input that is no data, with the column and row; a clip for estimators that have none.
     """
-    level, check = level_of(level), check_clip(clip)
+    level, most = level_of(level), check_clip(clip)
     if assumption is not None and assumption not in STATEMENTS:
         raise UserError(f"assumption must be one of {', '.join(STATEMENTS)}, got {assumption!r}")
-    log = _read(columns, target, cluster)
+    log = read_log(columns, target, cluster)
     if "behaviour" in given:
-        _add_behaviour(log, given)
-    by_position = position_factors(position_weights, log.slate_size)
-    infos = _chosen(estimators, log, given, alike=bool(np.ptp(by_position) == 0.0))
-    unclipped = [info.name for info in infos if not info.clipped]
-    if math.isfinite(check) and estimators is not None and unclipped:
-        other = unclipped[0].replace("_snips", "_ips")
-        more = f", or use {other}" if other in RANKING_ESTIMATORS and other != unclipped[0] else ""
-        raise UserError(f"estimator {unclipped[0]!r} does not clip its weights: leave the clip out{more}")
+        _add_behaviour(log, given["behaviour"])
+    factor = position_factors(position_weights, log.slate_size)
+    infos = _chosen(estimators, log, given, alike=bool(np.ptp(factor) == 0.0))
+    if math.isfinite(most) and estimators is not None:
+        _refuse_unclipped(infos)
+    bounds = _Bounds(full_support, *_rewards(log, factor, reward_min, reward_max), weight_max, propensity_min)
+    sums = position_weights if isinstance(position_weights, str) else np.asarray(position_weights, np.float64).tolist()
+    called = called or (target if isinstance(target, str) else "NAME")
+    asked = _Asked(sums, level, interval, most, from_today, assumption, called)
+    case = _Case(log, given, asked, bounds, factor)
     infos = [info for info in infos if info.machine in ("ips", "snips")] if from_today else infos
-    factor = np.tile(by_position, log.reward.size // log.slate_size)
-    clicks = bool(np.isin(log.reward, (0.0, 1.0)).all())
-    most = 1.0 if reward_max is None and clicks else reward_max
-    top, least = float(factor.max()), None
-    if reward_min is not None:
-        least = reward_min * (top if reward_min < 0.0 else float(factor.min()))
-    plain = clicks and reward_max is None and top == float(factor.min()) == 1.0
-    bounds: dict[str, Any] = {"reward_min": least, "reward_max": None if most is None or plain else most * top}
-    case = _Case(log, factor, given, level, interval, clip if math.isfinite(check) else None, from_today)
-
-    def stated(kind: str) -> Facts:
-        def of(value: Any, worst: Callable[[Any], float]) -> Any:
-            if not isinstance(value, Mapping) or kind in value or kind != "adaptive":
-                return value.get(kind) if isinstance(value, Mapping) else value
-            each = [value.get(one) for one in BEHAVIOURS.values()]  # one of these is the weight of each row
-            return None if None in each else worst(each)
-
-        return Facts(full_support, **bounds, weight_max=of(weight_max, max), propensity_min=of(propensity_min, min))
-
-    found = {info.name: case.estimate(info, stated(info.weight), assumption, position_weights) for info in infos}
-    name = for_command or (target if isinstance(target, str) else "NAME")
-    advice = _Advice(case, found, name, for_command is not None)
-    return {info.name: advice.given(info, stated(info.weight)) for info in infos}
+    for info in sorted(infos, key=lambda each: len(each.less)):  # advice asks those that assume less
+        case.met[info.name] = case.judged(info)
+    return {info.name: case.met[info.name] for info in infos}
 
 
-def _add_behaviour(log: _Log, given: dict[str, Any]) -> None:
+@dataclass(frozen=True)
+class AboutUsers:
+    """What an estimator assumes of users, and what the log says of that.
+
+    Attributes:
+        premise: by its name.
+        assumes: in words.
+        stated: what is stated of users.
+        differences: by an estimator that assumes less, how much larger this one is, with its limits.
+        clicks: what clicks say.
+    """
+
+    premise: str
+    assumes: str
+    stated: str | None
+    differences: Mapping[str, Limits]
+    clicks: ClickFacts
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types."""
+        apart = {name: list(limits) for name, limits in self.differences.items()}
+        clicks = {name: each and list(each) for name, each in asdict(self.clicks).items()}
+        return {"premise": self.premise, "assumes": self.assumes, "stated": self.stated, "differences": apart, **clicks}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlateDiagnostics(Diagnostics):
+    """Numbers on what an estimate from slates rests on.
+
+    Attributes:
+        weight: kind of its weight.
+        slate_size: items per slate.
+        slates: their number.
+        effective_slates: Kish's.
+        position_weights: what the reward of each position counts.
+        assumption: of users, as :class:`AboutUsers` says it.
+    """
+
+    weight: str
+    slate_size: int
+    slates: int
+    effective_slates: float
+    position_weights: Any
+    assumption: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Bounds:
+    """What is stated of a log, by kind where it is; rewards as they are weighted."""
+
+    full_support: bool | None
+    reward_min: float | None
+    reward_max: float | None
+    weight_max: float | Mapping[str, float] | None
+    propensity_min: float | Mapping[str, float] | None
+
+    def of(self, kind: str) -> Facts:
+        """What is stated of the weights of a kind; those of "adaptive" are each row's one of three."""
+        largest, least = _of_kind(self.weight_max, kind, max), _of_kind(self.propensity_min, kind, min)
+        return Facts(self.full_support, self.reward_min, self.reward_max, weight_max=largest, propensity_min=least)
+
+
+def _of_kind(value: Any, kind: str, worst: Callable[[Any], float]) -> Any:
+    """A bound of one kind of weights."""
+    if not isinstance(value, Mapping):
+        return value
+    if kind in value or kind != "adaptive":
+        return value.get(kind)
+    each = [value.get(one) for one in BEHAVIOURS.values()]
+    return None if None in each else worst(each)
+
+
+def _rewards(log: SlateLog, factor: Floats, least: float | None, most: float | None) -> tuple[Any, Any]:
+    """The least and the largest weighted reward possible, None where not known or plainly 1."""
+    clicks, top, low = bool(np.isin(log.reward, (0.0, 1.0)).all()), float(factor.max()), float(factor.min())
+    if most is None and clicks:
+        most = None if top == low == 1.0 else 1.0
+    lowest = None if least is None else least * (top if least < 0.0 else low)
+    return lowest, None if most is None else most * top
+
+
+def _add_behaviour(log: SlateLog, behaviour: Any) -> None:
     """Add the kind "adaptive": each row's probabilities of the positions that matter to its user."""
-    codes = np.broadcast_to(np.asarray(log.given(given["behaviour"])), log.reward.shape)
-    kinds = [kind for kind in BEHAVIOURS.values() if all(kind in known for known in (log.logging, log.targets))]
-    which = {name: np.asarray(codes == name) for name in BEHAVIOURS}
-    if not np.all(sum(which.values()) == 1):
+    codes = np.broadcast_to(np.asarray(log.given(behaviour)), log.reward.shape)
+    if not np.isin(codes, list(BEHAVIOURS)).all():
         raise UserError(
             f"behaviour must be one of {', '.join(BEHAVIOURS)} per row, got {np.unique(codes)[:4].tolist()}"
         )
+    adaptive = {"log": np.empty(codes.size), "target": np.empty(codes.size)}
     for name, kind in BEHAVIOURS.items():
-        if which[name].any() and kind not in kinds:
+        which = codes == name
+        if not which.any():
+            continue
+        if kind not in log.logging or kind not in log.targets:
             raise UserError(f"behaviour {name!r} needs {columns_of(kind, 'log')} and {columns_of(kind, 'target')}")
-    for known in (log.logging, log.targets):
-        assert isinstance(known, dict)
-        known["adaptive"] = np.select(
-            [which[name] for name in BEHAVIOURS], [known.get(kind, codes) for kind in BEHAVIOURS.values()], np.nan
-        ).astype(np.float64)
+        adaptive["log"][which], adaptive["target"][which] = log.logging[kind][which], log.targets[kind][which]
+    log.logging["adaptive"], log.targets["adaptive"] = adaptive["log"], adaptive["target"]
 
 
 def _chosen(
-    estimators: Sequence[str] | str | None, log: _Log, given: Mapping[str, Any], *, alike: bool
+    estimators: Sequence[str] | str | None, log: SlateLog, given: Mapping[str, Any], *, alike: bool
 ) -> list[RankingEstimatorInfo]:
     """The records of the estimators that are asked for, or of all that can be had; ``alike`` are weights of positions.
 
@@ -364,141 +301,238 @@ def _chosen(
         for need in info.requires:
             if given.get(need) is None:
                 raise UserError(f"estimator {info.name!r} needs {need}: {MEANING.get(need, 'an argument of its own')}")
-        own = info.machine == "" and info.name not in RANKING_ESTIMATORS
-        if info.weight not in known and not (own and known):
+        if info.weight not in known and (info.name in RANKING_ESTIMATORS or not known):
             whose = "log" if info.weight not in log.logging else "target"
             raise UserError(f"estimator {info.name!r} needs {columns_of(info.weight, whose)}")
-    takes = {each for info in infos for each in (*info.requires, *info.takes)}
-    extra = sorted(set(given) - takes)
-    if extra:
-        raise UserError(
-            f"no estimator that is asked for takes {extra[0]!r}; they take: {', '.join(sorted(takes)) or '-'}"
-        )
+    takes = sorted({each for info in infos for each in (*info.requires, *info.takes)})
+    for extra in sorted(set(given) - set(takes)):
+        raise UserError(f"no estimator that is asked for takes {extra!r}; they take: {', '.join(takes) or '-'}")
     return infos
 
 
-def _effective_slates(weight: Floats) -> float:
-    """Kish's effective number of slates of these weights (n,)."""
-    square = float(weight @ weight)
-    return float(np.sum(weight)) ** 2 / square if square > 0.0 else 0.0
+def _refuse_unclipped(infos: Sequence[RankingEstimatorInfo]) -> None:
+    """Raise UserError for an estimator that has no use for a clip."""
+    for info in infos:
+        if not info.clipped:
+            other = info.name.replace("_snips", "_ips")
+            more = f", or use {other}" if other in RANKING_ESTIMATORS and other != info.name else ""
+            raise UserError(f"estimator {info.name!r} does not clip its weights: leave the clip out{more}")
 
 
-def _of_used_weights(found: Estimate, used: Floats) -> Estimate:
-    """The estimate with the effective rows of the clipped weights (n,); it is judged by those of the unclipped ones."""
-    findings = [
-        replace(f, message=f"{f.message} before clipping") if f.code == "effective_sample" else f
-        for f in found.verdict.findings
-    ]
-    ess = _effective_slates(used)
-    verdict = Verdict(found.verdict.level, findings)
-    return replace(found, ess=ess, diagnostics=replace(found.diagnostics, ess=ess), verdict=verdict)
+# --------------------------------------------------------------------------------------------------- what users reveal
 
-
-def _sums(rows: RankingRows, shift: float, facts: Facts, missing: Floats | None) -> PolicySums:
-    policy = PolicySums(shift, rows.clusters is not None)
-    policy.extend(rows, facts, missing)
-    return policy
-
-
-def with_item(finding: Finding, label: Callable[[int], Any]) -> Finding:
-    """The finding of an item, with what the log calls it in place of its number."""
-    return replace(finding, message=_ITEM.sub(lambda found: f" item {label(int(found[1]))} ", finding.message, count=1))
-
-
-_ITEM = re.compile(r" item (\d+) ")
-_USE = re.compile(r"use (\w+)(?:, which assumes nothing about users)?(?:, or (.+))?$")
-"""Advice to use another estimator, and what else can be done."""
-_OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: ([A-Z])\b)?")
-_ARGUMENTS = {"full-support": "full_support=True", "user-column": "cluster=...", "assumption": "assumption=..."}
+Limits = tuple[float, float, float]
+"""A number, and its lower and upper limit."""
 
 
 @dataclass(frozen=True)
-class _Advice:
-    """What to do about findings, of which nothing is done already, and all can be done.
+class ClickFacts:
+    """What clicks say of users directly; None where the log cannot say it.
 
     Attributes:
-        case: the log.
-        found: all estimates, by estimator.
-        target: name of the target's columns.
-        command: whether options are named, or arguments.
+        position_effect: change of the click rate of the same items per position further down.
+        clicks_after_click: click rate below a click, less that of the same users at the same positions in their next
+            slates, both above the mean of their items there.
+        items_below: how much more an item earns beside the items that the target shows further down.
+        clicks_by_position: (k,) click rates by position, as if every item were shown equally often.
     """
 
-    case: _Case
-    found: Mapping[str, Estimate]
-    target: str
-    command: bool
-
-    def given(self, info: RankingEstimatorInfo, stated: Facts) -> Estimate:
-        """The estimate of an estimator, of which this is stated."""
-        estimate = self.found[info.name]
-        findings = [replace(f, action=self._said(self._action(f, info, stated))) for f in estimate.verdict.findings]
-        return replace(estimate, verdict=Verdict(estimate.verdict.level, findings))
-
-    def _action(self, finding: Finding, info: RankingEstimatorInfo, stated: Facts) -> str:
-        action, bounded = finding.action, stated.weight_max is not None
-        if info.weight != "marginal" and action.startswith("state the smallest probability"):
-            return LARGEST
-        if action == "use snips":  # names of single items
-            return "raise the clip, or leave it out"
-        if action.startswith("use clipped_"):
-            return "give a clip or log more rows" if info.clipped else "log more rows"
-        if bounded:
-            action = action.replace(", or state --weight-max where you know it", "")
-        return self._instead(action)
-
-    def _instead(self, action: str) -> str:
-        """Advice to use another estimator, where it can be used here; else what it lacks."""
-        asked = _USE.match(action)
-        other = RANKING_ESTIMATORS.get(asked[1]) if asked else None
-        if asked is None or other is None:
-            return action
-        log, name = self.case.log, other.name
-        columns = {"log": log.logging, "target": log.targets}
-        lacks = [columns_of(other.weight, whose) for whose, known in columns.items() if other.weight not in known]
-        if lacks:
-            named = " and ".join(each.replace("NAME", self.target).removeprefix("the column ") for each in lacks)
-            instead = f"add the column{'s' * (len(lacks) > 1)} {named} and use {name}"
-        else:
-            known = self.found.get(name)
-            usable = self.case.sees_target(other) if known is None else known.verdict.level != "do_not_use"
-            if usable:
-                return action
-            instead = f"log more slates: this log is too small for {name}"
-        return f"{asked[2]}, or {instead}" if asked[2] else instead
-
-    def _said(self, action: str) -> str:
-        """With options, or arguments in their place."""
-        if self.command:
-            return action
-        action = action.replace("--propensity-min P", "propensity_min={'marginal': P}")
-
-        def argument(option: re.Match[str]) -> str:
-            name = option[1].replace("-", "_")
-            return _ARGUMENTS.get(option[1]) or (f"{name}={option[2]}" if option[2] else name)
-
-        return _OPTION.sub(argument, action)
+    position_effect: Limits | None = None
+    clicks_after_click: Limits | None = None
+    items_below: Limits | None = None
+    clicks_by_position: list[float] | None = None
 
 
-@dataclass
-class _Case:
-    """One log and one way to weigh positions; what estimators share is computed once."""
+def click_facts(log: SlateLog, level: float) -> ClickFacts:
+    """What clicks say, each number with limits at its share of the level's errors."""
+    if log.action is None or log.slate_size < 2:
+        return ClickFacts()
+    of_clicks, of_below = (1.0 - share * (1.0 - level) for share in (CLICKS, BELOW))
+    propensity, down, aim = log.logging.get("marginal"), log.logging.get("cumulative"), log.targets.get("cumulative")
+    effect = below = rates = None
+    if propensity is not None:
+        weight = log.by_slate(1.0 / propensity)
+        rates = ((weight * log.by_slate(log.reward)).sum(0) / weight.sum(0)).tolist()
+        effect = _position_effect(log, log.action, 1.0 / propensity, of_clicks)
+    if down is not None and aim is not None and not log.gaps:
+        below = items_below(log, log.by_slate(aim / down), of_below)
+    return ClickFacts(effect, _after_click(log, log.action, of_clicks), below, rates)
 
-    log: _Log
-    factor: Floats
-    given: Mapping[str, Any]
+
+def _position_effect(log: SlateLog, action: Ints, weight: Floats, level: float) -> Limits | None:
+    """Slope of the reward on the position within items, weighted by 1 / propensity."""
+    reward, n = log.reward, log.reward.size
+    place = np.tile(np.arange(log.slate_size, dtype=np.float64), n // log.slate_size)
+    sums = [np.bincount(action, weight * x) for x in (np.ones(n), place, reward)]
+    middle, rate = (np.divide(x, sums[0], out=np.zeros_like(x), where=sums[0] > 0.0)[action] for x in sums[1:])
+    off = weight * (place - middle)
+    below = float(off @ (place - middle))
+    if below <= 0.0:
+        return None
+    slope = float(off @ reward) / below
+    return _limits(slope, off * (reward - rate - slope * (place - middle)) * (n / below), log.clusters, level)
+
+
+def items_below(log: SlateLog, ratio: Floats, level: float) -> Limits:
+    """How much more an item earns beside the items that the target shows further down than beside the log's.
+
+    Whatever users do with the items above, an item that comes later is drawn by the log's policy given those above. So
+    the target's probability of it over the log's, less 1, has mean 0, and is correlated with no earlier reward unless
+    that depends on it. Rewards are counted from the mean of their item at their position.
+
+    Args:
+        log: with the items shown.
+        ratio: (S, k) the target's probability of the items down to each position over the log's.
+        level: of the limits.
+    """
+    before = ratio[:, :-1]
+    # Below an item that the target does not show nothing is compared.
+    apart = np.where(before > 0.0, ratio[:, 1:] / np.where(before > 0.0, before, 1.0) - 1.0, 0.0)
+    parts = _above_usual(log)
+    parts[:, :-1] *= np.cumsum(apart[:, ::-1], axis=1)[:, ::-1]
+    parts[:, -1] = 0.0
+    return _mean_limits(parts.ravel(), log.clusters, level)
+
+
+def _above_usual(log: SlateLog) -> Floats:
+    """(S, k) rewards less the mean of their item at their position."""
+    assert log.action is not None
+    cell = log.action * log.slate_size + np.tile(np.arange(log.slate_size), log.reward.size // log.slate_size)
+    usual = np.bincount(cell, log.reward) / np.maximum(np.bincount(cell), 1)
+    return log.by_slate(log.reward - usual[cell])
+
+
+def _after_click(log: SlateLog, action: Ints, level: float) -> Limits | None:
+    """Rewards below a click in the same slate, less those in the user's next slate.
+
+    Rewards are counted from the mean of their item at their position. Of the next slate those rows count whose item
+    does not stand above in this one: there it could not be shown. A policy that knows a user's taste shows other items
+    below given ones than in a slate at large, and what a user likes more than others do is among them. So rows of this
+    slate are weighted (S, k) by the item's probability at its position over that given the items above: then the items
+    that do not stand above have the same shares on both sides.
+    """
+    shown, following, off = log.by_slate(action), _next_slates(log), _above_usual(log)
+    n, k = shown.shape
+    weight = np.ones((n, k))
+    if "marginal" in log.logging and "cumulative" in log.logging:
+        at_place, down = (log.by_slate(log.logging[kind]) for kind in ("marginal", "cumulative"))
+        weight[:, 1:] = at_place[:, 1:] * down[:, :-1] / down[:, 1:]
+    above = np.zeros((n, k), bool)
+    above[:, 1:] = np.logical_or.accumulate(log.by_slate(log.reward) > 0.0, axis=1)[:, :-1]
+    above &= (following != np.arange(n))[:, None]
+    then, later = shown[following], off[following]
+    free = above & ~np.stack([(then[:, j, None] == shown[:, :j]).any(1) for j in range(k)], axis=1)
+    mine = above * weight
+    number, sums, others = above.sum(0), mine.sum(0), free.sum(0)
+    # Positions are left out where few rows carry the weight: an item that hardly ever stands below those above it.
+    known = (others > 0) & (sums**2 >= FEW_ESS * (mine**2).sum(0)) & (sums > 0.0)
+    if not known.any():
+        return None
+    sums, others, total = np.where(known, sums, 1.0), np.where(known, others, 1.0), float(number[known].sum())
+    rate, usual = (off * mine).sum(0) / sums, (later * free).sum(0) / others
+    effect = float(((rate - usual) * number)[known].sum()) / total
+    parts = known * number * (mine * (off - rate) / sums - free * (later - usual) / others)
+    return _limits(effect, parts.ravel() * (n * k / total), log.clusters, level)
+
+
+def _next_slates(log: SlateLog) -> Ints:
+    """(S,) the user's next slate; of the last one the first."""
+    user = log.clusters.dense()[0][:: log.slate_size]
+    order = np.argsort(user, kind="stable")
+    starts = np.flatnonzero(np.diff(user[order], prepend=-1))
+    after = np.roll(order, -1)
+    after[np.r_[starts[1:], user.size] - 1] = order[starts]
+    following = np.empty(user.size, np.int64)
+    following[order] = after
+    return following
+
+
+def _limits(value: float, influence: Floats, clusters: Clusters, level: float) -> Limits:
+    """Limits by user of a number with this influence (n,) of rows, whose mean is 0."""
+    return value, *Deviations.of(user_sums(influence, clusters)).limits(value, influence.size, level)
+
+
+def _mean_limits(parts: Floats, clusters: Clusters, level: float) -> Limits:
+    """A mean over rows (n,), with limits by user."""
+    value = float(np.mean(parts))
+    return _limits(value, parts - value, clusters, level)
+
+
+def _excludes_0(limits: Limits | None) -> bool:
+    return limits is not None and (limits[1] > 0.0 or limits[2] < 0.0)
+
+
+def _sizes(limits: Limits | None, sides: tuple[str, str] = ("more", "less")) -> dict[str, Any]:
+    """A number with its limits, without their sign, which a word gives; parameters of a text."""
+    value, low, high = limits or (0.0, 0.0, 0.0)
+    low, high = (low, high) if value > 0.0 else (-high, -low)
+    return {"size": abs(value), "low": low, "high": high, "side": sides[value <= 0.0]}
+
+
+def heavy_tail(weight: Floats, reward: Floats, apart: Floats) -> float:
+    """How many times the error is what its weights let one expect, where rewards do not follow them, slate by slate.
+
+    Args:
+        weight: (S, k) of the target.
+        reward: (S, k), from the least one.
+        apart: (S, k) of the estimate: the same, or less 1 for a difference from the policy that logged the slates.
+    """
+    size, large = (np.sqrt(np.mean(each**2, axis=1)) for each in (weight, apart))
+    value = float(np.sum(weight * reward) / np.sum(weight)) if np.any(weight) else 0.0
+    ours = np.sum(weight * (reward - value), axis=1)
+    theirs = 0.0 if weight is apart else np.sum(reward - np.mean(reward), axis=1)
+    error = float(np.sum((ours - theirs) ** 2))
+    if error <= 0.0:
+        return 1.0
+    spread = float(np.sum(np.divide(ours**2, size, out=np.zeros_like(size), where=size > 0.0))) / float(np.sum(size))
+    return math.sqrt(spread * float(np.sum(large**2)) / error)
+
+
+def about_users(code: str) -> bool:
+    """Whether a finding's code is of what an estimator assumes of users."""
+    return code.startswith(_OF_USERS)
+
+
+# ------------------------------------------------------------------------------------------------------- one question
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """How estimates are asked for; as of :func:`estimate_ranking_value`."""
+
+    position_weights: Any
     level: float
     interval: str
-    clip: float | None
-    from_today: bool = False
-    read: dict[str, RankingRows] = field(default_factory=dict)
-    scored: dict[str, Floats] = field(default_factory=dict)
-    facts: ClickFacts | None = None
-    items: list[Finding] | None = None
+    clip: float
+    from_today: bool
+    assumption: str | None
+    called: str
+
+
+class _Case:
+    """One log and one question; what estimators share is computed once.
+
+    Attributes:
+        log: as it was read.
+        given: arguments of estimators.
+        asked: the question.
+        bounds: what is stated.
+        factor: (n,) what the reward of each row counts.
+        met: estimates so far, by estimator.
+    """
+
+    def __init__(
+        self, log: SlateLog, given: Mapping[str, Any], asked: _Asked, bounds: _Bounds, by_position: Floats
+    ) -> None:
+        self.log, self.given, self.asked, self.bounds = log, given, asked, bounds
+        self.factor = np.tile(by_position, log.reward.size // log.slate_size)
+        self.met: dict[str, Estimate] = {}
+        self._read: dict[str, RankingRows] = {}
 
     def rows(self, info: RankingEstimatorInfo) -> RankingRows:
         """The columns, with the probabilities of the estimator's kind of weight."""
-        if info.name in self.read:
-            return self.read[info.name]
+        if info.name in self._read:
+            return self._read[info.name]
         log, k = self.log, self.log.slate_size
         shared = [kind for kind in log.logging if kind in log.targets]
         kind = info.weight if info.weight in shared else shared[0]
@@ -507,155 +541,236 @@ class _Case:
         if info.machine == "dr":
             logged, mean = (finite_column(log.given(self.given[each]), each, reward.size) for each in info.requires)
             before = np.ones((reward.size // k, k))
-            before[:, 1:] = weight.reshape(-1, k)[:, :-1]
+            before[:, 1:] = log.by_slate(weight)[:, :-1]
             logged, mean = logged * self.factor, before.ravel() * mean * self.factor
-        place = np.tile(np.arange(k), reward.size // k)
-        self.read[info.name] = RankingRows(
-            reward, p, t, weight, logged, mean, log.clusters, check_clip(self.clip if info.clipped else None),
-            slate_size=k, position=place, action=log.action, logging=log.logging, targets=log.targets,
+        self._read[info.name] = RankingRows(
+            reward=reward,
+            propensity=p,
+            target=t,
+            weight=weight,
+            q_logged=logged,
+            q_target=mean,
+            clusters=log.clusters,
+            clip=self.asked.clip if info.clipped else math.inf,
+            slate_size=k,
+            position=np.tile(np.arange(k), reward.size // k),
+            action=log.action,
+            logging=log.logging,
+            targets=log.targets,
             factor=self.factor,
-        )  # fmt: skip
-        return self.read[info.name]
+        )
+        return self._read[info.name]
 
-    def parameters(self, info: RankingEstimatorInfo) -> dict[str, Any]:
-        """Arguments that go to the estimator's own function."""
-        names = () if info.machine else (*info.requires, *info.takes)
-        return {name: self.log.given(self.given[name]) for name in names if name in self.given}
+    def own_scores(self, info: RankingEstimatorInfo, rows: RankingRows) -> Scores:
+        """Those of an estimator with a function of its own."""
+        assert info.scores is not None
+        names = [name for name in (*info.requires, *info.takes) if name in self.given]
+        return info.scores(rows, **{name: self.log.given(self.given[name]) for name in names})
 
     def row_scores(self, info: RankingEstimatorInfo) -> Floats:
         """(n,) scores without clip and without normalisation."""
-        name = info.name.replace("_snips", "_ips")
-        if name not in self.scored:
-            rows = self.rows(info)
-            if info.machine == "dr":
-                found = rows.model_mean + rows.weight * rows.residual
-            elif info.machine:
-                found = rows.weight * rows.reward
-            else:
-                assert info.scores is not None
-                linear = info.scores(rows, **self.parameters(info)).linear
-                found = np.zeros(rows.reward.size) if linear is None else linear
-            self.scored[name] = found
-        return self.scored[name]
+        rows = self.rows(info)
+        if not info.machine:
+            linear = self.own_scores(info, rows).linear
+            return np.zeros(rows.reward.size) if linear is None else linear
+        if info.machine == "dr":
+            return rows.model_mean + rows.weight * rows.residual
+        return rows.weight * rows.reward
 
-    def estimate(
-        self, info: RankingEstimatorInfo, stated: Facts, assumption: str | None, position_weights: Any
-    ) -> Estimate:
-        """Value, interval, diagnostics and verdict of one estimator."""
-        log, rows = self.log, self.rows(info)
-        name = info.clipped if self.clip is not None and info.clipped else info.machine
-        refuse_outside(rows.reward, stated.reward_min, stated.reward_max, "reward")
-        shift = stated.counted_from(float(np.min(rows.reward)))
+    def estimate(self, info: RankingEstimatorInfo) -> Estimate:
+        """Value, interval and verdict by the estimators of single items, which nothing else here calls."""
+        rows, asked, facts = self.rows(info), self.asked, self.bounds.of(info.weight)
+        refuse_outside(rows.reward, facts.reward_min, facts.reward_max, "reward")
+        shift = facts.counted_from(float(np.min(rows.reward)))
         rows = replace(rows, reward=rows.reward - shift)
-        lost = log.unsupported if info.weight == "marginal" else None
-        policy = _sums(rows, shift, stated, None if lost is None else missing_column(lost, rows.target))
-        weight = rows.weight.reshape(-1, log.slate_size).sum(1)
-        if name:
-            scores = ESTIMATORS[name].scores(rows)
-        else:
-            assert info.scores is not None
-            scores = info.scores(rows, **self.parameters(info))
-            self.scored.setdefault(info.name, scores.linear if scores.linear is not None else rows.reward)
-            if scores.signed is not None:
-                weight = scores.signed[:: log.slate_size]
-        if self.from_today:
-            theirs = replace(rows, target=rows.propensity, weight=np.ones(rows.reward.size))
-            own = ESTIMATORS[name].scores(theirs)
-            today = ScoreSums.of(own, theirs, _sums(theirs, shift, stated, None))
-            pair = PairSums.of((rows, scores, ScoreSums.of(scores, rows, policy)), (theirs, own, today))
-            found = difference_of(pair, name, facts=stated, level=self.level, clip=rows.clip)
-        else:
-            found = estimate_scores(
-                scores, rows, policy, name or info.name, facts=stated, level=self.level, interval=self.interval
-            )
-        if name.startswith("clipped_"):
-            found = _of_used_weights(found, np.minimum(rows.weight, rows.clip))
-        return self._judged(found, info, weight, assumption, position_weights)
+        name = info.machine if math.isinf(rows.clip) else info.clipped
+        lost = self.log.unsupported if info.weight == "marginal" else None
+        scores = ESTIMATORS[name].scores(rows) if name else self.own_scores(info, rows)
+        policy = _sums(rows, shift, facts, None if lost is None else missing_column(lost, rows.target))
+        if asked.from_today:
+            today = replace(rows, target=rows.propensity, weight=np.ones(rows.reward.size))
+            theirs = ESTIMATORS[name].scores(today)
+            of_today = today, theirs, ScoreSums.of(theirs, today, _sums(today, shift, facts, None))
+            pair = PairSums.of((rows, scores, ScoreSums.of(scores, rows, policy)), of_today)
+            return difference_of(pair, name, facts=facts, level=asked.level, clip=rows.clip)
+        return estimate_scores(
+            scores, rows, policy, name or info.name, facts=facts, level=asked.level, interval=asked.interval
+        )
 
-    def _judged(
-        self, found: Estimate, info: RankingEstimatorInfo, weight: Floats, assumption: str | None, sums: Any
-    ) -> Estimate:
+    def judged(self, info: RankingEstimatorInfo) -> Estimate:
         """The estimate with what slates and users add to its verdict."""
-        log, ess = self.log, _effective_slates(weight)
-        facts, differences = self._facts(), self._differences(info)
-        findings = []
+        log, rows, found = self.log, self.rows(info), self.estimate(info)
+        weight, clipped = log.by_slate(rows.weight).sum(1), math.isfinite(rows.clip)
+        signed = None if info.machine else self.own_scores(info, rows).signed
+        weight = weight if signed is None else signed[:: log.slate_size]
+        ess, facts = _effective(weight), self.facts
+        differences = self.differences(info)
+        if clipped:
+            used = _effective(np.minimum(rows.weight, rows.clip))
+            found = replace(found, ess=used, diagnostics=replace(found.diagnostics, ess=used))
+        findings = [self._of_slates(each, info, found.n) for each in found.verdict.findings]
         if ess < LEAST_ESS:
-            message = f"the effective sample is {ess:.3g} of {weight.size:,} slates"
             severity = scaled(ess, LEAST_ESS, min(FEW_ESS, weight.size))
-            findings.append(Finding("effective_slates", severity, ess, message, "log more slates"))
-        lacking = self._lacking() if "slate_ips" not in differences else ""
-        findings += assumption_findings(info.premise, found, assumption, differences, facts, lacking)
-        findings += self._item_findings()
-        more = {
-            "weight": info.weight,
-            "slate_size": log.slate_size,
-            "slates": weight.size,
-            "effective_slates": ess,
-            "position_weights": sums if isinstance(sums, str) else np.asarray(sums, np.float64).tolist(),
-            "assumption": {
-                "premise": info.premise,
-                "assumes": info.assumes,
-                "stated": assumption,
-                "differences": {name: list(limits) for name, limits in differences.items()},
-                "position_effect": None if facts.position_effect is None else list(facts.position_effect),
-                "clicks_after_click": None if facts.after_click is None else list(facts.after_click),
-                "clicks_by_position": None if facts.by_position is None else list(facts.by_position),
-            },
-        }
-        named = replace(found, estimator=info.name, diagnostics=found.numbers() | more)
-        return named.with_findings(findings)
+            findings.append(Finding("effective_slates", severity, ess, ess=ess, slates=weight.size))
+        findings += [*self.of_users(info, found, differences), *self.of_items]
+        about = AboutUsers(info.premise, info.assumes, self.asked.assumption, differences, facts)
+        diagnostics = SlateDiagnostics(
+            **vars(found.diagnostics),
+            weight=info.weight,
+            slate_size=log.slate_size,
+            slates=weight.size,
+            effective_slates=ess,
+            position_weights=self.asked.position_weights,
+            assumption=about.to_dict(),
+        )
+        return replace(found, estimator=info.name, diagnostics=diagnostics, verdict=Verdict.of(findings))
 
-    def _facts(self) -> ClickFacts:
-        log = self.log
-        if self.facts is None:
-            marginal = log.logging.get("marginal")
-            down = log.logging.get("cumulative")
-            # Clicks have one half of the errors that are allowed, differences between estimators the other.
-            half = 1.0 - 0.5 * (1.0 - self.level)
-            self.facts = click_facts(log.reward, marginal, log.action, log.slate_size, log.clusters, half, down)
-        return self.facts
+    def _of_slates(self, finding: Finding, info: RankingEstimatorInfo, n: int) -> Finding:
+        """A finding of rows as one of slates, with advice that fits estimators of them."""
+        severity, number, rows = finding.severity, finding.number, self.rows(info)
+        clipped = math.isfinite(rows.clip)
+        if finding.code == "heavy_tail":
+            weight, reward = (self.log.by_slate(each) for each in (rows.weight, rows.reward))
+            times = heavy_tail(weight, reward, weight - 1.0 if self.asked.from_today else weight)
+            return Finding("heavy_tail", scaled(times, HEAVY, np.inf), times, says="slates", do="slates", times=times)
+        if finding.code == "heavy_row" and not clipped:
+            advice = "slates" if info.clipped else "unclipped"
+            return Finding("heavy_row", severity, number, finding.message, do=advice)
+        if finding.code == "bias_proved" and clipped:
+            return Finding("bias_proved", severity, number, finding.message, do="slates")
+        if finding.code == "effective_sample" and clipped:
+            return Finding(
+                "effective_sample", severity, number, action=finding.action, says="unclipped", ess=number, rows=n
+            )
+        return finding
 
-    def _differences(self, info: RankingEstimatorInfo) -> dict[str, Limits]:
+    def of_users(self, info: RankingEstimatorInfo, found: Estimate, differences: Mapping[str, Limits]) -> list[Finding]:
+        """Findings on what an estimator assumes of users.
+
+        What contradicts an assumption is an objection whether the assumption is stated or not, by the same test.
+        All tests of one answer together object to what is true about as often as the interval misses.
+        Where nothing is stated the verdict is trust only if the log excludes a bias of more than ``ROOM`` times the
+        half width of the estimate's interval, which costs the interval less than a hundredth of its coverage.
+        """
+        premise, stated = info.premise, self.asked.assumption
+        if not premise:
+            return []
+        objections = [*self.contradicted(info, found, differences), *self.clicks_against(premise)]
+        if any(each.code == "assumption_contradicted" for each in objections) or premise == "behaviour":
+            return objections
+        if stated is not None and premise in STATEMENTS[stated]:
+            return objections
+        return [*objections, self.untested(found, differences.get("slate_ips"))]
+
+    def contradicted(
+        self, info: RankingEstimatorInfo, found: Estimate, differences: Mapping[str, Limits]
+    ) -> list[Finding]:
+        """The finding that an estimator is wrong: one that assumes less differs from it, or items below matter."""
+        proved = {name: limits for name, limits in differences.items() if _excludes_0(limits)}
+        below, size = self.facts.items_below, abs(found.value)
+        if proved:
+            name, limits = max(proved.items(), key=lambda each: abs(each[1][0]))
+            severity = scaled(abs(limits[0]) / size if size > 0.0 else WIDE, TOLERABLE, WIDE)
+            severity = min(max(severity, CAUTION), GRAVE)
+            more = _sizes(limits, ("above", "below")) | self.instead(name)
+            return [Finding("assumption_contradicted", severity, limits[0], **more)]
+        if below is not None and _excludes_0(below) and info.premise in ("independent", "cascade"):
+            more = _sizes(below) | self.instead("slate_ips")
+            return [Finding("assumption_contradicted", CAUTION, below[0], says="below", **more)]
+        return []
+
+    def clicks_against(self, premise: str) -> list[Finding]:
+        """What clicks say of a premise."""
+        order, after, found = self.facts.position_effect, self.facts.clicks_after_click, []
+        if premise == "unordered" and order is not None and _excludes_0(order):
+            more = _sizes(order) | self.instead("slate_ips")
+            found.append(Finding("position_effect", CAUTION, order[0], **more))
+        if premise in ("independent", "additive") and after is not None and _excludes_0(after):
+            # Moods that pass between a user's slates make clicks more frequent too, where each click depends on its own
+            # item alone. No log tells the two apart, so this is a caution and not a proof.
+            more = _sizes(after) | self.instead("reward_interaction_ips")
+            found.append(Finding("clicks_after_click", CAUTION, after[0], **more))
+        return found
+
+    def untested(self, found: Estimate, bound: Limits | None) -> Finding:
+        """How large a bias could be that the log does not show; ``bound`` is the difference from slate_ips."""
+        size, half, advice = abs(found.value), (found.high - found.low) / 2.0, self.instead("slate_ips")
+        if self.asked.assumption is not None:
+            advice |= {"says": "other", "stated": self.asked.assumption}
+            return Finding("assumption_unstated", CAUTION, 1.0, **advice)
+        if bound is None:
+            return Finding("assumption_untested", CAUTION, np.inf, says=self.lacking, **advice)
+        _, low, high = bound
+        most = max(abs(low), abs(high))
+        sizes: dict[str, Any] = {"most": most, "share": 100.0 * most / size if size > 0.0 else math.inf}
+        if (high - low) / 2.0 > TOLERABLE * size:
+            return Finding("assumption_untested", CAUTION, most, says="few", **sizes, **advice)
+        severity = scaled(most / half, ROOM, np.inf) if half > 0.0 else CAUTION
+        return Finding("assumption_unstated", severity, most, **sizes, **advice)
+
+    @cached_property
+    def facts(self) -> ClickFacts:
+        """What clicks say."""
+        return click_facts(self.log, self.asked.level)
+
+    def differences(self, info: RankingEstimatorInfo) -> dict[str, Limits]:
         """How much larger the estimator is than those that assume less; all limits together at the level."""
+        log = self.log
         others = [RANKING_ESTIMATORS[name] for name in info.less]
-        known = [other for other in others if other.weight in self.log.logging and other.weight in self.log.targets]
+        known = [other for other in others if other.weight in log.logging and other.weight in log.targets]
         known = [other for other in known if self.sees_target(other)]
-        share = 0.5 if info.premise in CLICKS_TEST else 1.0
-        each = 1.0 - share * (1.0 - self.level) / max(len(known), 1)
-        scores = self.row_scores(info)
-        return {other.name: Apart.of(scores, self.row_scores(other), self.log.clusters).limits(each) for other in known}
+        share = 1.0 - TESTED.get(info.premise, 0.0)
+        each = 1.0 - share * (1.0 - self.asked.level) / max(len(known), 1)
+        ours = self.row_scores(info)
+        return {other.name: _mean_limits(ours - self.row_scores(other), log.clusters, each) for other in known}
 
     def sees_target(self, info: RankingEstimatorInfo) -> bool:
         """Whether enough of the target's slates are in the log: without them a difference says nothing of users."""
-        lost = self.log.unsupported
-        if lost is not None and bool(np.any(lost > 0.0)):
-            return False
-        return _effective_slates(self.rows(info).weight.reshape(-1, self.log.slate_size).sum(1)) >= FEW_ESS
+        return not self.log.gaps and _effective(self.log.by_slate(self.rows(info).weight).sum(1)) >= FEW_ESS
 
-    def _label(self, action: int) -> Any:
-        """What the log calls an item."""
-        assert self.log.labels is not None
-        return self.log.labels[int(np.argmax(self.log.action == action))]
+    @property
+    def lacking(self) -> str:
+        """Why the log cannot say how far an estimator is from slate_ips; a case of the text."""
+        if "slate" not in self.log.logging:
+            return "log"
+        if "slate" not in self.log.targets:
+            return "target"
+        return "gaps" if self.log.gaps else "hardly"
 
-    def _lacking(self) -> str:
-        """Why the log cannot say how far an estimator is from slate_ips."""
-        for known, whose in ((self.log.logging, "the log"), (self.log.targets, "the target")):
-            if "slate" not in known:
-                return f"{whose} lacks the probabilities of whole slates"
-        lost = self.log.unsupported is not None and bool(np.any(self.log.unsupported > 0.0))
-        return f"the log {'never shows some' if lost else 'hardly shows'} slates of the target"
+    def instead(self, name: str) -> dict[str, Any]:
+        """Whether another estimator can be used here, or what it lacks; parameters of the advice."""
+        other, known = RANKING_ESTIMATORS[name], {"log": self.log.logging, "target": self.log.targets}
+        lacks = [
+            columns_of(other.weight, whose, self.asked.called) for whose in known if other.weight not in known[whose]
+        ]
+        if lacks:
+            return {"do": "columns", "other": name, "columns": " and ".join(lacks)}
+        usable = self.met[name].verdict.level != "do_not_use" if name in self.met else self.sees_target(other)
+        return {"do": "use" if usable else "small", "other": name}
 
-    def _item_findings(self) -> list[Finding]:
+    @cached_property
+    def of_items(self) -> list[Finding]:
         """Items shown more often at their positions than the log's probabilities say, which then are wrong."""
-        log = self.log
-        if self.items is None:
-            known = log.action is not None and "marginal" in log.logging
-            found = item_findings(log.action, log.logging["marginal"], log.clusters.codes) if known else []
-            self.items = found if log.labels is None else [with_item(f, self._label) for f in found]
-        return self.items
+        propensity = self.log.logging.get("marginal")
+        if self.log.items is None or propensity is None:
+            return []
+        return item_findings(self.log.items, propensity, self.log.clusters)
 
 
-# -------------------------------------------------------------------------------------------- reward models, and nDCG
+def _sums(rows: RankingRows, shift: float, facts: Facts, missing: Floats | None) -> PolicySums:
+    """The sums of a policy."""
+    policy = PolicySums(shift, clustered=True)
+    policy.extend(rows, facts, missing)
+    return policy
+
+
+def _effective(weight: Floats) -> float:
+    """Kish's effective number of slates, or rows, of these weights (n,)."""
+    square = float(weight @ weight)
+    return float(np.sum(weight)) ** 2 / square if square > 0.0 else 0.0
+
+
+# ------------------------------------------------------------------------------------------------------- reward models
 
 
 def cross_fitted_positions(
@@ -691,57 +806,3 @@ def cross_fitted_positions(
     model = (sums + prior * usual) / (counts + prior)
     of_row = model[fold, places]
     return of_row[np.arange(r.size), items], np.einsum("ij,ij->i", of_row, law)
-
-
-@dataclass(frozen=True)
-class Normalising:
-    """What dividing by the ideal list does to a ranking of policies.
-
-    Attributes:
-        dcg: mean over users, by policy.
-        ndcg: mean over users with an ideal above 0 of the DCG over the ideal one, by policy.
-        pairs: pairs of policies whose DCG differs.
-        inverted: those that nDCG ranks the other way round.
-    """
-
-    dcg: Mapping[str, float]
-    ndcg: Mapping[str, float]
-    pairs: int
-    inverted: tuple[tuple[str, str], ...]
-
-    @property
-    def share(self) -> float:
-        """Share of the pairs that are inverted; 0 without any."""
-        return len(self.inverted) / self.pairs if self.pairs else 0.0
-
-
-def normalising_inverts(gains: Mapping[str, Any], truth: Any) -> Normalising:
-    """How often nDCG ranks two policies the other way round than DCG, where each user's ideal list is known.
-
-    Jeunen, Potapov & Ustimenko 2024 ("On (Normalised) Discounted Cumulative Gain as an Off-Policy Evaluation Metric").
-
-    Args:
-        gains: by policy, (U, k) true expected rewards by user and position.
-        truth: (U, n_items) each user's true expected reward of each item at the top; the ideal list is its largest.
-
-    Raises:
-        UserError: arrays of other shapes.
-    """
-    best = np.asarray(truth, np.float64)
-    arrays = {name: np.asarray(each, np.float64) for name, each in gains.items()}
-    if not arrays or best.ndim != 2:
-        raise UserError("give (U, k) gains of at least one policy, and the (U, n_items) truth")
-    k = next(iter(arrays.values())).shape[-1]
-    for name, each in arrays.items():
-        if each.shape != (len(best), k) or k > best.shape[1]:
-            raise UserError(f"gains of {name!r} have shape {each.shape}: one row per user, one column per position")
-    discount = 1.0 / np.log2(2.0 + np.arange(k))
-    ideal = -np.sort(-best, axis=1)[:, :k] @ discount
-    some = ideal > 0.0
-    dcg = {name: each @ discount for name, each in arrays.items()}
-    plain = {name: float(np.mean(each)) for name, each in dcg.items()}
-    normal = {name: float(np.mean(each[some] / ideal[some])) if some.any() else 0.0 for name, each in dcg.items()}
-    names = list(plain)
-    both = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :] if plain[a] != plain[b]]
-    turned = tuple((a, b) for a, b in both if (plain[a] - plain[b]) * (normal[a] - normal[b]) < 0.0)
-    return Normalising(plain, normal, len(both), turned)

@@ -18,8 +18,7 @@ from recsim_mnar.answers.records import Asked, records_of, todays
 from recsim_mnar.answers.refuted import with_findings
 from recsim_mnar.answers.sentence import Record
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.ranking_assumptions import about_users
-from recsim_mnar.estimators.rankings import LOGGED, SUFFIXES, estimate_ranking_value, ranking_estimator, with_item
+from recsim_mnar.estimators.rankings import LOGGED, SUFFIXES, about_users, estimate_ranking_value, ranking_estimator
 from recsim_mnar.estimators.verdict import LEVELS, Estimate, Verdict
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.table import provenance_of
@@ -295,7 +294,8 @@ class _Ranked:
         if log.user is not None:
             self.columns["user"] = log.user.codes[self.rows]
         if log.action is not None and not found.one_reward:
-            self.columns["action"] = log.action.codes[self.rows]
+            names = log.action.ids if log.action.ids.dtype.kind in "iu" else log.action.ids.astype(object)
+            self.columns["action"] = names[log.action.codes[self.rows]]
         self.logged = self._kinds(slates.known)
         self.columns |= {LOGGED[kind]: values for kind, values in self.logged.items()}
         self.given: dict[str, Any] = {key: log.others[name][self.rows] for key, name in models.items()}
@@ -339,7 +339,7 @@ class _Ranked:
         found = estimate_ranking_value(
             self.columns, target, level=level,
             estimators=None if isinstance(asked.estimators, Usual) else asked.estimators,
-            for_command="" if today else name,
+            called=name,
             clip=asked.clip, assumption=asked.assumption, interval=asked.interval, from_today=apart,
             position_weights=asked.position_weights,
             propensity_min=None if least is None else {"marginal": least}, **stated, **self.given,
@@ -353,9 +353,6 @@ class _Ranked:
     def _in_the_file(self, estimate: Estimate, facts: dict[str, Any], *, today: bool) -> Estimate:
         """The estimate in the names of the file; of today's policy nothing is assumed."""
         findings = [f for f in estimate.verdict.findings if not (today and about_users(f.code))]
-        ids = None if self.slates.log.action is None else self.slates.log.action.ids
-        if ids is not None:
-            findings = [with_item(f, ids.__getitem__) if f.code == "item_propensities" else f for f in findings]
         if self.slates.why == STATED:
             advice = f"state another --propensities-of: the numbers deny {_IN_OPTIONS[self.slates.main]!r}"
             findings = [replace(f, action=advice) if f.code in _DENIED else f for f in findings]
@@ -400,8 +397,7 @@ def assumption_lines(records: Sequence[Record]) -> list[str]:
     for record in (each for each in records if each["role"] == "target"):
         about = record["diagnostics"]["assumption"]
         of_users = sorted((f for f in record["findings"] if about_users(f["code"])), key=lambda f: str(f["code"]))
-        said = [f["message"].removeprefix(f"it assumes that {about['assumes']}").lstrip(",. ") for f in of_users]
-        said = [each.removeprefix("and ").replace("which does not", "this does not") for each in said]
+        said = [f["message"] for f in of_users]
         said += list(dict.fromkeys(f["action"] for f in of_users if record["leads"] and f["level"] != "trust"))
         said = said or ["the log does not contradict that"] * bool(about["premise"])
         line = f"{record['estimator']} assumes {'that ' if about['premise'] else ''}{about['assumes']}"

@@ -13,16 +13,18 @@ import pyarrow as pa
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.ranking_assumptions import PREMISES, ClickFacts, assumption_findings, click_facts
+from recsim_mnar.estimators.ranking_records import PREMISES, read_log
 from recsim_mnar.estimators.rankings import (
     RANKING_ESTIMATORS,
+    click_facts,
     cross_fitted_positions,
     estimate_ranking_value,
-    normalising_inverts,
+    heavy_tail,
+    items_below,
     position_factors,
 )
+from recsim_mnar.estimators.verdict import for_command
 from recsim_mnar.log import Log
-from recsim_mnar.log.columns import Clusters
 from recsim_mnar.policies import registry
 from recsim_mnar.replays.probabilities import replay_ranking
 from recsim_mnar.simulation import simulate
@@ -227,7 +229,7 @@ def test_plain_twins(name):
     assert found.value == pytest.approx(by_hand(log, name, behaviour, model), rel=1e-12)
     assert found.low < found.value < found.high
     assert found.estimator == name
-    assert json.loads(json.dumps(found.diagnostics, allow_nan=False))["slates"] == 800
+    assert json.loads(json.dumps(found.numbers(), allow_nan=False))["slates"] == 800
 
 
 def test_a_clip_cuts_weights_and_the_interval_holds_what_it_hides():
@@ -236,7 +238,7 @@ def test_a_clip_cuts_weights_and_the_interval_holds_what_it_hides():
     cut = estimate_ranking_value(log, "new", estimators=["slate_ips", "cascade_dr"], clip=2.0, **zeros(log))
     weight = np.minimum(log["new_slate"] / log["slate_propensity"], 2.0)
     assert cut["slate_ips"].value == pytest.approx(np.mean(weight * log["reward"]), rel=1e-12)
-    assert cut["slate_ips"].diagnostics["clip_part"] > 0.0
+    assert cut["slate_ips"].diagnostics.clip_part > 0.0
     assert cut["cascade_dr"].value < plain_one.value
 
 
@@ -288,7 +290,7 @@ def test_the_log_contradicts_what_cascade_users_break():
     assert "clicks_after_click" in codes(found["independent_ips"])
     assert "position_effect" in codes(found["set_ips"])
     assert "assumption_contradicted" not in codes(found["reward_interaction_ips"])
-    said = found["independent_ips"].diagnostics["assumption"]
+    said = found["independent_ips"].diagnostics.assumption
     assert set(said["differences"]) == {"reward_interaction_ips", "slate_ips"}
     assert said["clicks_after_click"][2] < 0.0
     assert said["position_effect"][2] < 0.0
@@ -299,7 +301,7 @@ def test_users_of_positions_contradict_the_order_alone():
     assert found["independent_ips"].trusted
     assert found["reward_interaction_ips"].trusted
     assert {"position_effect", "assumption_unstated"} <= codes(found["set_ips"])
-    low, high = found["slate_ips"].diagnostics["assumption"]["clicks_after_click"][1:]
+    low, high = found["slate_ips"].diagnostics.assumption["clicks_after_click"][1:]
     assert low < 0.0 < high
 
 
@@ -337,13 +339,13 @@ def test_what_hardly_sees_the_target_contradicts_nothing():
     found = estimate_ranking_value(log, "new", estimators="independent_ips")["independent_ips"]
     assert "assumption_contradicted" not in codes(found)
     assert "assumption_untested" in codes(found)
-    assert found.diagnostics["assumption"]["differences"] == {}
+    assert found.diagnostics.assumption["differences"] == {}
 
 
 def test_mass_that_the_log_never_shows_contradicts_nothing():
     log = drawn("cascade", n_users=1500) | {"new_unsupported": np.full(1500 * 4 * K, 0.2)}
     found = estimate_ranking_value(log, "new", estimators="set_ips")["set_ips"]
-    assert found.diagnostics["assumption"]["differences"] == {}
+    assert found.diagnostics.assumption["differences"] == {}
 
 
 def test_clicks_below_a_click_are_as_frequent_where_a_policy_knows_tastes():
@@ -362,12 +364,13 @@ def test_clicks_below_a_click_are_as_frequent_where_a_policy_knows_tastes():
         for t, law in enumerate(laws):
             rows = np.flatnonzero(taste == t)
             drawn_at[rows] = random.choice(len(rankings), rows.size, p=list(law.values()))
-        shown, below, marginal = rankings[drawn_at], conditional[taste, drawn_at].cumprod(1), at_place[taste, drawn_at]
+        shown, below, marginal = rankings[drawn_at], conditional[taste, drawn_at], at_place[taste, drawn_at]
         liked = np.array([[0.1, 0.2, 0.4, 0.6, 0.05], [0.6, 0.4, 0.1, 0.05, 0.2]])[taste[:, None], shown]
         clicks = (random.random(liked.shape) < liked * np.where(keen, 1.5, 0.5)[:, None]).astype(float)
-        clusters = Clusters.of(np.repeat(user, K), 1200 * K)
-        facts = click_facts(clicks.ravel(), marginal.ravel(), shown.ravel(), K, clusters, 0.95, below.ravel())
-        found.append(facts.after_click[0])
+        columns = {"user": np.repeat(user, K), "position": np.tile(np.arange(K), 1200), "action": shown.ravel()}
+        columns |= {"reward": clicks.ravel(), "propensity": marginal.ravel(), "conditional_propensity": below.ravel()}
+        log = read_log(columns, {"marginal": marginal.ravel()}, "user")
+        found.append(click_facts(log, 0.95).clicks_after_click[0])
     assert abs(np.mean(found)) < 4.0 * np.std(found, ddof=1) / np.sqrt(len(found))
 
 
@@ -401,33 +404,97 @@ def test_a_statement_that_the_log_denies_is_no_trust():
     assert "assumption_contradicted" in codes(crowd["reward_interaction_ips"])
 
 
-@pytest.mark.parametrize("limits", [(0.02, 0.001, 0.039), (-0.02, -0.039, -0.001)])
-def test_a_statement_silences_no_objection(limits):
-    """Of either sign, and just beyond the limits of the interval's level."""
-    found = estimate_ranking_value(drawn("position", n_users=300), "new", **KNOWN)["independent_ips"]
-    clicks, nothing = ClickFacts(None, limits, None), ClickFacts(None, None, None)
-    order = ClickFacts(limits, None, None)
-    for premise, assumption, differences, facts, code in [
-        ("independent", "independent", {}, clicks, "clicks_after_click"),
-        ("unordered", "unordered", {}, order, "position_effect"),
-        ("cascade", "cascade", {"slate_ips": limits}, nothing, "assumption_contradicted"),
-    ]:
-        severities = [
-            {f.code: f.severity for f in assumption_findings(premise, found, each, differences, facts)}[code]
-            for each in (assumption, None)
-        ]
-        assert severities[0] == severities[1] >= 1.0
+@pytest.mark.parametrize(
+    ("user", "name", "assumption", "code"),
+    [
+        ("cascade", "independent_ips", "independent", "clicks_after_click"),
+        ("position", "set_ips", "unordered", "position_effect"),
+        ("crowd", "reward_interaction_ips", "cascade", "assumption_contradicted"),
+    ],
+)
+def test_a_statement_silences_no_objection(user, name, assumption, code):
+    """Severities are those of the same log without a statement."""
+    log, severities = drawn(user, n_users=3000), []
+    for each in (assumption, None):
+        found = estimate_ranking_value(log, "new", estimators=name, assumption=each, **KNOWN)[name]
+        severities.append({f.code: f.severity for f in found.verdict.findings}[code])
+    assert severities[0] == severities[1] >= 1.0
+
+
+def below_by_hand(log):
+    """What items earn more beside the target's items below, in plain Python."""
+    shown, clicks = log["action"].reshape(-1, K).tolist(), log["reward"].reshape(-1, K).tolist()
+    usual = {}
+    for items, rewards in zip(shown, clicks, strict=True):
+        for j in range(K):
+            usual.setdefault((items[j], j), []).append(rewards[j])
+    total = 0.0
+    weights = (log["new_conditional"] / log["conditional_propensity"]).reshape(-1, K)
+    for items, rewards, weight in zip(shown, clicks, weights, strict=True):
+        for j in range(K):
+            others = usual[items[j], j]
+            total += (rewards[j] - sum(others) / len(others)) * sum(weight[i] - 1.0 for i in range(j + 1, K))
+    return total / (len(shown) * K)
+
+
+def of_items_below(log):
+    down = np.cumprod((log["new_conditional"] / log["conditional_propensity"]).reshape(-1, K), axis=1)
+    return items_below(read_log(log, "new", "user"), down, 0.99)
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_items_below_matter_to_crowds_alone(user):
+    """The limits hold 0 where clicks depend on what is above, whatever the log's policy; those of crowds do not."""
+    logs = [drawn(user, logger, n_users=4000 if user == "crowd" else 500) for logger in LOGGERS]
+    found = [of_items_below(log) for log in logs]
+    assert found[0][0] == pytest.approx(below_by_hand(logs[0]), abs=1e-12)
+    for _, low, high in found:
+        assert (low <= 0.0 <= high) == (user != "crowd")
+
+
+def test_a_false_cascade_of_crowds_is_contradicted_by_the_items_below():
+    """1,500 slates, of which the difference from slate_ips says nothing."""
+    logger, target = plain.uniform(6, K), plain.plackett_luce(tuple(np.exp(np.multiply(plain.ATTRACTION, 3.0))), K)
+    log = plain.drawn_log(np.random.default_rng(4), "crowd", logger, target, 300, 5)
+    found = estimate_ranking_value(log, "new", assumption="cascade", **KNOWN)["reward_interaction_ips"]
+    (low, high) = found.diagnostics.assumption["differences"]["slate_ips"][1:]
+    assert low < 0.0 < high
+    assert "assumption_contradicted" in codes(found)
+    assert found.diagnostics.assumption["items_below"][2] < 0.0
+
+
+def test_the_items_below_are_not_asked_where_the_log_lacks_some():
+    log = drawn("crowd", n_users=300) | {"new_unsupported": np.full(300 * 4 * K, 0.2)}
+    found = estimate_ranking_value(log, "new", estimators="reward_interaction_ips")["reward_interaction_ips"]
+    assert found.diagnostics.assumption["items_below"] is None
+
+
+def test_slates_of_one_click_have_no_heavy_tail():
+    """Rewards of a slate are not independent: rows of one weight are compared slate by slate."""
+    found = estimate_ranking_value(drawn("crowd", "uniform", n_users=1500), "new", assumption="unordered", **KNOWN)
+    assert found["slate_ips"].trusted
+    assert found["set_ips"].trusted
+    heavy = next(f for f in found["slate_ips"].verdict.findings if f.code == "heavy_tail")
+    assert 0.7 < heavy.number < 1.3
+
+
+def test_a_heavy_tail_is_that_of_slates_whose_heaviest_earn_little():
+    weight = np.repeat(np.array([[1.0]] * 90 + [[30.0]] * 10), 2, axis=1)
+    reward = np.tile([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [1.0, 1.0]], (25, 1))
+    assert heavy_tail(np.ones((100, 2)), reward, np.ones((100, 2))) == pytest.approx(1.0, abs=1e-12)
+    none = np.where(weight > 1.0, 0.0, reward)
+    assert heavy_tail(weight, none, weight) > 1.5 > heavy_tail(weight, reward, weight)
 
 
 def test_without_users_slates_are_independent():
     log = {name: values for name, values in drawn("position", n_users=600, slates=1).items() if name != "user"}
     found = estimate_ranking_value(log, "new", assumption="independent", **KNOWN)["independent_ips"]
-    assert found.diagnostics["users"] == 600
+    assert found.diagnostics.users == 600
 
 
 def test_few_effective_slates_are_named():
     found = estimate_ranking_value(drawn("position", n_users=110, slates=1), "new")["slate_ips"]
-    assert found.diagnostics["effective_slates"] < 100
+    assert found.diagnostics.effective_slates < 100
     assert "effective_slates" in codes(found)
 
 
@@ -485,21 +552,6 @@ def test_the_reward_model_is_that_of_the_other_folds():
             model.append((sum(of_it) + 2.0 * usual) / (len(of_it) + 2.0))
         assert logged[row] == pytest.approx(model[log["action"][row]], rel=1e-12)
         assert mean[row] == pytest.approx(float(np.dot(law[row], model)), rel=1e-12)
-
-
-def test_normalising_can_invert_two_policies():
-    """A user with one item to like weighs as much as one who likes all, once DCG is divided by the ideal one."""
-    truth = np.array([[0.1, 0.0, 0.0], [0.9, 0.9, 0.9]])
-    keen = [[0.0, 0.0], [0.9, 0.9]]
-    lone = [[0.1, 0.0], [0.5, 0.5]]
-    found = normalising_inverts({"keen": keen, "lone": lone}, truth)
-    discount = 1 / math.log2(3)
-    assert found.dcg["keen"] == pytest.approx((0.9 + 0.9 * discount) / 2)
-    assert found.ndcg["keen"] == pytest.approx(0.5)
-    assert found.ndcg["lone"] == pytest.approx((1.0 + 5 / 9) / 2)
-    assert found.inverted == (("keen", "lone"),)
-    assert (found.pairs, found.share) == (1, 1.0)
-    assert normalising_inverts({"keen": keen, "same": keen}, truth).pairs == 0
 
 
 # ----------------------------------------------------------------------------------------------------------- bad input
@@ -646,7 +698,7 @@ def test_a_clip_says_how_many_rows_its_weights_are_worth_or_is_refused():
     clip = estimate_ranking_value(log, "new", clip=2.0)["slate_ips"]
     weight = np.minimum(log["new_slate"] / log["slate_propensity"], 2.0)
     assert clip.ess == pytest.approx(weight.sum() ** 2 / (weight**2).sum(), rel=1e-9)
-    assert clip.diagnostics["ess"] == clip.ess > estimate_ranking_value(log, "new")["slate_ips"].ess
+    assert clip.diagnostics.ess == clip.ess > estimate_ranking_value(log, "new")["slate_ips"].ess
     for name in ("slate_snips", "independent_snips"):
         with pytest.raises(UserError, match=f"'{name}' does not clip its weights"):
             estimate_ranking_value(log, "new", estimators=["slate_ips", name], clip=2.0)
@@ -654,53 +706,61 @@ def test_a_clip_says_how_many_rows_its_weights_are_worth_or_is_refused():
 
 def test_advice_names_arguments_and_on_the_command_line_options():
     log = {name: values for name, values in drawn("position", n_users=600).items() if name != "user"}
-    for name, command in ((None, False), ("new", True)):
-        for estimate in estimate_ranking_value(log, "new", for_command=name).values():
-            said = " ".join(finding.action for finding in estimate.verdict.findings)
-            assert command or "--" not in said
+    found = estimate_ranking_value(log, "new")
+    for estimate in found.values():
+        assert "--" not in " ".join(finding.action for finding in estimate.verdict.findings)
+    said = advice(found["independent_ips"], "assumption_unstated")
+    assert "assumption=" in said
+    assert "--assumption" in for_command(said)
+
+
+@pytest.mark.parametrize(
+    ("columns", "lacks"),
+    [((), ("'slate_propensity'", "'new_slate'")), (("slate_propensity",), ("'new_slate'",))],
+)
+def test_an_estimator_that_lacks_columns_is_advised_with_them(columns, lacks):
+    names = ("user", "position", "action", "reward", "propensity", "new", *columns)
+    log = drawn("position", n_users=600)
+    single = {name: log[name] for name in names}
+    said = advice(estimate_ranking_value(single, "new", **KNOWN)["independent_ips"], "assumption_untested")
+    assert all(name in said for name in lacks)
+    assert said.count("'") == 2 * len(lacks)
+    arrays = {"marginal": single.pop("new")}
+    said = advice(estimate_ranking_value(single, arrays, called="two")["independent_ips"], "assumption_untested")
+    assert "'two_slate'" in said
 
 
 def test_an_estimator_that_cannot_be_used_is_not_advised():
-    log = drawn("position", n_users=600)
-    single = {name: log[name] for name in ("user", "position", "action", "reward", "propensity", "new")}
-    found = estimate_ranking_value(single, "new", **KNOWN)["independent_ips"]
-    assert advice(found, "assumption_untested").endswith(
-        "or add the columns 'slate_propensity' and 'new_slate' and use slate_ips"
-    )
-    half = single | {"slate_propensity": log["slate_propensity"]}
-    found = estimate_ranking_value(half, "new", **KNOWN)["independent_ips"]
-    assert advice(found, "assumption_untested").endswith("or add the column 'new_slate' and use slate_ips")
-    few = drawn("position", n_users=110, slates=1)
-    found = estimate_ranking_value(few, "new")
+    found = estimate_ranking_value(drawn("position", n_users=110, slates=1), "new")
     assert found["slate_ips"].verdict.level == "do_not_use"
-    assert "log more slates: this log is too small for slate_ips" in advice(
-        found["independent_ips"], "assumption_untested"
-    )
+    said = advice(found["independent_ips"], "assumption_untested")
+    assert "use slate_ips" not in said
+    assert "too small for slate_ips" in said
 
 
 def test_it_is_said_why_an_assumption_cannot_be_tested():
     log = drawn("position", n_users=110, slates=1)
-
-    def said(columns):
-        found = estimate_ranking_value(columns, "new")["independent_ips"].verdict.findings
-        return next(finding.message for finding in found if finding.code == "assumption_untested")
-
     names = ("user", "position", "reward", "propensity", "new")
-    assert said({name: log[name] for name in names}).endswith("the log lacks the probabilities of whole slates")
-    assert said({name: log[name] for name in (*names, "slate_propensity")}).endswith(
-        "the target lacks the probabilities of whole slates"
-    )
-    assert said(log | {"new_slate": log["new_slate"] * 0.0, "new_conditional": log["new_conditional"] * 0.0}).endswith(
-        "the log hardly shows slates of the target"
-    )
+    nothing = {name: log[name] * 0.0 for name in ("new_slate", "new_conditional")}
+    said = []
+    for columns in (
+        {name: log[name] for name in names},
+        {name: log[name] for name in (*names, "slate_propensity")},
+        log | {"new_unsupported": np.full(len(log["reward"]), 0.2)},
+        log | nothing,
+    ):
+        found = estimate_ranking_value(columns, "new", estimators="independent_ips")["independent_ips"]
+        said += [finding.message for finding in found.verdict.findings if finding.code == "assumption_untested"]
+    assert len(set(said)) == 4
 
 
 def test_fewer_clicks_are_called_fewer():
     found = estimate_ranking_value(drawn("cascade", n_users=3000), "new", assumption="independent", **KNOWN)
     said = next(f for f in found["independent_ips"].verdict.findings if f.code == "clicks_after_click")
-    value, low, high = found["independent_ips"].diagnostics["assumption"]["clicks_after_click"]
+    value, low, high = found["independent_ips"].diagnostics.assumption["clicks_after_click"]
     assert value < 0.0
-    assert f"clicks are {-value:.3g} [{-high:.3g}, {-low:.3g}] less frequent" in said.message
+    assert said.number == value
+    assert f"{-value:.3g} [{-high:.3g}, {-low:.3g}] less" in said.message
 
 
 @pytest.mark.parametrize("name", ["ips", "dr", "clipped_ips"])
