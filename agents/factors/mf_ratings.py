@@ -259,7 +259,7 @@ def ratings_of(log: Log, n_items: int, *, need_propensities: bool = True) -> tup
     if "observation_propensity" not in log.columns:
         raise UserError(
             "the log has no column 'observation_propensity', the probability with which each rating is revealed: "
-            "estimate it (recsim_mnar.estimators.propensities), or use mf-naive-ratings"
+            "estimate it (recsim_mnar.estimators.ratings), or use mf-naive-ratings"
         )
     p = log["observation_propensity"][organic]
     bad = ~((p > 0.0) & (p <= 1.0))

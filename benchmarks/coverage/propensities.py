@@ -24,8 +24,7 @@ from _study import columns_of, exact_limits, into_marks, table, word
 from analysis import load, save
 
 from recsim_mnar import rng
-from recsim_mnar.estimators.propensities import naive_bayes
-from recsim_mnar.estimators.ratings import Loss, estimate_ratings, loss
+from recsim_mnar.estimators.ratings import Loss, estimate_ratings, loss, naive_bayes
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.ratings.observation import observe

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from balance import features_with_constant
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.propensities import features_with_constant
 from recsim_mnar.log.ratings import Floats, Ratings
 
 FLOOR = 1e-4

@@ -15,7 +15,7 @@ from fits import CLOSE, FINAL, FitCount, Search, choose
 from scipy import stats
 from semi_synthetic import Setting, mcar_sample, t_band
 
-from recsim_mnar.estimators import propensities as propensity
+from recsim_mnar.estimators import ratings as propensity
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig, factorise
 

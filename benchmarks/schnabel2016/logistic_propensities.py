@@ -9,11 +9,11 @@ from typing import Any
 
 import _logistic_kernel
 import numpy as np
+from balance import features_with_constant
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.propensities import features_with_constant
 from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.kernels.lbfgs import minimise
 from recsim_mnar.log.ratings import Floats, Ratings

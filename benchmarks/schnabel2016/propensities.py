@@ -20,14 +20,14 @@ from typing import Any
 import bounds
 import numpy as np
 import parts
+from balance import LIMITS, balance
 from boosted import boosted
 from fits import FINAL, FitCount
 from logistic_propensities import logistic as fit_logistic
 
 from recsim_mnar.datasets.rating_studies import load_coat
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import propensities as propensity
-from recsim_mnar.estimators.propensities import LIMITS, balance
+from recsim_mnar.estimators import ratings as propensity
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig, factorise
 

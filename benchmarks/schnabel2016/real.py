@@ -25,7 +25,7 @@ from selection import Candidate, Problem, Workers, apart, fit_hl
 from recsim_mnar import rng
 from recsim_mnar.datasets.rating_studies import RatingStudy, load_coat, load_yahoo_r3
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import propensities as propensity
+from recsim_mnar.estimators import ratings as propensity
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig
 from recsim_mnar.runs.files import write_json

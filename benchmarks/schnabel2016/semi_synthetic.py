@@ -12,7 +12,7 @@ from scipy import stats
 
 from recsim_mnar import rng
 from recsim_mnar.datasets.rating_studies import load_ml100k
-from recsim_mnar.estimators import propensities as propensity
+from recsim_mnar.estimators import ratings as propensity
 from recsim_mnar.estimators.ratings import Loss, estimate_ratings, loss, ranks
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig, factorise

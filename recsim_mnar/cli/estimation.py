@@ -412,7 +412,7 @@ def _gathering(log: Path, workers: int | None, scheduler: str | None) -> Iterato
     if workers is None and scheduler is None:
         yield None
         return
-    from recsim_mnar.estimators.blocks import gather_parts
+    from recsim_mnar.own_log.blocks import gather_parts
     from recsim_mnar.simulation.executor import run_in_order
 
     folder = log if log.is_dir() else log.absolute().parent

@@ -204,7 +204,7 @@ class Exposures:
         if self.propensities is None:
             raise UserError(
                 "the exposures have no propensities: give them (with_propensities), or estimate them with "
-                "recsim_mnar.estimators.propensities.exposure"
+                "recsim_mnar.estimators.ratings.exposure"
             )
 
     def with_propensities(self, propensities: NDArray[Any] | PropensityOf | None) -> Exposures:

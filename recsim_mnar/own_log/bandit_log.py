@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.blocks import Block
 from recsim_mnar.log.columns import Floats, row_in_words
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
+from recsim_mnar.own_log.blocks import Block
 from recsim_mnar.own_log.shown_item import IN_CAPITALS, UNCLEAR, ShownItem, find_shown, held_items, same_items
 from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, percent_lines
 from recsim_mnar.tables.ids import Ids

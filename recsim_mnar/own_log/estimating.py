@@ -28,14 +28,6 @@ from recsim_mnar.answers.records import (
 from recsim_mnar.answers.refuted import Shown, refuter_lines, with_findings, with_refuters
 from recsim_mnar.answers.sentence import Record, target_of, tolerance_of, weight_excess
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.blocks import (
-    BLOCK_ROWS,
-    BlockQuestion,
-    BlockSource,
-    Gathered,
-    gather_blocks,
-    needs_all_rows,
-)
 from recsim_mnar.estimators.cross_fitted import cross_fitted_rewards, estimate_without_propensities
 from recsim_mnar.estimators.estimate import estimate_value
 from recsim_mnar.estimators.facts import (
@@ -55,6 +47,14 @@ from recsim_mnar.log.columns import Floats, refuse_rows
 from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
+from recsim_mnar.own_log.blocks import (
+    BLOCK_ROWS,
+    BlockQuestion,
+    BlockSource,
+    Gathered,
+    gather_blocks,
+    needs_all_rows,
+)
 from recsim_mnar.own_log.factors import sums_of, with_likely_faults
 from recsim_mnar.own_log.loggers import MANY, as_numbers, labels, logger_findings
 from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
@@ -191,7 +191,7 @@ def estimate_log(
             that the provenance of a replayed log knows is taken (``propensity_min_taken`` in the diagnostics).
         reading: what the user says of the file's columns and rows.
         gather: reads parts side by side where moments suffice, see
-            :func:`recsim_mnar.estimators.blocks.gather_parts`.
+            :func:`recsim_mnar.own_log.blocks.gather_parts`.
 
     Raises:
         UserError: for files, columns and values that are no data, in one line.

@@ -14,8 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.propensities import naive_bayes, popularity
-from recsim_mnar.estimators.ratings import Loss, check_propensities, estimate_ratings, loss, ranks
+from recsim_mnar.estimators.ratings import (
+    Loss,
+    check_propensities,
+    estimate_ratings,
+    loss,
+    naive_bayes,
+    popularity,
+    ranks,
+)
 from recsim_mnar.kernels.checks import level_of, one_of, whole_number
 from recsim_mnar.log import schema
 from recsim_mnar.log.ratings import Floats, Ratings

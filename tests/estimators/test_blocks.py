@@ -14,10 +14,11 @@ from pyarrow import csv
 
 from recsim_mnar.answers.records import estimate_columns
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import Facts, blocks
-from recsim_mnar.estimators.blocks import CHUNK, Block, cut_blocks, sorted_blocks
+from recsim_mnar.estimators import Facts
+from recsim_mnar.own_log import blocks
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
+from recsim_mnar.own_log.blocks import CHUNK, Block, cut_blocks, sorted_blocks
 from recsim_mnar.own_log.estimating import Question, estimate_log
 from recsim_mnar.tables import parts, text
 from twins.own_schema import estimate_file

@@ -12,7 +12,7 @@ from recsim_mnar.answers.provenance import known_bound
 from recsim_mnar.estimators import estimate_value
 from recsim_mnar.estimators import intervals as limits
 from recsim_mnar.estimators.cross_fitted import ActionMeans
-from recsim_mnar.estimators.propensities import popularity
+from recsim_mnar.estimators.ratings import popularity
 from recsim_mnar.estimators.verdict import Finding, Verdict, scaled
 from recsim_mnar.log.ratings import Ratings
 

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.blocks import gather_parts
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.blocks import gather_parts
 from recsim_mnar.own_log.estimating import Question, estimate_log
 from recsim_mnar.simulation.executor import run_in_order
 from recsim_mnar.tables.files import write_table

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import propensities as propensity
+from recsim_mnar.estimators import ratings as propensity
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.worlds.ratings import alpha_propensities, observe
 

@@ -11,7 +11,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import ratings as made
 from recsim_mnar.estimators import ratings as r
 from recsim_mnar.estimators.intervals import resampled_counts
-from recsim_mnar.estimators.propensities import naive_bayes, popularity
+from recsim_mnar.estimators.ratings import naive_bayes, popularity
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.worlds.ratings import alpha_propensities, observe
 

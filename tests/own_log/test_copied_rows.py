@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recsim_mnar.estimators import blocks
-from recsim_mnar.own_log import bandit_log
+from recsim_mnar.own_log import bandit_log, blocks
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.doctor import examine_file
 from recsim_mnar.own_log.doctor.fitting import commands_for

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import blocks
 from recsim_mnar.log.table import Log
+from recsim_mnar.own_log import blocks
 from recsim_mnar.policies.registry import learner
 from recsim_mnar.simulation import simulate
 from recsim_mnar.tables import files

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 from scipy import stats
+from study_modules import study_module
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.propensities import balance, naive_bayes, popularity
-from recsim_mnar.estimators.ratings import estimate_ratings, loss
+from recsim_mnar.estimators.ratings import estimate_ratings, loss, naive_bayes, popularity
 from recsim_mnar.log.ratings import Ratings
+
+balance = study_module("schnabel2016", "balance").balance
 
 
 def world(seed, n_users=120, n_items=50):

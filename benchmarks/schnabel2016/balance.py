@@ -1,8 +1,6 @@
-"""Propensities: the probability with which each entry of a rating matrix is observed, estimated from data.
+"""Whether covariates are balanced within strata of the propensity.
 
-Schnabel et al. 2016, section 5.1: naive Bayes from self-selected ratings and a small random sample; and popularity.
-Whether covariates are balanced within strata: Rosenbaum & Rubin 1984, "Reducing bias in observational studies using
-subclassification on the propensity score".
+Rosenbaum & Rubin 1984, "Reducing bias in observational studies using subclassification on the propensity score".
 """
 
 from __future__ import annotations
@@ -17,114 +15,6 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import level_of, whole_number
 from recsim_mnar.log.ratings import Floats, Ratings
-
-
-@dataclass(frozen=True)
-class NaiveBayes:
-    """P(O = 1 | Y = r) = P(r | O = 1) P(O = 1) / P(r), equation 11.
-
-    Attributes:
-        scale: rating values r, ascending.
-        propensities: one each.
-        marginals: P(r), from the random sample, with Laplace smoothing.
-        sample_size: m, ratings of the random sample.
-        laplace: see :func:`naive_bayes`.
-    """
-
-    scale: tuple[float, ...]
-    propensities: Floats
-    marginals: Floats
-    sample_size: int
-    laplace: float
-
-    def __call__(self, ratings: Ratings, users: Any = None) -> Floats:
-        """Propensities of observed ratings, (n,), without another fit."""
-        return self.of(ratings.values)
-
-    def refitted(self, observed: Floats, cells: Floats, sample: Floats) -> Floats:
-        """Propensities of each rating value in resamples, (R, B).
-
-        Args:
-            observed: (R, B) self-selected ratings of each value.
-            cells: (B,) size of the matrix.
-            sample: (R, B) ratings of each value in the random sample.
-        """
-        return _bayes(observed / observed.sum(axis=0), observed.sum(axis=0) / cells, _smoothed(sample, self.laplace))
-
-    def of(self, values: Any) -> Floats:
-        """Propensity of observed ratings with these values.
-
-        Raises:
-            UserError: a value never seen in the self-selected ratings.
-        """
-        values = np.asarray(values, np.float64)
-        place = np.minimum(np.searchsorted(self.scale, values), len(self.scale) - 1)
-        unknown = np.asarray(self.scale)[place] != values
-        if unknown.any():
-            raise UserError(
-                f"naive Bayes has no propensity for rating {values[unknown].ravel()[0]:g}: "
-                f"it was fitted on {', '.join(f'{r:g}' for r in self.scale)}"
-            )
-        p = self.propensities[place]
-        if not (p > 0.0).all():
-            raise UserError(
-                f"rating {values[p <= 0.0].ravel()[0]:g} was never seen in the MNAR data: its propensity would be 0"
-            )
-        return p
-
-
-def naive_bayes(
-    ratings: Ratings, sample: Any, *, scale: Sequence[float] = (1, 2, 3, 4, 5), laplace: float = 1.0
-) -> NaiveBayes:
-    """Fit naive Bayes propensities.
-
-    Args:
-        ratings: self-selected (MNAR).
-        sample: (m,) rating values of cells drawn uniformly (MCAR).
-        scale: the rating values.
-        laplace: added to each value's count in the sample.
-
-    Raises:
-        UserError: no sample, ratings outside the scale, a value of the sample never seen in the MNAR data.
-    """
-    values = np.asarray(sample, np.float64)
-    if values.size == 0:
-        raise UserError("the MCAR sample is empty: naive Bayes needs ratings of randomly drawn items")
-    if len(ratings) == 0:
-        raise UserError("there are no MNAR ratings to fit naive Bayes on")
-    points = np.array(sorted(scale), np.float64)
-    ratings.check_scale(tuple(points))
-    outside = values[~np.isin(values, points)]
-    if outside.size:
-        raise UserError(f"the MCAR sample has rating {outside.ravel()[0]:g}, outside the scale")
-    shares = np.array([(ratings.values == r).mean() for r in points])
-    counts = np.array([(values == r).sum() for r in points], np.float64)
-    never = (shares == 0) & (counts > 0)
-    if never.any():
-        raise UserError(f"rating {points[never][0]:g} is in the MCAR sample but was never seen in the MNAR data")
-    if laplace < 0 or not np.all(counts + laplace > 0):
-        raise UserError(f"laplace must be above 0 where a rating is missing from the sample, got {laplace:g}")
-    marginals = _smoothed(counts, laplace)
-    p = _bayes(shares, ratings.density, marginals)
-    return NaiveBayes(tuple(points.tolist()), p, marginals, values.size, laplace)
-
-
-def _smoothed(counts: Floats, laplace: float) -> Floats:
-    """P(r) from counts of each rating value, (R,) or (R, B)."""
-    return np.asarray((counts + laplace) / (counts.sum(axis=0) + laplace * len(counts)))
-
-
-def _bayes(shares: Floats, density: Any, marginals: Floats) -> Floats:
-    """Equation 11, at most 1; a value that is neither observed nor sampled gets 1."""
-    joint = np.asarray(shares * density)
-    return np.minimum(np.divide(joint, marginals, out=np.ones_like(joint), where=marginals > 0.0), 1.0)
-
-
-def popularity(ratings: Ratings, *, laplace: float = 1.0) -> Floats:
-    """Share of users who rated each item, smoothed: (n_i + laplace) / (U + 2 laplace), as a (U, I) matrix."""
-    counts = np.bincount(ratings.items, minlength=ratings.n_items)
-    share = (counts + laplace) / (ratings.n_users + 2.0 * laplace)
-    return np.broadcast_to(share, ratings.shape).copy()
 
 
 def features_with_constant(features: Any, n: int, kind: str) -> Floats:
