@@ -33,7 +33,7 @@ from recsim_mnar.estimators.checks import mean_weight_limits
 from recsim_mnar.estimators.facts import PRECISION, Facts
 from recsim_mnar.estimators.scores import check_name, known_to_differ
 from recsim_mnar.estimators.sums import PolicySums
-from recsim_mnar.estimators.verdict import LEVELS, Finding
+from recsim_mnar.estimators.verdict import LEVEL_WORDS, LEVELS, Finding
 from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats, Ints, LogColumns
 
@@ -291,7 +291,7 @@ def segment_reasons(records: Sequence[Record]) -> list[str]:
     for (level, _), of in sorted(found.items(), key=lambda item: -LEVELS.index(item[0][0])):
         name, each = next(iter(of.items()))
         example = "" if len(of) == 1 else f" (in {name})"
-        lines.append(f"{level.replace('_', ' ')} ({', '.join(of)}): {each['message']}{example}.")
+        lines.append(f"{LEVEL_WORDS[level]} ({', '.join(of)}): {each['message']}{example}.")
     return lines
 
 

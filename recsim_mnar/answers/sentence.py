@@ -15,7 +15,7 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.checks import OFF_BY
 from recsim_mnar.estimators.value import LEADING
-from recsim_mnar.estimators.verdict import LEVELS
+from recsim_mnar.estimators.verdict import LEVEL_WORDS, LEVELS
 from recsim_mnar.log.columns import Floats
 
 Record = dict[str, Any]
@@ -50,10 +50,13 @@ class Amounts:
         """A value: ``1.88 %``, or ``2.431`` in the rewards' unit."""
         return f"{self._number(value)} %" if self.shares else self._number(value)
 
+    def size(self, value: float) -> str:
+        """A difference of values without a plus: ``0.35 points`` (of per cent), or ``0.35``."""
+        return self._number(value) + (" points" if self.shares else "")
+
     def change(self, value: float) -> str:
         """A difference of values: ``+0.35 points`` (of per cent), or ``+0.35``."""
-        sign = "+" if value > 0.0 else ""
-        return f"{sign}{self._number(value)}" + (" points" if self.shares else "")
+        return f"+{self.size(value)}" if value > 0.0 else self.size(value)
 
     def span(self, low: float, high: float, unit: str = " %") -> str:
         """An interval: ``1.81 to 1.95 %``; ``at least 1.81 %`` without an upper end."""
@@ -139,7 +142,7 @@ def verdict_in_words(record: Record) -> str:
     """The verdict as it stands beside an interval: a difference that may be 0 is sound, and decides nothing."""
     undecided = "baseline" in record and SAME not in record["method"] and record["low"] <= 0.0 <= record["high"]
     level = str(record["verdict_level"])
-    return "sound, undecided" if undecided and level == "trust" else level.replace("_", " ")
+    return "sound, undecided" if undecided and level == "trust" else LEVEL_WORDS[level]
 
 
 def relative_change(record: Record) -> str:
@@ -197,7 +200,7 @@ class Reason:
     def line(self) -> str:
         """For a person, in one line."""
         of = ", ".join(self.of)
-        return f"{self.level.replace('_', ' ')} ({of}): {self.message}. {self.action[:1].upper()}{self.action[1:]}."
+        return f"{LEVEL_WORDS[self.level]} ({of}): {self.message}. {self.action[:1].upper()}{self.action[1:]}."
 
 
 def reasons(records: Sequence[Record]) -> list[Reason]:
@@ -461,7 +464,6 @@ def _sentence(
     if segments is not None and segments["worse"]:
         than = f" than {baseline_of(record)}"
         text += f" By {segments['by']} it is worse{than} in {', '.join(segments['worse'])}."
-        action = action.replace("try it in an A/B test", "try it in an A/B test of the others, or look there first")
     level, baseline, kind = _limits(record)["level"], record.get("baseline"), record.get("baseline_kind")
     text = f"{text} {_NO_SYSTEM}" if kind == "random" and assumed else text
     text = f"{text} Next: {action}."
@@ -521,7 +523,7 @@ def _because(record: Record, sure: str) -> str:
         return said
     chosen, alone = record["best_of"], f"at {100.0 * record['level']:.4g} %, as in its row, the verdict is"
     judged = f"the best of {chosen['policies']} is judged at {100.0 * chosen['level']:.4g} %"
-    return f"{said} ({judged}; {alone} {own.replace('_', ' ')})"
+    return f"{said} ({judged}; {alone} {LEVEL_WORDS[own]})"
 
 
 def _next(record: Record, sure: str, trusted: str) -> str:
@@ -582,27 +584,37 @@ def _of_difference(record: Record, records: Sequence[Record]) -> Sentence:
     shares, who, amounts = _shares(record, records), _who(record), Amounts.of(records)
     random = record.get("baseline_kind") == "random"
     if limits["low"] > 0.0 or limits["high"] < 0.0:
-        sign, answer, more, trusted = (
-            (1.0, "better", "more", _AGAINST_A_SYSTEM if random else "try it in an A/B test")
-            if limits["low"] > 0.0
-            else (-1.0, "worse", "less", "do not take it" if random else f"keep {other}")
-        )
-        change, span = _sizes(record, sign, shares, amounts)
-        text = f"{who} earns {change} {more} than {other} ({_level(record)} {span} {more})."
-        if sure != "trust":
-            answer = f"looks_{answer}"
-            text = f"{who} {answer.replace('_', ' ')} than {other}, by {change} ({_level(record)} {span})"
+        better = limits["low"] > 0.0
+        answer, more = ("better", "more") if better else ("worse", "less")
+        change, span = _sizes(record, 1.0 if better else -1.0, shares, amounts)
+        if sure == "trust":
+            text = f"{who} earns {change} {more} than {other} ({_level(record)} {span} {more})."
+        else:
+            text = f"{who} looks {answer} than {other}, by {change} ({_level(record)} {span})"
             text += f", but: {_because(record, sure)}."
-        return _sentence(record, answer, text, sure, _next(record, sure, trusted), shares)
+            answer = f"looks_{answer}"
+        action = _next(record, sure, _launch(record, better=better, random=random))
+        return _sentence(record, answer, text, sure, action, shares)
     ends = (max(-limits["low"], 0.0), max(limits["high"], 0.0))
     if shares is None:
-        less, more = (amounts.change(end).removeprefix("+") for end in ends)
+        less, more = (amounts.size(end) for end in ends)
     else:
         less, more = (f"{per_cent(max(end, 0.0))} %" for end in (-shares[1], shares[2]))
     text = f"The log cannot show whether {who} earns more than {other}: from {less} less to {more} more "
     text += f"({_level(record)})."
     action = _next(record, sure, _more_of(record))
     return _sentence(record, "cannot_tell", text, sure, action, shares)
+
+
+def _launch(record: Record, *, better: bool, random: bool) -> str:
+    """What a trusted difference suggests."""
+    if not better:
+        return "do not take it" if random else f"keep {baseline_of(record)}"
+    if random:
+        return _AGAINST_A_SYSTEM
+    if record.get("segments", {}).get("worse"):
+        return "try it in an A/B test of the others, or look there first"
+    return "try it in an A/B test"
 
 
 def _more_of(record: Record) -> str:
@@ -640,10 +652,10 @@ def _sizes(record: Record, sign: float, shares: tuple[float, ...] | None, amount
         size, span = f"{per_cent(change)} %", f"{per_cent(min(ends))} to {per_cent(max(ends))} %"
     else:
         change, *ends = (sign * each for each in (record["value"], *(_limits(record)[end] for end in ("low", "high"))))
-        size, span = amounts.change(change).removeprefix("+"), amounts.span(min(ends), max(ends), " points")
+        size, span = amounts.size(change), amounts.span(min(ends), max(ends), " points")
     if is_of_slates(record) and not min(ends) <= change <= max(ends):  # a proved bias: its limits are what is known
         nearest = min(ends) if change < min(ends) else max(ends)
-        size = f"{per_cent(nearest)} %" if shares is not None else amounts.change(nearest).removeprefix("+")
+        size = f"{per_cent(nearest)} %" if shares is not None else amounts.size(nearest)
         size = f"at {'least' if nearest == min(ends) else 'most'} {size}"
     return size, span
 
