@@ -63,7 +63,7 @@ def by_factors(quick: bool) -> Curve:
 
 
 def by_rows(quick: bool) -> Curve:
-    from estimators import columns, three_values
+    from estimators import columns, two_values
 
     sizes = (10_000, 100_000) if quick else (10_000, 100_000, 1_000_000, 10_000_000)
     return {n: functools.partial(three_values, *columns(n)) for n in sizes}
