@@ -31,7 +31,6 @@ from recsim_mnar.estimators.ranking_records import (
     MEANING,
     RANKING_ESTIMATORS,
     STATEMENTS,
-    SUFFIXES,
     RankingEstimatorInfo,
     RankingRows,
     SlateLog,
@@ -56,15 +55,6 @@ TOLERABLE, WIDE = 0.2, 0.5
 ROOM = 0.25
 """Share of the interval's half width that an overlooked bias may have: it costs less than a hundredth of coverage."""
 _OF_USERS = ("assumption", "position_effect", "clicks_after_click")
-
-__all__ = [
-    "LOGGED",
-    "MEANING",
-    "RANKING_ESTIMATORS",
-    "SUFFIXES",
-    "estimate_ranking_value",
-    "ranking_estimator",
-]
 
 
 def position_factors(position_weights: Any, slate_size: int) -> Floats:
@@ -433,14 +423,12 @@ def heavy_tail(weight: Floats, reward: Floats, apart: Floats) -> float:
         apart: (S, k) of the estimate: the same, or less 1 for a difference from the policy that logged the slates.
     """
     size, large = (np.sqrt(np.mean(each**2, axis=1)) for each in (weight, apart))
-    value = float(np.sum(weight * reward) / np.sum(weight)) if np.any(weight) else 0.0
+    value = float(np.sum(weight * reward) / np.sum(weight))
     ours = np.sum(weight * (reward - value), axis=1)
     theirs = 0.0 if weight is apart else np.sum(reward - np.mean(reward), axis=1)
-    error = float(np.sum((ours - theirs) ** 2))
-    if error <= 0.0:
-        return 1.0
-    spread = float(np.sum(np.divide(ours**2, size, out=np.zeros_like(size), where=size > 0.0))) / float(np.sum(size))
-    return math.sqrt(spread * float(np.sum(large**2)) / error)
+    error, shown = float(np.sum((ours - theirs) ** 2)), size > 0.0
+    spread = float(np.sum(ours[shown] ** 2 / size[shown]) / np.sum(size))
+    return math.sqrt(spread * float(large @ large) / error) if error > 0.0 else 1.0
 
 
 def about_users(code: str) -> bool:
