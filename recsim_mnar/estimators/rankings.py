@@ -403,15 +403,16 @@ def _mean_limits(parts: Floats, clusters: Clusters, level: float) -> Limits:
     return _limits(value, parts - value, clusters, level)
 
 
-def _excludes_0(limits: Limits | None) -> bool:
-    return limits is not None and (limits[1] > 0.0 or limits[2] < 0.0)
+def _excludes_0(limits: Limits) -> bool:
+    return limits[1] > 0.0 or limits[2] < 0.0
 
 
-def _sizes(limits: Limits | None, sides: tuple[str, str] = ("more", "less")) -> dict[str, Any]:
-    """A number with its limits, without their sign, which a word gives; parameters of a text."""
-    value, low, high = limits or (0.0, 0.0, 0.0)
-    low, high = (low, high) if value > 0.0 else (-high, -low)
-    return {"size": abs(value), "low": low, "high": high, "side": sides[value <= 0.0]}
+def _objection(code: str, limits: Limits, severity: float = CAUTION, **params: Any) -> Finding:
+    """The finding of a number whose limits exclude 0; texts have it without its sign, which a word gives."""
+    value, low, high = limits
+    more, less = params.pop("sides", ("more", "less"))
+    ends = {"low": low, "high": high, "side": more} if value > 0.0 else {"low": -high, "high": -low, "side": less}
+    return Finding(code, severity, value, size=abs(value), **ends, **params)
 
 
 def heavy_tail(weight: Floats, reward: Floats, apart: Floats) -> float:
@@ -471,7 +472,7 @@ class _Case:
         self.factor = np.tile(by_position, log.reward.size // log.slate_size)
         self.met: dict[str, Estimate] = {}
         self._read: dict[str, RankingRows] = {}
-        self._scored: dict[str, Scores] = {}
+        self._scored: dict[tuple[str, float], Scores] = {}
 
     def rows(self, info: RankingEstimatorInfo) -> RankingRows:
         """The columns, with the probabilities of the estimator's kind of weight."""
@@ -505,14 +506,15 @@ class _Case:
         )
         return self._read[info.name]
 
-    def own_scores(self, info: RankingEstimatorInfo) -> Scores:
-        """Those of an estimator with a function of its own."""
-        if info.name not in self._scored:
+    def own_scores(self, info: RankingEstimatorInfo, least: float = 0.0) -> Scores:
+        """Those of an estimator with a function of its own, of rewards counted from ``least``."""
+        if (info.name, least) not in self._scored:
             assert info.scores is not None
             names = [name for name in (*info.requires, *info.takes) if name in self.given]
             given = {name: self.log.given(self.given[name]) for name in names}
-            self._scored[info.name] = info.scores(self.rows(info), **given)
-        return self._scored[info.name]
+            rows = self.rows(info)
+            self._scored[info.name, least] = info.scores(replace(rows, reward=rows.reward - least), **given)
+        return self._scored[info.name, least]
 
     def row_scores(self, info: RankingEstimatorInfo) -> Floats:
         """(n,) scores without clip and without normalisation."""
@@ -541,7 +543,7 @@ class _Case:
         if name and ESTIMATORS[name].from_moments and asked.interval == "auto":
             return estimate_from_moments(moments, name, level=asked.level, stated=stated)
         rows = replace(rows, reward=rows.reward - moments.shift)
-        scores = ESTIMATORS[name].scores(rows) if name else self.own_scores(info)
+        scores = ESTIMATORS[name].scores(rows) if name else self.own_scores(info, moments.shift)
         return estimate_from_scores(
             scores, rows, moments, name or info.name, level=asked.level, interval=asked.interval, stated=stated
         )
@@ -626,25 +628,21 @@ class _Case:
         if proved:
             name, limits = max(proved.items(), key=lambda each: abs(each[1][0]))
             severity = scaled(abs(limits[0]) / size if size > 0.0 else WIDE, TOLERABLE, WIDE)
-            severity = min(max(severity, CAUTION), GRAVE)
-            more = _sizes(limits, ("above", "below")) | self.instead(name)
-            return [Finding("assumption_contradicted", severity, limits[0], **more)]
+            severity, sides = min(max(severity, CAUTION), GRAVE), ("above", "below")
+            return [_objection("assumption_contradicted", limits, severity, sides=sides, **self.instead(name))]
         if below is not None and _excludes_0(below) and info.premise in ("independent", "cascade"):
-            more = _sizes(below) | self.instead("slate_ips")
-            return [Finding("assumption_contradicted", CAUTION, below[0], says="below", **more)]
+            return [_objection("assumption_contradicted", below, says="below", **self.instead("slate_ips"))]
         return []
 
     def clicks_against(self, premise: str) -> list[Finding]:
         """What clicks say of a premise."""
         order, after, found = self.facts.position_effect, self.facts.clicks_after_click, []
         if premise == "unordered" and order is not None and _excludes_0(order):
-            more = _sizes(order) | self.instead("slate_ips")
-            found.append(Finding("position_effect", CAUTION, order[0], **more))
+            found.append(_objection("position_effect", order, **self.instead("slate_ips")))
         if premise in ("independent", "additive") and after is not None and _excludes_0(after):
             # Moods that pass between a user's slates make clicks more frequent too, where each click depends on its own
             # item alone. No log tells the two apart, so this is a caution and not a proof.
-            more = _sizes(after) | self.instead("reward_interaction_ips")
-            found.append(Finding("clicks_after_click", CAUTION, after[0], **more))
+            found.append(_objection("clicks_after_click", after, **self.instead("reward_interaction_ips")))
         return found
 
     def untested(self, found: Estimate, bound: Limits | None) -> Finding:
