@@ -37,7 +37,7 @@ def judged(setting: Setting, users: int, logs: int, facts: dict[str, Any]) -> di
         columns, target, _ = world.columns(log)
         stated = {"assumption": "cascade", "full_support": True, "weight_max": most}
         found = estimate_ranking_value(columns, target, estimators=NAME, level=facts["level"], **stated)[NAME]
-        said = found.diagnostics["assumption"]
+        said = found.diagnostics.assumption
         below, difference = said["items_below"], said["differences"].get("slate_ips", [0.0, 0.0, 0.0])
         counts["trusted"] += found.trusted
         counts["covers"] += found.trusted and found.low <= world.truth <= found.high

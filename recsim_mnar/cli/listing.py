@@ -349,7 +349,7 @@ def _preset(name: str) -> Found:
 
 def _of_slates(name: str) -> Found:
     """An estimator of slates."""
-    from recsim_mnar.estimators.rankings import LOGGED, MEANING, RANKING_ESTIMATORS, SUFFIXES
+    from recsim_mnar.estimators.ranking_records import LOGGED, MEANING, RANKING_ESTIMATORS, SUFFIXES
 
     info = RANKING_ESTIMATORS[name]
     kinds = {"cumulative": ["conditional"], "adaptive": ["marginal", "conditional"]}.get(info.weight, [info.weight])

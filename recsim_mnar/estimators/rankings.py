@@ -26,7 +26,6 @@ from recsim_mnar.estimators.ranking_records import (
     MEANING,
     RANKING_ESTIMATORS,
     STATEMENTS,
-    SUFFIXES,
     RankingEstimatorInfo,
     RankingRows,
     SlateLog,
@@ -55,15 +54,6 @@ TOLERABLE, WIDE = 0.2, 0.5
 ROOM = 0.25
 """Share of the interval's half width that an overlooked bias may have: it costs less than a hundredth of coverage."""
 _OF_USERS = ("assumption", "position_effect", "clicks_after_click")
-
-__all__ = [
-    "LOGGED",
-    "MEANING",
-    "RANKING_ESTIMATORS",
-    "SUFFIXES",
-    "estimate_ranking_value",
-    "ranking_estimator",
-]
 
 
 def position_factors(position_weights: Any, slate_size: int) -> Floats:
@@ -458,15 +448,16 @@ def _mean_limits(parts: Floats, clusters: Clusters, level: float) -> Limits:
     return _limits(value, parts - value, clusters, level)
 
 
-def _excludes_0(limits: Limits | None) -> bool:
-    return limits is not None and (limits[1] > 0.0 or limits[2] < 0.0)
+def _excludes_0(limits: Limits) -> bool:
+    return limits[1] > 0.0 or limits[2] < 0.0
 
 
-def _sizes(limits: Limits | None, sides: tuple[str, str] = ("more", "less")) -> dict[str, Any]:
-    """A number with its limits, without their sign, which a word gives; parameters of a text."""
-    value, low, high = limits or (0.0, 0.0, 0.0)
-    low, high = (low, high) if value > 0.0 else (-high, -low)
-    return {"size": abs(value), "low": low, "high": high, "side": sides[value <= 0.0]}
+def _objection(code: str, limits: Limits, severity: float = CAUTION, **params: Any) -> Finding:
+    """The finding of a number whose limits exclude 0; texts have it without its sign, which a word gives."""
+    value, low, high = limits
+    more, less = params.pop("sides", ("more", "less"))
+    ends = {"low": low, "high": high, "side": more} if value > 0.0 else {"low": -high, "high": -low, "side": less}
+    return Finding(code, severity, value, size=abs(value), **ends, **params)
 
 
 def heavy_tail(weight: Floats, reward: Floats, apart: Floats) -> float:
@@ -478,14 +469,12 @@ def heavy_tail(weight: Floats, reward: Floats, apart: Floats) -> float:
         apart: (S, k) of the estimate: the same, or less 1 for a difference from the policy that logged the slates.
     """
     size, large = (np.sqrt(np.mean(each**2, axis=1)) for each in (weight, apart))
-    value = float(np.sum(weight * reward) / np.sum(weight)) if np.any(weight) else 0.0
+    value = float(np.sum(weight * reward) / np.sum(weight))
     ours = np.sum(weight * (reward - value), axis=1)
     theirs = 0.0 if weight is apart else np.sum(reward - np.mean(reward), axis=1)
-    error = float(np.sum((ours - theirs) ** 2))
-    if error <= 0.0:
-        return 1.0
-    spread = float(np.sum(np.divide(ours**2, size, out=np.zeros_like(size), where=size > 0.0))) / float(np.sum(size))
-    return math.sqrt(spread * float(np.sum(large**2)) / error)
+    error, shown = float(np.sum((ours - theirs) ** 2)), size > 0.0
+    spread = float(np.sum(ours[shown] ** 2 / size[shown]) / np.sum(size))
+    return math.sqrt(spread * float(large @ large) / error) if error > 0.0 else 1.0
 
 
 def about_users(code: str) -> bool:
@@ -528,6 +517,7 @@ class _Case:
         self.factor = np.tile(by_position, log.reward.size // log.slate_size)
         self.met: dict[str, Estimate] = {}
         self._read: dict[str, RankingRows] = {}
+        self._scored: dict[tuple[str, float], Scores] = {}
 
     def rows(self, info: RankingEstimatorInfo) -> RankingRows:
         """The columns, with the probabilities of the estimator's kind of weight."""
@@ -561,17 +551,21 @@ class _Case:
         )
         return self._read[info.name]
 
-    def own_scores(self, info: RankingEstimatorInfo, rows: RankingRows) -> Scores:
-        """Those of an estimator with a function of its own."""
-        assert info.scores is not None
-        names = [name for name in (*info.requires, *info.takes) if name in self.given]
-        return info.scores(rows, **{name: self.log.given(self.given[name]) for name in names})
+    def own_scores(self, info: RankingEstimatorInfo, least: float = 0.0) -> Scores:
+        """Those of an estimator with a function of its own, of rewards counted from ``least``."""
+        if (info.name, least) not in self._scored:
+            assert info.scores is not None
+            names = [name for name in (*info.requires, *info.takes) if name in self.given]
+            given = {name: self.log.given(self.given[name]) for name in names}
+            rows = self.rows(info)
+            self._scored[info.name, least] = info.scores(replace(rows, reward=rows.reward - least), **given)
+        return self._scored[info.name, least]
 
     def row_scores(self, info: RankingEstimatorInfo) -> Floats:
         """(n,) scores without clip and without normalisation."""
         rows = self.rows(info)
         if not info.machine:
-            linear = self.own_scores(info, rows).linear
+            linear = self.own_scores(info).linear
             return np.zeros(rows.reward.size) if linear is None else linear
         if info.machine == "dr":
             return rows.model_mean + rows.weight * rows.residual
@@ -585,7 +579,7 @@ class _Case:
         rows = replace(rows, reward=rows.reward - shift)
         name = info.machine if math.isinf(rows.clip) else info.clipped
         lost = self.log.unsupported if info.weight == "marginal" else None
-        scores = ESTIMATORS[name].scores(rows) if name else self.own_scores(info, rows)
+        scores = ESTIMATORS[name].scores(rows) if name else self.own_scores(info, shift)
         policy = _sums(rows, shift, facts, None if lost is None else missing_column(lost, rows.target))
         if asked.from_today:
             today = replace(rows, target=rows.propensity, weight=np.ones(rows.reward.size))
@@ -601,7 +595,7 @@ class _Case:
         """The estimate with what slates and users add to its verdict."""
         log, rows, found = self.log, self.rows(info), self.estimate(info)
         weight, clipped = log.by_slate(rows.weight).sum(1), math.isfinite(rows.clip)
-        signed = None if info.machine else self.own_scores(info, rows).signed
+        signed = None if info.machine else self.own_scores(info).signed
         weight = weight if signed is None else signed[:: log.slate_size]
         ess, facts = _effective(weight), self.facts
         differences = self.differences(info)
@@ -671,25 +665,21 @@ class _Case:
         if proved:
             name, limits = max(proved.items(), key=lambda each: abs(each[1][0]))
             severity = scaled(abs(limits[0]) / size if size > 0.0 else WIDE, TOLERABLE, WIDE)
-            severity = min(max(severity, CAUTION), GRAVE)
-            more = _sizes(limits, ("above", "below")) | self.instead(name)
-            return [Finding("assumption_contradicted", severity, limits[0], **more)]
+            severity, sides = min(max(severity, CAUTION), GRAVE), ("above", "below")
+            return [_objection("assumption_contradicted", limits, severity, sides=sides, **self.instead(name))]
         if below is not None and _excludes_0(below) and info.premise in ("independent", "cascade"):
-            more = _sizes(below) | self.instead("slate_ips")
-            return [Finding("assumption_contradicted", CAUTION, below[0], says="below", **more)]
+            return [_objection("assumption_contradicted", below, says="below", **self.instead("slate_ips"))]
         return []
 
     def clicks_against(self, premise: str) -> list[Finding]:
         """What clicks say of a premise."""
         order, after, found = self.facts.position_effect, self.facts.clicks_after_click, []
         if premise == "unordered" and order is not None and _excludes_0(order):
-            more = _sizes(order) | self.instead("slate_ips")
-            found.append(Finding("position_effect", CAUTION, order[0], **more))
+            found.append(_objection("position_effect", order, **self.instead("slate_ips")))
         if premise in ("independent", "additive") and after is not None and _excludes_0(after):
             # Moods that pass between a user's slates make clicks more frequent too, where each click depends on its own
             # item alone. No log tells the two apart, so this is a caution and not a proof.
-            more = _sizes(after) | self.instead("reward_interaction_ips")
-            found.append(Finding("clicks_after_click", CAUTION, after[0], **more))
+            found.append(_objection("clicks_after_click", after, **self.instead("reward_interaction_ips")))
         return found
 
     def untested(self, found: Estimate, bound: Limits | None) -> Finding:

@@ -18,7 +18,8 @@ from recsim_mnar.answers.records import Asked, records_of, todays
 from recsim_mnar.answers.refuted import with_findings
 from recsim_mnar.answers.sentence import Record
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.rankings import LOGGED, SUFFIXES, about_users, estimate_ranking_value, ranking_estimator
+from recsim_mnar.estimators.ranking_records import LOGGED, SUFFIXES, ranking_estimator
+from recsim_mnar.estimators.rankings import about_users, estimate_ranking_value
 from recsim_mnar.estimators.verdict import LEVELS, Estimate, Verdict
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.table import provenance_of

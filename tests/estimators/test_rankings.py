@@ -507,6 +507,16 @@ def test_wrong_propensities_show_in_the_mean_weight_of_the_pseudo_inverse():
     assert "propensities" in codes(found)
 
 
+def test_scores_of_their_own_count_negative_rewards_from_the_least():
+    log = drawn("position", "uniform", n_users=150)
+    given = {"estimators": ["pseudo_inverse", "slate_ips"], "logger": law_of(LOGGERS["uniform"])}
+    found = estimate_ranking_value(log, "new", **given)
+    less = estimate_ranking_value(log | {"reward": log["reward"] - 0.5}, "new", **given)
+    for name in found:
+        assert less[name].value == pytest.approx(found[name].value - 0.5, abs=1e-12)
+    assert less["pseudo_inverse"].low == pytest.approx(found["pseudo_inverse"].low - 0.5, abs=1e-12)
+
+
 # ---------------------------------------------------------------------------------------------- registry, own functions
 
 

@@ -15,7 +15,8 @@ import pytest
 import recsim_mnar
 from recsim_mnar.cli import main
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.rankings import LOGGED, SUFFIXES, estimate_ranking_value
+from recsim_mnar.estimators.ranking_records import LOGGED, SUFFIXES
+from recsim_mnar.estimators.rankings import estimate_ranking_value
 from recsim_mnar.own_log.doctor import Asked, examine_file
 from recsim_mnar.own_log.doctor.fitting import commands_for, first_of
 from recsim_mnar.own_log.plan import plan_ab
