@@ -13,7 +13,7 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.runs.files import is_temporary, replacing
-from recsim_mnar.runs.folder import LOCK, RunFolder
+from recsim_mnar.runs.folder import LOCK, STUDY, RunFolder
 
 HOLD = """
 import sys, time
@@ -99,9 +99,16 @@ def test_what_a_killed_writer_left_goes_and_what_is_named_otherwise_stays(tmp_pa
     for path in (*left, *mine):
         path.write_text("x")
     assert [is_temporary(path) for path in (*left, *mine)] == [True, True, False, False, False]
+
+    def files():
+        return sorted(path for path in tmp_path.rglob("*") if path.is_file())
+
     with RunFolder.fill(tmp_path, keep_others=True):
+        assert set(left) <= set(files())  # another command may be writing there
+    (tmp_path / STUDY).write_text("{}")
+    with RunFolder.fill(tmp_path, resume=True):
         pass
-    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == sorted(mine)
+    assert files() == sorted([*mine, tmp_path / STUDY])
 
 
 def test_names_of_temporary_files_are_unique_and_fit(tmp_path):

@@ -84,7 +84,8 @@ class RunFolder:
             goes_on = keep_others or (resume and any((folder / each).exists() for each in (*MANIFESTS, INDEX)))
             if not goes_on:
                 _refuse_occupied(folder, what)
-            _remove_temporaries(folder)
+            if not keep_others:
+                _remove_temporaries(folder)
             it = cls(folder)
             if goes_on:
                 it.index = Index.of(folder)
