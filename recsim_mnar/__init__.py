@@ -47,7 +47,6 @@ if _TYPE_CHECKING:
     from recsim_mnar.protocols.records import Record as Record
     from recsim_mnar.replays.probabilities import replay as replay
     from recsim_mnar.replays.truth import value_on_log as value_on_log
-    from recsim_mnar.runs.stages import resumable as resumable
     from recsim_mnar.simulation import simulate as simulate
     from recsim_mnar.simulation.items import OnlineRun as OnlineRun
     from recsim_mnar.simulation.items import simulate_online as simulate_online
@@ -99,7 +98,6 @@ _NAMES = {
     "protocols.records": "Record",
     "replays.probabilities": "replay",
     "replays.truth": "value_on_log",
-    "runs.stages": "resumable",
     "simulation": "simulate",
     "simulation.items": "OnlineRun simulate_online",
     "simulation.oracle": "Oracle Planner",

@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from recsim_mnar.errors import UserError, described
-from recsim_mnar.runs.receipts import file_digest, made_with, peak_memory
+from recsim_mnar.kernels.memory import peak_memory
+from recsim_mnar.runs.receipts import file_digest, made_with
 from recsim_mnar.simulation.executor import carried_by, forget_loaded
 from recsim_mnar.simulation.own_code import files_of, is_installed
 from recsim_mnar.simulation.pools import said_here

@@ -1,8 +1,7 @@
-"""Run folders opened, filled, killed, damaged, robbed and taken up in any order: nothing that was finished is lost."""
+"""Run folders opened, filled, killed, damaged and taken up in any order: nothing that was finished is lost."""
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import os
 import shutil
@@ -17,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from recsim_mnar.errors import UserError
 from recsim_mnar.runs import files
 from recsim_mnar.runs import folder as folders
-from recsim_mnar.runs.folder import LOCK, SIMULATION, RunFolder, TakenError, holder_of
-from recsim_mnar.runs.receipts import INDEX, JOURNAL, Index
+from recsim_mnar.runs.folder import LOCK, SIMULATION, RunFolder
+from recsim_mnar.runs.receipts import INDEX, Index
 from recsim_mnar.tables.parts import verify
 
 CONTENT = {f"entry-{i}.json": f'{{"entry": {i}}}\n'.encode() * (i + 1) for i in range(3)}
@@ -57,27 +56,26 @@ class Owner:
 
     def is_killed(self):
         """The system closes its files, and nothing is done any more."""
-        if self.block.gen.gi_frame is None:  # it has left
-            return
-        self.into._leave = self.into._lock.release = lambda: None
-        self.leave(*INTERRUPT)
-        os.close(self.into._lock.file)
-        self.into._journal.close(remove=False)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.into, "_leave", lambda: None)
+            self.leave(*INTERRUPT)
+        (self.into.path / LOCK).touch()
 
     def write_until_killed(self, name, before):
-        """Leave the temporary file, before its receipt is in the journal, or with it before the rename."""
+        """Leave the temporary file, or the file without its receipt."""
         left = []
 
-        def killed(temporary, *_, **__):
-            left.append((Path(temporary), Path(temporary).read_bytes()))
+        def killed(*paths, **more):
+            path = Path(paths[0])
+            left.append((path, path.read_bytes()))
             raise KeyboardInterrupt
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(*((folders.Receipt, "of", killed) if before == "receipt" else (os, "replace", killed)))
             with pytest.raises(KeyboardInterrupt):
                 self.write(name, CONTENT[name])
-        for temporary, content in left:
-            temporary.write_bytes(content[:-3])
+        for path, content in left:
+            path.write_bytes(content)
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -88,16 +86,15 @@ class AnyOrder(RuleBasedStateMachine):
         self.place = Path(tempfile.mkdtemp())
         self.path = self.place / "run"
         self.owner: Owner | None = None
-        self.robbed: Owner | None = None
         self.done: set[str] = set()
         self.spoilt: set[str] = set()
+        self.unsure: set[str] = set()  # whole, and listed where an earlier receipt is of the same bytes
         self.others: dict[str, bytes] = {}
         self.complete = False
 
     def teardown(self):
-        for owner in (self.robbed, self.owner):
-            if owner is not None:
-                owner.is_killed()
+        if self.owner is not None:
+            self.owner.is_killed()
         shutil.rmtree(self.place)
 
     # ------------------------------------------------------------------------------------------------- what is done
@@ -105,11 +102,11 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(resume=st.sampled_from([True, True, False]))
     def open(self, resume):
         if self.owner is not None:
-            with pytest.raises(TakenError, match=f"is being written by process {os.getpid()} on "):
+            with pytest.raises(UserError, match="is being written by another process: "):
                 Owner(self.path, resume)
             return
-        left = [name for name in (SIMULATION, INDEX, JOURNAL) if (self.path / name).exists()]
-        if (self.others or {*left} - {JOURNAL}) and not (resume and left):
+        left = any((self.path / name).exists() for name in (SIMULATION, INDEX))
+        if (self.others or left) and not (resume and left):
             before = self._bytes()
             with pytest.raises(UserError, match="exists and is not empty"):
                 Owner(self.path, resume)
@@ -121,7 +118,9 @@ class AnyOrder(RuleBasedStateMachine):
         self.owner = Owner(self.path, resume)
         into = self.owner.into
         into.begin_run(SIMULATION, SETTINGS, into.refuse_other_run(SIMULATION, SETTINGS))
-        assert {name for name in CONTENT if into.whole(name)} == self.done
+        whole = {name for name in CONTENT if into.whole(name)}
+        assert self.done <= whole <= self.done | self.unsure
+        self.done, self.unsure = whole, set()
         assert not [path for path in self.path.iterdir() if files.is_temporary(path)]
         self.complete = False
         self.spoilt = set()
@@ -171,6 +170,7 @@ class AnyOrder(RuleBasedStateMachine):
         owner, self.owner = self.owner, None
         if at is not None:
             owner.write_until_killed(name, at)
+            self.unsure = {name} if at == "receipt" else set()
         owner.is_killed()
 
     @precondition(lambda self: self.done)
@@ -188,27 +188,6 @@ class AnyOrder(RuleBasedStateMachine):
         self.others[name] = b"mine"
         (self.path / name).write_bytes(b"mine")
 
-    @precondition(lambda self: self.owner and not self.robbed)
-    @rule()
-    def rob(self):
-        """Somebody removes the lock of who still works, and another takes the folder up."""
-        (self.path / LOCK).unlink()
-        self.robbed = self.owner
-        self._own(resume=True)
-
-    @precondition(lambda self: self.robbed and self.owner)
-    @rule(name=ENTRIES, ends=st.sampled_from(["writes", "finishes", "fails"]))
-    def the_robbed_one_goes_on(self, name, ends):
-        before = self._bytes()
-        if ends == "writes":
-            with pytest.raises(UserError, match="was taken over by another process"):
-                self.robbed.write(name, b"another's")
-        else:
-            robbed, self.robbed = self.robbed, None
-            with contextlib.nullcontext() if ends == "fails" else pytest.raises(UserError, match="was taken over"):
-                assert not robbed.leave(*INTERRUPT if ends == "fails" else ())
-        assert self._bytes() == before
-
     # --------------------------------------------------------------------------------------------------- what must hold
 
     def _bytes(self):
@@ -224,8 +203,7 @@ class AnyOrder(RuleBasedStateMachine):
             assert (self.path / name).read_bytes() == content, name
 
     @invariant()
-    def one_owner_and_an_index_at_the_end(self):
-        assert (holder_of(self.path) is not None) == (self.owner is not None)
+    def an_index_at_the_end(self):
         assert (self.path / INDEX).exists() == self.complete
 
     @precondition(lambda self: self.complete)
@@ -236,9 +214,8 @@ class AnyOrder(RuleBasedStateMachine):
         assert len(faults) == len(self.spoilt)
 
 
-@pytest.mark.parametrize("examples", [60, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [30, pytest.param(1000, marks=pytest.mark.slow)])
 def test_in_any_order(examples, monkeypatch):
-    monkeypatch.setattr(folders, "_APART", 0.0)
     monkeypatch.setattr(os, "fsync", lambda file: None)  # processes are killed here, the power stays
     bounds = settings(
         max_examples=examples, stateful_step_count=25, deadline=None, derandomize=True,

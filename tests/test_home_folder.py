@@ -100,7 +100,7 @@ def test_what_is_read_is_where_the_path_says(home, log):
 
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
 def test_a_writer_that_writes_elsewhere_is_noticed(tmp_path, log, form, monkeypatch):
-    """No file takes the name, and no receipt is signed: it is of what was read back."""
+    """No file keeps the name, and no receipt is signed: it is of what was read back."""
     writer = table._writer
     monkeypatch.setattr(table, "_writer", lambda temporary, *rest: writer(temporary.with_name("elsewhere"), *rest))
     file = tmp_path / f"out.{form}"

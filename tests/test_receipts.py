@@ -24,7 +24,7 @@ from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.table import write_stream
 from recsim_mnar.policies import registry
 from recsim_mnar.runs.folder import RunFolder
-from recsim_mnar.runs.receipts import INDEX, JOURNAL, DamagedIndexError, Index, Journal, Receipt, file_digest
+from recsim_mnar.runs.receipts import INDEX, UNFINISHED, DamagedIndexError, Index, Receipt, file_digest
 from recsim_mnar.simulation import simulate
 from recsim_mnar.tables.files import write_table
 from recsim_mnar.tables.parts import Parts, verify, write_file
@@ -92,7 +92,7 @@ def test_an_index_lists_every_part(log):
         users.append(receipt.users)
     assert all(a[1] < b[0] for a, b in itertools.pairwise(users))
     assert {"recsim-mnar", "numpy", "pyarrow", "sources"} <= set(index.made_with)
-    assert not (log / JOURNAL).exists()
+    assert not (log / UNFINISHED).exists()
 
 
 @pytest.mark.slow
@@ -124,22 +124,14 @@ def test_an_index_names_files_of_its_folder_alone(tmp_path, name):
         Index.read(tmp_path)
 
 
-def test_a_journal_tells_what_was_written_down_and_no_more(tmp_path):
-    journal = Journal(tmp_path)
-    journal.begin(Index({}, "digest", {"numpy": "1"}))
-    receipts = [Receipt(f"part-{i}", i, f"{i:064}", rows=i, users=(i, i)) for i in range(3)]
-    for receipt in receipts:
-        journal.add(receipt)
-    journal.close(remove=False)
-    assert list(journal.read().receipts.values()) == receipts
-    assert journal.read().made == "digest"
-    whole = journal.path.read_bytes()
-    journal.path.write_bytes(whole[:-5])  # cut off by a kill
-    assert list(journal.read().receipts.values()) == receipts[:-1]
-    lines = whole.splitlines()
-    lines[2] = lines[2].replace(b'"bytes": 1', b'"bytes": 7')
-    journal.path.write_bytes(b"\n".join(lines))
-    assert list(journal.read().receipts.values()) == [receipts[0], receipts[2]]
+def test_the_receipts_of_a_killed_run_are_known_until_they_are_damaged(tmp_path):
+    index = Index({f"part-{i}": Receipt(f"part-{i}", i, f"{i:064}", rows=i, users=(i, i)) for i in range(3)}, "digest")
+    index.write(tmp_path, UNFINISHED)
+    assert Index.of(tmp_path) == index
+    whole = (tmp_path / UNFINISHED).read_bytes()
+    for damaged in (whole[:-5], whole.replace(b'"bytes": 1', b'"bytes": 7')):
+        (tmp_path / UNFINISHED).write_bytes(damaged)
+        assert Index.of(tmp_path) == Index()
 
 
 # -------------------------------------------------------------------------------------------------------------- faults
@@ -161,21 +153,16 @@ def test_a_part_that_is_missing_or_too_much_is_named(log, written):
     all_say(log, "more.parquet is not listed in index.json")
 
 
-def test_parts_that_are_swapped_doubled_or_of_another_run_are_named(log, written):
-    parts = [log / f"part-0000{i}.parquet" for i in range(3)]
-    whole = [part.read_bytes() for part in parts]
-    parts[1].write_bytes(whole[2])
-    all_say(log, "part-00001.parquet holds what part-00002.parquet is to hold")
-    parts[2].write_bytes(whole[1])
-    all_say(log, "part-00001.parquet holds what part-00002.parquet is to hold")
-    parts[1].write_bytes(whole[1])
-    parts[2].write_bytes((written / "2" / "part-00002.parquet").read_bytes())
-    all_say(log, "part-00002.parquet is a part of another run")
-    parts[2].write_bytes(whole[2][:-100])
-    all_say(log, "part-00002.parquet is damaged: it has")
+def test_parts_that_are_swapped_truncated_or_of_another_run_are_named(log, written):
+    part = log / "part-00001.parquet"
+    whole = part.read_bytes()
+    others = (log / "part-00002.parquet", written / "2" / part.name)
+    for content in (*(each.read_bytes() for each in others), whole[:-100]):
+        part.write_bytes(content)
+        all_say(log, "part-00001.parquet is not what index.json lists")
+    part.write_bytes(whole)
     shutil.copy(written / "2" / INDEX, log / INDEX)
-    parts[2].write_bytes(whole[2])
-    all_say(log, "index.json", "another run")
+    assert all("part-" in line for line in faults(log))
 
 
 def test_any_bit_of_a_part_is_noticed(log):
@@ -185,9 +172,9 @@ def test_any_bit_of_a_part_is_noticed(log):
         changed = bytearray(whole)
         changed[at] ^= 1 << (at % 8)
         part.write_bytes(changed)
-        with pytest.raises(UserError, match=r"part-00001.parquet is .*damaged"):
+        with pytest.raises(UserError, match=r"part-00001.parquet is not what index.json lists"):
             Log.read(log)
-        with pytest.raises(UserError, match=r"part-00001.parquet is .*damaged"):  # by itself, too
+        with pytest.raises(UserError, match=r"part-00001.parquet is not what index.json lists"):  # by itself, too
             Log.read(part)
 
 
@@ -248,7 +235,6 @@ def test_a_single_file_has_its_receipt_beside_it(tmp_path):
     file.write_bytes(whole)
     assert len(Log.read(file)) == len(made(1))
     file.unlink()
-    (tmp_path / ".replayed.parquet.0123456789abcdef.tmp").write_text("of a writer that was killed")
     log = made(2)
     write_file(file, len(log), lambda path: write_table(log.to_arrow(), path))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["replayed.parquet", "replayed.parquet.index.json"]
@@ -373,7 +359,7 @@ def test_exposures_are_held_against_their_receipts(tmp_path):
     for name in ("exposures.parquet", "propensities.npz"):
         whole = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(whole[:60] + bytes([whole[60] ^ 1]) + whole[61:])
-        with pytest.raises(UserError, match=f"{name} is damaged"):
+        with pytest.raises(UserError, match=f"{name} is not what index.json lists"):
             Exposures.read(tmp_path)
         assert name in verify(tmp_path).faults[0]
         (tmp_path / name).write_bytes(whole)
@@ -415,13 +401,13 @@ def test_paths_that_are_no_utf8_are_a_line(tmp_path):
         assert b"the path is not UTF-8" in done.stderr
 
 
-def test_a_folder_with_a_journal_and_no_index_is_no_whole_one(log, tmp_path):
+def test_a_folder_that_was_not_finished_is_no_whole_one(log, tmp_path):
     """As a comparison's that was ended while it was written: what lies there may be all right, and is not all."""
     whole = verify(log)
     assert whole.faults == []
     folder = tmp_path / "unfinished"
     shutil.copytree(log, folder / "log")
-    Journal(folder).begin(Index())
+    Index().write(folder, UNFINISHED)
     assert [str(folder) in fault for fault in verify(folder).faults] == [True]
 
 
@@ -434,6 +420,6 @@ def test_verify_says_every_fault(log, capsys):
     status, _, err = run(capsys, "verify", log)
     assert status == 2
     assert "part-00001.parquet is missing" in err
-    assert "part-00002.parquet is damaged: it has 4 bytes" in err
+    assert "part-00002.parquet is not what index.json lists" in err
     assert err.count("error: ") == 1
     assert json.loads((log / INDEX).read_text())["format"] == "recsim-mnar index 1"

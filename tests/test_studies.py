@@ -178,7 +178,7 @@ def test_a_study_keeps_what_is_whole_and_refuses_what_was_made_otherwise(tmp_pat
     monkeypatch.undo()
     with RunFolder.fill(out, resume=True), ThreadPoolExecutor(1) as other:
         refused = other.submit(run_study, design, folder=out, resume=True).exception()
-    assert f"{out} is being written by process {os.getpid()}" in str(refused)
+    assert f"{out} is being written by another process" in str(refused)
     (out / "index.json").unlink()
     (out / "study.json").write_text("[1]")
     with pytest.raises(UserError, match=r"study.json is missing or damaged"):

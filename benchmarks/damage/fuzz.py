@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from children import CPU_SECONDS, MEMORY, child, here_and_now, scratch, warm
-from faults import SIMULATE, runs
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.storage import Stored
-from recsim_mnar.runs.receipts import Index, Journal
+from recsim_mnar.runs.receipts import INDEX, UNFINISHED
 
+SIMULATE = ("simulate", "--world", "sessions", "--set", "n_items=20", "--set", "n_flips=5", "--policy",
+            "user-popularity+epsilon=0.3", "--users", 190, "--train-users", 40, "--truth", "--workers", 1)  # fmt: skip
 PURCHASES = ("simulate", "--world", "purchases", "--preset", "quick", "--policy", "popularity", "--users", 30,
              "--train-users", 50, "--truth", "--workers", 1)  # fmt: skip
 STUDY = """catalogues = 1
@@ -46,18 +47,15 @@ WORDS = [b"0", b"-1", b"1e400", b"99999999999999999999", b"null", b"true", b"[]"
 @cache
 def corpus(place: Path) -> Path:
     """A folder of files of every kind that the package reads."""
-    run = runs(place)[3]
     here = place / "corpus"
-    shutil.copytree(run, here / "run")
-    shutil.copytree(run, here / "cut")  # as a kill leaves it
-    for folder in (here / "cut", here / "cut" / "log"):
-        index = Index.read(folder)
-        assert index is not None
-        Journal(folder).begin(index)
-        (folder / "index.json").unlink()
+    run = here / "run"
+    warm(*SIMULATE, "--seed", 3, "--out", run)
+    shutil.copytree(run, here / "cut")
+    _unfinished(here / "cut")
     (here / "cut" / "log" / "part-00002.parquet").unlink()
-    for name in ("run3-replayed.parquet", "run3-replayed.parquet.index.json"):
-        shutil.copy(place / name, here / name)
+    warm("replay", run, "--policy", "random", "--out", here / "replayed.parquet")
+    warm(*_estimate(here / "replayed.parquet", "random"))
+    warm("verify", run)
     own = here / "own"
     own.mkdir()
     log = Log.read(run)
@@ -66,11 +64,7 @@ def corpus(place: Path) -> Path:
     shutil.copytree(run, here / "again" / "run")  # a log, and a folder of parts that are replayed from it
     warm(*_replay_parts(here / "again"))
     shutil.copytree(here / "again", here / "half")
-    for folder in (here / "half" / "replayed", here / "half" / "replayed" / "log"):
-        index = Index.read(folder)
-        assert index is not None
-        Journal(folder).begin(index)
-        (folder / "index.json").unlink()
+    _unfinished(here / "half" / "replayed")
     (here / "study").mkdir()
     (here / "study" / "study.toml").write_text(STUDY)
     warm("study", here / "study" / "study.toml", "--workers", 1, "--out", here / "study" / "out")
@@ -95,6 +89,12 @@ def corpus(place: Path) -> Path:
         warm(*words)
         (here / "fuzz-out.parquet").unlink(missing_ok=True)
     return here
+
+
+def _unfinished(run: Path) -> None:
+    """Let the folder of a run be as a kill leaves it."""
+    for folder in (run, run / "log"):
+        (folder / INDEX).rename(folder / UNFINISHED)
 
 
 def _estimate(path: Path, target: str = "propensity") -> tuple[object, ...]:
@@ -151,8 +151,8 @@ TARGETS: list[tuple[str, int, list[Words]]] = [
         [lambda p: _replay_again(p / "again"), lambda p: _estimate(p / "again" / "replayed", "random")],
     ),
     ("half/replayed/replay.json", 1, [lambda p: _replay_again(p / "half")]),
-    ("half/replayed/.receipts.jsonl", 1, [lambda p: _replay_again(p / "half")]),
-    ("half/replayed/log/.receipts.jsonl", 1, [lambda p: _replay_again(p / "half")]),
+    ("half/replayed/.unfinished.json", 1, [lambda p: _replay_again(p / "half")]),
+    ("half/replayed/log/.unfinished.json", 1, [lambda p: _replay_again(p / "half")]),
     ("study/out/study.json", 1, [lambda p: _study_again(p / "study")]),
     ("study/out/results.json", 1, [lambda p: _study_again(p / "study")]),
     ("study/out/tasks/sessions-quick-000.json", 1, [lambda p: _study_again(p / "study")]),
@@ -172,11 +172,11 @@ TARGETS: list[tuple[str, int, list[Words]]] = [
     ("run/truth.parquet", 1, [lambda p: ("verify", p / "run"), lambda p: _resume(p / "run")]),
     ("run/catalogue.npz", 1, [lambda p: ("verify", p / "run")]),
     ("cut/simulation.json", 2, [lambda p: _resume(p / "cut"), lambda p: _estimate(p / "cut")]),
-    ("cut/.receipts.jsonl", 2, [lambda p: _resume(p / "cut"), lambda p: _estimate(p / "cut")]),
-    ("cut/log/.receipts.jsonl", 2, [lambda p: _resume(p / "cut"), lambda p: _estimate(p / "cut")]),
+    ("cut/.unfinished.json", 2, [lambda p: _resume(p / "cut"), lambda p: _estimate(p / "cut")]),
+    ("cut/log/.unfinished.json", 2, [lambda p: _resume(p / "cut"), lambda p: _estimate(p / "cut")]),
     ("cut/.lock", 1, [lambda p: _resume(p / "cut")]),
-    ("run3-replayed.parquet", 1, [lambda p: _estimate(p / "run3-replayed.parquet", "random")]),
-    ("run3-replayed.parquet.index.json", 1, [lambda p: _estimate(p / "run3-replayed.parquet", "random")]),
+    ("replayed.parquet", 1, [lambda p: _estimate(p / "replayed.parquet", "random")]),
+    ("replayed.parquet.index.json", 1, [lambda p: _estimate(p / "replayed.parquet", "random")]),
     ("bare/exposures.parquet", 3, [lambda p: lambda: Exposures.read(p / "bare")]),
     ("bare/propensities.npz", 3, [lambda p: lambda: Exposures.read(p / "bare")]),
     ("purchases/exposures.parquet", 1, [lambda p: ("verify", p / "purchases")]),

@@ -24,6 +24,7 @@ WORLD = ("--world", "sessions", "--set", "n_items=20", "--set", "n_flips=5")
 SIMULATE = ("simulate", *WORLD, "--policy", "user-popularity+epsilon=0.3", "--users", 1280, "--train-users", 40,
             "--seed", 3, "--truth", "--workers", 1)  # fmt: skip
 REPLAYED = ("user-popularity+epsilon=0.1", "item-knn", "svd+rank=5")
+SIZES = ("train_users=40", "test_users=40", "arm_users=40", "truth_users=60", "folds=2")
 STUDY = """catalogues = 6
 agents = ["random", "user-popularity"]
 protocols = ["loocv", "off_policy"]
@@ -38,8 +39,6 @@ world = "sessions"
 preset = "quick"
 params = { n_items = 20, n_flips = 5 }
 """
-FILES = ("calibrate", "validate")
-"""Commands that write files, not a folder: what they keep is next to it until the end."""
 TIMES = ("timings.json",)
 """A study's times differ from run to run."""
 SLOW = '''import time
@@ -83,11 +82,10 @@ def _words(kind: str, place: Path) -> tuple[object, ...]:
         policies = (word for name in REPLAYED for word in ("--policy", name))
         return ("replay", _log() / "log", "--train", _log() / "train", *policies, "--workers", 1, "--out",
                 f"{place / 'out'}/")  # fmt: skip
-    if kind == "calibrate":
-        return ("calibrate", _log() / "train" / "log", "--ensemble", 3, "--out", place / "out" / "world.toml")
-    if kind == "validate":
-        return ("validate", "sessions", "--set", "n_items=20", "--checks", "statistics,classifier", _log() / "train",
-                "--out", place / "out" / "page.html")  # fmt: skip
+    if kind == "compare":
+        sizes = (word for name in SIZES for word in ("--option", name))
+        return ("compare", *WORLD, "--preset", "quick", "--agents", "random,user-popularity", "--protocols",
+                "loocv,off_policy", *sizes, "--catalogues", 6, "--workers", 1, "--out", place / "out")  # fmt: skip
     place.mkdir(exist_ok=True)
     (place / "study.toml").write_text(STUDY)
     return ("study", place / "study.toml", "--workers", 1, "--out", place / "out")
@@ -109,17 +107,15 @@ def killed(kind: str, number: int) -> dict[str, Any]:
         there = sorted(bytes_of(place / "out")) if (place / "out").exists() else []
         if draw.random() < 1 / 3:
             command(*words, "--resume", kill_after=draw.uniform(0.0, 0.5 * seconds))
-        # What was killed after its file was there and before the program ended is done.
-        done = kind in FILES and not list(place.glob("out/*.unfinished")) and list(place.glob("out/*"))
-        last = None if done else command(*words, "--resume")
+        last = command(*words, "--resume")
         found = bytes_of(place / "out", without=TIMES)
         left = sorted({path.name for path in place.iterdir()} - before - {"out"})
-        same = (last is None or last.status == 0) and found == wanted and not left
+        same = last.status == 0 and found == wanted and not left
         differ = left + sorted(n for n in {*found, *wanted} if found.get(n) != wanted.get(n))
     parts = [n for n in there if n.endswith((".parquet", ".json")) and "/" in n and ".tmp" not in n]
     return {"killed": first.status == -9, "at": round(moment / seconds, 3), "files": len(there), "parts": len(parts),
             "temporary": sum(".tmp" in n for n in there), "same": same,
-            **({} if same else {"differ": differ[:5], "said": last.lines[-3:] if last else []})}  # fmt: skip
+            **({} if same else {"differ": differ[:5], "said": last.lines[-3:]})}  # fmt: skip
 
 
 def has_dask() -> bool:

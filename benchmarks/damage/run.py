@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import disks
-import faults
 import fuzz
 import kills
 from children import small_parts
@@ -21,25 +20,22 @@ from children import small_parts
 from recsim_mnar.runs.files import write_json
 
 HERE = Path(__file__).resolve().parent
-SIZES = {"faults": 400, "replayed": 60, "own": 200, "simulate": 50, "replay": 50, "study": 50, "calibrate": 50} | {
-    "validate": 50, "worker": 50, "double": 20, "full": 20, "read_only": 1, "fuzz": 10_000,
+SIZES = {"simulate": 30, "replay": 30, "compare": 30, "study": 30, "worker": 50, "double": 20, "full": 20} | {
+    "read_only": 1, "fuzz": 10_000,
 }  # fmt: skip
-QUICK = SIZES | {"faults": 12, "replayed": 4, "own": 8, "simulate": 3, "replay": 2, "study": 1, "calibrate": 1} | {
-    "validate": 1, "worker": 2, "double": 1, "full": 2, "fuzz": 300,
+QUICK = SIZES | {"simulate": 3, "replay": 2, "compare": 1, "study": 1, "worker": 2, "double": 1, "full": 2} | {
+    "fuzz": 300,
 }  # fmt: skip
 """Trials of each step."""
-KILLED = ("simulate", "replay", "study", "calibrate", "validate")
+KILLED = ("simulate", "replay", "compare", "study")
 BATCH = 50
 """Mutated files before a child is forked anew."""
 
 
-def trials(quick: bool, place: Path) -> dict[str, Callable[[int], dict[str, Any]]]:
+def trials(place: Path) -> dict[str, Callable[[int], dict[str, Any]]]:
     """A trial of each step, by its number."""
     killed = {kind: functools.partial(kills.killed, kind) for kind in KILLED}
     return killed | {
-        "faults": lambda i: faults.faulty(place, i * 400 // 12 if quick else i),
-        "replayed": lambda i: faults.faulty_replayed(place, i),
-        "own": lambda i: faults.without_receipts(place, i),
         "worker": lambda i: kills.worker_killed(kills.Workers.of(place), i),
         "double": kills.double_start,
         "full": disks.full,
@@ -62,7 +58,7 @@ def run_step(step: str, out: Path, quick: bool) -> list[dict[str, Any]]:
         from children import scratch
 
         with scratch() as place, file.open("a") as written:
-            one = trials(quick, place).get(step)
+            one = trials(place).get(step)
             while len(done) < n:
                 numbers = range(len(done), min(len(done) + (BATCH if step == "fuzz" else 1), n))
                 new = [one(numbers[0])] if one else fuzz.fuzzed(place, numbers)
@@ -75,18 +71,6 @@ def run_step(step: str, out: Path, quick: bool) -> list[dict[str, Any]]:
 def summary(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """Counts of each step."""
     totals: dict[str, Any] = {}
-    if found.get("faults"):
-        kinds = Counter(r["kind"] for r in found["faults"])
-        totals["faults"] = {
-            kind: {"trials": n, **_sums([r for r in found["faults"] if r["kind"] == kind], "named", "mended")}
-            for kind, n in kinds.items()
-        }
-        totals["faults"]["all"] = {"trials": len(found["faults"]), **_sums(found["faults"], "named", "mended")}
-    if found.get("replayed"):
-        totals["replayed"] = {"trials": len(found["replayed"]), **_sums(found["replayed"], "named")}
-    if found.get("own"):
-        counted = Counter((r["where"], r["outcome"]) for r in found["own"])
-        totals["without receipts"] = {f"{where}: {outcome}": n for (where, outcome), n in sorted(counted.items())}
     for kind in (*KILLED, "worker"):
         if found.get(kind):
             totals[f"kills of {kind}"] = {"trials": len(found[kind]), **_sums(found[kind], "killed", "same"),
@@ -112,9 +96,12 @@ def summary(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
 def shortcomings(found: dict[str, list[dict[str, Any]]]) -> list[str]:
     """Trials that did not end as they must."""
     must = {
-        **dict.fromkeys(KILLED, ("same",)), "faults": ("named", "mended"), "replayed": ("named",),
-        "worker": ("killed", "same"), "double": ("good",), "full": ("one_line", "same"), "fuzz": ("clean",),
-    }  # fmt: skip
+        **dict.fromkeys(KILLED, ("same",)),
+        "worker": ("killed", "same"),
+        "double": ("good",),
+        "full": ("one_line", "same"),
+        "fuzz": ("clean",),
+    }
     return [
         f"{step} {i}: {row}"
         for step, rows in found.items()

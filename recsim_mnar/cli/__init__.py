@@ -194,8 +194,6 @@ def _leave_interrupted(seen: list[int], given: list[str]) -> None:
 
 def _goes_on(given: list[str]) -> bool:
     """Whether an interrupted command has left something that its ``--resume`` takes up."""
-    from recsim_mnar.runs.stages import unfinished
-
     command = cli.commands.get(given[0]) if given else None
     if command is None or all(each.name != "resume" for each in command.params) or "--resume" in given:
         return False
@@ -203,7 +201,7 @@ def _goes_on(given: list[str]) -> bool:
         return False
     outs = [each.partition("=")[2] or "".join(given[i + 1 : i + 2]) for i, each in enumerate(given)
             if each.partition("=")[0] == "--out"]  # fmt: skip
-    return any(out and (Path(out).exists() or unfinished(Path(out)).exists()) for out in outs)
+    return any(out and Path(out).exists() for out in outs)
 
 
 def _leave_closed_pipe() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +12,15 @@ from recsim_mnar.cli.options import (
     READ_PATH,
     WHOLE,
     check_there,
+    checked_file,
     column_options,
     columns_of,
     names_of,
+    new_file,
     option,
     own_log_options,
     pairs_of,
     reading_of,
-    resumably,
     seed_option,
     world_options,
     writing,
@@ -60,7 +60,7 @@ def _check_least(options: dict[str, Any], **least: int) -> None:
 @option("--ensemble", "Further worlds besides the best fit.", WHOLE, 20)
 @option("--items", "Number of items, if LOG does not show all.", WHOLE)
 @option("--assume", "A parameter that is set, not fitted; may be repeated.", multiple=True, metavar="NAME=VALUE")
-@option("--resume", "Take up an interrupted run with the same --out; a finished one is printed again.", bool)
+@option("--resume", "Print a finished run again; begin an interrupted one anew.", bool)
 @column_options("user", "item", "action", "reward", "propensity", "time")
 @json_option("what was fitted")
 def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> None:
@@ -75,21 +75,20 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
     from recsim_mnar.fitting.calibration.calibrating import check_asked
     from recsim_mnar.own_log.sources import read_to_fit
     from recsim_mnar.report.fitting_pages import write_fit
-    from recsim_mnar.runs.stages import unfinished
 
     json_output.check(log, out)
     check_there(log)
     _check_out(out, log)
-    done = options["resume"] and out.is_file() and not unfinished(out).exists()
-    page, companions = out.with_suffix(".html"), [out.with_suffix(".npz")]
-    keeping = (
-        contextlib.nullcontext() if done else resumably(out, "--out", resume=options["resume"], companions=companions)
-    )
+    done, page = options["resume"] and out.is_file(), out.with_suffix(".html")
+    if not done:
+        new_file(out, "--out")
+        # Written before the world: a killed run may have left it.
+        (checked_file if options["resume"] else new_file)(out.with_suffix(".npz"), f"--out {out}: its")
     _check_least(options, items=2)
     seed, assume = options["seed"], pairs_of(options["assume"], "--assume")
     check_asked(options["world"], seed, options["ensemble"], assume)
     columns = columns_of(options)
-    with progress() as report, keeping:
+    with progress() as report:
         report(f"read {log}")
         read = read_to_fit(log, options["world"], columns)
         json_output.say(*read.lines)
@@ -100,7 +99,11 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
             if not done:
                 fitted.save(out)
                 fitted = FittedWorld.load(out)
-            asked = {"command": "calibrate", "log": str(log), **{k: v for k, v in options.items() if v}}
+            asked = {
+                "command": "calibrate",
+                "log": str(log),
+                **{k: v for k, v in options.items() if v and k != "resume"},
+            }
             if not (done and page.exists()):
                 write_fit(page, fitted, asked)
     json_output.answer(*lines_of(fitted))
@@ -146,7 +149,6 @@ def lines_of(fitted: FittedWorld) -> list[str]:
 @option("--users", "Real users looked at, at most.", WHOLE, 4000)
 @seed_option("Of simulated users and divisions.")
 @option("--out", "Write a page with pictures, PAGE.html.", NEW_PATH)
-@option("--resume", "Take up an interrupted run with the same --out.", bool)
 @own_log_options("reward", "propensity", "action", "item", "event", "user", "time", copies=False)
 @json_option("all that is found")
 def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> None:
@@ -167,16 +169,14 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
     if out is not None:
         if out.suffix.lower() not in (".html", ".htm"):
             raise UserError(f"--out {out}: the page's name ends in .html")
-    elif options["resume"]:
-        raise UserError("--resume: name the page of the interrupted run with --out")
-    keeping = contextlib.nullcontext() if out is None else resumably(out, "--out", resume=options["resume"])
+        new_file(out, "--out")
     asked = {"world": world, "log": str(log)}
     asked |= {name: options[name] for name in ("preset", "settings", "checks", "logging", "items", "seed", "users")}
     _check_least(options, users=LEAST_USERS)
     seed, checks = options["seed"], None if options["checks"] is None else names_of(options["checks"], "--checks")
     checked_kinds(checks, options["logging"])
     made = _world(world, options["preset"], options["settings"])
-    with progress() as report, keeping:
+    with progress() as report:
         report("reading")
         best = made.make() if hasattr(made, "ensemble") else made
         read = read_to_fit(log, "ratings" if getattr(best, "rates", False) else "sessions",

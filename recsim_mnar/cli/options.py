@@ -82,25 +82,6 @@ def new_file(path: Path, flag: str) -> None:
 
 
 @contextlib.contextmanager
-def resumably(path: Path, flag: str, *, resume: bool, companions: Sequence[Path] = ()) -> Iterator[None]:
-    """Write a file within the block; work is kept in a folder next to it until the file is complete.
-
-    Args:
-        path: of a file that is not there, or that a run wrote which was killed before its end.
-        flag: by which the user names it.
-        resume: take up what an interrupted run left.
-        companions: other files that are written with it.
-    """
-    from recsim_mnar.runs.stages import making, unfinished
-
-    for each in (path, *companions):
-        said = flag if each == path else f"{flag} {path}: its"
-        (checked_file if resume and unfinished(path).exists() else new_file)(each, said)
-    with making(path, resume=resume, companions=companions):
-        yield
-
-
-@contextlib.contextmanager
 def writing(path: Path, flag: str) -> Iterator[None]:
     """Name the flag in an error of writing its file."""
     try:

@@ -51,8 +51,9 @@ class RunRecord:
 
     def write(self, path: Path) -> None:
         """Write it as JSON."""
+        from recsim_mnar.kernels.memory import peak_memory, peak_memory_of_a_child
         from recsim_mnar.runs.files import write_json
-        from recsim_mnar.runs.receipts import made_with, peak_memory, peak_memory_of_a_child
+        from recsim_mnar.runs.receipts import made_with
 
         write_json(
             path,

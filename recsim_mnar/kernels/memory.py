@@ -1,4 +1,4 @@
-"""Free memory of the machine, and how to return freed memory to it."""
+"""Memory of the machine and of processes: the one module that asks systems in their own ways, and does without."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import ctypes
 import errno
 import os
 import sys
+from pathlib import Path
 
 
 def in_words(size: float) -> str:
@@ -54,3 +55,25 @@ def address_limit() -> float:
     except (ImportError, AttributeError):  # not a POSIX system
         return float("inf")
     return float("inf") if limit == resource.RLIM_INFINITY else limit
+
+
+def peak_memory() -> int:
+    """Bytes that this process has held in memory at most; 0 where the system does not say."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("VmHWM:")).split()[1])
+    return _most_held("RUSAGE_SELF")
+
+
+def peak_memory_of_a_child() -> int:
+    """As :func:`peak_memory`, of the largest of the processes that this one started and that have ended."""
+    return _most_held("RUSAGE_CHILDREN")
+
+
+def _most_held(of: str) -> int:
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(getattr(resource, of)).ru_maxrss

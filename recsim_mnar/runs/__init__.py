@@ -1,1 +1,1 @@
-"""Folders that commands write: one owner at a time, a receipt per file, taken up after a kill."""
+"""Folders that commands write: one writer at a time, a receipt per file, taken up after a kill."""

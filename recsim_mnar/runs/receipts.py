@@ -1,20 +1,18 @@
 """Receipts: what a folder's files should be, and what they were made with, so that what differs is noticed.
 
 ``index.json`` lists the files of a folder with their sizes and sha256. It is written last, so a folder without it was
-not finished. Until then the receipts stand in a journal, one line per file, from which an interrupted run learns which
-of its files are whole. Versions and sources stand with them, on which the files' bytes may depend.
+not finished. Until then the receipts stand in ``.unfinished.json``, from which an interrupted run learns which of its
+files are whole. Versions and sources stand with them, on which the files' bytes may depend.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
 import os
 import platform
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.runs.files import LARGEST, path_of, read_ours, replacing
+from recsim_mnar.runs.files import LARGEST, path_of, replacing
 
 _LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "pyarrow")
 _NO_PART = ("cli", "testing", "export", "report", "warming.py")
@@ -47,28 +45,6 @@ def _made_with() -> dict[str, str]:
 def made_with() -> dict[str, str]:
     """Versions of the package, its sources and the libraries, and the kind of machine."""
     return dict(_made_with())
-
-
-def peak_memory() -> int:
-    """Bytes that this process has held in memory at most; 0 where the system does not say."""
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return 1024 * int(next(line for line in lines if line.startswith("VmHWM:")).split()[1])
-    return _most_held("RUSAGE_SELF")
-
-
-def peak_memory_of_a_child() -> int:
-    """As :func:`peak_memory`, of the largest of the processes that this one started and that have ended."""
-    return _most_held("RUSAGE_CHILDREN")
-
-
-def _most_held(of: str) -> int:
-    try:
-        import resource
-    except ImportError:  # not a POSIX system
-        return 0
-    unit = 1 if sys.platform == "darwin" else 1024
-    return unit * resource.getrusage(getattr(resource, of)).ru_maxrss
 
 
 def _sources() -> str:
@@ -98,7 +74,8 @@ def refuse_other_versions(what: str, before: Mapping[str, str]) -> None:
 
 
 INDEX = "index.json"
-JOURNAL = ".receipts.jsonl"
+UNFINISHED = ".unfinished.json"
+"""The index of a folder that is being filled, or whose run was killed."""
 SIDECAR = ".index.json"
 """Behind the name of a single file: its receipt."""
 FORMAT = "recsim-mnar index 1"
@@ -190,6 +167,24 @@ class Index:
             temporary.write_text(self.text())
 
     @classmethod
+    def of(cls, folder: Path) -> Index:
+        """The receipts of a folder, finished or not; none where its index is missing or damaged.
+
+        Raises:
+            UserError: the index is another program's.
+        """
+        for name in (INDEX, UNFINISHED):
+            try:
+                found = cls.read(folder, name)
+            except DamagedIndexError:
+                continue
+            if found is not None:
+                return found
+            if name == INDEX and (folder / name).exists():
+                raise UserError(f"{folder / name} belongs to another program. Name another folder, or move it away")
+        return cls()
+
+    @classmethod
     def read(cls, folder: Path, name: str = INDEX) -> Index | None:
         """The index of a folder, or of one of its files; None where there is none of ours.
 
@@ -225,76 +220,9 @@ class Index:
             return None
 
 
-class Journal:
-    """The receipts of a folder that is being filled: one line per file, written before the file has its name.
-
-    The disk is not waited for. After a loss of power lines may lack, and their files are made again.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / JOURNAL
-        self._file: int | None = None
-
-    def read(self) -> Index:
-        """Its receipts; lines that were cut off or changed do not count."""
-        found = Index()
-        try:
-            lines = read_ours(self.path).splitlines()
-        except OSError:
-            return found
-        for known in _entries(lines):
-            try:
-                if "made" in known:
-                    found = Index({}, *_made(known))
-                else:
-                    receipt = Receipt.from_json(known)
-                    found.receipts[receipt.file] = receipt
-            except _NO_RECEIPTS:
-                continue
-        return found
-
-    def begin(self, index: Index) -> None:
-        """Start anew, with what is known."""
-        entries = [{"made": index.made, "made_with": index.made_with}]
-        entries += [each.to_json() for each in index.receipts.values()]
-        self.close(remove=False)
-        with replacing(self.path) as temporary:
-            temporary.write_bytes(b"".join(map(_line, entries)))
-            self._file = os.open(temporary, os.O_WRONLY | os.O_APPEND)  # not by a name that others know
-
-    def add(self, receipt: Receipt) -> None:
-        """Append a receipt."""
-        if self._file is None:
-            raise RuntimeError("a receipt before the journal was begun")
-        os.write(self._file, _line(receipt.to_json()))
-
-    def close(self, *, remove: bool) -> None:
-        """Stop writing; with ``remove`` take the file away."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
-        if remove:
-            self.path.unlink(missing_ok=True)
-
-
 def _made(known: Mapping[str, Any]) -> tuple[str | None, dict[str, str]]:
     made = known["made"]
     return None if made is None else str(made), dict(known["made_with"])
-
-
-def _entries(lines: list[bytes]) -> Iterator[Any]:
-    """What whole lines of a journal hold."""
-    for line in lines:
-        try:
-            entry = json.loads(line)
-            if digest_of(entry["entry"]) == entry["sha256"]:
-                yield entry["entry"]
-        except _NO_RECEIPTS:
-            continue
-
-
-def _line(entry: dict[str, Any]) -> bytes:
-    return json.dumps({"entry": entry, "sha256": digest_of(entry)}, sort_keys=True).encode() + b"\n"
 
 
 def digest_of(value: Any) -> str:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.plugins import own_folder
-from recsim_mnar.runs.files import private_temporary
+from recsim_mnar.runs.files import new_temporary
 
 SHARD_USERS = 1024
 """Users simulated as one unit of work. Results do not depend on it; memory and the overhead of a step do."""
@@ -143,8 +143,9 @@ def _stored(owner: Any, data: bytes, shared: Path | None) -> tuple[str, str]:
     digest = hashlib.sha256(data).hexdigest()
     if shared is not None:
         with contextlib.suppress(OSError):  # a folder that cannot be written
-            path, close = private_temporary(shared / "carried", data)
-            weakref.finalize(owner, close)
+            path = new_temporary(shared / "carried", 0o600)
+            weakref.finalize(owner, path.unlink, missing_ok=True)
+            path.write_bytes(data)
             return str(path), digest
     folder = tempfile.TemporaryDirectory(prefix="recsim-mnar-")
     weakref.finalize(owner, folder.cleanup)

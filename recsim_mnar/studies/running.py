@@ -13,7 +13,7 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.progress import counted
-from recsim_mnar.runs.files import path_of, refuse_link, replacing, sweep
+from recsim_mnar.runs.files import path_of, replacing
 from recsim_mnar.runs.folder import STUDY, RunFolder
 from recsim_mnar.runs.receipts import digest_of
 from recsim_mnar.simulation.executor import check_executor
@@ -222,9 +222,6 @@ def _begin(into: RunFolder, manifest: dict[str, Any]) -> None:
     wanted = {**manifest, "code": origin_named(manifest["cells"])}
     made = digest_of({name: manifest[name] for name in ("first_seed", "seed")})
     into.refuse_other_run(STUDY, wanted, made=made, alike=functools.partial(_common, into.path))
-    for folder in (TASKS, RAW):
-        refuse_link(into.path / folder)
-        sweep(into.path / folder)
     into.begin_run(STUDY, wanted, made)
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from recsim_mnar.errors import MachineError, UserError, not_written
 from recsim_mnar.kernels.memory import free_memory, in_words
-from recsim_mnar.runs.files import path_of, recorded, sweep
-from recsim_mnar.runs.folder import MANIFESTS, holder_of, is_filled_here
-from recsim_mnar.runs.receipts import INDEX, JOURNAL, SIDECAR, Index, Receipt, file_digest, made_with
+from recsim_mnar.runs.files import path_of
+from recsim_mnar.runs.folder import MANIFESTS, is_filled_here
+from recsim_mnar.runs.receipts import INDEX, SIDECAR, UNFINISHED, Index, Receipt, file_digest, made_with
 from recsim_mnar.tables.arrow import objects_of, read_blocks, rows_in, schema_in, schema_of, unpacked_bytes
 from recsim_mnar.tables.faults import Faults
 from recsim_mnar.tables.files import ARROW, PARQUET, is_table, is_text, listed, part_files, part_path, refuse_unpacked
@@ -46,7 +46,6 @@ class Parts:
     path: Path
     files: list[Path]
     index: Index | None = None
-    _folder: Path = field(default_factory=Path)
     _sound: set[Path] = field(default_factory=set)
 
     @classmethod
@@ -60,17 +59,17 @@ class Parts:
         path = path_of(path)
         folder = path / "log" if (path / "log").is_dir() else path
         if not path.is_dir():
-            return cls(path, part_files(path), _index_of(path), path.parent)
+            return cls(path, part_files(path), _index_of(path))
         _check_run(path if folder != path else path.parent, folder)
         index = Index.read(folder)
         if index is not None:
             _check_names(folder, index)
-            return cls(path, part_files(path), index, folder)
+            return cls(path, part_files(path), index)
         files = part_files(path)
         _refuse_unfinished(folder, files)
         _refuse_two_runs(folder, files)
         _refuse_equal(files)
-        return cls(path, files, _index_beside(files), folder)
+        return cls(path, files, _index_beside(files))
 
     def __len__(self) -> int:
         return len(self.files)
@@ -107,7 +106,7 @@ class Parts:
         Raises:
             UserError: it is not what its receipt says.
         """
-        return next(iter(Parts(self.path, [file], self.index, self._folder, self._sound)))
+        return next(iter(Parts(self.path, [file], self.index, self._sound)))
 
     def _held(self, file: Path, digest: Future[str]) -> Path:
         receipt = self._receipt(file)
@@ -117,56 +116,31 @@ class Parts:
             except OSError as error:
                 raise not_written(error, f"{file} cannot be read: {error.strerror}") from None
             if found != receipt.sha256:
-                raise UserError(self.fault_of(file, found))
+                raise UserError(_differs(file))
             self._sound.add(file)
         return file
 
     def _receipt(self, file: Path) -> Receipt | None:
         return None if self.index is None else self.index.receipts.get(file.name)
 
-    def fault_of(self, file: Path, found: str) -> str:
-        """What is wrong with a file whose bytes are not those of its receipt."""
-        index = self.index or Index()
-        receipt = index.receipts[file.name]
-        if (file.parent / (file.name + SIDECAR)).exists():
-            return f"{file} is not what was written: restore it, or, if you wrote it anew, remove {file.name}{SIDECAR}"
-        others = [each.file for each in index.receipts.values() if each.sha256 == found]
-        if others:
-            return f"{file} holds what {others[0]} is to hold: it was doubled or swapped; {MEND}"
-        made = _mark_of(file).get("made")
-        if made is not None and made != index.made:
-            if _are_others(listed(self._folder), index):
-                return _other_index(self._folder)
-            return f"{file} is a part of another run, or damaged; {MEND}"
-        size = file.stat().st_size
-        if size != receipt.bytes:
-            return f"{file} is damaged: it has {size:,} bytes, {receipt.bytes:,} were written; {MEND}"
-        return f"{file} is damaged: its bytes are not those that were written; {MEND}"
+
+def _differs(file: Path) -> str:
+    """What to say of a file whose bytes are not those of its receipt."""
+    if file.with_name(file.name + SIDECAR).exists():
+        return f"{file} is not what was written: restore it, or, if you wrote it anew, remove {file.name}{SIDECAR}"
+    return f"{file} is not what {INDEX} lists; {MEND}"
 
 
 def _check_names(folder: Path, index: Index) -> None:
     """Raise UserError where files are missing, or too many."""
     missing = [name for name in sorted(index.receipts) if not (folder / name).is_file()]
-    there = listed(folder)
-    strangers = [file.name for file in there if file.name not in index.receipts]
-    if (missing or strangers) and _are_others(there, index):
-        raise UserError(_other_index(folder))
+    strangers = [file.name for file in listed(folder) if file.name not in index.receipts]
     if missing:
         raise UserError(f"{folder / missing[0]} is missing{_others(missing)}; {MEND}")
     if strangers:
         raise UserError(
             f"{folder / strangers[0]} is not listed in {INDEX} of this log{_others(strangers)}: move it away"
         )
-
-
-def _are_others(files: list[Path], index: Index) -> bool:
-    """Whether all these are parts of one run that is not the one of the index."""
-    marks = {_mark_of(file).get("made") for file in files}
-    return len(marks) == 1 and not marks & {None, index.made}
-
-
-def _other_index(folder: Path) -> str:
-    return f"{folder / INDEX} is of another run than the parts next to it; {MEND}"
 
 
 def _others(names: list[str]) -> str:
@@ -189,20 +163,16 @@ def _check_run(run: Path, log: Path) -> None:
         if not (run / name).is_file():
             raise UserError(f"{run / name} is missing; {MEND}")
         if not receipt.fits(run):
-            Index.read(log)  # where it is damaged this says so
-            raise UserError(f"{run / name} is damaged or of another run: {run / INDEX} lists another; {MEND}")
+            raise UserError(_differs(run / name))
 
 
 def _refuse_unfinished(folder: Path, files: list[Path]) -> None:
     """Raise UserError where there are parts without the index that is written after them."""
-    if not ((folder / JOURNAL).exists() or any(_is_marked(file) for file in files[:1] + files[-1:])):
+    if not ((folder / UNFINISHED).exists() or any(_is_marked(file) for file in files[:1] + files[-1:])):
         return
-    holder = holder_of(folder)
-    if holder is not None:
-        raise UserError(f"{folder} is being written by {holder}: wait for it")
     raise UserError(
-        f"{folder / INDEX} is missing: the run was interrupted (simulate, replay: --resume finishes it), or the file "
-        "was lost; parts that you put together yourself are read under other names than part-*"
+        f"{folder / INDEX} is missing: the run goes on or was interrupted (simulate, replay: --resume finishes it), or "
+        "the file was lost; parts that you put together yourself are read under other names than part-*"
     )
 
 
@@ -218,7 +188,7 @@ def _index_beside(files: list[Path]) -> Index | None:
     if len(found) == len(files):
         return Index({file.name: index.receipts[file.name] for file, index in found.items()})
     for file, index in found.items():
-        Parts(file, [file], index, file.parent).held(file)
+        Parts(file, [file], index).held(file)
     return None
 
 
@@ -238,20 +208,15 @@ def write_file(file: Path, rows: int, write: Callable[[Path], object]) -> None:
         UserError: what is read back has another number of rows.
     """
     sidecar = file.with_name(file.name + SIDECAR)
-    sweep(file.parent, file.name)
     sidecar.unlink(missing_ok=True)  # of a file that was removed
-    found = Index(made_with=made_with())
-
-    def take_down(temporary: Path, target: Path) -> bool:
-        if target == file:
-            if not is_text(file) and rows_in(temporary, file.suffix.lower()) != rows:
-                raise UserError(f"{file}: not all of its rows can be read back; name another folder")
-            found.receipts[file.name] = Receipt.of(temporary, file.name, rows=rows)
-            found.write(file.parent, sidecar.name)  # a file under its own name has its receipt
-        return False
-
-    with recorded(take_down):
-        write(file)
+    write(file)
+    try:
+        if not is_text(file) and rows_in(file) != rows:
+            raise UserError(f"{file}: not all of its rows can be read back; name another folder")
+    except UserError:
+        file.unlink(missing_ok=True)
+        raise
+    Index({file.name: Receipt.of(file, file.name, rows=rows)}, made_with=made_with()).write(file.parent, sidecar.name)
 
 
 def mark_of_part(number: int, made: str | None) -> dict[bytes, bytes]:
@@ -522,7 +487,7 @@ def _faults_of_folder(folder: Path, found: Verified) -> Iterator[str]:
     except UserError as error:
         yield str(error)
         return
-    if (folder / JOURNAL).exists() and not (folder / INDEX).exists():
+    if (folder / UNFINISHED).exists() and not (folder / INDEX).exists():
         yield f"{folder} was not finished: give its command again with --resume, or remove it"
     for receipt in index.receipts.values():
         yield from _faults_of_file(folder, receipt, found)
@@ -535,19 +500,9 @@ def _faults_of_file(folder: Path, receipt: Receipt, found: Verified) -> Iterator
     if not file.is_file():
         yield f"{file} is missing; {MEND}"
     elif not receipt.fits(folder):
-        yield _fault_of(file)
+        yield _differs(file)
     elif receipt.rows is not None and is_table(file) and _rows_of(file) != receipt.rows:
         yield f"{file} has {_rows_of(file):,} rows, its receipt says {receipt.rows:,}: the receipt was changed; {MEND}"
-
-
-def _fault_of(file: Path) -> str:
-    """The fault of a file that does not fit its receipt."""
-    if is_table(file):
-        try:
-            Parts.of(file).held(file)  # it knows more of parts
-        except UserError as error:
-            return str(error)
-    return f"{file} is damaged: it is not what {INDEX} lists; {MEND}"
 
 
 def _faults_of_parts(path: Path, found: Verified) -> Iterator[str]:

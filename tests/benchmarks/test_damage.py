@@ -11,7 +11,7 @@ from study_modules import bring
 
 from recsim_mnar.runs.files import write_json
 
-NAMES = ("children", "kills", "faults", "fuzz", "disks", "run")
+NAMES = ("children", "kills", "fuzz", "disks", "run")
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +36,6 @@ def small_parts(damage):
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     return tmp_path_factory.mktemp("damage")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [3, 140, 171, 250, 301, 352, 361, 375, 395])
-def test_every_reader_names_a_fault_and_resume_mends_it(damage, place, number):
-    found = damage["faults"].faulty(place, number)
-    assert found["named"], found
-    assert found["mended"], found
 
 
 @pytest.mark.slow
@@ -97,11 +89,11 @@ def test_how_kills_are_spread(damage):
 
 def test_what_falls_short_is_said(damage, tmp_path):
     run = damage["run"]
-    good = {"kind": "bit of a part", "named": True, "mended": True}
-    found = {"faults": [good, {**good, "named": False}], "fuzz": [{"clean": True, "status": 2, "cpu": 0.1, "mb": 9}]}
+    good = {"good": True, "same": True}
+    found = {"double": [good, {**good, "good": False}], "fuzz": [{"clean": True, "status": 2, "cpu": 0.1, "mb": 9}]}
     (short,) = run.shortcomings(found)
-    assert short.startswith("faults 1: ")
+    assert short.startswith("double 1: ")
     result = run.summary(found)
-    assert result["faults"]["all"] == {"trials": 2, "named": 1, "mended": 2}
+    assert result["double starts"] == {"trials": 2, "good": 1, "same": 2}
     assert result["fuzz"]["refused"] == 1
     write_json(tmp_path / "results.json", result)

@@ -293,7 +293,7 @@ def test_a_damaged_log_of_ours_is_named(tmp_path):
     (part,) = (tmp_path / "run" / "log").glob("part-*")
     whole = part.read_bytes()
     part.write_bytes(whole[:500] + bytes([whole[500] ^ 1]) + whole[501:])
-    with pytest.raises(UserError, match=f"{part.name} is damaged"):
+    with pytest.raises(UserError, match=f"{part.name} is not what index.json lists"):
         examine_file(tmp_path / "run")
 
 

@@ -39,7 +39,6 @@ from recsim_mnar.progress import counting
 from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.runs.folder import refuse_differences
 from recsim_mnar.runs.receipts import made_with
-from recsim_mnar.runs.stages import Form, stage, work
 from recsim_mnar.worlds.ratings.observation import STARS, observe, relative_propensity
 from recsim_mnar.worlds.ratings.world import RatingsParams, RatingsWorld
 from recsim_mnar.worlds.registry import entry_of
@@ -54,9 +53,6 @@ _SIMULATED_USERS, _MOST_PAIRED, _MOST_ITEMS = 600, 1500, 400
 _START = np.array([0.5, 0.7, np.log(0.6)])
 _LOW, _HIGH = np.array([0.03, 0.05, np.log(0.05)]), np.array([3.0, 3.0, 0.0])
 _STEPS, _SIZE = np.array([0.1, 0.1, 0.2]), np.array([0.03, 0.01, 0.02])
-_MATCHED = Form[tuple[Floats, Floats]](
-    lambda matched: {"point": matched[0], "slope": matched[1]}, lambda found: (found["point"], found["slope"])
-)
 _WHY = {
     "alpha": "how much more often high ratings are revealed shows only through the model, from which the ensemble's "
     "range comes; without it anything from 0 to 1 could be. Ratings of random items would identify it",
@@ -76,7 +72,7 @@ def calibrate_world(
     report: Callable[[str], None] = lambda stage: None,
     finished: FittedWorld | None = None,
 ) -> FittedWorld:
-    """Fit a world to a log, and say what the log identifies; :func:`recsim_mnar.runs.stages.resumable` takes it up.
+    """Fit a world to a log, and say what the log identifies.
 
     Args:
         log: views and recommendations, or either; revealed ratings for the ratings world; or a file's or folder's path.
@@ -120,11 +116,10 @@ def _made(asked: Mapping[str, Any], finished: FittedWorld | None, fit: Callable[
         there, here = ({"made_from": of} for of in (finished.made_from or None, asked))
         refuse_differences(f"{finished.path} is of a run", there, here, "name another file, or remove it")
         return finished
-    with work("calibrate", lambda: asked):
-        try:
-            return replace(fit(), made_from=asked)
-        except np.linalg.LinAlgError as error:
-            raise UserError(f"the fit does not converge ({error}): bring more users, or fewer items") from error
+    try:
+        return replace(fit(), made_from=asked)
+    except np.linalg.LinAlgError as error:
+        raise UserError(f"the fit does not converge ({error}): bring more users, or fewer items") from error
 
 
 def check_asked(world: str, seed: int, ensemble: int, assume: Mapping[str, Any]) -> Any:
@@ -262,7 +257,7 @@ def fit_ratings(
     density, even = min(len(ratings) / (n_users * n_items), 1.0), np.ones(len(ratings))
     seen, shares = _statistics(ratings, even), _shares(ratings.values, even)
     size = min(n_items, _MOST_ITEMS)
-    point, slope = stage("matched", lambda: _matched(seen, shares, density, size), _MATCHED)
+    point, slope = _matched(seen, shares, density, size)
     best = _params(point, shares, density, n_items, assume)
     members = []
     for i in counting(range(max(n_members, MEMBERS)), "worlds"):

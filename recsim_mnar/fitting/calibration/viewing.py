@@ -33,7 +33,6 @@ from recsim_mnar.log.rows import user_numbers
 from recsim_mnar.log.table import Log
 from recsim_mnar.progress import counting
 from recsim_mnar.rng import Stream, uniforms
-from recsim_mnar.runs.stages import fields_of, stage
 from recsim_mnar.worlds.sessions.invariants import interests_at, n_points, points, softmax, views_before
 
 Cells = NDArray[np.float32]
@@ -330,7 +329,7 @@ def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -
     kept = np.sort(drawn[: min(_MOST_USERS, max(CELLS // n_items, 200))])
     counts, most = counted_views(user, item, kept, n_items), min(FACTORS, n_items - 1)
     report(f"fit what is viewed, {most} factors")
-    whole = stage("model", lambda: fit_views(counts, most, no_repeats=no_repeats, seed=seed), fields_of(ViewModel))
+    whole = fit_views(counts, most, no_repeats=no_repeats, seed=seed)
     report("set the strength and the drift of preferences")
     sums, pairs = resemblance(user, item, lives.far)
     model = whole.shown()
@@ -341,7 +340,7 @@ def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -
         scales = Scales(1.0, 0.0, match_popularity(model.factors, model.offsets, lives, 0.0), np.eye(2))
     else:
         observed = sums.sum(axis=0) / np.maximum(pairs.sum(axis=0), 1e-9)
-        scales = stage("scales", lambda: fit_scales(model, lives, observed), fields_of(Scales))
+        scales = fit_scales(model, lives, observed)
     return FittedViews(user, item, lives, shares, model, scales, sums, pairs)
 
 

@@ -19,7 +19,6 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.log.ratings import split_folds
 from recsim_mnar.rng import Stream, derive_seed, uniforms
-from recsim_mnar.runs.stages import Form, in_json
 from recsim_mnar.studies.paired import holm
 
 MATCHES, CLOSE, OFF, CANNOT_SAY = "matches", "close", "off", "cannot say"
@@ -72,10 +71,6 @@ class Check:
     def differs(self) -> bool:
         """True if its test rejects that the world is the log's."""
         return self.p_adjusted is not None and self.p_adjusted <= LEVEL
-
-
-CHECKS: Form[list[Check]] = in_json(lambda some: [vars(c) for c in some], lambda rows: [Check(**row) for row in rows])
-"""How checks are stored in a file."""
 
 
 @dataclass(frozen=True)

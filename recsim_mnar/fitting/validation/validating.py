@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.fitting.validation.checks import CHECKS, Check, Groups, Validation, classifier_check, graded
+from recsim_mnar.fitting.validation.checks import Check, Groups, Validation, classifier_check, graded
 from recsim_mnar.fitting.validation.statistics import TABLE, Lives, Material, Row, traits_of
 from recsim_mnar.kernels.checks import of_type, texts_of, whole_number
 from recsim_mnar.log.columns import Ints
@@ -27,8 +26,6 @@ from recsim_mnar.policies.storage import Stored
 from recsim_mnar.progress import counting
 from recsim_mnar.replays.probabilities import gives_propensities, replay, rounds_of, walk
 from recsim_mnar.rng import Stream, check_seed, derive_seed, policy_uniforms, uniforms
-from recsim_mnar.runs.receipts import arrays_digest
-from recsim_mnar.runs.stages import stage, work
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.run_folder import logging_policy, names_catalogue, runs_nothing
 from recsim_mnar.worlds.base import DecisionWorld
@@ -174,7 +171,7 @@ def validate_world(
     most_users: int = MOST_USERS,
     report: Callable[[str], None] = lambda stage: None,
 ) -> Validation:
-    """Compare a world with a log. Within :func:`recsim_mnar.runs.stages.resumable` it can be taken up.
+    """Compare a world with a log.
 
     Args:
         world: a :class:`~recsim_mnar.worlds.base.DecisionWorld` with its parameters; a fitted world (what has
@@ -202,17 +199,9 @@ def validate_world(
     if isinstance(world, type) or not (callable(world) or hasattr(world, "ensemble")):
         as_world(world)
 
-    def of() -> dict[str, Any]:
-        return {
-            "world": _identity(world), "log": log.digest(optional=True), "checks": kinds, "n_items": n_items,
-            "logging": logging.describe() if isinstance(logging, Policy) else str(logging),
-            "same_items": same_items, "as_it_is": as_it_is, "most_users": most_users, "seed": seed,
-        }  # fmt: skip
-
-    with work("validate", of):
-        case = _case(world, _some_users(log, most_users, seed), seed, n_items, same_items, as_it_is, logging, report)
-        not_checked = [*_NEVER, *(f"{kind}: not asked for" for kind in KINDS if kind not in kinds)]
-        return Validation(graded(_by_users(case, kinds, not_checked, report)), not_checked, case.notes, case.facts())
+    case = _case(world, _some_users(log, most_users, seed), seed, n_items, same_items, as_it_is, logging, report)
+    not_checked = [*_NEVER, *(f"{kind}: not asked for" for kind in KINDS if kind not in kinds)]
+    return Validation(graded(_by_users(case, kinds, not_checked, report)), not_checked, case.notes, case.facts())
 
 
 def checked_kinds(checks: Sequence[str] | None, logging: Any) -> tuple[str, ...]:
@@ -223,16 +212,6 @@ def checked_kinds(checks: Sequence[str] | None, logging: Any) -> tuple[str, ...]
     if isinstance(logging, str) and not logging.endswith(".npz"):
         learner(logging)
     return tuple(checks or KINDS)
-
-
-def _identity(world: Any) -> Any:
-    """Identity of the world in JSON types; a function has none and is refused."""
-    if hasattr(world, "digest"):
-        return world.digest()
-    if not hasattr(world, "describe"):
-        raise UserError("resumable() goes with a world or a fitted world: what a function makes cannot be known again")
-    catalogue: Any = getattr(world, "catalogue", None)
-    return [world.describe(), arrays_digest(catalogue.arrays()) if hasattr(catalogue, "arrays") else None]
 
 
 def _drawn(log: Log, seed: int) -> Ints:
@@ -362,13 +341,12 @@ def _by_users(case: _Case, kinds: Sequence[str], not_checked: list[str], report:
     found: list[Check] = []
     report("statistics")
     for row in counting(TABLE, "checks") if "statistics" in kinds else ():
-        checks = stage(row.name.replace(" ", "-"), functools.partial(row.check, columns[row], groups), CHECKS)
+        checks = row.check(columns[row], groups)
         found += checks if row in rows else [dataclasses.replace(c, p=None, says=case.shown.says) for c in checks]
     if "classifier" in kinds:
         report("classifier")
         of = [each for row in rows if (each := columns[row]) is not None]
-        checks = stage("classifier", lambda: classifier_check(of, groups), CHECKS)
-        found += checks
+        found += classifier_check(of, groups)
     not_checked += _unseen(case, material)
     return found
 
