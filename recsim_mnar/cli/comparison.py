@@ -244,7 +244,7 @@ def _study(command: str, design: Design, options: dict[str, Any], json_output: J
     options = {**options, "record": record}
     how = {"folder": folder, "resume": options["resume"], "save_raw": options["save_raw"]}
     with RunFolder.fill(folder, resume=options["resume"], what="--out"), progress() as report:
-        with _executor(options, named, read_by_name=True, in_processes=True) as found:
+        with _executor(options, named, in_processes=True) as found:
             result = run_study(design, **how, executor=found, report=report)
         report("write the report")
         write_study(folder, result, record.seconds())
@@ -257,7 +257,7 @@ def _study(command: str, design: Design, options: dict[str, Any], json_output: J
 
 def _executor(options: dict[str, Any], named: list[Any], **how: Any) -> Any:
     who = options["workers"], options["scheduler"], options["record"]
-    return executor(*who, folder=options["out"], named=named, **how)
+    return executor(*who, named=named, **how)
 
 
 def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Comparison, dict[str, Any]]:

@@ -47,7 +47,7 @@ def evaluate(json_output: JsonOutput, **options: Any) -> None:
     if given is not None:
         users, n_users, seeds = given["which"], given["users"], len(given.get("scores", [0]))
     with (
-        executor(workers, scheduler, RunRecord("evaluate"), folder=Path(), named=[options["agent"]]) as found,
+        executor(workers, scheduler, RunRecord("evaluate"), named=[options["agent"]]) as found,
         progress(),
     ):
         run = functools.partial(evaluated, on=chosen, n_users=n_users, executor=found)

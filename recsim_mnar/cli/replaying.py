@@ -98,9 +98,8 @@ def replay(
             "they are replayed on; name a log of other users"
         )
     fit = Fitting(learners, items_of(given, options["items"]), options["seed"], digest)
-    shared = next(folder for folder in Path(out).absolute().parents if folder.exists())
     with (
-        executor(workers, scheduler, record, folder=shared, named=names, log=log) as found,
+        executor(workers, scheduler, record, named=names) as found,
         progress() as report,
     ):
         logging = logging_policy(given.provenance, executor=found)

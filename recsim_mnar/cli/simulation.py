@@ -70,7 +70,7 @@ def simulate(json_output: JsonOutput, **options: Any) -> None:
         world = make_world(options["world"], options["preset"], options["settings"])
         named = [options["world"], options["policy"]]
         with (
-            executor(workers, scheduler, record, folder=out, named=named) as found,
+            executor(workers, scheduler, record, named=named) as found,
             progress(total=options["n_users"], unit="users") as report,
         ):
             first = iter([report.goes_on])  # the first number is of the users of parts that are there
