@@ -157,8 +157,8 @@ def _agents() -> list[str]:
 
 
 _OF_OTHER_WORLDS = frozenset(
-    {"constant-list", "most-recommended", "never-recommended", "rmf", "ulrmf", "ulbpr", "ulo-mlp"}
-    | {"recresp", "cause", "cause-prod", "dlce", "cubn", "cibn"}
+    {"constant-list", "most-recommended", "never-recommended", "rmf", "ulrmf", "ulbpr"}
+    | {"recresp", "cause", "cause-prod"}
 )
 
 
