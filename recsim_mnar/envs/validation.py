@@ -81,7 +81,7 @@ _ASKED = ("observation", "info", "info_size", "render_mode")
 
 def keywords_of(vector: bool) -> tuple[str, ...]:
     """Keywords of environments that are no parameters of their worlds."""
-    return ("max_episode_steps", "autoreset_mode", "copy", "threads", *_ASKED) if vector else _ASKED
+    return ("max_episode_steps", "autoreset_mode", "copy", *_ASKED) if vector else _ASKED
 
 
 def taken(keywords: dict[str, Any], *, vector: bool, of_world: Collection[str]) -> dict[str, Any]:

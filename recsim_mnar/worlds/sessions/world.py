@@ -241,11 +241,6 @@ class SessionsWorld(DecisionWorld):
     ) -> dict[str, NDArray[Any]]:
         """See :meth:`DecisionWorld.trajectories`; the kernel lives whole lives by itself."""
         organic, bandit = self.expected_events(0.01)
-        if self.slate_size > 1 and distribution is None:
-            ranked = RankingLanes(
-                self.params, self.catalogue, self._sampler, self._tables, self._shift, 1, keep_truth=keep_truth
-            )
-            return ranked.uniform_lives(seed, first_user, n_users, slates_a_user=bandit, views_a_user=organic)
         if self.params.changes or self.slate_size > 1:
             return super().trajectories(seed, first_user, n_users, distribution, keep_truth=keep_truth)
         lanes = SessionsWorld.open_lanes(self, 1, keep_truth=keep_truth)
