@@ -86,7 +86,7 @@ def _words(kind: str, place: Path) -> tuple[object, ...]:
     if kind == "calibrate":
         return ("calibrate", _log() / "train" / "log", "--ensemble", 3, "--out", place / "out" / "world.toml")
     if kind == "validate":
-        return ("validate", "sessions", "--set", "n_items=20", "--checks", "statistics,classifier", _log() / "train",
+        return ("validate", "sessions", "--set", "n_items=20", _log() / "train",
                 "--out", place / "out" / "page.html")  # fmt: skip
     place.mkdir(exist_ok=True)
     (place / "study.toml").write_text(STUDY)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.validation.checks import CHECKS, Check, Groups, Validation, classifier_check, graded
 from recsim_mnar.fitting.validation.statistics import TABLE, Lives, Material, Row, traits_of
-from recsim_mnar.kernels.checks import of_type, texts_of, whole_number
+from recsim_mnar.kernels.checks import of_type, whole_number
 from recsim_mnar.log.columns import Ints
 from recsim_mnar.log.table import Log, stated_items
 from recsim_mnar.policies.answers import TOLERANCE
@@ -139,14 +139,13 @@ def _misses(log: Log, policy: Policy, same_items: bool, seed: int) -> dict[str, 
         drawn[decided] = acting.act(users, policy_uniforms(derive_seed(seed, "drawn"), users, decided))[0]
     sides = [Lives.of(each, policy.n_items) for each in (log, Log({**log.columns, "action": drawn}))]
     real, other = (
-        {**traits_of(Material.of([side], same_items=same_items, clock=False)),
+        {**traits_of(Material.of([side], same_items=same_items)),
          _AGAIN: np.log1p(side.earlier(side.shown)[side.shown])}
         for side in sides
     )  # fmt: skip
     return {name: float(abs(real[name].mean() - other[name].mean()) / max(real[name].std(), 1e-300)) for name in real}
 
 
-KINDS = ("statistics", "classifier")
 LEAST_USERS, MOST_USERS, _MOST_ROWS = 20, 4000, 500_000
 """Real users, and rows, that are looked at: with three times as many simulated rows some 1.5 GB."""
 _SIMULATED = 3
@@ -158,6 +157,7 @@ _SAME = 0.2
 _NEVER = (
     "what another policy would earn, and what recommendations do in the long run",
     "items and users of a kind that the log does not hold",
+    "when things happen, and how much users do in one go",
 )
 
 
@@ -165,7 +165,6 @@ def validate_world(
     world: Any,
     log: Log,
     seed: int = 0,
-    checks: Sequence[str] | None = None,
     *,
     logging: Any = None,
     n_items: int | None = None,
@@ -182,7 +181,6 @@ def validate_world(
             a function that makes either of a log, which is asked for the same.
         log: real users, ordered by (user, step).
         seed: of simulated users and of all divisions.
-        checks: of :data:`KINDS`; all where None.
         logging: the policy that made the log, or its name (an agent's, or the file of a saved policy); what the
             provenance names where None. Simulated users are shown what it would show them if its replayed propensities
             are those of the log, else what a policy fitted on the log would.
@@ -194,35 +192,32 @@ def validate_world(
         report: called with a line whenever a stage begins.
 
     Raises:
-        UserError: too few users, an unknown check, a log and a world that do not go together.
+        UserError: too few users, a log and a world that do not go together.
     """
     of_type(log, "log", Log, "a Log (read_log reads one)")
-    seed, kinds = check_seed(seed), checked_kinds(checks, logging)
+    seed = check_seed(seed)
+    check_logging(logging)
     whole_number(most_users, "most_users", LEAST_USERS)
     if isinstance(world, type) or not (callable(world) or hasattr(world, "ensemble")):
         as_world(world)
 
     def of() -> dict[str, Any]:
         return {
-            "world": _identity(world), "log": log.digest(optional=True), "checks": kinds, "n_items": n_items,
+            "world": _identity(world), "log": log.digest(optional=True), "n_items": n_items,
             "logging": logging.describe() if isinstance(logging, Policy) else str(logging),
             "same_items": same_items, "as_it_is": as_it_is, "most_users": most_users, "seed": seed,
         }  # fmt: skip
 
     with work("validate", of):
         case = _case(world, _some_users(log, most_users, seed), seed, n_items, same_items, as_it_is, logging, report)
-        not_checked = [*_NEVER, *(f"{kind}: not asked for" for kind in KINDS if kind not in kinds)]
-        return Validation(graded(_by_users(case, kinds, not_checked, report)), not_checked, case.notes, case.facts())
+        checks, unseen = _by_users(case, report)
+        return Validation(graded(checks), [*_NEVER, *unseen], case.notes, case.facts())
 
 
-def checked_kinds(checks: Sequence[str] | None, logging: Any) -> tuple[str, ...]:
-    """The checks asked for, all where None; raise UserError for an unknown one, or a policy that made the log."""
-    for name in () if checks is None else texts_of(checks, "checks"):
-        if name not in KINDS:
-            raise UserError(f"unknown checks {name!r}; {nearest(str(name), KINDS)}")
+def check_logging(logging: Any) -> None:
+    """Raise UserError for an unknown name of the policy that made the log."""
     if isinstance(logging, str) and not logging.endswith(".npz"):
         learner(logging)
-    return tuple(checks or KINDS)
 
 
 def _identity(world: Any) -> Any:
@@ -347,37 +342,34 @@ def _fit(world: Any, log: Log, n_items: int | None, seed: int, report: Callable[
     return calibrate_world(log, world.world, seed, n_items=n_items, ensemble=0, report=report)
 
 
-def _by_users(case: _Case, kinds: Sequence[str], not_checked: list[str], report: Callable[[str], None]) -> list[Check]:
-    """The results of exchanging users: the statistics, and the classifier."""
+def _by_users(case: _Case, report: Callable[[str], None]) -> tuple[list[Check], list[str]]:
+    """The results of exchanging users: the statistics, the classifier, and questions without data."""
     report("simulating users")
     real = [Lives.of(each, case.n_items) for each in (case.known, case.held) if each is not None]
     known, held = sum(part.n_users for part in real[:-1]), real[-1].n_users
     simulated = case.simulated(_SIMULATED * held, case.shown.policy)
     n_simulated = sum(part.n_users for part in simulated)
     allowance = 1.0 + (1.0 / known) / (1.0 / held + 1.0 / n_simulated) if known else 1.0
-    material = Material.of([*real, *simulated], same_items=case.same_items, clock=not Lives.joined(real).ticks)
+    material = Material.of([*real, *simulated], same_items=case.same_items)
     groups = Groups(known, held, n_simulated, derive_seed(case.seed, "groups"), allowance)
     columns = {row: row.columns(material) for row in TABLE}
     rows = TABLE if case.shown.known else _whatever_is_shown(case, simulated)
     found: list[Check] = []
     report("statistics")
-    for row in counting(TABLE, "checks") if "statistics" in kinds else ():
+    for row in counting(TABLE, "checks"):
         checks = stage(row.name.replace(" ", "-"), functools.partial(row.check, columns[row], groups), CHECKS)
         found += checks if row in rows else [dataclasses.replace(c, p=None, says=case.shown.says) for c in checks]
-    if "classifier" in kinds:
-        report("classifier")
-        of = [each for row in rows if (each := columns[row]) is not None]
-        checks = stage("classifier", lambda: classifier_check(of, groups), CHECKS)
-        found += checks
-    not_checked += _unseen(case, material)
-    return found
+    report("classifier")
+    of = [each for row in rows if (each := columns[row]) is not None]
+    found += stage("classifier", lambda: classifier_check(of, groups), CHECKS)
+    return found, _unseen(case, material)
 
 
 def _whatever_is_shown(case: _Case, simulated: list[Lives]) -> list[Row]:
     """Rows of the table that do not depend on the recommendations: users shown random items look much the same."""
     n = simulated[0].n_users
     others = case.simulated(n, uniform_policy(case.world.n_items))[:1]
-    material = Material.of([simulated[0], *others], same_items=case.same_items, clock=False)
+    material = Material.of([simulated[0], *others], same_items=case.same_items)
     groups = Groups(0, n, n, derive_seed(case.seed, "shown"), draws=199)
     checks = [(row, row.check(row.columns(material), groups)) for row in TABLE if not row.shown]
     return [row for row, found in checks if all(check.p is not None and check.p > _SAME for check in found)]
@@ -387,7 +379,6 @@ def _unseen(case: _Case, material: Material) -> list[str]:
     """Questions without data in the log."""
     lives = material.lives
     found = {
-        "when things happen: the log's times only count a user's rows": not material.clock,
         "which items are popular, and which the same users meet: the world's items are others": not case.same_items,
         "clicks: the log has no recommendations that were clicked": not (lives.decisions.reward > 0).any(),
         "what users browse: the log has no views": not (~lives.shown).any(),

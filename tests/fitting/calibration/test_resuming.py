@@ -211,8 +211,7 @@ def commands(small_log, tmp_path):
     world, page = tmp_path / "world.toml", tmp_path / "page.html"
     return {
         "calibrate": (["calibrate", str(tmp_path / "log"), "--ensemble", "1", "--out", str(world)], world),
-        "validate": (["validate", "sessions", str(tmp_path / "log"), "--set", "n_items=12", "--checks",
-                      "statistics", "--out", str(page)], page),
+        "validate": (["validate", "sessions", str(tmp_path / "log"), "--set", "n_items=12", "--out", str(page)], page),
     }  # fmt: skip
 
 
