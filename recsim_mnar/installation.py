@@ -1,4 +1,4 @@
-"""Whether this installation works: versions, threads, the kernels' cache, extras, and a clash over ``agents``."""
+"""Whether this installation works: versions, processors, the kernels' cache, and extras."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ OK, NOTE, PROBLEM = "ok", "note", "problem"
 
 _DISTRIBUTION = "recsim-mnar"
 _FOR_DEVELOPERS = ("test", "dev")
-_THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Check:
 
 def check_installation() -> list[Check]:
     """Inspect everything; nothing is compiled, downloaded or left on disk."""
-    return [*_versions(), *_dependencies(), *_threads(), *_cache(), *_extras(), *_agents()]
+    return [*_versions(), *_dependencies(), *_threads(), *_cache(), *_extras()]
 
 
 def _versions() -> Iterator[Check]:
@@ -103,12 +102,7 @@ def _package(requirement: Any, *, missing: str, name: str = "") -> Check:
 
 def _threads() -> Iterator[Check]:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    there = os.cpu_count() or usable
-    of = "" if there == usable else f" of {there}"
-    yield Check("processors", f"{usable}{of} usable, so --workers {usable} unless named")
-    for name in _THREADS:
-        if os.environ.get(name):
-            yield Check(name, os.environ[name])
+    yield Check("processors", f"{usable} usable, so --workers {usable} unless named")
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
         advice = "unset it: kernels run as plain Python, a hundred times slower and more"
         yield Check("NUMBA_DISABLE_JIT", os.environ["NUMBA_DISABLE_JIT"], PROBLEM, advice)
@@ -136,51 +130,3 @@ def _extras() -> Iterator[Check]:
     for requirement, extra in _requirements():
         if extra and extra not in _FOR_DEVELOPERS:
             yield _package(requirement, missing=NOTE, name=f"extra {extra}: {requirement.name}")
-
-
-def _agents() -> Iterator[Check]:
-    """Ours is ``recsim_mnar.agents``; a package that is called ``agents`` and stands at the top is somebody else's."""
-    own = _folder_of("recsim_mnar.agents")
-    if own is None or not _is_ours(own):
-        found = f"recsim_mnar.agents is {own}, which is not this package's" if own else "recsim_mnar.agents is missing"
-        yield Check("agents", found, PROBLEM, "install recsim-mnar again")
-    else:
-        yield Check("agents", f"recsim_mnar.agents in {own}")
-    top = _folder_of("agents")
-    foreign = [name for name in _distributions_of("agents") if name.lower() != _DISTRIBUTION]
-    if top is None:
-        return
-    if _is_ours(top) and foreign:
-        advice = f"start Python elsewhere: in a checkout `import agents` finds the folder {top}, not the package"
-        yield Check("package agents", f"{', '.join(foreign)} is installed and hidden", PROBLEM, advice)
-    elif not _is_ours(top):
-        by = f" ({', '.join(foreign)})" if foreign else ""
-        yield Check("package agents", f"another package's{by}, in {top}; no clash: ours is recsim_mnar.agents")
-
-
-def _folder_of(package: str) -> Path | None:
-    """Where a package is, without importing it."""
-    try:
-        spec = importlib.util.find_spec(package)
-    except (ImportError, ValueError):
-        return None
-    if spec is None:
-        return None
-    if spec.submodule_search_locations:
-        return Path(next(iter(spec.submodule_search_locations))).resolve()
-    return Path(spec.origin).resolve() if spec.origin else None
-
-
-def _is_ours(folder: Path) -> bool:
-    return (folder / "state" / "acting.py").exists()
-
-
-def _distributions_of(package: str) -> list[str]:
-    """Names of the installed distributions that bring a top-level package."""
-    found = []
-    for distribution in importlib.metadata.distributions():
-        top = (distribution.read_text("top_level.txt") or "").split()
-        files = distribution.files or []
-        if package in top or any(path.parts[:1] == (package,) for path in files):
-            found.append(str(distribution.metadata["Name"]))
-    return sorted(set(found))
