@@ -44,8 +44,7 @@ MAY = {
     "worlds": GROUND | {"plugins", "log.schema", "log.contexts", "log.ratings", "log.rows", "models", "datasets"},
     "simulation": GROUND | {"tables", "plugins", "log", "policies", "worlds"},
     "cluster": GROUND | {"log", "simulation"},
-    "warming": GROUND | {"log", "policies", "estimators", "worlds", "simulation", "envs"},
-    "installation": GROUND,
+    "installation": GROUND | {"log", "policies", "estimators", "worlds", "simulation", "envs"},
     "tasks": GROUND | {"log", "policies", "worlds", "simulation", "envs", "export"},
     "replays": set(),
     "replays.probabilities": GROUND | {"log", "policies", "simulation.executor"},
@@ -101,7 +100,7 @@ MAY = {
     "report": GROUND | {"log", "estimators", "protocols", "studies", "own_log", "fitting"},
     "cli": GROUND
     | {"tables", "log", "policies", "estimators", "datasets", "worlds", "simulation", "replays"}
-    | {"envs", "protocols", "studies", "own_log", "report", "testing", "plugins", "warming", "installation"}
+    | {"envs", "protocols", "studies", "own_log", "report", "testing", "plugins", "installation"}
     | {"cluster"}
     | {"_start", "fitting", "tasks"},
     "agents": GROUND | {"log", "policies", "models", "estimators"},

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from recsim_mnar import rng
+from recsim_mnar.installation import SESSIONS
 from recsim_mnar.kernels import _rng_kernel
-from recsim_mnar.warming import SESSIONS
 from recsim_mnar.worlds import sessions
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld, _flips_kernel, lanes
 

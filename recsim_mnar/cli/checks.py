@@ -73,9 +73,9 @@ def _check_line(check: Check, width: int) -> str:
 def _file(file: Path, options: dict[str, Any]) -> tuple[list[str], dict[str, Any], bool]:
     from recsim_mnar.datasets.tool_logs import opened
     from recsim_mnar.own_log.doctor import Asked, examine_file
+    from recsim_mnar.own_log.doctor.columns import PROBLEM
     from recsim_mnar.own_log.doctor.examination import examine_tool_log
     from recsim_mnar.own_log.doctor.fitting import command_for_tool_log, commands_for, first_of, guessed_in_words
-    from recsim_mnar.own_log.doctor.problems import PROBLEM
 
     if options["actions"] is not None and options["actions"] < 1:
         raise UserError(f"--actions must be at least 1, got {options['actions']}")
@@ -269,8 +269,8 @@ def warm(json_output: JsonOutput) -> None:
 
     Says what was compiled, how long it took and where it is kept. What is there already is not compiled again.
     """
+    from recsim_mnar.installation import warm as compiled
     from recsim_mnar.kernels.jit import cache_folders
-    from recsim_mnar.warming import warm as compiled
 
     json_output.check()
     total, seconds, done_parts = 0, 0.0, []

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recsim_mnar.cli.grouped import GroupedCommand
 from recsim_mnar.cli.options import (
     LEAST_PROPENSITY,
     NEW_PATH,
@@ -21,6 +20,7 @@ from recsim_mnar.cli.options import (
     SHARE,
     STANDARD_INPUT,
     WHOLE,
+    GroupedCommand,
     as_a_file,
     names_of,
     option,

@@ -9,12 +9,12 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.log_builder import LogBuilder, events_of
 from recsim_mnar.envs.recording import recorded
 from recsim_mnar.envs.single import WorldEnv
 from recsim_mnar.envs.user_queue import organic_rows
 from recsim_mnar.envs.validation import as_array, check_ready
 from recsim_mnar.envs.vector import WorldVectorEnv
+from recsim_mnar.envs.wrappers import LogBuilder, events_of
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log

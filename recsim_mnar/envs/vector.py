@@ -12,9 +12,9 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from recsim_mnar.envs.observing import Counts, observer
-from recsim_mnar.envs.specs import Specified
 from recsim_mnar.envs.user_queue import Met, UserQueue, fixed_lanes, organic_rows, rewards_of
 from recsim_mnar.envs.validation import (
+    Specified,
     as_array,
     check_ready,
     checked_count,

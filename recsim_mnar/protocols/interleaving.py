@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.estimators.intervals import ratio_interval
-from recsim_mnar.policies.mixture import MixturePolicy
+from recsim_mnar.policies.softening import MixturePolicy
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.replays.probabilities import replay
