@@ -1,4 +1,4 @@
-"""Whether this installation works: versions, processors, the kernels' cache, and extras."""
+"""Whether this installation works (versions, processors, cache, extras), and kernels compiled ahead of their use."""
 
 from __future__ import annotations
 

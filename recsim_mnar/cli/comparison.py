@@ -1,4 +1,4 @@
-"""``recsim-mnar compare`` and ``study``: in any world, over catalogues, and on a user's own interactions."""
+"""``recsim-mnar compare``, ``study`` and ``evaluate``."""
 
 from __future__ import annotations
 

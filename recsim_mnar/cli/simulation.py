@@ -1,4 +1,4 @@
-"""``recsim-mnar simulate``."""
+"""``recsim-mnar simulate`` and ``replay``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller hands to an environment, checked: keywords, options of a reset, an action."""
+"""What a caller hands to an environment, checked: ids, keywords, options of a reset, an action."""
 
 from __future__ import annotations
 

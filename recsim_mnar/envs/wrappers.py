@@ -1,4 +1,4 @@
-"""Wrappers that record the log of an environment while anything steps it: single and vector, items and slates."""
+"""Wrappers that record the log of an environment while anything steps it, and the builder of that log."""
 
 from __future__ import annotations
 

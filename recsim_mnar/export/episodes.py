@@ -1,4 +1,4 @@
-"""Logs as episodes of reinforcement learning, one per user: d3rlpy, Minari and RLlib, and back.
+"""Logs as episodes (d3rlpy, Minari, RLlib) and as feedback (Open Bandit Pipeline, Vowpal Wabbit), and back.
 
 Minari: ``create_dataset_from_buffers(id, [EpisodeBuffer(**episode) for episode in to_minari(...)], ...)`` writes where
 the environment variable ``MINARI_DATASETS_PATH`` says, else under the home folder. Nothing here writes anything.

@@ -1,4 +1,4 @@
-"""Softening: a policy made random on purpose, with exact propensities."""
+"""Softening and mixtures: policies made random on purpose, with exact propensities."""
 
 from __future__ import annotations
 

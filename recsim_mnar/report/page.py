@@ -1,4 +1,4 @@
-"""A comparison as files: one self-contained page, results that two identical runs write alike, times."""
+"""A comparison as files: one self-contained page with figures, results that identical runs write alike, times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""evaluate(agent, task): what an agent earns per user on a frozen task, and its score between random and reference."""
+"""A frozen task, and evaluate(agent, task): what an agent earns per user on it, and its score."""
 
 from __future__ import annotations
 

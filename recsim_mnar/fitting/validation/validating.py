@@ -436,7 +436,8 @@ def _by_users(case: _Case, report: Callable[[str], None]) -> tuple[list[Check], 
         found += checks if row in rows else [dataclasses.replace(c, p=None, says=case.shown.says) for c in checks]
     report("classifier")
     of = [each for row in rows if (each := columns[row]) is not None]
-    found += stage("classifier", lambda: classifier_check(of, groups), CHECKS)
+    checks = stage("classifier", lambda: classifier_check(of, groups), CHECKS)
+    found += checks
     return found, _unseen(case, material)
 
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.log import schema
 from recsim_mnar.worlds.lanes import Lanes, Moves, Occasions, Prospects, Transition, cumulative_of
-from recsim_mnar.worlds.sessions.catalogue import Catalogue
-from recsim_mnar.worlds.sessions.changes import changes_of, held, state_of
+from recsim_mnar.worlds.sessions.catalogue import Catalogue, changes_of, held, state_of
 from recsim_mnar.worlds.sessions.params import LOGISTIC, SessionsParams
 from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, aligned
 

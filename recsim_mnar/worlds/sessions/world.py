@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.elementary import exp
 from recsim_mnar.worlds.base import DecisionWorld, sha256_of
-from recsim_mnar.worlds.sessions.catalogue import Catalogue, make_catalogue, read_catalogue
-from recsim_mnar.worlds.sessions.changes import PERIODS, parts_of, shifts
+from recsim_mnar.worlds.sessions.catalogue import PERIODS, Catalogue, make_catalogue, parts_of, read_catalogue, shifts
 from recsim_mnar.worlds.sessions.lanes import SessionsLanes, SessionsOccasions
 from recsim_mnar.worlds.sessions.params import LOGISTIC, PRESETS, SessionsParams
 from recsim_mnar.worlds.sessions.rankings import RankingLanes, clicks_expected
