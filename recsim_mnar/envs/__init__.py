@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 _DEFINED_IN = {
     "PurchasesEnv": "slates",
     "PurchasesVectorEnv": "slates",
-    "RankingEnv": "rankings",
-    "RankingVectorEnv": "rankings",
+    "RankingEnv": "slates",
+    "RankingVectorEnv": "slates",
     "RecordLog": "wrappers",
     "RecordVectorLog": "wrappers",
     "record": "recording",
