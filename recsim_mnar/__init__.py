@@ -149,7 +149,7 @@ for _file in sorted(_Path(__file__).with_name("tasks").joinpath("frozen").glob("
     _words, _, _number = _name.rpartition("-")
     _gymnasium.register(
         id=f"recsim_mnar/{''.join(_word.capitalize() for _word in _words.split('-'))}-{_number}",
-        entry_point="recsim_mnar.tasks.definition:task_env",
-        vector_entry_point="recsim_mnar.tasks.definition:task_vector_env",
+        entry_point="recsim_mnar.tasks.evaluating:task_env",
+        vector_entry_point="recsim_mnar.tasks.evaluating:task_vector_env",
         kwargs={"name": _name},
     )

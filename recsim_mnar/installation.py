@@ -1,23 +1,122 @@
-"""Whether this installation works: versions, threads, the kernels' cache, extras, and a clash over ``agents``."""
+"""Whether this installation works (versions, processors, cache, extras), and kernels compiled ahead of their use."""
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import importlib.util
 import os
 import platform
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from recsim_mnar.kernels.jit import compiled_so_far
+from recsim_mnar.log.table import Log
+
+SESSIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("sessions", {"n_items": 10, "n_flips": 5}),
+    ("sessions of 200 items and more", {"n_items": 300}),
+    ("sessions of 400 items and more, even popularity", {"n_items": 500, "sigma_mu_organic": 0.5}),
+)
+"""Catalogues of the sessions world, one for each way in which views are sampled: each has kernels of its own. One flips
+all its items: flips have kernels too."""
+
+
+@dataclass(frozen=True)
+class Warmed:
+    """What one part of :func:`warm` compiled.
+
+    Attributes:
+        part: its name.
+        kernels: how many were compiled now; those that are cached already are none.
+        seconds: of CPU time.
+    """
+
+    part: str
+    kernels: int
+    seconds: float
+
+
+def warm() -> Iterator[Warmed]:
+    """Run a little of every world and of the estimates, so that their kernels are compiled and cached."""
+    parts: list[tuple[str, Callable[[], None]]] = [
+        *((name, functools.partial(_decisions, "sessions", None, params)) for name, params in SESSIONS),
+        *((name, functools.partial(_decisions, name, "quick", {})) for name in ("ratings", "features")),
+        ("purchases", _purchases),
+        ("campaigns", _campaigns),
+        ("estimators", _estimators),
+    ]
+    for name, run in parts:
+        before, began = compiled_so_far(), time.process_time()
+        run()
+        yield Warmed(name, compiled_so_far() - before, time.process_time() - began)
+
+
+def _decisions(name: str, preset: str | None, params: dict[str, Any]) -> None:
+    """A world of single decisions: environments, and simulation by kernel and by a policy."""
+    from recsim_mnar.envs.single import WorldEnv
+    from recsim_mnar.envs.vector import WorldVectorEnv
+    from recsim_mnar.policies import registry
+    from recsim_mnar.simulation.items import simulate
+    from recsim_mnar.worlds import make_world
+
+    world: Any = make_world(name, preset, params)
+    env: Any = WorldEnv(world)
+    env.reset(seed=0)
+    for _ in range(150):  # more than are done without a kernel
+        if env.step(0)[2]:
+            env.reset()
+    lanes = WorldVectorEnv(world, 2)
+    lanes.reset(seed=0)
+    for _ in range(40):
+        lanes.step(np.zeros(2, np.int64))
+    for agent in ("random", "user-popularity"):
+        policy = registry.learner(agent).fit(Log({}), n_items=world.n_items, seed=0)
+        simulate(world, policy, 3, 0, keep_truth=agent == "random")
+
+
+def _purchases() -> None:
+    from recsim_mnar.policies.slates import DeployedPolicy
+    from recsim_mnar.simulation.items import simulate
+    from recsim_mnar.worlds import make_world
+
+    world: Any = make_world("purchases", "quick")
+    simulate(world, DeployedPolicy(world), 3, 0)
+
+
+def _campaigns() -> None:
+    from recsim_mnar.envs.platform import CampaignsEnv
+    from recsim_mnar.worlds import make_world
+
+    world: Any = make_world("campaigns", "quick")
+    env = CampaignsEnv(world)
+    env.reset(seed=0)
+    env.step(np.ones(world.n_items, np.float32))
+
+
+def _estimators() -> None:
+    from recsim_mnar.estimators import difference, estimate_value
+
+    n = 400
+    reward = (np.arange(n) % 5 == 0).astype(np.float64)
+    propensity, target = np.full(n, 0.5), np.where(np.arange(n) % 2 == 0, 0.6, 0.4)
+    user = np.arange(n) // 4
+    for name in ("snips", "ips"):
+        estimate_value(reward, propensity, target, estimator=name, cluster=user)
+    difference(reward, propensity, target, propensity, estimator="ips", cluster=user)
+
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 """A check's level: as it should be; worth knowing; something will not work."""
 
 _DISTRIBUTION = "recsim-mnar"
 _FOR_DEVELOPERS = ("test", "dev")
-_THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -43,7 +142,7 @@ class Check:
 
 def check_installation() -> list[Check]:
     """Inspect everything; nothing is compiled, downloaded or left on disk."""
-    return [*_versions(), *_dependencies(), *_threads(), *_cache(), *_extras(), *_agents()]
+    return [*_versions(), *_dependencies(), *_threads(), *_cache(), *_extras()]
 
 
 def _versions() -> Iterator[Check]:
@@ -103,12 +202,7 @@ def _package(requirement: Any, *, missing: str, name: str = "") -> Check:
 
 def _threads() -> Iterator[Check]:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    there = os.cpu_count() or usable
-    of = "" if there == usable else f" of {there}"
-    yield Check("processors", f"{usable}{of} usable, so --workers {usable} unless named")
-    for name in _THREADS:
-        if os.environ.get(name):
-            yield Check(name, os.environ[name])
+    yield Check("processors", f"{usable} usable, so --workers {usable} unless named")
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
         advice = "unset it: kernels run as plain Python, a hundred times slower and more"
         yield Check("NUMBA_DISABLE_JIT", os.environ["NUMBA_DISABLE_JIT"], PROBLEM, advice)
@@ -136,51 +230,3 @@ def _extras() -> Iterator[Check]:
     for requirement, extra in _requirements():
         if extra and extra not in _FOR_DEVELOPERS:
             yield _package(requirement, missing=NOTE, name=f"extra {extra}: {requirement.name}")
-
-
-def _agents() -> Iterator[Check]:
-    """Ours is ``recsim_mnar.agents``; a package that is called ``agents`` and stands at the top is somebody else's."""
-    own = _folder_of("recsim_mnar.agents")
-    if own is None or not _is_ours(own):
-        found = f"recsim_mnar.agents is {own}, which is not this package's" if own else "recsim_mnar.agents is missing"
-        yield Check("agents", found, PROBLEM, "install recsim-mnar again")
-    else:
-        yield Check("agents", f"recsim_mnar.agents in {own}")
-    top = _folder_of("agents")
-    foreign = [name for name in _distributions_of("agents") if name.lower() != _DISTRIBUTION]
-    if top is None:
-        return
-    if _is_ours(top) and foreign:
-        advice = f"start Python elsewhere: in a checkout `import agents` finds the folder {top}, not the package"
-        yield Check("package agents", f"{', '.join(foreign)} is installed and hidden", PROBLEM, advice)
-    elif not _is_ours(top):
-        by = f" ({', '.join(foreign)})" if foreign else ""
-        yield Check("package agents", f"another package's{by}, in {top}; no clash: ours is recsim_mnar.agents")
-
-
-def _folder_of(package: str) -> Path | None:
-    """Where a package is, without importing it."""
-    try:
-        spec = importlib.util.find_spec(package)
-    except (ImportError, ValueError):
-        return None
-    if spec is None:
-        return None
-    if spec.submodule_search_locations:
-        return Path(next(iter(spec.submodule_search_locations))).resolve()
-    return Path(spec.origin).resolve() if spec.origin else None
-
-
-def _is_ours(folder: Path) -> bool:
-    return (folder / "state" / "acting.py").exists()
-
-
-def _distributions_of(package: str) -> list[str]:
-    """Names of the installed distributions that bring a top-level package."""
-    found = []
-    for distribution in importlib.metadata.distributions():
-        top = (distribution.read_text("top_level.txt") or "").split()
-        files = distribution.files or []
-        if package in top or any(path.parts[:1] == (package,) for path in files):
-            found.append(str(distribution.metadata["Name"]))
-    return sorted(set(found))

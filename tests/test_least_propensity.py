@@ -10,8 +10,7 @@ import pytest
 from recsim_mnar.answers.provenance import known_bound
 from recsim_mnar.log.table import Log, provenance_of
 from recsim_mnar.policies import registry
-from recsim_mnar.policies.mixture import MixturePolicy
-from recsim_mnar.policies.softening import EpsilonMixture
+from recsim_mnar.policies.softening import EpsilonMixture, MixturePolicy
 from recsim_mnar.protocols.off_policy import off_policy
 from recsim_mnar.replays.probabilities import largest_ratio, least_propensity, probability_range, rounds_of, walk
 from recsim_mnar.simulation.items import simulate

@@ -9,7 +9,7 @@ from recsim_mnar.agents.baselines import FixedPolicy
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
-from recsim_mnar.policies.mixture import MixturePolicy
+from recsim_mnar.policies.softening import MixturePolicy
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
 from recsim_mnar.testing import check_policy

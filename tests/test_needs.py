@@ -17,7 +17,7 @@ from recsim_mnar.worlds import make_world
         ("ulbpr", ["purchases"]),
         ("mf-ips-ratings", ["ratings"]),
         ("poem", ["sessions", "ratings", "features"]),
-        ("cubn+neighbours=5", ["sessions", "purchases", "features"]),
+        ("recresp+factors=5", ["sessions", "purchases", "features"]),
         ("svd+epsilon=0.2", None),
     ],
 )
@@ -30,7 +30,7 @@ def test_agents_declare_the_worlds_that_they_are_for(agent, worlds):
     [
         ("sessions", "ulbpr", "bought and not"),
         ("sessions", "mf-ips-ratings", "revealed ratings"),
-        ("ratings", "cubn+epsilon=0.1", "taken or not"),
+        ("ratings", "recresp+epsilon=0.1", "taken or not"),
         ("campaigns", "poem", "rewards and propensities"),
         ("purchases", "mf-ips", "rewards and propensities"),
     ],

@@ -16,7 +16,7 @@ from recsim_mnar.policies import EpsilonMixture, FeaturePolicy, SoftmaxPolicy
 from recsim_mnar.policies.door import learning_of
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
-from recsim_mnar.tasks import definition
+from recsim_mnar.tasks import evaluating as definition
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins import histories

@@ -39,7 +39,6 @@ from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import LOCK, MANIFESTS, RunFolder
 from recsim_mnar.runs.receipts import INDEX, UNFINISHED, Index, Receipt
 from recsim_mnar.tables.arrow import objects_of, read_blocks, read_table
-from recsim_mnar.tables.unpacked import unpacked_pages
 from recsim_mnar.worlds import make_world
 
 
@@ -592,50 +591,3 @@ def test_a_text_is_not_written_out_for_each_row_of_a_log(tmp_path, monkeypatch):
     monkeypatch.setattr("recsim_mnar.tables.files.FACTOR", 1)
     with pytest.raises(UserError, match=rf"column 'note' would take {rows << 20:,} bytes, each text in its own row"):
         Log.read(tmp_path / "a.parquet")
-
-
-def _understated(path, more):
-    """The file, with the sizes in memory above ``more`` made 1,000 bytes in its metadata, and nowhere else."""
-    data, meta = path.read_bytes(), pq.ParquetFile(path).metadata
-    begins = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-    foot = data[begins:-8]
-    for column in range(meta.num_columns):
-        size = meta.row_group(0).column(column).total_uncompressed_size
-        if size > more:
-            foot = foot.replace(_number(2 * size, 0), _number(2000, len(_number(2 * size, 0))))
-    path.write_bytes(data[:begins] + foot + data[-8:])
-
-
-def _number(value, length):
-    """A number as Thrift writes it, in so many bytes or as few as there must be."""
-    sevens = [value >> 7 * k & 127 for k in range(max(length, -(-value.bit_length() // 7)))]
-    return bytes([*(each | 128 for each in sevens[:-1]), sevens[-1]])
-
-
-@pytest.mark.parametrize("packed", ["zstd", "gzip", "brotli", "lz4"])
-def test_pages_larger_than_their_file_says_are_not_unpacked(tmp_path, monkeypatch, packed):
-    monkeypatch.setattr("recsim_mnar.tables.files.LARGEST", 1 << 16)
-    monkeypatch.setattr("recsim_mnar.tables.files.FACTOR", 10)
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"user": ["x" * (12 << 20)] * 2}), path, compression=packed, use_dictionary=False)
-    _understated(path, 1 << 20)
-    assert pq.ParquetFile(path).metadata.row_group(0).column(0).total_uncompressed_size == 1000
-    with pytest.raises(UserError, match=r"would unpack from [\d,]+ to 25,\d{3},\d{3} bytes or more"):
-        read_table(path)
-
-
-@pytest.mark.parametrize("packed", ["zstd", "gzip", "none"])
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_headers_of_pages_say_what_they_unpack_to(tmp_path, packed, version):
-    draws, path = np.random.default_rng(0), tmp_path / "a.parquet"
-    words = pa.array([f"item {draws.integers(99) * 'y'}" for _ in range(5000)])
-    table = pa.table({"a": draws.random(5000), "b": words, "c": pa.array([None, 1] * 2500), "d": [[1, 2]] * 5000})
-    pq.write_table(
-        table, path, compression=packed, data_page_version=version, data_page_size=999, write_page_checksum=True
-    )
-    group, data = pq.ParquetFile(path).metadata.row_group(0), memoryview(path.read_bytes())
-    for chunk in (group.column(k) for k in range(group.num_columns)):
-        found = unpacked_pages(data, chunk)
-        assert 0.3 * chunk.total_uncompressed_size < found <= chunk.total_uncompressed_size  # with the headers
-    with pytest.raises(ValueError, match="damaged"):
-        unpacked_pages(data[: group.column(0).data_page_offset + 99], group.column(0))

@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 
 from recsim_mnar import rng
-from recsim_mnar.cli.checks import warm as command
-from recsim_mnar.errors import UserError
+from recsim_mnar.installation import SESSIONS
 from recsim_mnar.kernels import _rng_kernel
-from recsim_mnar.warming import SESSIONS, parts, warm
 from recsim_mnar.worlds import sessions
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld, _flips_kernel, lanes
 
@@ -113,27 +111,11 @@ def test_catalogues_that_are_warmed_reach_both_kernels_of_flips(monkeypatch):
     assert called == set(names)
 
 
-def test_help_names_every_part():
-    (option,) = (each for each in command.params if each.name == "parts")
-    said = option.help.partition(": ")[2].partition(" (")[0]
-    assert said.split(", ") == list(parts())
-
-
-def test_parts_are_known():
-    assert set(parts()) == {"sessions", "ratings", "features", "purchases", "campaigns", "estimators", "agents"}
-    with pytest.raises(UserError, match="unknown part to warm: 'session'; did you mean 'sessions'"):
-        list(warm(["session"]))
-    (done,) = warm(["features"])
-    assert done.part == "features"
-    (again,) = warm(["features"])
-    assert again.kernels == 0
-
-
 @pytest.mark.slow
 def test_the_command_says_what_it_compiled_and_where(tmp_path):
     def run():
         return subprocess.run(
-            [sys.executable, "-m", "recsim_mnar", "warm", "--parts", "features"],
+            [sys.executable, "-m", "recsim_mnar", "warm"],
             env={"RECSIM_MNAR_CACHE_DIR": str(tmp_path), "PATH": ""}, capture_output=True, text=True, check=True,
         ).stdout  # fmt: skip
 

@@ -245,7 +245,6 @@ CALLS = [
     (("validate", "sessions", "sim", "--users", "0"), "--users must be a whole number of at least 20"),
     (("validate", "nosuch", "sim"), "unknown world 'nosuch'"),
     (("advise", "sim", "--agents", "random,popularity"), "type recsim-mnar estimate LOG --agents"),
-    (("validate", "sessions", "sim", "--checks", "nosuch"), "unknown checks 'nosuch'"),
     (("validate", "sessions", "sim", "--logging", "nosuch"), "unknown agent 'nosuch'"),
     # Files that are none, too deep, or too long.
     (on("pipe.csv"), "is no regular file"),

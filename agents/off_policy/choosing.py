@@ -14,11 +14,11 @@ from recsim_mnar.agents.off_policy.learners import (
     POEM,
     BanditNet,
     DRPolicy,
+    HistorySoftmax,
     OffPolicyLearner,
     RewardCrossEntropy,
     reward_model,
 )
-from recsim_mnar.agents.off_policy.policy import HistorySoftmax
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.estimate import estimate_value
 from recsim_mnar.estimators.verdict import Estimate

@@ -234,7 +234,7 @@ def dask(n: int) -> Callable[[Path], Any]:
         (folder / "dask").mkdir()
         with (
             dask_processes(folder / "dask", n) as address,
-            cluster(address, folder, warn=print) as executor,
+            cluster(address, warn=print) as executor,
         ):
             yield executor
 

@@ -44,12 +44,12 @@ Tables = dict[str, dict[str, Digests]]
 
 SHORT = "+updates=20000+factors=12"
 PARAMETERS = {
-    **dict.fromkeys(("bpr", "rmf", "ulrmf", "ulbpr", "recresp", "cause", "cause-prod", "dlce"), SHORT),
+    **dict.fromkeys(("bpr", "rmf", "ulrmf", "ulbpr", "recresp", "cause", "cause-prod"), SHORT),
     "constant-list": "+items=3;1;4",
 }
 """What agents are given so that a fit is short; or ranks more than one item."""
 
-EXPOSURE_AGENTS = ("bpr", "rmf", "ulrmf", "ulbpr", "recresp", "cause", "cause-prod", "dlce", "cubn", "cibn")
+EXPOSURE_AGENTS = ("bpr", "rmf", "ulrmf", "ulbpr", "recresp", "cause", "cause-prod")
 FOREIGN = "interfaces:OrderReader"
 SOFTENED = ("item-knn+temperature=0.3", "user-knn+epsilon=0.2")
 RATERS = (

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from later_learners import CIBN, CUBN, DLCE
 
-from recsim_mnar.agents.purchases.causal_neighbours import CIBN, CUBN
-from recsim_mnar.agents.purchases.learners import BPR, DLCE, RMF, ULBPR, ULRMF, CausE, CausEProd, RecResp
+from recsim_mnar.agents.purchases.learners import BPR, RMF, ULBPR, ULRMF, CausE, CausEProd, RecResp
 from recsim_mnar.agents.purchases.training import DivergedWarning, Observed, Trainer, train
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import top_items

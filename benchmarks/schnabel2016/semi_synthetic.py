@@ -18,7 +18,7 @@ from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig, factorise
 from recsim_mnar.rng import Stream, derive_seed
 from recsim_mnar.worlds.ratings import STARS, alpha_propensities, observe, rerank
-from recsim_mnar.worlds.ratings.completion import complete
+from recsim_mnar.worlds.ratings.observation import complete
 
 NAMES = ("REC_ONES", "REC_FOURS", "ROTATE", "SKEWED", "COARSENED")
 ESTIMATORS = ("ips", "snips", "naive")

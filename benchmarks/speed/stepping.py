@@ -1,12 +1,11 @@
 """Steps per CPU second of the environments, beside EnvPool's and gymnax's CartPole: medians of rounds in turn.
 
     bash benchmarks/speed/make_peers.sh envpool gymnax
-    python benchmarks/speed/stepping.py [--threads] [--quick] [--rounds 7] [--json FILE] [--page FILE]
+    python benchmarks/speed/stepping.py [--quick] [--rounds 7] [--json FILE] [--page FILE]
 
 Sessions with RecoGym's defaults and 100 items; ratings with the preset ``quick``, 100 items; random actions, drawn
-before the clock starts. One thread; with ``--threads`` steps per second of the wall's clock instead, by number of
-threads, which needs a core for each that nothing else uses. ``simulate`` makes logs of the same world, without an
-agent: its decisions are the least that a step costs here.
+before the clock starts. ``simulate`` makes logs of the same world, without an agent: its decisions are the least that
+a step costs here.
 """
 
 from __future__ import annotations
@@ -39,19 +38,17 @@ SINGLE: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "ratings, single": (ratings_env, {"preset": "quick"}),
     'ratings, single, `info="none"`': (ratings_env, {"preset": "quick", "info": "none"}),
 }
-THREADS, MANY = (1, 2), (1024, 4096, 16384)
-SHARED = {name: asked for name, asked in VECTOR.items() if asked.get("info") != "views" and "observation" not in asked}
 SIMULATE, ENVPOOL, GYMNAX, ROLLED = (
     "`simulate`: decisions", "EnvPool CartPole", "gymnax CartPole", "gymnax CartPole, all steps in one call",
 )  # fmt: skip
 
 
-def vector(lanes: int, seconds: float, clock: Callable[[], float] = time.process_time, **asked: Any) -> float:
+def vector(lanes: int, seconds: float, **asked: Any) -> float:
     """Of a vector environment, steps of all lanes counted."""
     env = sessions_vector_env(lanes, "recogym-v1", n_items=N_ITEMS, **asked)
     actions = np.random.default_rng(0).integers(0, N_ITEMS, (50, lanes))
     env.reset(seed=0)
-    found = rate(lambda: [env.step(chosen) for chosen in actions], actions.size, seconds, clock)
+    found = rate(lambda: [env.step(chosen) for chosen in actions], actions.size, seconds)
     env.close()
     return found
 
@@ -82,25 +79,14 @@ def decisions(seconds: float) -> float:
     return made / spent
 
 
-def rate(work: Callable[[], Any], steps: int, seconds: float, clock: Callable[[], float] = time.process_time) -> float:
+def rate(work: Callable[[], Any], steps: int, seconds: float) -> float:
     """Steps a CPU second of work that is done once before, and then again until so much time is spent."""
     work()
-    done, began = 0, clock()
-    while done == 0 or clock() - began < seconds:
+    done, began = 0, time.process_time()
+    while done == 0 or time.process_time() - began < seconds:
         work()
         done += steps
-    return done / (clock() - began)
-
-
-def in_threads(seconds: float) -> dict[str, dict[int, float]]:
-    """One round: by path and threads, steps a second of the wall's clock by number of lanes."""
-    return {
-        f"{name}, {threads} thread{'s' * (threads > 1)}": {
-            n: vector(n, seconds, time.perf_counter, threads=threads, **asked) for n in MANY
-        }
-        for name, asked in SHARED.items()
-        for threads in THREADS
-    }
+    return done / (time.process_time() - began)
 
 
 def once(seconds: float) -> dict[str, dict[int, float]]:
@@ -141,23 +127,21 @@ def lines(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one short round: shows that all of it runs")
-    parser.add_argument("--threads", action="store_true", help="what threads over lanes earn, by the wall's clock")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--json", type=Path, help="put the medians under 'stepping' or 'threads' of this file")
+    parser.add_argument("--json", type=Path, help="put the medians under 'stepping' of this file")
     parser.add_argument("--page", type=Path, help="put the table between the marks of this page")
     a = parser.parse_args()
     seconds, n_rounds = (0.02, 1) if a.quick else (0.15, a.rounds)
-    one, key = (in_threads, "threads") if a.threads else (once, "stepping")
-    found = medians([one(seconds) for _ in range(n_rounds)])
-    text = lines(found, "steps a second", ()) if a.threads else lines(found)
+    found = medians([once(seconds) for _ in range(n_rounds)])
+    text = lines(found)
     print("\n".join(text))
     if a.json:
         rates = {name: {str(n): value for n, value in of.items()} for name, of in found.items()}
-        into_results(a.json, key, {"rounds": n_rounds, "rates": rates})
+        into_results(a.json, "stepping", {"rounds": n_rounds, "rates": rates})
     if a.page:
         from _study import into_marks  # found where table looks
 
-        into_marks(a.page, key, text)
+        into_marks(a.page, "stepping", text)
     return 0
 
 

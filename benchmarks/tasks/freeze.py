@@ -16,8 +16,7 @@ import tomli_w
 
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.pools import pool
-from recsim_mnar.tasks.definition import Known, Task
-from recsim_mnar.tasks.evaluating import mean_of
+from recsim_mnar.tasks.evaluating import Known, Task, mean_of
 from recsim_mnar.worlds import make_world
 
 HERE = Path(__file__).parent

@@ -18,7 +18,7 @@ from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.pools import pool
 from recsim_mnar.tasks import evaluate, task, tasks
 from recsim_mnar.tasks.datasets import QUALITIES, Recipe
-from recsim_mnar.tasks.definition import Task
+from recsim_mnar.tasks.evaluating import Task
 from recsim_mnar.tasks.running import LOG
 from recsim_mnar.worlds.base import DecisionWorld
 

@@ -21,7 +21,7 @@ from recsim_mnar.policies.rankings import Propensities, RankingPolicy
 from recsim_mnar.policies.registry import learner
 from recsim_mnar.policies.slots import Entry
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.tasks.definition import Task, task_vector_env
+from recsim_mnar.tasks.evaluating import Task, task_vector_env
 
 CALENDAR = ("calendar", "arriving", "ageing", "trend")
 """Parameters of a world that moves with time."""

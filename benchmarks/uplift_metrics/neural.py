@@ -18,9 +18,9 @@ import numpy as np
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
 from _study import into_marks, settings_of, table
+from pointwise import ULOMLP, PointwiseLearner
 
 from recsim_mnar.agents.purchases.learners import RMF
-from recsim_mnar.agents.purchases.pointwise import ULOMLP, PointwiseLearner
 from recsim_mnar.studies import Design, Study, run_study
 from recsim_mnar.studies.result import mean
 

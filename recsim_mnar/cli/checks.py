@@ -37,8 +37,8 @@ _KINDS = {"bandit log": "what was shown, and what came of it"}
 def doctor(file: Path | None, json_output: JsonOutput, **options: Any) -> None:
     """Say what FILE holds, what is wrong with it, and which commands fit, with the line to type.
 
-    FILE is CSV or Parquet, or a folder of parts. Without one the installation is looked at: versions, threads, the
-    kernels' cache, extras, a clash over `agents`. Lines that begin with ! are problems, those with - worth knowing.
+    FILE is CSV or Parquet, or a folder of parts. Without one the installation is looked at: versions, processors,
+    the kernels' cache, extras. Lines that begin with ! are problems, those with - worth knowing.
     Exits with 3 where there is a problem.
     """
     json_output.check(file)
@@ -73,9 +73,9 @@ def _check_line(check: Check, width: int) -> str:
 def _file(file: Path, options: dict[str, Any]) -> tuple[list[str], dict[str, Any], bool]:
     from recsim_mnar.datasets.tool_logs import opened
     from recsim_mnar.own_log.doctor import Asked, examine_file
+    from recsim_mnar.own_log.doctor.columns import PROBLEM
     from recsim_mnar.own_log.doctor.examination import examine_tool_log
     from recsim_mnar.own_log.doctor.fitting import command_for_tool_log, commands_for, first_of, guessed_in_words
-    from recsim_mnar.own_log.doctor.problems import PROBLEM
 
     if options["actions"] is not None and options["actions"] < 1:
         raise UserError(f"--actions must be at least 1, got {options['actions']}")
@@ -263,27 +263,20 @@ def verify(log: Path, json_output: JsonOutput) -> None:
 
 
 @click.command(short_help="Compile everything now, not on first use.")
-@option(
-    "--parts",
-    "What to compile, with commas: sessions, ratings, features, purchases, campaigns, estimators, agents "
-    "(all but agents by default).",
-)
 @json_option("what was compiled")
-def warm(parts: str | None, json_output: JsonOutput) -> None:
+def warm(json_output: JsonOutput) -> None:
     """Compile the kernels ahead, so that the first run waits for none.
 
     Says what was compiled, how long it took and where it is kept. What is there already is not compiled again.
     """
+    from recsim_mnar.installation import warm as compiled
     from recsim_mnar.kernels.jit import cache_folders
-    from recsim_mnar.warming import USUAL
-    from recsim_mnar.warming import warm as compiled
 
     json_output.check()
-    names = list(USUAL) if parts is None else names_of(parts, "--parts")
     total, seconds, done_parts = 0, 0.0, []
     with progress() as report:
-        report("compile " + ", ".join(names))
-        for done in compiled(names):
+        report("compile")
+        for done in compiled():
             total, seconds = total + done.kernels, seconds + done.seconds
             what = f"{done.kernels} kernels" if done.kernels != 1 else "1 kernel"
             json_output.say(f"{done.part}: {what if done.kernels else 'nothing to compile'}, {done.seconds:.1f} CPU s")

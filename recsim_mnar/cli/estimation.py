@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recsim_mnar.cli.grouped import GroupedCommand
 from recsim_mnar.cli.options import (
     LEAST_PROPENSITY,
     NEW_PATH,
@@ -21,6 +20,7 @@ from recsim_mnar.cli.options import (
     SHARE,
     STANDARD_INPUT,
     WHOLE,
+    GroupedCommand,
     as_a_file,
     names_of,
     option,
@@ -200,7 +200,7 @@ def estimate(
         source = file / "log" if (file / "log").is_dir() else file
         with contextlib.nullcontext() if out is None else _claimed_outside(out, log, overwrite=overwrite):
             try:
-                with _gathering(source, **who) as gather:
+                with _gathering(**who) as gather:
                     found = _answer(source, options, gather, require, keep_rows=out is not None)
                     found = found if file == log else found.called({str(file): STANDARD_INPUT})
             except UserError as error:
@@ -406,7 +406,7 @@ def _show_segments(records: list[dict[str, Any]], json_output: JsonOutput) -> No
 
 
 @contextlib.contextmanager
-def _gathering(log: Path, workers: int | None, scheduler: str | None) -> Iterator[Any]:
+def _gathering(workers: int | None, scheduler: str | None) -> Iterator[Any]:
     """Executor that reads the parts of a log in parallel if workers are named; else None."""
     refuse_both(workers, scheduler)
     if workers is None and scheduler is None:
@@ -415,8 +415,7 @@ def _gathering(log: Path, workers: int | None, scheduler: str | None) -> Iterato
     from recsim_mnar.own_log.blocks import gather_parts
     from recsim_mnar.simulation.executor import run_in_order
 
-    folder = log if log.is_dir() else log.absolute().parent
-    with progress(), executor(workers, scheduler, RunRecord("estimate"), folder=folder, log=log) as found:
+    with progress(), executor(workers, scheduler, RunRecord("estimate")) as found:
         yield None if found is None else functools.partial(gather_parts, executor=found, run_in_order=run_in_order)
 
 

@@ -15,7 +15,6 @@ from recsim_mnar.cli.options import (
     checked_file,
     column_options,
     columns_of,
-    names_of,
     new_file,
     option,
     own_log_options,
@@ -142,7 +141,6 @@ def lines_of(fitted: FittedWorld) -> list[str]:
 @click.argument("world")
 @click.argument("log", type=READ_PATH)
 @world_options
-@option("--checks", "Of statistics,classifier; both unless named.")
 @option("--logging", "The agent that made LOG, or the file of a saved policy; as LOG's provenance says unless named.")
 @option("--items", "Whether item numbers mean the same in world and log.", click.Choice(["same", "other"]))
 @option("--as-it-is", "Compare a fitted world itself with all users, not a fit on half of them.", bool)
@@ -158,7 +156,7 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
     world's name with --preset and --set.
     """
     from recsim_mnar.fitting.validation import validate_world
-    from recsim_mnar.fitting.validation.validating import LEAST_USERS, checked_kinds
+    from recsim_mnar.fitting.validation.validating import LEAST_USERS, check_logging
     from recsim_mnar.log.ratings import Ratings, log_of_ratings
     from recsim_mnar.own_log.sources import read_to_fit
     from recsim_mnar.report.fitting_pages import legend_lines, sentence_lines, table_lines, write_validation
@@ -171,10 +169,9 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
             raise UserError(f"--out {out}: the page's name ends in .html")
         new_file(out, "--out")
     asked = {"world": world, "log": str(log)}
-    asked |= {name: options[name] for name in ("preset", "settings", "checks", "logging", "items", "seed", "users")}
+    asked |= {name: options[name] for name in ("preset", "settings", "logging", "items", "seed", "users")}
     _check_least(options, users=LEAST_USERS)
-    seed, checks = options["seed"], None if options["checks"] is None else names_of(options["checks"], "--checks")
-    checked_kinds(checks, options["logging"])
+    check_logging(options["logging"])
     made = _world(world, options["preset"], options["settings"])
     with progress() as report:
         report("reading")
@@ -184,8 +181,7 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
         found = validate_world(
             made,
             log_of_ratings(read.log) if isinstance(read.log, Ratings) else read.log,
-            seed,
-            checks,
+            options["seed"],
             logging=options["logging"],
             n_items=read.n_items,
             same_items=None if options["items"] is None else options["items"] == "same",

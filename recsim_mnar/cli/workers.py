@@ -37,7 +37,7 @@ class RunRecord:
     """Host, versions, seconds and memory of a run.
 
     Attributes:
-        workers: who did the work: kind, number, and what memory each held at most, where they say so.
+        workers: who did the work: kind and number.
     """
 
     def __init__(self, command: str) -> None:
@@ -92,10 +92,7 @@ def executor(
     scheduler: str | None,
     record: RunRecord,
     *,
-    folder: Path,
     named: Any = (),
-    read_by_name: bool = False,
-    log: Path | None = None,
     in_processes: bool = False,
 ) -> Iterator[Executor | None]:
     """Executor of the work; None if this process works alone.
@@ -104,18 +101,16 @@ def executor(
         workers: as given.
         scheduler: likewise.
         record: receives who.
-        folder: for what jobs on a cluster have in common; best one that its workers see, too.
         named: names and settings, JSON types, whose modules travel to workers of a cluster.
-        read_by_name: workers read the files that are named, too.
-        log: that workers of a cluster read.
         in_processes: the work is Python's throughout.
     """
     if scheduler is not None:
-        files = {} if log is None else _seen(log)
-        with _cluster(scheduler, folder, named, read_by_name, files) as found:
-            record.workers = {"kind": f"cluster {scheduler}", "number": len(found.peaks())}
+        from recsim_mnar.cluster import cluster
+        from recsim_mnar.simulation.own_code import modules_named
+
+        with cluster(scheduler, modules=modules_named(named), warn=_warn) as found:
+            record.workers = {"kind": f"cluster {scheduler}", "number": found.n_workers()}
             yield found
-            record.workers["peak_memory_bytes"] = found.peaks()
         return
     from recsim_mnar.simulation.pools import pool, processes
 
@@ -128,27 +123,5 @@ def executor(
             record.workers["kind"] = found.kind
 
 
-def _seen(log: Path) -> dict[str, str]:
-    """A file by which workers can check that they see a log: its checksum index or, without one, its first part."""
-    from recsim_mnar.runs.receipts import INDEX, SIDECAR, file_digest
-    from recsim_mnar.tables.parts import Parts
-
-    first = Parts.of(log).files[0].absolute()
-    known = (first.parent / INDEX, first.with_name(first.name + SIDECAR), first)
-    seen = next(path for path in known if path.is_file())
-    return {str(seen): file_digest(seen)}
-
-
-@contextlib.contextmanager
-def _cluster(scheduler: str, folder: Path, named: Any, read_by_name: bool, files: dict[str, str]) -> Iterator[Any]:
-    from recsim_mnar.cluster import cluster
-    from recsim_mnar.simulation.own_code import files_named, modules_named
-
-    files = files | (files_named(named) if read_by_name else {})
-    modules = modules_named(named)
-
-    def warn(line: str) -> None:
-        remark(f"warning: {line}")
-
-    with cluster(scheduler, folder, modules=modules, files=files, warn=warn) as found:
-        yield found
+def _warn(line: str) -> None:
+    remark(f"warning: {line}")

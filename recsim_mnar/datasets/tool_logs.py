@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.datasets.dsjson import is_dsjson, read_dsjson
-from recsim_mnar.datasets.logged_shares import Damage, LoggedShares
+from recsim_mnar.datasets.dsjson import Damage, LoggedShares, is_dsjson, read_dsjson
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import metadata_of
 from recsim_mnar.tables.files import write_table

@@ -17,16 +17,22 @@ from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld,
 from recsim_mnar.worlds.campaigns.world import CampaignsWorld
 
 if TYPE_CHECKING:
-    from recsim_mnar.envs.rankings import RankingEnv, RankingVectorEnv
     from recsim_mnar.envs.recording import record, record_vector
-    from recsim_mnar.envs.slates import PurchasesEnv, PurchasesVectorEnv, record_slates, record_slates_vector
+    from recsim_mnar.envs.slates import (
+        PurchasesEnv,
+        PurchasesVectorEnv,
+        RankingEnv,
+        RankingVectorEnv,
+        record_slates,
+        record_slates_vector,
+    )
     from recsim_mnar.envs.wrappers import RecordLog, RecordVectorLog
 
 _DEFINED_IN = {
     "PurchasesEnv": "slates",
     "PurchasesVectorEnv": "slates",
-    "RankingEnv": "rankings",
-    "RankingVectorEnv": "rankings",
+    "RankingEnv": "slates",
+    "RankingVectorEnv": "slates",
     "RecordLog": "wrappers",
     "RecordVectorLog": "wrappers",
     "record": "recording",
@@ -240,7 +246,7 @@ def _made(
                 f"this environment recommends slates, the {found.name} world does not: use recsim_mnar/World-v0"
             )
     elif issubclass(kind, DecisionWorld) and found.slate_size > 1:
-        from recsim_mnar.envs.rankings import RankingEnv, RankingVectorEnv
+        from recsim_mnar.envs.slates import RankingEnv, RankingVectorEnv
 
         kinds = RankingEnv, RankingVectorEnv
     elif issubclass(kind, PlatformWorld):

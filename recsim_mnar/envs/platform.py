@@ -11,8 +11,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.specs import Specified
 from recsim_mnar.envs.validation import (
+    Specified,
     as_numbers,
     check_ready,
     checked_count,

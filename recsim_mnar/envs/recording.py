@@ -9,8 +9,15 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.log_builder import LogBuilder, ask_views, events_of, lane_info, shows_rankings
-from recsim_mnar.envs.wrappers import RecordLog, RecordVectorLog
+from recsim_mnar.envs.wrappers import (
+    LogBuilder,
+    RecordLog,
+    RecordVectorLog,
+    ask_views,
+    events_of,
+    lane_info,
+    shows_rankings,
+)
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log

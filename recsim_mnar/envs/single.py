@@ -9,15 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.envs.observing import observer
-from recsim_mnar.envs.specs import Specified, arrival_line, step_line
 from recsim_mnar.envs.user_queue import UserQueue, counted, fixed, rewards_of
 from recsim_mnar.envs.validation import (
+    Specified,
+    arrival_line,
     checked_info,
     checked_options,
     checked_render_mode,
     first_user,
     one_integer,
     reset_seed,
+    step_line,
 )
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds.base import ExposureWorld, LaneWorld, World

@@ -12,9 +12,9 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from recsim_mnar.envs.observing import Counts, observer
-from recsim_mnar.envs.specs import Specified
 from recsim_mnar.envs.user_queue import Met, UserQueue, fixed_lanes, organic_rows, rewards_of
 from recsim_mnar.envs.validation import (
+    Specified,
     as_array,
     check_ready,
     checked_count,
@@ -54,8 +54,6 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         info: see :class:`recsim_mnar.envs.WorldEnv`; in SAME_STEP mode ``none`` leaves ``final_obs``.
         info_size: see :class:`recsim_mnar.envs.WorldEnv`; events are then arrays (num_envs, info_size).
         copy: False: observations may be read-only arrays that the next step overwrites.
-        threads: that share the lanes of a step, in the sessions world; nothing depends on how many. ``close()`` ends
-            them.
         render_mode: None; lanes render nothing.
     """
 
@@ -73,7 +71,6 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         info: str | None = None,
         info_size: int | None = None,
         copy: bool = True,
-        threads: int = 1,
         render_mode: str | None = None,
     ) -> None:
         self.render_mode = checked_render_mode(render_mode, ())
@@ -93,10 +90,6 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._queue = UserQueue(lived, num_envs)
-        if checked_count("threads", threads) > 1:
-            if not self._queue.at_once:
-                raise UserError(f"threads={threads}: lanes of the {lived.name} world have one thread. Omit threads")
-            self._queue.lanes.in_threads(threads)
         self.info, self._info_size = checked_info(info, info_size)
         self._all, self._lanes = np.ones(num_envs, np.bool_), np.arange(num_envs)
         self._elapsed = np.zeros(num_envs, np.int64)
@@ -142,10 +135,6 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             self._ended[:] = False
         self._note_state(infos, self._all)
         return self._observed(), rewards, terminated, truncated, self._sized(infos)
-
-    def close_extras(self, **_: Any) -> None:
-        """End the threads, and let all users go: after this :meth:`reset` comes before :meth:`step`."""
-        self._queue.lanes.close()
 
     def reward_means(self) -> Array:
         """Truth: (num_envs, n_items) expected reward of every item for each user who waits now; NaN in other lanes.
@@ -234,9 +223,9 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             if acting and self._observer.counts_shown:
                 self._observer.answered(due, moves.actions[due], moves.rewards[due])
             acting = False
-            for some, starts, columns in lanes.seen_at_once():
-                if left or starts[-1]:  # most steps of a few lanes show nothing new
-                    yield self._lanes[some], lanes.user[some], Transition(starts, columns, ~moves.ended[some])
+            starts, columns = lanes.seen_at_once()
+            if left or starts[-1]:  # most steps of a few lanes show nothing new
+                yield self._lanes, lanes.user, Transition(starts, columns, ~moves.ended)
 
     def _answer(self, chosen: Array, infos: dict[str, Any], answers: Answers) -> None:
         """Answers of lanes that have not ended."""

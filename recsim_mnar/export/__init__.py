@@ -1,8 +1,18 @@
 """Logs as the arrays, files and tables of other libraries, none of which is imported: see docs/export.md."""
 
 from recsim_mnar.export.arrays import Decisions, decisions, distributions, from_arrays
-from recsim_mnar.export.episodes import from_minari, from_rllib, to_d3rlpy, to_minari, to_rllib
-from recsim_mnar.export.feedback import action_dist, from_obp, from_vw, to_obp, to_vw
+from recsim_mnar.export.episodes import (
+    action_dist,
+    from_minari,
+    from_obp,
+    from_rllib,
+    from_vw,
+    to_d3rlpy,
+    to_minari,
+    to_obp,
+    to_rllib,
+    to_vw,
+)
 
 __all__ = [
     "Decisions",

@@ -55,8 +55,7 @@ from recsim_mnar.own_log.blocks import (
     gather_blocks,
     needs_all_rows,
 )
-from recsim_mnar.own_log.factors import sums_of, with_likely_faults
-from recsim_mnar.own_log.loggers import MANY, as_numbers, labels, logger_findings
+from recsim_mnar.own_log.loggers import MANY, as_numbers, labels, logger_findings, sums_of, with_likely_faults
 from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
 from recsim_mnar.tables.faults import in_rows
 from recsim_mnar.tables.ids import Ids, spelled_alike

@@ -36,7 +36,6 @@ from recsim_mnar.own_log.slate_file import (
     check_probabilities,
     check_target,
     joint,
-    kind_of,
 )
 from recsim_mnar.tables.faults import in_rows
 from recsim_mnar.tables.roles import RECOGNISED, find_columns
@@ -91,8 +90,8 @@ class SlateLog:
     def unclear(self) -> tuple[str, str]:
         """That it is not known what the propensities are of, and what to do."""
         kinds = ", ".join(f"{said} ({OF[kind]})" for said, kind in SAID.items())
-        name, but = self.log.columns["propensity"], f": {self.why}" if self.why else ""
-        return f"the numbers do not say what {name!r} is the probability of{but}", f"state --propensities-of {kinds}"
+        name = self.log.columns["propensity"]
+        return f"no name says what {name!r} is the probability of", f"state --propensities-of {kinds}"
 
     def refuse(self) -> None:
         """Raise UserError for all that is wrong, and where it is not clear what propensities are of."""
@@ -174,20 +173,9 @@ def read_slates(
         main, why = SAID[stated], STATED
     elif found.own:
         main, why = "marginal", "a log of this package's"
-    if slates.size and (stated or not found.own):
+    elif not main and found.per_slate and slates.size:
         p = slates.at(log.propensity)
-        action = None if log.action is None else slates.at(log.action.codes)
-        users = np.arange(len(p)) if log.user is None else slates.at(log.user.codes)[:, 0]
-        told, because = kind_of(p, action, users, {kind: slates.at(values) for kind, values in known.items()})
-        if main and told not in ("", main):
-            claim = f"--propensities-of {stated}" if stated else f"the name of {generic!r}"
-            message = f"the numbers contradict {claim}: {generic!r} is the probability of {OF[told]}, as {because}"
-            advice = f"state --propensities-of {_IN_OPTIONS[told]}, or correct the column"
-            slates.problems.append(Wrong("slate_kind", message, advice, (str(generic),)))
-        elif not main:
-            main, why = told, because
-        if not main and found.per_slate and np.all(p == p[:, :1]):
-            main, why = "slate", "one number per slate"
+        main, why = ("slate", "one number per slate") if np.all(p == p[:, :1]) else ("", "")
     lines = [f"{found.form}: {in_words(slates.number)} of {slates.size} items"] if slates.size else []
     lines += [f"{name}: the probability of {OF[kind]}" for kind, name in kinds.items() if kind != main]
     if main:

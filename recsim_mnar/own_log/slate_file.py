@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -33,12 +31,8 @@ SAID = {"position": "marginal", "conditional": "conditional", "slate": "slate", 
 """Kinds by what ``--propensities-of`` says."""
 PERHAPS = "perhaps_slates"
 """Code of rows that are taken as single items and may be of slates."""
-_ERRORS = 4.0
-"""Standard errors by which a mean may differ from what it must be."""
 _SMALL = 0.5
 """Mean weight below which probabilities that are the same in all rows of a slate are taken for those of slates."""
-_FEW = 500
-"""Slates below which propensities that differ are not told by their means."""
 _NEAR: dict[str, Any] = {"rtol": 1e-6, "atol": 0.0}
 _LISTS = {
     *("items", "itemids", "actions", "actionids", "slate", "ranking", "list", "recommendations", "recommendeditems"),
@@ -229,10 +223,6 @@ def _of_lists(
             each for each, values in lists.items()
             if np.mean([len(v) == n for v, n in zip(values, sizes, strict=True)]) > 0.5
         )  # fmt: skip
-        numbered = all(any(sign.isdigit() for sign in str(item)) for values in lists[name][:100] for item in values)
-        written = isinstance(next(iter(file.head()[name]), None), str)
-        if written and not numbered and len(alike) == 1:
-            continue  # a text of several words, perhaps
         added = {role: next(each for each in (role, f"{role}_of_list") if each not in file.names)
                  for role in ("slate", "position")}  # fmt: skip
         table = ListedSlates(file.path, file.parts, [*file.names, *added.values()], file.form, name, alike, added)
@@ -245,36 +235,18 @@ def _of_lists(
 def _lists_of(values: Sequence[Any]) -> list[list[Any]] | None:
     """The lists that the first values of a column hold; None where most are none, or of one."""
     known = [value for value in values if value not in (None, "")]
-    separator = _separator([value for value in known if isinstance(value, str)])
-    if not known or (isinstance(known[0], str) and separator is None):
-        return None
-    found = [_parts(value, separator) if isinstance(value, str) else value for value in values]
+    found = [_parts(value) if isinstance(value, str) else value for value in values]
     found = [list(each) if isinstance(each, list | tuple | np.ndarray) else [] for each in found]
-    return found if sum(len(each) > 1 for each in found) > 0.5 * len(known) else None
+    return found if known and sum(len(each) > 1 for each in found) > 0.5 * len(known) else None
 
 
-def _separator(texts: Sequence[str]) -> str | None:
-    """What parts the items of lists written as text: ``[`` for JSON, or a sign; None where they are no lists."""
-    inner = [text.strip().strip("[]()").strip() for text in texts]
-    many = 0.9 * len(inner)
-    if inner and sum(text.strip()[:1] == "[" and "," in text for text in texts) >= many:
-        return "["
-    found = (sign for sign in ("|", ";", ",", " ") if sum(sign in text for text in inner) >= many)
-    return next(found, None) if inner else None
-
-
-def _parts(text: str | None, separator: str | None) -> list[Any]:
-    """The items of a list written as text."""
-    text = (text or "").strip()
-    if separator == "[":
-        try:
-            found = json.loads(text) if text else []
-            return [None if each is None else str(each) for each in found] if isinstance(found, list) else []
-        except ValueError:
-            separator = ","
-    inner = text.strip("[]()").strip()
-    rule = r"\s+" if separator == " " else rf"\s*{re.escape(separator or ',')}\s*"
-    return [each.strip("'\"") for each in re.split(rule, inner)] if inner else []
+def _parts(text: str | None) -> list[Any]:
+    """The items of a list written as JSON; none of any other text."""
+    try:
+        found = json.loads(text or "[]")
+    except (ValueError, RecursionError):
+        return []
+    return [None if each is None else str(each) for each in found] if isinstance(found, list) else []
 
 
 @dataclass(frozen=True)
@@ -345,12 +317,12 @@ class ListedSlates(TableFile):
         if bad.any():
             more = f" ({int(bad.sum()):,} such rows)" if bad.sum() > 1 else ""
             row = int(np.argmax(bad)) + 1
-            advice = "write it as [a, b]" if "cannot be read" in what else "write one value per item"
+            advice = "write it as JSON, [1, 2]" if "cannot be read" in what else "write one value per item"
             raise UserError(f"{self.path}: row {row} {what}{more}: {advice}", code="bad_slates")
 
 
 def _flat(column: Any) -> tuple[Any, Ints]:
-    """The items of a column of lists, and how many each row has; -1 where a text is a list cut off."""
+    """The items of a column of lists, and how many each row has; -1 where a text is no list."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -359,12 +331,10 @@ def _flat(column: Any) -> tuple[Any, Ints]:
         sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
         return pc.list_flatten(column), sizes
     values = column.cast(pa.string()).to_pylist()
-    separator = _separator([value for value in values if value])
-    found = [_parts(value, separator) for value in values]
+    found = [_parts(value) for value in values]
     sizes = np.array([len(each) for each in found], np.int64)
-    if separator == "[":
-        texts = [(value or "").strip() for value in values]
-        sizes[[text[:1] + text[-1:] not in ("", "[]") for text in texts]] = -1
+    texts = [(value or "").strip() for value in values]
+    sizes[(sizes == 0) & [text not in ("", "[]") for text in texts]] = -1
     return pa.array([x for each in found for x in each], pa.string()), sizes
 
 
@@ -563,71 +533,3 @@ def check_target(
     elif alike.all() and np.ptp(bare[:, 0]) > 0.0 and np.mean(bare / slates.at(propensity)) < _SMALL:
         said = f"{name!r} is the same in all rows of a slate, as of whole slates, {what}"
         slates.add("slate_target_kind", alike, said, advice, name)
-
-
-def kind_of(p: Floats, action: Ints | None, users: Ints, others: Mapping[str, Floats]) -> tuple[str, str]:
-    """What probabilities are of, by arithmetic, and why; "" where it does not tell.
-
-    With u(a) the number of positions above j at which item a is shown, the mean of u(a_j) / p_j over slates is the sum
-    of u where p is of the item at its position, that of u (1 - u) where it is given the items above.
-
-    Args:
-        p: (S, k) probabilities.
-        action: (S, k) numbers of items, or None.
-        users: (S,) whose slates depend on each other.
-        others: (S, k) by kind, probabilities that are known.
-    """
-    k = p.shape[1]
-    if "slate" in others and np.allclose(p.prod(1), others["slate"][:, 0], **_NEAR):
-        return "conditional", "their product is the slate's probability"
-    if "conditional" in others:
-        if np.allclose(p, others["conditional"].prod(1)[:, None], **_NEAR):
-            return "slate", "it is the product of the conditional ones"
-        if np.allclose(p[:, 0], others["conditional"][:, 0], **_NEAR):
-            return "marginal", "at the top it is the conditional one, and not below"
-    alike = bool(np.isclose(p, p[:, :1], **_NEAR).all())
-    hint = "they are the same in all rows of a slate" if alike else ""
-    if action is None or (len(p) < _FEW and np.ptp(p)):
-        return "", hint
-    m = int(action.max()) + 1
-    shown = np.array([np.bincount(action[:, j], minlength=m) for j in range(k)]) / len(p)
-    above = np.cumsum(shown, 0) - shown
-
-    def off(values: Floats, expected: float) -> float:
-        """Standard errors from the expected mean, slates of a user together."""
-        sums = np.bincount(users, values - expected)
-        error = float(np.sqrt(np.sum((sums - sums.mean()) ** 2))) + 1e-9 * abs(expected) * len(p)
-        return float(sums.sum()) / (error or 1.0)
-
-    if alike:
-        counts = {"marginal": m, "slate": math.perm(m, k), "set": math.comb(m, k)}
-        return _of_whole_slates(p[:, 0], counts, off) or ("", hint)
-    ratio = sum((above[j][action[:, j]] / p[:, j] for j in range(1, k)), np.zeros(len(p)))
-    of_position = off(ratio, float(above.sum()))
-    given = off(ratio, float((above * (1.0 - above)).sum()))
-    if abs(of_position) <= _ERRORS and given > _ERRORS:
-        return "marginal", "the mean of 1 / propensity of every item at every position is 1"
-    last = float(above[k - 1].sum())
-    top = off(above[k - 1][action[:, 0]] / p[:, 0], float(above[k - 1][shown[0] > 0].sum()))
-    if abs(given) <= _ERRORS and of_position < -_ERRORS and abs(top) <= _ERRORS and last:
-        return "conditional", "the mean of 1 / propensity of an item is the share of slates that do not show it above"
-    return "", ""
-
-
-def _of_whole_slates(
-    p: Floats, counts: Mapping[str, int], off: Callable[[Floats, float], float]
-) -> tuple[str, str] | None:
-    """What numbers (S,) that are the same in all rows of a slate are of: by kind, what 1 / p counts on average.
-
-    Where they differ between slates they are of slates or sets, and a mean that few large values decide tells nothing.
-    """
-    said = {"marginal": "items", "slate": "rankings", "set": "sets of the items"}
-    inverse, even = 1.0 / p, bool(np.isclose(p, p[0], **_NEAR).all())
-    for kind, count in counts.items():
-        near = math.isclose(inverse[0], count, rel_tol=1e-6) if even else (
-            kind != "marginal" and abs(off(inverse, float(count))) <= _ERRORS
-            and abs(off(inverse, 1.5 * count)) > _ERRORS < abs(off(inverse, count / 1.5))
-        )  # fmt: skip
-        if near:
-            return kind, f"the mean of 1 / propensity is {count:,}, the number of {said[kind]} that can be shown"
-    return None

@@ -25,10 +25,14 @@ MOVED = {
     for folder, modules in {
         "factors": ("mf", "mf_ratings", "svd"),
         "neighbours": ("knn", "profile_cf"),
-        "purchases": ("causal_neighbours", "factor_policy"),
+        "purchases": ("factor_policy",),
     }.items()
     for old in modules
-} | {f"{_AGENTS}.lists": f"{_AGENTS}.baselines"}
+} | {
+    f"{_AGENTS}.lists": f"{_AGENTS}.baselines",
+    f"{_AGENTS}.off_policy.policy": f"{_AGENTS}.off_policy.learners",
+    f"{_AGENTS}.bandits.counting": f"{_AGENTS}.bandits.linear",
+}
 """Modules of agents by the names that files written by version 0.1.0 know them by."""
 
 

@@ -37,7 +37,7 @@ BUILT_IN = {
     "off_policy": "recsim_mnar.protocols.off_policy:OffPolicy",
     "ab_test": "recsim_mnar.protocols.ab_test:ABTest",
     "holdout": "recsim_mnar.protocols.holdout:HoldOut",
-    "interleaving": "recsim_mnar.protocols.interleaving:Interleaving",
+    "interleaving": "recsim_mnar.protocols.ab_test:Interleaving",
 }
 """Protocols of every world that gives what they need; a world's own stand in its comparison."""
 

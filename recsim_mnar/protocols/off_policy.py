@@ -20,22 +20,87 @@ from recsim_mnar.estimators import Estimate, Facts, estimate_value
 from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS, estimate_ranking_value, ranking_estimator
 from recsim_mnar.estimators.scores import ESTIMATORS, check_name
 from recsim_mnar.log.table import Log
+from recsim_mnar.policies.answers import checked_decisions, checked_distribution
 from recsim_mnar.policies.base import Policy
 from recsim_mnar.policies.rankings import as_ranking_policy
 from recsim_mnar.protocols.ab_test import DCG
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.protocols.reward_model import item_rewards, modelled_values
 from recsim_mnar.replays.probabilities import (
+    blocks_of,
     largest_ratio,
     least_propensity,
     probability_range,
     replay,
     replay_ranking,
     replay_with_support,
+    rounds_of,
     slate_size_of,
+    walk,
 )
 from recsim_mnar.replays.truth import PolicyOnLog, policies_on_log, value_on_log
+
+Floats = NDArray[np.float64]
+FOLDS = 2
+STRENGTH = 20.0
+"""Rows of the overall mean that are added to each item's own."""
+
+
+def item_rewards(log: Log, n_items: int) -> tuple[Floats, NDArray[np.int64]]:
+    """Mean reward of each item, from the users of the other folds.
+
+    Args:
+        log: with bandit rows.
+        n_items: items are 0 .. n_items - 1.
+
+    Returns:
+        (FOLDS, n_items) means, shrunken to the overall one, and (d,) fold of each decision's user.
+    """
+    shown = log.is_bandit
+    action, reward = log["action"][shown], log["reward"][shown]
+    fold = log["user"][shown] % FOLDS
+    means = np.empty((FOLDS, n_items))
+    for number in range(FOLDS):
+        others = fold != number
+        counts = np.bincount(action[others], minlength=n_items)
+        sums = np.bincount(action[others], reward[others], n_items)
+        overall = float(reward[others].mean()) if others.any() else 0.0
+        means[number] = (sums + STRENGTH * overall) / (counts + STRENGTH)
+    return means, fold
+
+
+def modelled_values(log: Log, policy: Policy, means: Floats) -> Floats:
+    """(d,) mean of the model under a policy at each decision of a log.
+
+    Args:
+        log: ordered by (user, step); the policy observes the users' events as logged.
+        policy: that does not learn from all users.
+        means: (FOLDS, n_items), of :func:`item_rewards`.
+    """
+    values = np.full(len(log), np.nan)
+    first = 0
+    for block in blocks_of(log):
+        acting = policy.fresh()
+        for rows in walk(block, [acting], rounds_of(block, one_by_one=False)):
+            users = block["user"][rows]
+            values[first + rows] = _mean_of(acting, users, means[users % FOLDS])
+        first += len(block["user"])
+    return values[log.is_bandit]
+
+
+def _mean_of(policy: Policy, users: NDArray[np.int64], own: Floats) -> Floats:
+    """Mean of each user's items (n, n_items) under what a policy would do now; all items only where it is not sure."""
+    n, n_items = own.shape
+    actions, propensities = checked_decisions(policy, policy.act(users, np.full(n, 0.5)), n=n, n_items=n_items)
+    out: Floats = own[np.arange(n), actions]
+    unsure = np.flatnonzero(propensities < 1.0)
+    step = max(1, (1 << 21) // n_items)
+    for begin in range(0, len(unsure), step):
+        some = unsure[begin : begin + step]
+        probabilities = checked_distribution(policy, policy.probabilities(users[some]), n_items, n=len(some))
+        out[some] = np.einsum("ui,ui->u", probabilities, own[some])
+    return out
+
 
 OF_RANKINGS = ("independent_ips", "reward_interaction_ips", "slate_ips")
 """Estimators of a log of slates unless others are named; the one that assumes most is the first."""

@@ -306,7 +306,7 @@ METRICS = ("precision", "uplift", "uplift_snips", "uplift_ips")
 _BIASED = ("uplift", "uplift_snips")
 """Estimates that are shown after the others."""
 
-TRAINED = ("rmf", "bpr", "ulrmf", "ulbpr", "recresp", "cause", "cause-prod", "dlce")
+TRAINED = ("rmf", "bpr", "ulrmf", "ulbpr", "recresp", "cause", "cause-prod")
 """Factor models, whose own defaults are the ten million updates of a paper."""
 
 
@@ -383,7 +383,7 @@ class PurchasesExperiment(Experiment):
         "quick": {"users": 1000, "test_periods": 4, "training": "updates=600000+factors=16+rate=0.003+penalty=0.01"}
     }
     aliases: ClassVar = {"train_users": "users"}
-    agents = ("random", "popularity", "rmf", "bpr", "ulrmf", "ulbpr", "recresp", "dlce", "cubn", "cibn")
+    agents = ("random", "popularity", "rmf", "bpr", "ulrmf", "ulbpr", "recresp")
     protocols = ("uplift", "ab_test")
     own_protocols: ClassVar = {
         "uplift": "recsim_mnar.protocols.uplift:Uplift",

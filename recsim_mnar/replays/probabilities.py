@@ -20,14 +20,13 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policies.answers import TOLERANCE, asked_propensities, checked_decisions, spot_check_probabilities
 from recsim_mnar.policies.base import Policy, observe_events
 from recsim_mnar.policies.door import as_policy, learning_of, refuse_common_learning
-from recsim_mnar.policies.mixture import MixturePolicy
 from recsim_mnar.policies.rankings import (
     PlackettLuce,
     RankingPolicy,
     as_ranking_policy,
     checked_propensities_of,
 )
-from recsim_mnar.policies.softening import EpsilonMixture
+from recsim_mnar.policies.softening import EpsilonMixture, MixturePolicy
 from recsim_mnar.policies.storage import Stored
 from recsim_mnar.progress import counted
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, run_in_order

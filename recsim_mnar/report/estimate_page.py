@@ -33,9 +33,8 @@ from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.own_log.plan.experiment import ABPlan
 from recsim_mnar.protocols.records import listed, plain
 from recsim_mnar.report.charts import CHANGE, PER_CENT, PLAIN, Axis, Chart, Dot, Unit, colours_of, dots, room_for
-from recsim_mnar.report.figures import weight_figures
 from recsim_mnar.report.finding import MOST_NAMES, RANDOM, TODAY, Finding, of_estimates
-from recsim_mnar.report.page import SCHEMA
+from recsim_mnar.report.page import SCHEMA, weight_figures
 from recsim_mnar.report.template import downloads_of, together, write_from
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import digest_of

@@ -12,8 +12,8 @@ import numpy as np
 from recsim_mnar.own_log.in_numbers import Lengths, LogNumbers
 from recsim_mnar.protocols.ab_test import popularity
 from recsim_mnar.report.charts import PER_CENT, Chart, Curve, Histogram, Plot, curves, histograms, log_axis
-from recsim_mnar.report.figures import popularity_figure
 from recsim_mnar.report.finding import Finding
+from recsim_mnar.report.page import popularity_figure
 from recsim_mnar.report.template import downloads_of, together, write_from
 
 _OWN = {"ratings": "ratings revealed", "campaigns": "items added on their own", "purchases": "purchases on their own"}

@@ -25,7 +25,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.runs.files import LARGEST, path_of, replacing
 
 _LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "pyarrow")
-_NO_PART = ("cli", "testing", "export", "report", "warming.py")
+_NO_PART = ("cli", "testing", "export", "report", "installation.py")
 """Places of the package that have no part in any log or result."""
 
 

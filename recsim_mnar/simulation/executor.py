@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.plugins import own_folder
-from recsim_mnar.runs.files import new_temporary
 
 SHARD_USERS = 1024
 """Users simulated as one unit of work. Results do not depend on it; memory and the overhead of a step do."""
@@ -65,12 +64,9 @@ def together(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
 class Carried(Generic[T]):
     """What many jobs need and none changes (a world, a fitted policy): pickled once, and loaded once by a process.
 
-    In threads it is the object itself. Pickled, it is the digest and the path of a private temporary file that holds
-    it (below ``folder``, which workers on other hosts may share); where a worker finds no such file,
-    :func:`run_in_order` sends the bytes along.
+    In threads it is the object itself. Pickled, it is the path of a private temporary file and the digest of its bytes.
 
     Attributes:
-        inline: send the bytes along.
         in_python: what is done with it holds the interpreter's lock for longer than a few threads can share.
     """
 
@@ -78,7 +74,6 @@ class Carried(Generic[T]):
         self._value: Any = (value,)
         self._lock = threading.Lock()
         self._sent: tuple[str, str] | None = None
-        self.inline = False
         self.in_python = in_python
 
     @property
@@ -86,31 +81,34 @@ class Carried(Generic[T]):
         """The object.
 
         Raises:
-            NotHereError: this process has no such file, nor met the object before.
+            OSError: the file has gone, or holds other bytes.
         """
         if self._value is None:
             path, digest = cast("tuple[str, str]", self._sent)
-            self._value = (_object_of(digest, lambda: _bytes_of(path)),)
+            self._value = (object_of(digest, Path(path).read_bytes),)
         return cast("T", self._value[0])
 
-    def store(self, folder: Path | None = None) -> tuple[str, str]:
-        """Write the file where it is not written yet, in ``folder`` or the system's for temporary files.
+    def pickled(self) -> bytes:
+        """The object as bytes."""
+        # Dask's pickler, where it is in use, knows classes of scripts, which workers cannot import.
+        pickler: Any = sys.modules.get("cloudpickle", pickle)
+        data: bytes = pickler.dumps(self.value, protocol=5)
+        return data
 
-        Returns:
-            its path and digest.
-        """
+    def store(self) -> tuple[str, str]:
+        """Write the file, for this user alone, where it is not written yet; return its path and digest."""
         with self._lock:  # executors pickle in threads of their own
             if self._sent is None:
-                # Dask's pickler, where it is in use, knows classes of scripts, which workers cannot import.
-                pickler: Any = sys.modules.get("cloudpickle", pickle)
-                self._sent = _stored(self, pickler.dumps(self.value, protocol=5), folder)
+                data = self.pickled()
+                folder = tempfile.TemporaryDirectory(prefix="recsim-mnar-")
+                weakref.finalize(self, folder.cleanup)
+                path = Path(folder.name) / "carried"
+                path.write_bytes(data)
+                self._sent = str(path), hashlib.sha256(data).hexdigest()
             return self._sent
 
     def __reduce__(self) -> Any:
-        if self._value is None:
-            return _received, (self._sent, None)
-        path, _ = sent = self.store()
-        return _received, (sent, Path(path).read_bytes() if self.inline else None)
+        return _received, (self._sent if self._value is None else self.store(),)
 
 
 def carrying(function: Callable[..., T], *common: Any, in_python: bool = False) -> Callable[..., T]:
@@ -134,32 +132,10 @@ def _called(carried: Carried[Any], *own: Any) -> Any:
     return function(*common, *own)
 
 
-class NotHereError(Exception):
-    """A worker has no access to what its job needs."""
-
-
-def _stored(owner: Any, data: bytes, shared: Path | None) -> tuple[str, str]:
-    """Path and digest of a file of these bytes that only this user reads, and that goes when ``owner`` goes."""
-    digest = hashlib.sha256(data).hexdigest()
-    if shared is not None:
-        with contextlib.suppress(OSError):  # a folder that cannot be written
-            path = new_temporary(shared / "carried", 0o600)
-            weakref.finalize(owner, path.unlink, missing_ok=True)
-            path.write_bytes(data)
-            return str(path), digest
-    folder = tempfile.TemporaryDirectory(prefix="recsim-mnar-")
-    weakref.finalize(owner, folder.cleanup)
-    path = Path(folder.name) / "carried"
-    path.write_bytes(data)
-    return str(path), digest
-
-
-def _received(sent: tuple[str, str], data: bytes | None) -> Carried[Any]:
+def _received(sent: tuple[str, str]) -> Carried[Any]:
     carried: Carried[Any] = Carried(None)
     carried._sent = sent
     carried._value = None
-    if data is not None:
-        carried._value = (_object_of(sent[1], lambda: data),)
     return carried
 
 
@@ -169,32 +145,19 @@ _MOST_LOADED = 4
 """Objects that a process keeps for jobs to come."""
 
 
-def _bytes_of(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError:
-        raise NotHereError(path) from None
-
-
-def _object_of(digest: str, read: Callable[[], bytes]) -> Any:
+def object_of(digest: str, read: Callable[[], bytes]) -> Any:
     """The object of that digest, unpickled where this process does not hold it; never bytes of another digest."""
     with _LOADING:
         if digest not in _LOADED:
             data = read()
             if hashlib.sha256(data).hexdigest() != digest:
-                raise NotHereError(digest)
+                raise OSError(f"bytes of another digest than {digest}")
             with own_folder():
                 _LOADED[digest] = pickle.loads(data)
             if len(_LOADED) > _MOST_LOADED:
                 _LOADED.popitem(last=False)
         _LOADED.move_to_end(digest)
         return _LOADED[digest]
-
-
-def forget_loaded() -> None:
-    """Let this process load anew what jobs carry: the code that it was loaded by is another."""
-    with _LOADING:
-        _LOADED.clear()
 
 
 def executor_size(executor: Executor) -> int:
@@ -226,7 +189,7 @@ def run_in_order(jobs: Iterable[Callable[[], T]], executor: Executor | None) -> 
         for job in jobs:
             yield job()
         return
-    pending: collections.deque[tuple[Callable[[], T], Future[T]]] = collections.deque()
+    pending: collections.deque[Future[T]] = collections.deque()
     jobs = iter(jobs)
     size = 0
     try:
@@ -235,26 +198,10 @@ def run_in_order(jobs: Iterable[Callable[[], T]], executor: Executor | None) -> 
                 # Up to twice what runs at a time, so that no worker waits; asked again, for a cluster may grow.
                 size = executor_size(executor)
                 more = itertools.islice(jobs, 2 * size + 1 - len(pending))
-                pending.extend((job, executor.submit(job)) for job in more)
+                pending.extend(executor.submit(job) for job in more)
             if not pending:
                 return
-            yield _result(*pending.popleft(), executor)
+            yield pending.popleft().result()
     finally:
-        for _, future in pending:
+        for future in pending:
             future.cancel()
-
-
-def _result(job: Callable[[], T], future: Future[T], executor: Executor) -> T:
-    try:
-        return future.result()
-    except NotHereError:
-        carried = carried_by(job)
-        if not carried:
-            raise
-        for each in carried:
-            each.inline = True
-        try:
-            return executor.submit(job).result()
-        finally:
-            for each in carried:  # the worker keeps it for the jobs to come
-                each.inline = False

@@ -26,7 +26,6 @@ from recsim_mnar.policies.answers import Acting, checked_distribution
 from recsim_mnar.policies.base import Policy, observe_events
 from recsim_mnar.policies.door import as_policy, has_fixed_distribution, learning_of, refuse_common_learning
 from recsim_mnar.policies.rankings import (
-    PlackettLuce,
     RankingPolicy,
     as_ranking_policy,
     checked_propensities_of,
@@ -192,13 +191,7 @@ def mapped(
 
 def acts_in_python(policy: Recommender) -> bool:
     """Whether somebody has to be asked for decisions; else users live in kernels, without the interpreter's lock."""
-    if isinstance(policy, RankingPolicy):
-        return not _ranks_uniformly(policy)
     return not (isinstance(policy, Policy) and has_fixed_distribution(policy))
-
-
-def _ranks_uniformly(policy: RankingPolicy) -> bool:
-    return isinstance(policy, PlackettLuce) and policy.policy.is_uniform
 
 
 def users_at_once(world: World) -> int:
@@ -251,8 +244,6 @@ def simulate_shard(
         return slate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)  # type: ignore[arg-type]
     world = decision_world(world, "simulate")
     if isinstance(policy, RankingPolicy):
-        if _ranks_uniformly(policy):
-            return world.trajectories(seed, first_user, n_users, None, keep_truth=keep_truth)
         acting: Acting | Ranking = Ranking(policy.fresh())
         return _lived(world, acting, seed, first_user, n_users, keep_truth=keep_truth)
     if policy.is_uniform:

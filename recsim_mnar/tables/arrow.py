@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 from recsim_mnar.errors import UserError, not_written
 from recsim_mnar.kernels.memory import refuse_want_of_memory
 from recsim_mnar.tables.files import ARROW, most_unpacked, refuse_unpacked
-from recsim_mnar.tables.unpacked import sizes_of, unpacked_pages
 
 
 def batches_of(path: Path, names: Sequence[str] | None = None) -> Any:
@@ -201,7 +200,7 @@ def _opened(file: Path, columns: list[str] | None = None, held: bool = False, en
     with pq.ParquetFile(
         file, page_checksum_verification=not held, read_dictionary=sorted(texts - delta), metadata=looked_at.metadata
     ) as opened:
-        yield _RowGroups(file, opened, columns, sorted(delta))
+        yield _RowGroups(opened, columns, sorted(delta))
 
 
 def _chunks(metadata: Any) -> list[Any]:
@@ -224,27 +223,21 @@ class _RowGroups:
     Texts come as dictionaries, so that one that stands in many rows is in memory once.
     """
 
-    def __init__(self, path: Path, file: Any, columns: list[str] | None, delta: list[str]) -> None:
-        self._path, self._file, self._columns, self._delta = path, file, columns, delta
+    def __init__(self, file: Any, columns: list[str] | None, delta: list[str]) -> None:
+        self._file, self._columns, self._delta = file, columns, delta
         self.sizes = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
 
     def unpacked(self) -> int:
-        """Bytes of all of it in memory, as its metadata and the headers of its pages say."""
-        import pyarrow as pa
-
-        with pa.memory_map(str(self._path)) as mapped:
-            data = memoryview(mapped.read_buffer()).cast("B")
-            return sum(self._size(each, data) for each in self._asked())
+        """Bytes of all of it in memory, as its metadata say."""
+        return sum(self._size(each) for each in self._asked())
 
     def _asked(self) -> list[Any]:
         found, wanted = _chunks(self._file.metadata), self._columns
         return [each for each in found if wanted is None or each.path_in_schema.split(".")[0] in wanted]
 
-    def _size(self, chunk: Any, data: memoryview) -> int:
+    def _size(self, chunk: Any) -> int:
         width = max(8, self._file.schema.column(self._places[chunk.path_in_schema]).length)  # of a fixed length
-        expands = chunk.compression not in ("UNCOMPRESSED", "SNAPPY")  # Snappy by at most 22 times
-        pages = unpacked_pages(data, chunk) if expands else 0
-        return max(chunk.total_uncompressed_size, pages, width * chunk.num_values)
+        return max(int(chunk.total_uncompressed_size), width * int(chunk.num_values))
 
     @functools.cached_property
     def _places(self) -> dict[str, int]:
@@ -292,12 +285,13 @@ class _Batches:
         self._file, self._columns, self._held = file, columns, held
         import pyarrow as pa
 
-        with pa.memory_map(str(file)) as mapped:
-            self.sizes, self._unpacked = sizes_of(memoryview(mapped.read_buffer()))
+        reader = pa.ipc.open_file(pa.memory_map(str(file)), options=pa.ipc.IpcReadOptions(included_fields=[0]))
+        self.sizes = [reader.get_batch(k).num_rows for k in range(reader.num_record_batches)]
+        self._n_columns = len(columns or batches_of(file).schema.names)
 
     def unpacked(self) -> int:
-        """Bytes of all of it in memory, as its batches say."""
-        return max(self._unpacked, 8 * sum(self.sizes) * len(self._columns or schema_of(self._file).names))
+        """Bytes of all of it in memory, by its rows."""
+        return 8 * sum(self.sizes) * self._n_columns
 
     def read(self, numbers: list[int]) -> Any:
         return _sound(table_of(self._file, self._columns, numbers), self._held)

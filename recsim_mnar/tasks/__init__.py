@@ -2,8 +2,8 @@
 
 from recsim_mnar.tasks.datasets import TaskDataset as TaskDataset
 from recsim_mnar.tasks.datasets import task_dataset as task_dataset
-from recsim_mnar.tasks.definition import Task as Task
-from recsim_mnar.tasks.definition import task as task
-from recsim_mnar.tasks.definition import tasks as tasks
 from recsim_mnar.tasks.evaluating import Evaluation as Evaluation
+from recsim_mnar.tasks.evaluating import Task as Task
 from recsim_mnar.tasks.evaluating import evaluate as evaluate
+from recsim_mnar.tasks.evaluating import task as task
+from recsim_mnar.tasks.evaluating import tasks as tasks

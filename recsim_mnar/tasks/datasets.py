@@ -30,7 +30,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX
-from recsim_mnar.tasks.definition import Task, task
+from recsim_mnar.tasks.evaluating import Task, task
 from recsim_mnar.tasks.running import Items
 
 QUALITIES = ("random", "mediocre", "good")

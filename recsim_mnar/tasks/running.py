@@ -56,7 +56,7 @@ class Runner(abc.ABC):
     """Runs the policies of one task.
 
     Args:
-        task: a :class:`recsim_mnar.tasks.definition.Task`, which knows its runner, so that its type is none here.
+        task: a :class:`recsim_mnar.tasks.evaluating.Task`, which knows its runner, so that its type is none here.
         number: of the training seed with which learners are fitted.
 
     Attributes:

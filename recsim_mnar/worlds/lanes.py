@@ -72,12 +72,6 @@ class Moves(NamedTuple):
     n_views: NDArray[np.int64]
     n_skipped: NDArray[np.int64]
 
-    def assigned(self) -> Moves:
-        """The same moves with the next users drawn already, lane by lane: each lane then has a queue of its own."""
-        which, users = np.flatnonzero(self.ended), np.zeros(len(self.ended), np.int64)
-        users[which] = next_users(self.next_user, self.queue[which])
-        return self._replace(queue=np.arange(len(users)), next_user=users)
-
 
 def next_users(next_user: NDArray[np.int64], queues: NDArray[np.int64]) -> NDArray[np.int64]:
     """(n,) the next user of each of these queues, which then move on; a queue may stand repeatedly."""
@@ -177,16 +171,9 @@ class Lanes(abc.ABC):
         """
         raise NotImplementedError
 
-    def seen_at_once(self) -> Iterator[tuple[slice, NDArray[np.int64], dict[str, NDArray[Any]]]]:
-        """Views of the last :meth:`step_at_once`, until lanes move: some lanes, their ``starts`` and ``columns``."""
+    def seen_at_once(self) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+        """Views of the last :meth:`step_at_once`, until lanes move: where each lane's rows start, and the columns."""
         raise NotImplementedError
-
-    def in_threads(self, threads: int) -> None:
-        """Let so many threads share :meth:`step_at_once`: the same lives for any number of them."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """End threads."""
 
     def skip_uneventful(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
         """Lanes ``which`` (all waiting) live through decisions that come next and change nothing; returns how many.

@@ -54,8 +54,6 @@ OF_PURCHASES = (
     f"cause+{_SMALL}+distance=l1",
     f"cause-prod+{_SMALL}+distance=cosine",
     f"ulbpr+{_SMALL}+temperature=0.5",
-    "cubn+similar_by=treatment",
-    "cibn+neighbours=5",
 )
 _FEW = "epochs=3+batch=64"
 _FIXED = "spread=0.02+offset_spread=0.1+map_spread=0"

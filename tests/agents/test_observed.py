@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from recsim_mnar.agents.purchases.learners import BPR, DLCE, RMF, ULBPR, ULRMF, RecResp
+from recsim_mnar.agents.purchases.learners import BPR, RMF, ULBPR, ULRMF, RecResp
 from recsim_mnar.agents.purchases.training import NP, NR_NP, NR_P, R_NP, R_P, Observed, P, Plan, Stratum
 from recsim_mnar.log.exposures import Exposures
 from twins.purchases_log import small_exposures
 from twins.training import classes_of, draw
 
-LEARNERS = (BPR(), BPR(draw="cell"), RMF(), ULRMF(alpha=0.3), ULBPR(alpha=0.4), RecResp(gamma_r=0.3), DLCE())
+LEARNERS = (BPR(), BPR(draw="cell"), RMF(), ULRMF(alpha=0.3), ULBPR(alpha=0.4), RecResp(gamma_r=0.3))
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_some_periods_alone():
 @pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: learner.name)
 def test_draws_are_the_twins(observed, learner):
     plan = learner.plan(observed)
-    by = "cell" if getattr(learner, "draw", "") == "cell" or learner.name == "dlce" else "row"
+    by = "cell" if getattr(learner, "draw", "") == "cell" else "row"
     users, ones, others, strata, parts, places = plan.draw(11, 5, 200)
     for s in range(200):
         user, item, other, k, part = draw(plan, 11, 5 + s, by)

@@ -9,8 +9,7 @@ import pytest
 
 from recsim_mnar.agents.bandits.linear import LinUCB, LogisticThompson
 from recsim_mnar.agents.factors.mf_ratings import cross_validate
-from recsim_mnar.agents.purchases.causal_neighbours import CIBN
-from recsim_mnar.agents.purchases.learners import BPR, DLCE, ULBPR, RecResp
+from recsim_mnar.agents.purchases.learners import BPR, ULBPR, RecResp
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
@@ -62,9 +61,6 @@ PARAMETERS = {
     "off-policy-choice+held_out=1.0": r"held_out must be in \(0, 1\)",
     "off-policy-choice+estimator=no": "estimator must be one of dr, snips",
     "off-policy-choice+by=high": "by must be one of low, value",
-    "cubn+neighbours=0": "neighbours must be a whole number",
-    "cubn+similar_by=views": "similar_by must be",
-    "cubn+shrinkage_treated=0": "shrinkage_treated must be a number above 0",
     "ulbpr+factors=0": "factors must be a whole number",
     "ulbpr+rate=0": "rate must be a number above 0",
     "ulbpr+rate=nan": "rate must be",
@@ -94,7 +90,7 @@ RATED = simulate(
 )
 UNSEEN = Log({name: values for name, values in RATED.columns.items() if name != "observation_propensity"})
 LEARNERS_OF_VIEWS = ("popularity", "svd", "item-knn", "user-knn")
-LEARNERS_OF_PURCHASES = ("ulrmf", "ulbpr", "recresp", "cause", "cause-prod", "dlce", "cubn", "cibn")
+LEARNERS_OF_PURCHASES = ("ulrmf", "ulbpr", "recresp", "cause", "cause-prod")
 LOGS = [
     *((name, NOTHING, "no organic rows") for name in LEARNERS_OF_VIEWS),
     *((name, VIEWS, "n_items = 3") for name in LEARNERS_OF_VIEWS),
@@ -162,9 +158,7 @@ CALLS = [
     (lambda: ULBPR().trainer(one_cell(True, True)), r"ulbpr: no user has, in .* recommended and purchased \(R-P\) and"),
     (lambda: RecResp().trainer(one_cell(False, True)), "recresp: no user has, in one period, an item recommended"),
     (lambda: BPR().trainer(one_cell(True, False)), "bpr: nothing is purchased"),
-    (lambda: CIBN().fit_exposures(one_cell(True, False)), "cibn: nothing is purchased"),
-    (lambda: DLCE().trainer(CERTAIN.with_propensities(None)), "dlce: the exposures have no propensities"),
-    (lambda: DLCE(chi=0.0).trainer(CERTAIN), r"dlce: user \d+, item \d+, period \d+ has propensity 1, whose inverse"),
+    (lambda: BPR().fit_exposures(one_cell(True, False)), "bpr: nothing is purchased"),
     (
         lambda: BPR(factors=2, batch=10, updates=100).train(small_exposures(), validate=lambda model: float("nan")),
         "validation metric is not a number",

@@ -7,7 +7,7 @@ import pytest
 
 from recsim_mnar.agents.purchases import _training_kernel as kernel
 from recsim_mnar.agents.purchases.factor_policy import EXTRAS, FactorModel, FactorModelConfig
-from recsim_mnar.agents.purchases.learners import BPR, DLCE, RMF, ULBPR, ULRMF, CausE, CausEProd, RecResp
+from recsim_mnar.agents.purchases.learners import BPR, RMF, ULBPR, ULRMF, CausE, CausEProd, RecResp
 from recsim_mnar.agents.purchases.training import DISTANCES, DivergedWarning, Observed, Trainer, train
 from recsim_mnar.errors import UserError
 from twins import training as twin
@@ -202,7 +202,6 @@ LEARNERS = [
     RecResp(factors=6, batch=50, rate=0.01),
     CausE(factors=6, batch=50, rate=0.01, distance="l1"),
     CausEProd(factors=6, batch=50, rate=0.01, distance="cosine"),
-    DLCE(factors=6, batch=50, rate=0.01),
 ]
 
 
@@ -280,15 +279,6 @@ def test_divergence_stops_with_one_line_and_keeps_the_last_good_model(batch):
     assert training.updates == 1000
     assert not same(training.model, good)
     assert "diverged" in training.stopped
-
-
-def test_dlce_weights_by_clipped_propensities():
-    trainer = DLCE(chi=0.25).trainer(small_exposures().with_propensities(np.ones((1, 1, 1))))
-    _, _, part = trainer.plan.observed.of_place()
-    weights = trainer.loss.signed[part != 4]
-    assert np.abs(weights).mean() == pytest.approx(1.0, rel=1e-6)
-    assert np.unique(np.round(weights / weights.max(), 6)).size == 2
-    assert np.abs(weights).max() / np.abs(weights).min() == pytest.approx(4.0, rel=1e-6)
 
 
 def test_start_is_addressed_by_user_and_item():

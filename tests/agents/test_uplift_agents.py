@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.agents.purchases.causal_neighbours import CIBN, CUBN
 from recsim_mnar.agents.purchases.factor_policy import FactorModel, FactorModelConfig, FactorPolicy, folded
-from recsim_mnar.agents.purchases.learners import BPR, DLCE, RMF, ULBPR, ULRMF, CausE, CausEProd, RecResp
+from recsim_mnar.agents.purchases.learners import BPR, RMF, ULBPR, ULRMF, CausE, CausEProd, RecResp
 from recsim_mnar.policies import registry
 from twins.logs import log_of
 from twins.purchases_log import exposures, logistic, purchase_log, small_exposures, small_world
@@ -21,9 +20,6 @@ UPLIFT = (
     RecResp(**QUICK),
     CausE(**QUICK),
     CausEProd(**QUICK),
-    DLCE(**QUICK),
-    CUBN(similar_by="treatment"),
-    CIBN(),
 )
 
 

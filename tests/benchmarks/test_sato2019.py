@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recsim_mnar.agents.purchases.learners import DLCE
 from recsim_mnar.agents.purchases.training import ANY, NP, R_NP, P
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import causal_precision, evaluate_lists, top_items
@@ -150,7 +149,7 @@ def test_purchases_alone_hold_what_accuracy_and_dlce_draw_from(sato, log):
         np.testing.assert_array_equal(whole.sizes(mask), part.sizes(mask))
     bought = whole.of_place()[2] != R_NP
     np.testing.assert_array_equal(whole.items[bought], part.items)
-    weights = [DLCE().loss(o, x).signed for o, x in ((whole, data.exposures), (part, data.bought))]
+    weights = [sato["learn"].DLCE().loss(o, x).signed for o, x in ((whole, data.exposures), (part, data.bought))]
     np.testing.assert_array_equal(weights[0][bought], weights[1])
 
 

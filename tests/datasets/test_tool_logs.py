@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from recsim_mnar.datasets.logged_shares import LoggedShares
+from recsim_mnar.datasets.dsjson import LoggedShares
 from recsim_mnar.datasets.tool_logs import opened
 from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.bandit_file import Reading

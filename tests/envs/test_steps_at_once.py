@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
-import os
-import pickle
-import signal
-import threading
 
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv, campaigns_vector_env, ratings_env, sessions_vector_env
-from recsim_mnar.errors import UserError
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.lanes import Lanes, Moves
 from recsim_mnar.worlds.ratings import RatingsParams, RatingsWorld
@@ -103,7 +97,7 @@ def test_rows_grow_within_a_step():
     env, slow = both(SessionsWorld(SessionsParams(**WORLDS["long visits"])), 3, info="views")
     room = len(new_rows(64, keep_truth=False).user)
     assert same(*(one.reset(seed=0) for one in (env, slow)))
-    assert len(env._queue.lanes._chunks[0]._rows.user) > room
+    assert len(env._queue.lanes._rows.user) > room
 
 
 def test_lanes_count_what_single_environments_show():
@@ -163,77 +157,6 @@ def test_what_a_derived_class_does_in_its_lanes_happens():
 def test_both_lists_of_what_a_step_takes_are_one():
     assert _stepping_kernel.Moves._fields == Moves._fields
     assert not Lanes.at_once.fget(None)
-
-
-# ----------------------------------------------------------------------------------------------- threads over lanes
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("threads", [2, 3, 9])
-@pytest.mark.parametrize("name", WORLDS)
-def test_threads_give_what_one_gives(name, threads):
-    """Users are met in the order of lanes, with one queue and with several."""
-    world = SessionsWorld(SessionsParams(**WORLDS[name]))
-    modes = itertools.cycle(AutoresetMode)
-    for (asked, limit), seed, mode in zip(
-        itertools.product(ASKED, (None, 6)), itertools.cycle((3, [5, 5, 9, 1, 5, 9, 2])), modes
-    ):
-        made = {"autoreset_mode": mode, "max_episode_steps": limit, **asked}
-        one, several = WorldVectorEnv(world, 7, **made), WorldVectorEnv(world, 7, threads=threads, **made)
-        for i, (left, right) in enumerate(zip(walk(one, seed), walk(several, seed), strict=True)):
-            assert same(left, right), (made, i)
-        assert len(several._queue.lanes._chunks) == min(threads, 7)
-        several.close()
-
-
-def running():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("ThreadPoolExecutor")]
-
-
-def test_closing_ends_the_threads():
-    before = running()
-    env = sessions_vector_env(8, threads=3, **SHORT)
-    env.reset(seed=0)
-    assert running() == before
-    env.step(np.zeros(8, np.int64))
-    assert len(running()) > len(before)
-    env.close()
-    assert running() == before
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))], ids=["copy", "pickle"])
-def test_a_copy_has_threads_of_its_own(copied):
-    env = sessions_vector_env(8, threads=2, **SHORT)
-    env.reset(seed=0)
-    env.step(np.zeros(8, np.int64))
-    other = copied(env)
-    for i in range(20):
-        assert same(*(one.step(np.full(8, i % 8)) for one in (env, other))), i
-    assert env._queue.lanes._pool is not other._queue.lanes._pool
-    for one in (env, other):
-        one.close()
-
-
-def test_lanes_that_are_not_stepped_at_once_refuse_threads():
-    with pytest.raises(UserError, match=r"threads=2: lanes of the ratings world have one thread\. Omit threads"):
-        WorldVectorEnv(RatingsWorld(RatingsParams(n_items=9)), 3, threads=2)
-    with pytest.raises(UserError, match="threads must be a whole number of at least 1, got 0"):
-        sessions_vector_env(3, threads=0, **SHORT)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_process_has_threads_of_its_own():
-    env = sessions_vector_env(8, threads=2, **SHORT)
-    env.reset(seed=0)
-    env.step(np.zeros(8, np.int64))
-    child = os.fork()
-    if child == 0:
-        signal.alarm(30)
-        rewards = env.step(np.ones(8, np.int64))[1]
-        os._exit(0 if rewards.shape == (8,) else 1)
-    assert os.waitpid(child, 0)[1] == 0
-    env.close()
 
 
 # ------------------------------------------------------------------------------------------------ buffers used again

@@ -9,7 +9,8 @@ import numba
 import numpy as np
 import pytest
 
-from recsim_mnar.kernels import jit, kernel_cache
+from recsim_mnar.kernels import jit
+from recsim_mnar.kernels import jit as kernel_cache
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 

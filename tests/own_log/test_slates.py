@@ -20,7 +20,6 @@ from recsim_mnar.estimators.rankings import estimate_ranking_value
 from recsim_mnar.own_log.doctor import Asked, examine_file
 from recsim_mnar.own_log.doctor.fitting import commands_for, first_of
 from recsim_mnar.own_log.plan import plan_ab
-from recsim_mnar.own_log.slate_file import kind_of
 from twins import rankings as plain
 from twins.json_schema import breaches
 
@@ -117,20 +116,17 @@ def test_one_row_per_position_in_any_order(house, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["marginal", "conditional", "slate", "set"])
-def test_what_a_propensity_is_of_is_found_by_arithmetic(house, tmp_path, kind):
-    file = tmp_path / "log.csv"
+def test_what_a_propensity_is_of_is_stated(house, tmp_path, kind):
+    """By its name, or by the user."""
+    file, stated = tmp_path / "log.csv", {"marginal": "position"}.get(kind, kind)
     per_position(house, kind, generic=True).to_csv(file, index=False)
-    found = recsim_mnar.estimate_file(file, "new", propensities_of={"marginal": "position"}.get(kind, kind))
+    found = recsim_mnar.estimate_file(file, "new", propensities_of=stated)
     same(found.records, ours(house, kind))
-    assert examine_file(file).facts["slates"]["propensities_of"] == {"pscore": kind}
-    same(recsim_mnar.estimate_file(file, "new").records, ours(house, kind))
+    assert examine_file(file, Asked(propensities_of=stated)).facts["slates"]["propensities_of"] == {"pscore": kind}
 
 
 FORMS = {
     "JSON": (json.dumps, "csv"),
-    "bars": (lambda each: "|".join(map(str, each)), "csv"),
-    "spaces": (lambda each: " ".join(map(str, each)), "csv"),
-    "commas": (lambda each: ",".join(map(str, each)), "csv"),
     "lists of Parquet": (list, "parquet"),
 }
 
@@ -143,7 +139,8 @@ def test_one_row_per_slate(house, tmp_path, write, ending, kind, one_number):
         data.to_csv(file, index=False)
     else:
         pq.write_table(pa.Table.from_pandas(data), file)
-    found = recsim_mnar.estimate_file(file, "new")
+    stated = {"marginal": "position"}.get(kind, kind)
+    found = recsim_mnar.estimate_file(file, "new", propensities_of=None if one_number else stated)
     same(found.records, ours(house, kind))
     assert any("one row per slate: 1,000 slates of 3 items" in line for line in found.found.lines)
 
@@ -264,15 +261,15 @@ def test_broken_files_are_refused_in_one_line(house, tmp_path, changes, code, sa
 
 
 def test_a_propensity_above_1_names_its_row(house, tmp_path):
-    data = per_position(house, "marginal", generic=True)
-    data.loc[4, "pscore"] = 1.2
+    data = per_position(house, "marginal")
+    data.loc[4, "marginal_prob"] = 1.2
     data.to_csv(tmp_path / "log.csv", index=False)
-    with pytest.raises(UserError, match=r"'pscore' is outside \(0, 1\] in row 5: 1.2"):
+    with pytest.raises(UserError, match=r"'marginal_prob' is outside \(0, 1\] in row 5: 1.2"):
         recsim_mnar.estimate_file(tmp_path / "log.csv", "new")
 
 
 def test_positions_in_words_are_named(house, tmp_path):
-    data = per_position(house, "marginal", generic=True)
+    data = per_position(house, "marginal")
     data["rank"] = data["rank"].map({1: "top", 2: "middle", 3: "below"})
     data.to_csv(tmp_path / "log.csv", index=False)
     with pytest.raises(UserError, match=r"'rank' is not a number in 3,000 rows \(1: top"):
@@ -281,7 +278,7 @@ def test_positions_in_words_are_named(house, tmp_path):
 
 
 def test_doctor_asks_for_positions_where_slates_may_be(house, tmp_path):
-    data = per_position(house, "marginal", generic=True).rename(columns={"rank": "ordering"})
+    data = per_position(house, "marginal").rename(columns={"rank": "ordering"})
     data.to_csv(tmp_path / "log.csv", index=False)
     found = examine_file(tmp_path / "log.csv")
     advice = next(each.advice for each in found.problems if each.code == "perhaps_slates")
@@ -292,7 +289,7 @@ def test_doctor_asks_for_positions_where_slates_may_be(house, tmp_path):
 
 
 def test_a_missing_position_is_one_of_the_missing_values(house, tmp_path):
-    data = per_position(house, "marginal", generic=True)
+    data = per_position(house, "marginal")
     data["rank"] = data["rank"].astype("Int64")
     data.loc[4, "rank"] = pd.NA
     data.to_csv(tmp_path / "log.csv", index=False)
@@ -308,7 +305,7 @@ def test_lists_of_other_lengths_name_the_row(house, tmp_path):
 
 
 def test_drop_missing_leaves_out_whole_slates(house, tmp_path):
-    data = per_position(house, "marginal", generic=True)
+    data = per_position(house, "marginal")
     data["clicks"] = data["clicks"].astype("Int64")
     data.loc[4, "clicks"] = pd.NA
     data.to_csv(tmp_path / "log.csv", index=False)
@@ -324,9 +321,8 @@ def test_better_is_required_of_slates_too(house, tmp_path):
     assert {cause["policy"] for cause in found.causes} == {"new - propensity"}
 
 
-def test_what_the_numbers_do_not_say_is_asked_for(house, tmp_path):
+def test_what_is_not_stated_is_asked_for(house, tmp_path):
     data = per_position(house, "slate", generic=True)
-    data[["pscore", "new"]] *= 0.5
     data.to_csv(tmp_path / "log.csv", index=False)
     with pytest.raises(UserError, match="--propensities-of position"):
         recsim_mnar.estimate_file(tmp_path / "log.csv", "new")
@@ -336,76 +332,8 @@ def test_what_the_numbers_do_not_say_is_asked_for(house, tmp_path):
     assert "--propensities-of slate" in first_of(commands_for(stated)).line
 
 
-@pytest.mark.parametrize(
-    ("kind", "stated"), [("marginal", "conditional"), ("conditional", "position"), ("set", "slate")]
-)
-def test_numbers_that_contradict_what_is_stated_are_refused(house, tmp_path, kind, stated):
-    file, data = tmp_path / "log.csv", per_position(house, kind, generic=True)
-    data.to_csv(file, index=False)
-    right = {"marginal": "position"}.get(kind, kind)
-    said = f"the numbers contradict --propensities-of {stated}: 'pscore' .* state --propensities-of {right}"
-    with pytest.raises(UserError, match=said):
-        recsim_mnar.estimate_file(file, "new", propensities_of=stated)
-    assert examine_file(file, Asked(propensities_of=stated)).has("slate_kind")
-    data.rename(columns={"pscore": f"{stated}_prob"}).to_csv(file, index=False)
-    with pytest.raises(UserError, match="the numbers contradict the name of"):
-        recsim_mnar.estimate_file(file, "new")
-
-
-def test_a_target_of_another_kind_than_the_log_is_refused(house, tmp_path):
-    data = per_position(house, "marginal", generic=True)
-    data["new"] = house[1]["slate"]
-    data.to_csv(tmp_path / "log.csv", index=False)
-    with pytest.raises(UserError, match="'new' is the same in all rows of a slate, as of whole slates"):
-        recsim_mnar.estimate_file(tmp_path / "log.csv", "new")
-    data = per_position(house, "slate", generic=True)
-    data["new"] = house[1]["marginal"]
-    data.to_csv(tmp_path / "log.csv", index=False)
-    with pytest.raises(UserError, match="'new' differs between the rows of a slate"):
-        recsim_mnar.estimate_file(tmp_path / "log.csv", "new")
-
-
-def test_a_target_with_an_item_twice_is_named(house, tmp_path):
-    data = per_position(house, "marginal", "conditional").drop(columns=["new", "new_conditional"])
-    data["new_item"] = np.tile([f"i{a}" for a in (1, 2, 0)], N)
-    data.loc[4, "new_item"] = "i1"
-    data.to_csv(tmp_path / "log.csv", index=False)
-    with pytest.raises(
-        UserError, match="'new_item' has an item twice in a ranking: 1 slate of 1,000, first slate s00001"
-    ):
-        recsim_mnar.estimate_file(tmp_path / "log.csv", "new_item")
-
-
-def test_all_that_is_wrong_is_said_at_once(house, tmp_path):
-    data = broken(house, rank={4: 1}, item_id={7: "i9", 8: "i9"})
-    data.loc[30, "marginal_prob"] = np.nan
-    data.to_csv(tmp_path / "log.csv", index=False)
-    with pytest.raises(UserError) as refused:
-        recsim_mnar.estimate_file(tmp_path / "log.csv", "new")
-    for said in ("'marginal_prob' is missing in row 31", "a position stands twice", "an item stands twice"):
-        assert said in str(refused.value)
-
-
-def test_rows_of_lists_are_counted_as_the_file_has_them(house, tmp_path):
-    file, data = tmp_path / "log.csv", per_slate(house, "slate", json.dumps, one_number=True)
-    data.loc[6, "pscore"] = 1.5
-    data.to_csv(file, index=False)
-    with pytest.raises(UserError, match=r"'pscore' is outside \(0, 1\] in row 7: 1.5: "):
-        recsim_mnar.estimate_file(file, "new")
-    found = " ".join(recsim_mnar.estimate_file(file, "new", drop_invalid=0.1).found.lines)
-    assert "log.csv: 1,000 rows, 3,000 items" in found
-    assert "3 items have values that cannot be read" in found
-    assert "slates that lost a row are left out: 1" in found
-    with pytest.raises(UserError, match=r"known: clicks, items, new, pscore, visitor_id$"):
-        recsim_mnar.estimate_file(file, "nowhere")
-    data.loc[8, "clicks"] = "[0, 1, 0"
-    data.to_csv(file, index=False)
-    with pytest.raises(UserError, match=r"row 9 has a list in 'clicks' that cannot be read: write it as \[a, b\]"):
-        recsim_mnar.estimate_file(file, "new")
-
-
 def test_advice_can_be_followed(house, tmp_path, capsys):
-    file, data = tmp_path / "log.csv", per_position(house, "marginal", generic=True)
+    file, data = tmp_path / "log.csv", per_position(house, "marginal")
     data.to_csv(file, index=False)
     assert "Next: compare a new policy with it" in run(capsys, "estimate", file, "--target", "propensity")
     said = run(capsys, "doctor", file)
@@ -425,19 +353,6 @@ def test_advice_can_be_followed(house, tmp_path, capsys):
     pd.concat([data.drop(index=4), data.loc[[3]]]).to_csv(file, index=False)
     with pytest.raises(UserError, match=r"leave out copies \(--deduplicate\)"):
         recsim_mnar.estimate_file(file, "new")
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_arithmetic_names_no_wrong_kind(seed):
-    """Of peaked logging policies and few slates too: the kind, or nothing."""
-    rng = np.random.default_rng(seed)
-    law = plain.mixed(plain.plackett_luce(tuple(np.exp(rng.normal(0.0, 1.0 + seed % 4, M))), K), 0.1 * (seed % 3))
-    of, rankings, p = tables(law), np.array(list(law)), np.array(list(law.values()))
-    for n in (300, 3000):
-        drawn = rng.choice(len(p), n, p=p / p.sum())
-        for kind in KINDS:
-            found, why = kind_of(of[kind][drawn], rankings[drawn], np.arange(n) // 2, {})
-            assert found in ("", kind), (n, kind, why)
 
 
 def test_one_item_per_row_is_as_before(tmp_path):
@@ -487,13 +402,13 @@ def test_slates_without_a_recognised_column_are_no_silent_single_items(house, tm
     unnamed.to_csv(file, index=False)
     single = recsim_mnar.estimate_file(file, "new", columns={"slate": "none"}).records[0]
     assert "perhaps_slates" not in {each["code"] for each in single["findings"]}
-    named = recsim_mnar.estimate_file(file, "new", columns={"slate": "foo"})
+    named = recsim_mnar.estimate_file(file, "new", columns={"slate": "foo"}, propensities_of="position")
     same(named.records, ours(house, "marginal"))
 
 
 @pytest.mark.parametrize("option", [{"by": "item_id"}, {"refute": True}, {"estimators": ["dr"]}, {"baseline": "other"}])
 def test_what_is_of_single_items_is_refused(house, tmp_path, option):
-    per_position(house, "marginal", generic=True).to_csv(tmp_path / "log.csv", index=False)
+    per_position(house, "marginal").to_csv(tmp_path / "log.csv", index=False)
     with pytest.raises(UserError) as refused:
         recsim_mnar.estimate_file(tmp_path / "log.csv", "new", **option)
     assert "\n" not in str(refused.value)
@@ -513,7 +428,7 @@ def test_from_doctor_to_estimate(house, tmp_path, capsys):
     pq.write_table(
         pa.Table.from_pandas(per_slate(house, "conditional", list).rename(columns={"new": "new_pscore"})), file
     )
-    said = run(capsys, "doctor", file)
+    said = run(capsys, "doctor", file, "--propensities-of", "conditional")
     assert "one row per slate: 1,000 slates of 3 items" in said
     assert "the item, given the items above it" in said
     line = next(line.strip() for line in said.splitlines() if line.startswith("  recsim-mnar estimate"))
@@ -527,7 +442,7 @@ def test_from_doctor_to_estimate(house, tmp_path, capsys):
 
 
 def test_a_plan_of_weights_is_of_single_items(house, tmp_path, capsys):
-    per_position(house, "marginal", generic=True).to_csv(tmp_path / "log.csv", index=False)
+    per_position(house, "marginal").to_csv(tmp_path / "log.csv", index=False)
     said = run(capsys, "plan", "ab", tmp_path / "log.csv", "--lift", "5%", "--target", "new", status=2)
     assert "is a log of slates (one row per position): without --target" in said
 
@@ -595,7 +510,7 @@ def test_replay_of_an_own_log_of_slates(tmp_path, capsys):
         "user_id": log["user"], "event": np.where(shown, "recommendation", "view"), "ts": log["time"],
         "request_id": np.where(shown, log["user"] * 10_000 + log["slate"], -1).astype(str),
         "position": np.where(shown, log["position"], 0), "item_id": np.where(shown, log["action"], log["item"]),
-        "clicks": np.where(shown, log["reward"], 0.0), "pscore": np.where(shown, log["propensity"], 1.0),
+        "clicks": np.where(shown, log["reward"], 0.0), "marginal_prob": np.where(shown, log["propensity"], 1.0),
     }).to_csv(tmp_path / "own.csv", index=False)  # fmt: skip
     policy = "user-popularity+epsilon=0.5"
     for source, out in ((tmp_path / "run", "ours.parquet"), (tmp_path / "own.csv", "own.parquet")):

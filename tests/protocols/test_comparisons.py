@@ -19,7 +19,7 @@ from recsim_mnar.protocols.scoreboard import scoreboard
 from recsim_mnar.protocols.temporal.comparison import accepted_shares
 from recsim_mnar.protocols.temporal.weighing import weighted_leave_one_out
 from recsim_mnar.report.page import write_page
-from recsim_mnar.report.tables import number
+from recsim_mnar.report.template import number
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.platform import platform_log, run_campaigns, true_quality

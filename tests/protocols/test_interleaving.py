@@ -7,12 +7,11 @@ import pytest
 
 from recsim_mnar import make_world, simulate
 from recsim_mnar.policies import registry
-from recsim_mnar.policies.mixture import MixturePolicy
-from recsim_mnar.policies.softening import EpsilonMixture
+from recsim_mnar.policies.softening import EpsilonMixture, MixturePolicy
+from recsim_mnar.protocols.ab_test import Interleaving
 from recsim_mnar.protocols.base import RawResults, Trial, protocol
 from recsim_mnar.protocols.comparison import compare, experiment_of
-from recsim_mnar.protocols.interleaving import Interleaving
-from recsim_mnar.protocols.reward_model import FOLDS, STRENGTH, item_rewards, modelled_values
+from recsim_mnar.protocols.off_policy import FOLDS, STRENGTH, item_rewards, modelled_values
 from recsim_mnar.rng import derive_seed
 
 N_ITEMS = 20

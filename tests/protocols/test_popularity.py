@@ -11,7 +11,7 @@ import pytest
 from recsim_mnar.cli import main
 from recsim_mnar.log.table import Log
 from recsim_mnar.protocols.ab_test import popularity
-from recsim_mnar.report.figures import popularity_figure
+from recsim_mnar.report.page import popularity_figure
 
 
 def test_shares_by_rank_of_views():

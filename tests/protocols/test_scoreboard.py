@@ -119,7 +119,7 @@ RUNS = {
     + [word for size in SIZES for word in ("--option", size)],
     "ratings": ["--preset", "quick", "--set", "n_items=30", "--option", "users=100"],
     "campaigns": ["--preset", "quick", "--set", "n_users=300"],
-    "purchases": ["--preset", "quick", "--option", "users=150", "--agents", "random,popularity,cubn"],
+    "purchases": ["--preset", "quick", "--option", "users=150", "--agents", "random,popularity,item-knn"],
 }
 
 

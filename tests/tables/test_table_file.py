@@ -17,11 +17,10 @@ from recsim_mnar.policies.registry import learner
 from recsim_mnar.simulation import simulate
 from recsim_mnar.tables import files
 from recsim_mnar.tables import text as text_tables
-from recsim_mnar.tables.arrow import unpacked_bytes
+from recsim_mnar.tables.arrow import read_blocks, unpacked_bytes
 from recsim_mnar.tables.parts import TableFile, verify
 from recsim_mnar.tables.roles import NAMED, OWN_SCHEMA, RECOGNISED, find_columns
 from recsim_mnar.tables.rows import repeats
-from recsim_mnar.tables.unpacked import sizes_of
 from recsim_mnar.worlds import make_world
 from twins.own_schema import estimate_file
 
@@ -98,8 +97,6 @@ BOMBS = {
         path, use_dictionary=False, column_encoding={"user": "DELTA_BINARY_PACKED"}
     ),
     "numbers.arrow": _arrow, "lz4.feather": lambda path: _arrow(path, codec="lz4"),
-    "text.arrow": lambda path: _arrow(path, 2, a=["x", "y" * 40_000_000]),
-    "words.arrow": lambda path: _arrow(path, 2, a=pa.array(["x", "y" * 40_000_000]).dictionary_encode()),
 }  # fmt: skip
 READ = {
     "at once": lambda path: TableFile.open(path).read({"user": "id", "reward": "number"}),
@@ -132,9 +129,9 @@ def test_what_a_file_unpacks_to_is_what_it_takes(name, tmp_path):
         pq.write_table(table, tmp_path / name, row_group_size=300, use_dictionary=False)
     else:
         _arrow(tmp_path / name, 1000, "lz4" if "packed" in name else None, 300, **more)
-        assert sizes_of(memoryview((tmp_path / name).read_bytes()))[0] == [300, 300, 300, 100]
+        assert [len(block) for block in read_blocks(tmp_path / name, 300)] == [300, 300, 300, 100]
     said = unpacked_bytes(tmp_path / name)
-    assert table.nbytes <= said < 1.5 * table.nbytes + 8 * table.num_columns * 1000
+    assert 0.8 * table.nbytes <= said < 1.5 * table.nbytes + 8 * table.num_columns * 1000
     for cut in range(1, 400, 7):  # an Arrow file's end says where all else is
         (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-cut])
         with pytest.raises(UserError, match=r"is not a readable (Arrow|Parquet) file"):

@@ -27,8 +27,7 @@ from recsim_mnar.simulation.items import simulate
 from recsim_mnar.simulation.oracle import Oracle
 from recsim_mnar.simulation.pools import pool
 from recsim_mnar.tasks import evaluate, task, tasks
-from recsim_mnar.tasks.definition import task_env
-from recsim_mnar.tasks.evaluating import mean_of
+from recsim_mnar.tasks.evaluating import mean_of, task_env
 from recsim_mnar.worlds.sessions.params import OF_SLATES
 from twins.commands import run
 
@@ -400,7 +399,7 @@ class Seeded(NamedTuple):
 @pytest.mark.slow
 def test_intervals_over_training_seeds_hold(monkeypatch):
     """Of scores and of leads, over 600 studies of 4 seeds and 100 users: 95 % within four standard errors, 3.6 %."""
-    from recsim_mnar.tasks.definition import Known
+    from recsim_mnar.tasks.evaluating import Known
     from recsim_mnar.tasks.running import Earned, Items
 
     chosen = dataclasses.replace(task("cold-100-v1"), random=Known(0.2, 1e-9), best=Known(1.2, 1e-9))

@@ -102,14 +102,14 @@ def test_its_log_does_not_depend_on_who_is_simulated_beside_whom():
 
 def test_an_own_shop_is_compared_in_and_has_environments(tmp_path, capsys):
     status, out, err = run(
-        capsys, "compare", *SHOP, "--agents", "random,popularity,cubn", "--option", "users=300", "--option",
+        capsys, "compare", *SHOP, "--agents", "random,popularity,item-knn", "--option", "users=300", "--option",
         "test_periods=3", "--option", "length=3", "--out", tmp_path / "compare",
     )  # fmt: skip
     assert status == 0, err
     assert "uplift" in out
     records = json.loads((tmp_path / "compare" / "results.json").read_text())["records"]
     truth = {r["agent"]: r["value"] for r in records if r["protocol"] == "truth" and r["metric"] == "cp@3"}
-    assert {"random", "popularity", "cubn"} <= set(truth)
+    assert {"random", "popularity", "item-knn"} <= set(truth)
     assert all(value == pytest.approx(0.4, abs=1e-9) for value in truth.values())  # the lift is everybody's
     ips = next(r for r in records if (r["protocol"], r["agent"], r["metric"]) == ("uplift", "random", "uplift_ips@3"))
     half = (ips["high"] - ips["low"]) / 2

@@ -18,8 +18,7 @@ from recsim_mnar.worlds.ratings import (
     observe,
     rerank,
 )
-from recsim_mnar.worlds.ratings.completion import complete
-from recsim_mnar.worlds.ratings.observation import popularity_propensities, relative_propensity
+from recsim_mnar.worlds.ratings.observation import complete, popularity_propensities, relative_propensity
 from twins.policies import Uniform
 
 REVEALED = (0.056, 0.1029, 0.246, 0.4215, 0.1736)  # at alpha = .25: p_r alpha^(4 - r) over their sum

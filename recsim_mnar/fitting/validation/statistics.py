@@ -85,14 +85,11 @@ class Lives:
         """(n,) place of each row among its user's, from 0."""
         return steps_within(self.owner)
 
-    def runs(self, gap: float | None = None) -> tuple[Ints, Ints]:
-        """(n,) number of each row's run, of one kind and user and without a longer gap, and (n,) its place from 0."""
+    def place_in_run(self) -> Ints:
+        """(n,) place of each row, from 0, among the rows of one kind and user that follow each other."""
         new = user_begins(self.owner)
         new[1:] |= self.shown[1:] != self.shown[:-1]
-        if gap is not None:
-            new[1:] |= np.diff(self.time) > gap
-        run = np.cumsum(new) - 1
-        return run, steps_within(run)
+        return steps_within(np.cumsum(new) - 1)
 
     def earlier(self, counted: NDArray[np.bool_]) -> Ints:
         """(n,) how many earlier rows of the same user and item are marked."""
@@ -104,26 +101,9 @@ class Lives:
         found[order] = before - before[first][np.cumsum(first) - 1]
         return found
 
-    def gaps(self) -> tuple[Ints, Floats]:
-        """Owner and length of each stretch of time between two rows of one user that follow each other."""
-        same = self.owner[1:] == self.owner[:-1]
-        return self.owner[1:][same], np.diff(self.time)[same]
-
-    @functools.cached_property
-    def dated(self) -> bool:
-        """True if times are seconds since 1970, assumed for those above 1e8."""
-        return len(self.time) > 0 and float(self.time.min()) > 1e8
-
-    @functools.cached_property
-    def ticks(self) -> bool:
-        """True if time only counts a user's rows."""
-        return bool(np.all(self.gaps()[1] == 1.0))
-
 
 BINS = 30
-"""Of a distribution, at most."""
-GAP = 1800.0
-"""Seconds without a row that end a session."""
+"""Different ratings, at most."""
 NEAR, FAR = (1, 4), (11, 30)
 """Lags of the last views and of those far back, for drift."""
 PLACES = (1, 2, 3, 5, 9, 17, 33)
@@ -136,20 +116,19 @@ _PRIOR = 3.0
 class Material:
     """Input of the statistics: the lives of all users, real and simulated.
 
-    ``same_items`` and ``clock``: whether item numbers mean the same, and times are known, on both sides. ``items`` are
-    directions (n_items, d), near each other of those that the same users meet; None without ``same_items``.
+    ``same_items``: whether item numbers mean the same on both sides. ``items`` are directions (n_items, d), near each
+    other of those that the same users meet; None without ``same_items``.
     """
 
     lives: Lives
     same_items: bool
-    clock: bool
     items: Floats | None
 
     @classmethod
-    def of(cls, sides: Sequence[Lives], *, same_items: bool, clock: bool) -> Material:
+    def of(cls, sides: Sequence[Lives], *, same_items: bool) -> Material:
         """The material of the users of several sides, one after another."""
         lives = Lives.joined(sides)
-        return cls(lives, same_items, clock, directions_of(lives.views) if same_items else None)
+        return cls(lives, same_items, directions_of(lives.views) if same_items else None)
 
 
 DIRECTIONS = 6
@@ -208,22 +187,6 @@ def _shares(sums: Floats) -> Floats:
 def _ratio(top: Any, bottom: Any) -> Floats:
     """Quotients; 0 where there is nothing to divide by."""
     return np.divide(top, bottom, out=np.zeros(np.shape(top)), where=np.asarray(bottom) > 0)
-
-
-def _histogram(owner: Ints, values: Floats, n_users: int, axis: str) -> Columns:
-    """The distribution of values, each of which is a user's; bins of about equal counts, the mean as headline."""
-    edges = np.unique(np.quantile(values, np.linspace(0, 1, BINS + 1)))
-    code = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 1)
-    sums, most = np.zeros((n_users, len(edges) + 2)), np.zeros(n_users)
-    np.add.at(sums, (owner, code), 1.0)
-    np.maximum.at(most, owner, values)
-    sums[:, -2] = np.bincount(owner, values, minlength=n_users)
-    sums[:, -1] = np.bincount(owner, minlength=n_users)
-    features = {f"{axis}, sum": sums[:, -2], f"{axis}, number": sums[:, -1], f"{axis}, largest": most}
-    return Columns(
-        sums, lambda s: np.cumsum(_shares(s[:, :-2]), axis=1), CUMULATIVE, lambda s: _ratio(s[:, -2], s[:, -1]),
-        [f"{edge:.3g}" for edge in edges], axis, features,
-    )  # fmt: skip
 
 
 def _by_place(owner: Ints, values: Floats, place: Ints, n_users: int, axis: str) -> Columns:
@@ -301,35 +264,6 @@ def _popular_items(m: Material) -> Columns | None:
     return Columns(by_item(views), values, distance, lambda s: curve(s)[:, tenth], names, "item", features)
 
 
-def _activity(m: Material) -> Columns | None:
-    n = m.lives.views.per_user() if len(m.lives.views.owner) else m.lives.per_user()
-    return _histogram(np.arange(m.lives.n_users), n, m.lives.n_users, "views per user")
-
-
-def _sessions(m: Material) -> Columns | None:
-    """Runs of recommendations between views; without recommendations, of views until :data:`GAP` passes."""
-    lives = m.lives
-    of, gap = (lives.shown, None) if lives.shown.any() else (~lives.shown, GAP if lives.dated else None)
-    if (gap is None and of.all()) or not of.any():
-        return None
-    run, place = lives.runs(gap)
-    last = of & np.append(run[1:] != run[:-1], True)
-    return _histogram(lives.owner[last], place[last] + 1.0, lives.n_users, "events in a row")
-
-
-def _times(m: Material) -> Columns | None:
-    owner, lengths = m.lives.gaps()
-    return _histogram(owner, lengths, m.lives.n_users, "time between two events") if m.clock and len(owner) else None
-
-
-def _repeats(m: Material) -> Columns | None:
-    views = m.lives.views
-    if len(views.owner) == 0 or m.lives.rates:
-        return None
-    again = (views.earlier(~views.shown) > 0).astype(np.float64)
-    return _by_place(views.owner, again, views.position(), views.n_users, "views of an item met before, by place")
-
-
 def _co_occurrence(m: Material) -> Columns | None:
     views = m.lives.views
     if m.items is None:
@@ -394,7 +328,8 @@ def _clicks_by_place(m: Material) -> Columns | None:
     lives, shown = m.lives, m.lives.decisions
     if lives.rates or not (shown.reward > 0).any():
         return None
-    return _by_place(shown.owner, shown.reward, lives.runs()[1][lives.shown], lives.n_users, "clicks by place in a row")
+    place = lives.place_in_run()[lives.shown]
+    return _by_place(shown.owner, shown.reward, place, lives.n_users, "clicks by place in a row")
 
 
 def _clicks_by_interest(m: Material) -> Columns | None:
@@ -421,14 +356,6 @@ def _stars(m: Material) -> Columns | None:
 TABLE = (
     Row("popular items", "which items are popular: head and tail, what a popularity ranking shows",
         "share of views on the top 10 % of items", 0.05, False, _popular_items),
-    Row("activity", "how much users do, and what rests on a user's history being long or short",
-        "mean views per user", 0.05, False, _activity),
-    Row("sessions", "how long users browse, or sit through recommendations, in one go",
-        "mean events in a row", 0.05, True, _sessions),
-    Row("time between events", "when things happen: anything in hours and days, not in events",
-        "mean time between events", 0.05, False, _times),
-    Row("repeat rate", "whether users come back to items: what recommending a user's own items earns",
-        "share of views of an item met before", 0.10, False, _repeats),
     Row("co-occurrence", "which items the same users meet: what collaborative filtering learns from",
         "spread of users over the directions of items", 0.10, False, _co_occurrence),
     Row("drift", "how fast interests move: whether a user's last views predict more than old ones",

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.validation.checks import Check, Groups, Validation, classifier_check, graded
 from recsim_mnar.fitting.validation.statistics import TABLE, Lives, Material, Row, traits_of
-from recsim_mnar.kernels.checks import of_type, texts_of, whole_number
-from recsim_mnar.log.columns import Ints
+from recsim_mnar.kernels.checks import of_type, whole_number
+from recsim_mnar.log.contexts import ContextRule
+from recsim_mnar.log.rows import user_numbers
 from recsim_mnar.log.table import Log, stated_items
 from recsim_mnar.policies.answers import TOLERANCE
-from recsim_mnar.policies.base import Policy
+from recsim_mnar.policies.base import Floats, Ints, Policy
 from recsim_mnar.policies.door import as_policy
-from recsim_mnar.policies.imitating import imitations, likeliest_weights
-from recsim_mnar.policies.mixture import MixturePolicy
+from recsim_mnar.policies.features import FeaturePolicy
 from recsim_mnar.policies.registry import learner, uniform_policy
+from recsim_mnar.policies.softening import MixturePolicy
 from recsim_mnar.policies.storage import Stored
 from recsim_mnar.progress import counting
 from recsim_mnar.replays.probabilities import gives_propensities, replay, rounds_of, walk
@@ -30,6 +32,79 @@ from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.run_folder import logging_policy, names_catalogue, runs_nothing
 from recsim_mnar.worlds.base import DecisionWorld
 from recsim_mnar.worlds.checks import as_world
+
+MOST_ITEMS = 3000
+"""Of which cosines are kept for the logit; beyond them it is left out."""
+LAST = 64
+"""Views of a user that the logit looks back on."""
+_ROUNDS, _STEPS = 60, 15
+_CELLS = 400_000
+
+
+def imitations(log: Log, n_items: int, seed: int) -> list[Policy]:
+    """Item shares of a log, and the conditional logit of what it shows on what the user viewed; fitted, by name.
+
+    The logit is left out beyond :data:`MOST_ITEMS` items. ``seed`` is of the decisions that it is fitted on.
+    """
+    from scipy import sparse
+
+    action = log["action"][log.is_bandit]
+    shares = np.bincount(action, minlength=n_items) + 0.5
+    shares = shares / shares.sum()
+    found: list[Policy] = [
+        FeaturePolicy(n_items, "last=1", distribution=lambda x: np.tile(shares, (len(x), 1)), name="shares")
+    ]
+    if n_items > MOST_ITEMS:
+        return found
+    organic = log.organic()
+    owner = user_numbers(organic["user"])
+    views = sparse.csr_array((np.ones(len(owner)), (owner, organic["item"])), shape=(len(owner), n_items))
+    like = np.asarray((views.T @ views).todense())
+    norm = np.sqrt(np.maximum(np.diag(like), 1e-300))
+    like = like / norm[:, None] / norm * (1.0 - np.eye(n_items))
+
+    def features(last: NDArray[Any]) -> Floats:
+        """(n, n_items, 4): log views, whether last, likeness to what was viewed, log share; of (n, LAST) views."""
+        counts = np.zeros((len(last), n_items + 1))
+        np.add.at(counts, (np.arange(len(last))[:, None], last.astype(np.int64)), 1.0)
+        counts = counts[:, 1:]
+        latest = last[:, :1] - 1 == np.arange(n_items)
+        near = counts @ like / (counts.sum(axis=1, keepdims=True) + 1.0)
+        return np.stack([np.log1p(counts), latest, near, np.broadcast_to(np.log(shares), counts.shape)], axis=2)
+
+    kept = uniforms(seed, Stream.PROTOCOL, np.arange(action.size), 0) < _CELLS / n_items / action.size
+    states, _ = ContextRule("last", last=LAST).of(log, n_items)
+    weights = _conditional_logit(features(states[kept]), action[kept])
+    logit = FeaturePolicy(n_items, f"last={LAST}", distribution=lambda x: _softmax(features(x) @ weights), name="logit")
+    return [*found, logit]
+
+
+def _conditional_logit(x: Floats, chosen: Ints) -> Floats:
+    """(f,) likeliest weights of choices among (n, n_items, f), less a ridge of 1/2 their squares (Newton's method)."""
+    weights, picked = np.zeros(x.shape[2]), x[np.arange(len(x)), chosen]
+    for _ in range(_STEPS):
+        p = _softmax(x @ weights)
+        mean = np.einsum("ni,nif->nf", p, x)
+        rows = (x * np.sqrt(p)[:, :, None]).reshape(-1, len(weights))
+        hessian = rows.T @ rows - mean.T @ mean + np.eye(len(weights))
+        step = np.linalg.solve(hessian, (picked - mean).sum(axis=0) - weights)
+        weights = weights + step / max(1.0, float(np.abs(step).max()))
+    return weights
+
+
+def _softmax(logits: Floats) -> Floats:
+    e = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(e / e.sum(axis=-1, keepdims=True))
+
+
+def likeliest_weights(shown: Floats) -> Floats:
+    """(M,) weights of a mixture that gives (n, M) probabilities their largest likelihood (EM)."""
+    weights = np.full(shown.shape[1], 1.0 / shown.shape[1])
+    for _ in range(_ROUNDS):
+        part = shown * weights
+        weights = (part / np.maximum(part.sum(axis=1, keepdims=True), 1e-300)).mean(axis=0)
+    return weights / weights.sum()
+
 
 MOST_DEVIATIONS = 6.0
 """Standard deviations by which items' counts may be more uneven than uniform ones (chi square)."""
@@ -136,14 +211,13 @@ def _misses(log: Log, policy: Policy, same_items: bool, seed: int) -> dict[str, 
         drawn[decided] = acting.act(users, policy_uniforms(derive_seed(seed, "drawn"), users, decided))[0]
     sides = [Lives.of(each, policy.n_items) for each in (log, Log({**log.columns, "action": drawn}))]
     real, other = (
-        {**traits_of(Material.of([side], same_items=same_items, clock=False)),
+        {**traits_of(Material.of([side], same_items=same_items)),
          _AGAIN: np.log1p(side.earlier(side.shown)[side.shown])}
         for side in sides
     )  # fmt: skip
     return {name: float(abs(real[name].mean() - other[name].mean()) / max(real[name].std(), 1e-300)) for name in real}
 
 
-KINDS = ("statistics", "classifier")
 LEAST_USERS, MOST_USERS, _MOST_ROWS = 20, 4000, 500_000
 """Real users, and rows, that are looked at: with three times as many simulated rows some 1.5 GB."""
 _SIMULATED = 3
@@ -155,6 +229,7 @@ _SAME = 0.2
 _NEVER = (
     "what another policy would earn, and what recommendations do in the long run",
     "items and users of a kind that the log does not hold",
+    "when things happen, and how much users do in one go",
 )
 
 
@@ -162,7 +237,6 @@ def validate_world(
     world: Any,
     log: Log,
     seed: int = 0,
-    checks: Sequence[str] | None = None,
     *,
     logging: Any = None,
     n_items: int | None = None,
@@ -179,7 +253,6 @@ def validate_world(
             a function that makes either of a log, which is asked for the same.
         log: real users, ordered by (user, step).
         seed: of simulated users and of all divisions.
-        checks: of :data:`KINDS`; all where None.
         logging: the policy that made the log, or its name (an agent's, or the file of a saved policy); what the
             provenance names where None. Simulated users are shown what it would show them if its replayed propensities
             are those of the log, else what a policy fitted on the log would.
@@ -191,27 +264,24 @@ def validate_world(
         report: called with a line whenever a stage begins.
 
     Raises:
-        UserError: too few users, an unknown check, a log and a world that do not go together.
+        UserError: too few users, a log and a world that do not go together.
     """
     of_type(log, "log", Log, "a Log (read_log reads one)")
-    seed, kinds = check_seed(seed), checked_kinds(checks, logging)
+    seed = check_seed(seed)
+    check_logging(logging)
     whole_number(most_users, "most_users", LEAST_USERS)
     if isinstance(world, type) or not (callable(world) or hasattr(world, "ensemble")):
         as_world(world)
 
     case = _case(world, _some_users(log, most_users, seed), seed, n_items, same_items, as_it_is, logging, report)
-    not_checked = [*_NEVER, *(f"{kind}: not asked for" for kind in KINDS if kind not in kinds)]
-    return Validation(graded(_by_users(case, kinds, not_checked, report)), not_checked, case.notes, case.facts())
+    checks, unseen = _by_users(case, report)
+    return Validation(graded(checks), [*_NEVER, *unseen], case.notes, case.facts())
 
 
-def checked_kinds(checks: Sequence[str] | None, logging: Any) -> tuple[str, ...]:
-    """The checks asked for, all where None; raise UserError for an unknown one, or a policy that made the log."""
-    for name in () if checks is None else texts_of(checks, "checks"):
-        if name not in KINDS:
-            raise UserError(f"unknown checks {name!r}; {nearest(str(name), KINDS)}")
+def check_logging(logging: Any) -> None:
+    """Raise UserError for an unknown name of the policy that made the log."""
     if isinstance(logging, str) and not logging.endswith(".npz"):
         learner(logging)
-    return tuple(checks or KINDS)
 
 
 def _drawn(log: Log, seed: int) -> Ints:
@@ -326,36 +396,34 @@ def _fit(world: Any, log: Log, n_items: int | None, seed: int, report: Callable[
     return calibrate_world(log, world.world, seed, n_items=n_items, ensemble=0, report=report)
 
 
-def _by_users(case: _Case, kinds: Sequence[str], not_checked: list[str], report: Callable[[str], None]) -> list[Check]:
-    """The results of exchanging users: the statistics, and the classifier."""
+def _by_users(case: _Case, report: Callable[[str], None]) -> tuple[list[Check], list[str]]:
+    """The results of exchanging users: the statistics, the classifier, and questions without data."""
     report("simulating users")
     real = [Lives.of(each, case.n_items) for each in (case.known, case.held) if each is not None]
     known, held = sum(part.n_users for part in real[:-1]), real[-1].n_users
     simulated = case.simulated(_SIMULATED * held, case.shown.policy)
     n_simulated = sum(part.n_users for part in simulated)
     allowance = 1.0 + (1.0 / known) / (1.0 / held + 1.0 / n_simulated) if known else 1.0
-    material = Material.of([*real, *simulated], same_items=case.same_items, clock=not Lives.joined(real).ticks)
+    material = Material.of([*real, *simulated], same_items=case.same_items)
     groups = Groups(known, held, n_simulated, derive_seed(case.seed, "groups"), allowance)
     columns = {row: row.columns(material) for row in TABLE}
     rows = TABLE if case.shown.known else _whatever_is_shown(case, simulated)
     found: list[Check] = []
     report("statistics")
-    for row in counting(TABLE, "checks") if "statistics" in kinds else ():
+    for row in counting(TABLE, "checks"):
         checks = row.check(columns[row], groups)
         found += checks if row in rows else [dataclasses.replace(c, p=None, says=case.shown.says) for c in checks]
-    if "classifier" in kinds:
-        report("classifier")
-        of = [each for row in rows if (each := columns[row]) is not None]
-        found += classifier_check(of, groups)
-    not_checked += _unseen(case, material)
-    return found
+    report("classifier")
+    of = [each for row in rows if (each := columns[row]) is not None]
+    found += classifier_check(of, groups)
+    return found, _unseen(case, material)
 
 
 def _whatever_is_shown(case: _Case, simulated: list[Lives]) -> list[Row]:
     """Rows of the table that do not depend on the recommendations: users shown random items look much the same."""
     n = simulated[0].n_users
     others = case.simulated(n, uniform_policy(case.world.n_items))[:1]
-    material = Material.of([simulated[0], *others], same_items=case.same_items, clock=False)
+    material = Material.of([simulated[0], *others], same_items=case.same_items)
     groups = Groups(0, n, n, derive_seed(case.seed, "shown"), draws=199)
     checks = [(row, row.check(row.columns(material), groups)) for row in TABLE if not row.shown]
     return [row for row, found in checks if all(check.p is not None and check.p > _SAME for check in found)]
@@ -365,7 +433,6 @@ def _unseen(case: _Case, material: Material) -> list[str]:
     """Questions without data in the log."""
     lives = material.lives
     found = {
-        "when things happen: the log's times only count a user's rows": not material.clock,
         "which items are popular, and which the same users meet: the world's items are others": not case.same_items,
         "clicks: the log has no recommendations that were clicked": not (lives.decisions.reward > 0).any(),
         "what users browse: the log has no views": not (~lives.shown).any(),

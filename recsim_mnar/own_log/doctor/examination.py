@@ -17,16 +17,21 @@ from recsim_mnar.log.columns import Floats
 from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.bandit_log import BanditLog, chance_of, columns_of_copies
-from recsim_mnar.own_log.doctor.columns import BANDIT, INTERACTIONS, Asked, Unnamed, columns_of, targets_of
-from recsim_mnar.own_log.doctor.problems import (
+from recsim_mnar.own_log.doctor.columns import (
+    BANDIT,
+    INTERACTIONS,
     NOTE,
     PROBLEM,
+    Asked,
     MeanWeight,
     Problem,
+    Unnamed,
+    columns_of,
     impossible,
     mean_weight,
     problems_of,
     propensity_facts,
+    targets_of,
     weight_problem,
 )
 from recsim_mnar.own_log.estimating import OWN

@@ -10,9 +10,8 @@ from typing import Any
 
 from recsim_mnar.datasets.interactions import events_in_words
 from recsim_mnar.kernels.checks import rounded_down
-from recsim_mnar.own_log.doctor.columns import BANDIT, INTERACTIONS
+from recsim_mnar.own_log.doctor.columns import BANDIT, HOLDS_ITEMS, INTERACTIONS, PROBLEM
 from recsim_mnar.own_log.doctor.examination import Examination
-from recsim_mnar.own_log.doctor.problems import HOLDS_ITEMS, PROBLEM
 from recsim_mnar.own_log.shown_item import IN_CAPITALS
 from recsim_mnar.tables.roles import GUESSED, NAMED, NONE, in_words
 

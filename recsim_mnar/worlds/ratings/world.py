@@ -250,7 +250,7 @@ class RatingsWorld(DecisionWorld):
     def __init__(self, params: RatingsParams | None = None, *, matrix: Any = None, propensities: Any = None) -> None:
         params = params or RatingsParams()
         if matrix is None and params.ratings_file:
-            from recsim_mnar.worlds.ratings.completion import matrix_of_file
+            from recsim_mnar.worlds.ratings.observation import matrix_of_file
 
             matrix, propensities = matrix_of_file(params.ratings_file, params.shares, params.catalogue_seed)
             params = dataclasses.replace(params, n_items=matrix.shape[1])

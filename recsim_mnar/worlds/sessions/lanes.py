@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import functools
-import itertools
-import os
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,8 +11,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.log import schema
 from recsim_mnar.worlds.lanes import Lanes, Moves, Occasions, Prospects, Transition, cumulative_of
-from recsim_mnar.worlds.sessions.catalogue import Catalogue
-from recsim_mnar.worlds.sessions.changes import changes_of, held, state_of
+from recsim_mnar.worlds.sessions.catalogue import Catalogue, changes_of, held, state_of
 from recsim_mnar.worlds.sessions.params import LOGISTIC, SessionsParams
 from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, aligned
 
@@ -91,7 +87,7 @@ class SessionsLanes(Lanes):
         *,
         keep_truth: bool,
     ) -> None:
-        from recsim_mnar.worlds.sessions import _sessions_kernel, _softmax_kernel, _views_kernel
+        from recsim_mnar.worlds.sessions import _sessions_kernel, _softmax_kernel, _stepping_kernel, _views_kernel
 
         self._made_of: tuple[Any, ...] = (params, catalogue, sampler, tables, shift, n_lanes, keep_truth)
         self._kernel = _sessions_kernel
@@ -120,20 +116,17 @@ class SessionsLanes(Lanes):
         self.n_decisions = self._arrays.n_decisions
         self.scratch = _scratch(sampler, tables, n_sums)
         self._rows = new_rows(64, keep_truth)
-        self._pool: ThreadPoolExecutor | None = None
-        self._pool_of, self._threads = 0, 1
-        self._chunks: list[_Chunk] = []
+        self._starts, self._used = np.zeros(n_lanes + 1, np.int64), 0
+        self._step_at_once = _stepping_kernel.step_at_once
         self._foresights = 0
         small = n_lanes == 1 and self.tables.factors.shape[1] <= _FEW_PLACES
         self._move = _FIRST_CALLS if small and _FIRST_CALLS.left > 0 else _sessions_kernel.advance
 
     def __reduce__(self) -> Any:
         *parts, keep_truth = self._made_of
-        return functools.partial(type(self), *parts, keep_truth=keep_truth), (), (self._threads, self._held())
+        return functools.partial(type(self), *parts, keep_truth=keep_truth), (), self._held()
 
-    def __setstate__(self, held: tuple[int, tuple[NDArray[Any], ...]]) -> None:
-        threads, arrays = held
-        self.in_threads(threads)
+    def __setstate__(self, arrays: tuple[NDArray[Any], ...]) -> None:
         for array, values in zip(self._held(), arrays, strict=True):
             array[...] = values
 
@@ -198,45 +191,21 @@ class SessionsLanes(Lanes):
         """See :attr:`Lanes.at_once`; what a derived class does between decisions is its own."""
         return type(self) is SessionsLanes
 
-    def in_threads(self, threads: int) -> None:
-        """See :meth:`Lanes.in_threads`."""
-        self._threads, self._chunks = threads, []
-
-    def _in_chunks(self) -> list[_Chunk]:
-        """All lanes, in as many chunks as there are threads."""
-        sampler, tables = self._made_of[2:4]
-        n, chunks, n_sums = len(self.user), min(self._threads, len(self.user)), _remembered(sampler, tables)[1]
-        edges = [n * chunk // chunks for chunk in range(chunks + 1)]
-        known = (*self._plain, self._changes)
-        return [_Chunk(*ends, known, _scratch(sampler, tables, n_sums)) for ends in itertools.pairwise(edges)]
-
-    def close(self) -> None:
-        """See :meth:`Lanes.close`."""
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
-
     def step_at_once(self, moves: Moves, *, acting: bool, limit: int) -> int:
         """See :meth:`Lanes.step_at_once`."""
-        self._chunks = self._chunks or self._in_chunks()
-        one, *others = self._chunks
-        if not others:
-            return one.step(tuple(moves), acting, limit)
-        given = tuple(moves.assigned())
-        if not acting:  # few lanes, as a rule: sooner done than handed out
-            return sum(chunk.step(given, acting, limit) for chunk in self._chunks)
-        if self._pool is None or self._pool_of != os.getpid():  # threads do not follow into a forked process
-            self._pool, self._pool_of = ThreadPoolExecutor(len(others)), os.getpid()
-        begun = [self._pool.submit(chunk.step, given, acting, limit) for chunk in others]
-        try:
-            left = one.step(given, acting, limit)
-        finally:
-            elsewhere = [step.result() for step in begun]
-        return left + sum(elsewhere)
+        done, self._used, left = 0, 0, 0
+        while True:
+            done, self._used, left = self._step_at_once(
+                *self._plain, self._changes, tuple(moves), acting, limit, done, len(self.user), left,
+                tuple(self._rows), self._used, self._starts, self.scratch,
+            )  # fmt: skip
+            if done == len(self.user):
+                return left
+            self._rows = grown(self._rows, 2 * len(self._rows.user), self._used)
 
-    def seen_at_once(self) -> Iterator[tuple[slice, NDArray[np.int64], dict[str, NDArray[Any]]]]:
+    def seen_at_once(self) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
         """See :meth:`Lanes.seen_at_once`."""
-        return (chunk.seen() for chunk in self._chunks)
+        return self._starts, columns_of(self._rows, self._used, self._keep_truth)
 
     def skip_uneventful(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
         """See :meth:`Lanes.skip_uneventful`; with a normal clock time is drawn, and nothing is foreseen."""
@@ -310,48 +279,6 @@ class SessionsLanes(Lanes):
         starts[-1] = used
         columns = {name: values.copy() for name, values in columns_of(self._rows, used, self._keep_truth).items()}
         return Transition(starts, columns, self._arrays.phase[which] == self._kernel.AWAITING)
-
-
-class _Chunk:
-    """Lanes that one thread steps at once, with places of its own to work in.
-
-    Args:
-        first: the first of these lanes.
-        end: the lane after the last.
-        known: dynamics, tables, boxes, tiers, unseen, lanes and changes, as the kernels take them.
-        scratch: of this chunk alone.
-    """
-
-    def __init__(self, first: int, end: int, known: tuple[Any, ...], scratch: Any) -> None:
-        from recsim_mnar.worlds.sessions import _stepping_kernel
-
-        self._kernel, self._first, self._end = _stepping_kernel, first, end
-        # Both have an array that kernels write to in passing.
-        *plain, unseen, lanes, changes = known
-        if unseen is not None:
-            unseen = unseen._replace(weights=np.empty_like(unseen.weights))
-        if changes is not None:
-            changes = changes._replace(weights=np.empty_like(changes.weights))
-        self._known, self._scratch = (*plain, unseen, lanes, changes), scratch
-        self._rows, self._used = new_rows(64, keep_truth=False), 0
-        self._starts = np.zeros(end + 1, np.int64)
-
-    def step(self, moves: tuple[Any, ...], acting: bool, limit: int) -> int:
-        """Step these lanes; returns how many are left to be reset again."""
-        done, self._used, left = self._first, 0, 0
-        while True:
-            done, self._used, left = self._kernel.step_at_once(
-                *self._known, moves, acting, limit, done, self._end, left, tuple(self._rows), self._used, self._starts,
-                self._scratch,
-            )  # fmt: skip
-            if done == self._end:
-                return left
-            self._rows = grown(self._rows, 2 * len(self._rows.user), self._used)
-
-    def seen(self) -> tuple[slice, NDArray[np.int64], dict[str, NDArray[Any]]]:
-        """These lanes, and what they viewed in the last step: see :meth:`Lanes.seen_at_once`."""
-        columns = columns_of(self._rows, self._used, keep_truth=False)
-        return slice(self._first, self._end), self._starts[self._first :], columns
 
 
 class _FirstCalls:

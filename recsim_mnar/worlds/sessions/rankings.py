@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from recsim_mnar.kernels.elementary import exp, log
 from recsim_mnar.log import schema
 from recsim_mnar.worlds.lanes import Transition
-from recsim_mnar.worlds.sessions.lanes import SessionsLanes, columns_of, draws_ahead, grown, new_columns, new_rows
+from recsim_mnar.worlds.sessions.lanes import SessionsLanes, columns_of, grown
 from recsim_mnar.worlds.sessions.params import CASCADE, INDEPENDENT, ONE, SessionsParams
-from recsim_mnar.worlds.sessions.views import aligned
 
 Floats = NDArray[np.float64]
 
@@ -48,43 +47,6 @@ def clicks_expected(params: SessionsParams, attraction: Floats) -> Floats:
     out = np.empty(attraction.shape)
     _rankings_kernel.expected_clicks_of(tuple(reading_of(params)), np.ascontiguousarray(attraction), out)
     return out
-
-
-_USERS_A_CALL = 4096
-
-
-def _draws_ahead(k: int) -> Any:
-    from recsim_mnar.worlds.sessions import _rankings_kernel as kernel
-
-    side = kernel.SLATES
-    return kernel.Ahead(
-        uniforms=aligned(((k + 2) // 2 * 2, side), np.float64),
-        items=aligned((k, side), np.int32),
-        ordered=aligned((k, side), np.int32),
-        greatest=aligned(side, np.int32),
-        action=aligned(k * side, np.int32),
-        reads=aligned((k, side), np.float64),
-        further=aligned((k, side), np.float64),
-        kept=aligned(side, np.float64),
-        follows=aligned(side, np.float64),
-        eventful=aligned(side, np.bool_),
-    )
-
-
-def _stated_uniformly(n_items: int, k: int) -> Any:
-    """What a log says of rankings that are all as likely."""
-    from recsim_mnar.worlds.sessions import _rankings_kernel as kernel
-
-    conditional = 1.0 / (n_items - np.arange(k))
-    ordered = float(np.prod(conditional))
-    return kernel.Stated(
-        marginal=1.0 / n_items,
-        slate=ordered,
-        set=float((conditional * np.arange(k, 0, -1)).prod()),
-        number=np.repeat(np.arange(kernel.SLATES, dtype=np.int32), k),
-        position=np.tile(np.arange(k, dtype=np.int32), kernel.SLATES),
-        conditional=np.tile(conditional, kernel.SLATES),
-    )
 
 
 class RankingLanes(SessionsLanes):
@@ -124,43 +86,6 @@ class RankingLanes(SessionsLanes):
         self.seat(which, seeds, users)
         nothing = np.zeros((len(which), self._size))
         return self._moved(which, nothing.astype(np.int32), nothing)
-
-    def uniform_lives(
-        self, seed: int, first_user: int, n_users: int, *, slates_a_user: float, views_a_user: float
-    ) -> dict[str, NDArray[Any]]:
-        """Whole lives of consecutive users under uniform rankings, in the first lane.
-
-        Args:
-            seed: of the users and of the rankings.
-            first_user: id of the first.
-            n_users: how many.
-            slates_a_user: about how many to expect.
-            views_a_user: likewise.
-        """
-        from recsim_mnar.worlds.sessions import _rankings_kernel
-
-        k, n_items = self._size, len(self.tables.click_offsets)
-        rows = new_rows(int(n_users * (slates_a_user * k + views_a_user) * 1.02) + 1024, self._keep_truth)
-        kinds = (schema.OPTIONAL[name].dtype for name in schema.OF_RANKINGS)
-        places = _rankings_kernel.Places(*new_columns(len(rows.user), kinds))
-        progress = np.zeros(2, np.int64)
-        stated = tuple(_stated_uniformly(n_items, k))
-        room = (np.zeros(k, np.int32), tuple(_draws_ahead(k)), tuple(draws_ahead(self.n_factors)))
-        *known, scratch = self.kernel_arguments()
-        while progress[0] < n_users:
-            goal = min(n_users, progress[0] + _USERS_A_CALL)  # so that Ctrl-C is heard
-            with np.errstate(over="ignore"):
-                _rankings_kernel.uniform_lives(
-                    *known, self._changes, self._reading, stated, np.uint64(seed), first_user, goal, tuple(rows),
-                    tuple(places), progress, scratch, *room,
-                )  # fmt: skip
-            if progress[0] < goal:
-                capacity = max(1024 + int(len(rows.user) * 1.05 * n_users / (progress[0] + 1)), len(rows.user) + 1024)
-                capacity = min(capacity, 2 * len(rows.user))
-                rows, places = (grown(each, capacity, int(progress[1])) for each in (rows, places))
-        used = int(progress[1])
-        of_places = {name: values[:used] for name, values in zip(schema.OF_RANKINGS, places, strict=True)}
-        return {**columns_of(rows, used, self._keep_truth), **of_places}
 
     def _moved(self, which: NDArray[np.int64], rankings: NDArray[np.int32], propensities: Floats) -> Transition:
         starts = np.empty(len(which) + 1, np.int64)

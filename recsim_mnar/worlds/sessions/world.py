@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.elementary import exp
 from recsim_mnar.worlds.base import DecisionWorld, sha256_of
-from recsim_mnar.worlds.sessions.catalogue import Catalogue, make_catalogue, read_catalogue
-from recsim_mnar.worlds.sessions.changes import PERIODS, parts_of, shifts
+from recsim_mnar.worlds.sessions.catalogue import PERIODS, Catalogue, make_catalogue, parts_of, read_catalogue, shifts
 from recsim_mnar.worlds.sessions.lanes import SessionsLanes, SessionsOccasions
 from recsim_mnar.worlds.sessions.params import LOGISTIC, PRESETS, SessionsParams
 from recsim_mnar.worlds.sessions.rankings import RankingLanes, clicks_expected
@@ -241,11 +240,6 @@ class SessionsWorld(DecisionWorld):
     ) -> dict[str, NDArray[Any]]:
         """See :meth:`DecisionWorld.trajectories`; the kernel lives whole lives by itself."""
         organic, bandit = self.expected_events(0.01)
-        if self.slate_size > 1 and distribution is None:
-            ranked = RankingLanes(
-                self.params, self.catalogue, self._sampler, self._tables, self._shift, 1, keep_truth=keep_truth
-            )
-            return ranked.uniform_lives(seed, first_user, n_users, slates_a_user=bandit, views_a_user=organic)
         if self.params.changes or self.slate_size > 1:
             return super().trajectories(seed, first_user, n_users, distribution, keep_truth=keep_truth)
         lanes = SessionsWorld.open_lanes(self, 1, keep_truth=keep_truth)

@@ -58,7 +58,7 @@ def test_all_that_is_announced_is_counted(work, units, small_log):
 
 COMMANDS = {
     "calibrate": (["calibrate", "LOG", "--ensemble", "2", "--out", "OUT/world.toml"], {"steps", "worlds"}),
-    "validate": (["validate", "sessions", "LOG", "--set", "n_items=12", "--checks", "statistics"], {"checks"}),
+    "validate": (["validate", "sessions", "LOG", "--set", "n_items=12"], {"checks"}),
 }  # fmt: skip
 
 

@@ -59,7 +59,7 @@ def unnamed(policy):
 
 
 def held(log, **options):
-    return validate_world(world(), log, same_items=True, checks=["statistics"], **options)
+    return validate_world(world(), log, same_items=True, **options)
 
 
 def how(found):
@@ -131,11 +131,11 @@ def test_item_shares_would_have_accused_the_right_world(monkeypatch):
     made = world(sigma_omega_initial=2.0)
     policy = learner("user-popularity").fit(Log({}), n_items=N_ITEMS, seed=0)
     log = Log(simulate(made, policy, N_USERS, 1).columns, {})
-    assert validate_world(made, log, same_items=True, checks=["statistics"]).not_valid_for == []
+    assert validate_world(made, log, same_items=True).not_valid_for == []
     shares = np.bincount(log["action"][log.is_bandit], minlength=N_ITEMS) / log.is_bandit.sum()
     blind = FeaturePolicy(N_ITEMS, "last=1", distribution=lambda x: np.tile(shares, (len(x), 1)))
     monkeypatch.setattr(validating, "shown_in", lambda *asked, **more: ShownPolicy(blind, True, "", {"how": "shares"}))
-    found = validate_world(made, log, same_items=True, checks=["statistics"])
+    found = validate_world(made, log, same_items=True)
     assert found.check("clicks by interest").grade == found.check("clicks by place").grade == "off"
 
 
@@ -144,7 +144,7 @@ def test_what_cannot_be_shown_again_is_not_held_against_the_world():
     assert how(found) == ("fitted", False)
     assert "shown before" in found.notes[-1]
     assert found.not_valid_for == []
-    for name in ("sessions", "clicks by place", "clicks by interest", "leaving"):
+    for name in ("clicks by place", "clicks by interest", "leaving"):
         check = found.check(name)
         assert (check.p, check.grade) == (None, "cannot say")
         assert "no policy that was fitted shows what the log shows" in check.says
@@ -155,7 +155,7 @@ def test_what_cannot_be_shown_again_is_not_held_against_the_world():
 def test_views_are_still_compared_where_the_policy_is_not_known():
     wrong = world(sigma_omega_initial=0.0, sigma_omega=0.0)
     found = validate_world(wrong, unnamed(OneEach()), same_items=True)
-    assert "repeat rate" in {check.name for check in found.checks if check.differs}
+    assert "co-occurrence" in {check.name for check in found.checks if check.differs}
 
 
 class Calendar(type(world())):
@@ -176,6 +176,6 @@ def test_simulated_users_are_numbered_as_the_log_s():
     grades = []
     for shift in (0, N_USERS // 2):
         renumbered = Log({**log.columns, "user": log["user"] - shift}, log.provenance)
-        found = validate_world(made, renumbered, same_items=True, checks=["statistics"])
+        found = validate_world(made, renumbered, same_items=True)
         grades.append(found.check("popular items").grade)
     assert grades == ["matches", "off"]

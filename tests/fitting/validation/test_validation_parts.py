@@ -43,11 +43,7 @@ def test_lives_of_a_small_log():
     assert lives.position().tolist() == [0, 1, 2, 3, 4, 5, 0, 0, 1, 2]
     assert lives.earlier(~lives.shown).tolist() == [0, 1, 0, 2, 1, 1, 0, 0, 1, 2]
     assert lives.earlier(lives.shown).tolist() == [0, 0, 0, 0, 0, 1, 0, 0, 0, 0]
-    run, place = lives.runs()
-    assert run.tolist() == [0, 0, 0, 1, 1, 2, 3, 4, 4, 4]
-    assert place.tolist() == [0, 1, 2, 0, 1, 0, 0, 0, 1, 2]
-    assert lives.runs(gap=10.0)[0].tolist()[-3:] == [4, 4, 5]
-    assert not lives.ticks
+    assert lives.place_in_run().tolist() == [0, 1, 2, 0, 1, 0, 0, 0, 1, 2]
     assert not lives.rates
     both = Lives.joined([lives, lives])
     assert both.n_users == 6
@@ -56,7 +52,7 @@ def test_lives_of_a_small_log():
 
 def test_columns_of_a_small_log():
     """Each row of the table on three users, by hand."""
-    m = Material.of([Lives.of(small_log(), 4)], same_items=True, clock=True)
+    m = Material.of([Lives.of(small_log(), 4)], same_items=True)
     assert m.items is None  # too few users for directions
     columns = {row.name: row.columns(m) for row in TABLE}
     assert columns["co-occurrence"] is columns["ratings given"] is columns["drift"] is None
@@ -66,10 +62,6 @@ def test_columns_of_a_small_log():
         return float(columns[name].headline(np.asarray(sums.sum(axis=0), float).reshape(1, -1))[0])
 
     assert headline("popular items") == pytest.approx(3 / 7)  # the one item of the top tenth, in seven views
-    assert headline("activity") == pytest.approx(7 / 3)
-    assert headline("sessions") == pytest.approx(3 / 2)  # runs of 2 and 1 recommendations
-    assert headline("time between events") == pytest.approx((5 + 99) / 7)
-    assert headline("repeat rate") == pytest.approx(4 / 7)
     assert headline("clicks by place") == pytest.approx(1 / 3)
     z = np.log1p([2, 1, 0])  # the items shown had been viewed so often
     assert headline("clicks by interest") == pytest.approx((z[0] - z.mean()) / z.std())

@@ -1,13 +1,18 @@
-"""CUBN and CIBN against their definition."""
+"""CUBN and CIBN against their definition, DLCE's weights."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from study_modules import study_module
 
-from recsim_mnar.agents.purchases.causal_neighbours import CIBN, CUBN
+from recsim_mnar.errors import UserError
 from twins.purchases_log import small_exposures
 from twins.training import neighbour_uplift
+
+later = study_module("sato2019", "later_learners")
+CIBN, CUBN, DLCE = later.CIBN, later.CUBN, later.DLCE
+CERTAIN = small_exposures().with_propensities(np.ones((1, 1, 1)))
 
 
 def tallies(exposures):
@@ -56,3 +61,19 @@ def test_strangers_see_all_items_alike():
     assert scores[0].any()
     assert not scores[1:].any()
     np.testing.assert_allclose(policy.probabilities(users[1:]), 1 / policy.n_items)
+
+
+def test_dlce_weights_by_clipped_propensities():
+    trainer = DLCE(chi=0.25).trainer(CERTAIN)
+    _, _, part = trainer.plan.observed.of_place()
+    weights = trainer.loss.signed[part != 4]
+    assert np.abs(weights).mean() == pytest.approx(1.0, rel=1e-6)
+    assert np.unique(np.round(weights / weights.max(), 6)).size == 2
+    assert np.abs(weights).max() / np.abs(weights).min() == pytest.approx(4.0, rel=1e-6)
+
+
+def test_dlce_needs_propensities_that_can_be_inverted():
+    with pytest.raises(UserError, match=r"dlce: the exposures have no propensities"):
+        DLCE().trainer(CERTAIN.with_propensities(None))
+    with pytest.raises(UserError, match=r"dlce: user \d+, item \d+, period \d+ has propensity 1, whose inverse"):
+        DLCE(chi=0.0).trainer(CERTAIN)
