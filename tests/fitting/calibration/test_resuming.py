@@ -16,6 +16,7 @@ from recsim_mnar.runs import receipts
 from recsim_mnar.runs.receipts import made_with
 from recsim_mnar.runs.stages import fields_of, in_json, resumable, stage, work
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from twins.cases import quick_first
 
 NUMBER = in_json(float, float)
 
@@ -233,14 +234,16 @@ def test_a_finished_world_is_printed_again_and_no_byte_of_it_changes(small_log, 
 
 @pytest.mark.parametrize(
     ("changed", "named"),
-    [
-        (["--seed", "1"], "made_from.seed (0 there, 1 here)"),
-        (["--ensemble", "2"], "ensemble (1 there, 2 here)"),
-        (["--assume", "click_link=logistic"], 'assume.click_link (null there, "logistic" here)'),
-        (["another log"], "made_from.log:"),
-        (["no log named"], "made_from:"),
-        (["another numpy"], 'numpy ("0.1" there'),
-    ],
+    quick_first(
+        [
+            (["--seed", "1"], "made_from.seed (0 there, 1 here)"),
+            (["--ensemble", "2"], "ensemble (1 there, 2 here)"),
+            (["--assume", "click_link=logistic"], 'assume.click_link (null there, "logistic" here)'),
+            (["another log"], "made_from.log:"),
+            (["no log named"], "made_from:"),
+            (["another numpy"], 'numpy ("0.1" there'),
+        ]
+    ),
 )
 def test_a_finished_world_of_something_else_is_refused(small_log, tmp_path, changed, named):
     asked, out = commands(small_log, tmp_path)["calibrate"]
