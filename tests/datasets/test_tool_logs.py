@@ -191,7 +191,7 @@ def test_a_table_with_the_target_asked_about_is_read_as_it_is(tmp_path):
 
 
 @pytest.mark.parametrize("damage", [None, "swapped", "later", "sharpened", "first-version"])
-@pytest.mark.parametrize("command", ["estimate", "doctor"])
+@pytest.mark.parametrize("command", quick_first(["doctor", "estimate"]))
 def test_damaged_probabilities_are_found_by_one_command(capsys, tools, tmp_path, command, damage):
     tools.make(tmp_path, "vw", n=N, damage=damage)
     more = ["--require", "caution"] if command == "estimate" else []
