@@ -17,6 +17,7 @@ import pytest
 from recsim_mnar import cli
 from recsim_mnar.cli import _goes_on
 from recsim_mnar.log import Log
+from twins.cases import quick_first
 from twins.commands import run
 
 SMALL = ["--set", "n_items=20", "--set", "n_flips=5"]
@@ -163,7 +164,7 @@ LOST = f"class Ends:\n    def __del__(self):\n        {IGNORED.splitlines()[1]}\
 
 
 @pytest.mark.parametrize(
-    ("module", "ignored", "status"), [(LOST, False, 130), (IGNORED, False, 130), (IGNORED, True, 2)]
+    ("module", "ignored", "status"), quick_first([(LOST, False, 130), (IGNORED, False, 130), (IGNORED, True, 2)])
 )
 def test_an_interrupt_is_neither_lost_nor_heard_by_who_ignores_it(module, ignored, status, tmp_path):
     """Compilers call back, and finalisers run, where Python drops what is raised; ``nohup`` and shells ignore it."""
@@ -357,7 +358,7 @@ def test_a_device_stays_a_device(tmp_path):
     assert pipe.is_fifo()
 
 
-@pytest.mark.parametrize("setting", ["NUMBA_NUM_THREADS=0", "NUMBA_CACHE_LOCATOR_CLASSES=no.such"])
+@pytest.mark.parametrize("setting", quick_first(["NUMBA_NUM_THREADS=0", "NUMBA_CACHE_LOCATOR_CLASSES=no.such"]))
 def test_what_numba_refuses_in_the_environment_is_one_line(tmp_path, setting):
     name, _, value = setting.partition("=")
     words = ["simulate", "--world", "sessions", "--preset", "quick", "--policy", "random", "--users", "2", "--out"]

@@ -87,7 +87,7 @@ def test_a_comparison_bounds_the_weights_where_it_knows_the_policy(made, estimat
         assert record.details["full_support"]
         codes = {each["code"] for each in record.details["findings"] if each["level"] != "trust"}
         assert "bound_denied" not in codes
-    assert all(record.details["full_support"] is None for record in unknown)
+    assert all(record.details.get("full_support") is None for record in unknown)
     # A log that was made otherwise contradicts the bound.
     wrong = log["propensity"].copy()
     wrong[np.flatnonzero(log.is_bandit)[:50]] = 0.001

@@ -20,6 +20,7 @@ from recsim_mnar.tasks import evaluating as definition
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins import histories
+from twins.cases import quick_first
 from twins.policies import Uniform
 
 P = 7
@@ -73,7 +74,7 @@ def by_hand():
     )
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("decay", quick_first([0.0, 0.3, 0.9, 1.0], 2))
 def test_a_log_against_a_plain_twin(log, decay):
     for rows, n_items in ((log, P), (by_hand(), 3)):
         given, finals = ContextRule("shown", decay).of(rows, n_items)
@@ -93,7 +94,7 @@ def test_the_definition_in_numbers():
     assert finals[1].tolist() == [0, 1.5, 0, 0, 0, 0, 0, 0, 0]
 
 
-@pytest.mark.parametrize("lanes", [None, 1, 5])
+@pytest.mark.parametrize("lanes", quick_first([None, 1, 5]))
 def test_environments_observe_the_contexts_of_the_log(world, log, lanes):
     """At every decision and at the end of every user, in lanes too, where most steps come to nothing."""
     made = decisions(log, P, context="shown=0.8")
@@ -237,6 +238,7 @@ def test_it_holds_what_the_sessions_world_calls_recency():
     assert steps > 20
 
 
+@pytest.mark.slow
 def test_users_who_tire_are_served_better_by_who_knows_what_was_shown():
     """Log click rate of an item, less a penalty for showing it again: with the penalty and without it."""
     task = "fatigue-50-v1"

@@ -20,6 +20,7 @@ from recsim_mnar import cli
 from recsim_mnar.cli import cli as group
 from recsim_mnar.cli import output
 from recsim_mnar.errors import printable
+from twins.cases import quick_first
 from twins.commands import run
 
 SMALL = ("--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5")
@@ -115,7 +116,7 @@ def without_figures(monkeypatch):
 
 
 @pytest.mark.usefixtures("without_figures")
-@pytest.mark.parametrize("width", [60, 80, 120, None])
+@pytest.mark.parametrize("width", quick_first([60, 80, 120, None]))
 @pytest.mark.parametrize("name", COMMANDS)
 def test_nothing_that_matters_is_lost_in_any_width(capsys, monkeypatch, place, tmp_path, name, width):
     arguments, words = COMMANDS[name]

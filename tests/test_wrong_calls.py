@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gzip
 import os
 import re
 import shlex
@@ -28,6 +27,7 @@ from recsim_mnar.simulation.run_folder import logging_policy
 from recsim_mnar.tables import arrow
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams
+from twins.cases import quick_first
 
 GOOD = "propensity,reward,t\n" + ".5,1,.5\n.5,0,.5\n" * 20
 SMALL = ("--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5")
@@ -72,11 +72,8 @@ def place(tmp_path_factory):
         "one.csv": "propensity,reward,t\n.5,1,.5\n",
         "zeros.csv": "propensity,reward,t\n" + ".5,1,0\n" * 9,
         "nan.csv": GOOD + "NaN,1,.5\n",
-        "inf.csv": GOOD + "inf,1,.5\n",
-        "zero.csv": GOOD + "0,1,.5\n",
         "above.csv": GOOD + ".5,1,1.5\n",
         "percent.csv": "propensity,reward,t\n" + "13.9,1,.5\n42,0,.5\n" * 5,
-        "text.csv": GOOD + ".5,yes please,.5\n",
         "tiny.csv": GOOD + "1e-320,1,.5\n",
         "huge.csv": GOOD + ".5,1e400,.5\n",
         "large.csv": GOOD + ".5,1e308,.5\n",
@@ -85,14 +82,12 @@ def place(tmp_path_factory):
         "ragged.csv": GOOD + ".5,1\n",
         "quote.csv": GOOD + '".5,1,.5\n',
         "word.csv": "user,step,event,item,action,propensity,reward,p\n0,0,bandit,,1,.5,1,.5\n0,1,wat,1,,,,\n",
-        "own_text.csv": "user,step,event,item,action,propensity,reward,p\n0,0,bandit,,1,.5,much,.5\n",
         "nothing.csv": "foo,bar\n1,2\n",
         "one_user.csv": "user_id,item_id,timestamp\n" + "".join(f"u,i{i},{i}\n" for i in range(9)),
         "one_item.csv": "user_id,item_id,timestamp\n" + "".join(f"u{i % 3},i,{i}\n" for i in range(9)),
         "dates.csv": "user_id,item_id,timestamp\nu,i,2020-01-01\nu,j,soon\n",
         "mine.csv": "user_id,item_id,timestamp\n" + "".join(f"u{i % 9},i{i * i % 7},{i}\n" for i in range(60)),
         "nine.csv": "user,item,rating\n1,1,9\n1,2,3\n",
-        "five.csv": "user,item,rating\n1,1,five\n",
         "short.csv": "user,item,rating\n1,1\n",
         "small.csv": "propensity,reward,t\n" + ".5,1,5e-324\n" * 9,
         "long.csv": "propensity,reward,t,note\n.5,1,.5," + "x" * (40 << 20) + "\n.5,1,.5,b\n",
@@ -100,7 +95,6 @@ def place(tmp_path_factory):
         "bad.toml": "x = [",
         "arrays.toml": 'world = "sessions"\narrays = 3\n[params]\n',
         "member.toml": 'world = "sessions"\nensemble = [3]\n[params]\n',
-        "two_times.csv": "user_id,item_id,timestamp,timestamp\nu,i,1,1\nv,j,2,2\n",
         "my_module.py": MODULE,
         "raises.py": "1 / 0\n",
         "wrong.parquet": GOOD,
@@ -110,7 +104,6 @@ def place(tmp_path_factory):
     for name, text in rows.items():
         (folder / name).write_text(text)
     (folder / "latin.csv").write_bytes(GOOD.encode() + b"\xff\xfe,1,.5\n")
-    (folder / "packed.csv").write_bytes(gzip.compress(GOOD.encode()))
     nested = {"propensity": [0.5] * 4, "reward": [[1.0]] * 4, "t": [0.5] * 4}
     pq.write_table(pa.table(nested), folder / "nested.parquet")
     shutil.copy(folder / "nested.parquet", folder / "table.csv")
@@ -136,29 +129,19 @@ CALLS = [
     ((*MINE, "--agents", "mf-ips,random"), "which a file of interactions (users, items and times) does not hold"),
     ((*COMPARE, "--agents", "ulbpr,random"), "which the training log of the sessions world does not hold"),
     (("replay", "sim", "--policy", "svd"), "svd is fitted on a log: name one with --train"),
-    (("replay", "sim", "--policy", "mf-ips"), "mf-ips is fitted on a log: name one with --train"),
     (("replay", "sim", "--policy", "ulbpr", "--train", "train"), "agent 'ulbpr' learns from"),
     (("replay", "rated", "--policy", "svd", "--train", "sim"), "its world is sessions, that of rated is ratings"),
     # Names.
     ((*COMPARE, "--agents", "my_module"), "is a module: say which class of it, my_module:Mine"),
-    ((*COMPARE, "--agents", "my_module.py"), "say which class of it, my_module:Mine"),
-    ((*COMPARE, "--agents", "my_module.Mine"), "say which class of it, my_module:Mine"),
     ((*COMPARE, "--agents", "./my_module.py:Mine"), "write it as package.module:name: my_module:Mine"),
     ((*COMPARE, "--agents", "raises:Any"), "importing 'raises' raised ZeroDivisionError"),
     ((*COMPARE, "--agents", "svd+rank=0,random"), "agent 'svd+rank=0': rank must be"),
-    ((*COMPARE, "--agents", "svd+epsilon=2,random"), "agent 'svd+epsilon=2': epsilon must be in [0, 1]"),
-    ((*COMPARE, "--agents", "svd+temperature=nan,random"), "temperature must be a number above 0"),
     (("compare", "--world", "my_module"), "world 'my_module' is a module"),
     (on("g.csv", "--estimators", "my_module"), "my_module:scores"),
     (on("g.csv", "--estimators", ""), "--estimators: name at least one"),
     (("compare", "--world", "ratings", "--preset", "recogym-v1"), "(it is of the sessions world)"),
     (("compare", "--option", "estimators=x"), "unknown estimator 'x'"),
     (("describe", "agent", "ulbrp"), "did you mean 'ulbpr'?"),
-    (("describe", "preset", "quik"), "did you mean 'quick'?"),
-    (("describe", "protocol", "uplft"), "did you mean 'uplift'?"),
-    (("describe", "estimator", "drr"), "did you mean 'dr'?"),
-    (("describe", "world", "sesions"), "did you mean 'sessions'?"),
-    ((*MINE, "--agents", "rndom,svd"), "unknown agent 'rndom'; did you mean 'random'?"),
     # Numbers.
     ((*SIMULATE, "--users", "1e9"), "1000000000 (in the sessions world some 100,000,000,000 events, 200.0 GB)"),
     ((*SIMULATE, "--users", "ten"), "'ten' is not a whole number, such as 2000"),
@@ -169,9 +152,7 @@ CALLS = [
     (("replay", "sim", "--policy", "random", "--seed", "1.5"), "'1.5' is not a whole number"),
     (("replay", "sim", "--policy", "random", "--seed", "-1"), "--seed must be in [0, 2**64)"),
     ((*USERS, "--set", "n_items=0"), "--set n_items=0: n_items must be at least 1"),
-    (("plan", "ab", "sim", "--lift", "5%", "--power", "80"), "this looks like percent: 0.8"),
     (("plan", "ab", "sim", "--lift", "5%", "--power", "1.5"), "power must be in (0, 1), got 1.5"),
-    (("plan", "ab", "sim", "--lift", "5%", "--level", "1.5"), "got 1.5; 0.95 is usual"),
     (("plan",), "name one of ab"),
     (("estimate",), "`recsim-mnar estimate --help` shows how"),
     # Files.
@@ -180,11 +161,8 @@ CALLS = [
     (on("one.csv"), "an interval needs two or more"),
     (on("zeros.csv"), "zeros.csv: t: the probability is 0 in every row"),
     (on("nan.csv"), "column 'propensity' is missing in row 41"),
-    (on("inf.csv"), "not a finite number in row 41: inf"),
-    (on("zero.csv"), "outside (0, 1] in row 41: 0"),
     (on("above.csv"), "outside [0, 1] in row 41: 1.5"),
     (on("percent.csv"), "these look like percent: divide them by 100"),
-    (on("text.csv"), "is not a number in row 41: yes please: write numbers"),
     (on("tiny.csv"), "tiny.csv: column 'propensity', row 40"),
     (on("huge.csv"), "'reward' is not a finite number in row 41"),
     (on("large.csv"), "too large; use larger units"),
@@ -193,9 +171,7 @@ CALLS = [
     (on("ragged.csv"), "1 row has not the header's 3 fields (row 41: 2)"),
     (on("quote.csv"), "a quote may be open there"),
     (("estimate", "word.csv", "--target", "p"), "'event' is neither organic nor bandit in row 2: wat"),
-    (("estimate", "own_text.csv", "--target", "p"), "column 'reward' is not a number in row 1: much"),
     (on("latin.csv"), "is not a number in row 41"),
-    (on("packed.csv"), "is not text but gzip: let its name end in .csv.gz"),
     (on("table.csv"), "is not text but Parquet"),
     (on("wrong.parquet"), "is not a readable Parquet file"),
     (on("nested.parquet"), "(row 1: [1.0]): write one number per row"),
@@ -208,18 +184,15 @@ CALLS = [
     (on("g.csv", "--user-column", "reward"), "column 'reward' is taken as the user"),
     (on("g.csv", "--json", "no/such/x.json"), "is not a folder. Create it"),
     (on("g.csv", "--json", "g.csv"), "would replace what is read"),
-    (("doctor", "g.csv", "--json", "g.csv"), "would replace what is read"),
     (on("g.csv", "--json", "empty"), "is a folder: name a file"),
     (("compare", "--interactions", "nothing.csv"), "name it with --user-column"),
     (("compare", "--interactions", "one_user.csv"), "are of one user"),
     (("compare", "--interactions", "one_item.csv"), "one item leaves nothing to choose"),
     (("compare", "--interactions", "dates.csv"), "is not a date in row 2: soon"),
     ((*RATED, "ratings_file=nine.csv"), "nine.csv: row 1: the rating 9 is not one of 1, 2, 3, 4, 5"),
-    ((*RATED, "ratings_file=five.csv"), "row 1: the rating 'five' is not a number"),
     ((*RATED, "ratings_file=short.csv"), "row 1 has 2 columns where commas or tabs are the separators"),
     ((*RATED, "ratings_file=objects.npz"), "no .npz file of arrays"),
     (("study", "bad.toml"), "is not a TOML file"),
-    (("study", "empty"), "is a folder: name its TOML file"),
     ((*USERS, "--out", "x" * 5000), "the path is too long"),
     ((*USERS, "--out", "new/" + "z" * 300), "a name has at most"),
     ((*USERS, "--out", os.fsdecode(b"\xff\xfe")), "is not UTF-8"),
@@ -227,18 +200,10 @@ CALLS = [
     ((*USERS, "--out", "empty/../g.csv"), "is a file: name a folder"),
     # One column for two things.
     (on("g.csv", "--reward-column", "t"), "'t' is named as a policy's probability and as reward"),
-    (on("g.csv", "--user-column", "t"), "'t' is named as a policy's probability and as user"),
-    (on("g.csv", "--unsupported", "t"), "and as unsupported mass"),
-    (on("g.csv", "--q-logged", "t", "--q-target", "t", "--estimators", "dr"), "and as q_logged"),
     (on("g.csv", "--q-logged", "reward"), "'reward' is named as reward and as q_logged"),
-    (on("g.csv", "--q-target", "propensity"), "'propensity' is named as propensity and as q_target"),
-    (("compare", "--interactions", "two_times.csv"), "'timestamp' appears twice in the header"),
-    (on("g.csv", "--baseline", "reward"), "'reward' is named as a policy's probability and as reward"),
     (("estimate", "g.csv", "--target", "reward"), "'reward' is taken as the target: name another one"),
-    (("estimate", "sim", "--target", "reward"), "'reward' is named as a policy's probability and as reward"),
     # What can be known before anything is read.
     (("calibrate", "sim", "--items", "1", "--out", "w.toml"), "--items must be a whole number of at least 2, got 1"),
-    (("calibrate", "sim", "--items", "0", "--out", "w.toml"), "at least 2, got 0"),
     (("calibrate", "sim", "--ensemble", "-1", "--out", "w.toml"), "ensemble must be"),
     (("calibrate", "sim", "--assume", "nosuch=1", "--out", "w.toml"), "unknown parameter 'nosuch'"),
     (("calibrate", "nosuch", "--out", "w.toml"), "nosuch does not exist"),
@@ -253,22 +218,13 @@ CALLS = [
     (("study", "deep.toml"), "deep.toml is not a TOML file"),
     (("simulate", "--world", "deep.toml", "--policy", "random", "--users", "5"), "TOML file: it is nested too deep"),
     (("study", "pipe.toml"), "is no regular file"),
-    (("compare", "--world", "pipe.toml"), "is no regular file"),
     (("simulate", "--world", "arrays.toml", "--policy", "random", "--users", "5"), "arrays must be a table by name"),
     (("simulate", "--world", "member.toml#1", "--policy", "random", "--users", "5"), "member 1 must be a table"),
     # Options that mean nothing here, or too much.
-    (("compare", "--agents", "itemknn"), "did you mean 'item-knn'"),
     (("compare", "--agents", "svd,svd"), "twice"),
-    (("compare", "--agents", "no.such:Thing"), "no.such"),
-    (("compare", "--world", "session"), "did you mean 'sessions'"),
-    (("compare", "--preset", "jeunen"), "did you mean 'jeunen2019'"),
-    (("compare", "--protocols", "loo"), "did you mean 'loocv'"),
     (("compare", "--set", "n_flips=1001"), "n_flips"),
-    (("compare", "--set", "sigma_omega=-1"), "sigma_omega"),
     (("compare", "--set", "p_leave_organic=0.9"), "staying"),
     (("compare", "--logging", "nobody"), "nobody"),
-    (("compare", "--clip", "0"), "clip"),
-    (("compare", "--option", "folds=0"), "folds"),
     (("compare", "--workers", "0"), "--workers"),
     (("compare", "--agnts", "svd"), "--agents"),
     ((*SIMULATE, "--users", "0"), "--users"),
@@ -276,11 +232,6 @@ CALLS = [
     (("compare", "--option", f"arm_users={10**20}"), "arm_users must be at most"),
     (("compare", "--user-column", "customer"), "--user-column needs --interactions"),
     (("compare", "--interactions", "f.csv", "--world", "ratings"), "--world needs a world"),
-    (("compare", "--interactions", "f.csv", "--clip", "0"), "--clip needs a world"),
-    (("compare", "--interactions", "f.csv", "--tie", "0.1"), "--tie needs a world"),
-    (("compare", "--interactions", "f.csv", "--set", "n_items=3"), "--set needs a world"),
-    (("compare", "--interactions", "f.csv", "--protocols", "loov"), "did you mean 'loocv'"),
-    (("compare", "--interactions", "f.csv", "--protocols", "by_tim"), "did you mean 'by_time'"),
     (("compare", "--interactions", "f.csv", "--protocols", "off_policy"), "needs propensities"),
     (("compare", "--interactions", "f.csv", "--protocols", "by_time+k=3"), "it has no parameters"),
     (("compare", "--interactions", "f.csv", "--option", "test_share=20"), "test_share must be"),
@@ -291,12 +242,7 @@ CALLS = [
     (("simulate", "--world", "campaigns", "--policy", "random", "--users", "5", "--workers", "0"), "--workers"),
     (("simulate", "--world", "ratings", "--policy", "house", "--users", "5"), "has no recommender of its own"),
     (("simulate", "--world", "ratings", "--policy", "random", "--users", "5", "--set", "ratings_file=/"), "a folder"),
-    (("simulate", "--world", "sessions", "--policy", "rnadom", "--users", "5"), "did you mean 'random'"),
-    (("replay", "missing", "--policy", "random"), "does not exist"),
     ((*RATED, "density=0.5"), "density 0.5 cannot be reached"),
-    ((*RATED, "alhpa=0.5"), "did you mean 'alpha'"),
-    ((*RATED, "ratings_file=no-such.csv"), "no-such.csv does not exist"),
-    ((*RATED[:3], "--users", "5", "--policy", "mf-ips-ratings+score=ndcg"), "score must be one of"),
     (("simulate", "--world", "sessions", "--users", "5", "--train-users", "20", "--policy", "mf-ips-ratings"),
      "agent 'mf-ips-ratings' learns from revealed ratings"),
     # Names that would write into the terminal.
@@ -341,8 +287,6 @@ ROWS = {"user": [0], "step": [0], "time": [0.0], "event": [1], "action": [0], "p
 LOG = Log({name: np.array(values) for name, values in ROWS.items()})
 PYTHON = {
     "Log.read of nothing": (lambda: Log.read(""), "not empty, got ''"),
-    "Log.read of a number": (lambda: Log.read(3), "got 3"),
-    "Log.write": (lambda: Log({}).write(None), "got None"),
     "make_world": (lambda: recsim_mnar.make_world(None), "world's name must be a text"),
     "learner": (lambda: learner(None), "agent's name must be a text"),
     "executor": (lambda: next(run_in_order([], 3)), "executor must be one of concurrent.futures"),
@@ -353,28 +297,17 @@ PYTHON = {
         "most_users must be a whole number of at least 20",
     ),
     "a name for a world": (lambda: recsim_mnar.compare("sessions", {}), "world must be a World"),
-    "a list of agents": (lambda: recsim_mnar.compare(WORLD, ["svd"]), "learners must be a table by name"),
-    "a list of policies": (lambda: recsim_mnar.value_on_log(WORLD, Log({}), [], 1), "policies must be a table by name"),
     "a path for interactions": (lambda: recsim_mnar.compare_interactions("x", {}), "data must be Interactions"),
     "a preset": (lambda: recsim_mnar.make_world("sessions", 3), "preset must be a text, or None"),
     "settings as a text": (lambda: recsim_mnar.make_world("sessions", None, "a=3"), "settings must be a dict"),
-    "a setting": (lambda: recsim_mnar.make_world("sessions", None, [3]), "a setting must be a text"),
     "no worlds": (lambda: recsim_mnar.run_study(None), "design must be a table by name"),
     "a number of parts": (lambda: Log({}).split("x"), "n_parts must be a whole number"),
-    "no columns": (lambda: Log([1]), "columns must be a table by name"),
-    "nothing to check": (lambda: recsim_mnar.check(None), "name must be a text"),
     "a log that is none": (lambda: recsim_mnar.calibrate(3), "log must be a Log, Ratings or a path"),
-    "what is assumed": (lambda: recsim_mnar.calibrate(Log({}), assume=["a=3"]), "assume must be a table by name"),
-    "a reference": (lambda: recsim_mnar.compare(WORLD, {}, references=3), "references must be a list, got 3"),
-    "a report": (lambda: recsim_mnar.compare(WORLD, {}, report=3), "report must be a function that takes a line"),
     "a protocol": (lambda: recsim_mnar.compare(WORLD, {}, protocols="loocv"), "protocols must be a list, got 'loocv'"),
     "an agent": (
         lambda: recsim_mnar.run_study({"worlds": ["sessions"], "agents": "svd"}),
         "agents must be a list, got 'svd'",
     ),
-    "options": (lambda: recsim_mnar.run_study({"options": 3}), "options must be a table by name"),
-    "no options": (lambda: recsim_mnar.run_study({"options": ()}), "options must be a table by name"),
-    "a world's number": (lambda: recsim_mnar.run_study({"worlds": [3]}), "a world of a study must be a table by name"),
     "columns as a text": (lambda: recsim_mnar.plan_ab(LOG, "5%", columns="reward"), "columns must be a table by name"),
     "columns as a list": (
         lambda: recsim_mnar.plan_ab(LOG, "5%", columns=["t"]),
@@ -384,9 +317,7 @@ PYTHON = {
     "no world to validate": (lambda: recsim_mnar.validate(None, LOG), "a world must derive from"),
     "a class to validate": (lambda: recsim_mnar.validate(type(WORLD), LOG), "make an object of it"),
     "checks as a text": (lambda: recsim_mnar.validate(WORLD, LOG, checks="x"), "checks must be a list of texts"),
-    "a column's number": (lambda: LOG.with_column(3, np.ones(1)), "a column's name must be a text, got 3"),
     "a column without a name": (lambda: LOG.with_column("", np.ones(1)), "a column's name is empty"),
-    "columns by number": (lambda: Log({3: np.ones(1)}), "a column's name must be a text, got 3"),
     "one log": (lambda: Log.concat(LOG), "logs must be a list of logs"),
     **{
         f"{name}({given!r})": (lambda load=load, given=given: load(given), "a path must be a text or a Path")
@@ -397,14 +328,11 @@ PYTHON = {
         f"{write.__name__} of a path": (lambda write=write: write("path"), "decisions must be Decisions")
         for write in (export.to_obp, export.to_vw, export.to_d3rlpy, export.to_minari, export.to_rllib)
     },
-    "decisions of a path": (lambda: export.decisions("path", 3), "log must be a Log"),
-    "distributions of a path": (lambda: export.distributions("path", None), "log must be a Log"),
     "feedback": (lambda: export.from_obp("x"), "feedback must be a table by name"),
     "examples": (lambda: export.from_vw(3, 2), "lines must be lines of text"),
     "a dataset": (lambda: export.from_minari("x", 2), "dataset must be a MinariDataset"),
     "a table": (lambda: export.from_rllib("x", 2), "table must be a pyarrow Table"),
     "actions as words": (lambda: export.from_arrays(2, [[0]], ["a"], [1], [0.5]), "action must hold whole numbers"),
-    "half actions": (lambda: export.from_arrays(2, [[0]], [0.5], [1], [0.5]), "action must be a whole number"),
     "a context too short": (lambda: export.from_arrays(2, [0], [0, 1], [1, 1], [1, 1]), "context must have one row"),
     "calibrate": (lambda: recsim_mnar.calibrate(Log({}), n_items=1), "n_items must be a whole number"),
 }
@@ -453,7 +381,7 @@ def test_streams_that_are_closed_or_full(place, tmp_path, shell, status, said):
     assert (tmp_path / "found.json").exists() == ("found" in shell)
 
 
-@pytest.mark.parametrize("megabytes", [300, 600, 900])
+@pytest.mark.parametrize("megabytes", quick_first([300, 600, 900]))
 def test_too_little_memory_for_the_libraries_is_a_line(place, megabytes):
     words = f"ulimit -v {megabytes}000; exec {shlex.quote(sys.executable)} -m recsim_mnar estimate g.csv --target t"
     ended = subprocess.run(["/bin/sh", "-c", words], cwd=place, capture_output=True, text=True, check=False)

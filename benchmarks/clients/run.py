@@ -9,8 +9,10 @@ installed is named and left out. The tests that read exported files back with th
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -65,10 +67,24 @@ LIBRARIES = {
 }
 
 
+def methods() -> dict[str, str]:
+    """Source of each method of counted.py by its name, without underscores."""
+    text = (HERE / "counted.py").read_text()
+    defined = ast.parse(text).body[-1].body
+    return {each.name.strip("_"): "    " + ast.get_source_segment(text, each) for each in defined}
+
+
+def client(name: str) -> str:
+    """The text of a client, with the methods that it names in the place of each ``# + name``."""
+    text = (HERE / f"{name}_client.py").read_text()
+    known = methods()
+    return re.sub(r"    # \+ (.*)", lambda mark: "\n\n".join(known[each] for each in mark[1].split()), text)
+
+
 def program(name: str, when: str) -> tuple[str, int]:
     """A client's program with its lines of ``when`` ("before" or "after"), and how many of them are code."""
     kept, own, mark = [], 0, "end"
-    for line in (HERE / f"{name}_client.py").read_text().splitlines():
+    for line in client(name).splitlines():
         text = line.strip()
         if text.startswith("# --- "):
             mark = text.removeprefix("# --- ")

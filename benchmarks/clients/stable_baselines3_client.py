@@ -48,12 +48,7 @@ class Trained(Policy):
     def __init__(self, model):
         self.model, self.counts = model, {}
 
-    def reset(self, users):
-        self.counts.update({user: np.zeros(P, np.float32) for user in users.tolist()})
-
-    def observe(self, users, items):
-        for user, item in zip(users.tolist(), items.tolist(), strict=True):
-            self.counts[user][item] += 1
+    # + reset observe
 
     def probabilities(self, users):
         x = torch.as_tensor(np.stack([self.counts[user] for user in users.tolist()]))
@@ -61,10 +56,7 @@ class Trained(Policy):
             shares = self.model.policy.get_distribution(x).distribution.probs.numpy().astype(np.float64)
         return shares / shares.sum(axis=1, keepdims=True)
 
-    def act(self, users, uniforms):
-        shares = self.probabilities(users)
-        actions = np.minimum((np.cumsum(shares, axis=1) <= uniforms[:, None]).sum(axis=1), P - 1)
-        return actions, shares[np.arange(len(users)), actions]
+    # + act
 
     def fresh(self):
         return Trained(self.model)

@@ -12,12 +12,7 @@ class Wabbit(Policy):
     def __init__(self):
         self.counts, self.workspace = {}, Workspace(f"--cb_explore {P} --epsilon 0.2 --quiet")
 
-    def reset(self, users):
-        self.counts.update({user: np.zeros(P, np.float32) for user in users.tolist()})
-
-    def observe(self, users, items):
-        for user, item in zip(users.tolist(), items.tolist(), strict=True):
-            self.counts[user][item] += 1
+    # + reset observe
 
     def text(self, user):
         seen = self.counts[user]
@@ -27,10 +22,7 @@ class Wabbit(Policy):
         shares = np.array([self.workspace.predict(f"| {self.text(user)}") for user in users.tolist()])
         return shares / shares.sum(axis=1, keepdims=True)
 
-    def act(self, users, uniforms):
-        shares = self.probabilities(users)
-        actions = np.minimum((np.cumsum(shares, axis=1) <= uniforms[:, None]).sum(axis=1), P - 1)
-        return actions, shares[np.arange(len(users)), actions]
+    # + act
 
     def learn(self, users, actions, rewards, propensities):
         for user, a, r, p in zip(users.tolist(), actions, rewards, propensities, strict=True):

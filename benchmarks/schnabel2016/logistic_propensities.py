@@ -9,7 +9,6 @@ from typing import Any
 
 import _logistic_kernel
 import numpy as np
-from balance import features_with_constant
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
@@ -153,3 +152,19 @@ def _fit(model: _Bilinear, tolerance: float) -> Floats:
     share = model.observed[model.mask > 0].mean()
     start[-1] = np.log(share / (1.0 - share)) if 0 < share < 1 else 0.0
     return minimise(model, start, gradient_tolerance=1e-9, value_tolerance=tolerance, max_iterations=5000).x
+
+
+def features_with_constant(features: Any, n: int, kind: str) -> Floats:
+    """Features with a constant before them, (n, 1 + p)."""
+    if features is None:
+        return np.ones((n, 1))
+    try:
+        matrix = np.asarray(features, np.float64)
+    except (TypeError, ValueError):
+        raise UserError(f"{kind} features must be numbers; encode labels first") from None
+    if matrix.ndim != 2 or len(matrix) != n:
+        raise UserError(f"{kind} features must have shape ({n}, p), got {matrix.shape}")
+    if not np.isfinite(matrix).all():
+        row, column = np.argwhere(~np.isfinite(matrix))[0]
+        raise UserError(f"{kind} feature {column} of {kind} {row} is {matrix[row, column]}, not a finite number")
+    return np.concatenate([np.ones((n, 1)), matrix], axis=1)

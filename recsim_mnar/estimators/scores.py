@@ -73,7 +73,9 @@ class Rows:
         r = column(reward, names[0])
         p, t = column(propensity, names[1], rows=r.size), column(target, names[2], rows=r.size)
         check_rows(r, p, t, names)
-        return Rows(r - shift if shift else r, p, t, t / p, clusters=clusters)
+        with np.errstate(over="ignore"):  # a weight that is too large is refused where it is summed
+            weight = t / p
+        return Rows(r - shift if shift else r, p, t, weight, clusters=clusters)
 
     @functools.cached_property
     def earned(self) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import functools
 import io
 import itertools
 import re
@@ -74,10 +75,9 @@ class TextForm:
 
     def head(self, part: Path) -> dict[str, list[Any]]:
         """The first rows as text, by column."""
-        lines = _begin(part)[1][self.skip :]
-        rows = _fields(part, lines, self.delimiter)
-        whole = [row for row in rows if len(row) == len(self.names)]
-        return {name: [row[place].strip() for row in whole] for place, name in enumerate(self.names)}
+        state = part.stat()
+        columns = _first_columns(part, state.st_mtime_ns, state.st_size, self.skip, self.delimiter, len(self.names))
+        return dict(zip(self.names, columns, strict=True))
 
     def how_written(self) -> list[str]:
         """What is not commas, points and UTF-8."""
@@ -85,6 +85,14 @@ class TextForm:
         said = [f"separated by {sign}"] if sign else []
         said += ["decimal commas"] if self.decimal == "," else []
         return said + ([f"encoding {self.encoding}"] if self.encoding != "utf-8" else [])
+
+
+@functools.lru_cache(maxsize=2)  # one command looks at them several times
+def _first_columns(part: Path, changed: int, size: int, skip: int, delimiter: str, width: int) -> list[list[str]]:
+    """Columns of the first rows that are whole, of a file in one state."""
+    rows = _fields(part, _begin(part)[1][skip:], delimiter)
+    whole = [row for row in rows if len(row) == width]
+    return [[row[place].strip() for row in whole] for place in range(width)]
 
 
 def _begin(part: Path) -> tuple[str, list[str]]:

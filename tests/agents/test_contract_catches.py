@@ -13,10 +13,13 @@ import pytest
 from recsim_mnar.policies import EpsilonMixture, SampledPolicy
 from recsim_mnar.testing import PolicyContract, check_policy
 from recsim_mnar.testing.policies import RULES
+from twins.cases import quick_first
 from twins.odd_policies import PLANTED, LearnsFromAll, Right, Seeded, Single
 
 
-@pytest.mark.parametrize("kind", [Right, Single, Seeded, LearnsFromAll, lambda: EpsilonMixture(Right(), 0.2)])
+@pytest.mark.parametrize(
+    "kind", quick_first([Right, Single, LearnsFromAll, lambda: EpsilonMixture(Right(), 0.2), Seeded], 4)
+)
 def test_a_sound_policy_keeps_every_rule(kind):
     assert check_policy(kind) == []
 

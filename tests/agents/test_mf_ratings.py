@@ -171,6 +171,7 @@ def test_naive_needs_no_propensities_and_weighs_all_alike():
     assert registry.learner("mf-naive-ratings+penalty=0.001").fit(LOG, n_items=12).fitted()[1]["weighted"] is False
 
 
+@pytest.mark.slow
 def test_where_popularity_selects_weighting_finds_what_is_rarely_shown():
     world = make_world("ratings", None, ["observation=popularity", "n_items=50", "density=0.1", "sigma_item=0.2"])
     log = simulate(world, Uniform(50), 1500, 1)

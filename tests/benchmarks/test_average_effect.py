@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from study_modules import refused, study_module
+from study_modules import study_module
 
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policies.slates import DeployedPolicy
@@ -55,22 +55,3 @@ def test_weighted_effects_are_unbiased_and_their_intervals_cover(deployment):
         assert np.mean(covered[name]) > 0.95 - 3 * np.sqrt(0.95 * 0.05 / 300), name
     if deployment == "personalised":
         assert bias["naive"][0] > 10 * bias["naive"][1]
-
-
-def test_bad_input_gets_one_line():
-    z, y, e = random_grid()
-    exposures = of_grid(z, y, e)
-    zero, one = e.copy(), e.copy()
-    zero[:, 0], one[:, 1] = 0.0, 1.0
-    cases = [
-        (lambda: average_effect(exposures, "snip"), "unknown effect estimator"),
-        (lambda: average_effect(of_grid(z, y), "ips"), "no propensities"),
-        (lambda: average_effect(of_grid(z, y, zero), "ips"), "propensity is 0 on a cell that was recommended"),
-        (lambda: average_effect(of_grid(z, y, one), "snips"), "propensity is 1 on a cell that was not recommended"),
-        (lambda: average_effect(of_grid(z & False, y, e), "naive"), "nothing was recommended"),
-        (lambda: average_effect(of_grid(z | True, y, e), "naive"), "everything was recommended"),
-        (lambda: average_effect(exposures, "ips", clip=1.5), "clip must be in"),
-        (lambda: average_effect(exposures, "ips", level=95), "level must be .*, got 95; this looks"),
-    ]
-    for call, message in cases:
-        refused(call, message)

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from study_modules import refused, study_module
+from study_modules import study_module
 
 from recsim_mnar.log.exposures import Exposures
 
@@ -78,19 +78,3 @@ def test_recent_periods_give_back_the_law_that_made_them(by, true):
     for t in (0, 11):
         expected = logistic(fitted.coefficients, latest(by, (z, y), present, t))
         np.testing.assert_allclose(asked.propensity_of(u, i, np.full(u.shape, t)), expected, rtol=1e-6)
-
-
-def test_bad_input_gets_one_line():
-    z = np.zeros((3, 2, 6), bool)
-    some = z.copy()
-    some[0, 0] = True
-    for call, message in (
-        (lambda: shares(of_grid(z), range(3)), "share of recommended items is 0 or 1"),
-        (lambda: shares(of_grid(some), range(3), prior=0), "prior must be above 0"),
-        (lambda: recent(of_grid(some), range(3)), "no training period has 4 periods before it"),
-        (lambda: recent(of_grid(z), range(6)), "nothing was recommended in these periods"),
-        (lambda: recent(of_grid(some), range(6), present=np.ones((2, 2))), r"present must have shape \(3, 6\)"),
-        (lambda: recent(of_grid(some), range(6), floor=0.0), "floor must be in"),
-        (lambda: recent(of_grid(some), range(6), by="store"), "by must be 'user' or 'item'"),
-    ):
-        refused(call, message)

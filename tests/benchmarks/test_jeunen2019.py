@@ -162,16 +162,6 @@ def test_the_notebooks_neighbours_by_their_definition(study):
     assert study["authors"].item_scores(matrix, 5)(views) == pytest.approx(expected)
 
 
-def test_best_shows_the_first_of_equal_items(study):
-    policy = study["authors"].Best(lambda views: np.bincount(views, minlength=4), 4, "counts")
-    users = np.array([3, 8])
-    policy.reset(users)
-    policy.observe(np.array([3, 3, 8]), np.array([2, 1, 3]))
-    assert policy.act(users, np.zeros(2))[0].tolist() == [1, 3]
-    policy.observe(np.array([3]), np.array([2]))
-    assert policy.propensity_of(users, np.array([2, 0])).tolist() == [1.0, 0.0]
-
-
 def test_expected_hit_rate_is_cell_five_by_hand(study, logs):
     """An agent acts on what is left of a user's views, if it is nothing; the last user is never judged."""
     train, log = logs
@@ -247,14 +237,6 @@ def test_all_that_the_notebooks_seeds_settle_agrees_to_the_printed_digit(study):
     assert len(set(quantities)) == len(quantities)
 
 
-def test_level_scores_are_counted_and_go_to_either_end(study):
-    score = study["authors"].LevelWinner(lambda views: np.array([0.0, 1.0, 1.0 - 1e-12, 0.5]), last=True)
-    assert np.argmax(score([])) == 2
-    score.last = False
-    assert np.argmax(score([1])) == 1
-    assert (score.states, score.tied) == (2, 2)
-
-
 def test_a_change_of_means_and_its_interval(study):
     """Twice as much in every catalogue is +100 % without error; the limits are the paired ones to first order."""
     change = study["analysis"].ratio_of_means
@@ -264,17 +246,6 @@ def test_a_change_of_means_and_its_interval(study):
     y = x * (1 + 0.02) + generator.normal(0, 0.01, 50)
     found, by_hand = change(y, x), stats.ttest_1samp(y / x - 1, 0).confidence_interval(0.95)
     assert (found["low"], found["high"]) == pytest.approx(tuple(by_hand), abs=2e-5)
-
-
-def test_refitting_is_compared_without_users_of_one_view(study):
-    """A quarter of users with one view, who are misses here and left out there, are no effect of refitting."""
-    cells = {
-        ("a", "paper", "hr@1"): {"value": 0.3, "n": 400, "details": {"users_missed": 100}},
-        ("a", "loocv", "hr@1"): {"value": 0.4, "n": 300, "details": {}},
-    }
-    found = study["analysis"].refitted([cells, cells], "a", "paper")
-    assert found["in all"] == pytest.approx(1 / 3)
-    assert found["one-view users left out of both"]["mean"] == pytest.approx(0.0)
 
 
 def test_coverage_counts_catalogues_not_cells(study, monkeypatch):
@@ -327,17 +298,6 @@ def test_observation_1_does_not_hold_for_the_truth_itself(study):
     assert tables.observation_1_ranking(reversed_, "").holds is True
 
 
-def test_logs_are_taken_up_where_the_stream_was_left(study, tmp_path):
-    july, authors = study["july"], study["authors"]
-    sizes = {"train": 5, "uniform": 4, "user-popularity": 3}
-    whole = authors.logs_of(july.July(30), sizes, tmp_path)
-    (tmp_path / "user-popularity.npz").unlink()
-    again = authors.logs_of(july.July(30), sizes, tmp_path)
-    for name, log in whole.items():
-        for column in log.columns:
-            np.testing.assert_array_equal(log[column], again[name][column])
-
-
 def test_a_kept_part_leaves_the_others_and_makes_the_page(study, tmp_path):
     tables = study["tables"]
     results = json.loads((FOLDER / "results.json").read_text())
@@ -345,18 +305,6 @@ def test_a_kept_part_leaves_the_others_and_makes_the_page(study, tmp_path):
         tables.keep(section, found, tmp_path)
     assert json.loads((tmp_path / "results.json").read_text()) == results
     assert (tmp_path / "results.md").read_text() == (FOLDER / "results.md").read_text()
-
-
-def test_the_papers_figures_are_printed_next_to_ours(study):
-    """A row per figure of the notebook: what was published, what came out here, and whether the digits agree."""
-    authors = json.loads((FOLDER / "results.json").read_text())["authors"]
-    head, _, *rows = (line for line in study["tables"].beside(authors) if line)
-    assert head == "| quantity | published | ours | verdict |"
-    assert "| clipped IPS of svd | 0.011509 [0.005199, 0.017819] | 0.011509 [0.005199, 0.017819] | PASS |" in rows
-    published = json.loads((FOLDER / "published.json").read_text())["agents"]
-    assert len(rows) == 4 * len(published)
-    for row, (name, figures) in zip(rows, published.items(), strict=False):
-        assert row.startswith(f"| HR@1 of {name} | {study['tables'].six(figures['hr@1'])} | expected ")
 
 
 def test_a_wrong_digit_is_short(study):
@@ -433,13 +381,6 @@ def test_our_interval_allows_for_what_clipping_hides(study, logs):
     low, high = study["analysis"]._ours({("popularity", "off_policy", "clipped_ips"): record.to_dict()}, "popularity")
     assert low <= record.value
     assert high > 2 * record.high
-
-
-def test_findings_are_general_where_all_sets_of_methods_say_the_same(study):
-    tables = study["tables"]
-    sets = json.loads((FOLDER / "results.json").read_text())["catalogues"]["observations"]
-    assert not tables.general(sets).holds
-    assert tables.general(dict.fromkeys(sets, sets[tables.TRAINED])).holds
 
 
 def test_clipped_ips_with_each_largest_weight_is_that_of_an_estimate_of_its_own(study, logs, monkeypatch):

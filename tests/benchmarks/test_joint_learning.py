@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from study_modules import refused, study_module
+from study_modules import study_module
 
 from recsim_mnar.kernels.lbfgs import NotConverged
 from recsim_mnar.log.ratings import Ratings
@@ -126,16 +126,6 @@ def test_a_large_penalty_corrects_nothing_but_the_mean():
     weights = 1 / ratings.at(p)
     mean = weights @ (ratings.values - ratings.at(imputation)) / weights.sum()
     assert np.abs(moved - mean).max() < 1e-3
-
-
-def test_bad_input_is_one_line():
-    _, p, ratings, _ = world(6)
-    form, few = FactorizationConfig(), ratings.select(np.zeros(len(ratings), bool))
-    refused(lambda: joint.learn(ratings, p, FactorizationConfig(loss="mae")), "loss='mse' with offsets")
-    refused(lambda: joint.learn(ratings, np.zeros(p.shape), form), "must be in")
-    refused(lambda: joint.learn(few, 0.5, form), "no ratings")
-    with pytest.warns(NotConverged, match="joint learning"):
-        joint.learn(ratings, p, FactorizationConfig(rank=2, penalty=1e-3), rounds=1)
 
 
 def test_a_round_whose_fits_have_not_converged_settles_nothing(monkeypatch):

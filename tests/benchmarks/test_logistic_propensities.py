@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from study_modules import refused, study_module
+from study_modules import study_module
 
 from recsim_mnar.log.ratings import Ratings
 
 kernel = study_module("schnabel2016", "_logistic_kernel")
 study = study_module("schnabel2016", "logistic_propensities")
-ONES = Ratings.from_dense(np.ones((120, 80)), np.random.default_rng(0).random((120, 80)) < 0.2)
 
 
 def features(seed=2, n_users=80, n_items=60):
@@ -77,21 +76,3 @@ def test_likelihood_kernel_is_the_plain_twin():
     value = kernel.likelihood(logits, o, mask, residual)
     assert value == pytest.approx((mask * (np.logaddexp(0, logits) - o * logits)).sum())
     assert residual == pytest.approx(mask * (1 / (1 + np.exp(-logits)) - o))
-
-
-@pytest.mark.parametrize(
-    ("call", "text"),
-    [
-        (lambda: study.logistic(ONES, np.full((120, 2), np.nan)), "user feature 0 of user 0 is nan"),
-        (lambda: study.logistic(ONES, np.zeros((3, 2))), "user features must have shape"),
-        (lambda: study.logistic(ONES, np.full((120, 1), "a")), "user features must be numbers"),
-        (lambda: study.logistic(ONES, penalties=[]), "penalties must be one or more"),
-        (lambda: study.logistic(ONES, penalties=[-1]), "penalties must be one or more"),
-        (lambda: study.logistic(ONES, penalties=[1.0, np.nan]), "penalties must be one or more"),
-        (lambda: study.logistic(ONES, n_folds=1), "n_folds .* must be a whole number of at least 2, got 1"),
-        (lambda: study.logistic(ONES.select(np.arange(3)), n_folds=4), r"fold \d of 4 is without ratings"),
-        (lambda: study.logistic(ONES.select(np.arange(0))), "no observed ratings"),
-    ],
-)
-def test_bad_input_gets_one_line(call, text):
-    refused(call, text)

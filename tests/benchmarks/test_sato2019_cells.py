@@ -94,17 +94,6 @@ def test_intervals_of_paired_differences_cover(sato):
     assert alone / n_draws < 0.95 - 4 * error  # an interval over users alone would not
 
 
-def test_settings_at_the_edge_of_a_grid_are_named(sato):
-    grids = {"rate": [1e-3, 1e-2, 1e-4], "penalty": [1e-2, 1e-3, 1e-4], "alpha": [0.0, 1.0], "distance": ["l1", "l2"]}
-
-    def edges(settings, updates=3, grids=grids):
-        return sato["analysis"].grid_edges({"settings": settings, "updates": updates}, grids, 16)
-
-    assert edges({"rate": 1e-4, "penalty": 1e-3, "alpha": 1.0, "distance": "l2"}) == ["rate 0.0001"]
-    assert edges({"rate": 1e-2, "penalty": 1e-2}, 16) == ["rate 0.01", "penalty 0.01", "all updates"]
-    assert edges({"rate": 1e-3, "penalty": 1e-3, "alpha": 0.0}, None, {**grids, "rate": [1e-3]}) == []
-
-
 @pytest.mark.parametrize("coupling", ["independent", "shared"])
 def test_equations_7_and_8_are_shares_of_the_drawn_classes(sato, coupling):
     world = PurchasesWorld(PurchasesParams(n_items=40, slate_size=8, base=-2.0, effect=1.5, coupling=coupling))

@@ -32,33 +32,6 @@ def test_a_quick_part_prints_its_checks_and_writes_its_files(study, tmp_path, ca
     assert (tmp_path / "figure2.png").stat().st_size > 10_000
 
 
-def test_what_is_missing_gets_one_line(study, capsys, tmp_path):
-    for given, text in (
-        (["table1"], "needs --ml100k"),
-        (["table2"], "needs --coat"),
-        (["all", "--ml100k", "nowhere"], "needs --coat"),
-        (["table1", "--ml100k", str(tmp_path / "none"), "--out", str(tmp_path)], "does not exist"),
-    ):
-        assert study["run"].main(given) == 2
-        error = capsys.readouterr().err
-        assert text in error
-        assert error.count("\n") == 1
-
-
-def test_table2_is_handed_its_folders(study, tmp_path, monkeypatch):
-    handed = []
-
-    def main(*arguments, hl):
-        handed.append((*arguments, hl))
-        return len(handed) == 1
-
-    monkeypatch.setattr(study["run"].real, "main", main)
-    given = ["table2", "--coat", "c", "--out", str(tmp_path)]
-    assert study["run"].main(given) == 0
-    assert study["run"].main([*given, "--yahoo", "y", "--without-hl"]) == 1
-    assert handed == [(Path("c"), None, tmp_path, False, True), (Path("c"), Path("y"), tmp_path, False, False)]
-
-
 def test_the_predictions_are_the_papers(study):
     truth = np.random.default_rng(0).choice([1.0, 2, 3, 4, 5], (80, 60), p=[0.5, 0.25, 0.15, 0.06, 0.04])
     found = study["semi_synthetic"].prediction_matrices(truth, 3)
@@ -185,36 +158,6 @@ def test_figure6_ends_its_fits_near_their_minimum(study, tmp_path):
     assert fit.converged
     assert end.value < 0.1
     assert fit.value / end.value - 1 < 0.01
-
-
-def test_figure6_takes_up_its_finished_points(study, tmp_path, monkeypatch):
-    learning = study["learning"]
-    made = []
-    chosen = learning.choose
-    monkeypatch.setattr(learning, "choose", lambda *a: made.append(1) or chosen(*a))
-    held = {}
-    cases, summarise, check = study["run"].FIGURE6["figure6"]
-    kept = (cases, lambda s, points: held.update(points) or summarise(s, points), check)
-    monkeypatch.setitem(study["run"].FIGURE6, "figure6", kept)
-    read = study["run"].settings_of
-    small = {"shape": [60, 50], "mcar_samples": [100], "penalties": [1e-2, 1e-1], "rank": 2, "alphas": [1.0, 0.25]}
-    monkeypatch.setattr(study["run"], "settings_of", lambda arguments, part="": {**read(arguments, part), **small})
-    arguments = ["figure6", "--quick", "--out", str(tmp_path)]
-    assert study["run"].main(arguments) == 0
-    # for MSE and for MAE two methods at two alphas; one at one sample; two on each of two draws
-    assert len(made) == 2 * 2 * 2 + 1 + 2 * 2
-    points = json.loads(json.dumps(held))
-
-    few = {"redrawn_trials": 2, "mae_trials": 2, "right_trials": 2, "figure6_trials": 2}
-    kept = SimpleNamespace(settings={**small, **few, "alpha": 0.25})
-    learning.fill(kept, learning.cases(kept), points, lambda: None)  # nothing is missing
-    kept.settings["mae_trials"] = 3  # of these points alone there is more to do
-    del points["sample 100"]
-    again = []
-    monkeypatch.setattr(learning, "point", lambda s, case: again.append(case) or {"case": list(case)})
-    learning.fill(kept, learning.cases(kept), points, lambda: None)
-    assert {(case.loss, case.sample) for case in again} == {("mse", 100), ("mae", None)}
-    assert len(made) == 13
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from study_modules import refused, study_module
+from study_modules import study_module
 
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.rng import Stream, uniforms
@@ -88,18 +88,3 @@ def test_the_descent_is_that_of_the_plain_twin():
             p[a], q[b] = p[a] + 0.05 * (error * q[b] - 0.01 * p[a]), q[b] + 0.05 * (error * p[a] - 0.01 * q[b])
         assert np.allclose(mine, p, rtol=1e-9)
         assert np.allclose(own, q, rtol=1e-9)
-
-
-def test_bad_input_gets_one_line():
-    always = counts_of()
-    always.treatments[:, 3] = always.visits
-    never = counts_of()
-    never.treatments[:, 2] = 0
-    for call, message in (
-        (lambda: smoothed_world(counts_of(), deployment="best"), "deployment must be one of"),
-        (lambda: smoothed_world(counts_of(), weight=0), "weight must be above 0"),
-        (lambda: smoothed_world(always), "item 3 has no period without a recommendation"),
-        (lambda: smoothed_world(never), "item 2 has no period with a recommendation"),
-        (lambda: ranked_propensities(np.ones((2, 5)), 6), "slate_size = 6 is larger than the number of items"),
-    ):
-        refused(call, message)

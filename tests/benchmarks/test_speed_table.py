@@ -30,19 +30,6 @@ def test_ratios_say_how_many_times_better_or_as_dear(table):
     assert table.Row(**costs, bar=None).met is None
 
 
-def test_a_peer_that_was_not_run_leaves_its_bar_unmet(table):
-    row = table.Row("a", "b", 2.0, None, "s", 3)
-    assert row.ratio is None
-    assert row.met is False
-    assert "not measured" in table.line(row)
-
-
-def test_amounts_have_no_peer(table):
-    assert table.Row("a", "", 19.0, None, "s", 20, at_least=False).met
-    assert not table.Row("a", "", 99.4, None, "%", 99.5).met
-    assert not table.Row("a", "", None, None, "%", 99.5).met
-
-
 def test_the_page_says_which_bars_are_not_reached(table):
     costs = {"path": "a", "peer": "b", "ours": 2.0, "unit": "s"}
     rows = [
@@ -69,14 +56,3 @@ def test_the_documentation_shows_the_steps_as_they_were_measured():
         lines = found["stepping"].lines(json.loads((HERE / "results.json").read_text())["stepping"]["rates"])
     page = (HERE.parents[1] / "docs" / "speed.md").read_text()
     assert page.split("<!-- stepping -->\n")[1].splitlines() == lines
-
-
-def test_peers_that_were_not_run_are_named():
-    with bring("speed", "table", "stepping") as found:
-        lines = found["stepping"].lines({"ours": {"1": 5.0, "64": 1e6}})
-    assert lines[0] == "| steps a CPU second | 1 lane | 64 lanes |"
-    assert lines[2:] == [
-        "| ours | 5 | 1e6 |",
-        "| EnvPool CartPole | not measured |",
-        "| gymnax CartPole | not measured |",
-    ]

@@ -69,22 +69,6 @@ def test_both_studies_have_their_rows(real, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_hl_alone_reads_what_was_chosen_and_tells_every_rank(real, tmp_path, capsys):
-    import hl
-
-    coat, out = make_coat(tmp_path / "coat"), tmp_path / "out"
-    real.main(coat, None, out, quick=True, workers=1)
-    capsys.readouterr()
-    hl.main(["--coat", str(coat), "--mar-ranks", "1", "2", "--mnar-ranks", "2", "--out", str(out)])
-    rows = json.loads((out / "results.json").read_text())["hl"]["rows"]
-    assert [(row["model"], row["d"], row["converged"]) for row in rows] == [
-        ("HL-MAR", "1", True), ("HL-MAR", "2", True), ("HL-MNAR", "2", True),
-    ]  # fmt: skip
-    assert all(0 < row["iterations"] < real.Settings().hl_iterations for row in rows)
-    assert f"| HL-MNAR | 2 | {rows[2]['mse']:.4f} |" in capsys.readouterr().out
-
-
-@pytest.mark.slow
 def test_any_number_of_processes_chooses_the_same(real, tmp_path):
     data = real.load_coat(make_coat(tmp_path / "coat"))
     sides = real.Sides.of(data.user_features, data.item_features)
@@ -141,11 +125,6 @@ def test_held_out_ratings_count_by_the_propensities_that_score_and_not_by_those_
     assert scores() != pytest.approx(twin, rel=0.01)
 
 
-def test_without_data_one_line_says_what_is_needed(real, tmp_path):
-    with pytest.raises(UserError, match="--coat DIR or --yahoo DIR"):
-        real.main(None, None, tmp_path)
-
-
 def test_what_the_paper_says_of_yahoo_is_asked(real):
     """Made-up figures: the published ones pass every check, with MF-IPS and MF-Naive exchanged some fail."""
     table = real.real_table
@@ -168,23 +147,3 @@ def test_what_the_paper_says_of_yahoo_is_asked(real):
     assert not bad["MF-IPS MSE 1.891 bel"]
     assert bad["MF-Naive before HL i"]
     assert sum(bad.values()) < len(bad)
-
-
-def test_a_fit_of_hl_is_made_anew_only_where_a_larger_bound_would_change_it(real, tmp_path, monkeypatch):
-    """Converged: the same under any bound that it did not reach. Not converged: of its own bound alone."""
-    data = real.load_coat(make_coat(tmp_path / "coat"))
-    asked = []
-
-    def fit_hl(job):
-        train, setting, _ = job
-        asked.append(setting["iterations"])
-        n = min(setting["iterations"], 7)
-        shape = (train.n_users, train.n_items)
-        return np.full(shape, 3.0), np.full(shape, 3), [float(k) for k in range(n + 1)], n == 7
-
-    monkeypatch.setattr(real, "fit_hl", fit_hl)
-    for iterations in (5, 5, 20, 7, 40, 6):
-        setting = {"rank": 2, "missing": False, "response_spread": 0.1, "iterations": iterations}
-        _, _, bounds, converged = real.kept_hl((data.train, setting, 1, tmp_path / "kept"))
-        assert (len(bounds) - 1, converged) == (min(iterations, 7), iterations >= 7)
-    assert asked == [5, 20, 6]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 
 import numpy as np
@@ -12,7 +11,6 @@ from scipy.stats import trim_mean
 from study_modules import bring, study_module
 
 from recsim_mnar import evaluate, replay, simulate, task
-from recsim_mnar.errors import UserError
 from recsim_mnar.replays.probabilities import replay_ranking
 from recsim_mnar.tasks import tasks
 
@@ -92,71 +90,6 @@ def test_what_knows_the_world_leads_no_table(cells):
     assert not found["planner"]["best"]
 
 
-def test_cells_that_were_not_run_say_so(cells):
-    missing = {"task": NAME, "agent": "planner", "seed": 0, "refused": "a planner is for other worlds"}
-    unmade = [{"task": NAME, "agent": "dqn-tuned", "seed": seed, "refused": "not run"} for seed in range(5)]
-    short = {"task": NAME, "agent": "seeded", "seed": 5, "refused": "not run"}
-    found = table.results([*cells["random"], *cells["seeded"], short, missing, *unmade])
-    lines = "\n".join(table.lines(found))
-    assert "| planner | none |" in lines
-    assert "| dqn-tuned | not run |" in lines
-    assert "- `planner` on cold-100: a planner is for other worlds" in lines
-    assert "- `seeded` on cold-100: 5 of 6 seeds were run" in lines
-    short = table.short_lines(found)
-    assert "| dqn-tuned | not run |" in short
-    assert "| planner | - |" in short
-    assert short[-1] == "Not all training seeds were run: `seeded` 5 of 6."
-
-
-def test_a_task_whose_cells_are_gone_stays_as_it_was_recorded(cells):
-    """Agents of one task are compared with each other: a task is replaced whole or not at all."""
-    other = "flipped-100-v1"
-    unmade = [{"task": other, "agent": agent, "seed": 0, "refused": "not run"} for agent in ("random", "svd")]
-    recorded = table.results([*cells["random"], *cells["user-popularity"]])
-    before = {"seeds": 1, "scores": [0.5], "wanted": 1}
-    recorded = {**recorded, "agents": ["random", "svd"], "tasks": {other: {"random": before, "svd": before}}}
-    recorded["digests"] = {other: task(other).digest}
-    made = table.results([*cells["random"], *cells["seeded"], *unmade])
-    both, kept = table.merged(recorded, made)
-    assert both["tasks"][NAME]["seeded"] == made["tasks"][NAME]["seeded"]
-    assert both["tasks"][other]["svd"] == before
-    assert both["tasks"][other]["seeded"] == {"refused": "not run", "seeds": 0, "wanted": 1}
-    assert kept == {other: f"cells of 2 of its agents are not here; --tasks {other} makes them"}
-    assert both["digests"] == {NAME: task(NAME).digest, other: task(other).digest}
-    assert both["agents"] == ["random", "seeded", "svd"]
-    assert table.merged(both, made)[0]["tasks"] == both["tasks"]
-    # Of the task with fewer seeds than before nothing is taken, of one with as many everything.
-    fewer = table.results([*cells["random"], *cells["seeded"][:4]])
-    assert table.merged(both, fewer)[0]["tasks"][NAME]["seeded"]["seeds"] == 5
-    changed = {**cells["seeded"][0], "score": cells["seeded"][0]["score"] + 1e-3}
-    again = table.results([*cells["random"], changed, *cells["seeded"][1:]])
-    assert table.merged(both, again)[0]["tasks"][NAME]["seeded"] == again["tasks"][NAME]["seeded"]
-    assert table.merged({}, made) == (made, {})
-
-
-def test_a_task_of_other_parameters_is_not_kept(cells):
-    recorded = table.results([*cells["random"], *cells["seeded"]])
-    recorded["digests"][NAME] = "0" * 64
-    with pytest.raises(UserError, match="has cold-100-v1 of other parameters: run all of its cells again"):
-        table.merged(recorded, table.results(cells["random"]))
-
-
-def test_a_run_of_one_task_changes_no_other(cells, tmp_path, monkeypatch):
-    """The command itself, on a copy of the recorded table: cells of one agent of one task are made anew."""
-    folder = tmp_path / "benchmarks" / "tasks"
-    folder.mkdir(parents=True)
-    (tmp_path / "docs").mkdir()
-    for path in ("results.json", "settings.toml", "README.md"):
-        (folder / path).write_bytes((HERE / path).read_bytes())
-    monkeypatch.setattr(run, "HERE", folder)
-    monkeypatch.setattr(run, "scored", lambda cell, given: {**cells["random"][0], **cell._asdict()})
-    monkeypatch.setattr(sys, "argv", ["run.py", "--tasks", "sessions-slates-10-v1", "--only", "random"])
-    monkeypatch.chdir(tmp_path)
-    run.main()
-    before, after = (json.loads((where / "results.json").read_text()) for where in (HERE, folder))
-    assert after == before  # one of twenty agents has a cell, so the task's own row stays, too
-
-
 @pytest.mark.parametrize(("page", "lines"), [("benchmarks/tasks/README.md", "lines"), ("docs/tasks.md", "short_lines")])
 def test_pages_show_what_was_recorded(page, lines):
     found = json.loads((HERE / "results.json").read_text())
@@ -178,15 +111,7 @@ def test_the_recorded_table_is_of_every_frozen_task():
             assert not one["seeds"] or one["mean"] == pytest.approx(np.mean(one["scores"]))
 
 
-def test_cells_are_whole_with_one_seed_first():
-    wanted = list(run.cells(SETTINGS, SETTINGS["tasks"]))
-    assert len(set(wanted)) == len(wanted)
-    first = [cell for cell in wanted if cell.seed == 0]
-    assert wanted[: len(first)] == first
-    seeds = {agent: 1 + max(cell.seed for cell in wanted if cell.agent == agent) for agent in {c.agent for c in wanted}}
-    assert (seeds["poem"], seeds["ppo-tuned"], seeds["ppo-default"], seeds["svd"]) == (10, 5, 1, 1)
-
-
+@pytest.mark.slow
 def test_a_cell_of_seed_0_is_what_evaluate_finds():
     given = {**SETTINGS, "users": 60}
     for name in ("poem", "svd"):
@@ -202,6 +127,7 @@ def test_a_cell_of_seed_0_is_what_evaluate_finds():
         assert why in run.scored(run.Cell(name, agent, 0), given)["refused"]
 
 
+@pytest.mark.slow
 def test_a_planner_of_a_moving_world_knows_one_that_stands_still():
     found = evaluate(making.planner("planner", task("drifting-100-v1")), "drifting-100-v1", n_users=60)
     assert found.score > 0.3  # of those that stand still the catalogue is the same
@@ -233,6 +159,7 @@ def test_a_frozen_bandit_acts_as_it_was_left():
     assert all(np.array_equal(values, policy.inner.state[name]) for name, values in state.items())
 
 
+@pytest.mark.slow
 def test_a_frozen_bandit_ranks_as_it_was_left():
     """On slates the bandit within is frozen, and ranks by its probabilities at that time."""
     frozen = making.bandit("lin-ucb", task(SLATES), 0, users=20, lanes=4)

@@ -14,6 +14,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.estimating import Question
 from recsim_mnar.own_log.gate import estimate_tool_log
+from twins.cases import quick_first
 from twins.commands import run
 
 _SPEC = importlib.util.spec_from_file_location("tools", Path("benchmarks/own_log/tools.py"))
@@ -50,7 +51,7 @@ def columns_of(path, **options):
         return tool, pq.read_table(tool.file.parts.path).to_pydict()
 
 
-@pytest.mark.parametrize("format_", ["growthbook", "vw", "eppo", "statsig", "open-bandit"])
+@pytest.mark.parametrize("format_", quick_first(["open-bandit", "eppo", "vw", "growthbook", "statsig"], 2))
 def test_estimates_hold_the_truth(tools, tmp_path, format_):
     truth = tools.make(tmp_path, format_, seed=3, n=N).truth()
     path, metrics = tools.log_of(tmp_path, format_)
@@ -190,7 +191,7 @@ def test_a_table_with_the_target_asked_about_is_read_as_it_is(tmp_path):
 
 
 @pytest.mark.parametrize("damage", [None, "swapped", "later", "sharpened", "first-version"])
-@pytest.mark.parametrize("command", ["estimate", "doctor"])
+@pytest.mark.parametrize("command", quick_first(["doctor", "estimate"]))
 def test_damaged_probabilities_are_found_by_one_command(capsys, tools, tmp_path, command, damage):
     tools.make(tmp_path, "vw", n=N, damage=damage)
     more = ["--require", "caution"] if command == "estimate" else []
@@ -214,6 +215,7 @@ def test_metrics_next_to_a_log_with_rewards_are_refused(tools, tmp_path, format_
         pass
 
 
+@pytest.mark.slow
 def test_right_probabilities_of_a_bandit_that_learns_are_seldom_called_wrong():
     alarms = 0
     for seed in range(200):

@@ -15,6 +15,7 @@ from recsim_mnar.worlds.ratings import RatingsParams, RatingsWorld
 from recsim_mnar.worlds.ratings.world import RatingsLanes
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld, _stepping_kernel
 from recsim_mnar.worlds.sessions.lanes import SessionsLanes, new_rows
+from twins.cases import quick_first
 
 SHORT = {"n_items": 8, "p_leave_bandit": 0.1, "p_leave_organic": 0.1}
 WORLDS = {
@@ -205,7 +206,7 @@ RATINGS = {
 @pytest.mark.parametrize(
     "asked", [*ASKED[:4], {"observation": "last=3"}, {"observation": "decayed"}, {"render_mode": "ansi"}], ids=str
 )
-@pytest.mark.parametrize("name", RATINGS)
+@pytest.mark.parametrize("name", quick_first(RATINGS))
 def test_a_single_lane_of_ratings_gives_what_transitions_give(name, asked, monkeypatch):
     def lives(env):
         draws = np.random.default_rng(0)

@@ -34,6 +34,7 @@ def codes(estimate):
     return [finding.code for finding in estimate.verdict.findings if finding.level != "trust"]
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_revenue_of_dear_items_is_trusted_and_right():
     """Logging shows cheap items and the target dear ones."""

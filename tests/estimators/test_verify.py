@@ -185,6 +185,7 @@ def test_interval_without_propensities_covers(logs):
     assert covered / number >= 0.95 - 2.5 * math.sqrt(0.05 * 0.95 / number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rewards", ["clicks", "revenue"])
 @pytest.mark.parametrize(("users", "rows"), [(300, 10), (1000, 1)])
 def test_the_default_holds_its_level_and_is_not_too_wide(users, rows, rewards):

@@ -60,6 +60,7 @@ def test_a_recurrent_policy_remembers_what_it_showed():
     assert check_policy(lambda: made["Recurrent"](made["trace"], lambda hidden: hidden @ weights, 6)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOOPS)
 def test_they_train_and_are_scored(name):
     if LOOPS[name]:

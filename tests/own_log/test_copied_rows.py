@@ -59,6 +59,7 @@ def test_copies_are_repeated_rows_and_no_effect(tmp_path, monkeypatch, share, at
     assert found["rows_repeated"] == pytest.approx(share / (1.0 + share), abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [False, True], ids=["blocks", "at once"])
 @pytest.mark.parametrize("share", [0.3, 1.0])
 def test_copies_hide_no_effect(tmp_path, monkeypatch, share, at_once):

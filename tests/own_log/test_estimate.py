@@ -325,6 +325,7 @@ def test_the_shop_with_two_loggers(capsys, monkeypatch, tmp_path):
     assert "the propensities of" in records[0]["verdict"]  # item by item they are proved wrong
 
 
+@pytest.mark.slow
 def test_the_shop_with_users_under_another_name(capsys, monkeypatch, tmp_path):
     _, _, said, records = in_shop(capsys, monkeypatch, tmp_path, "other-user-name")
     assert "no user column is recognised" in said

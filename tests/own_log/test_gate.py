@@ -308,6 +308,7 @@ def test_help_lists_the_statuses(capsys):
         assert status in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "status", "said"), [("SIGTERM", 143, "ended by SIGTERM"), ("SIGINT", 130, "interrupted")]
 )
@@ -358,6 +359,7 @@ def command(*arguments, **more):
     return subprocess.run(words, capture_output=True, check=False, **more)
 
 
+@pytest.mark.slow
 def test_files_are_there_before_a_line_is_printed(shop, tmp_path):
     """The reader has gone: status 141, and both are written."""
     words = f"{sys.executable} -m recsim_mnar estimate {shop} --target new --json a.json --out page"
@@ -554,6 +556,7 @@ def test_what_is_written_keeps_the_schema(shop, tmp_path, capsys, name):
     assert breaches(json.loads((tmp_path / "a.json").read_text()), SCHEMA, SCHEMA) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -181,6 +181,7 @@ def test_the_plan_says_once_how_long_users_are_watched(file, capsys):
     assert alone.startswith("Take ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("items", [False, True])
 @pytest.mark.parametrize("how", ["top", "shuffled"])
 def test_a_column_that_is_not_of_the_item_shown(tmp_path, how, items):
@@ -326,6 +327,7 @@ def test_without_a_name_for_a_new_policy_all_columns_of_items_are_named(tmp_path
     assert str(items).startswith("columns first, second hold items: judge them with --target first,second, if")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [False, True])
 def test_copies_are_equal_in_columns_that_are_not_read_too(tmp_path, at_once):
     """Two slots of one page are two recommendations, though all that is read of them is alike."""

@@ -39,6 +39,7 @@ def answered(frame: pd.DataFrame, path, **asked):
     return recsim_mnar.estimate_file(path, "target", **asked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("law", "kind"), [(UNIFORM, "random"), (SYSTEM, "today")], ids=["random", "system"])
 @pytest.mark.parametrize("page", [False, True])
 def test_rows_drawn_at_random_are_no_system(tmp_path, law, kind, page):

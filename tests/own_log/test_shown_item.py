@@ -56,6 +56,7 @@ def log(tmp_path, shown):
     return write(table(shown), tmp_path / "log.csv")
 
 
+@pytest.mark.slow
 def test_doctor_says_which_column_was_shown_and_its_line_does_not_accuse_propensities(capsys, log, shown):
     _, out, _ = run(capsys, "doctor", log)
     assert " could be column " not in out
@@ -68,6 +69,7 @@ def test_doctor_says_which_column_was_shown_and_its_line_does_not_accuse_propens
     assert "proved wrong" not in out
 
 
+@pytest.mark.slow
 def test_estimate_chooses_alike_whether_or_not_the_items_are_its_target(log, shown):
     frame = table(shown)
     of_shares = estimate_log(log, Question(["soft_prob"]))

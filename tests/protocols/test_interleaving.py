@@ -13,6 +13,7 @@ from recsim_mnar.protocols.base import RawResults, Trial, protocol
 from recsim_mnar.protocols.comparison import compare, experiment_of
 from recsim_mnar.protocols.off_policy import FOLDS, STRENGTH, item_rewards, modelled_values
 from recsim_mnar.rng import derive_seed
+from twins.cases import quick_first
 
 N_ITEMS = 20
 AGENTS = ("random", "popularity", "user-popularity", "item-knn", "user-knn")
@@ -63,7 +64,7 @@ def test_item_rewards_are_those_of_other_users(log):
     assert fold.tolist() == [log["user"][row] % FOLDS for row in shown]
 
 
-@pytest.mark.parametrize("name", [*AGENTS, "soft"])
+@pytest.mark.parametrize("name", quick_first(["soft", *AGENTS], 3))
 def test_modelled_values_are_means_over_what_a_policy_would_do(log, policies, name):
     means, fold = item_rewards(log, N_ITEMS)
     expected = (chances(log, policies[name]) * means[fold]).sum(axis=1)

@@ -17,6 +17,7 @@ from recsim_mnar.protocols.records import HALF_WIDTHS, half_width, ratio_influen
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from twins.cases import quick_first
 from twins.policies import OrderReader
 
 AGENTS = ("random", "popularity", "user-popularity", "svd", "item-knn", "user-knn")
@@ -76,7 +77,7 @@ def test_occasions_are_the_decisions_of_plain_lives_that_a_click_could_follow(pa
 
 
 @pytest.mark.verify
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", quick_first(AGENTS, 3))
 def test_control_variates_have_expectation_zero(world, policies, name):
     sums = module._lives(world, policies[name], 11, np.arange(20_000))
     controls = sums[2:]
@@ -86,7 +87,7 @@ def test_control_variates_have_expectation_zero(world, policies, name):
 
 
 @pytest.mark.verify
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", quick_first(AGENTS, 2))
 def test_the_rate_is_that_of_plain_lives_and_its_interval_no_wider(world, policies, name):
     n = 12_000
     arm = run_arm(world, policies[name], n, 21)
@@ -99,6 +100,7 @@ def test_the_rate_is_that_of_plain_lives_and_its_interval_no_wider(world, polici
     assert half < 1.96 * spread * 1.03
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_intervals_hold_the_rate(world, policies):
     policy = policies["svd"]

@@ -176,6 +176,7 @@ def test_details_count_what_weights_cannot_reach():
 # ------------------------------------------------------------------------------------------- what the paper says of it
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_weights_stabilise_constant_lists_in_the_papers_preset():
     world = make_world("campaigns", "viadeo")

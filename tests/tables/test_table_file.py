@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from datetime import datetime
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from recsim_mnar.tables.parts import TableFile, verify
 from recsim_mnar.tables.roles import NAMED, OWN_SCHEMA, RECOGNISED, find_columns
 from recsim_mnar.tables.rows import repeats
 from recsim_mnar.worlds import make_world
+from twins.cases import quick_first
 from twins.own_schema import estimate_file
 
 TABLE = "who;when;clicks;p\nanna;31.05.2024 17:00;1;0,25\nbö;01.06.2024 08:30;0;1,5e-1\n anna ;02.06.2024 00:00;0;,5\n"
@@ -106,8 +108,10 @@ READ = {
 }
 
 
-@pytest.mark.parametrize("name", BOMBS)
-@pytest.mark.parametrize("reader", READ)
+@pytest.mark.parametrize(
+    ("name", "reader"),
+    quick_first(sorted(product(BOMBS, READ), key=lambda pair: "at once" not in pair and "a.csv.gz" not in pair), 14),
+)
 def test_what_would_unpack_to_far_more_than_its_size_is_refused_before(name, reader, tmp_path, monkeypatch):
     """A hundred times less than it would be, in a test."""
     monkeypatch.setattr(files, "LARGEST", 1 << 21)

@@ -29,6 +29,7 @@ from recsim_mnar.simulation.pools import pool
 from recsim_mnar.tasks import evaluate, task, tasks
 from recsim_mnar.tasks.evaluating import mean_of, task_env
 from recsim_mnar.worlds.sessions.params import OF_SLATES
+from twins.cases import quick_first
 from twins.commands import run
 
 FROZEN = {
@@ -82,8 +83,12 @@ def test_files_are_those_that_were_frozen():
         assert held["best"]["value"] > held["random"]["value"] + 20 * held["best"]["error"]
 
 
+LONG = {"sessions-slates-10-v1", "campaigns-60-v1", "uplift-200-v1", "retention-50-v1", "fatigue-50-v1"}
+LONG |= {"drifting-100-v1", "sessions-1000-v1"}
+
+
 @pytest.mark.verify
-@pytest.mark.parametrize("name", sorted(FROZEN))
+@pytest.mark.parametrize("name", quick_first(sorted(FROZEN, key=LONG.__contains__), len(FROZEN) - len(LONG)))
 def test_frozen_values_are_those_of_the_world(name):
     """On other users, within the sampling error: four standard deviations in each of 24 comparisons."""
     chosen = task(name)
@@ -141,7 +146,7 @@ UNLIKE = {"uplift-200-v1": (150, "deployed"), "campaigns-60-v1": (6, Holders())}
 """Tasks whose users do not decide one by one: how many units a test asks, and a policy between random and reference."""
 
 
-@pytest.mark.parametrize("name", sorted(UNLIKE))
+@pytest.mark.parametrize("name", quick_first(sorted(UNLIKE)))
 def test_scores_where_an_action_is_not_one_item(name):
     """Random is 0 and the reference 1: in pairs exactly, by frozen values within the interval; others in between."""
     chosen, (n, between) = task(name), UNLIKE[name]
@@ -181,8 +186,8 @@ def test_rankings_earn_the_clicks_of_the_slates_within_the_horizon():
         def propensities_of(self, users, rankings):
             return super().propensities_of(users, rankings[:, ::-1].copy())
 
-    turned = evaluate(UpsideDown(Oracle(world), 10), chosen, n_users=300)
-    best = evaluate("oracle", chosen, n_users=300)
+    turned = evaluate(UpsideDown(Oracle(world), 10), chosen, n_users=100)
+    best = evaluate("oracle", chosen, n_users=100)
     assert turned.ahead_of(best).high < 0.0
     assert f"in {best.decisions:.3g} slates; 300 public users." in repr(best)
     assert best.score_low < 1.0 < best.score_high
@@ -635,7 +640,7 @@ def test_the_command_says_writes_and_verifies(capsys, tmp_path):
     assert all(words in out for words in ("4 campaigns per platform", "100, seed 1000", "oracle: 5.83464 per user"))
 
 
-@pytest.mark.parametrize("name", sorted(UNLIKE))
+@pytest.mark.parametrize("name", quick_first(sorted(UNLIKE, reverse=True)))
 def test_the_command_of_other_actions(name, capsys, tmp_path):
     file, n = tmp_path / "run.json", UNLIKE[name][0]
     asked = ["evaluate", "popularity", "--task", name, "--users", n]

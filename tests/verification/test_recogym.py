@@ -57,7 +57,7 @@ def compare(ours: dict[str, float], errors: dict[str, float], theirs: dict[str, 
         )
 
 
-QUICK = ("p10-flips3", "p100-flips50")
+QUICK = ("p100-flips50",)
 
 
 @pytest.mark.verify

@@ -233,6 +233,7 @@ def test_a_personalised_campaign_hits_tastes_more_often():
     assert rates[1] > 1.1 * rates[0]
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_viadeo_has_the_size_of_the_paper():
     pairs = [

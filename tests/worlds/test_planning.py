@@ -61,6 +61,7 @@ def test_it_pays_all_over_a_range(settings):
         assert ratio(world, Planner(world), Oracle(world), 600)[1] > 1.10, other
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 @pytest.mark.parametrize("settings", [FATIGUE, RETENTION], ids=["fatigue", "retention"])
 def test_click_rates_and_lengths_are_those_of_the_world_without(settings):

@@ -14,6 +14,7 @@ from recsim_mnar.worlds.sessions import lanes as sessions_lanes
 from recsim_mnar.worlds.sessions import world as sessions
 from recsim_mnar.worlds.sessions.views import ViewSampler
 from twins import sessions as twin
+from twins.cases import quick_first
 from twins.policies import MostViewed, Uniform
 
 CASES = {
@@ -50,13 +51,20 @@ CASES = {
     "leaving": SessionsParams(n_items=7, n_factors=3, p_leave_organic=0.1, p_leave_bandit=0.002, n_flips=2),
 }
 
+RARELY = ["fatigue, no repeats"]
+"""Compiled for itself."""
+
 
 def rows_of_twin(params, seed, users, act):
     catalogue = twin.catalogue(params)
     return [row for user in users for row in twin.life(params, catalogue, seed, user, act)]
 
 
-@pytest.mark.parametrize("case", CASES)
+OFTEN = [name for name in CASES if name not in RARELY]
+ALL = OFTEN + [pytest.param(name, marks=pytest.mark.slow) for name in RARELY]
+
+
+@pytest.mark.parametrize("case", ALL)
 @pytest.mark.parametrize("policy", ["uniform", "most viewed"])
 def test_every_event_agrees(case, policy):
     params = CASES[case]
@@ -78,7 +86,7 @@ def test_every_event_agrees(case, policy):
         np.testing.assert_allclose(columns[name], np.array(values, float), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ALL)
 def test_decisions_passed_over_are_those_of_the_twin_and_of_take(case):
     """Passing over leaves the lanes as recommending did, item after item, and earned and showed nothing."""
     params, n = CASES[case], 40
@@ -109,7 +117,7 @@ def test_decisions_passed_over_are_those_of_the_twin_and_of_take(case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [name for name, params in CASES.items() if params.changes])
+@pytest.mark.parametrize("case", [name for name in OFTEN if CASES[name].changes])
 def test_what_lanes_say_of_expected_rewards_is_what_is_drawn_from(case):
     """In the state before each decision; a copy of the lanes goes on with the same bytes."""
     params, n = CASES[case], 60
@@ -193,15 +201,18 @@ def test_catalogue_agrees():
 
 @pytest.mark.parametrize(
     ("n_items", "n_factors", "sampler"),
-    [
-        (50, 5, ViewSampler(32, 5.0)),
-        (50, 5, ViewSampler(32, 0.4)),
-        (114, 5, ViewSampler(32, waste=50.0, hot=64, warm=50)),
-        (114, 7, ViewSampler(32, waste=0.3, hot=64, warm=50)),
-        (150, 5, ViewSampler(32, waste=50.0, hot=16, warm=64, cold=32, cold_boxes=16)),
-        (150, 5, ViewSampler(32, waste=0.3, hot=16, warm=64, cold=32, cold_boxes=16)),
-        (60, 80, ViewSampler(0)),
-    ],
+    quick_first(
+        [
+            (50, 5, ViewSampler(32, 5.0)),
+            (50, 5, ViewSampler(32, 0.4)),
+            (60, 80, ViewSampler(0)),
+            (114, 5, ViewSampler(32, waste=50.0, hot=64, warm=50)),
+            (114, 7, ViewSampler(32, waste=0.3, hot=64, warm=50)),
+            (150, 5, ViewSampler(32, waste=50.0, hot=16, warm=64, cold=32, cold_boxes=16)),
+            (150, 5, ViewSampler(32, waste=0.3, hot=16, warm=64, cold=32, cold_boxes=16)),
+        ],
+        quick=3,
+    ),
 )
 def test_samplers_have_the_softmax_law(monkeypatch, n_items, n_factors, sampler):
     """Views drawn from earlier weights, or where the bound on the largest logit is of no use (80 factors), against the
@@ -246,13 +257,15 @@ def test_samplers_have_the_softmax_law(monkeypatch, n_items, n_factors, sampler)
 
 @pytest.mark.parametrize(
     "params",
-    [
-        SessionsParams(n_factors=300, sigma_omega=0.0),
-        SessionsParams(sigma_omega_initial=40.0, sigma_omega=0.0),
-        SessionsParams(n_items=1000, sigma_omega_initial=15.0, sigma_omega=0.0),
-        SessionsParams(n_items=1000, sigma_omega_initial=15.0, sigma_omega=0.0, sigma_mu_organic=0.1),
-    ],
-    ids=["300 factors", "strong interests", "tiers", "boxes"],
+    quick_first(
+        {
+            "300 factors": SessionsParams(n_factors=300, sigma_omega=0.0),
+            "strong interests": SessionsParams(sigma_omega_initial=40.0, sigma_omega=0.0),
+            "tiers": SessionsParams(n_items=1000, sigma_omega_initial=15.0, sigma_omega=0.0),
+            "boxes": SessionsParams(n_items=1000, sigma_omega_initial=15.0, sigma_omega=0.0, sigma_mu_organic=0.1),
+        },
+        quick=3,
+    ),
 )
 def test_views_are_likely_ones_however_large_the_logits(params):
     """The bound that stands in for the largest logit may be 100 above it, where float32 weights would vanish."""

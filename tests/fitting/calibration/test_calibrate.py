@@ -21,6 +21,7 @@ from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.ratings.observation import observe
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from recsim_mnar.worlds.sessions.invariants import functionals, gini
+from twins.cases import quick_first
 
 PARAMS = SessionsParams(n_items=20, n_factors=2, sigma_mu_organic=1.0, sigma_omega=0.05, n_flips=4)
 
@@ -66,13 +67,15 @@ def test_an_interval_of_twenty_draws_holds_nine_of_ten():
 
 @pytest.mark.parametrize(
     ("preset", "settings"),
-    [
-        ("quick", ()),
-        ("recogym-v1", ("n_items=100", "n_flips=50")),
-        pytest.param("quick", ("n_items=40", "n_flips=20"), marks=pytest.mark.slow),
-        pytest.param("recogym-v1", (), marks=pytest.mark.slow),
-        pytest.param("jeunen2019", (), marks=pytest.mark.slow),
-    ],
+    quick_first(
+        [
+            ("quick", ()),
+            ("recogym-v1", ("n_items=100", "n_flips=50")),
+            ("quick", ("n_items=40", "n_flips=20")),
+            ("recogym-v1", ()),
+            ("jeunen2019", ()),
+        ]
+    ),
 )
 def test_worlds_of_strong_tastes_and_many_items_are_fitted(preset, settings):
     """500 users: how much a view is personal is found to two fifths, even where no factor stands out from its error."""

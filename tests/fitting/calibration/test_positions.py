@@ -238,6 +238,7 @@ def test_click_probabilities_are_those_of_a_look(explored, fitted):
     assert fitted.facts["click_rate_of_log"][0] == pytest.approx(rate.mean())
 
 
+@pytest.mark.slow
 def test_of_a_long_log_whole_slates_are_taken(explored, fitted, monkeypatch):
     """A stride over rows could take the same place of each slate."""
     monkeypatch.setattr(calibrating, "_MOST_SHOWN", len(slates_of(explored)))
@@ -290,6 +291,7 @@ def test_clicks_are_one_where_no_slate_has_two():
     assert Places.of(few, slates_of(few), 12, {}).clicks is None
 
 
+@pytest.mark.slow
 def test_slates_of_one_item_are_no_slates(small_log):
     """The same bytes as without the columns."""
     shown = small_log.is_bandit

@@ -90,6 +90,7 @@ def test_interests_are_the_posteriors_means():
     assert doubt.mean() == pytest.approx((chances @ grid**2 - mean**2).mean(), rel=0.15)
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_factors_are_as_far_from_the_truth_as_their_errors_say():
     """40 items of six worlds, factors turned and scaled to the true ones: errors of a sixth more or less."""

@@ -83,6 +83,7 @@ def test_a_policy_that_provenance_names_is_fitted_on_its_own_log_again(named):
     assert found.not_valid_for == []
 
 
+@pytest.mark.slow
 def test_another_fit_of_the_named_policy_is_not_taken_for_it(named):
     provenance = {**named.provenance, "training": {**named.provenance["training"], "n_users": 50}}
     found = held(Log(named.columns, provenance))
@@ -116,6 +117,7 @@ def test_propensities_that_only_claim_to_be_uniform_are_not_believed():
     assert how(held(unnamed(learner("random").fit(Log({}), n_items=N_ITEMS, seed=0)))) == ("uniform", True)
 
 
+@pytest.mark.slow
 def test_a_fitted_policy_is_not_asked_for_more_than_it_is_worth(monkeypatch):
     log = unnamed(learner("user-popularity+epsilon=0.2").fit(Log({}), n_items=N_ITEMS, seed=0))
     monkeypatch.setattr(validating, "FITTED_USERS", 100)
@@ -126,6 +128,7 @@ def test_a_fitted_policy_is_not_asked_for_more_than_it_is_worth(monkeypatch):
     assert held(log).facts["users_held_out"] == int(30 * N_USERS / clicks)
 
 
+@pytest.mark.slow
 def test_item_shares_would_have_accused_the_right_world(monkeypatch):
     """Were everybody shown the log's shares of items, as if the logger did not look at users."""
     made = world(sigma_omega_initial=2.0)
@@ -139,6 +142,7 @@ def test_item_shares_would_have_accused_the_right_world(monkeypatch):
     assert found.check("clicks by interest").grade == found.check("clicks by place").grade == "off"
 
 
+@pytest.mark.slow
 def test_what_cannot_be_shown_again_is_not_held_against_the_world():
     found = held(unnamed(OneEach()))
     assert how(found) == ("fitted", False)

@@ -100,6 +100,7 @@ def test_p_is_that_of_the_definition(distance):
     assert compared(columns(sums, distance), groups)["p"] == pytest.approx(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 @pytest.mark.parametrize("distance", [CUMULATIVE, SHARES, SCALED])
 def test_false_alarms_are_as_rare_as_said(distance):
@@ -113,6 +114,7 @@ def test_false_alarms_are_as_rare_as_said(distance):
     assert hits <= 12 + 4 * np.sqrt(120 * 0.1 * 0.9)
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_false_alarms_of_the_classifier_are_as_rare_as_said():
     """Folds share users: areas spread more than Mann and Whitney's formula says, so chance is drawn."""
