@@ -446,35 +446,36 @@ def test_without_a_place_for_a_cache_everything_still_works():
 # Tokens of code that a room may hold: what it held when it was last made smaller, and 5 % more. They only fall. Where a
 # change needs more, a line of reason stands beside the number.
 TOKENS = {
-    "estimators": 73_300,
+    "own_log": 63_200,  # and the reading of logs in blocks, which was of estimators
     "worlds": 55_800,
-    "own_log": 58_700,
+    "estimators": 52_500,
     "agents": 49_900,
-    "protocols": 44_600,
-    "fitting": 33_400,
+    "protocols": 44_500,
+    "fitting": 33_300,
     "policies": 28_300,
-    "cli": 27_000,
+    "cli": 26_700,
     "envs": 22_800,
-    "tables": 19_900,
+    "tables": 19_600,
     "log": 19_000,
     "report": 17_100,
     "testing": 16_700,
     "simulation": 14_400,
     "datasets": 12_200,
-    "the root": 7_400,
+    "answers": 11_700,  # records and sentences, which were of estimators
     "studies": 10_700,
     "kernels": 8_900,
-    "runs": 4_400,
     "models": 8_100,
     "replays": 7_900,
     "tasks": 7_600,
+    "the root": 7_400,
     "integrations": 6_000,
     "export": 4_500,
+    "runs": 4_400,
 }
-EXPERIMENTS = 59_900
+EXPERIMENTS = 59_800
 """Tokens of protocols, studies and tasks together, without slack."""
-MODULES = 285  # of the package and agents together
-PER_LINE, LONG, WIDE = 10.91, 26, 25
+MODULES = 282  # of the package and agents together
+PER_LINE, LONG, WIDE = 10.87, 24, 22
 """Tokens per line of the package and agents, and functions above 60 lines and above 8 parameters; kernels apart."""
 COMPILED = {"kernel", "inner", "inlined", "spliced", "summing", "compiled_as", "intrinsic"}
 SILENT = {

@@ -316,7 +316,6 @@ PYTHON = {
     "a power of 1.5": (lambda: recsim_mnar.plan_ab(LOG, "5%", power=1.5), "power must be in (0, 1), got 1.5"),
     "no world to validate": (lambda: recsim_mnar.validate(None, LOG), "a world must derive from"),
     "a class to validate": (lambda: recsim_mnar.validate(type(WORLD), LOG), "make an object of it"),
-    "checks as a text": (lambda: recsim_mnar.validate(WORLD, LOG, checks="x"), "checks must be a list of texts"),
     "a column without a name": (lambda: LOG.with_column("", np.ones(1)), "a column's name is empty"),
     "one log": (lambda: Log.concat(LOG), "logs must be a list of logs"),
     **{

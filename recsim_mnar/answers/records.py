@@ -418,9 +418,13 @@ class _Rows:
         """What values and differences are given alike."""
         weights = self.weights if estimator in WEIGHED else None
         return {
-            "cluster": self.log.cluster, "weights": weights, "facts": facts, "estimator": estimator, "clip": self.clip,
+            "cluster": self.log.cluster,
+            "weights": weights,
+            "facts": facts,
+            "estimator": estimator,
+            "clip": self.clip,
             "level": level,
-        }  # fmt: skip
+        }
 
     def value(self, name: str, estimator: str, *, level: float) -> Estimate | None:
         """The estimate of a policy; None where it needs a reward model that only others have."""
@@ -429,18 +433,25 @@ class _Rows:
             return None
         facts = replace(self.facts, unsupported=self.missing.get(name), target_max=self.most(name))
         return estimate_value(
-            log.reward, log.propensity, log.others[name], model=self.models.get(name) if needs else None,
-            interval=self.interval, precision=self.precision, **self.asked(estimator, facts, level),
-        )  # fmt: skip
+            log.reward,
+            log.propensity,
+            log.others[name],
+            model=self.models.get(name) if needs else None,
+            interval=self.interval,
+            precision=self.precision,
+            **self.asked(estimator, facts, level),
+        )
 
     def apart(self, name: str, estimator: str, *, level: float) -> Estimate:
         """The estimate of a policy's difference from the baseline."""
         log, missing = self.log, self.missing
         assert self.baseline is not None
         facts = replace(
-            self.facts, unsupported=missing.get(name), baseline_unsupported=missing.get(self.baseline),
+            self.facts,
+            unsupported=missing.get(name),
+            baseline_unsupported=missing.get(self.baseline),
             target_max=self.most(name, self.baseline),
-        )  # fmt: skip
+        )
         asked = self.asked(estimator, facts, level)
         return difference(log.reward, log.propensity, log.others[name], log.others[self.baseline], **asked)
 

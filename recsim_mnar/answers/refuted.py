@@ -44,12 +44,19 @@ def with_refuters(
     users = None if log.cluster is None else log.cluster.codes
     found = {
         name: refute(
-            log.reward, log.propensity, log.others[name], cluster=users, action=shown.action, context=shown.context,
-            time=shown.time, complete=shown.least is not None, propensity_min=shown.least,
+            log.reward,
+            log.propensity,
+            log.others[name],
+            cluster=users,
+            action=shown.action,
+            context=shown.context,
+            time=shown.time,
+            complete=shown.least is not None,
+            propensity_min=shown.least,
         )
         for name in targets
         if log.others[name].any()
-    }  # fmt: skip
+    }
     written = []
     for record in records:
         of_it, known = found.get(target_of(record), []), {each["code"] for each in record["findings"]}

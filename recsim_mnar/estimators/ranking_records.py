@@ -395,43 +395,82 @@ _record = RankingEstimatorInfo
 _WEIGHTED = (
     _record("slate_ips", "weights of whole slates in order", f"{_MCINERNEY}, eq. 1", "slate"),
     _record(
-        "set_ips", "weights of the items of a slate in any order", "Horvitz & Thompson 1952, on sets", "set",
-        "unordered", "the clicks on the target's sets of items in the log's orders", less=_CHAIN[1:],
+        "set_ips",
+        "weights of the items of a slate in any order",
+        "Horvitz & Thompson 1952, on sets",
+        "set",
+        "unordered",
+        "the clicks on the target's sets of items in the log's orders",
+        less=_CHAIN[1:],
     ),
     _record(
-        "independent_ips", "weights of an item at its position", f"Li et al. 2018 (item-position); {_MCINERNEY}, eq. 2",
-        "marginal", "independent", "the target's clicks beside the items that the log happened to show with its items",
+        "independent_ips",
+        "weights of an item at its position",
+        f"Li et al. 2018 (item-position); {_MCINERNEY}, eq. 2",
+        "marginal",
+        "independent",
+        "the target's clicks beside the items that the log happened to show with its items",
         less=_CHAIN,
     ),
     _record(
-        "reward_interaction_ips", "weights of the items down to a position", f"{_MCINERNEY}, eq. 3-4", "cumulative",
-        "cascade", _BELOW, less=_CHAIN[1:],
+        "reward_interaction_ips",
+        "weights of the items down to a position",
+        f"{_MCINERNEY}, eq. 3-4",
+        "cumulative",
+        "cascade",
+        _BELOW,
+        less=_CHAIN[1:],
     ),
-)  # fmt: skip
+)
 _NORMALISED = tuple(
     replace(
-        info, name=info.name.replace("_ips", "_snips"), title=f"{info.name} over the mean weight",
-        source=f"Swaminathan & Joachims 2015, on {info.name}", machine="snips", clipped="",
+        info,
+        name=info.name.replace("_ips", "_snips"),
+        title=f"{info.name} over the mean weight",
+        source=f"Swaminathan & Joachims 2015, on {info.name}",
+        machine="snips",
+        clipped="",
     )
     for info in _WEIGHTED
-)  # fmt: skip
+)
 _OTHERS = (
     _record(
-        "pseudo_inverse", "a linear model of slates, inverted", "Swaminathan et al. 2017", "marginal", "additive",
-        "the target's value under the sum of items and positions that fits the log's clicks best", machine="",
-        clipped="", less=_CHAIN[1:], requires=("logger",), takes=("n_items", "inclusion", "context"),
+        "pseudo_inverse",
+        "a linear model of slates, inverted",
+        "Swaminathan et al. 2017",
+        "marginal",
+        "additive",
+        "the target's value under the sum of items and positions that fits the log's clicks best",
+        machine="",
+        clipped="",
+        less=_CHAIN[1:],
+        requires=("logger",),
+        takes=("n_items", "inclusion", "context"),
         scores=pseudo_inverse,
     ),
     _record(
-        "cascade_dr", "reward model by position, corrected down the slate", "Kiyohara et al. 2022", "cumulative",
-        "cascade", _BELOW, "dr", "clipped_dr", _CHAIN[1:], ("q_logged", "q_target"),
+        "cascade_dr",
+        "reward model by position, corrected down the slate",
+        "Kiyohara et al. 2022",
+        "cumulative",
+        "cascade",
+        _BELOW,
+        "dr",
+        "clipped_dr",
+        _CHAIN[1:],
+        ("q_logged", "q_target"),
     ),
     _record(
-        "adaptive_ips", "weights of the positions that matter to the slate's user", "Kiyohara et al. 2023", "adaptive",
-        "behaviour", "the target's clicks beside what the log shows where behaviours say it is ignored",
-        less=_CHAIN[1:], requires=("behaviour",),
+        "adaptive_ips",
+        "weights of the positions that matter to the slate's user",
+        "Kiyohara et al. 2023",
+        "adaptive",
+        "behaviour",
+        "the target's clicks beside what the log shows where behaviours say it is ignored",
+        less=_CHAIN[1:],
+        requires=("behaviour",),
     ),
-)  # fmt: skip
+)
 RANKING_ESTIMATORS: dict[str, RankingEstimatorInfo] = {info.name: info for info in (*_WEIGHTED, *_NORMALISED, *_OTHERS)}
 MEANING = {
     "q_logged": "a model's reward of each row, given the items down to it",
@@ -460,9 +499,16 @@ def ranking_estimator(name: str) -> RankingEstimatorInfo:
         raise UserError(unknown("estimator", str(name), RANKING_ESTIMATORS, "function"))
     own = check_name(name)
     return RankingEstimatorInfo(
-        name, own.title, own.source, "slate", machine="", clipped="", requires=own.requires, takes=own.takes,
+        name,
+        own.title,
+        own.source,
+        "slate",
+        machine="",
+        clipped="",
+        requires=own.requires,
+        takes=own.takes,
         scores=own.scores,
-    )  # fmt: skip
+    )
 
 
 def columns_of(kind: str, whose: str, target: str = "NAME") -> str:

@@ -377,8 +377,12 @@ ESTIMATORS: dict[str, EstimatorInfo] = {
     for info in (
         _record("ips", "mean of w r", "Horvitz & Thompson 1952", weighted(plain), in_blocks=True),
         _record(
-            "clipped_ips", "mean of min(w, clip) r", "Ionides 2008; Bottou et al. 2013", weighted(clipped),
-            in_blocks=True, **_CLIPS,
+            "clipped_ips",
+            "mean of min(w, clip) r",
+            "Ionides 2008; Bottou et al. 2013",
+            weighted(clipped),
+            in_blocks=True,
+            **_CLIPS,
         ),
         _record("snips", "sum of w r over sum of w", "Swaminathan & Joachims 2015", snips, in_blocks=True),
         _record(
@@ -390,12 +394,14 @@ ESTIMATORS: dict[str, EstimatorInfo] = {
         _record("clipped_dr", "dr with min(w, clip)", _SU, doubly_robust(clipped), **_MODEL, **_CLIPS),
         _record("sndr", "dr with the correction divided by mean w", "Thomas & Brunskill 2016", sndr, **_LIGHTER),
         _record(
-            "switch_dr", "dr where w <= tau, else the model", "Wang et al. 2017", doubly_robust(switched),
-            less_bias="raise tau", **_MODEL,
+            "switch_dr",
+            "dr where w <= tau, else the model",
+            "Wang et al. 2017",
+            doubly_robust(switched),
+            less_bias="raise tau",
+            **_MODEL,
         ),
-        _record(
-            "dros", "dr with w lam / (w^2 + lam)", _SU, doubly_robust(optimistic), less_bias="raise lam", **_MODEL
-        ),
+        _record("dros", "dr with w lam / (w^2 + lam)", _SU, doubly_robust(optimistic), less_bias="raise lam", **_MODEL),
         _record("sg_ips", "ips with w / (1 - lam + lam w)", _METELLI, weighted(shrunk), less_bias="lower lam"),
         _record(
             "sg_dr", "dr with w / (1 - lam + lam w)", _METELLI, doubly_robust(shrunk), less_bias="lower lam", **_MODEL
@@ -403,13 +409,16 @@ ESTIMATORS: dict[str, EstimatorInfo] = {
         _record("mips", "weights of action groups in place of actions", "Saito & Joachims 2022", mips),
         _record("beta_ips", "ips minus b (w - 1), b cross-fitted", "Gupta et al. 2024", beta_ips),
         _record(
-            "ix_ips", "mean of pi / (pi_0 + gamma) r", "Gabbianelli et al. 2024", weighted(explored),
+            "ix_ips",
+            "mean of pi / (pi_0 + gamma) r",
+            "Gabbianelli et al. 2024",
+            weighted(explored),
             less_bias="lower gamma",
         ),
         _record("replay", "mean reward where the target takes the logged action", "Li et al. 2011", replay),
         _record("balanced_ips", "ips over the mixture of the loggers", "Agarwal et al. 2017", balanced_ips),
     )
-}  # fmt: skip
+}
 
 
 def known_estimators() -> dict[str, str]:

@@ -97,10 +97,19 @@ def ratio_difference(a: Floats, b: Floats, c: Floats, d: Floats) -> tuple[float,
 
 
 def estimate_of(
-    value: float, influence: Floats, rewarded: Flags, level: float, name: str, *, n: int, ess: float,
-    diagnostics: dict[str, Any], steps: tuple[float, float] = (0.0, 0.0), scale: float | None = None,
+    value: float,
+    influence: Floats,
+    rewarded: Flags,
+    level: float,
+    name: str,
+    *,
+    n: int,
+    ess: float,
+    diagnostics: dict[str, Any],
+    steps: tuple[float, float] = (0.0, 0.0),
+    scale: float | None = None,
     findings: Sequence[Finding] = (),
-) -> Estimate:  # fmt: skip
+) -> Estimate:
     """The estimate of user influences.
 
     Args:
@@ -326,12 +335,18 @@ def evaluate_lists(
         step = steps[metric] / len(chosen)
         findings = _list_findings(metric, (min(span), max(span)) if span else None, details)
         out[metric] = estimate_of(
-            value, influence, rewarded, level, metric,
+            value,
+            influence,
+            rewarded,
+            level,
+            metric,
             n=counts["user_periods"] * int(table.shape[2]),
             ess=ess if metric in WEIGHTED else counts["user_periods"] * float(table.shape[2]),
-            diagnostics=details, steps=(step, step), scale=abs(value) if metric.startswith("precision") else bought,
+            diagnostics=details,
+            steps=(step, step),
+            scale=abs(value) if metric.startswith("precision") else bought,
             findings=findings,
-        )  # fmt: skip
+        )
     return out
 
 

@@ -122,9 +122,16 @@ class LeftOut:
             return self.by_user.centred(name, n) / n**2 * inflate
 
         cut = Cut(
-            mean("kept"), centred("kept"), mean("excess"), about_0("excess"), None, 0.0, mean("weight"),
-            centred("weight"), self.largest_excess / n,
-        )  # fmt: skip
+            mean("kept"),
+            centred("kept"),
+            mean("excess"),
+            about_0("excess"),
+            None,
+            0.0,
+            mean("weight"),
+            centred("weight"),
+            self.largest_excess / n,
+        )
 
         def lost(name: str, most: float, one: float) -> float:
             """Upper limit of the mean of an excess."""
@@ -399,9 +406,19 @@ def value_of(
         **_identified(policy, support, value, sampling, estimator, level),
     )
     judged = Evidence(
-        diagnostics, policy, support, estimator, low, high, facts.bounds, abs(value + base), precision, hidden=part,
-        warnings=scored.warnings, **evidence,
-    )  # fmt: skip
+        diagnostics,
+        policy,
+        support,
+        estimator,
+        low,
+        high,
+        facts.bounds,
+        abs(value + base),
+        precision,
+        hidden=part,
+        warnings=scored.warnings,
+        **evidence,
+    )
     method = _method(sampling, part, gap)
     ends = value + base, low + base, high + base
     return Estimate(*ends, level, method, policy.rows, policy.ess, diagnostics, judge(judged), estimator)

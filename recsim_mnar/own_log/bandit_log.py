@@ -140,9 +140,17 @@ class BanditLog:
     def at(self, part: Path) -> BanditLog:
         """One of its files, read alike."""
         return BanditLog(
-            TableFile.open(part), self.columns, self.policies, self.others, self.reading, self.needs, self.today,
-            self.of_items, True, digested=self.digested,
-        )  # fmt: skip
+            TableFile.open(part),
+            self.columns,
+            self.policies,
+            self.others,
+            self.reading,
+            self.needs,
+            self.today,
+            self.of_items,
+            True,
+            digested=self.digested,
+        )
 
     def kinds(self) -> dict[str, str]:
         """Use of each column."""
@@ -379,9 +387,13 @@ def _recognised(
     if policies or "action" in needs:
         shown.refuse(source)
     columns = find_columns(
-        source, file.names, named=named | ({"action": shown.column} if shown.column else {}),
-        needed=("reward", *needs), optional=optional, leave=taken,
-    )  # fmt: skip
+        source,
+        file.names,
+        named=named | ({"action": shown.column} if shown.column else {}),
+        needed=("reward", *needs),
+        optional=optional,
+        leave=taken,
+    )
     columns = columns.with_action(shown.column, RECOGNISED, shown.rivals)
     almost = [] if "propensity" in columns else similar_columns("propensity", file.names)
     if almost and "action" not in columns:  # without either there is no estimate
@@ -426,9 +438,20 @@ class _Pass:
             ids["segment"] = rows.quiet().ids(reading.by)
         context = {name: _context(rows, name) for name in reading.context}
         found = BanditFile(
-            rows.source, columns, reward, propensity, policies, others, context, rows.row_numbers, [], self.counts,
-            reading.exact, again=again, **ids,
-        )  # fmt: skip
+            rows.source,
+            columns,
+            reward,
+            propensity,
+            policies,
+            others,
+            context,
+            rows.row_numbers,
+            [],
+            self.counts,
+            reading.exact,
+            again=again,
+            **ids,
+        )
         keep = self._kept(rows)
         return found if keep.all() else found.kept(keep)
 
@@ -512,8 +535,9 @@ class _Pass:
         if log.reading.exact and events.words:
             other = ~(events.shown | events.viewed)
             values = rows.table.column(name)
-            rows.note("unknown_event", name, other, "is neither organic nor bandit", values=values,
-                      advice="write one of them")  # fmt: skip
+            rows.note(
+                "unknown_event", name, other, "is neither organic nor bandit", values=values, advice="write one of them"
+            )
         return rows if events.shown.all() else rows.kept(events.shown)
 
     def _without_copies(self, rows: Rows) -> tuple[Rows, NDArray[np.bool_] | None]:

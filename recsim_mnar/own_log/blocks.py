@@ -223,8 +223,11 @@ class Gathered:
         """Add the sums of other rows, which share no user, in place; but for what rows say in their order."""
         if not self.policies:
             self.policies, self.scores, self.pairs, self.items = (
-                other.policies, other.scores, other.pairs, other.items
-            )  # fmt: skip
+                other.policies,
+                other.scores,
+                other.pairs,
+                other.items,
+            )
             return
         self.policies = {name: sums + other.policies[name] for name, sums in self.policies.items()}
         self.scores = {

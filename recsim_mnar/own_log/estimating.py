@@ -166,8 +166,9 @@ class Answer:
 
     def with_findings(self, findings: Sequence[Finding], *, first: bool = False) -> Answer:
         """The same estimates with further findings against the log."""
-        whole, parts = ([with_findings(record, findings, first=first) for record in each]
-                        for each in (self.records, self.segments))  # fmt: skip
+        whole, parts = (
+            [with_findings(record, findings, first=first) for record in each] for each in (self.records, self.segments)
+        )
         return replace(self, records=whole, segments=parts)
 
 
@@ -288,9 +289,13 @@ class _Estimating:
         """The estimates."""
         question = self.question
         if "propensity" in self.columns and not (
-            question.refute or question.keep_rows or question.fit_reward_model or self.second is not None
-            or self.log.needs_all_rows or needs_all_rows(question.estimators, question.interval)
-        ):  # fmt: skip
+            question.refute
+            or question.keep_rows
+            or question.fit_reward_model
+            or self.second is not None
+            or self.log.needs_all_rows
+            or needs_all_rows(question.estimators, question.interval)
+        ):
             return self._in_blocks()
         return self._at_once()
 
@@ -298,19 +303,35 @@ class _Estimating:
         question = self.question
         compared = [] if question.baseline is None else [name for name in self.targets if name != question.baseline]
         asked = BlockQuestion(
-            self.columns["reward"], self.columns["propensity"], self.names, question.baseline, compared, self.clip,
-            self.lost, self.facts, "user" in self.columns, question.reward_limit, self.today, question.estimators,
+            self.columns["reward"],
+            self.columns["propensity"],
+            self.names,
+            question.baseline,
+            compared,
+            self.clip,
+            self.lost,
+            self.facts,
+            "user" in self.columns,
+            question.reward_limit,
+            self.today,
+            question.estimators,
             self.precision,
-        )  # fmt: skip
+        )
         found = self._gathered(asked)
         self.log.count_copies(found.copies)
         counts, lines = self.log.counts.copy(), self.log.lines
         if counts["duplicates"] != found.copies:  # whole rows are looked at from here on
             found = replace(found, repeats=self._gathered(asked).repeats)
         of_records = Asked(
-            self.names, question.estimators, question.level, question.baseline, compared, set(self.today), self.made,
+            self.names,
+            question.estimators,
+            question.level,
+            question.baseline,
+            compared,
+            set(self.today),
+            self.made,
             None if self.log.reading.exact else self._off_by,
-        )  # fmt: skip
+        )
         records = taken(records_of(of_records, found.value, found.difference), self.bound)
         sums, findings = None, found.repeats.findings()
         if not self.log.reading.exact:
@@ -587,9 +608,15 @@ def _without_propensities(
         if name in today:
             sure, cluster = np.ones(len(log)), None if log.user is None else log.user.codes
             return estimate_value(
-                log.reward, sure, sure, estimator=estimator, cluster=cluster, level=level, facts=facts,
+                log.reward,
+                sure,
+                sure,
+                estimator=estimator,
+                cluster=cluster,
+                level=level,
+                facts=facts,
                 precision=precision,
-            )  # fmt: skip
+            )
         return estimate_without_propensities(
             log.reward,
             log.action.codes,  # type: ignore[union-attr]  # asserted above

@@ -76,9 +76,14 @@ class Given:
         """Number of rows."""
         shared = 0 if _of_other_seeds(data, training) else len(set(data.users()) & set(training.users()))
         survey = Survey(
-            len(data), len(data.users()), data.highest_item, bool(data.is_bandit.all()), shared, with_gaps=frozenset(),
+            len(data),
+            len(data.users()),
+            data.highest_item,
+            bool(data.is_bandit.all()),
+            shared,
+            with_gaps=frozenset(),
             slate_size=slate_size_of(data),
-        )  # fmt: skip
+        )
         return cls(path, training, ours, data.provenance, survey, data)
 
     def whole(self) -> Any:

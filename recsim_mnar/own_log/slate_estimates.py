@@ -137,10 +137,11 @@ def read_slates(
         user = find_columns(str(file.path), names, named={}, optional=("user",), leave={*leave, *own}).get("user")
         columns |= {"user": user or "none"}
     table = BanditLog.open(
-        file, [name for name in own if name not in gaps],
+        file,
+        [name for name in own if name not in gaps],
         reading=replace(reading, columns=columns, key=found.columns["slate"], context=gaps, times=True),
         others=[found.columns["position"], *more, *others],
-    )  # fmt: skip
+    )
     said = {role: how if reading.columns.get(role) else RECOGNISED for role, how in table.columns.how.items()}
     table.columns = replace(table.columns, how=said)
     table.reading = replace(table.reading, context=[*gaps, *sorted(table.of_items)])
@@ -159,8 +160,10 @@ def read_slates(
     if found.per_slate and log.key is not None:
         rows, items = in_rows(log.key.ids.size), log.counts["rows"]
         log.lines[0] = log.lines[0].replace(in_rows(items), f"{rows}, {items:,} items", 1)
-        log.lines[:] = [line.replace(" row has a value", " item has a value").replace(" rows have ", " items have ")
-                        for line in log.lines]  # fmt: skip
+        log.lines[:] = [
+            line.replace(" row has a value", " item has a value").replace(" rows have ", " items have ")
+            for line in log.lines
+        ]
     if log.propensity is None or log.key is None:
         raise UserError(f"{file.path}: no column is recognised as the propensity. Name it with --propensity-column")
     if log.counts["dropped_missing"] + log.counts["dropped_invalid"]:
@@ -278,8 +281,9 @@ class _Ranked:
         self.rows: Ints = order[::size] if found.one_reward else order
         self.size = 1 if found.one_reward else size
         self.columns: dict[str, Any] = {
-            "reward": log.reward[self.rows], "position": np.tile(np.arange(self.size), slates.slates.number)
-        }  # fmt: skip
+            "reward": log.reward[self.rows],
+            "position": np.tile(np.arange(self.size), slates.slates.number),
+        }
         if log.user is not None:
             self.columns["user"] = log.user.codes[self.rows]
         if log.action is not None and not found.one_reward:
@@ -326,13 +330,20 @@ class _Ranked:
             have = ", ".join(OF[kind] for kind in self.logged)
             raise UserError(f"target {name!r} has no probabilities of what the log has them of: {have}")
         found = estimate_ranking_value(
-            self.columns, target, level=level,
+            self.columns,
+            target,
+            level=level,
             estimators=None if isinstance(asked.estimators, Usual) else asked.estimators,
             called=name,
-            clip=asked.clip, assumption=asked.assumption, interval=asked.interval, from_today=apart,
+            clip=asked.clip,
+            assumption=asked.assumption,
+            interval=asked.interval,
+            from_today=apart,
             position_weights=asked.position_weights,
-            propensity_min=None if least is None else {"marginal": least}, **stated, **self.given,
-        )  # fmt: skip
+            propensity_min=None if least is None else {"marginal": least},
+            **stated,
+            **self.given,
+        )
         unit = "slate" if self.found.one_reward or asked.position_weights != "mean" else "item shown"
         facts = {"unit": unit + " (dcg)" * (asked.position_weights == "dcg"), "slate_size": self.slates.slates.size}
         found = {key: self._in_the_file(each, facts, today=today) for key, each in found.items()}

@@ -109,8 +109,9 @@ def _of_positions(
         for name in [each for each in free if each in names or plain_name(each) in names]:
             if name == places[0] or ("slate" not in named and name == columns.get("user")):
                 continue
-            user = find_columns(str(file.path), free, named={"user": columns.get("user")}, optional=("user",),
-                                leave=(name,)).get("user")  # fmt: skip
+            user = find_columns(
+                str(file.path), free, named={"user": columns.get("user")}, optional=("user",), leave=(name,)
+            ).get("user")
             kinds = {name: "id", places[0]: "number"} | ({user: "id"} if user else {})
             rows = file.read(kinds).quiet()
             slate, place = rows.ids(name), rows.numbers(places[0])
@@ -220,11 +221,14 @@ def _of_lists(
     for name in (each for each in names if each in lists):
         sizes = [len(each) for each in lists[name]]
         alike = tuple(
-            each for each, values in lists.items()
+            each
+            for each, values in lists.items()
             if np.mean([len(v) == n for v, n in zip(values, sizes, strict=True)]) > 0.5
-        )  # fmt: skip
-        added = {role: next(each for each in (role, f"{role}_of_list") if each not in file.names)
-                 for role in ("slate", "position")}  # fmt: skip
+        )
+        added = {
+            role: next(each for each in (role, f"{role}_of_list") if each not in file.names)
+            for role in ("slate", "position")
+        }
         table = ListedSlates(file.path, file.parts, [*file.names, *added.values()], file.form, name, alike, added)
         reward = find_columns(str(file.path), free, named={"reward": columns.get("reward")}, optional=("reward",))
         one = "reward" in reward and reward["reward"] not in alike
@@ -269,10 +273,11 @@ class ListedSlates(TableFile):
         parts = {name: _lists_of(found[name]) or [] for name in self.lists}
         sizes = [len(each) for each in parts[self.action]]
         return {
-            name: [x for each in parts[name] for x in each] if name in parts
+            name: [x for each in parts[name] for x in each]
+            if name in parts
             else [x for x, n in zip(values, sizes, strict=True) for _ in range(n)]
             for name, values in found.items()
-        }  # fmt: skip
+        }
 
     def read(self, kinds: Mapping[str, str]) -> Rows:
         """All rows, one per position.
@@ -431,20 +436,40 @@ def arrange(log: BanditFile, found: SlateFile) -> Slates:
     slates.add("slate_gap", other_top, both, "count from the same number in all", column)
     base = np.repeat(np.where(other_top, top, usual_top), sizes)
     gap = some(place - base != np.arange(key.size) - np.repeat(begins, sizes)) & ~again
-    slates.add("slate_gap", gap, f"{column!r} does not count 0, 1, 2, ... or 1, 2, 3, ... without a gap",
-               "write one row per position, from the top, with or without a click", column)  # fmt: skip
+    slates.add(
+        "slate_gap",
+        gap,
+        f"{column!r} does not count 0, 1, 2, ... or 1, 2, 3, ... without a gap",
+        "write one row per position, from the top, with or without a click",
+        column,
+    )
     if not slates.problems:
         said = f"slates are of {sizes.min()} to {sizes.max()} items, most of {usual}"
-        slates.add("slate_sizes", sizes != usual, said,
-                   f"give slates of one size, those of {usual} in a file of their own", column)  # fmt: skip
+        slates.add(
+            "slate_sizes",
+            sizes != usual,
+            said,
+            f"give slates of one size, those of {usual} in a file of their own",
+            column,
+        )
         slates.size = 0 if slates.problems else usual
     others = some(user[order] != np.repeat(user[order][begins], sizes))
-    slates.add("slate_users", others, "rows are of several users",
-               "name the right columns (--slate-column, --user-column)", found.columns["slate"])  # fmt: skip
+    slates.add(
+        "slate_users",
+        others,
+        "rows are of several users",
+        "name the right columns (--slate-column, --user-column)",
+        found.columns["slate"],
+    )
     if log.action is not None:
         pairs = joint(key, log.action.codes[order])
-        slates.add("slate_item_twice", some(np.bincount(pairs)[pairs] > 1), "an item stands twice",
-                   "keep its upper position, or name the right --action-column", log.columns["action"])  # fmt: skip
+        slates.add(
+            "slate_item_twice",
+            some(np.bincount(pairs)[pairs] > 1),
+            "an item stands twice",
+            "keep its upper position, or name the right --action-column",
+            log.columns["action"],
+        )
     return slates
 
 
@@ -466,8 +491,13 @@ def check_probabilities(slates: Slates, known: Mapping[str, Floats], names: Mapp
         slates.add("outside", outside, f"{names[kind]!r} is outside (0, 1]", advice, names[kind])
         if kind in ("slate", "set"):
             varies = ~np.isclose(values, values[:, :1], **_NEAR).all(1)
-            slates.add("slate_varies", varies, f"{names[kind]!r} is of {OF[kind]} and differs between its rows",
-                       "write one number per slate, or say what it is of (--propensities-of)", names[kind])  # fmt: skip
+            slates.add(
+                "slate_varies",
+                varies,
+                f"{names[kind]!r} is of {OF[kind]} and differs between its rows",
+                "write one number per slate, or say what it is of (--propensities-of)",
+                names[kind],
+            )
     if {"conditional", "slate"} <= set(p):
         off = ~np.isclose(p["conditional"].prod(1), p["slate"][:, 0], **_NEAR)
         pair = names["conditional"], names["slate"]
@@ -476,8 +506,13 @@ def check_probabilities(slates: Slates, known: Mapping[str, Floats], names: Mapp
     for kind, other in (("slate", "marginal"), ("slate", "set")):
         if {kind, other} <= set(p):
             above = (p[kind] > p[other] * (1.0 + 1e-6)).any(1)
-            slates.add("slate_above", above, f"{names[kind]!r} is above {names[other]!r}, of {OF[other]}",
-                       "a slate is no likelier than a part of it: correct one of them", names[kind])  # fmt: skip
+            slates.add(
+                "slate_above",
+                above,
+                f"{names[kind]!r} is above {names[other]!r}, of {OF[other]}",
+                "a slate is no likelier than a part of it: correct one of them",
+                names[kind],
+            )
 
 
 def _add_top(slates: Slates, code: str, p: Mapping[str, Floats], names: Mapping[str, str]) -> None:
@@ -485,8 +520,13 @@ def _add_top(slates: Slates, code: str, p: Mapping[str, Floats], names: Mapping[
     if {"conditional", "marginal"} <= set(p):
         off = ~np.isclose(p["conditional"][:, 0], p["marginal"][:, 0], rtol=0.01, atol=1e-12)  # columns may be rounded
         pair = names["conditional"], names["marginal"]
-        slates.add(code, off, "{!r} is not {!r} at the top, where nothing is above".format(*pair),
-                   "count positions from the top, or correct one of the columns", *pair)  # fmt: skip
+        slates.add(
+            code,
+            off,
+            "{!r} is not {!r} at the top, where nothing is above".format(*pair),
+            "count positions from the top, or correct one of the columns",
+            *pair,
+        )
 
 
 def check_target(
@@ -511,15 +551,25 @@ def check_target(
         return
     if items is not None:
         again = (np.diff(np.sort(slates.at(items), 1), axis=1) == 0).any(1)
-        slates.add("slate_target_item_twice", again, f"the target {name!r} has an item twice in a ranking",
-                   "write another item at each position", name)  # fmt: skip
+        slates.add(
+            "slate_target_item_twice",
+            again,
+            f"the target {name!r} has an item twice in a ranking",
+            "write another item at each position",
+            name,
+        )
         return
     p = {kind: np.nan_to_num(slates.at(values)) for kind, values in kinds.items()}
     if {"conditional", "slate"} <= set(p):
         off = ~np.isclose(p["conditional"].prod(1), p["slate"][:, 0], **_NEAR)
         pair = names["conditional"], names["slate"]
-        slates.add("slate_target_product", off, "the product of {!r} is not {!r}".format(*pair),
-                   f"correct one of them, or omit {pair[1]!r}: it follows from {pair[0]!r}", *pair)  # fmt: skip
+        slates.add(
+            "slate_target_product",
+            off,
+            "the product of {!r} is not {!r}".format(*pair),
+            f"correct one of them, or omit {pair[1]!r}: it follows from {pair[0]!r}",
+            *pair,
+        )
     _add_top(slates, "slate_target_top", p, names)
     main, propensity = logged
     bare = p.get(main) if names.get(main) == name else None

@@ -258,10 +258,17 @@ def _values(
     keep = np.ones(len(rows), np.bool_) if missing is None else ~missing
     lines.append(f"{int((~bandit & keep).sum()):,} views and {int((bandit & keep).sum()):,} recommendations")
     return _Events(
-        rows.source, Ids(user.codes[keep], user.ids), Ids(item.codes[keep], item.ids), bandit[keep],
-        None if time is None else time[keep], values["propensity"][keep], values["reward"][keep], columns, lines,
+        rows.source,
+        Ids(user.codes[keep], user.ids),
+        Ids(item.codes[keep], item.ids),
+        bandit[keep],
+        None if time is None else time[keep],
+        values["propensity"][keep],
+        values["reward"][keep],
+        columns,
+        lines,
         {name: of_it[rows.row_numbers[keep] - 1] for name, of_it in slates.items() if name != "propensity"},
-    )  # fmt: skip
+    )
 
 
 def _shown_or_viewed(rows: Rows, columns: Columns, bandit: NDArray[np.bool_]) -> Ids:

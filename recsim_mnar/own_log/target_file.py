@@ -191,9 +191,13 @@ class TargetFile:
         doubled = known & repeats(keys.codes)
         shown = np.append(keys.ids.astype(object), "")[keys.codes]
         rows.note(
-            "doubled", self.key, doubled, "repeats an earlier key with other values", values=shown,
+            "doubled",
+            self.key,
+            doubled,
+            "repeats an earlier key with other values",
+            values=shown,
             advice="a key needs one row of targets",
-        )  # fmt: skip
+        )
         return rows, keys, lines
 
     def _by_policy(
@@ -293,10 +297,14 @@ def _not_one_to_one(log: BanditFile, key: str) -> Faults:
     again = repeats(log.key.codes) & (log.key.codes >= 0)
     shown = np.append(log.key.ids.astype(object), "")[log.key.codes]
     faults.add(
-        "not_one_to_one", key, again, "stands in an earlier row of the log too", values=shown,
+        "not_one_to_one",
+        key,
+        again,
+        "stands in an earlier row of the log too",
+        values=shown,
         numbers=log.row_numbers,
         advice="a probability of the logged action belongs to one row: name a key that does too, or --deduplicate",
-    )  # fmt: skip
+    )
     return faults
 
 

@@ -173,8 +173,10 @@ def compare_interactions(
     found.conclusion = conclusion(ranked, level, len(learners))
     found.notes = [*_notes(data, facts, unseen, k, found.records), *([why_not] if why_not else [])]
     found.details = {
-        "facts": facts, "candidates": "unseen" if unseen else "all", "best": [one.to_dict() for one in ranked]
-    }  # fmt: skip
+        "facts": facts,
+        "candidates": "unseen" if unseen else "all",
+        "best": [one.to_dict() for one in ranked],
+    }
     found.hints = alike(found.records)
     found.neutral = frozenset({f"coverage@{k}", f"popularity@{k}"})
     return found

@@ -169,10 +169,14 @@ class RatingEstimate(Protocol):
                 key, value = (study.world.name, self.name, agent, metric), getattr(found, self.estimator)
                 records.append(
                     Record.of(
-                        *key, (value, low, high), level=study.level, n=len(own.ratings),
-                        seconds=time.perf_counter() - began, details={} if self.estimator == "naive" else details,
+                        *key,
+                        (value, low, high),
+                        level=study.level,
+                        n=len(own.ratings),
+                        seconds=time.perf_counter() - began,
+                        details={} if self.estimator == "naive" else details,
                     )
-                )  # fmt: skip
+                )
         return records
 
     def _keep_raw(self, study: Trial, agent: str, metric: str, delta: Loss, own: Revealed, clip: float) -> None:

@@ -135,8 +135,7 @@ class Uplift(Protocol):
         study.report(f"offline metrics, {sizes.test_periods} further periods")
         periods = range(own.first, own.last)
         offline = carrying(_offline, exposures)
-        jobs = [functools.partial(offline, own.lists[name], periods, sizes, name)
-                for name in own.rankings]  # fmt: skip
+        jobs = [functools.partial(offline, own.lists[name], periods, sizes, name) for name in own.rankings]
         records = []
         for name, (estimates, seconds) in zip(own.rankings, run_in_order(jobs, study.executor), strict=True):
             details = own.rankings[name].details
