@@ -36,7 +36,7 @@ from _study import once, read, write_results, write_text
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SOURCE = ROOT / "recsim_mnar" / "estimators"
-RULES = ("off_policy/verdict.py", "verdict.py")  # every mutant of these
+RULES = ("checks.py", "verdict.py")  # every mutant of these
 DRAWN, SEED = 400, 20261124  # of the rest
 TESTS = (
     "tests/estimators",
