@@ -33,8 +33,7 @@ from recsim_mnar.runs.receipts import arrays_digest
 from recsim_mnar.runs.stages import stage, work
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.run_folder import logging_policy, names_catalogue, runs_nothing
-from recsim_mnar.worlds.base import DecisionWorld
-from recsim_mnar.worlds.checks import as_world
+from recsim_mnar.worlds.base import DecisionWorld, as_world
 
 MOST_ITEMS = 3000
 """Of which cosines are kept for the logit; beyond them it is left out."""
