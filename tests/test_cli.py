@@ -240,7 +240,7 @@ def test_own_interactions(capsys, tmp_path):
     ("lines", "form"),
     [
         (["user,slate_id,rank,item_id,clicks", "1,a,1,x,0", "1,a,2,y,1", "2,b,1,y,0", "2,b,2,z,0"], "position"),
-        (["user,items,clicks", "1,x1|y2,0", "2,y2|z3,1"], "slate"),
+        (["user,items,clicks", '1,"[""x1"", ""y2""]",0', '2,"[""y2"", ""z3""]",1'], "slate"),
     ],
 )
 def test_slates_are_no_interactions(tmp_path, capsys, lines, form):

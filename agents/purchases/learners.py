@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from recsim_mnar.agents.purchases.factor_policy import FactorModel, FactorModelConfig, FactorPolicy, FoldInPolicy
+from recsim_mnar.agents.purchases.factor_policy import FactorModelConfig, FactorPolicy, FoldInPolicy
 from recsim_mnar.agents.purchases.training import (
     NP,
     NR,
@@ -29,8 +29,6 @@ from recsim_mnar.agents.purchases.training import (
     Settings,
     Stratum,
     Trainer,
-    Training,
-    train,
 )
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import number_in, one_of
@@ -150,29 +148,17 @@ class FactorLearner(ExposureLearner):
         with self.named():
             return Trainer(self.plan(observed), self.loss(observed, exposures), self.settings, seed)
 
-    def train(
-        self,
-        exposures: Exposures,
-        *,
-        periods: Sequence[int] | None = None,
-        seed: int = 0,
-        validate: Callable[[FactorModel], float] | None = None,
-        check_every: int | None = None,
-        patience: int | None = None,
-    ) -> Training:
-        """Train on exposures; see :func:`recsim_mnar.agents.purchases.training.train` for the last three."""
-        return train(
-            self.trainer(exposures, periods=periods, seed=seed),
-            self.updates,
-            validate=validate,
-            check_every=check_every,
-            patience=patience,
-        )
+    def fit_exposures(
+        self, exposures: Exposures, *, periods: Sequence[int] | None = None, seed: int = 0
+    ) -> FactorPolicy:
+        """A policy for the users of the exposures.
 
-    def fit_exposures(self, exposures: Exposures, *, seed: int = 0, **options: Any) -> FactorPolicy:
-        """A policy for the users of the exposures; ``options`` as in :meth:`train`."""
-        training = self.train(exposures, seed=seed, **options)
-        return FactorPolicy.of(training.model, self.name, self.parameters())
+        Raises:
+            UserError: the exposures lack what the agent learns from, or the training diverged.
+        """
+        trainer = self.trainer(exposures, periods=periods, seed=seed)
+        with self.named():
+            return FactorPolicy.of(trainer.run(self.updates), self.name, self.parameters())
 
 
 _DRAWN_BY = ("row", "cell")
@@ -192,8 +178,8 @@ class _AccuracyLearner(FactorLearner):
         counts.data[:] = 1
         observed = Observed.of_counts(counts)
         with self.named():
-            training = train(Trainer(self.plan(observed), self.loss(observed), self.settings, seed), self.updates)
-        return FoldInPolicy.of(training.model, counts, self.name, self.parameters())
+            model = Trainer(self.plan(observed), self.loss(observed), self.settings, seed).run(self.updates)
+        return FoldInPolicy.of(model, counts, self.name, self.parameters())
 
 
 @dataclass(kw_only=True, eq=False)

@@ -6,8 +6,7 @@ For a user in a period an item is recommended (R) or not (NR) and purchased (P) 
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -222,10 +221,6 @@ OPTIMIZERS = ("adam", "sgd")
 _DRAWN_AT_ONCE = 1000
 
 
-class DivergedWarning(UserWarning):
-    """Training diverged; the message names the update, the learning rate and the model that is kept."""
-
-
 @dataclass(frozen=True)
 class Settings:
     """Training settings of a factor model; the defaults are those of Sato et al. 2019, section 5.1.
@@ -360,6 +355,18 @@ class Trainer:
             return None
         return self.updates
 
+    def run(self, updates: int) -> FactorModel:
+        """Take samples until there are ``updates``, in whole batches, and return the model.
+
+        Raises:
+            UserError: it diverged.
+        """
+        bad = self.advance(updates - self.updates)
+        if bad is not None:
+            rate = self.settings.rate
+            raise UserError(f"training diverged at update {bad} with learning rate {rate:g}: lower the rate")
+        return self.model
+
     def _form(self) -> tuple[Any, ...]:
         form, observed = self.loss.form, self.plan.observed
         return (
@@ -380,79 +387,3 @@ def _moments_of(table: NDArray[Any], adam: bool) -> tuple[NDArray[Any], ...]:
 def _gathering_of(table: NDArray[Any], n: int) -> tuple[NDArray[Any], ...]:
     """Position of each row's gradient, the rows touched, and their gradients."""
     return np.full(len(table), -1, np.int32), np.zeros(n, np.int64), np.zeros((n, table.shape[1]), np.float32)
-
-
-@dataclass(frozen=True)
-class Training:
-    """Result of a training.
-
-    Attributes:
-        model: the best model by the validation metric; without one, the last.
-        updates: samples that the model took.
-        curve: (updates, metric) of each check; the metric is None without validation.
-        stopped: why training ended: ``"done"``, ``"no better"`` or the line of a divergence.
-    """
-
-    model: FactorModel
-    updates: int
-    curve: list[tuple[int, float | None]]
-    stopped: str
-
-
-def train(
-    trainer: Trainer,
-    updates: int,
-    *,
-    check_every: int | None = None,
-    validate: Callable[[FactorModel], float] | None = None,
-    patience: int | None = None,
-) -> Training:
-    """Train, evaluate the model every ``check_every`` updates, and keep the best one.
-
-    Args:
-        trainer: advanced in place; it may have gone some way already.
-        updates: samples in all.
-        check_every: samples between two looks (a tenth of ``updates`` by default).
-        validate: the metric of a model, larger being better.
-        patience: checks in a row without a better metric after which training ends; None: never.
-
-    Warns:
-        DivergedWarning: training diverged after a check; the best model until then is kept.
-
-    Raises:
-        UserError: it diverged before any check, or the metric is not a number.
-    """
-    check_every = check_every or max(updates // 10, 1)
-    if updates < 1 or check_every < 1:
-        raise UserError(f"updates and check_every must be at least 1, got {updates} and {check_every}")
-    curve: list[tuple[int, float | None]] = []
-    best: tuple[float, int, FactorModel] | None = None
-    worse, stopped = 0, "done"
-    while trainer.updates < updates:
-        bad = trainer.advance(min(check_every, updates - trainer.updates))
-        if bad is not None:
-            stopped = _diverged(bad, trainer.settings.rate, best)
-            break
-        metric = None if validate is None else float(validate(trainer.model))
-        curve.append((trainer.updates, metric))
-        if metric is not None and np.isnan(metric):
-            raise UserError(f"the validation metric is not a number after {trainer.updates} updates")
-        if best is None or metric is None or metric > best[0]:
-            best, worse = (0.0 if metric is None else metric, trainer.updates, trainer.model.copy()), 0
-        else:
-            worse += 1
-            if patience is not None and worse >= patience:
-                stopped = "no better"
-                break
-    if best is None:
-        return Training(trainer.model.copy(), trainer.updates, curve, stopped)
-    return Training(best[2], best[1], curve, stopped)
-
-
-def _diverged(update: int, rate: float, best: tuple[float, int, FactorModel] | None) -> str:
-    line = f"training diverged at update {update} with learning rate {rate:g}: "
-    if best is None:
-        raise UserError(f"{line}no earlier model was kept; lower the rate, or check more often")
-    line += f"the model of update {best[1]} is kept; lower the rate to go on"
-    warnings.warn(line, DivergedWarning, stacklevel=3)
-    return line

@@ -45,8 +45,6 @@ FILE = Path(__file__).with_name("goldens.json")
 USERS, ITEMS = 8, 90
 SLICE = {"sessions": 4, "ratings": 2, "campaigns": 3, "purchases": 3}
 """Agents of each world in a quick run."""
-EXTRA = ("ulo-mlp",)
-"""Agents that need a library which not every machine has."""
 SHORT = {
     "answers of the fitted policy": "answers",
     "answers of a fit on a skewed log": "skewed",
@@ -70,8 +68,6 @@ def logs(quick: bool) -> Iterator[tuple[str, str]]:
         p.small_shards(5)
         for world, setting in settings_of(USERS, ITEMS, {"1 worker": None, "2 threads": two}).items():
             for agent in setting.agents[: SLICE.get(world, 0) if quick else None]:
-                if agent in EXTRA:
-                    continue
                 found = digests_of(setting, agent)
                 for group in alike(found):
                     raise SystemExit(f"{world}, {agent}: interfaces differ in {group}; same_bytes.py says which")
@@ -158,7 +154,7 @@ def classes(quick: bool) -> Iterator[tuple[str, str]]:
     yield from p.entered()
     settings = settings_of(USERS, ITEMS, {})
     worlds = [settings[world] for world in ("sessions", "ratings", "purchases")]
-    for name in sorted({*p.agent_names()} - {*EXTRA}):
+    for name in sorted(p.agent_names()):
         stored = golden_files.stored_class(worlds[:1] if quick else worlds, name + PARAMETERS.get(name, ""))
         if stored:
             yield f"stored {name}", stored

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +14,7 @@ import numpy as np
 from later_learners import CIBN, CUBN, DLCE
 
 from recsim_mnar.agents.purchases.learners import BPR, RMF, ULBPR, ULRMF, CausE, CausEProd, RecResp
-from recsim_mnar.agents.purchases.training import DivergedWarning, Observed, Trainer, train
+from recsim_mnar.agents.purchases.training import Observed, Trainer
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import top_items
 from recsim_mnar.log.exposures import Exposures
@@ -118,10 +117,66 @@ def fit(
     looks = {}
     if validate is not None:
         looks = {"validate": lambda m: validate(ranked(m, users, listed)), "patience": training["patience"]}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DivergedWarning)  # the best look before it is kept, and `stopped` says so
-        done = train(trainer, n, check_every=max(n // training["checks"], 1), **looks)
+    done = train(trainer, n, max(n // training["checks"], 1), **looks)
     return Fit(ranked(done.model, users, listed), done.updates, done.curve, done.stopped)
+
+
+@dataclass(frozen=True)
+class Training:
+    """Result of a training.
+
+    Attributes:
+        model: the best model by the validation metric; without one, the last.
+        updates: samples that the model took.
+        curve: (updates, metric) of each look; the metric is None without validation.
+        stopped: why training ended: ``"done"``, ``"no better"`` or where it diverged.
+    """
+
+    model: Any
+    updates: int
+    curve: list[tuple[int, float | None]]
+    stopped: str
+
+
+def train(
+    trainer: Trainer,
+    updates: int,
+    check_every: int,
+    *,
+    validate: Callable[[Any], float] | None = None,
+    patience: int | None = None,
+) -> Training:
+    """Train, look at the model every ``check_every`` updates, and keep the best one.
+
+    Args:
+        trainer: advanced in place.
+        updates: samples in all.
+        check_every: samples between two looks.
+        validate: the metric of a model, larger being better.
+        patience: looks in a row without a better metric after which training ends; None: never.
+
+    Raises:
+        UserError: it diverged before any look.
+    """
+    curve: list[tuple[int, float | None]] = []
+    best, top, worse, stopped = None, -np.inf, 0, "done"
+    while trainer.updates < updates:
+        bad = trainer.advance(min(check_every, updates - trainer.updates))
+        if bad is not None:
+            stopped = f"training diverged at update {bad} with learning rate {trainer.settings.rate:g}"
+            break
+        metric = None if validate is None else float(validate(trainer.model))
+        curve.append((trainer.updates, metric))
+        if best is None or metric is None or metric > top:
+            best, top, worse = (trainer.model.copy(), trainer.updates), -np.inf if metric is None else metric, 0
+        else:
+            worse += 1
+            if patience is not None and worse >= patience:
+                stopped = "no better"
+                break
+    if best is None:
+        raise UserError(f"{stopped}: no earlier model was kept; lower the rate")
+    return Training(*best, curve, stopped)
 
 
 def ranked(model: Any, users: Any, listed: int | None) -> Any:

@@ -471,7 +471,7 @@ def _answer_of_agents(
 ) -> FileAnswer:
     """The estimates of agents that are fitted on some users of a log."""
     from recsim_mnar.kernels.checks import number_in
-    from recsim_mnar.own_log.agents import SHARE, TODAY, of_log, replayed
+    from recsim_mnar.own_log.replaying import SHARE, TODAY, of_log, replayed
 
     for name in _OF_COLUMNS:
         if options[name]:
@@ -493,7 +493,7 @@ def _ahead(log: Path, asked: dict[str, Any], sentence: Sentence) -> str:
     """Of agents: who is ahead of today's policy, or how many users an A/B test needs; "" of columns."""
     if asked["agents"] is None:
         return ""
-    from recsim_mnar.own_log.agents import ab_test_of, ahead_of_today
+    from recsim_mnar.own_log.replaying import ab_test_of, ahead_of_today
 
     return ahead_of_today(sentence, ab_test_of(log, sentence, reading_of(dict(asked))))
 

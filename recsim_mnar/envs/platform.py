@@ -26,7 +26,7 @@ from recsim_mnar.envs.validation import (
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.platform import platform_observation
-from recsim_mnar.worlds.checks import check_weights
+from recsim_mnar.worlds.base import check_weights
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log

@@ -22,8 +22,7 @@ from recsim_mnar.envs.validation import (
     step_line,
 )
 from recsim_mnar.errors import UserError
-from recsim_mnar.worlds.base import ExposureWorld, LaneWorld, World
-from recsim_mnar.worlds.checks import decision_world
+from recsim_mnar.worlds.base import ExposureWorld, LaneWorld, World, decision_world
 
 
 class WorldEnv(Specified, gym.Env[Any, Any]):

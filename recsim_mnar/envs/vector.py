@@ -28,8 +28,7 @@ from recsim_mnar.envs.validation import (
     reset_seed,
 )
 from recsim_mnar.errors import UserError
-from recsim_mnar.worlds.base import ExposureWorld, LaneWorld, Transition, World
-from recsim_mnar.worlds.checks import decision_world
+from recsim_mnar.worlds.base import ExposureWorld, LaneWorld, Transition, World, decision_world
 from recsim_mnar.worlds.lanes import Moves
 
 Array = NDArray[Any]

@@ -36,8 +36,7 @@ from recsim_mnar.replays.probabilities import (
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, run_in_order
 from recsim_mnar.simulation.items import users_at_once
-from recsim_mnar.worlds.base import DecisionWorld, World
-from recsim_mnar.worlds.checks import decision_world
+from recsim_mnar.worlds.base import DecisionWorld, World, decision_world
 
 _RANKINGS = 8
 """Rankings, drawn at addresses of their own, that stand for what a ranking policy may show in a state."""

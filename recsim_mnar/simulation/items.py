@@ -39,8 +39,7 @@ from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, checked_users, run_in_order, together, user_shards
 from recsim_mnar.simulation.oracle import Oracle
-from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, Transition, World
-from recsim_mnar.worlds.checks import as_world, decision_world
+from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, Transition, World, as_world, decision_world
 from recsim_mnar.worlds.lanes import Lanes
 
 if TYPE_CHECKING:

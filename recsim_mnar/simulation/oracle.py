@@ -15,8 +15,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.policies.base import Floats, Ints, Learns, Policy
 from recsim_mnar.policies.slates import DeployedPolicy, top_shares
 from recsim_mnar.policies.slots import Entry, StatefulPolicy
-from recsim_mnar.worlds.base import World
-from recsim_mnar.worlds.checks import decision_world
+from recsim_mnar.worlds.base import World, decision_world
 
 ORACLE = "oracle"
 

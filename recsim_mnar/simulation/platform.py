@@ -21,8 +21,7 @@ from recsim_mnar.runs.receipts import INDEX, digest_of
 from recsim_mnar.simulation.items import made_by
 from recsim_mnar.tables.arrow import rows_in
 from recsim_mnar.tables.files import write_table
-from recsim_mnar.worlds.base import PLATFORM, PlatformWorld
-from recsim_mnar.worlds.checks import as_world
+from recsim_mnar.worlds.base import PLATFORM, PlatformWorld, as_world
 
 if TYPE_CHECKING:
     from recsim_mnar.worlds.campaigns.world import Campaign, Platform

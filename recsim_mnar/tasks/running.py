@@ -32,8 +32,7 @@ from recsim_mnar.simulation.executor import carrying, run_in_order
 from recsim_mnar.simulation.items import Columns, exposures_of, map_shards, simulate
 from recsim_mnar.simulation.oracle import Oracle, Planner, UpliftOracle
 from recsim_mnar.simulation.platform import lists_of, opened, platform_log, platform_observation, run_campaigns
-from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World
-from recsim_mnar.worlds.checks import check_weights, decision_world
+from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World, check_weights, decision_world
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -26,9 +26,8 @@ from recsim_mnar.policies.base import Floats, Ints, Policy
 from recsim_mnar.policies.features import FeaturePolicy
 from recsim_mnar.simulation.items import drive, simulate
 from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, rule
-from recsim_mnar.worlds.base import DecisionWorld, Transition
+from recsim_mnar.worlds.base import DecisionWorld, Transition, decision_world
 from recsim_mnar.worlds.checked_lanes import CheckedLanes
-from recsim_mnar.worlds.checks import decision_world
 from recsim_mnar.worlds.lanes import PlainLanes
 
 Columns = dict[str, NDArray[Any]]

@@ -6,8 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.log.contexts import Observation
-from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, Lanes, PlatformWorld, Transition, World
-from recsim_mnar.worlds.checks import as_world
+from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, Lanes, PlatformWorld, Transition, World, as_world
 from recsim_mnar.worlds.lanes import PlainLanes
 from recsim_mnar.worlds.params import Params
 from recsim_mnar.worlds.registry import WORLDS, Entry, entry_of, make_world

@@ -20,8 +20,7 @@ from recsim_mnar.errors import UserError, described, nearest
 from recsim_mnar.kernels.checks import of_type, table_by_name, text_of
 from recsim_mnar.plugins import announced, imported, unknown
 from recsim_mnar.runs.files import path_of, read_toml
-from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World
-from recsim_mnar.worlds.checks import as_world
+from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World, as_world
 from recsim_mnar.worlds.params import Params
 
 SUFFIX = ".toml"

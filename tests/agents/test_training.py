@@ -1,4 +1,4 @@
-"""Training of factor models: gradients, optimisers, and the loop that keeps the best model."""
+"""Training of factor models: gradients, optimisers, and where they diverge."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from recsim_mnar.agents.purchases import _training_kernel as kernel
 from recsim_mnar.agents.purchases.factor_policy import EXTRAS, FactorModel, FactorModelConfig
 from recsim_mnar.agents.purchases.learners import BPR, RMF, ULBPR, ULRMF, CausE, CausEProd, RecResp
-from recsim_mnar.agents.purchases.training import DISTANCES, DivergedWarning, Observed, Trainer, train
+from recsim_mnar.agents.purchases.training import DISTANCES, Observed, Trainer
 from recsim_mnar.errors import UserError
 from twins import training as twin
 from twins.cases import quick_first
@@ -229,57 +229,20 @@ def test_trainings_side_by_side_do_not_disturb_each_other():
 
     exposures = small_exposures()
     learners = [ULBPR(factors=6, batch=50, rate=0.01, updates=20_000) for _ in range(4)]
-    alone = [learner.train(exposures, seed=k).model for k, learner in enumerate(learners)]
+    alone = [learner.trainer(exposures, seed=k).run(20_000) for k, learner in enumerate(learners)]
     with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda k: learners[k].train(exposures, seed=k).model, range(4)))
+        together = list(pool.map(lambda k: learners[k].trainer(exposures, seed=k).run(20_000), range(4)))
     assert all(same(a, b) for a, b in zip(alone, together, strict=True))
 
 
-def test_the_best_model_is_kept_and_training_stops():
-    exposures = small_exposures()
-    metrics = iter([0.1, 0.5, 0.4, 0.3, 0.9])
-    seen = []
-
-    def validate(model):
-        seen.append(model.copy())
-        return next(metrics)
-
-    training = ULBPR(factors=4, batch=50, rate=0.01, updates=10_000).train(
-        exposures, validate=validate, check_every=500, patience=2
-    )
-    assert training.curve == [(500, 0.1), (1000, 0.5), (1500, 0.4), (2000, 0.3)]
-    assert training.stopped == "no better"
-    assert training.updates == 1000
-    assert same(training.model, seen[1])
-
-
 @pytest.mark.parametrize("batch", [1, 50])
-def test_divergence_stops_with_one_line_and_keeps_the_last_good_model(batch):
-    exposures = small_exposures()
+def test_divergence_stops_with_one_line(batch):
     learner = BPR(factors=4, batch=batch, rate=1.0, optimizer="sgd", penalty=3.0, updates=50_000)
-    trainer = learner.trainer(exposures)
-    good = trainer.model.copy()
-    with pytest.raises(UserError, match=r"training diverged at update \d+ with learning rate 1: .*lower the rate") as e:
-        train(trainer, 50_000, check_every=50_000)
+    with pytest.raises(
+        UserError, match=r"bpr: training diverged at update \d+ with learning rate 1: lower the rate"
+    ) as e:
+        learner.fit_exposures(small_exposures())
     assert "\n" not in str(e.value)
-
-    calls = []
-
-    def spoil(model):  # a model that is good at the first check and is then thrown far off
-        calls.append(model.copy())
-        if len(calls) > 1:
-            model.items[::2] = 1e6
-        return 0.0
-
-    trainer = BPR(factors=4, batch=batch, rate=0.01, optimizer="sgd").trainer(exposures)
-    with pytest.warns(
-        DivergedWarning, match=r"at update 2000 with learning rate 0.01: the model of update 1000 is kept"
-    ):
-        training = train(trainer, 5_000, check_every=1000, validate=spoil)
-    assert same(training.model, calls[0])
-    assert training.updates == 1000
-    assert not same(training.model, good)
-    assert "diverged" in training.stopped
 
 
 def test_start_is_addressed_by_user_and_item():

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from recsim_mnar.agents.purchases.learners import ULBPR
 from recsim_mnar.agents.purchases.training import ANY, NP, R_NP, P
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import causal_precision, evaluate_lists, top_items
@@ -15,7 +16,7 @@ from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policies.slates import DeployedPolicy
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
-from twins.purchases_log import propensity_matrix
+from twins.purchases_log import propensity_matrix, small_exposures
 
 N_USERS, N_ITEMS = 30, 20
 
@@ -236,3 +237,37 @@ def test_a_quick_log_writes_its_files(sato, capsys, tmp_path):
     assert "## category\n\nnot run" in result
     assert "checks pass" in result
     assert "# Table 4" in (tmp_path / "results.md").read_text()
+
+
+def same(a, b):
+    return a.users.tobytes() == b.users.tobytes() and a.items.tobytes() == b.items.tobytes()
+
+
+def test_the_best_model_is_kept_and_training_stops(sato):
+    metrics, seen = iter([0.1, 0.5, 0.4, 0.3, 0.9]), []
+
+    def validate(model):
+        seen.append(model.copy())
+        return next(metrics)
+
+    trainer = ULBPR(factors=4, batch=50, rate=0.01).trainer(small_exposures())
+    training = sato["learn"].train(trainer, 10_000, 500, validate=validate, patience=2)
+    assert training.curve == [(500, 0.1), (1000, 0.5), (1500, 0.4), (2000, 0.3)]
+    assert (training.stopped, training.updates) == ("no better", 1000)
+    assert same(training.model, seen[1])
+
+
+def test_a_training_that_diverges_keeps_the_last_good_look(sato):
+    calls = []
+
+    def spoil(model):
+        calls.append(model.copy())
+        if len(calls) > 1:
+            model.items[::2] = 1e6
+        return 0.0
+
+    trainer = ULBPR(factors=4, batch=50, rate=0.01, optimizer="sgd").trainer(small_exposures())
+    training = sato["learn"].train(trainer, 5_000, 1000, validate=spoil)
+    assert same(training.model, calls[0])
+    assert training.updates == 1000
+    assert "diverged at update 2000" in training.stopped

@@ -30,8 +30,7 @@ from recsim_mnar.replays.probabilities import gives_propensities, replay, rounds
 from recsim_mnar.rng import Stream, check_seed, derive_seed, policy_uniforms, uniforms
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.run_folder import logging_policy, names_catalogue, runs_nothing
-from recsim_mnar.worlds.base import DecisionWorld
-from recsim_mnar.worlds.checks import as_world
+from recsim_mnar.worlds.base import DecisionWorld, as_world
 
 MOST_ITEMS = 3000
 """Of which cosines are kept for the logit; beyond them it is left out."""
