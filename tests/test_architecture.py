@@ -469,6 +469,8 @@ TOKENS = {
     "integrations": 6_000,
     "export": 4_500,
 }
+AROUND = {"tests": 505_000, "benchmarks": 254_700}
+"""Tokens of what stands around the package: as reached, and 5 % more."""
 EXPERIMENTS = 60_000
 """Tokens of protocols, studies and tasks together, without slack."""
 MODULES = 312  # of the package and agents together; the last two: what replay does, and estimate_agents
@@ -562,6 +564,14 @@ def test_rooms_stay_within_their_budgets():
     ] == []
     assert sum(sizes()[name].tokens for name in ("protocols", "studies", "tasks")) <= EXPERIMENTS
     assert len(sources(CORE, AGENTS)) <= MODULES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", AROUND)
+def test_tests_and_benchmarks_stay_within_their_budgets(folder):
+    root = Path(__file__).parents[1] / folder
+    tokens = sum(size_of(path.read_text()).tokens for path in root.rglob("*.py"))
+    assert tokens <= AROUND[folder], f"{folder}: {tokens:,} tokens of {AROUND[folder]:,} (AROUND, {__file__})"
 
 
 def test_code_is_no_denser_and_functions_grow_no_larger():
