@@ -184,9 +184,8 @@ def test_calibration_cut_at_every_stage_ends_as_one_that_was_not(of, world, stag
     assert one == other
 
 
-@pytest.mark.parametrize(
-    "anew", [pytest.param(False, id="world"), pytest.param(True, id="fitted world", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("anew", [False, True], ids=["world", "fitted world"])
 def test_validation_cut_at_every_stage_ends_as_one_that_was_not(anew, small_log, tmp_path, cut_at):
     world = SessionsWorld(SessionsParams(n_items=12, n_factors=2))
     if anew:
