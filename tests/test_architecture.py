@@ -472,6 +472,8 @@ TOKENS = {
     "export": 4_500,
     "runs": 4_400,
 }
+AROUND = {"tests": 505_000, "benchmarks": 254_700}
+"""Tokens of what stands around the package: as reached, and 5 % more."""
 EXPERIMENTS = 59_800
 """Tokens of protocols, studies and tasks together, without slack."""
 MODULES = 282  # of the package and agents together
@@ -565,6 +567,14 @@ def test_rooms_stay_within_their_budgets():
     ] == []
     assert sum(sizes()[name].tokens for name in ("protocols", "studies", "tasks")) <= EXPERIMENTS
     assert len(sources(CORE, AGENTS)) <= MODULES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", AROUND)
+def test_tests_and_benchmarks_stay_within_their_budgets(folder):
+    root = Path(__file__).parents[1] / folder
+    tokens = sum(size_of(path.read_text()).tokens for path in root.rglob("*.py"))
+    assert tokens <= AROUND[folder], f"{folder}: {tokens:,} tokens of {AROUND[folder]:,} (AROUND, {__file__})"
 
 
 def test_code_is_no_denser_and_functions_grow_no_larger():

@@ -116,7 +116,10 @@ def rated(request):
 
 
 @pytest.mark.parametrize(
-    "name", [*RATERS, "mf-ips-ratings+unrated=true+penalty=0.0005", "mf-naive-ratings+penalty=0.0005+temperature=0.3"]
+    "name",
+    quick_first(
+        ["mf-naive-ratings+penalty=0.0005+temperature=0.3", *RATERS, "mf-ips-ratings+unrated=true+penalty=0.0005"], 4
+    ),
 )
 def test_every_face_of_the_ratings_world_gives_the_same_bytes(rated, name, monkeypatch):
     """The propensities with which ratings are revealed are part of it."""

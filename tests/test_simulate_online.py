@@ -8,11 +8,12 @@ import itertools
 import numpy as np
 import pytest
 
+import toys
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policies import EpsilonMixture, Policy, registry
+from recsim_mnar.policies import EpsilonMixture, registry
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.items import simulate_online
@@ -25,16 +26,13 @@ from twins.policies import OrderReader, Uniform
 P = 10
 
 
-class Greedy(Policy):
-    """Epsilon-greedy on the mean reward of all users so far; ties to the smallest item."""
+class Greedy(toys.Greedy):
+    """Notes every call."""
 
-    name = "greedy"
-    epsilon = 0.2
     strict = False  # whether what it learns must be what it did
 
     def __init__(self, n_items=P):
-        self.n_items = n_items
-        self.shown, self.earned = np.zeros(n_items), np.zeros(n_items)
+        super().__init__(n_items)
         self.calls, self.alive = [], set()
 
     def reset(self, users):
@@ -48,23 +46,16 @@ class Greedy(Policy):
         self.calls.append(("forget", users.tolist()))
         self.alive.difference_update(users.tolist())
 
-    def probabilities(self, users):
-        best = int(np.argmax((self.earned + 1.0) / (self.shown + 20.0)))
-        return np.tile(self.epsilon / self.n_items + (1 - self.epsilon) * np.eye(self.n_items)[best], (len(users), 1))
-
     def act(self, users, uniforms):
         assert set(users.tolist()) <= self.alive
         self.calls.append(("act", users.tolist()))
-        edges = np.cumsum(self.probabilities(users), axis=1)
-        actions = np.minimum((edges <= uniforms[:, None]).sum(axis=1), self.n_items - 1)
-        return actions, self.propensity_of(users, actions)
+        return super().act(users, uniforms)
 
     def learn(self, users, actions, rewards, propensities):
         self.calls.append(("learn", users.tolist()))
         if self.strict:
             np.testing.assert_array_equal(propensities, self.propensity_of(users, actions))
-        np.add.at(self.shown, actions, 1.0)
-        np.add.at(self.earned, actions, rewards)
+        super().learn(users, actions, rewards, propensities)
 
 
 class InOrder(Greedy):

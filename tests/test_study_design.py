@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
+import toys
 from recsim_mnar.errors import UserError
 from recsim_mnar.protocols.base import Protocol, RawResults, Trial
 from recsim_mnar.protocols.comparison import Setup
@@ -188,8 +189,7 @@ GAIN = Target("ctr", "CTR")
 
 def record(protocol, agent, value, half=0.001, severity=0.0, **details):
     details |= {"findings": [{"severity": severity}], "verdict_level": "do_not_use" if severity >= 2 else "trust"}
-    return Record(world="w", protocol=protocol, agent=agent, metric="ctr", value=value, low=value - half,
-                  high=value + half, level=0.95, n=10, seconds=0.0, details=details)  # fmt: skip
+    return toys.record(protocol, agent, value, half=half, **details)
 
 
 @pytest.mark.parametrize(

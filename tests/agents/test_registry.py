@@ -7,21 +7,16 @@ from recsim_mnar.agents.neighbours.knn import ItemKNN
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import EpsilonMixture, Learner, Policy, SoftmaxPolicy, as_policy, registry
+from toys import Always
 from twins.logs import random_log
 
 
-class Mine(Policy):
+class Mine(Always):
     """Always item ``favourite``."""
 
     def __init__(self, n_items, favourite=0):
-        self.n_items = n_items
+        super().__init__(n_items, favourite)
         self.favourite = favourite
-
-    def act(self, users, uniforms):
-        return np.full(len(users), self.favourite), np.ones(len(users))
-
-    def probabilities(self, users):
-        return np.tile(np.arange(self.n_items) == self.favourite, (len(users), 1)).astype(float)
 
 
 class Unfinished(Policy):

@@ -1,4 +1,4 @@
-"""The average effect of the study of verdicts: by hand, against the truth of a world, and what bad input gets."""
+"""The average effect of the study of verdicts: by hand and against the truth of a world."""
 
 import numpy as np
 import pytest

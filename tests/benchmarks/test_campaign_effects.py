@@ -15,6 +15,7 @@ from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.temporal.weighing import hit_probabilities, score, weighted_leave_one_out
 from recsim_mnar.simulation.platform import platform_log, run_campaigns
 from recsim_mnar.worlds import make_world
+from toys import campaigns_log
 from twins import campaigns as twins
 from twins.cases import quick_first
 
@@ -130,14 +131,7 @@ def test_without_own_additions_on_quiet_days_a_campaign_caused_all():
 
 @pytest.fixture(scope="module")
 def profiles():
-    world = make_world("campaigns", "quick")
-    platform = world.open_platform(1)
-    for day in (330, 430, 480):
-        platform.advance(day)
-        weights = world.deployed_weights if day < 480 else np.ones(N)
-        platform.recommend(*platform.draw_lists(weights))
-    platform.advance(500)
-    log = platform_log(platform)
+    log = campaigns_log()
     return Profiles.of(log, 300, N), Profiles.of(log, 500, N)
 
 

@@ -1,4 +1,4 @@
-"""Logistic propensities of the study of Schnabel et al. (2016): the model is found, and bad input is refused."""
+"""Logistic propensities of the study of Schnabel et al. (2016): the model is found."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Loaders of purchase logs on made-up files of the same formats, filters by hand, and what a missing file gets."""
+"""Loaders of purchase logs on made-up files of the same formats, and filters by hand."""
 
 import zipfile
 

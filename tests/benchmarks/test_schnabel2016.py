@@ -1,4 +1,4 @@
-"""The benchmark of Schnabel et al. 2016 runs, resumes, and judges what it should."""
+"""The benchmark of Schnabel et al. 2016 runs, and judges what it should."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of the frozen tasks: interquartile means, intervals over users and seeds, ties, cells that were not run."""
+"""The table of the frozen tasks: interquartile means, intervals over users and seeds, ties."""
 
 from __future__ import annotations
 

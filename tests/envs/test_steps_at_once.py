@@ -206,7 +206,7 @@ RATINGS = {
 @pytest.mark.parametrize(
     "asked", [*ASKED[:4], {"observation": "last=3"}, {"observation": "decayed"}, {"render_mode": "ansi"}], ids=str
 )
-@pytest.mark.parametrize("name", quick_first(RATINGS))
+@pytest.mark.parametrize("name", quick_first(list(RATINGS)))
 def test_a_single_lane_of_ratings_gives_what_transitions_give(name, asked, monkeypatch):
     def lives(env):
         draws = np.random.default_rng(0)

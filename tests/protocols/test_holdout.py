@@ -430,7 +430,7 @@ def comparison():
     return small(SPECS, ("random", "popularity", "item-knn", "user-knn"))
 
 
-@pytest.mark.parametrize("spec", quick_first(SPECS, 5))
+@pytest.mark.parametrize("spec", quick_first(list(SPECS), 5))
 def test_a_comparison_gives_the_values_of_the_twin(comparison, spec):
     found = comparison[0]
     records = {(r.agent, r.metric): r for r in found.records if r.protocol == spec}

@@ -100,6 +100,7 @@ def interleaved(world, policies, raw=None):
     return {record.agent: record for record in Interleaving().judge(trial)}
 
 
+@pytest.mark.slow
 def test_the_credit_of_a_decision_is_shared_by_who_would_have_taken_it(world, policies):
     raw = RawResults()
     found = interleaved(world, policies, raw)

@@ -15,7 +15,6 @@ from recsim_mnar.protocols.records import (
     COSTS,
     INDISTINGUISHABLE,
     Ranking,
-    Record,
     Target,
     half_width,
     judge,
@@ -23,15 +22,9 @@ from recsim_mnar.protocols.records import (
     ratio_influence,
     with_half_widths,
 )
+from toys import record
 
 GAIN, LOSS = Target("ctr", "CTR"), Target("mse", "MSE", larger=False)
-
-
-def record(protocol, agent, value, metric="ctr", width=0.0, **details):
-    return Record(
-        world="w", protocol=protocol, agent=agent, metric=metric, value=value, low=value - width, high=value + width,
-        level=0.95, n=10, seconds=0.0, details=details,
-    )  # fmt: skip
 
 
 def judged(truth, ranked, *, target=GAIN, tie=0.0, width=0.0, **details):

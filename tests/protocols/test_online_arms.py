@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import toys
 from recsim_mnar.estimators.intervals import student_mean_interval
-from recsim_mnar.policies import Learner, Policy, registry
+from recsim_mnar.policies import Learner, registry
 from recsim_mnar.protocols.ab_test import online_arms
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.decisions import Settings
@@ -33,27 +34,11 @@ SIZES = Settings(
 )
 
 
-class Greedy(Policy):
-    """Epsilon-greedy on the mean rewards of all users."""
-
-    name = "greedy"
+class Greedy(toys.Greedy):
+    epsilon = 0.3
 
     def __init__(self, n_items=P):
-        self.n_items = n_items
-        self.shown, self.earned = np.zeros(n_items), np.zeros(n_items)
-
-    def probabilities(self, users):
-        best = int(np.argmax((self.earned + 1) / (self.shown + 20)))
-        return np.tile(0.3 / self.n_items + 0.7 * np.eye(self.n_items)[best], (len(users), 1))
-
-    def act(self, users, uniforms):
-        edges = np.cumsum(self.probabilities(users), axis=1)
-        actions = np.minimum((edges <= uniforms[:, None]).sum(axis=1), self.n_items - 1)
-        return actions, self.propensity_of(users, actions)
-
-    def learn(self, users, actions, rewards, propensities):
-        np.add.at(self.shown, actions, 1.0)
-        np.add.at(self.earned, actions, rewards)
+        super().__init__(n_items)
 
 
 class GreedyLearner(Learner):

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+import toys
 from recsim_mnar.protocols.comparison import Comparison, Setting, Setup
-from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, Ranking, Record, Target, judge
+from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, Ranking, Target, judge
 from recsim_mnar.protocols.scoreboard import WIDTH, brief, decimal, scoreboard
 from twins.commands import run
 
@@ -20,8 +21,7 @@ TRUTH = {"item-knn": 0.0190, "user-knn": 0.0188, "svd": 0.0180, "random": 0.0100
 
 
 def record(key, agent, value, half=0.0005, **details):
-    return Record(world="sessions", protocol=key[0], agent=agent, metric=key[1], value=value, low=value - half,
-                  high=value + half, level=0.95, n=10, seconds=0.0, details=details)  # fmt: skip
+    return toys.record(key[0], agent, value, key[1], half, **details)
 
 
 def comparison(picks=("user-knn", "item-knn", "item-knn"), unusable=(), half=0.00001, **more):

@@ -26,6 +26,7 @@ from recsim_mnar.protocols.temporal.weighing import (
 )
 from recsim_mnar.simulation.platform import platform_log, run_campaigns
 from recsim_mnar.worlds import make_world
+from toys import campaigns_log
 from twins.logs import random_log
 
 N = 60
@@ -33,14 +34,7 @@ N = 60
 
 @pytest.fixture(scope="module")
 def log():
-    world = make_world("campaigns", "quick")
-    platform = world.open_platform(1)
-    for day in (330, 430, 480):
-        platform.advance(day)
-        weights = world.deployed_weights if day < 480 else np.ones(N)
-        platform.recommend(*platform.draw_lists(weights))
-    platform.advance(500)
-    return platform_log(platform)
+    return campaigns_log()
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from gymnasium.utils.env_checker import check_env
 
 import recsim_mnar
 from recsim_mnar.errors import UserError
-from recsim_mnar.policies import Learner, Policy, registry
+from recsim_mnar.policies import Learner, registry
 from recsim_mnar.policies.rankings import PlackettLuce
 from recsim_mnar.policies.slates import DeployedPolicy
 from recsim_mnar.rng import derive_seed
@@ -29,6 +29,7 @@ from recsim_mnar.simulation.pools import pool
 from recsim_mnar.tasks import evaluate, task, tasks
 from recsim_mnar.tasks.evaluating import mean_of, task_env
 from recsim_mnar.worlds.sessions.params import OF_SLATES
+from toys import Always
 from twins.cases import quick_first
 from twins.commands import run
 
@@ -189,7 +190,7 @@ def test_rankings_earn_the_clicks_of_the_slates_within_the_horizon():
     turned = evaluate(UpsideDown(Oracle(world), 10), chosen, n_users=100)
     best = evaluate("oracle", chosen, n_users=100)
     assert turned.ahead_of(best).high < 0.0
-    assert f"in {best.decisions:.3g} slates; 300 public users." in repr(best)
+    assert f"in {best.decisions:.3g} slates; 100 public users." in repr(best)
     assert best.score_low < 1.0 < best.score_high
     for agent, expected in (("random", 0.0), ("oracle", 1.0)):
         quoted = evaluate(agent, chosen, users="quoted", n_users=100)
@@ -348,17 +349,6 @@ class Drawn(Learner):
 
     def fit(self, log, *, n_items, seed=0):
         return Always(n_items, seed % n_items)
-
-
-class Always(Policy):
-    def __init__(self, n_items, item):
-        self.n_items, self.item, self.name = n_items, item, "always"
-
-    def act(self, users, uniforms):
-        return np.full(len(users), self.item), np.ones(len(users))
-
-    def probabilities(self, users):
-        return np.tile(np.eye(self.n_items)[self.item], (len(users), 1))
 
 
 def test_training_seeds_of_an_agent(capsys, tmp_path):
@@ -595,19 +585,9 @@ def test_what_cannot_be_evaluated_is_said(capsys, tmp_path):
         evaluate(registry.uniform_policy(7), "campaigns-60-v1", n_users=2)
 
 
-class Third(Policy):
-    """A policy of one's own, by its place on the command line."""
-
-    name = "third"
-
+class Third(Always):
     def __init__(self, n_items):
-        self.n_items = n_items
-
-    def act(self, users, uniforms):
-        return np.full(len(users), 2), np.ones(len(users))
-
-    def probabilities(self, users):
-        return np.tile(np.eye(self.n_items)[2], (len(users), 1))
+        super().__init__(n_items, 2)
 
 
 def test_the_command_says_writes_and_verifies(capsys, tmp_path):

@@ -13,6 +13,7 @@ from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.simulation.oracle import Oracle, Planner
 from recsim_mnar.worlds import make_world
+from twins.cases import quick_first
 
 FATIGUE = {"n_items": 50, "fatigue": 0.5, "fatigue_spread": 0.25, "fatigue_memory": 0.9}
 RETENTION = {"n_items": 50, "n_flips": 25, "retention": 1.75, "retention_memory": 0.9}
@@ -85,10 +86,10 @@ def test_without_switches_planning_and_looking_no_further_are_the_same():
         Planner(make_world("sessions", calendar=100.0))
 
 
-def test_a_planners_log_replays_to_its_propensities():
+@pytest.mark.parametrize("settings", quick_first([FATIGUE, {**RETENTION, "influence": 0.3}]))
+def test_a_planners_log_replays_to_its_propensities(settings):
     """It knows no more than a log holds."""
-    for settings in (FATIGUE, {**RETENTION, "influence": 0.3}):
-        world = make_world("sessions", **settings)
-        log = simulate(world, Planner(world), 12, 3)
-        replayed = replay(log, Planner(world))
-        np.testing.assert_allclose(replayed[log.is_bandit], log["propensity"][log.is_bandit], atol=1e-12)
+    world = make_world("sessions", **settings)
+    log = simulate(world, Planner(world), 12, 3)
+    replayed = replay(log, Planner(world))
+    np.testing.assert_allclose(replayed[log.is_bandit], log["propensity"][log.is_bandit], atol=1e-12)

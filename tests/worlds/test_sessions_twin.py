@@ -203,15 +203,14 @@ def test_catalogue_agrees():
     ("n_items", "n_factors", "sampler"),
     quick_first(
         [
+            (60, 80, ViewSampler(0)),
             (50, 5, ViewSampler(32, 5.0)),
             (50, 5, ViewSampler(32, 0.4)),
-            (60, 80, ViewSampler(0)),
             (114, 5, ViewSampler(32, waste=50.0, hot=64, warm=50)),
             (114, 7, ViewSampler(32, waste=0.3, hot=64, warm=50)),
             (150, 5, ViewSampler(32, waste=50.0, hot=16, warm=64, cold=32, cold_boxes=16)),
             (150, 5, ViewSampler(32, waste=0.3, hot=16, warm=64, cold=32, cold_boxes=16)),
         ],
-        quick=3,
     ),
 )
 def test_samplers_have_the_softmax_law(monkeypatch, n_items, n_factors, sampler):

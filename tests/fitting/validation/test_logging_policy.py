@@ -11,10 +11,10 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.validation import validate_world, validating
 from recsim_mnar.fitting.validation.validating import ShownPolicy
 from recsim_mnar.log.table import Log
-from recsim_mnar.policies import Policy
 from recsim_mnar.policies.features import FeaturePolicy
 from recsim_mnar.policies.registry import learner
 from recsim_mnar.simulation import simulate
+from toys import Drawing
 
 N_ITEMS, N_USERS = 40, 300
 
@@ -23,7 +23,7 @@ def world(**params):
     return make_world("sessions", "recogym-v1", {"n_items": N_ITEMS, "p_leave_organic": 0.03, **params})
 
 
-class LastViewed(Policy):
+class LastViewed(Drawing):
     """Half the time the item viewed last, else any."""
 
     def __init__(self, n_items=N_ITEMS):
@@ -40,11 +40,6 @@ class LastViewed(Policy):
 
     def favourites(self, users):
         return [self.last[user] for user in users.tolist()]
-
-    def act(self, users, uniforms):
-        edges = np.cumsum(self.probabilities(users), axis=1)
-        actions = np.minimum((edges <= uniforms[:, None]).sum(axis=1), self.n_items - 1)
-        return actions, self.propensity_of(users, actions)
 
 
 class OneEach(LastViewed):

@@ -1,0 +1,68 @@
+"""Toy policies, logs and records that several modules of tests need."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recsim_mnar.policies import Policy
+from recsim_mnar.protocols.records import Record
+from recsim_mnar.simulation.platform import platform_log
+from recsim_mnar.worlds import make_world
+
+
+class Drawing(Policy):
+    """Draws from its probabilities."""
+
+    def act(self, users, uniforms):
+        edges = np.cumsum(self.probabilities(users), axis=1)
+        actions = np.minimum((edges <= uniforms[:, None]).sum(axis=1), self.n_items - 1)
+        return actions, self.propensity_of(users, actions)
+
+
+class Always(Drawing):
+    """Shows one item."""
+
+    name = "always"
+
+    def __init__(self, n_items, item=0):
+        self.n_items, self.item = n_items, item
+
+    def probabilities(self, users):
+        return np.tile(np.eye(self.n_items)[self.item], (len(users), 1))
+
+
+class Greedy(Drawing):
+    """Epsilon-greedy on the mean reward of all users so far; ties to the smallest item."""
+
+    name = "greedy"
+    epsilon = 0.2
+
+    def __init__(self, n_items):
+        self.n_items = n_items
+        self.shown, self.earned = np.zeros(n_items), np.zeros(n_items)
+
+    def probabilities(self, users):
+        best = int(np.argmax((self.earned + 1.0) / (self.shown + 20.0)))
+        return np.tile(self.epsilon / self.n_items + (1 - self.epsilon) * np.eye(self.n_items)[best], (len(users), 1))
+
+    def learn(self, users, actions, rewards, propensities):
+        np.add.at(self.shown, actions, 1.0)
+        np.add.at(self.earned, actions, rewards)
+
+
+def campaigns_log():
+    """A platform with two campaigns that follow popularity, and a third that does not."""
+    world = make_world("campaigns", "quick")
+    platform = world.open_platform(1)
+    for day in (330, 430, 480):
+        platform.advance(day)
+        weights = world.deployed_weights if day < 480 else np.ones(world.n_items)
+        platform.recommend(*platform.draw_lists(weights))
+    platform.advance(500)
+    return platform_log(platform)
+
+
+def record(protocol, agent, value, metric="ctr", half=0.0, **details):
+    """A record of ten users."""
+    numbers = {"value": value, "low": value - half, "high": value + half, "level": 0.95, "n": 10, "seconds": 0.0}
+    return Record(world="w", protocol=protocol, agent=agent, metric=metric, details=details, **numbers)
