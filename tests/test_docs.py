@@ -133,7 +133,7 @@ def test_the_reference_describes_what_is_public_and_nothing_else(extensions):
     assert set(described) == wanted - methods
     top = {f"recsim_mnar.{name}" for name in recsim_mnar.__all__} & wanted
     assert len(top) > 40
-    for name, value in (("estimate", "recsim_mnar.estimators.estimate.estimate_value"), ("Log", None)):
+    for name, value in (("estimate", "recsim_mnar.estimators.from_columns.estimate_value"), ("Log", None)):
         assert f"recsim_mnar.{name}" in described
         assert value is None or public_names.public_names()[value] == f"recsim_mnar.{name}"
 

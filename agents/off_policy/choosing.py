@@ -20,7 +20,7 @@ from recsim_mnar.agents.off_policy.learners import (
     reward_model,
 )
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.estimate import estimate_value
+from recsim_mnar.estimators.from_columns import estimate_value
 from recsim_mnar.estimators.verdict import Estimate
 from recsim_mnar.kernels.checks import number_in, one_of, whole_number
 from recsim_mnar.log.rows import user_begins

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import _causal_neighbours_kernel as kernel
 import numpy as np
 from numpy.typing import NDArray
 
@@ -192,7 +193,6 @@ class CausalNeighboursPolicy(KnownUsersPolicy):
         super().__init__(n_items, len(stored["periods"]), name, stored, parameters)
 
     def _scores_of(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        import _causal_neighbours_kernel as kernel
 
         a = self._arrays
         out = np.zeros((len(rows), self.n_items), np.float32)

@@ -1,8 +1,8 @@
 """Off-policy estimates from a log: values, intervals, diagnostics and a verdict."""
 
 from recsim_mnar.estimators.cross_fitted import cross_fitted_rewards, estimate_without_propensities
-from recsim_mnar.estimators.estimate import difference, estimate_value
 from recsim_mnar.estimators.facts import Facts
+from recsim_mnar.estimators.from_columns import difference, estimate_value
 from recsim_mnar.estimators.scores import ESTIMATORS, EstimatorInfo
 from recsim_mnar.estimators.verdict import Diagnostics, Estimate
 

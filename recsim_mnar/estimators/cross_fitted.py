@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.estimate import difference, estimate_value
 from recsim_mnar.estimators.facts import PRECISION, Facts
+from recsim_mnar.estimators.from_columns import difference, estimate_value
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding, Verdict
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.rng import Stream, uniforms

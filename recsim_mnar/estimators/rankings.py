@@ -18,8 +18,8 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.checks import FEW_ESS, HEAVY, LEAST_ESS
-from recsim_mnar.estimators.estimate import estimate_scores
 from recsim_mnar.estimators.facts import Facts, check_clip, missing_column, refuse_outside
+from recsim_mnar.estimators.from_columns import estimate_scores
 from recsim_mnar.estimators.intervals import Deviations
 from recsim_mnar.estimators.ranking_records import (
     LOGGED,

@@ -29,7 +29,6 @@ from recsim_mnar.answers.refuted import Shown, refuter_lines, with_findings, wit
 from recsim_mnar.answers.sentence import Record, target_of, tolerance_of, weight_excess
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.cross_fitted import cross_fitted_rewards, estimate_without_propensities
-from recsim_mnar.estimators.estimate import estimate_value
 from recsim_mnar.estimators.facts import (
     PRECISION,
     Facts,
@@ -39,6 +38,7 @@ from recsim_mnar.estimators.facts import (
     limit_column,
     refuse_outside,
 )
+from recsim_mnar.estimators.from_columns import estimate_value
 from recsim_mnar.estimators.refuters import item_findings
 from recsim_mnar.estimators.repeats import RepeatSums
 from recsim_mnar.estimators.verdict import GRAVE, Estimate, Finding, scaled

@@ -91,7 +91,10 @@ class SlateLog:
         """That it is not known what the propensities are of, and what to do."""
         kinds = ", ".join(f"{said} ({OF[kind]})" for said, kind in SAID.items())
         name = self.log.columns["propensity"]
-        return f"no name says what {name!r} is the probability of", f"state --propensities-of {kinds}"
+        return (
+            f"no name says what {name!r} is the probability of",
+            f"state --propensities-of {kinds}, or name the column so: position_propensity, say",
+        )
 
     def refuse(self) -> None:
         """Raise UserError for all that is wrong, and where it is not clear what propensities are of."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar import rng
-from recsim_mnar.estimators.estimate import estimate_value
+from recsim_mnar.estimators.from_columns import estimate_value
 from recsim_mnar.estimators.scores import Rows, Scores, check_name
 from recsim_mnar.policies.answers import number
 from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, rule

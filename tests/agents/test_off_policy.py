@@ -16,7 +16,7 @@ from recsim_mnar.agents.off_policy.learners import (
     Weighted,
     reward_model,
 )
-from recsim_mnar.estimators.estimate import estimate_value
+from recsim_mnar.estimators.from_columns import estimate_value
 from recsim_mnar.log import Log
 from recsim_mnar.models.bandit import Contexts
 from recsim_mnar.policies import registry

@@ -323,7 +323,8 @@ def test_a_table_of_ones_own_is_read_as_slates(explored, tmp_path, names):
     columns = {
         name: explored.bandit()[name] for name in ("user", "action", "reward", "propensity", "slate", "position")
     }
-    table = pd.DataFrame(columns).rename(columns=dict(zip(("slate", "position"), names, strict=True)))
+    renamed = dict(zip(("slate", "position"), names, strict=True)) | {"propensity": "position_propensity"}
+    table = pd.DataFrame(columns).rename(columns=renamed)
     table.to_csv(tmp_path / "own.csv", index=False)
     read = read_to_fit(tmp_path / "own.csv").log
     assert slates_of(read).shape == slates_of(explored).shape
@@ -332,7 +333,7 @@ def test_a_table_of_ones_own_is_read_as_slates(explored, tmp_path, names):
 
 
 def test_one_row_per_slate_is_refused(tmp_path):
-    rows = "".join(f"{u},i{u % 7} i{u % 5 + 7},{u % 2},.02\n" for u in range(200))
+    rows = "".join(f'{u},"[""i{u % 7}"", ""i{u % 5 + 7}""]",{u % 2},.02\n' for u in range(200))
     (tmp_path / "own.csv").write_text("user,items,clicks,slate_prob\n" + rows)
     done = CliRunner().invoke(cli, ["calibrate", str(tmp_path / "own.csv"), "--out", str(tmp_path / "w.toml")])
     assert done.exit_code != 0

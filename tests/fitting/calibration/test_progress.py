@@ -48,8 +48,7 @@ def test_things_that_a_break_leaves_out_count_as_done():
 @pytest.mark.parametrize(
     ("work", "units"),
     [(lambda log: calibrate_world(log, ensemble=3), {"steps", "worlds"}),
-     (lambda log: validate_world(SessionsWorld(SessionsParams(n_items=12, n_factors=2)), log, checks=["statistics"]),
-      {"checks"})],
+     (lambda log: validate_world(SessionsWorld(SessionsParams(n_items=12, n_factors=2)), log), {"checks"})],
 )  # fmt: skip
 def test_all_that_is_announced_is_counted(work, units, small_log):
     works = watched(lambda: work(small_log))
