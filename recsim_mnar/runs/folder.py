@@ -274,7 +274,7 @@ def _locked(folder: Path, what: str) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     path = folder / LOCK
-    if os.path.lexists(path):
+    with contextlib.suppress(FileNotFoundError):  # whoever held it may remove it at any time
         found = os.lstat(path)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
             raise UserError(f"{path} is a link, or no regular file: remove it, or name another folder")
