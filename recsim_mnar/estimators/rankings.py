@@ -53,6 +53,8 @@ TOLERABLE, WIDE = 0.2, 0.5
 """Shares of the value from which a proved bias is a reason for caution and against using the estimate."""
 ROOM = 0.25
 """Share of the interval's half width that an overlooked bias may have: it costs less than a hundredth of coverage."""
+SAME = 1e-9
+"""Share of the largest score by which scores that are the same may differ."""
 _OF_USERS = ("assumption", "position_effect", "clicks_after_click")
 
 
@@ -711,8 +713,13 @@ class _Case:
         known = [other for other in known if self.sees_target(other)]
         share = 1.0 - TESTED.get(info.premise, 0.0)
         each = 1.0 - share * (1.0 - self.asked.level) / max(len(known), 1)
-        ours = self.row_scores(info)
-        return {other.name: _mean_limits(ours - self.row_scores(other), log.clusters, each) for other in known}
+        ours, apart = self.row_scores(info), {}
+        for other in known:
+            parts = ours - self.row_scores(other)
+            # Two estimators that agree on every row differ by roundings, all of which may have one sign.
+            same = float(np.max(np.abs(parts))) <= SAME * float(np.max(np.abs(ours)))
+            apart[other.name] = (0.0, 0.0, 0.0) if same else _mean_limits(parts, log.clusters, each)
+        return apart
 
     def sees_target(self, info: RankingEstimatorInfo) -> bool:
         """Whether enough of the target's slates are in the log: without them a difference says nothing of users."""

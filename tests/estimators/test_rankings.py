@@ -498,6 +498,17 @@ def test_few_effective_slates_are_named():
     assert "effective_slates" in codes(found)
 
 
+def test_the_logs_own_policy_contradicts_nothing_by_roundings():
+    """Solved weights are 1 up to roundings of one sign, which once were a difference that excludes 0."""
+    own = LOGGERS["plackett-luce"]
+    rng, laws = np.random.default_rng(0), (list(own), list(own.values()), list(own.values()))
+    rankings = [list(own)[i] for i in rng.choice(len(own), 400, p=list(own.values()))]
+    log = plain.log_of(rankings, rng.random((400, K)) < 0.3, own, own, np.arange(400))
+    found = estimate_ranking_value(log, "new", logger=lambda _: laws)["pseudo_inverse"]
+    assert set(map(tuple, found.diagnostics.assumption["differences"].values())) == {(0.0, 0.0, 0.0)}
+    assert "assumption_contradicted" not in {each.code for each in found.verdict.findings}
+
+
 def test_wrong_propensities_show_in_the_mean_weight_of_the_pseudo_inverse():
     log = drawn("position", "uniform", n_users=1000)
     aim = log["new"] * 1.5
