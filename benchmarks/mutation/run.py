@@ -232,6 +232,7 @@ def functions_here() -> dict[tuple[str, str], list[types.FunctionType]]:
     for path in SOURCE.rglob("*.py"):
         importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
     found: dict[tuple[str, str], list[types.FunctionType]] = defaultdict(list)
+    gc.unfreeze()  # what the tests' collection left is frozen (tests/conftest.py), and not listed then
     for each in gc.get_objects():
         if isinstance(each, types.FunctionType) and each.__code__.co_filename.startswith(str(SOURCE)):
             found[each.__code__.co_filename, each.__code__.co_qualname].append(each)
