@@ -96,7 +96,7 @@ def estimate_value(
     Raises:
         UserError: for input that is no data, with the column and row.
     """
-    info, facts, level = _asked(estimator, clip), facts or Facts(), level_of(level)
+    info, facts, level = _asked(estimator, clip), _facts(facts), level_of(level)
     precision = check_precision(precision)
     if "context" in info.takes and context is not None:
         parameters["context"], context = context, None if action is None else context
@@ -273,6 +273,8 @@ class _Log:
         """
         if not info.needs:
             return {}
+        if model is not None and not (isinstance(model, (tuple, list)) and len(model) == 2):
+            raise UserError(f"model must be the pair (q_logged, q_target), got {type(model).__name__}")
         logged, target = model if model is not None else (None, None)
         found = {}
         for name, values in (("q_logged", logged), ("q_target", target)):
@@ -314,6 +316,15 @@ def row_weights(values: Any, rows: int, info: EstimatorInfo) -> Floats:
     found = finite_column(values, "weights", rows)
     refuse_rows(found <= 0.0, found, "weights", "is not positive; give how many rows the row stands for")
     return found / float(np.mean(found))
+
+
+def _facts(facts: Any) -> Facts:
+    """What is stated, nothing for None; or UserError."""
+    if facts is None:
+        return Facts()
+    if not isinstance(facts, Facts):
+        raise UserError(f"facts must be recsim_mnar.Facts(...), got {type(facts).__name__}")
+    return facts
 
 
 def _asked(estimator: str, clip: float | None) -> EstimatorInfo:
@@ -375,7 +386,7 @@ def difference(
     Raises:
         UserError: as :func:`estimate_value`.
     """
-    info, facts, level = _asked(estimator, clip), facts or Facts(), level_of(level)
+    info, facts, level = _asked(estimator, clip), _facts(facts), level_of(level)
     if not info.in_blocks:
         raise UserError(f"difference knows the estimators {', '.join(known_to_differ())}, not {estimator!r}")
     log = _Log.of(reward, propensity, cluster, weights, facts, info)
