@@ -22,6 +22,7 @@ from recsim_mnar.own_log.shown_item import IN_CAPITALS, UNCLEAR, ShownItem, find
 from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, percent_lines
 from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.numbering import Numbering
+from recsim_mnar.tables.numbers import text_numbers
 from recsim_mnar.tables.parts import Parts, TableFile
 from recsim_mnar.tables.roles import RECOGNISED, Columns, find_columns, plain_name, similar_columns
 from recsim_mnar.tables.rows import (
@@ -32,7 +33,6 @@ from recsim_mnar.tables.rows import (
     others_in_words,
     repeats,
     repeats_by_chance,
-    text_numbers,
     without_recommendations,
 )
 from recsim_mnar.tables.text import AgainError, ends_within_a_line
@@ -109,7 +109,7 @@ class BanditLog:
             UserError: no such file or column, several that could be meant.
         """
         reading = reading or Reading()
-        file = path if isinstance(path, TableFile) else TableFile.open(path)
+        file = path if isinstance(path, TableFile) else TableFile.open(path, reading.decimal)
         key, by = ([] if name is None else [name] for name in (reading.key, reading.by))
         given = ((*policies, *others), ""), (reading.context, " (--context-columns)"), (key, " (--on)"), (by, " (--by)")
         if by and by[0] not in file.names and {part.strip() for part in by[0].split(",")} <= set(file.names):
@@ -140,7 +140,7 @@ class BanditLog:
     def at(self, part: Path) -> BanditLog:
         """One of its files, read alike."""
         return BanditLog(
-            TableFile.open(part),
+            TableFile.open(part, self.reading.decimal),
             self.columns,
             self.policies,
             self.others,

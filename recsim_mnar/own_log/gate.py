@@ -43,7 +43,16 @@ _NO_BASELINE = (
     f"--require {BETTER} needs --baseline: better than what? --baseline today is the policy that logged the rows"
 )
 _ROLES = ("reward", "propensity", "action", "user", "time", "logger", "weight", "slate", "position")
-_READING = ("context", "drop_missing", "deduplicate", "separate_events", "drop_invalid", "fold_case", "propensities_of")
+_READING = (
+    "context",
+    "drop_missing",
+    "deduplicate",
+    "separate_events",
+    "drop_invalid",
+    "fold_case",
+    "propensities_of",
+    "decimal",
+)
 _OWN = ("targets", "stated", "keep_rows", "needs", "interval")
 """Fields of a question that nobody gives by name."""
 CONTRADICTED = {
@@ -177,7 +186,7 @@ def answer_file(
         **stated: what is known of the log: propensity_min, weight_max, full_support, reward_min, reward_max, precision;
             estimators, clip, level, target_file, on, fit_reward_model, q_logged, q_target, unsupported, reward_limit,
             by, refute and weight_column, as the options of these names; for how it is read context, drop_missing,
-            deduplicate, separate_events, drop_invalid and fold_case.
+            deduplicate, separate_events, drop_invalid, decimal and fold_case.
 
     Raises:
         UserError: for a file, a column, a value or an argument that is wrong, in one line.
@@ -244,7 +253,7 @@ def answer_question(
         if tool is None:
             if metrics is not None:
                 raise UserError(f"--metrics: {path} is no table of assignments. Give the rewards as a column of it")
-            file = TableFile.open(path)
+            file = TableFile.open(path, reading.decimal)
             question, own = _of_table(file, question, reading, require)
             named = [*question.targets, *([question.baseline] if question.baseline else [])]
             leave = endings_of(named, file.names)

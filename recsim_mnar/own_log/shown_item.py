@@ -15,9 +15,9 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.refuters import ItemSums
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.tables.ids import Ids
+from recsim_mnar.tables.numbers import text_numbers
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import NAMED, OWN_SCHEMA, Columns, in_words, likely_columns, say_which, says_shown
-from recsim_mnar.tables.rows import text_numbers
 
 ALIKE, IN_CAPITALS, UNCLEAR = "alike", "in capitals", "unclear"
 """How a column's values are items: written as in the action column, so but for capitals, or 0 and 1, perhaps items."""
