@@ -129,6 +129,8 @@ class Rows:
         values = self.numbers(name)
         if len(values) and values.max() <= 1.0 and (values.min() >= 0.0 if zero else values.min() > 0.0):
             return values
+        if not zero:  # a propensity that passes 1 by a rounding is 1
+            values = np.where((values > 1.0) & (values <= HIGHEST), 1.0, values)
         good = (values >= 0.0) & (values <= HIGHEST) if zero else (values > 0.0) & (values <= 1.0)
         what = "is outside [0, 1]" if zero else "is outside (0, 1]"
         said = _of_probabilities(values) if advice is None else advice
@@ -355,7 +357,9 @@ def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def _of_probabilities(values: NDArray[np.float64]) -> str:
     """What may be wrong with probabilities outside [0, 1]."""
     known = values[~np.isnan(values)]
-    if known.size and known.max() <= 100.0 and np.median(known) > 1.0:
+    if known.size and known.max() <= 0.0:
+        return "these look like logarithms: write the probabilities"
+    if known.size and known.max() <= 100.0 and np.median(known) > HIGHEST:
         return "these look like percent: divide them by 100"
     return "give the probability of the logged action"
 

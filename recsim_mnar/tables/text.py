@@ -63,6 +63,8 @@ class TextForm:
         skip = next((i for i, line in enumerate(lines) if line.strip()), None)
         if skip is None:
             raise UserError(f"{part} is empty: give a table with a header and at least one row", code="empty")
+        if "::" in lines[skip]:
+            raise UserError(f"{part}: '::' stands between the fields: write commas, and names in the first line")
         delimiter = _delimiter(part, lines[skip:])
         rows = _fields(part, lines[skip:], delimiter)
         names = [name.strip() for name in next(rows)]
@@ -79,6 +81,7 @@ class TextForm:
         """What is not commas, points and UTF-8."""
         sign = {"\t": "tabs", ";": "semicolons", "|": "bars"}.get(self.delimiter)
         said = [f"separated by {sign}"] if sign else []
+        said += ["the first line may hold values"] if any(name[:1].isdigit() for name in self.names) else []
         said += ["decimal commas"] if self.decimal.mark == "," else []
         return said + ([f"encoding {self.encoding}"] if self.encoding != "utf-8" else [])
 
