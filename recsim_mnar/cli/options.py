@@ -423,6 +423,16 @@ def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
         "that is named.",
         SHARE, is_flag=False, flag_value="0.05",
     )  # fmt: skip
+    decimal = option(
+        "--decimal", "Decimal mark of a text file. Found out unless named.", click.Choice([".", ","]), hidden=True
+    )
+    target_is = option(
+        "--target-is",
+        "What columns of --target hold: the item that the policy shows, or its probability of the one shown. Found out "
+        "unless named.",
+        click.Choice(["item", "probability"]),
+        hidden=True,
+    )
     equal = option("--deduplicate", "Keep the first of rows that are equal in every column.", bool, hidden=True)
     separate = option("--separate-events", "Rows that are equal in every column are no copies.", bool, hidden=True)
     fold = option(
@@ -431,7 +441,9 @@ def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
         bool,
         hidden=True,
     )
-    return all_of(column_options(*roles), missing, *([invalid, equal, separate, fold] if copies else []))
+    return all_of(
+        column_options(*roles), missing, decimal, *([invalid, target_is, equal, separate, fold] if copies else [])
+    )
 
 
 def reading_of(options: dict[str, Any], context: str | None = None) -> Any:
@@ -442,6 +454,8 @@ def reading_of(options: dict[str, Any], context: str | None = None) -> Any:
         columns=columns_of(options),
         context=() if context is None else names_of(context, "--context-columns"),
         drop_missing=options.pop("drop_missing"),
+        decimal=options.pop("decimal", None),
+        target_is=options.pop("target_is", None),
         drop_invalid=options.pop("drop_invalid", None),
         deduplicate=options.pop("deduplicate", False),
         separate_events=options.pop("separate_events", False),

@@ -289,7 +289,8 @@ class _Reader:
         counts = self.counts
         if not self.rows:
             raise UserError(
-                f"{self.source}: no line is a decision of DSJSON (_label_cost, _label_Action, a, p). Give such a log"
+                f"{self.source}: no line is a decision of DSJSON (_label_cost, _label_Action, a, p). Give such a log; "
+                "a table in JSON lines is read as CSV or Parquet (pandas.read_json(FILE, lines=True).to_parquet(...))"
             )
         if counts["broken"] > _MOST_BROKEN * counts["lines"]:
             raise UserError(

@@ -26,7 +26,7 @@ from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import find_columns, plain_name
 from recsim_mnar.tables.rows import Rows
 
-_OPEN_BANDIT = {"itemid", "position", "click", "propensityscore"}
+_OPEN_BANDIT = {"timestamp", "itemid", "position", "click", "propensityscore", "userfeature0"}
 _MOST_ARMS = 12
 
 
@@ -115,7 +115,7 @@ def _read(
     tool = tool_of(file.names)
     if tool is not None:
         return read_assignments(file, tool, columns, metrics)
-    if not {plain_name(name) for name in file.names} >= _OPEN_BANDIT:
+    if any(columns.values()) or not {plain_name(name) for name in file.names} >= _OPEN_BANDIT:
         return None
     _refuse_metrics(path, metrics)
     return _open_bandit(file)

@@ -32,6 +32,8 @@ class Reading:
         separate_events: rows that are equal in every column are events of their own, not copies.
         today: the policy that may be the logging policy itself, its column that of the propensities; None: no policy's
             column is taken for it.
+        decimal: decimal mark of a text file, "." or ","; None: found out.
+        target_is: what columns of policies hold: "item", "probability"; None: found out.
         times: read the column of times, where there is one, into ``others``.
         propensities_of: what the propensities of slates are of: position, conditional, slate or set; None: found out.
         exact: nothing is recognised, and nothing is said of what was read: columns have the names of our own logs,
@@ -48,6 +50,8 @@ class Reading:
     deduplicate: bool = False
     separate_events: bool = False
     today: str | None = None
+    decimal: str | None = None
+    target_is: str | None = None
     times: bool = False
     propensities_of: str | None = None
     exact: bool = False

@@ -18,10 +18,11 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats, row_in_words
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.own_log.blocks import Block
-from recsim_mnar.own_log.shown_item import IN_CAPITALS, UNCLEAR, ShownItem, find_shown, held_items, same_items
+from recsim_mnar.own_log.shown_item import IN_CAPITALS, UNCLEAR, ShownItem, find_shown, held_in_file, same_items
 from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, percent_lines
 from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.numbering import Numbering
+from recsim_mnar.tables.numbers import text_numbers
 from recsim_mnar.tables.parts import Parts, TableFile
 from recsim_mnar.tables.roles import RECOGNISED, Columns, find_columns, plain_name, similar_columns
 from recsim_mnar.tables.rows import (
@@ -32,7 +33,6 @@ from recsim_mnar.tables.rows import (
     others_in_words,
     repeats,
     repeats_by_chance,
-    text_numbers,
     without_recommendations,
 )
 from recsim_mnar.tables.text import AgainError, ends_within_a_line
@@ -43,6 +43,8 @@ repeat an earlier one in what is read and differ elsewhere."""
 _DROP_INVALID = "--drop-invalid leaves out the rows with values that cannot be read"
 _FEW_INVALID = 0.05
 """Share of rows that ``--drop-invalid`` leaves out."""
+_MOST_EVENTS = 50
+"""Kinds of events: a column with more of them numbers its rows."""
 _SAMPLED = 1 << 18
 """Rows that say how many are equal by chance."""
 _ROW_NUMBERS = ("", "unnamed0", "rownumber", "rownum")
@@ -109,7 +111,7 @@ class BanditLog:
             UserError: no such file or column, several that could be meant.
         """
         reading = reading or Reading()
-        file = path if isinstance(path, TableFile) else TableFile.open(path)
+        file = path if isinstance(path, TableFile) else TableFile.open(path, reading.decimal)
         key, by = ([] if name is None else [name] for name in (reading.key, reading.by))
         given = ((*policies, *others), ""), (reading.context, " (--context-columns)"), (key, " (--on)"), (by, " (--by)")
         if by and by[0] not in file.names and {part.strip() for part in by[0].split(",")} <= set(file.names):
@@ -127,7 +129,8 @@ class BanditLog:
         if "weight" in columns:
             others = [*others, columns["weight"]]
         action = None if reading.exact else columns.get("action")
-        of_items = () if action is None else _of_items(file, action, policies, fold=reading.fold_case)
+        others_than_logged = [name for name in policies if name != columns.get("propensity")]
+        of_items = () if action is None else _of_items(file, action, others_than_logged, reading)
         return BanditLog(
             file, columns, policies, others, reading, needs, of_items=frozenset(of_items), chosen=shown.line
         )
@@ -140,7 +143,7 @@ class BanditLog:
     def at(self, part: Path) -> BanditLog:
         """One of its files, read alike."""
         return BanditLog(
-            TableFile.open(part),
+            TableFile.open(part, self.reading.decimal),
             self.columns,
             self.policies,
             self.others,
@@ -522,10 +525,11 @@ class _Pass:
         events = Events.of(rows.table.column(name))
         self.counts.update(dict.fromkeys((_WORD + word for word in events.words), 1))
         any_known = bool(events.shown.any() or events.viewed.any())
+        numbers_rows = len(events.words) > _MOST_EVENTS
         if log._no_events is None:
-            log._no_events = not any_known and name != "event"
+            log._no_events = numbers_rows or (not any_known and name != "event")
         if log._no_events:
-            if any_known:
+            if any_known and not numbers_rows:
                 log._no_events = False
                 raise AgainError
             return rows
@@ -655,17 +659,24 @@ def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:
     return found[:3]
 
 
-def _of_items(file: TableFile, action: str, policies: Sequence[str], *, fold: bool) -> Iterator[str]:
-    """Policies whose columns hold items; with ``fold`` those too that are written in other capitals."""
-    head = file.head() if policies else {}
+def _of_items(file: TableFile, action: str, policies: Sequence[str], reading: Reading) -> Iterator[str]:
+    """Policies whose columns hold items, as the user says, or else as the values do.
+
+    Raises:
+        UserError: the values could be either, or they are items in other capitals and ``fold_case`` is not said.
+    """
+    if reading.target_is is not None:
+        yield from policies if reading.target_is == "item" else ()
+        return
     for name in policies:
-        how = held_items(head, action, name)
+        how = held_in_file(file, action, name)
         if how == UNCLEAR:
             raise UserError(
-                f"{file.path}: column {name!r} could hold items or probabilities, as 0 and 1 are both: write the items "
-                "as text in both columns, or name the column of probabilities after no item"
+                f"{file.path}: column {name!r} could hold items or probabilities, as all its values are items of "
+                f"{action!r}: state --target-is item or --target-is probability",
+                code="unclear_column",
             )
-        if how == IN_CAPITALS and not fold:
+        if how == IN_CAPITALS and not reading.fold_case:
             raise UserError(
                 f"{file.path}: the items of column {name!r} are those of {action!r}, but for capitals: add --fold-case "
                 "to take them as the same, or write them alike"

@@ -211,7 +211,7 @@ class _Estimating:
             raise UserError("--on needs --target-file: the second file, whose rows are found by that column")
         if question.target_file is None:
             check_question(question.targets, question.estimators, question.baseline)
-        self.file = path if isinstance(path, TableFile) else TableFile.open(path)
+        self.file = path if isinstance(path, TableFile) else TableFile.open(path, reading.decimal)
         self.gather, self.drop_missing = gather, reading.drop_missing
         if question.baseline is not None:
             own = (reading.columns.get("propensity") or "propensity") if reading.exact else "propensity"

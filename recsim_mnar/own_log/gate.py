@@ -43,7 +43,17 @@ _NO_BASELINE = (
     f"--require {BETTER} needs --baseline: better than what? --baseline today is the policy that logged the rows"
 )
 _ROLES = ("reward", "propensity", "action", "user", "time", "logger", "weight", "slate", "position")
-_READING = ("context", "drop_missing", "deduplicate", "separate_events", "drop_invalid", "fold_case", "propensities_of")
+_READING = (
+    "context",
+    "drop_missing",
+    "deduplicate",
+    "separate_events",
+    "drop_invalid",
+    "fold_case",
+    "propensities_of",
+    "decimal",
+    "target_is",
+)
 _OWN = ("targets", "stated", "keep_rows", "needs", "interval")
 """Fields of a question that nobody gives by name."""
 CONTRADICTED = {
@@ -177,7 +187,7 @@ def answer_file(
         **stated: what is known of the log: propensity_min, weight_max, full_support, reward_min, reward_max, precision;
             estimators, clip, level, target_file, on, fit_reward_model, q_logged, q_target, unsupported, reward_limit,
             by, refute and weight_column, as the options of these names; for how it is read context, drop_missing,
-            deduplicate, separate_events, drop_invalid and fold_case.
+            deduplicate, separate_events, drop_invalid, decimal, target_is and fold_case.
 
     Raises:
         UserError: for a file, a column, a value or an argument that is wrong, in one line.
@@ -244,7 +254,7 @@ def answer_question(
         if tool is None:
             if metrics is not None:
                 raise UserError(f"--metrics: {path} is no table of assignments. Give the rewards as a column of it")
-            file = TableFile.open(path)
+            file = TableFile.open(path, reading.decimal)
             question, own = _of_table(file, question, reading, require)
             named = [*question.targets, *([question.baseline] if question.baseline else [])]
             leave = endings_of(named, file.names)
@@ -297,9 +307,8 @@ def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gathe
         )
     columns = {role: name for role, name in reading.columns.items() if name in tool.file.names}
     context = [*reading.context, *(name for name in tool.context if name not in reading.context)]
-    answer = estimate_log(
-        tool.file, question, reading=replace(reading, columns=columns, context=context), gather=gather
-    )
+    reading = replace(reading, columns=columns, context=context, target_is="probability")
+    answer = estimate_log(tool.file, question, reading=reading, gather=gather)
     findings = [Finding(each.code, GRAVE, each.size, each.message, each.advice) for each in tool.damages]
     return replace(answer.with_findings(findings), lines=[*tool.lines, *answer.lines])
 

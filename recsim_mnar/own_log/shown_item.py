@@ -15,9 +15,9 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.refuters import ItemSums
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.tables.ids import Ids
+from recsim_mnar.tables.numbers import text_numbers
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import NAMED, OWN_SCHEMA, Columns, in_words, likely_columns, say_which, says_shown
-from recsim_mnar.tables.rows import text_numbers
 
 ALIKE, IN_CAPITALS, UNCLEAR = "alike", "in capitals", "unclear"
 """How a column's values are items: written as in the action column, so but for capitals, or 0 and 1, perhaps items."""
@@ -25,6 +25,9 @@ _ROWS = 200_000
 """Rows at most that a choice rests on."""
 _ERRORS = 4.0
 """Standard errors by which the mean of 1 / propensity of one item may differ from 1."""
+_SOME = 0.5
+"""Share of a target's items that the log shows; a new policy may show others."""
+_NUMBER = re.compile(r"[-+]?[0-9.,]+(e[-+]?[0-9]+)?")
 _FILLED = 0.5
 """Share of the rows that a column of what was shown has a value in."""
 _WORDS = 0.9
@@ -36,16 +39,56 @@ def held_items(head: Mapping[str, Sequence[Any]], action: str, name: str) -> str
 
     Numbers could be per cent as well: of them the column's name must say so, too.
     """
-    shown = {str(value).strip() for value in head.get(action, ()) if value is not None}
-    values = [str(value).strip() for value in head.get(name, ()) if value not in (None, "")]
-    numbers = all(re.fullmatch(r"[-+]?[0-9.,]+(e[-+]?[0-9]+)?", value) for value in values)
+    shown, values = ({_text_of(value) for value in head.get(each, ())} - {""} for each in (action, name))
+    numbers = all(_NUMBER.fullmatch(value) for value in values)
     if not values or (numbers and not likely_columns("action", [name])):
         return ""
-    if sum(value in shown for value in values) >= 0.9 * len(values):
-        return UNCLEAR if numbers and set(values) <= {"0", "1"} else ALIKE
+    return _held(values, shown, 0.9, numbers=numbers)
+
+
+def held_in_file(file: TableFile, action: str, name: str) -> str:
+    """How a target's column holds items, as :func:`held_items`, but by all rows where the first ones do not tell.
+
+    Numbers are items where they are no probabilities and items of the log. 0 and 1, or numbers up to 100 that could be
+    per cent, are :data:`UNCLEAR` where the log has them as items and the name does not say what they are.
+    """
+    head = file.head()
+    values = {_text_of(value) for value in head.get(name, ())} - {""}
+    numbers = bool(values) and all(_NUMBER.fullmatch(value) for value in values)
+    if not values or (numbers and not all(value.isdigit() for value in values)):
+        return ""
+    how = held_items(head, action, name)
+    if how and how != UNCLEAR:
+        return how
+    first = {_text_of(value) for value in head.get(action, ())}
+    if how == "" and numbers and values <= {"0", "1"} and not first <= {"", "0", "1"}:
+        return ""
+    rows = file.read({name: "id", action: "id"}).quiet()
+    values, shown = ({str(each) for each in rows.ids(column).ids} for column in (name, action))
+    if not numbers:
+        return _held(values, shown, _SOME, numbers=False)
+    if values <= {"0", "1"}:
+        return UNCLEAR if shown == {"0", "1"} or (how == UNCLEAR and values <= shown) else ""
+    named = bool(likely_columns("action", [name]))
+    if len(values & shown) < _SOME * len(values):
+        return ""
+    percent = max(map(int, values)) <= 100
+    return UNCLEAR if percent and not named else ALIKE
+
+
+def _held(values: set[str], shown: set[str], share: float, *, numbers: bool) -> str:
+    """How values are items: at least a share of them is shown."""
+    if len(values & shown) >= share * len(values):
+        return UNCLEAR if numbers and values <= {"0", "1"} else ALIKE
     alike = {value.casefold() for value in shown}
-    folded = not numbers and sum(value.casefold() in alike for value in values) >= 0.9 * len(values)
+    folded = not numbers and sum(value.casefold() in alike for value in values) >= share * len(values)
     return IN_CAPITALS if folded else ""
+
+
+def _text_of(value: Any) -> str:
+    """An id as text: 3.0, as pandas writes integers among which some are missing, is 3."""
+    text = "" if value is None else str(value).strip()
+    return text[:-2] if text.endswith(".0") and text[:-2].isdigit() else "" if text == "nan" else text
 
 
 def same_items(one: Ids, other: Ids, *, fold: bool = False) -> Floats:

@@ -90,7 +90,7 @@ def read_as_logs(paths: Sequence[str | os.PathLike[str]], reading: Reading | Non
         UserError: files, columns and values that are no data, in one line.
     """
     reading = reading or Reading()
-    every = [_events(TableFile.open(path), reading, first=i == 0) for i, path in enumerate(paths)]
+    every = [_events(TableFile.open(path, reading.decimal), reading, first=i == 0) for i, path in enumerate(paths)]
     users, user_codes = _together([each.user for each in every])
     items, item_codes = _together([each.item for each in every])
     logs = []

@@ -22,6 +22,7 @@ from recsim_mnar.tables.arrow import objects_of, read_blocks, rows_in, schema_in
 from recsim_mnar.tables.faults import Faults
 from recsim_mnar.tables.files import ARROW, PARQUET, is_table, is_text, listed, part_files, part_path, refuse_unpacked
 from recsim_mnar.tables.numbering import AgainError
+from recsim_mnar.tables.numbers import Decimal
 from recsim_mnar.tables.rows import Rows
 from recsim_mnar.tables.text import TextForm, TextPart, rows_in_text
 
@@ -297,26 +298,27 @@ class TableFile:
     form: TextForm | None = None
 
     @staticmethod
-    def open(path: str | os.PathLike[str] | Parts) -> TableFile:
+    def open(path: str | os.PathLike[str] | Parts, decimal: str | None = None) -> TableFile:
         """Look at a file, or at a folder of parts.
 
         Args:
             path: a text file with a header line, compressed with gzip, bz2 or zstd where the name says so; a Parquet
                 or Arrow file; a folder of one of them.
+            decimal: the decimal mark of a text file, "." or ","; None to find it.
 
         Raises:
             UserError: no such file, nothing in it, not of these kinds, a column named twice.
         """
         parts = path if isinstance(path, Parts) else Parts.of(path)
         first = parts.first
-        form = TextForm.of(first) if is_text(first) else None
+        form = TextForm.of(first, decimal) if is_text(first) else None
         names = _unique(first, schema_in(first).names if form is None else form.names)
         return TableFile(parts.path, parts, names, form)
 
     @property
-    def decimal(self) -> str:
+    def decimal(self) -> Decimal:
         """The decimal mark."""
-        return "." if self.form is None else self.form.decimal
+        return Decimal() if self.form is None else self.form.decimal
 
     def how_written(self) -> list[str]:
         """What was made of a text file, where it is not commas, points and UTF-8."""
@@ -402,7 +404,9 @@ class TableFile:
     def _text_part(self, part: Path) -> TextPart:
         assert self.form is not None
         if part not in self._text_parts:
-            self._text_parts[part] = TextPart(part, self.form if part == self.parts.files[0] else TextForm.of(part))
+            stated = self.form.decimal.mark if self.form.decimal.stated else None
+            form = self.form if part == self.parts.files[0] else TextForm.of(part, stated)
+            self._text_parts[part] = TextPart(part, form)
         return self._text_parts[part]
 
     @functools.cached_property

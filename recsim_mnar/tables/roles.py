@@ -401,8 +401,8 @@ _WITHOUT = {
 
 
 def _missing(source: str, role: str, known: Sequence[str], taken: Sequence[tuple[str, str]]) -> str:
-    if all(re.fullmatch(r"[-+0-9.,eE]*", name) for name in known):
-        return f"{source} has no header line: put one with the columns' names first"
+    if any(re.fullmatch(r"[-+]?[0-9][-+0-9.,:eE]*", name) for name in known):
+        return f"{source}: no header line, it seems: put one with the columns' names first"
     free = [name for name in known if name not in dict(taken).values()]
     for other, name in taken:
         if _recognised(role, [name])[0]:

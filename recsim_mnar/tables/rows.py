@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,25 +14,11 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.tables.arrow import is_text
 from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, shown_value
 from recsim_mnar.tables.ids import Ids, as_dictionary, numbered, padded
+from recsim_mnar.tables.numbers import POINT, Decimal, as_array, percents, text_numbers
+from recsim_mnar.tables.times import in_seconds, text_times
 
-MISSING_WORDS = (
-    *("", "-", "na", "NA", "n/a", "N/A", "N/a", "#N/A", "nan", "NaN", "NAN", "Nan"),
-    *("null", "NULL", "Null", "none", "None", "NONE", "NaT"),
-)
-"""What stands for a missing value in a text file."""
 MISSING_IN_WORDS = "empty, NA, N/A, NaN, null, none and - count as missing"
 DROP = f"--drop-missing leaves out the rows with missing values ({MISSING_IN_WORDS})"
-YES_WORDS, NO_WORDS = ("true", "yes", "y", "ja", "oui", "si", "sí"), ("false", "no", "n", "nein", "non")
-"""What stands for 1 and for 0 where numbers are wanted, in any case."""
-_MONEY = r"^([-+]?)\s*[$€£¥]\s*|\s*[$€£¥]$"
-"""A currency sign before or behind a number says nothing about its size."""
-_POINTS = r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?(\s*%)?$"
-_COMMAS = r"^[-+]?([0-9]+,?[0-9]*|,[0-9]+)([eE][-+]?[0-9]+)?(\s*%)?$"
-_SPECIAL = r"^[-+]?(?i:inf|infinity)$"
-_SLASHED = r"^\s*(\d{1,2})/(\d{1,2})/(\d{4})"
-_DAY = re.compile(r"^\s*(\d{1,2})[./](\d{1,2})[./](\d{4})")
-_DOTTED = r"^\s*\d{1,2}\.\d{1,2}\.\d{4}"
-
 
 _LONGEST = 1 << 12
 """Bytes of a number or a time."""
@@ -48,7 +33,7 @@ class Rows:
     Attributes:
         source: the file, for messages.
         table: a pyarrow table.
-        decimal: the mark that numbers written as text have.
+        decimal: the decimal mark of numbers written as text.
         first: number in the file of the table's first row, from 1 below the header.
         picked: the table's rows that count, ascending, from 0; None for all.
         of_row: (m,) number in the file of each row of the table, where it has several for one of the file.
@@ -59,7 +44,7 @@ class Rows:
 
     source: str
     table: Any
-    decimal: str = "."
+    decimal: Decimal = POINT
     first: int = 1
     picked: NDArray[np.int64] | None = None
     faults: Faults = field(default_factory=lambda: Faults(""))
@@ -144,6 +129,8 @@ class Rows:
         values = self.numbers(name)
         if len(values) and values.max() <= 1.0 and (values.min() >= 0.0 if zero else values.min() > 0.0):
             return values
+        if not zero:  # a propensity that passes 1 by a rounding is 1
+            values = np.where((values > 1.0) & (values <= HIGHEST), 1.0, values)
         good = (values >= 0.0) & (values <= HIGHEST) if zero else (values > 0.0) & (values <= 1.0)
         what = "is outside [0, 1]" if zero else "is outside (0, 1]"
         said = _of_probabilities(values) if advice is None else advice
@@ -168,13 +155,13 @@ class Rows:
         if pa.types.is_null(kind):
             values, missing = np.full(len(column), np.nan), np.ones(len(column), np.bool_)
         elif is_text(kind):
-            values, missing, bad = text_numbers(column, self.decimal)
-            self.faults.percents[name] += _percents(column) - _percents(column.filter(pa.array(bad)))
+            values, missing, bad = text_numbers(column, self.decimal, f"{self.source}: column {name!r}")
+            self.faults.percents[name] += percents(column) - percents(column.filter(pa.array(bad)))
             advice = "write numbers, or name another column"
             self.note("not_a_number", name, bad, "is not a number", values=column, advice=advice)
         elif _is_number(kind):
             missing = _nulls(column)
-            cast = column if pa.types.is_floating(kind) else column.cast(pa.float64())
+            cast = column if pa.types.is_floating(kind) else column.cast(pa.float64(), safe=False)
             values = cast.to_numpy().astype(np.float64, copy=False)
             if pa.types.is_floating(kind):
                 missing = missing | np.isnan(values)
@@ -232,30 +219,30 @@ class Rows:
         """A column (n,) of times as numbers: dates as seconds since 1970; NaN where there is a fault.
 
         Dates are ISO 8601 (``2024-05-31 17:00:00``), or day.month.year, or with slashes where the rows show the day
-        from the month.
+        from the month, or numbers: seconds, milliseconds, microseconds or nanoseconds since 1970, or 20240531.
 
         Raises:
-            UserError: a column of lists or the like.
+            UserError: a column of lists or the like, or one that mixes units.
         """
         import pyarrow as pa
 
         column = self._plain(name)
         kind = column.type
         if pa.types.is_null(kind) or is_text(kind):
-            values, missing, bad, what = _text_times(column, self.decimal)
+            values, missing, bad, what = text_times(column, self.decimal)
             self.note("not_a_date", name, bad, what, values=column, advice="write 2024-05-31 17:00:00")
         elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
             missing = _nulls(column)
             seconds = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).fill_null(0)  # less nanoseconds
-            values = np.where(missing, np.nan, seconds.to_numpy().astype(np.float64) / 1e6)
+            values = np.where(missing, np.nan, as_array(seconds).astype(np.float64) / 1e6)
         elif _is_number(kind):
-            return self.numbers(name)
+            return in_seconds(self.numbers(name), f"{self.source}: column {name!r}")
         else:
             raise UserError(f"{self.source}: column {name!r} holds {kind}: times are numbers or dates")
         self.note(MISSING, name, missing, "is missing")
         infinite = np.isinf(values)
         self.note("not_finite", name, infinite, "is not a finite number", values=values)
-        return np.where(infinite, np.nan, values)
+        return in_seconds(np.where(infinite, np.nan, values), f"{self.source}: column {name!r}")
 
     def digests(self, names: Sequence[str]) -> NDArray[np.uint64]:
         """(n,) 64 bits for each row, equal where it is equal in all these columns; missing values equal each other."""
@@ -329,100 +316,8 @@ def _more_than_chance(number: int, expected: float) -> bool:
     return number > 1.25 * expected + 4.0 * math.sqrt(expected)
 
 
-def text_numbers(column: Any, decimal: str = ".") -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Numbers written as text.
-
-    Args:
-        column: (n,) of a pyarrow string type.
-        decimal: the mark expected; the other one is taken where it alone makes sense of the column.
-
-    Returns:
-        (n,) values, NaN where there is none; (n,) which are missing; (n,) which are no numbers.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    text = pc.utf8_trim_whitespace(column)
-    missing = pc.or_(pc.is_null(text), pc.fill_null(pc.is_in(text, pa.array(MISSING_WORDS, text.type)), False))
-    text = pc.replace_substring_regex(text, _MONEY, r"\1")
-    lower = pc.utf8_lower(text)
-    yes, no = (pc.is_in(lower, pa.array(words, text.type)) for words in (YES_WORDS, NO_WORDS))
-    text = pc.if_else(yes, "1", pc.if_else(no, "0", text))
-    fits = {mark: pc.match_substring_regex(text, rule) for mark, rule in ((".", _POINTS), (",", _COMMAS))}
-    other = "," if decimal == "." else "."
-    if pc.sum(fits[other]).as_py() not in (None, 0) and pc.sum(fits[other]).as_py() > pc.sum(fits[decimal]).as_py():
-        decimal = other
-    good = pc.or_(fits[decimal], pc.match_substring_regex(text, _SPECIAL))
-    good = pc.and_(pc.fill_null(good, False), pc.invert(missing))
-    if decimal == ",":
-        text = pc.replace_substring(text, ",", ".")
-    text = pc.utf8_ltrim(text, "+")
-    percent = pc.ends_with(text, "%")
-    values = pc.if_else(good, pc.utf8_rtrim(text, "% "), pa.scalar(None, text.type)).cast(pa.float64())
-    values = pc.if_else(pc.fill_null(percent, False), pc.divide(values, 100.0), values)
-    absent, fine = _as_array(missing).astype(np.bool_), _as_array(good).astype(np.bool_)
-    return _as_array(values).astype(np.float64, copy=False), absent, ~fine & ~absent
-
-
-def _percents(column: Any) -> int:
-    """How many texts have a percent sign."""
-    import pyarrow.compute as pc
-
-    return int(pc.sum(pc.match_substring(column, "%")).as_py() or 0)
-
-
-def _text_times(column: Any, decimal: str) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], str]:
-    """Times written as text: values, which are missing, which are neither numbers nor dates, and what these are."""
-    import pandas as pd
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_null(column.type):
-        return np.full(len(column), np.nan), np.ones(len(column), np.bool_), np.zeros(len(column), np.bool_), ""
-    missing = pc.or_(pc.is_null(column), pc.fill_null(pc.is_in(column, pa.array(MISSING_WORDS, column.type)), False))
-    absent = _as_array(missing).astype(np.bool_)
-    numbers, _, bad_numbers = text_numbers(column, decimal)
-    if bad_numbers.sum() <= absent.size - absent.sum() - bad_numbers.sum():
-        return numbers, absent, bad_numbers, "is neither a number nor a date"
-    codes, ids = numbered(column)
-    words = pd.Series(ids.astype(object), dtype="str")
-    dates = pd.to_datetime(words, errors="coerce", utc=True, format="ISO8601")
-    if dates.notna().sum() == 0:
-        dates = _other_dates(words)
-    seconds = (dates - pd.Timestamp(0, tz="UTC")).dt.total_seconds().to_numpy(dtype=np.float64)
-    values = np.append(seconds, np.nan)[codes]
-    return values, absent, np.isnan(values) & ~absent, "is not a date"
-
-
-def _other_dates(words: Any) -> Any:
-    """Dates that begin with the day, or with the month where some row shows that it is one."""
-    import pandas as pd
-
-    day_first = True
-    slashed = words.str.extract(_SLASHED).dropna().astype(int)
-    if len(slashed) > len(words) / 2:
-        first, second = bool((slashed[0] > 12).any()), bool((slashed[1] > 12).any())
-        if first == second:
-            return pd.Series(pd.NaT, index=words.index).dt.tz_localize("UTC")
-        day_first = first
-    elif not words.str.match(_DOTTED, na=False).any():
-        return pd.Series(pd.NaT, index=words.index).dt.tz_localize("UTC")
-    day, month = (1, 2) if day_first else (2, 1)
-    written = words.str.replace(_DAY, lambda found: f"{found[3]}-{found[month]:0>2}-{found[day]:0>2}", regex=True)
-    dates = pd.to_datetime(written, errors="coerce", utc=True, format="ISO8601")  # a hundred times as fast
-    others = dates.isna()
-    if others.any():
-        dates[others] = pd.to_datetime(words[others], errors="coerce", utc=True, dayfirst=day_first, format="mixed")
-    return dates
-
-
 def _nulls(column: Any) -> NDArray[np.bool_]:
-    return _as_array(column.is_null()).astype(np.bool_)
-
-
-def _as_array(column: Any) -> NDArray[Any]:
-    """A pyarrow array, in chunks or not, as NumPy's; null is NaN."""
-    return np.asarray(column.to_numpy(zero_copy_only=False))
+    return as_array(column.is_null()).astype(np.bool_)
 
 
 def _is_number(kind: Any) -> bool:
@@ -442,6 +337,8 @@ def _bits(column: Any) -> NDArray[np.uint64]:
         column = pa.array([str(value) for value in column])
     if pa.types.is_floating(kind) and not column.null_count:
         return column.to_numpy().astype(np.float64).view(np.uint64)
+    if pa.types.is_uint64(kind) and not column.null_count:
+        return column.to_numpy()
     if (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)) and not column.null_count:
         return column.cast(pa.int64()).to_numpy().view(np.uint64)
     encoded = as_dictionary(column)
@@ -460,7 +357,9 @@ def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def _of_probabilities(values: NDArray[np.float64]) -> str:
     """What may be wrong with probabilities outside [0, 1]."""
     known = values[~np.isnan(values)]
-    if known.size and known.max() <= 100.0 and np.median(known) > 1.0:
+    if known.size and known.max() <= 0.0:
+        return "these look like logarithms: write the probabilities"
+    if known.size and known.max() <= 100.0 and np.median(known) > HIGHEST:
         return "these look like percent: divide them by 100"
     return "give the probability of the logged action"
 

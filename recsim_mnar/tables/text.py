@@ -6,25 +6,20 @@ import codecs
 import csv
 import functools
 import io
-import itertools
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError, not_written
 from recsim_mnar.tables.files import is_text, kind_of, refuse_unpacked
 from recsim_mnar.tables.numbering import AgainError
-from recsim_mnar.tables.rows import MISSING_WORDS
+from recsim_mnar.tables.numbers import MISSING_WORDS, Decimal
 
 SEPARATORS = "\t,;|"
 """What may stand between the fields of a text file, likeliest first where two fit equally well."""
 _BLOCK_BYTES = 1 << 24
 _LOOK = 1 << 18
-_DECIMAL_ROWS = 1000
-_COMMA = re.compile(r"^[-+]?\d*,\d+([eE][-+]?\d+)?(\s*%)?$")
-_POINT = re.compile(r"^[-+]?\d*\.\d+([eE][-+]?\d+)?(\s*%)?$")
 _KINDS = {
     b"\x1f\x8b": "gzip: let its name end in .csv.gz",
     b"BZh": "bzip2: let its name end in .csv.bz2",
@@ -46,20 +41,20 @@ class TextForm:
     Attributes:
         names: the columns, in order.
         delimiter: between fields.
-        decimal: "," or ".".
+        decimal: the decimal mark.
         encoding: a Python codec's name.
         skip: lines up to and with the header.
     """
 
     names: list[str]
     delimiter: str
-    decimal: str
+    decimal: Decimal
     encoding: str
     skip: int
 
     @staticmethod
-    def of(part: Path) -> TextForm:
-        """How a file is written, from its beginning.
+    def of(part: Path, decimal: str | None = None) -> TextForm:
+        """How a file is written, from its beginning; ``decimal`` is the mark that the user states.
 
         Raises:
             UserError: it cannot be read, is empty, or is no text.
@@ -68,10 +63,13 @@ class TextForm:
         skip = next((i for i, line in enumerate(lines) if line.strip()), None)
         if skip is None:
             raise UserError(f"{part} is empty: give a table with a header and at least one row", code="empty")
+        if "::" in lines[skip]:
+            raise UserError(f"{part}: '::' stands between the fields: write commas, and names in the first line")
         delimiter = _delimiter(part, lines[skip:])
         rows = _fields(part, lines[skip:], delimiter)
         names = [name.strip() for name in next(rows)]
-        return TextForm(names, delimiter, _decimal(rows, delimiter), encoding, skip + 1)
+        form = TextForm(names, delimiter, Decimal(), encoding, skip + 1)
+        return replace(form, decimal=Decimal.of(form.head(part), delimiter, decimal))
 
     def head(self, part: Path) -> dict[str, list[Any]]:
         """The first rows as text, by column."""
@@ -83,7 +81,8 @@ class TextForm:
         """What is not commas, points and UTF-8."""
         sign = {"\t": "tabs", ";": "semicolons", "|": "bars"}.get(self.delimiter)
         said = [f"separated by {sign}"] if sign else []
-        said += ["decimal commas"] if self.decimal == "," else []
+        said += ["the first line may hold values"] if any(name[:1].isdigit() for name in self.names) else []
+        said += ["decimal commas"] if self.decimal.mark == "," else []
         return said + ([f"encoding {self.encoding}"] if self.encoding != "utf-8" else [])
 
 
@@ -146,18 +145,6 @@ def _delimiter(part: Path, lines: Sequence[str]) -> str:
     return best if fits(best)[1] > 1 else ","
 
 
-def _decimal(rows: Iterable[Sequence[str]], delimiter: str) -> str:
-    """The decimal mark of the numbers in some rows."""
-    commas = points = 0
-    try:
-        for row in itertools.islice(rows, _DECIMAL_ROWS):
-            commas += sum(bool(_COMMA.match(field.strip())) for field in row)
-            points += sum(bool(_POINT.match(field.strip())) for field in row)
-    except UserError:  # of a quote that is open, perhaps: reading says so
-        pass
-    return "," if commas > points and delimiter != "," else "."
-
-
 class TextPart:
     """A text file, read some rows at a time; what reading teaches of it is kept for the next pass.
 
@@ -169,7 +156,7 @@ class TextPart:
     def __init__(self, path: Path, form: TextForm) -> None:
         self.path, self.form = path, form
         self._way = 0
-        self._quotes_looked_at = False
+        self._quotes_looked_at = self._swallows_nothing = False
         self._counted: tuple[int, int] | None = None
 
     def blocks(self, kinds: Mapping[str, str] | None = None) -> Iterator[Any]:
@@ -185,21 +172,22 @@ class TextPart:
         import pyarrow as pa
 
         self._refuse_open_quote()
-        ways, any_row = self._ways(kinds), False
+        ways, n_rows = self._ways(kinds), 0
         while True:
             ragged: list[tuple[int, int, str]] = []
             try:
                 for block in self._parsed(*ways[self._way], kinds, ragged if self._way == len(ways) - 1 else None):
-                    any_row = True
+                    n_rows += len(block)
                     yield block
                 self._refuse_ragged(ragged)
+                self._refuse_swallowed(n_rows)
                 return
             except (pa.ArrowException, OSError, UnicodeError) as error:
                 said = _LONG if "straddling" in str(error) else str(error).splitlines()[0]
                 if self._way == len(ways) - 1:
                     raise _unreadable(self.path, said) from None
                 self._way = len(ways) - 1 if "CSV parse error" in said else self._way + 1
-            if any_row:
+            if n_rows:
                 raise AgainError
 
     def _ways(self, kinds: Mapping[str, str] | None) -> list[tuple[dict[str, Any], str]]:
@@ -209,6 +197,10 @@ class TextPart:
         plain = {"number": pa.float64(), "id": pa.dictionary(pa.int32(), pa.string())}
         given = dict(kinds or {})
         as_given = {name: plain.get(kind, pa.string()) for name, kind in given.items() if kind != "time"}
+        decimal = self.form.decimal
+        every = not decimal.known or decimal.mark == self.form.delimiter
+        in_doubt = [name for name in given if every or (name in decimal.unclear and not decimal.stated)]
+        as_given |= {name: pa.string() for name in in_doubt if given[name] == "number"}
         as_text = {name: plain["id"] if kind == "id" else pa.string() for name, kind in given.items()}
         encodings = ["utf-8", "cp1252"] if self.form.encoding == "utf-8" else [self.form.encoding]
         return [(as_given, encodings[0]), *((as_text, each) for each in encodings), (as_text, encodings[0])]
@@ -231,6 +223,8 @@ class TextPart:
 
         parsing: dict[str, Any] = {} if ragged is None else {"newlines_in_values": True, "invalid_row_handler": skip}
         form = self.form
+        # Where commas stand between the fields, numbers with decimal commas are read as text.
+        decimal_point = "." if form.delimiter == "," else form.decimal.mark
         reader = pacsv.open_csv(
             self.path,
             read_options=pacsv.ReadOptions(
@@ -240,7 +234,7 @@ class TextPart:
             parse_options=pacsv.ParseOptions(delimiter=form.delimiter, **parsing),
             convert_options=pacsv.ConvertOptions(
                 include_columns=list(kinds or form.names), column_types=dict(types), strings_can_be_null=True,
-                null_values=list(MISSING_WORDS), decimal_point=form.decimal,
+                null_values=list(MISSING_WORDS), decimal_point=decimal_point,
             ),
         )  # fmt: skip
         with reader:
@@ -273,6 +267,37 @@ class TextPart:
         rows = "row has" if len(ragged) == 1 else "rows have"
         raise _unreadable(self.path, f"{len(ragged):,} {rows} not the header's {fields} fields (row {shown}); {hint}")
 
+    def _refuse_swallowed(self, n_rows: int) -> None:
+        """Raise UserError where a value in quotation marks holds lines that look like rows.
+
+        Args:
+            n_rows: how many rows were read.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        quotes, ends = self.counted()
+        if quotes == 0 or n_rows >= ends - self.form.skip or self._swallows_nothing:
+            return
+        line = self.form.skip + 1
+        text = dict.fromkeys(self.form.names, pa.string())
+        for block in self._parsed(text, self.form.encoding, None, []):
+            for row in pc.indices_nonzero(_holds_line_ends(block)).to_pylist():
+                for name, value in block.slice(row, 1).to_pylist()[0].items():
+                    if self._looks_like_rows(value or ""):
+                        raise _unreadable(
+                            self.path,
+                            f"column {name!r} holds {value.count(chr(10)):,} line ends in one row, and rows between "
+                            f"them: a quotation mark may be open near line {line + row:,}",
+                        )
+            line += len(block)
+        self._swallows_nothing = True
+
+    def _looks_like_rows(self, value: str) -> bool:
+        """Whether a line of a value has as many fields as a row of the file, of two or more."""
+        fields = len(self.form.names)
+        return fields > 1 and any(line.count(self.form.delimiter) >= fields - 1 for line in value.split("\n"))
+
     def _refuse_open_quote(self) -> None:
         """Raise UserError for an unclosed quote, which makes one value of all that follows."""
         import pyarrow as pa
@@ -300,6 +325,17 @@ class TextPart:
         if goes_on:
             raise _unreadable(self.path, f"a quote seems to be left open in row {rows:,}, column {goes_on[0]!r}")
         self._quotes_looked_at = True
+
+
+def _holds_line_ends(block: Any) -> Any:
+    """Find the rows (n,) of a table of texts with a value of several lines."""
+    import pyarrow.compute as pc
+
+    found = None
+    for column in block.columns:
+        own = pc.fill_null(pc.match_substring(column, "\n"), False)
+        found = own if found is None else pc.or_(found, own)
+    return found
 
 
 def _unreadable(part: Path, why: object) -> UserError:

@@ -521,7 +521,7 @@ def test_numbers_are_items_only_where_the_name_says_so_and_0_and_1_are_asked_abo
     frame["arm"] = frame.arm.map({"red": 0, "green": 1, "blue": 2})
     frame["new"] = np.random.default_rng(1).permutation(frame.arm)
     path = write(frame, tmp_path / "log.csv")
-    with pytest.raises(UserError, match="column 'new' is outside"):
+    with pytest.raises(UserError, match="'new' could hold items or probabilities"):
         asked(path, ["new"], {"columns": {"action": "arm"}})
     frame["new_item"] = (frame.arm == 2).astype(int)
     two = write(frame, tmp_path / "two.csv")

@@ -16,7 +16,7 @@ from recsim_mnar.estimators import Facts
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.doctor import examine_file
 from recsim_mnar.tables.roles import GUESSED, find_columns
-from recsim_mnar.tables.rows import _text_times
+from recsim_mnar.tables.times import text_times
 
 N, ITEMS, EPSILON = 24_000, 12, 0.6
 
@@ -212,7 +212,7 @@ def test_members_are_users_where_their_values_recur(tmp_path, capsys):
 def test_dates_with_dots_are_read_as_before():
     import pyarrow as pa
 
-    values, _, bad, _ = _text_times(pa.array(["01.03.2026 10:00:01", "1.3.2026", "31.04.2026"]), ".")
+    values, _, bad, _ = text_times(pa.array(["01.03.2026 10:00:01", "1.3.2026", "31.04.2026"]), ".")
     assert values[:2].tolist() == [1772359201.0, 1772323200.0]
     assert bad.tolist() == [False, False, True]
 

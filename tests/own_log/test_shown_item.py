@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from recsim_mnar import estimate_file
 from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
@@ -185,3 +186,55 @@ def test_refuters_with_dates_that_cannot_be_read_name_the_option(tmp_path, capsy
 def test_help_says_that_targets_may_be_items(capsys):
     _, out, _ = run(capsys, "estimate", "--help")
     assert "or of the items they show" in " ".join(out.split())
+
+
+def _two_arms(n=800):
+    rng = np.random.default_rng(4)
+    suits, action = rng.permutation(n) % 2, rng.integers(0, 2, n)
+    reward = (rng.random(n) < np.where(action == suits, 0.6, 0.1)).astype(int)
+    frame = pd.DataFrame({"user_id": np.arange(n) % 300, "action": action, "propensity": 0.5, "reward": reward})
+    return frame.assign(fresh=suits), float(((action == suits) / 0.5 * reward).mean())
+
+
+def test_0_and_1_of_two_arms_are_asked_about_and_stated(tmp_path):
+    frame, by_hand = _two_arms()
+    path = tmp_path / "log.csv"
+    frame.to_csv(path, index=False)
+    with pytest.raises(UserError) as caught:
+        estimate_file(path, "fresh")
+    assert caught.value.code == "unclear_column"
+    ips = [record for record in estimate_file(path, "fresh", target_is="item").records if record["estimator"] == "ips"]
+    assert ips[0]["value"] == pytest.approx(by_hand)
+    as_chances = estimate_file(path, "fresh", target_is="probability").records
+    other = [record for record in as_chances if record["estimator"] == "ips"]
+    assert other[0]["value"] == pytest.approx(float((frame.fresh / 0.5 * frame.reward).mean()))
+
+
+@pytest.mark.parametrize("spelled", ["integers", "floats", "words"])
+def test_items_are_looked_for_in_all_rows_of_a_log_with_many(tmp_path, spelled):
+    """In 400 rows each of 300 items is shown once or twice, and those of a new policy are others."""
+    rng = np.random.default_rng(7)
+    n, n_items = 400, 300
+    action, new = rng.integers(0, n_items, n) + 5000, rng.integers(0, n_items, n) + 5000
+    frame = pd.DataFrame({"user_id": np.arange(n), "action": action, "propensity": 1 / n_items, "reward": 1})
+    frame["new"] = new
+    if spelled == "floats":
+        frame["new"] = frame.new.astype(float)
+    if spelled == "words":
+        frame["action"], frame["new"] = ("item" + frame[name].astype(str) for name in ("action", "new"))
+    path = tmp_path / "log.csv"
+    frame.to_csv(path, index=False)
+    ips = [record for record in estimate_file(path, "new").records if record["estimator"] == "ips"]
+    assert ips[0]["value"] == pytest.approx(n_items * float((action == new).mean()))
+
+
+def test_whole_numbers_up_to_100_may_be_per_cent(tmp_path):
+    rng = np.random.default_rng(8)
+    frame = pd.DataFrame(
+        {"user_id": np.arange(400), "action": rng.integers(0, 50, 400), "propensity": 0.02, "reward": 1}
+    )
+    frame["new"] = rng.integers(0, 50, 400)
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    with pytest.raises(UserError) as caught:
+        estimate_file(tmp_path / "log.csv", "new")
+    assert caught.value.code == "unclear_column"

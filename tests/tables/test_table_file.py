@@ -45,7 +45,7 @@ def read(path, **kinds):
 def test_any_separator_encoding_and_decimal_mark(tmp_path, encoding, sign, end):
     file = TableFile.open(write(tmp_path, TABLE.replace(";", sign).replace("\n", end), encoding=encoding))
     assert file.names == ["who", "when", "clicks", "p"]
-    assert file.decimal == ","
+    assert file.decimal.mark == ","
     rows = file.read({"who": "id", "when": "time", "p": "number", "clicks": "number"})
     assert rows.numbers("p").tolist() == [0.25, 0.15, 0.5]
     assert rows.numbers("clicks").tolist() == [1.0, 0.0, 0.0]

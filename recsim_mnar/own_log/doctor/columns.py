@@ -22,6 +22,7 @@ from recsim_mnar.own_log.shown_item import IN_CAPITALS, ShownItem, find_shown, s
 from recsim_mnar.tables.arrow import is_text
 from recsim_mnar.tables.faults import MISSING, Fault
 from recsim_mnar.tables.ids import Ids, spelled_alike
+from recsim_mnar.tables.numbers import Decimal, text_numbers
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import (
     GUESSED,
@@ -34,7 +35,7 @@ from recsim_mnar.tables.roles import (
     of_what_was_shown,
     plain_name,
 )
-from recsim_mnar.tables.rows import Rows, text_numbers
+from recsim_mnar.tables.rows import Rows
 
 HOLDS_ITEMS = "holds_items"
 """Code of columns of items that a new policy may show."""
@@ -288,7 +289,7 @@ def targets_of(names: Sequence[str], columns: Columns) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*replayed, *(name for name in said if "propensity" in columns)]))
 
 
-def _are_shares(column: Any, decimal: str, *, zero: bool = True) -> bool:
+def _are_shares(column: Any, decimal: Decimal, *, zero: bool = True) -> bool:
     """Whether the first values are numbers in [0, 1], not 0 and 1 alone; or in (0, 1], and not all of them 1."""
     import pyarrow as pa
 
@@ -340,7 +341,7 @@ class Unnamed:
     columns: Columns
     targets: Sequence[str]
     others: Sequence[str]
-    decimal: str
+    decimal: Decimal
     items: Mapping[str, str] = field(default_factory=dict)
 
     def guesses(self) -> dict[str, str]:

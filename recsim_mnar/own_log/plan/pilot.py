@@ -24,6 +24,7 @@ from recsim_mnar.runs.files import path_of
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import NAMED, NONE, OWN_SCHEMA, Columns, find_columns
 from recsim_mnar.tables.rows import Rows
+from recsim_mnar.tables.times import far_from_the_others
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ class _Asked:
 
 def _from_file(path: Path, asked: _Asked) -> Pilot:
     source = path / "log" if (path / "log").is_dir() else path
-    table = TableFile.open(source)
+    table = TableFile.open(source, asked.reading.decimal)
     known, slates = table.names, find_slates(table, asked.reading.columns, asked.policies)
     if slates is not None and (asked.propensity or slates.per_slate):
         raise UserError(f"{path} is a log of slates ({slates.form}): without --target, one row per position is read")
@@ -281,10 +282,18 @@ def _file_days(source: Path, found: BanditFile, accepted: float | None) -> tuple
         return None, ""
     rows = TableFile.open(source).read({name: "time"})
     times = rows.times(name)[found.row_numbers - 1]
+    far = far_from_the_others(times)
+    times = np.where(far, np.nan, times)
     number, days = int(np.count_nonzero(np.isnan(times))), day_numbers(times, most)
     if not number or (days is None and number / times.size <= most):
         return days, ""
     share = 100.0 * number / times.size
+    if far.any():
+        row = int(found.row_numbers[np.flatnonzero(far)[0]])
+        return (
+            days,
+            f"{number:,} of {times.size:,} rows have no date, or one far from all others (row {row:,}): left out",
+        )
     said = f"{number:,} of {times.size:,} rows ({share:.2g} %) have no date that can be read"
     said += f" ({'; '.join(str(fault).removesuffix(f': {fault.advice}') for fault in rows.faults.found)})"
     if days is not None:
