@@ -91,7 +91,7 @@ def _purchases() -> None:
 
 
 def _campaigns() -> None:
-    from recsim_mnar.envs.platform import CampaignsEnv
+    from recsim_mnar.campaigns.envs import CampaignsEnv
     from recsim_mnar.worlds import make_world
 
     world: Any = make_world("campaigns", "quick")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import recsim_mnar.simulation.executor as simulation
+from recsim_mnar.campaigns.platform import additions_log, platform_log, run_campaigns, score_users
 from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.envs.slates import record_slates, record_slates_vector
 from recsim_mnar.errors import UserError
@@ -25,7 +26,6 @@ from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation import map_shards, simulate
 from recsim_mnar.simulation.items import exposures_of, simulate_online
-from recsim_mnar.simulation.platform import additions_log, platform_log, run_campaigns, score_users
 from recsim_mnar.worlds import make_world
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))

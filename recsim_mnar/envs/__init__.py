@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from recsim_mnar.envs.platform import CampaignsEnv, CampaignsVectorEnv
+from recsim_mnar.campaigns.envs import CampaignsEnv, CampaignsVectorEnv
+from recsim_mnar.campaigns.world import CampaignsWorld
 from recsim_mnar.envs.single import WorldEnv
 from recsim_mnar.envs.validation import taken, world_of
 from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World
-from recsim_mnar.worlds.campaigns.world import CampaignsWorld
 
 if TYPE_CHECKING:
     from recsim_mnar.envs.recording import record, record_vector
@@ -167,7 +167,7 @@ def campaigns_env(preset: str | None = None, world: World | str | None = None, *
         preset: ``viadeo`` (default), ``affinity``, ``growing`` or ``quick``.
         world: instead, a platform's world that is there already, or a name.
         **params: ``render_mode`` of :class:`CampaignsEnv`, or fields of
-            :class:`recsim_mnar.worlds.campaigns.CampaignsParams` that differ from the preset's.
+            :class:`recsim_mnar.campaigns.CampaignsParams` that differ from the preset's.
     """
     return _made("campaigns", preset, world, params, of=PlatformWorld)
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from recsim_mnar.campaigns.platform import platform_to
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import FORMATS, Log, check_format, record_part
 from recsim_mnar.policies import registry
@@ -31,7 +32,6 @@ from recsim_mnar.runs.receipts import INDEX
 from recsim_mnar.simulation.executor import SHARD_USERS, together, user_shards
 from recsim_mnar.simulation.items import as_recommender, checked_run, mapped, provenance, simulate, write_exposures
 from recsim_mnar.simulation.own_code import origin_of
-from recsim_mnar.simulation.platform import platform_to
 from recsim_mnar.tables.arrow import read_table
 from recsim_mnar.tables.files import PACKED, listed, part_path, write_table
 from recsim_mnar.worlds import make_world

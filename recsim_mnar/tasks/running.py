@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.campaigns.platform import lists_of, opened, platform_log, platform_observation, run_campaigns
 from recsim_mnar.errors import UserError
 from recsim_mnar.export.arrays import Decisions, decisions
 from recsim_mnar.log import schema
@@ -31,7 +32,6 @@ from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.executor import carrying, run_in_order
 from recsim_mnar.simulation.items import Columns, exposures_of, map_shards, simulate
 from recsim_mnar.simulation.oracle import Oracle, Planner, UpliftOracle
-from recsim_mnar.simulation.platform import lists_of, opened, platform_log, platform_observation, run_campaigns
 from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World, check_weights, decision_world
 
 Floats = NDArray[np.float64]

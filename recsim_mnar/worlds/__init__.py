@@ -13,7 +13,7 @@ from recsim_mnar.worlds.registry import WORLDS, Entry, entry_of, make_world
 from recsim_mnar.worlds.slates import Outcomes, SlateParams
 
 if TYPE_CHECKING:
-    from recsim_mnar.worlds.campaigns import CampaignsParams, CampaignsWorld
+    from recsim_mnar.campaigns import CampaignsParams, CampaignsWorld
     from recsim_mnar.worlds.features import FeatureParams, FeatureWorld
     from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
     from recsim_mnar.worlds.ratings import RatingsParams, RatingsWorld

@@ -289,7 +289,7 @@ class PlatformWorld(World):
     """Users of one platform do not live apart: what is recommended to some changes what others see.
 
     Its parameters have ``n_days``, after which a platform ends. The platform that :meth:`open_platform` returns has
-    what :class:`recsim_mnar.worlds.campaigns.world.Platform` has: :data:`PLATFORM`.
+    what :class:`recsim_mnar.campaigns.world.Platform` has: :data:`PLATFORM`.
     """
 
     in_parts: ClassVar[bool] = False
@@ -424,7 +424,7 @@ def decision_world(world: Any, what: str) -> DecisionWorld:
     if isinstance(world, PlatformWorld):
         raise UserError(
             f"the {world.name} world is a whole platform, its users cannot be simulated apart: use "
-            "recsim_mnar.simulation.platform.run_campaigns or the environment recsim_mnar/Campaigns-v0"
+            "recsim_mnar.campaigns.platform.run_campaigns or the environment recsim_mnar/Campaigns-v0"
         )
     assert isinstance(world, DecisionWorld)
     return world

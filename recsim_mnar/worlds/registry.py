@@ -99,7 +99,7 @@ SIMULATED_BY: dict[type[World], str] = {
 COMPARED_BY: dict[type[World], str] = {
     DecisionWorld: "recsim_mnar.protocols.decisions:DecisionExperiment",
     ExposureWorld: "recsim_mnar.protocols.uplift:PurchasesExperiment",
-    PlatformWorld: "recsim_mnar.protocols.temporal.comparison:CampaignsExperiment",
+    PlatformWorld: "recsim_mnar.campaigns.comparison:CampaignsExperiment",
 }
 """What ``compare`` makes a comparison with, by the class that a world derives from; empty: there is none."""
 
@@ -154,7 +154,7 @@ _OURS = (
         compared_by="recsim_mnar.protocols.ratings:RatingsExperiment",
     ),
     Entry(
-        "campaigns", "recsim_mnar.worlds.campaigns.world", "CampaignsWorld", "viadeo",
+        "campaigns", "recsim_mnar.campaigns.world", "CampaignsWorld", "viadeo",
         "users collect items on a platform that recommends some in campaigns (de Myttenaere et al. 2015)",
     ),
     Entry(

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from recsim_mnar.campaigns.platform import platform_observation
 from recsim_mnar.envs.validation import (
     Specified,
     as_numbers,
@@ -25,12 +26,11 @@ from recsim_mnar.envs.validation import (
 )
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulation.platform import platform_observation
 from recsim_mnar.worlds.base import check_weights
 
 if TYPE_CHECKING:
+    from recsim_mnar.campaigns.world import CampaignsWorld, Platform
     from recsim_mnar.log.table import Log
-    from recsim_mnar.worlds.campaigns.world import CampaignsWorld, Platform
 
 Observation = NDArray[np.float32]
 Step = tuple[Observation, float, bool, bool, dict[str, Any]]
@@ -77,7 +77,7 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
 
     def log(self) -> Log:
         """Log of everything that happened on the platform so far."""
-        from recsim_mnar.simulation.platform import platform_log
+        from recsim_mnar.campaigns.platform import platform_log
 
         return platform_log(self.platform)
 

@@ -287,7 +287,7 @@ class CampaignsModel(PlatformWorld):
 
     def reward_means(self, state: Floats) -> Floats:
         """Truth: acceptance in the first campaign by users of these groups (n, 1); returns (n, I)."""
-        from recsim_mnar.worlds.campaigns import _campaigns_kernel
+        from recsim_mnar.campaigns import _campaigns_kernel
 
         clusters = np.ascontiguousarray(np.asarray(state)[:, 0], np.int32)
         out = np.empty((len(clusters), self.n_items))

@@ -24,7 +24,7 @@ from recsim_mnar.tables.files import write_table
 from recsim_mnar.worlds.base import PLATFORM, PlatformWorld, as_world
 
 if TYPE_CHECKING:
-    from recsim_mnar.worlds.campaigns.world import Campaign, Platform
+    from recsim_mnar.campaigns.world import Campaign, Platform
 
 Floats = NDArray[np.float64]
 
@@ -50,7 +50,7 @@ def platform_observation(platform: Platform) -> NDArray[np.float32]:
 
 def additions_log(platform: Platform) -> Log:
     """What users hold today, as organic rows: what a recommender of campaigns learns from."""
-    from recsim_mnar.log.profiles import Profiles
+    from recsim_mnar.campaigns.profiles import Profiles
 
     return Profiles.of(platform_log(platform), platform.day, platform.world.n_items).to_log()
 
@@ -161,7 +161,7 @@ def opened(world: PlatformWorld, seed: int, also: Sequence[str] = ()) -> Platfor
     Raises:
         UserError: the world's parameters have no ``n_days``, or the platform lacks a method.
     """
-    advice = "derive from recsim_mnar.worlds.campaigns.CampaignsWorld, or define it"
+    advice = "derive from recsim_mnar.campaigns.CampaignsWorld, or define it"
     if not hasattr(as_world(world).params, "n_days"):
         raise UserError(
             f"the parameters of the {world.name} world have no n_days, the length of a platform in days: {advice}"
