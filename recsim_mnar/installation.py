@@ -91,13 +91,11 @@ def _purchases() -> None:
 
 
 def _campaigns() -> None:
-    from recsim_mnar.campaigns.envs import CampaignsEnv
-    from recsim_mnar.worlds import make_world
+    from recsim_mnar.envs import world_env
 
-    world: Any = make_world("campaigns", "quick")
-    env = CampaignsEnv(world)
+    env = world_env("campaigns", "quick")
     env.reset(seed=0)
-    env.step(np.ones(world.n_items, np.float32))
+    env.step(np.ones(env.action_space.shape, np.float32))
 
 
 def _estimators() -> None:

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.campaigns.model import PlatformWorld
 from recsim_mnar.campaigns.platform import additions_log, lists_of, opened, platform_log, run_campaigns
 from recsim_mnar.campaigns.profiles import Profiles
 from recsim_mnar.campaigns.weighing import SCHEMES, AfterCampaigns, Hits
@@ -21,7 +22,6 @@ from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.base import Experiment, Trial
 from recsim_mnar.protocols.records import Record, Target, truth_of_users
 from recsim_mnar.simulation.run_folder import DEPLOYED_NAMES
-from recsim_mnar.worlds.base import PlatformWorld
 from recsim_mnar.worlds.params import Params
 
 Floats = NDArray[np.float64]

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.campaigns.model import CampaignsModel, User
+from recsim_mnar.campaigns.model import CampaignsModel, User, check_weights
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels import elementary
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.rng import Stream, check_seed, uniforms
-from recsim_mnar.worlds.base import check_weights
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

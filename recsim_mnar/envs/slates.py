@@ -19,7 +19,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.slates import SlatePolicy
-from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, Transition
+from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, Transition, World
 from recsim_mnar.worlds.slates import checked_slates
 
 
@@ -304,3 +304,12 @@ class _SlateRecorder:
                     "propensity": np.append(self.probability[j][order], np.full(len(alone), np.nan)),
                 }
             )
+
+
+def of_exposures(world: World, lanes: int | None, asked: dict[str, Any]) -> Any:
+    """Make the environment of users who are shown slates; with lanes the vector one."""
+    if not isinstance(world, ExposureWorld):
+        raise UserError(
+            f"this environment recommends slates, the {world.name} world does not: use recsim_mnar/World-v0"
+        )
+    return PurchasesEnv(world, **asked) if lanes is None else PurchasesVectorEnv(world, lanes, **asked)

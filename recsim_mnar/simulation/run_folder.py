@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.campaigns.platform import platform_to
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import FORMATS, Log, check_format, record_part
 from recsim_mnar.policies import registry
@@ -35,7 +34,7 @@ from recsim_mnar.simulation.own_code import origin_of
 from recsim_mnar.tables.arrow import read_table
 from recsim_mnar.tables.files import PACKED, listed, part_path, write_table
 from recsim_mnar.worlds import make_world
-from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World
+from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, World
 
 PART_SHARDS = 8
 """Shards of users in one Parquet part: some 800,000 rows in the sessions world."""
@@ -229,7 +228,8 @@ def _merge_truth(path: Path, pieces: list[Path]) -> None:
 
 # ------------------------------------------------------------------------------------------------------------- by names
 
-DEPLOYED_NAMES = ("deployed", "house")
+DEPLOYED = "deployed"
+DEPLOYED_NAMES = (DEPLOYED, "house")
 """Names of the policy that a world brings along, its own recommender; the second is what version 0.1.0 called it."""
 
 
@@ -284,18 +284,6 @@ def users(world: DecisionWorld | ExposureWorld, request: Request) -> Written:
     if isinstance(world, ExposureWorld):
         write_exposures(request.out, world, policy, request.n_users, request.seed, request.keep_truth)
     return written
-
-
-def platform(world: PlatformWorld, request: Request) -> Written:
-    """A platform of so many users lives through its campaigns, by its own weights or a recommender's best items.
-
-    It is simulated whole (``in_parts`` is False), so ``resume`` is not read.
-    """
-    recommender = None if request.policy in DEPLOYED_NAMES else registry.learner(request.policy)
-    sized: Any = world.with_users(request.n_users)
-    return Written(
-        request.n_users, platform_to(request.out, sized, request.seed, recommender, keep_truth=request.keep_truth)
-    )
 
 
 def _fitted(world: World, request: Request, train_seed: int) -> Any:

@@ -8,36 +8,33 @@ import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.campaigns.platform import lists_of, opened, platform_log, platform_observation, run_campaigns
 from recsim_mnar.errors import UserError
 from recsim_mnar.export.arrays import Decisions, decisions
 from recsim_mnar.log import schema
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log
+from recsim_mnar.plugins import imported
 from recsim_mnar.policies.answers import name_of
 from recsim_mnar.policies.base import Learner, Policy
-from recsim_mnar.policies.door import ReadyLearner, able, as_learner, as_policy, fitted, is_softened, role_of, unwrapped
+from recsim_mnar.policies.door import ReadyLearner, able, as_learner, as_policy, fitted, unwrapped
 from recsim_mnar.policies.rankings import RankingPolicy
 from recsim_mnar.policies.registry import learner, uniform_policy
 from recsim_mnar.policies.slates import DeployedPolicy, LaterSlates, SlatePolicy, TopSlates
 from recsim_mnar.policies.softening import EpsilonMixture
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulation.executor import carrying, run_in_order
 from recsim_mnar.simulation.items import Columns, exposures_of, map_shards, simulate
 from recsim_mnar.simulation.oracle import Oracle, Planner, UpliftOracle
-from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World, check_weights, decision_world
+from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, decision_world
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-ListsOf = tuple[NDArray[np.int32], Floats]
 
 LOG = "task/log"
 """What the seed of a task's own log is derived by."""
@@ -171,7 +168,7 @@ class Items(Runner):
         """See :meth:`Runner.taken`: a policy as it is, or what a learner fits on the task's log."""
         if self.world.slate_size > 1 and isinstance(agent, RankingPolicy):
             return agent
-        found = _learner_of(agent)
+        found = learner_of(agent)
         log = Log({}) if isinstance(unwrapped(found), ReadyLearner) else self.log()
         return fitted(found, log, n_items=self.world.n_items, seed=self.fit_seed)
 
@@ -236,7 +233,7 @@ class Slates(Items):
 
     def taken(self, agent: Any) -> Any:
         """See :meth:`Runner.taken`: slates as a policy of slates draws them, or what ranks items."""
-        return agent if isinstance(agent, SlatePolicy) else _learner_of(agent)
+        return agent if isinstance(agent, SlatePolicy) else learner_of(agent)
 
     def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
         """See :meth:`Runner.run`; a learner is fitted on the past of these very users."""
@@ -255,72 +252,14 @@ class Slates(Items):
         return as_policy(of_exposures.fit_exposures(exposures, seed=self.fit_seed))
 
 
-class Platforms(Runner):
-    """Whole platforms, on which each step is a campaign; a value is accepted recommendations per user of a platform."""
-
-    world: PlatformWorld
-    unit = "platform"
-    step = "campaign"
-    earns = "acceptances"
-    measured = 2_000
-    learns_from = "what the users of a platform hold on the day of each campaign"
-    references: ClassVar = {
-        "oracle": lambda world: Lists("oracle", _by_truth),
-        "deployed": lambda world: Lists("deployed", functools.partial(_by_weights, world.deployed_weights)),
-    }
-
-    def log(self) -> Log:
-        """See :meth:`Runner.log`: of one platform, by its own weights."""
-        return platform_log(run_campaigns(self.world, derive_seed(self.task.seed, "task/log")))
-
-    def random(self) -> Any:
-        """See :meth:`Runner.random`."""
-        return Lists("random", functools.partial(_by_weights, np.ones(self.world.n_items)))
-
-    def taken(self, agent: Any) -> Any:
-        """See :meth:`Runner.taken`: a function of the environment's observation, or what ranks items."""
-        if isinstance(agent, Lists):
-            return agent
-        if callable(agent) and not isinstance(agent, type) and role_of(agent) is None:
-            return Lists(str(getattr(agent, "__name__", name_of(agent))), functools.partial(_by_observation, agent))
-        found = _learner_of(agent)
-        if is_softened(found):
-            raise UserError(f"agent {found.name!r}: lists are made by rank, softening would change nothing; omit it")
-        return Lists(found.name, functools.partial(_by_learner, found))
-
-    def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
-        """See :meth:`Runner.run`: the platforms that an environment meets after ``reset(seed=seed)``."""
-        job = carrying(_of_platform, self.world, policy, self.task.horizon, in_python=True)
-        seeds = (derive_seed(seed, f"platform/{number}") if number else seed for number in range(n))
-        found = list(run_in_order((functools.partial(job, each) for each in seeds), executor))
-        rewards, decisions, done = zip(*found, strict=True)
-        return Earned(np.array(rewards), np.array(decisions), hashlib.sha256(b"".join(done)).hexdigest())
-
-
-@dataclass(frozen=True)
-class Lists:
-    """Who makes a campaign's lists.
-
-    Attributes:
-        name: for people.
-        make: ``make(platform)`` gives the lists, and the propensities of their items.
-    """
-
-    name: str
-    make: Callable[[Any], ListsOf]
-
-
-RUNNERS: Mapping[type[World], type[Runner]] = {DecisionWorld: Items, ExposureWorld: Slates, PlatformWorld: Platforms}
-"""By the class that a world derives from."""
-
-
 def runner_of(task: Any, number: int = 0) -> Runner:
     """What runs a task, with the training seed of this number."""
-    world = task.make_world()
-    return next(runner for kind, runner in RUNNERS.items() if isinstance(world, kind))(task, number)
+    found: Runner = imported("tasks' runner", task.make_world().tasks_by)(task, number)
+    return found
 
 
-def _learner_of(agent: Any) -> Learner:
+def learner_of(agent: Any) -> Learner:
+    """The learner that a user names or brings."""
     return learner(agent) if isinstance(agent, str) else as_learner(agent, name=name_of(agent))
 
 
@@ -373,46 +312,3 @@ def _expected(truth: str, columns: Columns, shown: Flags, users: Ints, place: In
 
 def _uplift(world: ExposureWorld, seed: int, columns: Columns, shown: Flags, users: Ints, place: Ints) -> Floats:
     return np.asarray(world.outcomes_of(seed, users).uplift[place, columns["action"][shown]], np.float64)
-
-
-def _of_platform(world: PlatformWorld, policy: Lists, horizon: int, seed: int) -> tuple[float, float, bytes]:
-    """Expected acceptances and recommendations per user of a platform, and a digest of its lists."""
-    platform, done = opened(world, seed, ("acceptance",)), hashlib.sha256()
-    accepted, shown = 0.0, 0
-    for number, day in enumerate(world.campaign_days()[:horizon]):
-        platform.advance(day)
-        lists, propensities = policy.make(platform)
-        campaign = platform.recommend(lists, propensities)
-        chance = platform.acceptance(campaign.users, number)
-        expected = np.take_along_axis(chance, np.maximum(campaign.lists, 0).astype(np.int64), axis=1)
-        there = campaign.lists >= 0
-        accepted, shown = accepted + float(expected[there].sum()), shown + int(there.sum())
-        done.update(campaign.lists.astype("<i4").tobytes())
-        done.update(campaign.propensities.astype("<f8").tobytes())
-    return accepted / world.params.n_users, shown / world.params.n_users, done.digest()
-
-
-def _by_weights(weights: Floats, platform: Any) -> ListsOf:
-    return cast("ListsOf", platform.draw_lists(weights))
-
-
-def _by_observation(agent: Callable[[Any], Any], platform: Any) -> ListsOf:
-    weights = np.asarray(agent(platform_observation(platform)), np.float64)
-    if weights.shape != (platform.world.n_items,):
-        raise UserError(
-            f"agent {name_of(agent)!r}: a function of the observation must give weights of shape "
-            f"({platform.world.n_items},), got {weights.shape}"
-        )
-    check_weights(weights)
-    return _by_weights(weights, platform)
-
-
-def _by_learner(found: Learner, platform: Any) -> ListsOf:
-    """The best items not held, by what is fitted on what users hold that day."""
-    return lists_of(platform, found, seed=derive_seed(platform.seed, f"campaign/{len(platform.campaigns)}"))
-
-
-def _by_truth(platform: Any) -> ListsOf:
-    """The items that users are most likely to accept."""
-    users = platform.present()
-    return cast("ListsOf", platform.best_lists(platform.acceptance(users, len(platform.campaigns)), users))

@@ -7,7 +7,7 @@ import copy
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,7 +22,7 @@ from recsim_mnar.worlds.lanes import Lanes, Occasions, Transition, cumulative_of
 from recsim_mnar.worlds.params import Params
 from recsim_mnar.worlds.slates import RULES, Outcomes, PurchasesLanes, addresses, checked_slates, flags_of
 
-__all__ = ["DecisionWorld", "ExposureWorld", "LaneWorld", "Lanes", "PlatformWorld", "Transition", "World"]
+__all__ = ["DecisionWorld", "ExposureWorld", "LaneWorld", "Lanes", "Transition", "World"]
 
 _USERS_A_CALL = 1024
 """Users of the default :meth:`DecisionWorld.trajectories` who live side by side; results do not depend on it."""
@@ -31,7 +31,8 @@ _USERS_A_CALL = 1024
 class World(abc.ABC):
     """A generative model; what it can do is said by the class it derives from.
 
-    Derive from :class:`DecisionWorld`, :class:`ExposureWorld` or :class:`PlatformWorld`.
+    Derive from :class:`DecisionWorld`, or from one of the kinds that say how else a world is simulated and judged:
+    ``ExposureWorld``, ``PlatformWorld``.
 
     Attributes:
         name: as on the command line, in logs and in results.
@@ -46,9 +47,13 @@ class World(abc.ABC):
         views_repeat: whether a user may view an item again; where none does, leave-one-out ranks what is left.
         in_parts: whether a log of it is made in parts, so that an interrupted run can be taken up.
         simulated_by: ``package.module:function`` that writes a log into a folder, see
-            :mod:`recsim_mnar.simulation.run_folder`; empty: as worlds of its kind are.
+            :mod:`recsim_mnar.simulation.run_folder`.
         compared_by: ``package.module:Class``, a :class:`recsim_mnar.protocols.base.Experiment` that compares
-            recommenders in it; empty: as in worlds of its kind.
+            recommenders in it.
+        environments_by: ``package.module:function`` that makes its environments, see :mod:`recsim_mnar.envs`.
+        tasks_by: ``package.module:Class``, a :class:`recsim_mnar.tasks.running.Runner` that runs its tasks.
+        summary: one line for a person; the first of the docstring where it is empty.
+        instead: what a world that shows no item at a time is, and what to use for it, as messages end.
         params: what defines it.
         n_items: number of items; actions are 0 .. n_items - 1.
         most_decisions: decisions after which every life has ended, as environments state it; None: there is no bound.
@@ -65,6 +70,10 @@ class World(abc.ABC):
     in_parts: ClassVar[bool] = True
     simulated_by: ClassVar[str] = ""
     compared_by: ClassVar[str] = ""
+    environments_by: ClassVar[str] = ""
+    tasks_by: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    instead: ClassVar[str] = ""
     params: Params = Params()
     n_items: int
     slate_size: int = 1
@@ -131,6 +140,11 @@ class LaneWorld(World):
 
 class DecisionWorld(LaneWorld):
     """Users live apart from each other, and are recommended one item at a time, or a ranking of several."""
+
+    simulated_by: ClassVar[str] = "recsim_mnar.simulation.run_folder:users"
+    compared_by: ClassVar[str] = "recsim_mnar.protocols.decisions:DecisionExperiment"
+    environments_by: ClassVar[str] = "recsim_mnar.envs:of_decisions"
+    tasks_by: ClassVar[str] = "recsim_mnar.tasks.running:Items"
 
     @property
     def knows_rewards(self) -> bool:
@@ -219,6 +233,13 @@ class ExposureWorld(LaneWorld):
     """
 
     truth_column: ClassVar[str | None] = "purchase_probability"
+    simulated_by: ClassVar[str] = "recsim_mnar.simulation.run_folder:users"
+    compared_by: ClassVar[str] = "recsim_mnar.protocols.uplift:PurchasesExperiment"
+    environments_by: ClassVar[str] = "recsim_mnar.envs.slates:of_exposures"
+    tasks_by: ClassVar[str] = "recsim_mnar.tasks.running:Slates"
+    instead: ClassVar[str] = (
+        "recommends slates: use recsim_mnar.simulation.items or the environment recsim_mnar/Purchases-v0"
+    )
     params: Any
 
     @property
@@ -285,44 +306,6 @@ class ExposureWorld(LaneWorld):
         return found
 
 
-class PlatformWorld(World):
-    """Users of one platform do not live apart: what is recommended to some changes what others see.
-
-    Its parameters have ``n_days``, after which a platform ends. The platform that :meth:`open_platform` returns has
-    what :class:`recsim_mnar.campaigns.world.Platform` has: :data:`PLATFORM`.
-    """
-
-    in_parts: ClassVar[bool] = False
-    params: Any
-
-    @abc.abstractmethod
-    def open_platform(self, seed: int) -> Any:
-        """A platform on its first day, with users of this seed."""
-
-    @abc.abstractmethod
-    def with_users(self, n_users: int) -> PlatformWorld:
-        """The same world with so many users."""
-
-    @property
-    def deployed_weights(self) -> NDArray[np.float64]:
-        """(n_items,) weights by which the platform's own campaigns recommend; 0: never. Uniform unless defined."""
-        return np.ones(self.n_items)
-
-    def campaign_days(self) -> Sequence[float]:
-        """Days of the platform's campaigns; none unless defined."""
-        return []
-
-    def platform_truth(self, platform: Any) -> dict[str, NDArray[Any]]:
-        """Truth: what ``catalogue.npz`` holds next to the log of a platform."""
-        return {}
-
-
-PLATFORM = (
-    "world", "seed", "day", "campaigns", "advance", "present", "draw_lists", "best_lists", "recommend", "log_columns",
-)  # fmt: skip
-"""What a platform has, so that campaigns can be run on it."""
-
-
 def sha256_of(*arrays: NDArray[Any]) -> str:
     """A digest of arrays, by which a provenance names what was given."""
     return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
@@ -370,7 +353,7 @@ def as_world(world: Any) -> World:
     Raises:
         UserError: it is no world, or has no name, no number of items, no parameters, or a truth column that cannot be.
     """
-    if not isinstance(world, (DecisionWorld, ExposureWorld, PlatformWorld)):
+    if not (isinstance(world, World) and world.simulated_by):
         hint = ": make an object of it" if isinstance(world, type) else ""
         raise UserError(
             f"a world must derive from recsim_mnar.worlds.DecisionWorld (or ExposureWorld, PlatformWorld), got "
@@ -399,12 +382,6 @@ def as_world(world: Any) -> World:
     return world
 
 
-def check_weights(weights: NDArray[Any]) -> None:
-    """Raise UserError where weights by which items are drawn are not finite, or negative."""
-    if not (np.isfinite(weights).all() and (weights >= 0).all()):
-        raise UserError("weights must be finite and not negative")
-
-
 def decision_world(world: Any, what: str) -> DecisionWorld:
     """The world, where its users are recommended one item at a time.
 
@@ -416,17 +393,8 @@ def decision_world(world: Any, what: str) -> DecisionWorld:
         UserError: its users do not live a decision at a time, with what to use instead.
     """
     as_world(world)
-    if isinstance(world, ExposureWorld):
-        raise UserError(
-            f"{what} asks for one item at a time, the {world.name} world recommends slates: use "
-            "recsim_mnar.simulation.items or the environment recsim_mnar/Purchases-v0"
-        )
-    if isinstance(world, PlatformWorld):
-        raise UserError(
-            f"the {world.name} world is a whole platform, its users cannot be simulated apart: use "
-            "recsim_mnar.campaigns.platform.run_campaigns or the environment recsim_mnar/Campaigns-v0"
-        )
-    assert isinstance(world, DecisionWorld)
+    if not isinstance(world, DecisionWorld):
+        raise UserError(f"{what} asks for one item at a time, the {world.name} world {world.instead}")
     return world
 
 
