@@ -82,7 +82,7 @@ def _decisions(name: str, preset: str | None, params: dict[str, Any]) -> None:
 
 
 def _purchases() -> None:
-    from recsim_mnar.policies.slates import DeployedPolicy
+    from recsim_mnar.purchases.policies import DeployedPolicy
     from recsim_mnar.simulation.items import simulate
     from recsim_mnar.worlds import make_world
 

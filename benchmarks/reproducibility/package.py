@@ -18,9 +18,9 @@ from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.envs.slates import record_slates, record_slates_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policies import Policy, registry
-from recsim_mnar.policies.slates import DeployedPolicy, SlatePolicy
+from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.policies import DeployedPolicy, SlatePolicy
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.rng import derive_seed

@@ -169,7 +169,7 @@ def purchases_env(preset: str | None = None, world: World | str | None = None, *
         preset: ``personalised`` (default), ``uniform``, ``popularity`` or ``quick``.
         world: instead, a world of slates that is there already, or a name.
         **params: keywords of :class:`PurchasesEnv`, or fields of
-            :class:`recsim_mnar.worlds.purchases.PurchasesParams` that differ from the preset's.
+            :class:`recsim_mnar.purchases.world.PurchasesParams` that differ from the preset's.
     """
     return made_for(ExposureWorld, "purchases", preset, world, params)
 

@@ -18,9 +18,9 @@ from recsim_mnar.envs.wrappers import LogBuilder, events_of
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.policies.slates import SlatePolicy
+from recsim_mnar.purchases.policies import SlatePolicy
+from recsim_mnar.purchases.slates import checked_slates
 from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, Transition, World
-from recsim_mnar.worlds.slates import checked_slates
 
 
 def space_of(world: DecisionWorld) -> gym.spaces.MultiDiscrete:

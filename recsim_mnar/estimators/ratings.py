@@ -26,10 +26,10 @@ from recsim_mnar.estimators.intervals import (
     resampled_sums,
     small_sample_factor,
 )
-from recsim_mnar.estimators.uplift import top_items
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, TRUST, Finding, Verdict, few_users, scaled
 from recsim_mnar.kernels.checks import level_of, number_in, whole_number
 from recsim_mnar.log.ratings import Floats, Ratings
+from recsim_mnar.purchases.uplift import top_items
 from recsim_mnar.rng import check_seed
 
 REFITS = 200

@@ -20,9 +20,9 @@ from recsim_mnar.rng import derive_seed
 from recsim_mnar.worlds.params import Params
 
 if TYPE_CHECKING:
-    from recsim_mnar.log.exposures import Exposures
     from recsim_mnar.log.table import Log
     from recsim_mnar.policies.base import Learner, Policy
+    from recsim_mnar.purchases.exposures import Exposures
     from recsim_mnar.worlds.base import World
 
 GROUP = "recsim_mnar.protocols"

@@ -28,8 +28,8 @@ from recsim_mnar.worlds.registry import WORLDS, entry_of, is_world_file, make_wo
 if TYPE_CHECKING:
     import pandas as pd
 
-    from recsim_mnar.log.exposures import Exposures
     from recsim_mnar.policies.base import Learner
+    from recsim_mnar.purchases.exposures import Exposures
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.kernels.memory import give_back
 from recsim_mnar.log import schema
-from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.answers import Acting, checked_distribution
@@ -32,8 +31,9 @@ from recsim_mnar.policies.rankings import (
     drawn_rankings,
     ranking_uniforms,
 )
-from recsim_mnar.policies.slates import SlatePolicy, as_slate_policy, draw
 from recsim_mnar.progress import counted
+from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.policies import SlatePolicy, as_slate_policy, draw
 from recsim_mnar.rng import check_seed, policy_uniforms
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import RunFolder
@@ -43,8 +43,8 @@ from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, Transition, Wo
 from recsim_mnar.worlds.lanes import Lanes
 
 if TYPE_CHECKING:
+    from recsim_mnar.purchases.slates import PurchasesLanes
     from recsim_mnar.worlds.base import ExposureWorld
-    from recsim_mnar.worlds.slates import PurchasesLanes
 
 LANE_BYTES = 1 << 28
 """Bound on what the lanes of one shard may remember of their items; above it fewer lanes are opened and refilled. No
@@ -73,7 +73,7 @@ def simulate(
     Args:
         world: where they live.
         policy: what recommends: a :class:`~recsim_mnar.policies.base.Policy`, what ``as_policy`` makes one of, or in a
-            world of slates a :class:`~recsim_mnar.policies.slates.SlatePolicy`. It is not changed (every shard acts
+            world of slates a :class:`~recsim_mnar.purchases.policies.SlatePolicy`. It is not changed (every shard acts
             through a fresh copy).
         n_users: how many, at least 1.
         seed: of the users and of the policy's uniforms, in [0, 2**64).

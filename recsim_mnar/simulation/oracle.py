@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies.base import Floats, Ints, Learns, Policy
-from recsim_mnar.policies.slates import DeployedPolicy, top_shares
 from recsim_mnar.policies.slots import Entry, StatefulPolicy
+from recsim_mnar.purchases.policies import DeployedPolicy, top_shares
 from recsim_mnar.worlds.base import World, decision_world
 
 ORACLE = "oracle"
@@ -213,5 +213,5 @@ class UpliftOracle(DeployedPolicy):
     name = ORACLE
 
     def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
-        """See :meth:`recsim_mnar.policies.slates.SlatePolicy.probabilities`."""
+        """See :meth:`recsim_mnar.purchases.policies.SlatePolicy.probabilities`."""
         return top_shares(self.world.outcomes_of(seed, users).uplift, self.params.slate_size)

@@ -23,7 +23,7 @@ from recsim_mnar.log.table import FORMATS, Log, check_format, record_part
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.base import Policy
 from recsim_mnar.policies.door import check_needs
-from recsim_mnar.policies.slates import DeployedPolicy, SlatePolicy
+from recsim_mnar.purchases.policies import DeployedPolicy, SlatePolicy
 from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import SIMULATION, RunFolder

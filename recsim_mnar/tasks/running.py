@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.export.arrays import Decisions, decisions
 from recsim_mnar.log import schema
-from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log
 from recsim_mnar.plugins import imported
@@ -25,8 +24,9 @@ from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import ReadyLearner, able, as_learner, as_policy, fitted, unwrapped
 from recsim_mnar.policies.rankings import RankingPolicy
 from recsim_mnar.policies.registry import learner, uniform_policy
-from recsim_mnar.policies.slates import DeployedPolicy, LaterSlates, SlatePolicy, TopSlates
 from recsim_mnar.policies.softening import EpsilonMixture
+from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.policies import DeployedPolicy, LaterSlates, SlatePolicy, TopSlates
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.items import Columns, exposures_of, map_shards, simulate
 from recsim_mnar.simulation.oracle import Oracle, Planner, UpliftOracle

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, described
 from recsim_mnar.log import schema
 from recsim_mnar.log.contexts import Observation
+from recsim_mnar.purchases.slates import RULES, Outcomes, PurchasesLanes, addresses, checked_slates, flags_of
 from recsim_mnar.rng import policy_uniforms
 from recsim_mnar.worlds.checked_lanes import CheckedLanes
 from recsim_mnar.worlds.lanes import Lanes, Occasions, Transition, cumulative_of
 from recsim_mnar.worlds.params import Params
-from recsim_mnar.worlds.slates import RULES, Outcomes, PurchasesLanes, addresses, checked_slates, flags_of
 
 __all__ = ["DecisionWorld", "ExposureWorld", "LaneWorld", "Lanes", "Transition", "World"]
 
@@ -229,12 +229,12 @@ class ExposureWorld(LaneWorld):
 
     In every period a user buys or does not buy each item: with probability ``treated`` where it is recommended, else
     with ``control``. A world of one's own says these (:meth:`outcomes_of`), and its ``params_class`` derives from
-    :class:`recsim_mnar.worlds.slates.SlateParams`; all else follows, and may be defined otherwise.
+    :class:`recsim_mnar.purchases.slates.SlateParams`; all else follows, and may be defined otherwise.
     """
 
     truth_column: ClassVar[str | None] = "purchase_probability"
     simulated_by: ClassVar[str] = "recsim_mnar.simulation.run_folder:users"
-    compared_by: ClassVar[str] = "recsim_mnar.protocols.uplift:PurchasesExperiment"
+    compared_by: ClassVar[str] = "recsim_mnar.purchases.comparison:PurchasesExperiment"
     environments_by: ClassVar[str] = "recsim_mnar.envs.slates:of_exposures"
     tasks_by: ClassVar[str] = "recsim_mnar.tasks.running:Slates"
     instead: ClassVar[str] = (
@@ -263,7 +263,7 @@ class ExposureWorld(LaneWorld):
 
     def potential_outcomes(self, seed: int, users: Any, period: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Truth: Y^C and Y^T of every item for users of a seed in one period, (n, n_items) flags each."""
-        from recsim_mnar.worlds import _slates_kernel
+        from recsim_mnar.purchases import _slates_kernel
 
         users = np.asarray(users, np.int64)
         truth = self._checked_outcomes(seed, users)

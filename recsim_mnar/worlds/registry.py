@@ -132,7 +132,7 @@ _OURS = (
         "people reveal ratings, not at random, and rate what is recommended (Schnabel et al. 2016)",
     ),
     Entry(
-        "purchases", "recsim_mnar.worlds.purchases", "PurchasesWorld", "personalised",
+        "purchases", "recsim_mnar.purchases.world", "PurchasesWorld", "personalised",
         "users buy in periods, recommended or not; both potential outcomes are known (Sato et al. 2019)",
     ),
     Entry(

@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policies import registry
-from recsim_mnar.policies.slates import DeployedPolicy, draw
+from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.policies import DeployedPolicy, draw
+from recsim_mnar.purchases.slates import COUPLINGS
+from recsim_mnar.purchases.world import PRESETS, PurchasesParams, PurchasesWorld
 from recsim_mnar.simulation import items, simulate
 from recsim_mnar.simulation.items import exposures_of
 from recsim_mnar.simulation.pools import pool
-from recsim_mnar.worlds.purchases import PRESETS, PurchasesParams, PurchasesWorld
-from recsim_mnar.worlds.slates import COUPLINGS
 from twins import purchases as twin
 from twins.purchases_log import propensity_matrix
 

@@ -11,11 +11,11 @@ from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
-from recsim_mnar.policies.slates import DeployedPolicy, SlatePolicy
+from recsim_mnar.purchases.policies import DeployedPolicy, SlatePolicy
+from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 from recsim_mnar.simulation import items, simulate
 from recsim_mnar.worlds import WORLDS, make_world
 from recsim_mnar.worlds.features import FeatureWorld
-from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 from recsim_mnar.worlds.ratings import RatingsParams, RatingsWorld, alpha_propensities, rerank
 from recsim_mnar.worlds.ratings.observation import popularity_propensities
 from recsim_mnar.worlds.sessions import SessionsParams

@@ -33,7 +33,7 @@ class SlateParams(Params):
         largest_propensity: nor with a larger one; below 1.
         slates: each item is drawn by itself (``independent``), or slates of exactly N items (``fixed``).
         catalogue_seed: of the items.
-        coupling: see :class:`recsim_mnar.worlds.purchases.PurchasesParams`.
+        coupling: see :class:`recsim_mnar.purchases.world.PurchasesParams`.
     """
 
     n_items: int = 50
@@ -191,7 +191,7 @@ class PurchasesLanes(CountedLanes):
 
     def show(self, which: NDArray[np.int64], shown: Flags, probability: Floats) -> Transition:
         """A period in which lanes ``which`` are shown these items: (n, I) flags and probabilities."""
-        from recsim_mnar.worlds import _slates_kernel
+        from recsim_mnar.purchases import _slates_kernel
 
         bought = np.empty(shown.shape, np.uint8)
         control, treated = self._control, self._treated

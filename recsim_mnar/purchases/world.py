@@ -18,10 +18,10 @@ from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels import elementary as ranked
 from recsim_mnar.log.rows import consecutive
+from recsim_mnar.purchases.slates import Outcomes, check_slates
 from recsim_mnar.rng import Stream
 from recsim_mnar.worlds.base import ExposureWorld
 from recsim_mnar.worlds.params import Params, must, one_of
-from recsim_mnar.worlds.slates import Outcomes, check_slates
 
 DEPLOYMENTS = ("uniform", "popularity", "personalised")
 
@@ -180,7 +180,7 @@ class PurchasesWorld(ExposureWorld):
         if self._given is not None:
             rows = users % len(self._given.control)
             return Outcomes(self._given.control[rows], self._given.treated[rows])
-        from recsim_mnar.worlds import _slates_kernel
+        from recsim_mnar.purchases import _slates_kernel
 
         p = self.params
         directions, responses, offsets = self._items

@@ -18,7 +18,7 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.intervals import Spread, degrees_of_freedom, small_sample_factor
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding, Verdict, few_users, scaled
 from recsim_mnar.kernels.checks import level_of, refuse_first
-from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.purchases.exposures import Exposures
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

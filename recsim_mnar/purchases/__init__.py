@@ -1,0 +1,1 @@
+"""The purchases world: users buy in periods, recommended or not."""
