@@ -46,6 +46,7 @@ if _TYPE_CHECKING:
     from recsim_mnar.protocols.comparison import compare as compare
     from recsim_mnar.protocols.interactions import compare_interactions as compare_interactions
     from recsim_mnar.protocols.records import Record as Record
+    from recsim_mnar.purchases.world import ExposureWorld as ExposureWorld
     from recsim_mnar.replays.probabilities import replay as replay
     from recsim_mnar.replays.truth import value_on_log as value_on_log
     from recsim_mnar.simulation import simulate as simulate
@@ -65,7 +66,6 @@ if _TYPE_CHECKING:
     from recsim_mnar.tasks import tasks as _tasks
     from recsim_mnar.testing.kinds import check_named as _check_named
     from recsim_mnar.worlds import DecisionWorld as DecisionWorld
-    from recsim_mnar.worlds import ExposureWorld as ExposureWorld
     from recsim_mnar.worlds import World as World
     from recsim_mnar.worlds import make_world as make_world
 
@@ -97,6 +97,7 @@ _NAMES = {
     "protocols.comparison": "Comparison compare",
     "protocols.interactions": "compare_interactions",
     "protocols.records": "Record",
+    "purchases.world": "ExposureWorld",
     "replays.probabilities": "replay",
     "replays.truth": "value_on_log",
     "simulation": "simulate",
@@ -105,7 +106,7 @@ _NAMES = {
     "studies": "Design Study run_study",
     "tasks": "Evaluation Task TaskDataset evaluate task task_dataset task_names=tasks",
     "testing.kinds": "check=check_named",
-    "worlds": "DecisionWorld ExposureWorld World make_world",
+    "worlds": "DecisionWorld World make_world",
 }
 _DEFINED_IN = {word.partition("=")[0]: (module, word) for module, words in _NAMES.items() for word in words.split()}
 _PACKAGES = ("agents", "datasets", "envs", "estimators", "export", "integrations", "testing", "worlds")

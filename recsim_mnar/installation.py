@@ -8,6 +8,7 @@ import importlib.util
 import os
 import platform
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -82,12 +83,12 @@ def _decisions(name: str, preset: str | None, params: dict[str, Any]) -> None:
 
 
 def _purchases() -> None:
-    from recsim_mnar.purchases.policies import DeployedPolicy
-    from recsim_mnar.simulation.items import simulate
-    from recsim_mnar.worlds import make_world
+    from recsim_mnar.simulation.run_folder import Request
+    from recsim_mnar.worlds.registry import entry_of, make_world
 
-    world: Any = make_world("purchases", "quick")
-    simulate(world, DeployedPolicy(world), 3, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        request = Request(out=Path(folder) / "log", policy="deployed", n_users=3)
+        entry_of("purchases").simulator()(make_world("purchases", "quick"), request)
 
 
 def _campaigns() -> None:

@@ -110,7 +110,11 @@ MAY = {
     # worlds are entry points, and a world's class names all else.
     "campaigns": GROUND
     | {"tables", "log", "policies", "estimators", "worlds", "simulation", "envs", "protocols", "tasks"},
-    "agents": GROUND | {"log", "policies", "models", "estimators"},
+    "purchases": GROUND
+    | {"tables", "log", "policies", "estimators", "worlds", "simulation", "envs", "protocols", "tasks"},
+    # The second part of a log of purchases: what uplift's learners are fitted on.
+    "purchases.exposures": GROUND | {"tables", "log"},
+    "agents": GROUND | {"log", "policies", "models", "estimators", "purchases.exposures"},
     "_start": set(),
     "__main__": {"cli"},
     # What users call; for type checkers alone, and at run time when it is asked for.
@@ -126,6 +130,7 @@ MAY = {
         "own_log",
         "policies",
         "protocols",
+        "purchases",
     }
     | {"replays", "runs", "simulation", "studies", "tasks", "testing", "worlds"},
 }
@@ -468,6 +473,7 @@ TOKENS = {
     "tables": 19_600,
     "log": 19_000,
     "campaigns": 17_000,
+    "purchases": 17_000,
     "report": 17_100,
     "testing": 16_700,
     "simulation": 14_400,

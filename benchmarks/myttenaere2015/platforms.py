@@ -13,6 +13,7 @@ from schemes import scheme_of
 from scipy import stats
 
 from recsim_mnar.agents.baselines import ConstantList, MostRecommended, times_recommended
+from recsim_mnar.campaigns.model import PlatformWorld
 from recsim_mnar.campaigns.platform import platform_log, run_campaigns
 from recsim_mnar.campaigns.profiles import Profiles
 from recsim_mnar.campaigns.weighing import hit_probabilities
@@ -21,7 +22,6 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import Learner, registry
 from recsim_mnar.worlds import make_world
-from recsim_mnar.worlds.base import PlatformWorld
 
 K = 5
 

@@ -21,9 +21,8 @@ import numpy as np
 from semi import WORLDS, need, users_of, world_of
 
 from recsim_mnar.purchases.exposures import Exposures
-from recsim_mnar.purchases.slates import COUPLINGS, Floats, Outcomes
 from recsim_mnar.purchases.uplift import evaluate_lists
-from recsim_mnar.purchases.world import PRESETS, PurchasesWorld
+from recsim_mnar.purchases.world import COUPLINGS, PRESETS, Floats, Outcomes, PurchasesWorld
 
 # Of each list the hidden classes of the five items that were recommended, and of the five that were not.
 LISTS = {

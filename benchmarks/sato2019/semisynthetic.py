@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.elementary import scaled
-from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld, rank_weights
+from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld, rank_weights, scaled
 from recsim_mnar.rng import Stream, derive_seed
 
 if TYPE_CHECKING:

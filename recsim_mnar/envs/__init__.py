@@ -12,31 +12,20 @@ from recsim_mnar.envs.single import WorldEnv
 from recsim_mnar.envs.validation import taken, world_of
 from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.plugins import imported
-from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, World
+from recsim_mnar.worlds.base import DecisionWorld, World
 from recsim_mnar.worlds.registry import of_a_world
 
 if TYPE_CHECKING:
     from recsim_mnar.envs.recording import record, record_vector
-    from recsim_mnar.envs.slates import (
-        PurchasesEnv,
-        PurchasesVectorEnv,
-        RankingEnv,
-        RankingVectorEnv,
-        record_slates,
-        record_slates_vector,
-    )
+    from recsim_mnar.envs.slates import RankingEnv, RankingVectorEnv
     from recsim_mnar.envs.wrappers import RecordLog, RecordVectorLog
 
 _DEFINED_IN = {
-    "PurchasesEnv": "slates",
-    "PurchasesVectorEnv": "slates",
     "RankingEnv": "slates",
     "RankingVectorEnv": "slates",
     "RecordLog": "wrappers",
     "RecordVectorLog": "wrappers",
     "record": "recording",
-    "record_slates": "slates",
-    "record_slates_vector": "slates",
     "record_vector": "recording",
 }
 
@@ -160,32 +149,6 @@ def ratings_vector_env(
     from recsim_mnar.worlds.ratings.world import OBSERVATIONS
 
     return made_for(DecisionWorld, "ratings", preset, world, options, num_envs, revealed=OBSERVATIONS)
-
-
-def purchases_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> PurchasesEnv:
-    """The single environment of the purchases world.
-
-    Args:
-        preset: ``personalised`` (default), ``uniform``, ``popularity`` or ``quick``.
-        world: instead, a world of slates that is there already, or a name.
-        **params: keywords of :class:`PurchasesEnv`, or fields of
-            :class:`recsim_mnar.purchases.world.PurchasesParams` that differ from the preset's.
-    """
-    return made_for(ExposureWorld, "purchases", preset, world, params)
-
-
-def purchases_vector_env(
-    num_envs: int = 1, preset: str | None = None, world: World | str | None = None, **options: Any
-) -> PurchasesVectorEnv:
-    """The vector environment of the purchases world.
-
-    Args:
-        num_envs: number of lanes.
-        preset: as :func:`purchases_env`.
-        world: as :func:`purchases_env`.
-        **options: keywords of :class:`PurchasesVectorEnv`, or parameters.
-    """
-    return made_for(ExposureWorld, "purchases", preset, world, options, num_envs)
 
 
 def made_for(

@@ -17,7 +17,16 @@ from recsim_mnar.policies import registry
 from recsim_mnar.policies.door import as_learner
 from recsim_mnar.policies.door import check_needs as check_needs_of_learner
 from recsim_mnar.protocols.ab_test import ONLINE
-from recsim_mnar.protocols.base import Experiment, Protocol, RawResults, Trial, check_names, check_needs, protocol
+from recsim_mnar.protocols.base import (
+    Experiment,
+    Protocol,
+    RawResults,
+    SecondPart,
+    Trial,
+    check_names,
+    check_needs,
+    protocol,
+)
 from recsim_mnar.protocols.off_policy import OffPolicy, check_estimators, of_comparison
 from recsim_mnar.protocols.records import TIDY, TIDY_TYPES, Judgement, Ranking, Record, Target, judge, tidy_rows
 from recsim_mnar.protocols.scoreboard import CATALOGUES, WIDTH, scoreboard
@@ -29,7 +38,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from recsim_mnar.policies.base import Learner
-    from recsim_mnar.purchases.exposures import Exposures
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,7 @@ class Comparison:
     records: list[Record]
     judgements: list[Judgement] = field(default_factory=list)
     log: Log | None = None
-    exposures: Exposures | None = None
+    exposures: SecondPart | None = None
     notes: list[str] = field(default_factory=list)
     columns: list[tuple[str, str]] = field(default_factory=list)
     headings: dict[tuple[str, str], str] = field(default_factory=dict)

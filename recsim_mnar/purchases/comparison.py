@@ -32,7 +32,7 @@ from recsim_mnar.protocols.base import Experiment, Protocol, Trial
 from recsim_mnar.protocols.leave_one_out.ranks import scores_of_everyone
 from recsim_mnar.protocols.records import Record, Target, ratio_influence, with_half_widths
 from recsim_mnar.purchases.exposures import Exposures
-from recsim_mnar.purchases.policies import DEPLOYED, DeployedPolicy
+from recsim_mnar.purchases.policies import DeployedPolicy, exposures_of
 from recsim_mnar.purchases.uplift import (
     LIST_METRICS,
     causal_precision,
@@ -40,10 +40,11 @@ from recsim_mnar.purchases.uplift import (
     evaluate_lists,
     top_items,
 )
+from recsim_mnar.purchases.world import ExposureWorld
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation.executor import carrying, checked_users, run_in_order
-from recsim_mnar.simulation.items import exposures_of, simulate
-from recsim_mnar.worlds.base import ExposureWorld
+from recsim_mnar.simulation.items import simulate
+from recsim_mnar.simulation.run_folder import DEPLOYED
 from recsim_mnar.worlds.params import Params
 
 Floats = NDArray[np.float64]
@@ -131,7 +132,7 @@ class Uplift(Protocol):
     def judge(self, study: Trial) -> list[Record]:
         """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
         sizes, own, exposures = study.settings, study.data, study.exposures
-        assert exposures is not None
+        assert isinstance(exposures, Exposures)
         study.report(f"offline metrics, {sizes.test_periods} further periods")
         periods = range(own.first, own.last)
         offline = carrying(_offline, exposures)

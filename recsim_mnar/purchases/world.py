@@ -1,27 +1,337 @@
-"""The purchases world: people buy, and some of what is recommended they would have bought anyway (Sato et al. 2019).
+"""Worlds whose users are shown several items at a time, and the purchases world (Sato et al. 2019).
 
 Each user buys or does not buy each item in each period. Both potential outcomes are there: Y^T where the item is
-recommended, Y^C where it is not. Uplift is tau = Y^T - Y^C; only one of the two is ever seen.
+recommended, Y^C where it is not. Uplift is tau = Y^T - Y^C; only one of the two is ever seen. In the purchases world
+people would have bought some of what is recommended anyway.
 """
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
 import math
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels import elementary as ranked
+from recsim_mnar.kernels import elementary
+from recsim_mnar.log import schema
 from recsim_mnar.log.rows import consecutive
-from recsim_mnar.purchases.slates import Outcomes, check_slates
-from recsim_mnar.rng import Stream
-from recsim_mnar.worlds.base import ExposureWorld
+from recsim_mnar.rng import Stream, check_seed
+from recsim_mnar.worlds.base import LaneWorld, checked_slates
+from recsim_mnar.worlds.lanes import CountedLanes, Transition
 from recsim_mnar.worlds.params import Params, must, one_of
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+LAWS = ("power", "log")
+COUPLINGS = ("independent", "shared")
+
+
+@dataclass(frozen=True)
+class SlateParams(Params):
+    """What a world of slates of one's own has for parameters; derive, and add others with defaults.
+
+    Attributes:
+        n_items: number of items I.
+        n_periods: periods that a user lives.
+        slate_size: items recommended to a user in a period, N (expected number where ``slates`` is ``independent``).
+        rank_decay: weight of rank r from 1: ``power`` r^-exponent, ``log`` 1 / log2(1 + r).
+        exponent: of the power law.
+        smallest_propensity: no item is recommended with a smaller probability; above 0.
+        largest_propensity: nor with a larger one; below 1.
+        slates: each item is drawn by itself (``independent``), or slates of exactly N items (``fixed``).
+        catalogue_seed: of the items.
+        coupling: see :class:`recsim_mnar.purchases.world.PurchasesParams`.
+    """
+
+    n_items: int = 50
+    n_periods: int = 4
+    slate_size: int = 5
+    rank_decay: str = "power"
+    exponent: float = 0.5
+    smallest_propensity: float = 1e-3
+    largest_propensity: float = 0.9
+    slates: str = "independent"
+    catalogue_seed: int = 0
+    coupling: str = "independent"
+
+    def check(self) -> None:
+        """Raise UserError naming the parameter that breaks a rule."""
+        check_slates(self)
+
+
+RULES = tuple(name for name in SlateParams.__dataclass_fields__ if name != "catalogue_seed")
+"""Parameters that a world of slates must have."""
+
+
+def check_slates(p: Any) -> None:
+    """Raise UserError naming the parameter by which slates cannot be made; ``p`` has those of :class:`SlateParams`."""
+    must(p, "be at least 1", "n_items", "n_periods", "slate_size")
+    if p.slate_size > p.n_items:
+        raise UserError(f"slate_size = {p.slate_size} is larger than the number of items, n_items = {p.n_items}")
+    if p.n_items * p.n_periods >= 2**32:
+        raise UserError("n_items times n_periods must be below 2**32: lower one of them")
+    must(p, "not be negative", "exponent")
+    one_of(p, rank_decay=LAWS, slates=("independent", "fixed"), coupling=COUPLINGS)
+    low, high = p.smallest_propensity, p.largest_propensity
+    if not 0 < low <= high < 1:
+        raise UserError(
+            f"smallest_propensity and largest_propensity must satisfy 0 < smallest <= largest < 1, got {low:g} and "
+            f"{high:g}: uplift needs a probability of both to be shown and not to be shown"
+        )
+    if not low * p.n_items <= p.slate_size <= high * p.n_items:
+        raise UserError(
+            f"slate_size = {p.slate_size} of {p.n_items} items cannot be reached with propensities in "
+            f"[{low:g}, {high:g}]: change slate_size or the bounds"
+        )
+    check_seed(getattr(p, "catalogue_seed", 0), "catalogue_seed")
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Truth of some users: probabilities of both potential outcomes, (n, I).
+
+    Attributes:
+        control: P(Y^C = 1), bought without a recommendation.
+        treated: P(Y^T = 1), bought with one.
+    """
+
+    control: Floats
+    treated: Floats
+
+    @property
+    def uplift(self) -> Floats:
+        """E[tau] = P(Y^T) - P(Y^C)."""
+        return self.treated - self.control
+
+
+def flags_of(slates: NDArray[np.int64], n_items: int) -> Flags:
+    """(n, I) which items slates show; an item named twice in a slate is shown once, and the second place is lost."""
+    shown = np.zeros((len(slates), n_items), bool)
+    np.put_along_axis(shown, slates, True, axis=1)
+    return shown
+
+
+def addresses(
+    seeds: Any, users: Ints, periods: Ints, coupling: str
+) -> tuple[NDArray[np.uint64], np.uint64, Ints, Ints, bool]:
+    """The first arguments of the kernels that draw purchases; the last is whether both outcomes share a uniform."""
+    seeds = np.ascontiguousarray(np.broadcast_to(np.asarray(seeds, np.uint64), users.shape))
+    users, periods = np.ascontiguousarray(users), np.ascontiguousarray(periods, np.int64)
+    return seeds, np.uint64(Stream.PURCHASE), users, periods, coupling == "shared"
+
+
+class PurchasesLanes(CountedLanes):
+    """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`ExposureWorld.open_lanes`.
+
+    A decision is a slate. Its rows come first, items ascending, then the purchases without recommendation, items
+    ascending; ``time`` is the period.
+
+    Args:
+        params: of the world: ``n_items``, ``n_periods`` and ``coupling``.
+        outcomes_of: truth of users (n,) of a seed.
+        n_lanes: users side by side.
+        truth_column: name of the column of P(Y^T) of what is shown; None to leave it out.
+    """
+
+    trusted = True
+
+    def __init__(
+        self,
+        params: Any,
+        outcomes_of: Callable[[int, NDArray[np.int64]], Outcomes],
+        n_lanes: int,
+        *,
+        truth_column: str | None,
+    ) -> None:
+        super().__init__(n_lanes, truth_column=truth_column)
+        self._params, self._outcomes_of = params, outcomes_of
+        self._control = np.zeros((n_lanes, params.n_items))
+        self._treated = np.zeros((n_lanes, params.n_items))
+
+    @property
+    def state(self) -> Floats:
+        """See :attr:`Lanes.state`: here P(Y^T) of all items, (n, I)."""
+        return self._treated.copy()
+
+    @property
+    def uplift(self) -> Floats:
+        """Truth, E[tau] of all items, (n, I), for what judges."""
+        return self._treated - self._control
+
+    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
+        """See :meth:`Lanes.begin`: nothing has happened yet."""
+        for seed, rows in self.seat(which, seeds, users):
+            truth = self._outcomes_of(seed, users[rows])
+            self._control[which[rows]], self._treated[which[rows]] = truth.control, truth.treated
+        starts, columns = self.rows(which, np.zeros(len(which), np.int64))
+        return Transition(starts, columns, np.ones(len(which), np.bool_))
+
+    def take(self, which: NDArray[np.int64], actions: NDArray[Any], propensities: NDArray[np.float64]) -> Transition:
+        """See :meth:`Lanes.take`: ``actions`` are slates (n, N), ``propensities`` one for each item, or one a user."""
+        slates = checked_slates(np.asarray(actions).reshape(len(which), -1), len(which), self._params.n_items)
+        probability = np.zeros((len(which), self._params.n_items))
+        given = np.broadcast_to(np.asarray(propensities, np.float64).reshape(len(which), -1), slates.shape)
+        np.put_along_axis(probability, slates, given, axis=1)
+        return self.show(which, flags_of(slates, self._params.n_items), probability)
+
+    def show(self, which: NDArray[np.int64], shown: Flags, probability: Floats) -> Transition:
+        """A period in which lanes ``which`` are shown these items: (n, I) flags and probabilities."""
+        from recsim_mnar.purchases import _slates_kernel
+
+        bought = np.empty(shown.shape, np.uint8)
+        control, treated = self._control, self._treated
+        if not np.array_equal(which, np.arange(len(self.user))):  # all lanes, as ``simulate`` has it, need no copy
+            control, treated = control[which], treated[which]
+        with np.errstate(over="ignore"):
+            drawn_at = addresses(self.seed[which], self.user[which], self.n_decisions[which], self._params.coupling)
+            _slates_kernel.buy(*drawn_at, control, treated, shown.view(np.uint8), bought)
+        lane, item = np.nonzero(shown | (bought != 0))
+        recommended = shown[lane, item]
+        order = np.lexsort((~recommended, lane))
+        lane, item, recommended = lane[order], item[order], recommended[order]
+        starts, columns = self.rows(which, np.bincount(lane, minlength=len(which)))
+        columns["time"][:] = self.time[which][lane]
+        columns["event"][:] = np.where(recommended, schema.BANDIT, schema.ORGANIC)
+        columns["item"][:] = np.where(recommended, -1, item)
+        columns["action"][:] = np.where(recommended, item, -1)
+        columns["propensity"][:] = np.where(recommended, probability[lane, item], np.nan)
+        columns["reward"][:] = np.where(recommended, bought[lane, item], np.nan)
+        if self.truth_column is not None:
+            columns[self.truth_column][:] = np.where(recommended, self._treated[which[lane], item], np.nan)
+        self.time[which] += 1
+        self.n_decisions[which] += 1
+        return Transition(starts, columns, self.n_decisions[which] < self._params.n_periods)
+
+
+class ExposureWorld(LaneWorld):
+    """Users live apart, and are recommended several items at a time; both potential outcomes of each are known.
+
+    In every period a user buys or does not buy each item: with probability ``treated`` where it is recommended, else
+    with ``control``. A world of one's own says these (:meth:`outcomes_of`), and its ``params_class`` derives from
+    :class:`SlateParams`; all else follows, and may be defined otherwise.
+    """
+
+    truth_column: ClassVar[str | None] = "purchase_probability"
+    simulated_by: ClassVar[str] = "recsim_mnar.purchases.policies:simulated"
+    compared_by: ClassVar[str] = "recsim_mnar.purchases.comparison:PurchasesExperiment"
+    environments_by: ClassVar[str] = "recsim_mnar.purchases.envs:of_exposures"
+    tasks_by: ClassVar[str] = "recsim_mnar.purchases.tasks:Slates"
+    instead: ClassVar[str] = "recommends slates: use recsim_mnar.simulate or the environment recsim_mnar/Purchases-v0"
+    params: Any
+
+    def check_params(self) -> None:
+        """See :meth:`World.check_params`: they say how slates are made."""
+        lacking = [rule for rule in RULES if not hasattr(self.params, rule)]
+        if lacking:
+            raise UserError(
+                f"world {self.name!r}: its parameters lack {', '.join(lacking)}: derive its params_class from "
+                "recsim_mnar.worlds.SlateParams"
+            )
+
+    def recommender(self, policy: Any) -> Any:
+        """See :meth:`World.recommender`: what recommends slates."""
+        from recsim_mnar.purchases.policies import as_slate_policy
+
+        return as_slate_policy(policy, self.params)
+
+    @property
+    def most_decisions(self) -> int:  # type: ignore[override]  # by its parameters
+        """See :class:`World`: one in every period."""
+        return int(self.params.n_periods)
+
+    @abstractmethod
+    def outcomes_of(self, seed: int, users: Any) -> Outcomes:
+        """Truth: both probabilities of every item for users (n,) of a seed, (n, n_items) each.
+
+        They must depend on the seed and on each user alone, not on who else is asked for.
+        """
+
+    def deployed_propensities(self, seed: int, users: Any) -> NDArray[np.float64]:
+        """P(shown) of every item to users of a seed in any period, by the world's own recommender; (n, n_items).
+
+        Uniform unless defined. Where the parameter ``slates`` is ``fixed``, rows sum to ``slate_size``.
+        """
+        return np.full((len(np.atleast_1d(users)), self.n_items), self.params.slate_size / self.n_items)
+
+    def potential_outcomes(self, seed: int, users: Any, period: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Truth: Y^C and Y^T of every item for users of a seed in one period, (n, n_items) flags each."""
+        from recsim_mnar.purchases import _slates_kernel
+
+        users = np.asarray(users, np.int64)
+        truth = self._checked_outcomes(seed, users)
+        y = np.empty((2, *truth.control.shape), np.uint8)
+        with np.errstate(over="ignore"):
+            drawn_at = addresses(seed, users, np.full(len(users), period), self.params.coupling)
+            _slates_kernel.outcomes(*drawn_at, truth.control, truth.treated, y[0], y[1])
+        return y[0].astype(bool), y[1].astype(bool)
+
+    def slate_uplift(self, seed: int, users: Any, slates: Any) -> NDArray[np.float64]:
+        """Truth: expected purchases that these slates cause, (n,): the sum of E[tau] over their distinct items."""
+        slates = checked_slates(slates, len(np.atleast_1d(users)), self.n_items)
+        shown = flags_of(slates, self.n_items)
+        return np.where(shown, self.outcomes_of(seed, users).uplift, 0.0).sum(axis=1)
+
+    def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Truth: (n, n_items) P(Y^T), what a recommended item earns; it is the lanes' state."""
+        return np.asarray(state, np.float64)
+
+    def lasting(self, n_periods: int) -> Self:
+        """The same world, users and draws, with lives of ``n_periods``."""
+        longer = copy.copy(self)
+        longer.params = dataclasses.replace(self.params, n_periods=n_periods)
+        return longer
+
+    def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> PurchasesLanes:
+        """See :meth:`LaneWorld.open_lanes`."""
+        truth_column = self.truth_column if keep_truth else None
+        return PurchasesLanes(self.params, self._checked_outcomes, n_lanes, truth_column=truth_column)
+
+    def _checked_outcomes(self, seed: int, users: NDArray[np.int64]) -> Outcomes:
+        found, shape = self.outcomes_of(seed, users), (len(users), self.n_items)
+        for name in ("control", "treated"):
+            values = np.asarray(getattr(found, name, None), np.float64)
+            if values.shape != shape or not np.all((values >= 0) & (values <= 1)):
+                raise UserError(
+                    f"the {self.name} world: outcomes_of() must return Outcomes(control, treated), probabilities of "
+                    f"shape {shape} each; its {name} is {_shape_or_value(values, shape)}"
+                )
+        return found
+
+
+def _shape_or_value(values: NDArray[np.float64], shape: tuple[int, int]) -> str:
+    if values.shape != shape:
+        return f"of shape {values.shape}"
+    return f"{values[~((values >= 0) & (values <= 1))][0]:g} somewhere"
+
+
+def weights_by_rank(n_items: int, rank_decay: str, exponent: float) -> Floats:
+    """(n_items,) weight of rank r = 1, 2, ...: ``power`` r^-exponent, ``log`` 1 / log2(1 + r)."""
+    rank = np.arange(1, n_items + 1, dtype=np.float64)
+    if rank_decay == "log":
+        logs = elementary.log(rank + 1.0)
+        return logs[0] / logs
+    return elementary.exp(-exponent * elementary.log(rank))
+
+
+def scaled(weights: Floats, size: int, smallest: float, largest: float) -> Floats:
+    """Rows of probabilities min(max(c weights, smallest), largest), c a row such that each sums to ``size``; (n, I)."""
+    from recsim_mnar.purchases import _slates_kernel
+
+    out = np.empty_like(weights)
+    _slates_kernel.scale_rows(weights, float(size), smallest, largest, out)
+    return out
+
 
 DEPLOYMENTS = ("uniform", "popularity", "personalised")
 
@@ -94,12 +404,7 @@ def rank_weights(n_items: int, params: PurchasesParams) -> NDArray[np.float64]:
     """(I,) weight of the items of rank 1, 2, ... under the parameters' deployment and law."""
     if params.deployment == "uniform":
         return np.ones(n_items)
-    return ranked.rank_weights(n_items, params.rank_decay, params.exponent)
-
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+    return weights_by_rank(n_items, params.rank_decay, params.exponent)
 
 
 class PurchasesWorld(ExposureWorld):
@@ -117,6 +422,9 @@ class PurchasesWorld(ExposureWorld):
     """
 
     name: ClassVar[str] = "purchases"
+    summary: ClassVar[str] = (
+        "users buy in periods, recommended or not; both potential outcomes are known (Sato et al. 2019)"
+    )
     params_class = PurchasesParams
     presets = PRESETS
     params: PurchasesParams
@@ -204,7 +512,7 @@ class PurchasesWorld(ExposureWorld):
         if self._deployed is not None:
             return self._deployed[users % len(self._deployed)]
         weights = self._law[self._ranks(seed, users)]
-        return ranked.scaled(weights, p.slate_size, p.smallest_propensity, p.largest_propensity)
+        return scaled(weights, p.slate_size, p.smallest_propensity, p.largest_propensity)
 
     def _ranks(self, seed: int, users: Ints) -> Ints:
         """(n, I) rank of every item from 0 by which the deployed policy recommends."""

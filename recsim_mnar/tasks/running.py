@@ -21,16 +21,14 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.plugins import imported
 from recsim_mnar.policies.answers import name_of
 from recsim_mnar.policies.base import Learner, Policy
-from recsim_mnar.policies.door import ReadyLearner, able, as_learner, as_policy, fitted, unwrapped
+from recsim_mnar.policies.door import ReadyLearner, as_learner, fitted, unwrapped
 from recsim_mnar.policies.rankings import RankingPolicy
 from recsim_mnar.policies.registry import learner, uniform_policy
 from recsim_mnar.policies.softening import EpsilonMixture
-from recsim_mnar.purchases.exposures import Exposures
-from recsim_mnar.purchases.policies import DeployedPolicy, LaterSlates, SlatePolicy, TopSlates
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulation.items import Columns, exposures_of, map_shards, simulate
-from recsim_mnar.simulation.oracle import Oracle, Planner, UpliftOracle
-from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, decision_world
+from recsim_mnar.simulation.items import Columns, map_shards, simulate
+from recsim_mnar.simulation.oracle import Oracle, Planner
+from recsim_mnar.worlds.base import DecisionWorld, decision_world
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -177,10 +175,10 @@ class Items(Runner):
         if self.world.truth_column is None:
             raise UserError(f"the {self.world.name} world does not say expected rewards: a task needs them")
         worth, size = functools.partial(_expected, self.world.truth_column), self.world.slate_size
-        earned = self._summed(worth, range(self.task.horizon * size), policy, n, seed, executor)
+        earned = self.summed(worth, range(self.task.horizon * size), policy, n, seed, executor)
         return earned._replace(decisions=earned.decisions / size)
 
-    def _summed(
+    def summed(
         self, worth: Callable[..., Floats], counted: range, policy: Any, n: int, seed: int, executor: Executor | None
     ) -> Earned:
         """What users earn by those of their recommendations that count, each ``worth`` what that says."""
@@ -192,64 +190,6 @@ class Items(Runner):
             earned[user], decisions[user] = rewards, counts
             digest.update(done)
         return Earned(earned, decisions, digest.hexdigest())
-
-
-class Slates(Items):
-    """Users who are shown slates; a value is the purchases that slates cause, by true uplift.
-
-    The last periods of the world's lives are those of the horizon. In those before users live under the world's own
-    recommender: it is their past, from which learners know them, and which every policy observes.
-    """
-
-    world: ExposureWorld  # type: ignore[assignment]  # users of both live apart in lanes
-    step = "period"
-    earns = "purchases caused"
-    references: ClassVar = {"oracle": UpliftOracle, "deployed": DeployedPolicy}
-
-    @property
-    def learns_from(self) -> str:
-        """See :class:`Runner`."""
-        return f"the users' own {self.past} periods before, under {self.task.logging}"
-
-    @property
-    def past(self) -> int:
-        """Periods before those of the horizon."""
-        return int(self.world.params.n_periods - self.task.horizon)
-
-    def log(self) -> Log:
-        """See :meth:`Runner.log`: the past of the public users."""
-        return self._past_of(self.task.users, self.task.seed)[0]
-
-    def _past_of(self, n: int, seed: int) -> tuple[Log, Exposures]:
-        """The log, and with the propensity of what was not shown, too."""
-        before = self.world.lasting(self.past)
-        deployed = DeployedPolicy(before)
-        log = simulate(before, deployed, n, seed)
-        return log, exposures_of(before, deployed, log, n, seed)
-
-    def random(self) -> Any:
-        """See :meth:`Runner.random`: each slate as likely."""
-        return TopSlates(super().random(), self.world.params)
-
-    def taken(self, agent: Any) -> Any:
-        """See :meth:`Runner.taken`: slates as a policy of slates draws them, or what ranks items."""
-        return agent if isinstance(agent, SlatePolicy) else learner_of(agent)
-
-    def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
-        """See :meth:`Runner.run`; a learner is fitted on the past of these very users."""
-        own = policy if isinstance(policy, SlatePolicy) else TopSlates(self._fitted(policy, n, seed), self.world.params)
-        later, size = LaterSlates(self.world, own, self.past), self.world.params.slate_size
-        rows = range(self.past * size, self.world.params.n_periods * size)
-        return self._summed(functools.partial(_uplift, self.world, seed), rows, later, n, seed, executor)
-
-    def _fitted(self, found: Learner, n: int, seed: int) -> Policy:
-        if isinstance(unwrapped(found), ReadyLearner):
-            return fitted(found, Log({}), n_items=self.world.n_items, seed=0)
-        log, exposures = self._past_of(n, seed)
-        of_exposures = able(found, "fit_exposures")
-        if of_exposures is None:
-            return fitted(found, log, n_items=self.world.n_items, seed=self.fit_seed)
-        return as_policy(of_exposures.fit_exposures(exposures, seed=self.fit_seed))
 
 
 def runner_of(task: Any, number: int = 0) -> Runner:
@@ -308,7 +248,3 @@ def _of_ratings(log: Log, n_items: int) -> dict[str, Any]:
 
 def _expected(truth: str, columns: Columns, shown: Flags, users: Ints, place: Ints) -> Floats:
     return np.asarray(columns[truth][shown], np.float64)
-
-
-def _uplift(world: ExposureWorld, seed: int, columns: Columns, shown: Flags, users: Ints, place: Ints) -> Floats:
-    return np.asarray(world.outcomes_of(seed, users).uplift[place, columns["action"][shown]], np.float64)

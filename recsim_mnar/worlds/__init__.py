@@ -6,21 +6,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.log.contexts import Observation
-from recsim_mnar.purchases.slates import Outcomes, SlateParams
-from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, Lanes, Transition, World, as_world
+from recsim_mnar.worlds.base import DecisionWorld, Lanes, Transition, World, as_world
 from recsim_mnar.worlds.lanes import PlainLanes
 from recsim_mnar.worlds.params import Params
 from recsim_mnar.worlds.registry import WORLDS, Entry, entry_of, make_world, of_a_world
 
 if TYPE_CHECKING:
-    from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
     from recsim_mnar.worlds.features import FeatureParams, FeatureWorld
     from recsim_mnar.worlds.ratings import RatingsParams, RatingsWorld
     from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 
 _OF_OURS = {
     "Feature": "features",
-    "Purchases": "purchases",
     "Ratings": "ratings",
     "Sessions": "sessions",
 }

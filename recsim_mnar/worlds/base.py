@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import abc
-import copy
-import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +14,12 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, described
 from recsim_mnar.log import schema
 from recsim_mnar.log.contexts import Observation
-from recsim_mnar.purchases.slates import RULES, Outcomes, PurchasesLanes, addresses, checked_slates, flags_of
 from recsim_mnar.rng import policy_uniforms
 from recsim_mnar.worlds.checked_lanes import CheckedLanes
 from recsim_mnar.worlds.lanes import Lanes, Occasions, Transition, cumulative_of
 from recsim_mnar.worlds.params import Params
 
-__all__ = ["DecisionWorld", "ExposureWorld", "LaneWorld", "Lanes", "Transition", "World"]
+__all__ = ["DecisionWorld", "LaneWorld", "Lanes", "Transition", "World"]
 
 _USERS_A_CALL = 1024
 """Users of the default :meth:`DecisionWorld.trajectories` who live side by side; results do not depend on it."""
@@ -86,6 +83,20 @@ class World(abc.ABC):
     def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
         """Truth: what ``catalogue.npz`` holds next to a log of users 0 .. n_users - 1 of a seed."""
         return {}
+
+    def check_params(self) -> None:
+        """Raise UserError where the parameters lack what the class's kind of world needs."""
+
+    def recommender(self, policy: Any) -> Any:
+        """What recommends in ``simulate``, of what a user brings, where it is not one item, or a ranking, at a time.
+
+        Returns:
+            A :class:`recsim_mnar.simulation.items.ShardRecommender`.
+
+        Raises:
+            UserError: the users of this world cannot be simulated apart.
+        """
+        raise UserError(f"simulate asks for one item at a time, the {self.name} world {self.instead}")
 
 
 class LaneWorld(World):
@@ -224,97 +235,9 @@ class DecisionWorld(LaneWorld):
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-class ExposureWorld(LaneWorld):
-    """Users live apart, and are recommended several items at a time; both potential outcomes of each are known.
-
-    In every period a user buys or does not buy each item: with probability ``treated`` where it is recommended, else
-    with ``control``. A world of one's own says these (:meth:`outcomes_of`), and its ``params_class`` derives from
-    :class:`recsim_mnar.purchases.slates.SlateParams`; all else follows, and may be defined otherwise.
-    """
-
-    truth_column: ClassVar[str | None] = "purchase_probability"
-    simulated_by: ClassVar[str] = "recsim_mnar.simulation.run_folder:users"
-    compared_by: ClassVar[str] = "recsim_mnar.purchases.comparison:PurchasesExperiment"
-    environments_by: ClassVar[str] = "recsim_mnar.envs.slates:of_exposures"
-    tasks_by: ClassVar[str] = "recsim_mnar.tasks.running:Slates"
-    instead: ClassVar[str] = (
-        "recommends slates: use recsim_mnar.simulation.items or the environment recsim_mnar/Purchases-v0"
-    )
-    params: Any
-
-    @property
-    def most_decisions(self) -> int:  # type: ignore[override]  # by its parameters
-        """See :class:`World`: one in every period."""
-        return int(self.params.n_periods)
-
-    @abc.abstractmethod
-    def outcomes_of(self, seed: int, users: Any) -> Outcomes:
-        """Truth: both probabilities of every item for users (n,) of a seed, (n, n_items) each.
-
-        They must depend on the seed and on each user alone, not on who else is asked for.
-        """
-
-    def deployed_propensities(self, seed: int, users: Any) -> NDArray[np.float64]:
-        """P(shown) of every item to users of a seed in any period, by the world's own recommender; (n, n_items).
-
-        Uniform unless defined. Where the parameter ``slates`` is ``fixed``, rows sum to ``slate_size``.
-        """
-        return np.full((len(np.atleast_1d(users)), self.n_items), self.params.slate_size / self.n_items)
-
-    def potential_outcomes(self, seed: int, users: Any, period: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Truth: Y^C and Y^T of every item for users of a seed in one period, (n, n_items) flags each."""
-        from recsim_mnar.purchases import _slates_kernel
-
-        users = np.asarray(users, np.int64)
-        truth = self._checked_outcomes(seed, users)
-        y = np.empty((2, *truth.control.shape), np.uint8)
-        with np.errstate(over="ignore"):
-            drawn_at = addresses(seed, users, np.full(len(users), period), self.params.coupling)
-            _slates_kernel.outcomes(*drawn_at, truth.control, truth.treated, y[0], y[1])
-        return y[0].astype(bool), y[1].astype(bool)
-
-    def slate_uplift(self, seed: int, users: Any, slates: Any) -> NDArray[np.float64]:
-        """Truth: expected purchases that these slates cause, (n,): the sum of E[tau] over their distinct items."""
-        slates = checked_slates(slates, len(np.atleast_1d(users)), self.n_items)
-        shown = flags_of(slates, self.n_items)
-        return np.where(shown, self.outcomes_of(seed, users).uplift, 0.0).sum(axis=1)
-
-    def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Truth: (n, n_items) P(Y^T), what a recommended item earns; it is the lanes' state."""
-        return np.asarray(state, np.float64)
-
-    def lasting(self, n_periods: int) -> Self:
-        """The same world, users and draws, with lives of ``n_periods``."""
-        longer = copy.copy(self)
-        longer.params = dataclasses.replace(self.params, n_periods=n_periods)
-        return longer
-
-    def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> PurchasesLanes:
-        """See :meth:`LaneWorld.open_lanes`."""
-        truth_column = self.truth_column if keep_truth else None
-        return PurchasesLanes(self.params, self._checked_outcomes, n_lanes, truth_column=truth_column)
-
-    def _checked_outcomes(self, seed: int, users: NDArray[np.int64]) -> Outcomes:
-        found, shape = self.outcomes_of(seed, users), (len(users), self.n_items)
-        for name in ("control", "treated"):
-            values = np.asarray(getattr(found, name, None), np.float64)
-            if values.shape != shape or not np.all((values >= 0) & (values <= 1)):
-                raise UserError(
-                    f"the {self.name} world: outcomes_of() must return Outcomes(control, treated), probabilities of "
-                    f"shape {shape} each; its {name} is {_shape_or_value(values, shape)}"
-                )
-        return found
-
-
 def sha256_of(*arrays: NDArray[Any]) -> str:
     """A digest of arrays, by which a provenance names what was given."""
     return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
-
-
-def _shape_or_value(values: NDArray[np.float64], shape: tuple[int, int]) -> str:
-    if values.shape != shape:
-        return f"of shape {values.shape}"
-    return f"{values[~((values >= 0) & (values <= 1))][0]:g} somewhere"
 
 
 class _Fixed:
@@ -371,15 +294,26 @@ def as_world(world: Any) -> World:
         raise UserError(
             f"world {name!r}: truth_column must be None or the name of a column that a log has not yet, got {truth!r}"
         )
-    if isinstance(world, ExposureWorld):
-        lacking = [rule for rule in RULES if not hasattr(world.params, rule)]
-        if lacking:
-            raise UserError(
-                f"world {name!r}: its parameters lack {', '.join(lacking)}: derive its params_class from "
-                "recsim_mnar.worlds.SlateParams"
-            )
+    world.check_params()
     _check_description(world)
     return world
+
+
+def checked_slates(slates: Any, n: int, n_items: int) -> NDArray[np.int64]:
+    """Slates as (n, N) integers.
+
+    Raises:
+        UserError: another shape, not integers, or an item out of range.
+    """
+    slates = np.asarray(slates)
+    if slates.ndim != 2 or len(slates) != n or slates.shape[1] < 1:
+        raise UserError(f"slates must have shape ({n}, N), got {slates.shape}")
+    if not np.issubdtype(slates.dtype, np.integer):
+        raise UserError(f"slates must hold integers, got {slates.dtype}")
+    outside = (slates < 0) | (slates >= n_items)
+    if outside.any():
+        raise UserError(f"item {slates[outside][0]} is out of range, the world has items 0..{n_items - 1}")
+    return slates.astype(np.int64)
 
 
 def decision_world(world: Any, what: str) -> DecisionWorld:

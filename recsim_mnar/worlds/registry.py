@@ -132,10 +132,6 @@ _OURS = (
         "people reveal ratings, not at random, and rate what is recommended (Schnabel et al. 2016)",
     ),
     Entry(
-        "purchases", "recsim_mnar.purchases.world", "PurchasesWorld", "personalised",
-        "users buy in periods, recommended or not; both potential outcomes are known (Sato et al. 2019)",
-    ),
-    Entry(
         "features", "recsim_mnar.worlds.features", "FeatureWorld", "quick",
         "users and items are rows of feature matrices, your own or drawn; rewards are clicks or numbers",
     ),
