@@ -224,6 +224,7 @@ class ExposureWorld(LaneWorld):
 
     truth_column: ClassVar[str | None] = "purchase_probability"
     simulated_by: ClassVar[str] = "recsim_mnar.purchases.policies:simulated"
+    recommended_by: ClassVar[str] = "recsim_mnar.purchases.policies:as_slate_policy"
     compared_by: ClassVar[str] = "recsim_mnar.purchases.comparison:PurchasesExperiment"
     environments_by: ClassVar[str] = "recsim_mnar.purchases.envs:of_exposures"
     tasks_by: ClassVar[str] = "recsim_mnar.purchases.tasks:Slates"
@@ -238,12 +239,6 @@ class ExposureWorld(LaneWorld):
                 f"world {self.name!r}: its parameters lack {', '.join(lacking)}: derive its params_class from "
                 "recsim_mnar.worlds.SlateParams"
             )
-
-    def recommender(self, policy: Any) -> Any:
-        """See :meth:`World.recommender`: what recommends slates."""
-        from recsim_mnar.purchases.policies import as_slate_policy
-
-        return as_slate_policy(policy, self.params)
 
     @property
     def most_decisions(self) -> int:  # type: ignore[override]  # by its parameters

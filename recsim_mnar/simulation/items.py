@@ -20,6 +20,7 @@ from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.kernels.memory import give_back
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
+from recsim_mnar.plugins import imported
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.answers import Acting, checked_distribution
 from recsim_mnar.policies.base import Policy, observe_events
@@ -153,9 +154,10 @@ def as_recommender(world: World, policy: Any) -> Recommender:
         UserError: as :func:`recsim_mnar.policies.door.as_policy`, it learns from all users, or the world is none.
     """
     as_world(world)
-    if not isinstance(world, DecisionWorld):
-        own: Recommender = world.recommender(policy)
+    if world.recommended_by:
+        own: Recommender = imported("recommender", world.recommended_by)(policy, world.params)
         return own
+    decision_world(world, "simulate")
     if isinstance(policy, ShardRecommender):
         raise UserError(f"policy {policy.name!r} recommends slates, the {world.name} world asks for one item")
     if world.slate_size > 1:

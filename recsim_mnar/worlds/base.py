@@ -45,6 +45,9 @@ class World(abc.ABC):
         in_parts: whether a log of it is made in parts, so that an interrupted run can be taken up.
         simulated_by: ``package.module:function`` that writes a log into a folder, see
             :mod:`recsim_mnar.simulation.run_folder`.
+        recommended_by: ``package.module:function`` that makes a
+            :class:`recsim_mnar.simulation.items.ShardRecommender` of a policy and the parameters; empty where users are
+            recommended one item, or a ranking, at a time.
         compared_by: ``package.module:Class``, a :class:`recsim_mnar.protocols.base.Experiment` that compares
             recommenders in it.
         environments_by: ``package.module:function`` that makes its environments, see :mod:`recsim_mnar.envs`.
@@ -66,6 +69,7 @@ class World(abc.ABC):
     views_repeat: bool = True
     in_parts: ClassVar[bool] = True
     simulated_by: ClassVar[str] = ""
+    recommended_by: ClassVar[str] = ""
     compared_by: ClassVar[str] = ""
     environments_by: ClassVar[str] = ""
     tasks_by: ClassVar[str] = ""
@@ -86,17 +90,6 @@ class World(abc.ABC):
 
     def check_params(self) -> None:
         """Raise UserError where the parameters lack what the class's kind of world needs."""
-
-    def recommender(self, policy: Any) -> Any:
-        """What recommends in ``simulate``, of what a user brings, where it is not one item, or a ranking, at a time.
-
-        Returns:
-            A :class:`recsim_mnar.simulation.items.ShardRecommender`.
-
-        Raises:
-            UserError: the users of this world cannot be simulated apart.
-        """
-        raise UserError(f"simulate asks for one item at a time, the {self.name} world {self.instead}")
 
 
 class LaneWorld(World):
