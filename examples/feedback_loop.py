@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar import UserError, make_world
-from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.campaigns.platform import lists_of, platform_log
+from recsim_mnar.campaigns.profiles import Profiles
+from recsim_mnar.campaigns.weighing import hit_probabilities
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.base import Learner
-from recsim_mnar.protocols.temporal.weighing import hit_probabilities
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulation.platform import lists_of, platform_log
 
 
 @dataclass(frozen=True)

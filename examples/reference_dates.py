@@ -21,11 +21,11 @@ import numpy as np
 
 from recsim_mnar import Record, UserError, make_world
 from recsim_mnar.agents.baselines import ConstantList
+from recsim_mnar.campaigns.platform import platform_log, run_campaigns
+from recsim_mnar.campaigns.profiles import Profiles
+from recsim_mnar.campaigns.weighing import weighted_leave_one_out
 from recsim_mnar.datasets.interactions import read_interactions
-from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policies import registry
-from recsim_mnar.protocols.temporal.weighing import weighted_leave_one_out
-from recsim_mnar.simulation.platform import platform_log, run_campaigns
 
 SCHEMES = ("unweighted", "weights+p=20", "weights+p=100", "weights")
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 import numpy as np
 
 from recsim_mnar import simulate
-from recsim_mnar.estimators.uplift import causal_precision, evaluate_lists, top_items
-from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.policies.slates import DeployedPolicy
-from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
+from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.policies import DeployedPolicy
+from recsim_mnar.purchases.uplift import causal_precision, evaluate_lists, top_items
+from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 
 # Items of each list by hidden class: first the five that were recommended, then the five that were not.
 LISTS = {

@@ -18,6 +18,7 @@ import gymnasium as _gymnasium  # noqa: E402
 from recsim_mnar._version import __version__ as __version__  # noqa: E402  (likewise)
 
 if _TYPE_CHECKING:
+    from recsim_mnar.campaigns.model import PlatformWorld as PlatformWorld
     from recsim_mnar.datasets.interactions import Interactions as Interactions
     from recsim_mnar.errors import MachineError as MachineError
     from recsim_mnar.errors import UserError as UserError
@@ -45,6 +46,7 @@ if _TYPE_CHECKING:
     from recsim_mnar.protocols.comparison import compare as compare
     from recsim_mnar.protocols.interactions import compare_interactions as compare_interactions
     from recsim_mnar.protocols.records import Record as Record
+    from recsim_mnar.purchases.world import ExposureWorld as ExposureWorld
     from recsim_mnar.replays.probabilities import replay as replay
     from recsim_mnar.replays.truth import value_on_log as value_on_log
     from recsim_mnar.simulation import simulate as simulate
@@ -64,8 +66,6 @@ if _TYPE_CHECKING:
     from recsim_mnar.tasks import tasks as _tasks
     from recsim_mnar.testing.kinds import check_named as _check_named
     from recsim_mnar.worlds import DecisionWorld as DecisionWorld
-    from recsim_mnar.worlds import ExposureWorld as ExposureWorld
-    from recsim_mnar.worlds import PlatformWorld as PlatformWorld
     from recsim_mnar.worlds import World as World
     from recsim_mnar.worlds import make_world as make_world
 
@@ -81,6 +81,7 @@ if _TYPE_CHECKING:
 # Public names by the module that defines them, with the name there behind the sign where that is another. A module is
 # imported when it is first asked for: `import recsim_mnar` stays light. Type checkers read the block above.
 _NAMES = {
+    "campaigns.model": "PlatformWorld",
     "datasets.interactions": "Interactions",
     "errors": "MachineError UserError",
     "estimators": "Estimate Facts difference estimate=estimate_value",
@@ -96,6 +97,7 @@ _NAMES = {
     "protocols.comparison": "Comparison compare",
     "protocols.interactions": "compare_interactions",
     "protocols.records": "Record",
+    "purchases.world": "ExposureWorld",
     "replays.probabilities": "replay",
     "replays.truth": "value_on_log",
     "simulation": "simulate",
@@ -104,7 +106,7 @@ _NAMES = {
     "studies": "Design Study run_study",
     "tasks": "Evaluation Task TaskDataset evaluate task task_dataset task_names=tasks",
     "testing.kinds": "check=check_named",
-    "worlds": "DecisionWorld ExposureWorld PlatformWorld World make_world",
+    "worlds": "DecisionWorld World make_world",
 }
 _DEFINED_IN = {word.partition("=")[0]: (module, word) for module, words in _NAMES.items() for word in words.split()}
 _PACKAGES = ("agents", "datasets", "envs", "estimators", "export", "integrations", "testing", "worlds")

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import platform
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -82,22 +83,20 @@ def _decisions(name: str, preset: str | None, params: dict[str, Any]) -> None:
 
 
 def _purchases() -> None:
-    from recsim_mnar.policies.slates import DeployedPolicy
-    from recsim_mnar.simulation.items import simulate
-    from recsim_mnar.worlds import make_world
+    from recsim_mnar.simulation.run_folder import Request
+    from recsim_mnar.worlds.registry import entry_of, make_world
 
-    world: Any = make_world("purchases", "quick")
-    simulate(world, DeployedPolicy(world), 3, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        request = Request(out=Path(folder) / "log", policy="deployed", n_users=3)
+        entry_of("purchases").simulator()(make_world("purchases", "quick"), request)
 
 
 def _campaigns() -> None:
-    from recsim_mnar.envs.platform import CampaignsEnv
-    from recsim_mnar.worlds import make_world
+    from recsim_mnar.envs import world_env
 
-    world: Any = make_world("campaigns", "quick")
-    env = CampaignsEnv(world)
+    env = world_env("campaigns", "quick")
     env.reset(seed=0)
-    env.step(np.ones(world.n_items, np.float32))
+    env.step(np.ones(env.action_space.shape, np.float32))
 
 
 def _estimators() -> None:

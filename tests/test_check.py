@@ -15,7 +15,7 @@ from recsim_mnar.protocols.ab_test import ABTest
 from recsim_mnar.protocols.base import Protocol
 from recsim_mnar.protocols.off_policy import OffPolicy
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.protocols.uplift import Uplift, UpliftABTest
+from recsim_mnar.purchases.comparison import Uplift, UpliftABTest
 from recsim_mnar.testing import check_estimator, check_protocol
 from recsim_mnar.testing.kinds import Checked, check_named
 from recsim_mnar.worlds import make_world

@@ -3,7 +3,7 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.purchases.exposures import Exposures
 from twins.purchases_log import propensity_matrix
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from recsim_mnar.campaigns.platform import lists_of, run_campaign, run_campaigns, true_quality
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies import registry
-from recsim_mnar.simulation.platform import lists_of, run_campaign, run_campaigns, true_quality
 from recsim_mnar.worlds import make_world
 
 EXAMPLE = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "feedback_loop.py"))

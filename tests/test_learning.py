@@ -14,8 +14,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import Policy
 from recsim_mnar.policies.door import as_policy, learning_of
-from recsim_mnar.policies.slates import SlatePolicy
 from recsim_mnar.policies.softening import EpsilonMixture, SoftmaxPolicy
+from recsim_mnar.purchases.policies import SlatePolicy
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.simulation import simulate

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from recsim_mnar.log import Log
-from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.purchases.exposures import Exposures
 from twins.commands import status_of as run
 from twins.purchases_log import propensity_matrix
 

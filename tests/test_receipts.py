@@ -20,9 +20,9 @@ from recsim_mnar.cli import main
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.blocks import FiledLog
-from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.table import write_stream
 from recsim_mnar.policies import registry
+from recsim_mnar.purchases.exposures import Exposures
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX, UNFINISHED, DamagedIndexError, Index, Receipt, file_digest
 from recsim_mnar.simulation import simulate

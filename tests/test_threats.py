@@ -27,7 +27,6 @@ import recsim_mnar
 from recsim_mnar import plugins
 from recsim_mnar.cli import main
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
@@ -35,6 +34,7 @@ from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.storage import Stored
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.decisions import Settings
+from recsim_mnar.purchases.exposures import Exposures
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import LOCK, MANIFESTS, RunFolder
 from recsim_mnar.runs.receipts import INDEX, UNFINISHED, Index, Receipt

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from recsim_mnar.campaigns.platform import platform_log
 from recsim_mnar.policies import Policy
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.simulation.platform import platform_log
 from recsim_mnar.worlds import make_world
 
 

@@ -32,9 +32,9 @@ from recsim_mnar.agents.purchases.training import (
 )
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import number_in, one_of
-from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.views import view_counts
 from recsim_mnar.policies.base import Learner, Policy
+from recsim_mnar.purchases.exposures import Exposures
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log

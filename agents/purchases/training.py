@@ -57,7 +57,7 @@ class Observed:
 
     @classmethod
     def of(cls, classes: Any) -> Observed:
-        """Build from :class:`recsim_mnar.log.exposures.Classes`.
+        """Build from :class:`recsim_mnar.purchases.exposures.Classes`.
 
         Raises:
             UserError: no purchase at all.

@@ -18,9 +18,9 @@ from children import CPU_SECONDS, MEMORY, child, here_and_now, scratch, warm
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.storage import Stored
+from recsim_mnar.purchases.exposures import Exposures
 from recsim_mnar.runs.receipts import INDEX, UNFINISHED
 
 SIMULATE = ("simulate", "--world", "sessions", "--set", "n_items=20", "--set", "n_flips=5", "--policy",

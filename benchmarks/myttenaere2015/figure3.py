@@ -16,8 +16,8 @@ import numpy as np
 from _study import check_lines
 from platforms import Interval, interval, plain, world_of
 
-from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.simulation.platform import platform_log, run_campaign
+from recsim_mnar.campaigns.platform import platform_log, run_campaign
+from recsim_mnar.campaigns.profiles import Profiles
 
 N_LATE = 3
 KINDS = ("favoured twice", "recommended twice", "favoured at first", "first in the second", "never recommended")

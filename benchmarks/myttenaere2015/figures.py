@@ -11,9 +11,9 @@ from _study import check_lines, save_picture
 from platforms import CFS, NAMES, Interval, K, by_kind, four, interval, lived, percent, plain, world_of
 from scipy import stats
 
-from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.protocols.temporal.weighing import fit_item_weights, hit_probabilities, make_scheme
-from recsim_mnar.simulation.platform import platform_log
+from recsim_mnar.campaigns.platform import platform_log
+from recsim_mnar.campaigns.profiles import Profiles
+from recsim_mnar.campaigns.weighing import fit_item_weights, hit_probabilities, make_scheme
 
 
 def platform_of(settings: dict[str, Any], kinds: dict[str, Any], kind: str, seed: int) -> dict[str, Any]:

@@ -13,15 +13,15 @@ from schemes import scheme_of
 from scipy import stats
 
 from recsim_mnar.agents.baselines import ConstantList, MostRecommended, times_recommended
+from recsim_mnar.campaigns.model import PlatformWorld
+from recsim_mnar.campaigns.platform import platform_log, run_campaigns
+from recsim_mnar.campaigns.profiles import Profiles
+from recsim_mnar.campaigns.weighing import hit_probabilities
+from recsim_mnar.campaigns.world import Platform
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policies import Learner, registry
-from recsim_mnar.protocols.temporal.weighing import hit_probabilities
-from recsim_mnar.simulation.platform import platform_log, run_campaigns
 from recsim_mnar.worlds import make_world
-from recsim_mnar.worlds.base import PlatformWorld
-from recsim_mnar.worlds.campaigns.world import Platform
 
 K = 5
 
@@ -48,7 +48,7 @@ class Campaigns:
 
     Attributes:
         recommender: by which lists are drawn, next to the deployed weights; None: the same weights for everybody.
-        sharpness: see :func:`recsim_mnar.simulation.platform.run_campaign`.
+        sharpness: see :func:`recsim_mnar.campaigns.platform.run_campaign`.
     """
 
     recommender: Learner | None = None

@@ -17,10 +17,10 @@ from _study import check_lines
 from platforms import CFS, NAMES, K, interval, lived, percent, world_of
 from schemes import scheme_of
 
-from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.campaigns.platform import platform_log
+from recsim_mnar.campaigns.profiles import Profiles
+from recsim_mnar.campaigns.weighing import hit_probabilities
 from recsim_mnar.policies import registry
-from recsim_mnar.protocols.temporal.weighing import hit_probabilities
-from recsim_mnar.simulation.platform import platform_log
 
 SCHEMES = ("unweighted", "weights", "structure", "alone")
 

@@ -28,12 +28,12 @@ import _support_kernel
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.campaigns.profiles import Profiles
+from recsim_mnar.campaigns.weighing import BOUND, Scheme, Weighing, by_user, fit_item_weights, make_scheme
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import number_in, whole_number
-from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.protocols.base import Trial, protocol
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.protocols.temporal.weighing import BOUND, Scheme, Weighing, by_user, fit_item_weights, make_scheme
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
 
 Floats = NDArray[np.float64]

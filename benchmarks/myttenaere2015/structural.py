@@ -15,9 +15,9 @@ import numpy as np
 from platforms import CFS, K, campaigns_of, constant_lists, interval, percent, plain, scores_by_scheme, tau, world_of
 from schemes import caused_additions
 
-from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.campaigns.platform import platform_log, true_quality
+from recsim_mnar.campaigns.profiles import Profiles
 from recsim_mnar.policies import registry
-from recsim_mnar.simulation.platform import platform_log, true_quality
 
 SCHEMES = ("unweighted", "weights", "structure", "alone", "alone+learn=1")
 

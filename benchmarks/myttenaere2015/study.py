@@ -21,9 +21,9 @@ from platforms import (
     world_of,
 )
 
-from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.campaigns.platform import platform_log, true_quality
+from recsim_mnar.campaigns.profiles import Profiles
 from recsim_mnar.policies import registry
-from recsim_mnar.simulation.platform import platform_log, true_quality
 
 SHOWN = ("g1", "cosine-cf", "naive-cf")
 

@@ -15,9 +15,9 @@ from _study import check_lines
 from figures import figures_5_and_6
 from platforms import CFS, NAMES, K, four, interval, lived, percent, world_of
 
-from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.protocols.temporal.weighing import hit_probabilities, make_scheme, score
-from recsim_mnar.simulation.platform import platform_log
+from recsim_mnar.campaigns.platform import platform_log
+from recsim_mnar.campaigns.profiles import Profiles
+from recsim_mnar.campaigns.weighing import hit_probabilities, make_scheme, score
 
 MORE = "more weights bring it nearer"
 

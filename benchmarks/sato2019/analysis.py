@@ -8,7 +8,7 @@ import numpy as np
 from learn import OF_THE_PAPER
 from logs import METRICS
 
-from recsim_mnar.estimators.uplift import EMPTY
+from recsim_mnar.purchases.uplift import EMPTY
 
 NEAR = 0.95  # of its best: where a learning curve is taken to have converged
 MOST = 2 / 3  # of the cells, for the paper's "for most cases" and "for the most part"

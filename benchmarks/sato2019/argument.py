@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 from semi import WORLDS, need, users_of, world_of
 
-from recsim_mnar.estimators.uplift import evaluate_lists
-from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.worlds.purchases import PRESETS, PurchasesWorld
-from recsim_mnar.worlds.slates import COUPLINGS, Floats, Outcomes
+from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.uplift import evaluate_lists
+from recsim_mnar.purchases.world import COUPLINGS, PRESETS, Floats, Outcomes, PurchasesWorld
 
 # Of each list the hidden classes of the five items that were recommended, and of the five that were not.
 LISTS = {

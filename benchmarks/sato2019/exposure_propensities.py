@@ -2,7 +2,7 @@
 
 Two models, as the paper has them: the share of periods in which an item was recommended (Ta-Feng), and a logistic
 regression on what happened in the last four periods (Dunnhumby). Each gives what
-:meth:`recsim_mnar.log.exposures.Exposures.with_propensities` takes.
+:meth:`recsim_mnar.purchases.exposures.Exposures.with_propensities` takes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.purchases.exposures import Exposures
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -23,7 +23,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import number_in, one_of, whole_number
 
 if TYPE_CHECKING:
-    from recsim_mnar.log.exposures import Exposures
+    from recsim_mnar.purchases.exposures import Exposures
 
 _SIMILAR_BY = ("purchases", "treatment")
 

@@ -16,8 +16,8 @@ from later_learners import CIBN, CUBN, DLCE
 from recsim_mnar.agents.purchases.learners import BPR, RMF, ULBPR, ULRMF, CausE, CausEProd, RecResp
 from recsim_mnar.agents.purchases.training import Observed, Trainer
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.uplift import top_items
-from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.uplift import top_items
 from recsim_mnar.runs.files import write_json
 
 FACTOR_LEARNERS = {k.name: k for k in (RMF, BPR, RecResp, CausE, CausEProd, ULRMF, ULBPR, DLCE)}

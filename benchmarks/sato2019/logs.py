@@ -15,9 +15,9 @@ from semi import SOURCES, log_of
 from tafeng import load_tafeng
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.uplift import EMPTY, evaluate_lists, halves
-from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
+from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.uplift import EMPTY, evaluate_lists, halves
+from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 
 LOGS = {"dunnhumby": "dunnhumby", "category": "dunnhumby", "tafeng": "tafeng"}  # log: whose data
 LEVELS = {"dunnhumby": "subcategory", "category": "category"}  # what an item of Dunnhumby is

@@ -20,7 +20,7 @@ import real
 from logs import RealLog
 from semi import log_of
 
-from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
+from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 
 DEPLOYMENTS = ("popularity", "personalised")
 LIKE = "tafeng"  # the real log whose model of propensities is fitted

@@ -12,8 +12,8 @@ from learn import METHODS, OF_THE_PAPER, Data, Search, fit, kept
 from logs import METRICS, OTHER, TAKEN, RealLog, Window, history_of, log_from, made_up, phase
 
 from recsim_mnar import rng
-from recsim_mnar.estimators.uplift import EMPTY, top_items
 from recsim_mnar.log import replacing
+from recsim_mnar.purchases.uplift import EMPTY, top_items
 from recsim_mnar.runs.files import write_json
 
 CURVES = ("rmf", "bpr", "ulrmf", "ulbpr")

@@ -15,12 +15,12 @@ from semisynthetic import rated_world, smoothed_world
 from recsim_mnar import rng
 from recsim_mnar.datasets.rating_studies import load_ml100k
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.uplift import causal_dcg, causal_precision, top_items
 from recsim_mnar.log import replacing
-from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.policies.slates import draw
+from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.policies import draw
+from recsim_mnar.purchases.uplift import causal_dcg, causal_precision, top_items
+from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 from recsim_mnar.runs.files import write_json
-from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 WORLDS = ("dunnhumby-original", "dunnhumby-personalised", "ml100k")
 RECOMMENDED = {"dunnhumby-personalised": 210, "ml100k": 100}

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.elementary import scaled
+from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld, rank_weights, scaled
 from recsim_mnar.rng import Stream, derive_seed
-from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld, rank_weights
 
 if TYPE_CHECKING:
     from recsim_mnar.log.ratings import Ratings

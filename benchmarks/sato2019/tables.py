@@ -11,7 +11,7 @@ from analysis import OURS, checks, grid_edges, product_checks
 from argument import checks as equation_checks
 from learn import NEIGHBOURS, OF_THE_PAPER
 
-from recsim_mnar.estimators.uplift import EMPTY
+from recsim_mnar.purchases.uplift import EMPTY
 
 LABELS = {
     "random": "Random", "popularity": "Popularity", "rmf": "RMF", "bpr": "BPR",

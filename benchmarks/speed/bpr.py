@@ -24,7 +24,7 @@ RATE, PENALTY, FACTORS = 0.01, 0.01, 64
 
 def with_recommendations(counts: Any) -> Observed:
     """The same purchases, a third of them and as many other items recommended: every class is there."""
-    from recsim_mnar.log.exposures import Exposures
+    from recsim_mnar.purchases.exposures import Exposures
 
     g = np.random.default_rng(1)
     shape = counts.shape

@@ -17,7 +17,7 @@ from sklearn.neural_network import MLPClassifier
 from recsim_mnar.agents.purchases.learners import ULRMF, ExposureLearner, FactorLearner
 from recsim_mnar.agents.purchases.training import Plan
 from recsim_mnar.agents.state.acting import KnownUsersPolicy
-from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.purchases.exposures import Exposures
 from recsim_mnar.rng import derive_seed
 
 Ints = NDArray[np.integer[Any]]

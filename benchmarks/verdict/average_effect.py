@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.uplift import (
+from recsim_mnar.estimators.verdict import Estimate, Finding
+from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.uplift import (
     Floats,
     bounded,
     check_cells,
@@ -23,8 +25,6 @@ from recsim_mnar.estimators.uplift import (
     propensity_range,
     ratio_difference,
 )
-from recsim_mnar.estimators.verdict import Estimate, Finding
-from recsim_mnar.log.exposures import Exposures
 
 EFFECTS = ("naive", "ips", "snips")
 _CELLS = 1 << 23

@@ -10,8 +10,8 @@ import numpy as np
 from average_effect import EFFECTS, average_effect
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.uplift import evaluate_lists
-from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.uplift import evaluate_lists
 
 SEED = 20262
 SETTINGS = 15

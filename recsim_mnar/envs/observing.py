@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.kernels.checks import number_in
 from recsim_mnar.log.contexts import COUNT_LIMIT, ContextRule, Observation, joined, joined_space, observation_of
-from recsim_mnar.worlds.base import ExposureWorld, LaneWorld
+from recsim_mnar.worlds.base import DecisionWorld, LaneWorld
 
 Array = NDArray[Any]
 
@@ -193,7 +193,7 @@ class OfRule(_OfArray):
     """
 
     def __init__(self, world: LaneWorld, n_lanes: int, rule: Observation) -> None:
-        if rule.counts_shown and (world.rates or isinstance(world, ExposureWorld)):
+        if rule.counts_shown and (world.rates or not isinstance(world, DecisionWorld)):
             has = "ratings" if world.rates else "slates"
             raise UserError(
                 f"observation={rule.kind!r}: the {world.name} world has {has}; take counts, decayed or last"

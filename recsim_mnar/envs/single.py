@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -22,7 +22,7 @@ from recsim_mnar.envs.validation import (
     step_line,
 )
 from recsim_mnar.errors import UserError
-from recsim_mnar.worlds.base import ExposureWorld, LaneWorld, World, decision_world
+from recsim_mnar.worlds.base import LaneWorld, World, decision_world
 
 
 class WorldEnv(Specified, gym.Env[Any, Any]):
@@ -67,8 +67,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         render_mode: str | None = None,
     ) -> None:
         self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
-        slates = self._more_events and isinstance(world, ExposureWorld)
-        lived: LaneWorld = cast(LaneWorld, world) if slates else decision_world(world, "this environment")
+        lived = self._lived_in(world)
         lived.decides()
         self.world = world = lived
         self._observer = observer(world, 1, observation)
@@ -83,6 +82,10 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         self._action = np.zeros(1, np.int32)
         self._waiting = False
         self._ahead = 0  # decisions that come to nothing, through which the lane has lived and the agent has not
+
+    def _lived_in(self, world: World) -> LaneWorld:
+        """The world, if its users can live in this environment."""
+        return decision_world(world, "this environment")
 
     @property
     def user_seed(self) -> int | None:

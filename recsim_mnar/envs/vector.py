@@ -28,7 +28,7 @@ from recsim_mnar.envs.validation import (
     reset_seed,
 )
 from recsim_mnar.errors import UserError
-from recsim_mnar.worlds.base import ExposureWorld, LaneWorld, Transition, World, decision_world
+from recsim_mnar.worlds.base import LaneWorld, Transition, World, decision_world
 from recsim_mnar.worlds.lanes import Moves
 
 Array = NDArray[Any]
@@ -73,7 +73,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         render_mode: str | None = None,
     ) -> None:
         self.render_mode = checked_render_mode(render_mode, ())
-        lived: LaneWorld = world if isinstance(world, ExposureWorld) else decision_world(world, "this environment")
+        lived = self._lived_in(world)
         lived.decides()
         num_envs = checked_count("num_envs", num_envs)
         if max_episode_steps is not None:
@@ -98,6 +98,10 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         self._limit = max_episode_steps or 0
         self._actions, self._unread = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
         self._uncounted = np.zeros((num_envs, 0), np.float32)
+
+    def _lived_in(self, world: World) -> LaneWorld:
+        """The world, if its users can live in this environment."""
+        return decision_world(world, "this environment")
 
     @property
     def user_seed(self) -> int | None:

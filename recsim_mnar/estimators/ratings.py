@@ -26,7 +26,6 @@ from recsim_mnar.estimators.intervals import (
     resampled_sums,
     small_sample_factor,
 )
-from recsim_mnar.estimators.uplift import top_items
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, TRUST, Finding, Verdict, few_users, scaled
 from recsim_mnar.kernels.checks import level_of, number_in, whole_number
 from recsim_mnar.log.ratings import Floats, Ratings
@@ -584,3 +583,29 @@ def _limits(
         return positive_limits(max(centre, 0.0), spread, level)
     less, more = spread.reaches(level)
     return centre - less, centre + more
+
+
+def top_items(scores: Any, n: int, *, seed: int = 0) -> NDArray[np.int64]:
+    """The n items of largest score of each user, best first, (U, n); ties broken by addressed draws.
+
+    Raises:
+        UserError: n larger than the number of items, or a score that is not a number.
+    """
+    scores = np.asarray(scores, np.float64)
+    if scores.ndim != 2:
+        raise UserError(f"scores must be (users, items), got shape {scores.shape}")
+    check_length(n, scores.shape[1])
+    if np.isnan(scores).any():
+        u, i = np.argwhere(np.isnan(scores))[0]
+        raise UserError(f"the score of user {u} for item {i} is not a number")
+    out = np.empty((len(scores), n), np.int64)
+    items = np.arange(scores.shape[1])
+    for u, own in enumerate(scores):
+        out[u] = np.lexsort((rng.uniforms(seed, rng.Stream.PROTOCOL, u, items), -own))[:n]
+    return out
+
+
+def check_length(length: int, n_items: int) -> None:
+    """Raise UserError where lists of this length cannot be made."""
+    if not 1 <= length <= n_items:
+        raise UserError(f"lists of N = {length} items cannot be made of {n_items} items: choose N in 1..{n_items}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import abc
 import inspect
 import math
+import os
+import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -20,10 +22,17 @@ from recsim_mnar.rng import derive_seed
 from recsim_mnar.worlds.params import Params
 
 if TYPE_CHECKING:
-    from recsim_mnar.log.exposures import Exposures
     from recsim_mnar.log.table import Log
     from recsim_mnar.policies.base import Learner, Policy
     from recsim_mnar.worlds.base import World
+
+
+class SecondPart(typing.Protocol):
+    """What belongs to a log and is written next to it, such as exposures."""
+
+    def write(self, folder: str | os.PathLike[str]) -> None:
+        """Write it into the folder of the log."""
+
 
 GROUP = "recsim_mnar.protocols"
 """Entry-point group in which a package announces its protocols."""
@@ -140,7 +149,7 @@ class Trial:
     policies: dict[str, Policy] = field(default_factory=dict)
     references: Sequence[str] = ()
     online: dict[str, Policy] = field(default_factory=dict)
-    exposures: Exposures | None = None
+    exposures: SecondPart | None = None
     data: Any = None
     findings: dict[str, Any] = field(default_factory=dict)
     raw: RawResults | None = None

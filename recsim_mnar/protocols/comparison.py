@@ -12,22 +12,31 @@ from typing import TYPE_CHECKING, Any
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import list_of, of_type, table_by_name
 from recsim_mnar.log.table import Log
+from recsim_mnar.plugins import imported
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.door import as_learner
 from recsim_mnar.policies.door import check_needs as check_needs_of_learner
 from recsim_mnar.protocols.ab_test import ONLINE
-from recsim_mnar.protocols.base import Experiment, Protocol, RawResults, Trial, check_names, check_needs, protocol
+from recsim_mnar.protocols.base import (
+    Experiment,
+    Protocol,
+    RawResults,
+    SecondPart,
+    Trial,
+    check_names,
+    check_needs,
+    protocol,
+)
 from recsim_mnar.protocols.off_policy import OffPolicy, check_estimators, of_comparison
 from recsim_mnar.protocols.records import TIDY, TIDY_TYPES, Judgement, Ranking, Record, Target, judge, tidy_rows
 from recsim_mnar.protocols.scoreboard import CATALOGUES, WIDTH, scoreboard
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import World
-from recsim_mnar.worlds.registry import WORLDS, comparison_of, entry_of, is_world_file, make_world
+from recsim_mnar.worlds.registry import WORLDS, entry_of, is_world_file, make_world
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from recsim_mnar.log.exposures import Exposures
     from recsim_mnar.policies.base import Learner
 
 
@@ -82,7 +91,7 @@ class Comparison:
     records: list[Record]
     judgements: list[Judgement] = field(default_factory=list)
     log: Log | None = None
-    exposures: Exposures | None = None
+    exposures: SecondPart | None = None
     notes: list[str] = field(default_factory=list)
     columns: list[tuple[str, str]] = field(default_factory=list)
     headings: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -136,11 +145,9 @@ class Comparison:
 
 def experiment_of(world: type[World] | World) -> Experiment:
     """How recommenders are compared in a world, which its entry or the class that it derives from says."""
-    if inspect.isclass(world):
-        made: Experiment = comparison_of(world)()
-        return made
-    made = comparison_of(type(world))()
-    made.world = world
+    made: Experiment = imported("comparison", world.compared_by)()
+    if not inspect.isclass(world):
+        made.world = world
     return made
 
 

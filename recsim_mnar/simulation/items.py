@@ -1,16 +1,16 @@
 """Users of a seed meet a policy, and what they do is a log: ``simulate``, shard by shard, on any executor.
 
-Items one by one or in slates; and ``simulate_online``, where one policy learns from all users, round by round.
+Items one by one or in rankings; and ``simulate_online``, where one policy learns from all users, round by round.
 """
 
 from __future__ import annotations
 
+import abc
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.kernels.memory import give_back
 from recsim_mnar.log import schema
-from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.table import Log
+from recsim_mnar.plugins import imported
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.answers import Acting, checked_distribution
 from recsim_mnar.policies.base import Policy, observe_events
@@ -32,19 +32,12 @@ from recsim_mnar.policies.rankings import (
     drawn_rankings,
     ranking_uniforms,
 )
-from recsim_mnar.policies.slates import SlatePolicy, as_slate_policy, draw
 from recsim_mnar.progress import counted
 from recsim_mnar.rng import check_seed, policy_uniforms
-from recsim_mnar.runs.files import replacing
-from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, checked_users, run_in_order, together, user_shards
 from recsim_mnar.simulation.oracle import Oracle
-from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, Transition, World, as_world, decision_world
+from recsim_mnar.worlds.base import DecisionWorld, Transition, World, as_world, decision_world
 from recsim_mnar.worlds.lanes import Lanes
-
-if TYPE_CHECKING:
-    from recsim_mnar.worlds.base import ExposureWorld
-    from recsim_mnar.worlds.slates import PurchasesLanes
 
 LANE_BYTES = 1 << 28
 """Bound on what the lanes of one shard may remember of their items; above it fewer lanes are opened and refilled. No
@@ -54,8 +47,30 @@ _STATE_BYTES = 1 << 26
 """Bound on what a policy may keep of the users of one shard, at eight bytes per item."""
 
 Columns = dict[str, NDArray[Any]]
-Recommender = Policy | RankingPolicy | SlatePolicy
 T = TypeVar("T")
+
+
+class ShardRecommender(abc.ABC):
+    """What recommends in a world whose users are shown sets of items: it says itself how a shard of them lives.
+
+    Attributes:
+        name: as results have it.
+        n_items: of the catalogue.
+    """
+
+    name: str
+    n_items: int
+
+    @abc.abstractmethod
+    def shard(self, world: Any, seed: int, first_user: int, n_users: int, *, keep_truth: bool) -> Columns:
+        """The columns of a few users, ordered by (user, step), as :func:`simulate_shard` gives them."""
+
+    @abc.abstractmethod
+    def describe(self) -> Mapping[str, Any]:
+        """For a log's provenance."""
+
+
+Recommender = Policy | RankingPolicy | ShardRecommender
 
 
 def simulate(
@@ -72,9 +87,8 @@ def simulate(
 
     Args:
         world: where they live.
-        policy: what recommends: a :class:`~recsim_mnar.policies.base.Policy`, what ``as_policy`` makes one of, or in a
-            world of slates a :class:`~recsim_mnar.policies.slates.SlatePolicy`. It is not changed (every shard acts
-            through a fresh copy).
+        policy: what recommends: a :class:`~recsim_mnar.policies.base.Policy`, what ``as_policy`` makes one of, or what
+            the world makes a :class:`ShardRecommender` of. It is not changed (every shard acts through a fresh copy).
         n_users: how many, at least 1.
         seed: of the users and of the policy's uniforms, in [0, 2**64).
         first_user: id of the first.
@@ -134,15 +148,17 @@ def made_by(world: World) -> dict[str, Any]:
 
 
 def as_recommender(world: World, policy: Any) -> Recommender:
-    """What a user brings, as this world asks for it: a policy, or one that recommends slates.
+    """What a user brings, as this world asks for it.
 
     Raises:
         UserError: as :func:`recsim_mnar.policies.door.as_policy`, it learns from all users, or the world is none.
     """
     as_world(world)
-    if isinstance(world, ExposureWorld):
-        return as_slate_policy(policy, world.params)
-    if isinstance(policy, SlatePolicy):
+    if world.recommended_by:
+        own: Recommender = imported("recommender", world.recommended_by)(policy, world.params)
+        return own
+    decision_world(world, "simulate")
+    if isinstance(policy, ShardRecommender):
         raise UserError(f"policy {policy.name!r} recommends slates, the {world.name} world asks for one item")
     if world.slate_size > 1:
         ranking = as_ranking_policy(policy, world.slate_size)
@@ -200,8 +216,6 @@ def users_at_once(world: World) -> int:
 
 def checked_run(world: World, policy: Recommender, n_users: int, seed: int, first_user: int) -> tuple[int, int]:
     """The number of users and the seed, after a look at whether all fits together."""
-    if not isinstance(as_world(world), ExposureWorld):
-        decision_world(world, "simulate")
     n_users = checked_users("n_users", n_users)
     if first_user < 0:
         raise UserError(f"first_user must not be negative, got {first_user}")
@@ -239,8 +253,8 @@ def simulate_shard(
         n_users: how many.
         keep_truth: as :func:`simulate`.
     """
-    if isinstance(policy, SlatePolicy):
-        return slate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)  # type: ignore[arg-type]
+    if isinstance(policy, ShardRecommender):
+        return policy.shard(world, seed, first_user, n_users, keep_truth=keep_truth)
     world = decision_world(world, "simulate")
     if isinstance(policy, RankingPolicy):
         acting: Acting | Ranking = Ranking(policy.fresh())
@@ -521,99 +535,3 @@ def online_provenance(log: Log, policy: Policy | RankingPolicy, lanes: int) -> d
     """What a log says of a run that one object went through: by it ``replay`` knows whether it has the whole."""
     learns = learning_of(policy.policy if isinstance(policy, RankingPolicy) else policy)
     return {"learns": learns, "lanes": lanes, "rounds": int(log[ROUND].max(initial=-1)) + 1, "rows": len(log)}
-
-
-# --------------------------------------------------------------------------------------------------------------- slates
-
-_CELLS = 1 << 22
-"""Cells (user, item) simulated at once; results do not depend on it."""
-
-_TABLE_BYTES = 1 << 31
-"""Bound on a table of propensities."""
-
-
-def slate_shard(
-    world: ExposureWorld, policy: SlatePolicy, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
-) -> Columns:
-    """The columns of a few users, ordered by (user, step), as :func:`simulate_shard` gives them."""
-    parts: list[Columns] = []
-    for users in _batches(first_user, n_users, world.n_items):
-        recommender = policy.fresh()
-        lanes: PurchasesLanes = world.open_lanes(len(users), keep_truth=keep_truth)
-        which = np.arange(len(users))
-        lanes.begin(which, np.full(len(users), seed, np.uint64), users)
-        recommender.reset(users)
-        periods: list[Columns] = []
-        for period in range(world.params.n_periods):
-            if period == 0 or recommender.changes:
-                probability = recommender.probabilities(seed, users)
-            shown = draw(seed, users, period, probability, world.params)
-            periods.append(lanes.show(which, shown, probability).columns)
-            recommender.observe_events(periods[-1])
-        order = np.argsort(np.concatenate([part["user"] for part in periods]), kind="stable")
-        parts.append({name: values[order] for name, values in together(periods).items()})
-    return together(parts)
-
-
-def exposures_of(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed: int) -> Exposures:
-    """The exposures of a log that ``simulate`` made, with the propensity of every cell.
-
-    Args:
-        world: that made the log.
-        policy: that made it.
-        log: of users 0 .. n_users - 1.
-        n_users: how many.
-        seed: of the log.
-
-    Raises:
-        UserError: a table of the propensities would not fit.
-    """
-    sizes = {"n_users": n_users, "n_items": world.n_items, "n_periods": world.params.n_periods}
-    return Exposures.from_log(log, **sizes, propensities=propensity_table(world, policy, log, n_users, seed))
-
-
-def propensity_table(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed: int) -> NDArray[np.float32]:
-    """P(shown) of every cell: (U, I, 1) where it is the same in every period, else (U, I, P); arguments as above."""
-    recommender = as_slate_policy(policy, world.params).fresh()
-    n_periods = world.params.n_periods if recommender.changes else 1
-    size = 4 * n_users * world.n_items * n_periods
-    if size > _TABLE_BYTES:
-        raise UserError(
-            f"the propensities of {n_users:,} users x {world.n_items:,} items x {n_periods} periods would take "
-            f"{size / 2**30:.1f} GiB: simulate fewer users"
-        )
-    table = np.empty((n_users, world.n_items, n_periods), np.float32)
-    time, user = log["time"], log["user"]
-    for users in _batches(0, n_users, world.n_items):
-        recommender.reset(users)
-        first, last = np.searchsorted(user, [users[0], users[-1] + 1])
-        here = {name: log[name][first:last] for name in ("user", "action", "item", "reward")}
-        period = time[first:last]
-        for t in range(n_periods):
-            table[users, :, t] = recommender.probabilities(seed, users)
-            if t < n_periods - 1:
-                recommender.observe_events({name: values[period == t] for name, values in here.items()})
-    return table
-
-
-def write_exposures(folder: Path, world: ExposureWorld, policy: Any, n_users: int, seed: int, keep_truth: bool) -> None:
-    """Write the second part of a log in ``folder / "log"``, and with ``keep_truth`` ``outcomes.npz``.
-
-    That file holds P(Y^C) and P(Y^T) of every user and item, (U, I) float32 ``control`` and ``treated``.
-    """
-    with RunFolder.fill(folder, keep_others=True) as into:
-        exposures_of(world, policy, Log.read(folder / "log"), n_users, seed).write(folder)
-        if not keep_truth:
-            return
-        truth = np.empty((2, n_users, world.n_items), np.float32)
-        for users in _batches(0, n_users, world.n_items):
-            outcomes = world.outcomes_of(seed, users)
-            truth[0, users], truth[1, users] = outcomes.control, outcomes.treated
-        with into.recording("outcomes.npz") as path, replacing(path) as temporary, temporary.open("wb") as file:
-            np.savez(file, control=truth[0], treated=truth[1])
-
-
-def _batches(first_user: int, n_users: int, n_items: int) -> Iterator[NDArray[np.int64]]:
-    size = max(1, _CELLS // n_items)
-    for first in range(first_user, first_user + n_users, size):
-        yield np.arange(first, min(first + size, first_user + n_users))

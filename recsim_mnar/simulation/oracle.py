@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies.base import Floats, Ints, Learns, Policy
-from recsim_mnar.policies.slates import DeployedPolicy, top_shares
 from recsim_mnar.policies.slots import Entry, StatefulPolicy
 from recsim_mnar.worlds.base import World, decision_world
 
@@ -205,13 +204,3 @@ def _one_each(slots: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     rank[order] = np.arange(len(slots)) - np.repeat(begins, np.diff(np.append(begins, len(slots))))
     for number in range(int(rank.max(initial=-1)) + 1):
         yield np.flatnonzero(rank == number)
-
-
-class UpliftOracle(DeployedPolicy):
-    """Shows each user the items of largest true uplift, which no slates surpass."""
-
-    name = ORACLE
-
-    def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
-        """See :meth:`recsim_mnar.policies.slates.SlatePolicy.probabilities`."""
-        return top_shares(self.world.outcomes_of(seed, users).uplift, self.params.slate_size)

@@ -21,21 +21,18 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import FORMATS, Log, check_format, record_part
 from recsim_mnar.policies import registry
-from recsim_mnar.policies.base import Policy
 from recsim_mnar.policies.door import check_needs
-from recsim_mnar.policies.slates import DeployedPolicy, SlatePolicy
 from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import SIMULATION, RunFolder
 from recsim_mnar.runs.receipts import INDEX
 from recsim_mnar.simulation.executor import SHARD_USERS, together, user_shards
-from recsim_mnar.simulation.items import as_recommender, checked_run, mapped, provenance, simulate, write_exposures
+from recsim_mnar.simulation.items import Recommender, as_recommender, checked_run, mapped, provenance, simulate
 from recsim_mnar.simulation.own_code import origin_of
-from recsim_mnar.simulation.platform import platform_to
 from recsim_mnar.tables.arrow import read_table
 from recsim_mnar.tables.files import PACKED, listed, part_path, write_table
 from recsim_mnar.worlds import make_world
-from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World
+from recsim_mnar.worlds.base import DecisionWorld, World
 
 PART_SHARDS = 8
 """Shards of users in one Parquet part: some 800,000 rows in the sessions world."""
@@ -154,7 +151,7 @@ def _fill(
     into: RunFolder,
     parts: RunFolder,
     world: World,
-    policy: Policy | SlatePolicy,
+    policy: Recommender,
     config: dict[str, Any],
     executor: Executor | None,
     progress: Callable[[int], None],
@@ -229,7 +226,8 @@ def _merge_truth(path: Path, pieces: list[Path]) -> None:
 
 # ------------------------------------------------------------------------------------------------------------- by names
 
-DEPLOYED_NAMES = ("deployed", "house")
+DEPLOYED = "deployed"
+DEPLOYED_NAMES = (DEPLOYED, "house")
 """Names of the policy that a world brings along, its own recommender; the second is what version 0.1.0 called it."""
 
 
@@ -262,49 +260,37 @@ class Request:
     progress: Callable[[int], None] = lambda users: None
 
 
-def users(world: DecisionWorld | ExposureWorld, request: Request) -> Written:
-    """Users meet a policy or, in a world of slates, the world's own recommender; of slates the exposures, too.
+def users(world: DecisionWorld, request: Request) -> Written:
+    """Users meet a policy.
 
     Raises:
-        UserError: as :func:`recsim_mnar.simulation.run_folder.simulate_to`, or the policy is :data:`DEPLOYED_NAMES`
-            where the world recommends one item at a time.
+        UserError: as :func:`recsim_mnar.simulation.run_folder.simulate_to`, or the policy is :data:`DEPLOYED_NAMES`,
+            which worlds of one item at a time have not.
     """
-    deployed = request.policy in DEPLOYED_NAMES
-    if deployed and not isinstance(world, ExposureWorld):
+    if request.policy in DEPLOYED_NAMES:
         raise UserError(f"policy {request.policy}: the {world.name} world has no recommender of its own: name an agent")
-    train_seed = derive_seed(request.seed, "train")
-    training = {"policy": "random", "n_users": request.train_users, "seed": train_seed}
-    policy: Any = DeployedPolicy(world) if deployed else _fitted(world, request, train_seed)
+    return meeting(world, request, *trained(world, request))
+
+
+def meeting(world: World, request: Request, policy: Any, training: dict[str, Any] | None) -> Written:
+    """Users of a request meet a policy, which was fitted on what ``training`` says, for the provenance."""
     options = ("keep_truth", "form", "resume", "executor", "progress")
-    written = simulate_to(
+    return simulate_to(
         *(request.out, world, policy, request.n_users, request.seed),
-        training=None if deployed else training,
+        training=training,
         **{name: getattr(request, name) for name in options},
     )
-    if isinstance(world, ExposureWorld):
-        write_exposures(request.out, world, policy, request.n_users, request.seed, request.keep_truth)
-    return written
 
 
-def platform(world: PlatformWorld, request: Request) -> Written:
-    """A platform of so many users lives through its campaigns, by its own weights or a recommender's best items.
-
-    It is simulated whole (``in_parts`` is False), so ``resume`` is not read.
-    """
-    recommender = None if request.policy in DEPLOYED_NAMES else registry.learner(request.policy)
-    sized: Any = world.with_users(request.n_users)
-    return Written(
-        request.n_users, platform_to(request.out, sized, request.seed, recommender, keep_truth=request.keep_truth)
-    )
-
-
-def _fitted(world: World, request: Request, train_seed: int) -> Any:
-    """The policy of a name, fitted on other users under the uniform policy."""
+def trained(world: World, request: Request) -> tuple[Any, dict[str, Any]]:
+    """The policy that a request names, fitted on other users under the uniform policy, and who they are."""
+    seed = derive_seed(request.seed, "train")
     learner = registry.learner(request.policy)
     check_needs(request.policy, learner, world.log_holds, f"a log of the {world.name} world")
     uniform = registry.uniform_policy(world.n_items)
-    train = simulate(world, uniform, request.train_users, train_seed, executor=request.executor)
-    return learner.fit(train, n_items=world.n_items, seed=derive_seed(request.seed, "fit"))
+    train = simulate(world, uniform, request.train_users, seed, executor=request.executor)
+    policy = learner.fit(train, n_items=world.n_items, seed=derive_seed(request.seed, "fit"))
+    return policy, {"policy": "random", "n_users": request.train_users, "seed": seed}
 
 
 # ------------------------------------------------------------------------------------------ and back, from a provenance

@@ -8,7 +8,6 @@ import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
@@ -17,27 +16,23 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.export.arrays import Decisions, decisions
 from recsim_mnar.log import schema
-from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log
+from recsim_mnar.plugins import imported
 from recsim_mnar.policies.answers import name_of
 from recsim_mnar.policies.base import Learner, Policy
-from recsim_mnar.policies.door import ReadyLearner, able, as_learner, as_policy, fitted, is_softened, role_of, unwrapped
+from recsim_mnar.policies.door import ReadyLearner, as_learner, fitted, unwrapped
 from recsim_mnar.policies.rankings import RankingPolicy
 from recsim_mnar.policies.registry import learner, uniform_policy
-from recsim_mnar.policies.slates import DeployedPolicy, LaterSlates, SlatePolicy, TopSlates
 from recsim_mnar.policies.softening import EpsilonMixture
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulation.executor import carrying, run_in_order
-from recsim_mnar.simulation.items import Columns, exposures_of, map_shards, simulate
-from recsim_mnar.simulation.oracle import Oracle, Planner, UpliftOracle
-from recsim_mnar.simulation.platform import lists_of, opened, platform_log, platform_observation, run_campaigns
-from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World, check_weights, decision_world
+from recsim_mnar.simulation.items import Columns, map_shards, simulate
+from recsim_mnar.simulation.oracle import Oracle, Planner
+from recsim_mnar.worlds.base import DecisionWorld, decision_world
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-ListsOf = tuple[NDArray[np.int32], Floats]
 
 LOG = "task/log"
 """What the seed of a task's own log is derived by."""
@@ -171,7 +166,7 @@ class Items(Runner):
         """See :meth:`Runner.taken`: a policy as it is, or what a learner fits on the task's log."""
         if self.world.slate_size > 1 and isinstance(agent, RankingPolicy):
             return agent
-        found = _learner_of(agent)
+        found = learner_of(agent)
         log = Log({}) if isinstance(unwrapped(found), ReadyLearner) else self.log()
         return fitted(found, log, n_items=self.world.n_items, seed=self.fit_seed)
 
@@ -180,10 +175,10 @@ class Items(Runner):
         if self.world.truth_column is None:
             raise UserError(f"the {self.world.name} world does not say expected rewards: a task needs them")
         worth, size = functools.partial(_expected, self.world.truth_column), self.world.slate_size
-        earned = self._summed(worth, range(self.task.horizon * size), policy, n, seed, executor)
+        earned = self.summed(worth, range(self.task.horizon * size), policy, n, seed, executor)
         return earned._replace(decisions=earned.decisions / size)
 
-    def _summed(
+    def summed(
         self, worth: Callable[..., Floats], counted: range, policy: Any, n: int, seed: int, executor: Executor | None
     ) -> Earned:
         """What users earn by those of their recommendations that count, each ``worth`` what that says."""
@@ -197,130 +192,14 @@ class Items(Runner):
         return Earned(earned, decisions, digest.hexdigest())
 
 
-class Slates(Items):
-    """Users who are shown slates; a value is the purchases that slates cause, by true uplift.
-
-    The last periods of the world's lives are those of the horizon. In those before users live under the world's own
-    recommender: it is their past, from which learners know them, and which every policy observes.
-    """
-
-    world: ExposureWorld  # type: ignore[assignment]  # users of both live apart in lanes
-    step = "period"
-    earns = "purchases caused"
-    references: ClassVar = {"oracle": UpliftOracle, "deployed": DeployedPolicy}
-
-    @property
-    def learns_from(self) -> str:
-        """See :class:`Runner`."""
-        return f"the users' own {self.past} periods before, under {self.task.logging}"
-
-    @property
-    def past(self) -> int:
-        """Periods before those of the horizon."""
-        return int(self.world.params.n_periods - self.task.horizon)
-
-    def log(self) -> Log:
-        """See :meth:`Runner.log`: the past of the public users."""
-        return self._past_of(self.task.users, self.task.seed)[0]
-
-    def _past_of(self, n: int, seed: int) -> tuple[Log, Exposures]:
-        """The log, and with the propensity of what was not shown, too."""
-        before = self.world.lasting(self.past)
-        deployed = DeployedPolicy(before)
-        log = simulate(before, deployed, n, seed)
-        return log, exposures_of(before, deployed, log, n, seed)
-
-    def random(self) -> Any:
-        """See :meth:`Runner.random`: each slate as likely."""
-        return TopSlates(super().random(), self.world.params)
-
-    def taken(self, agent: Any) -> Any:
-        """See :meth:`Runner.taken`: slates as a policy of slates draws them, or what ranks items."""
-        return agent if isinstance(agent, SlatePolicy) else _learner_of(agent)
-
-    def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
-        """See :meth:`Runner.run`; a learner is fitted on the past of these very users."""
-        own = policy if isinstance(policy, SlatePolicy) else TopSlates(self._fitted(policy, n, seed), self.world.params)
-        later, size = LaterSlates(self.world, own, self.past), self.world.params.slate_size
-        rows = range(self.past * size, self.world.params.n_periods * size)
-        return self._summed(functools.partial(_uplift, self.world, seed), rows, later, n, seed, executor)
-
-    def _fitted(self, found: Learner, n: int, seed: int) -> Policy:
-        if isinstance(unwrapped(found), ReadyLearner):
-            return fitted(found, Log({}), n_items=self.world.n_items, seed=0)
-        log, exposures = self._past_of(n, seed)
-        of_exposures = able(found, "fit_exposures")
-        if of_exposures is None:
-            return fitted(found, log, n_items=self.world.n_items, seed=self.fit_seed)
-        return as_policy(of_exposures.fit_exposures(exposures, seed=self.fit_seed))
-
-
-class Platforms(Runner):
-    """Whole platforms, on which each step is a campaign; a value is accepted recommendations per user of a platform."""
-
-    world: PlatformWorld
-    unit = "platform"
-    step = "campaign"
-    earns = "acceptances"
-    measured = 2_000
-    learns_from = "what the users of a platform hold on the day of each campaign"
-    references: ClassVar = {
-        "oracle": lambda world: Lists("oracle", _by_truth),
-        "deployed": lambda world: Lists("deployed", functools.partial(_by_weights, world.deployed_weights)),
-    }
-
-    def log(self) -> Log:
-        """See :meth:`Runner.log`: of one platform, by its own weights."""
-        return platform_log(run_campaigns(self.world, derive_seed(self.task.seed, "task/log")))
-
-    def random(self) -> Any:
-        """See :meth:`Runner.random`."""
-        return Lists("random", functools.partial(_by_weights, np.ones(self.world.n_items)))
-
-    def taken(self, agent: Any) -> Any:
-        """See :meth:`Runner.taken`: a function of the environment's observation, or what ranks items."""
-        if isinstance(agent, Lists):
-            return agent
-        if callable(agent) and not isinstance(agent, type) and role_of(agent) is None:
-            return Lists(str(getattr(agent, "__name__", name_of(agent))), functools.partial(_by_observation, agent))
-        found = _learner_of(agent)
-        if is_softened(found):
-            raise UserError(f"agent {found.name!r}: lists are made by rank, softening would change nothing; omit it")
-        return Lists(found.name, functools.partial(_by_learner, found))
-
-    def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
-        """See :meth:`Runner.run`: the platforms that an environment meets after ``reset(seed=seed)``."""
-        job = carrying(_of_platform, self.world, policy, self.task.horizon, in_python=True)
-        seeds = (derive_seed(seed, f"platform/{number}") if number else seed for number in range(n))
-        found = list(run_in_order((functools.partial(job, each) for each in seeds), executor))
-        rewards, decisions, done = zip(*found, strict=True)
-        return Earned(np.array(rewards), np.array(decisions), hashlib.sha256(b"".join(done)).hexdigest())
-
-
-@dataclass(frozen=True)
-class Lists:
-    """Who makes a campaign's lists.
-
-    Attributes:
-        name: for people.
-        make: ``make(platform)`` gives the lists, and the propensities of their items.
-    """
-
-    name: str
-    make: Callable[[Any], ListsOf]
-
-
-RUNNERS: Mapping[type[World], type[Runner]] = {DecisionWorld: Items, ExposureWorld: Slates, PlatformWorld: Platforms}
-"""By the class that a world derives from."""
-
-
 def runner_of(task: Any, number: int = 0) -> Runner:
     """What runs a task, with the training seed of this number."""
-    world = task.make_world()
-    return next(runner for kind, runner in RUNNERS.items() if isinstance(world, kind))(task, number)
+    found: Runner = imported("tasks' runner", task.make_world().tasks_by)(task, number)
+    return found
 
 
-def _learner_of(agent: Any) -> Learner:
+def learner_of(agent: Any) -> Learner:
+    """The learner that a user names or brings."""
     return learner(agent) if isinstance(agent, str) else as_learner(agent, name=name_of(agent))
 
 
@@ -369,50 +248,3 @@ def _of_ratings(log: Log, n_items: int) -> dict[str, Any]:
 
 def _expected(truth: str, columns: Columns, shown: Flags, users: Ints, place: Ints) -> Floats:
     return np.asarray(columns[truth][shown], np.float64)
-
-
-def _uplift(world: ExposureWorld, seed: int, columns: Columns, shown: Flags, users: Ints, place: Ints) -> Floats:
-    return np.asarray(world.outcomes_of(seed, users).uplift[place, columns["action"][shown]], np.float64)
-
-
-def _of_platform(world: PlatformWorld, policy: Lists, horizon: int, seed: int) -> tuple[float, float, bytes]:
-    """Expected acceptances and recommendations per user of a platform, and a digest of its lists."""
-    platform, done = opened(world, seed, ("acceptance",)), hashlib.sha256()
-    accepted, shown = 0.0, 0
-    for number, day in enumerate(world.campaign_days()[:horizon]):
-        platform.advance(day)
-        lists, propensities = policy.make(platform)
-        campaign = platform.recommend(lists, propensities)
-        chance = platform.acceptance(campaign.users, number)
-        expected = np.take_along_axis(chance, np.maximum(campaign.lists, 0).astype(np.int64), axis=1)
-        there = campaign.lists >= 0
-        accepted, shown = accepted + float(expected[there].sum()), shown + int(there.sum())
-        done.update(campaign.lists.astype("<i4").tobytes())
-        done.update(campaign.propensities.astype("<f8").tobytes())
-    return accepted / world.params.n_users, shown / world.params.n_users, done.digest()
-
-
-def _by_weights(weights: Floats, platform: Any) -> ListsOf:
-    return cast("ListsOf", platform.draw_lists(weights))
-
-
-def _by_observation(agent: Callable[[Any], Any], platform: Any) -> ListsOf:
-    weights = np.asarray(agent(platform_observation(platform)), np.float64)
-    if weights.shape != (platform.world.n_items,):
-        raise UserError(
-            f"agent {name_of(agent)!r}: a function of the observation must give weights of shape "
-            f"({platform.world.n_items},), got {weights.shape}"
-        )
-    check_weights(weights)
-    return _by_weights(weights, platform)
-
-
-def _by_learner(found: Learner, platform: Any) -> ListsOf:
-    """The best items not held, by what is fitted on what users hold that day."""
-    return lists_of(platform, found, seed=derive_seed(platform.seed, f"campaign/{len(platform.campaigns)}"))
-
-
-def _by_truth(platform: Any) -> ListsOf:
-    """The items that users are most likely to accept."""
-    users = platform.present()
-    return cast("ListsOf", platform.best_lists(platform.acceptance(users, len(platform.campaigns)), users))

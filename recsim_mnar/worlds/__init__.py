@@ -6,23 +6,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.log.contexts import Observation
-from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, Lanes, PlatformWorld, Transition, World, as_world
+from recsim_mnar.worlds.base import DecisionWorld, Lanes, Transition, World, as_world
 from recsim_mnar.worlds.lanes import PlainLanes
 from recsim_mnar.worlds.params import Params
-from recsim_mnar.worlds.registry import WORLDS, Entry, entry_of, make_world
-from recsim_mnar.worlds.slates import Outcomes, SlateParams
+from recsim_mnar.worlds.registry import WORLDS, Entry, entry_of, make_world, of_a_world
 
 if TYPE_CHECKING:
-    from recsim_mnar.worlds.campaigns import CampaignsParams, CampaignsWorld
     from recsim_mnar.worlds.features import FeatureParams, FeatureWorld
-    from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
     from recsim_mnar.worlds.ratings import RatingsParams, RatingsWorld
     from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 
 _OF_OURS = {
-    "Campaigns": "campaigns",
     "Feature": "features",
-    "Purchases": "purchases",
     "Ratings": "ratings",
     "Sessions": "sessions",
 }
@@ -57,8 +52,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The worlds that are here by name and their parameters, imported when they are asked for."""
-    module = _OF_OURS.get(name.removesuffix("World").removesuffix("Params"))
-    if module is None or name not in __all__:
+    """The worlds by name and their parameters, those of other folders too, imported when they are asked for."""
+    module = _OF_OURS.get(name.removesuffix("World").removesuffix("Params")) if name in __all__ else None
+    if module is not None:
+        return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    found = of_a_world(name) if name in __all__ else None
+    if found is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    return found

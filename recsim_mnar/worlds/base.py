@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import abc
-import copy
-import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +18,8 @@ from recsim_mnar.rng import policy_uniforms
 from recsim_mnar.worlds.checked_lanes import CheckedLanes
 from recsim_mnar.worlds.lanes import Lanes, Occasions, Transition, cumulative_of
 from recsim_mnar.worlds.params import Params
-from recsim_mnar.worlds.slates import RULES, Outcomes, PurchasesLanes, addresses, checked_slates, flags_of
 
-__all__ = ["DecisionWorld", "ExposureWorld", "LaneWorld", "Lanes", "PlatformWorld", "Transition", "World"]
+__all__ = ["DecisionWorld", "LaneWorld", "Lanes", "Transition", "World"]
 
 _USERS_A_CALL = 1024
 """Users of the default :meth:`DecisionWorld.trajectories` who live side by side; results do not depend on it."""
@@ -31,7 +28,8 @@ _USERS_A_CALL = 1024
 class World(abc.ABC):
     """A generative model; what it can do is said by the class it derives from.
 
-    Derive from :class:`DecisionWorld`, :class:`ExposureWorld` or :class:`PlatformWorld`.
+    Derive from :class:`DecisionWorld`, or from one of the kinds that say how else a world is simulated and judged:
+    ``ExposureWorld``, ``PlatformWorld``.
 
     Attributes:
         name: as on the command line, in logs and in results.
@@ -46,9 +44,16 @@ class World(abc.ABC):
         views_repeat: whether a user may view an item again; where none does, leave-one-out ranks what is left.
         in_parts: whether a log of it is made in parts, so that an interrupted run can be taken up.
         simulated_by: ``package.module:function`` that writes a log into a folder, see
-            :mod:`recsim_mnar.simulation.run_folder`; empty: as worlds of its kind are.
+            :mod:`recsim_mnar.simulation.run_folder`.
+        recommended_by: ``package.module:function`` that makes a
+            :class:`recsim_mnar.simulation.items.ShardRecommender` of a policy and the parameters; empty where users are
+            recommended one item, or a ranking, at a time.
         compared_by: ``package.module:Class``, a :class:`recsim_mnar.protocols.base.Experiment` that compares
-            recommenders in it; empty: as in worlds of its kind.
+            recommenders in it.
+        environments_by: ``package.module:function`` that makes its environments, see :mod:`recsim_mnar.envs`.
+        tasks_by: ``package.module:Class``, a :class:`recsim_mnar.tasks.running.Runner` that runs its tasks.
+        summary: one line for a person; the first of the docstring where it is empty.
+        instead: what a world that shows no item at a time is, and what to use for it, as messages end.
         params: what defines it.
         n_items: number of items; actions are 0 .. n_items - 1.
         most_decisions: decisions after which every life has ended, as environments state it; None: there is no bound.
@@ -64,7 +69,12 @@ class World(abc.ABC):
     views_repeat: bool = True
     in_parts: ClassVar[bool] = True
     simulated_by: ClassVar[str] = ""
+    recommended_by: ClassVar[str] = ""
     compared_by: ClassVar[str] = ""
+    environments_by: ClassVar[str] = ""
+    tasks_by: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    instead: ClassVar[str] = ""
     params: Params = Params()
     n_items: int
     slate_size: int = 1
@@ -77,6 +87,9 @@ class World(abc.ABC):
     def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
         """Truth: what ``catalogue.npz`` holds next to a log of users 0 .. n_users - 1 of a seed."""
         return {}
+
+    def check_params(self) -> None:
+        """Raise UserError where the parameters lack what the class's kind of world needs."""
 
 
 class LaneWorld(World):
@@ -131,6 +144,11 @@ class LaneWorld(World):
 
 class DecisionWorld(LaneWorld):
     """Users live apart from each other, and are recommended one item at a time, or a ranking of several."""
+
+    simulated_by: ClassVar[str] = "recsim_mnar.simulation.run_folder:users"
+    compared_by: ClassVar[str] = "recsim_mnar.protocols.decisions:DecisionExperiment"
+    environments_by: ClassVar[str] = "recsim_mnar.envs:of_decisions"
+    tasks_by: ClassVar[str] = "recsim_mnar.tasks.running:Items"
 
     @property
     def knows_rewards(self) -> bool:
@@ -210,128 +228,9 @@ class DecisionWorld(LaneWorld):
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-class ExposureWorld(LaneWorld):
-    """Users live apart, and are recommended several items at a time; both potential outcomes of each are known.
-
-    In every period a user buys or does not buy each item: with probability ``treated`` where it is recommended, else
-    with ``control``. A world of one's own says these (:meth:`outcomes_of`), and its ``params_class`` derives from
-    :class:`recsim_mnar.worlds.slates.SlateParams`; all else follows, and may be defined otherwise.
-    """
-
-    truth_column: ClassVar[str | None] = "purchase_probability"
-    params: Any
-
-    @property
-    def most_decisions(self) -> int:  # type: ignore[override]  # by its parameters
-        """See :class:`World`: one in every period."""
-        return int(self.params.n_periods)
-
-    @abc.abstractmethod
-    def outcomes_of(self, seed: int, users: Any) -> Outcomes:
-        """Truth: both probabilities of every item for users (n,) of a seed, (n, n_items) each.
-
-        They must depend on the seed and on each user alone, not on who else is asked for.
-        """
-
-    def deployed_propensities(self, seed: int, users: Any) -> NDArray[np.float64]:
-        """P(shown) of every item to users of a seed in any period, by the world's own recommender; (n, n_items).
-
-        Uniform unless defined. Where the parameter ``slates`` is ``fixed``, rows sum to ``slate_size``.
-        """
-        return np.full((len(np.atleast_1d(users)), self.n_items), self.params.slate_size / self.n_items)
-
-    def potential_outcomes(self, seed: int, users: Any, period: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Truth: Y^C and Y^T of every item for users of a seed in one period, (n, n_items) flags each."""
-        from recsim_mnar.worlds import _slates_kernel
-
-        users = np.asarray(users, np.int64)
-        truth = self._checked_outcomes(seed, users)
-        y = np.empty((2, *truth.control.shape), np.uint8)
-        with np.errstate(over="ignore"):
-            drawn_at = addresses(seed, users, np.full(len(users), period), self.params.coupling)
-            _slates_kernel.outcomes(*drawn_at, truth.control, truth.treated, y[0], y[1])
-        return y[0].astype(bool), y[1].astype(bool)
-
-    def slate_uplift(self, seed: int, users: Any, slates: Any) -> NDArray[np.float64]:
-        """Truth: expected purchases that these slates cause, (n,): the sum of E[tau] over their distinct items."""
-        slates = checked_slates(slates, len(np.atleast_1d(users)), self.n_items)
-        shown = flags_of(slates, self.n_items)
-        return np.where(shown, self.outcomes_of(seed, users).uplift, 0.0).sum(axis=1)
-
-    def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Truth: (n, n_items) P(Y^T), what a recommended item earns; it is the lanes' state."""
-        return np.asarray(state, np.float64)
-
-    def lasting(self, n_periods: int) -> Self:
-        """The same world, users and draws, with lives of ``n_periods``."""
-        longer = copy.copy(self)
-        longer.params = dataclasses.replace(self.params, n_periods=n_periods)
-        return longer
-
-    def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> PurchasesLanes:
-        """See :meth:`LaneWorld.open_lanes`."""
-        truth_column = self.truth_column if keep_truth else None
-        return PurchasesLanes(self.params, self._checked_outcomes, n_lanes, truth_column=truth_column)
-
-    def _checked_outcomes(self, seed: int, users: NDArray[np.int64]) -> Outcomes:
-        found, shape = self.outcomes_of(seed, users), (len(users), self.n_items)
-        for name in ("control", "treated"):
-            values = np.asarray(getattr(found, name, None), np.float64)
-            if values.shape != shape or not np.all((values >= 0) & (values <= 1)):
-                raise UserError(
-                    f"the {self.name} world: outcomes_of() must return Outcomes(control, treated), probabilities of "
-                    f"shape {shape} each; its {name} is {_shape_or_value(values, shape)}"
-                )
-        return found
-
-
-class PlatformWorld(World):
-    """Users of one platform do not live apart: what is recommended to some changes what others see.
-
-    Its parameters have ``n_days``, after which a platform ends. The platform that :meth:`open_platform` returns has
-    what :class:`recsim_mnar.worlds.campaigns.world.Platform` has: :data:`PLATFORM`.
-    """
-
-    in_parts: ClassVar[bool] = False
-    params: Any
-
-    @abc.abstractmethod
-    def open_platform(self, seed: int) -> Any:
-        """A platform on its first day, with users of this seed."""
-
-    @abc.abstractmethod
-    def with_users(self, n_users: int) -> PlatformWorld:
-        """The same world with so many users."""
-
-    @property
-    def deployed_weights(self) -> NDArray[np.float64]:
-        """(n_items,) weights by which the platform's own campaigns recommend; 0: never. Uniform unless defined."""
-        return np.ones(self.n_items)
-
-    def campaign_days(self) -> Sequence[float]:
-        """Days of the platform's campaigns; none unless defined."""
-        return []
-
-    def platform_truth(self, platform: Any) -> dict[str, NDArray[Any]]:
-        """Truth: what ``catalogue.npz`` holds next to the log of a platform."""
-        return {}
-
-
-PLATFORM = (
-    "world", "seed", "day", "campaigns", "advance", "present", "draw_lists", "best_lists", "recommend", "log_columns",
-)  # fmt: skip
-"""What a platform has, so that campaigns can be run on it."""
-
-
 def sha256_of(*arrays: NDArray[Any]) -> str:
     """A digest of arrays, by which a provenance names what was given."""
     return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
-
-
-def _shape_or_value(values: NDArray[np.float64], shape: tuple[int, int]) -> str:
-    if values.shape != shape:
-        return f"of shape {values.shape}"
-    return f"{values[~((values >= 0) & (values <= 1))][0]:g} somewhere"
 
 
 class _Fixed:
@@ -370,7 +269,7 @@ def as_world(world: Any) -> World:
     Raises:
         UserError: it is no world, or has no name, no number of items, no parameters, or a truth column that cannot be.
     """
-    if not isinstance(world, (DecisionWorld, ExposureWorld, PlatformWorld)):
+    if not (isinstance(world, World) and world.simulated_by):
         hint = ": make an object of it" if isinstance(world, type) else ""
         raise UserError(
             f"a world must derive from recsim_mnar.worlds.DecisionWorld (or ExposureWorld, PlatformWorld), got "
@@ -388,21 +287,26 @@ def as_world(world: Any) -> World:
         raise UserError(
             f"world {name!r}: truth_column must be None or the name of a column that a log has not yet, got {truth!r}"
         )
-    if isinstance(world, ExposureWorld):
-        lacking = [rule for rule in RULES if not hasattr(world.params, rule)]
-        if lacking:
-            raise UserError(
-                f"world {name!r}: its parameters lack {', '.join(lacking)}: derive its params_class from "
-                "recsim_mnar.worlds.SlateParams"
-            )
+    world.check_params()
     _check_description(world)
     return world
 
 
-def check_weights(weights: NDArray[Any]) -> None:
-    """Raise UserError where weights by which items are drawn are not finite, or negative."""
-    if not (np.isfinite(weights).all() and (weights >= 0).all()):
-        raise UserError("weights must be finite and not negative")
+def checked_slates(slates: Any, n: int, n_items: int) -> NDArray[np.int64]:
+    """Slates as (n, N) integers.
+
+    Raises:
+        UserError: another shape, not integers, or an item out of range.
+    """
+    slates = np.asarray(slates)
+    if slates.ndim != 2 or len(slates) != n or slates.shape[1] < 1:
+        raise UserError(f"slates must have shape ({n}, N), got {slates.shape}")
+    if not np.issubdtype(slates.dtype, np.integer):
+        raise UserError(f"slates must hold integers, got {slates.dtype}")
+    outside = (slates < 0) | (slates >= n_items)
+    if outside.any():
+        raise UserError(f"item {slates[outside][0]} is out of range, the world has items 0..{n_items - 1}")
+    return slates.astype(np.int64)
 
 
 def decision_world(world: Any, what: str) -> DecisionWorld:
@@ -416,17 +320,8 @@ def decision_world(world: Any, what: str) -> DecisionWorld:
         UserError: its users do not live a decision at a time, with what to use instead.
     """
     as_world(world)
-    if isinstance(world, ExposureWorld):
-        raise UserError(
-            f"{what} asks for one item at a time, the {world.name} world recommends slates: use "
-            "recsim_mnar.simulation.items or the environment recsim_mnar/Purchases-v0"
-        )
-    if isinstance(world, PlatformWorld):
-        raise UserError(
-            f"the {world.name} world is a whole platform, its users cannot be simulated apart: use "
-            "recsim_mnar.simulation.platform.run_campaigns or the environment recsim_mnar/Campaigns-v0"
-        )
-    assert isinstance(world, DecisionWorld)
+    if not isinstance(world, DecisionWorld):
+        raise UserError(f"{what} asks for one item at a time, the {world.name} world {world.instead}")
     return world
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib
 import inspect
 import re
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from recsim_mnar.errors import UserError, described, nearest
 from recsim_mnar.kernels.checks import of_type, table_by_name, text_of
 from recsim_mnar.plugins import announced, imported, unknown
 from recsim_mnar.runs.files import path_of, read_toml
-from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World, as_world
+from recsim_mnar.worlds.base import World, as_world
 from recsim_mnar.worlds.params import Params
 
 SUFFIX = ".toml"
@@ -89,20 +90,6 @@ def _array_params(path: Path, content: dict[str, Any]) -> dict[str, Any]:
 GROUP = "recsim_mnar.worlds"
 """Entry-point group in which a package announces its worlds: ``name = package.module:Class``."""
 
-SIMULATED_BY: dict[type[World], str] = {
-    DecisionWorld: "recsim_mnar.simulation.run_folder:users",
-    ExposureWorld: "recsim_mnar.simulation.run_folder:users",
-    PlatformWorld: "recsim_mnar.simulation.run_folder:platform",
-}
-"""What the command ``simulate`` calls, by the class that a world derives from."""
-
-COMPARED_BY: dict[type[World], str] = {
-    DecisionWorld: "recsim_mnar.protocols.decisions:DecisionExperiment",
-    ExposureWorld: "recsim_mnar.protocols.uplift:PurchasesExperiment",
-    PlatformWorld: "recsim_mnar.protocols.temporal.comparison:CampaignsExperiment",
-}
-"""What ``compare`` makes a comparison with, by the class that a world derives from; empty: there is none."""
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -114,20 +101,13 @@ class Entry:
         kind: the class's name.
         default: the preset where none is named; empty where the class has none.
         summary: one line for a person.
-        simulated_by: ``package.module:function`` that writes a log into a folder, see
-            :mod:`recsim_mnar.simulation.run_folder`; empty: as its class says, or the class that it derives from
-            (:data:`SIMULATED_BY`).
-        compared_by: ``package.module:Class`` that compares recommenders in this world; empty: likewise
-            (:data:`COMPARED_BY`).
     """
 
     name: str
     module: str
     kind: str
-    default: str
-    summary: str
-    simulated_by: str = ""
-    compared_by: str = ""
+    default: str = ""
+    summary: str = ""
 
     def world_class(self) -> type[World]:
         """The class."""
@@ -138,9 +118,8 @@ class Entry:
         return {name: text for name, (_, text) in self.world_class().presets.items()}
 
     def simulator(self) -> Any:
-        """The function that :attr:`simulated_by` names."""
-        kind = self.world_class()
-        return imported("simulation", self.simulated_by or kind.simulated_by or _of_class(SIMULATED_BY, kind))
+        """The function that its class names in ``simulated_by``."""
+        return imported("simulation", self.world_class().simulated_by)
 
 
 _OURS = (
@@ -151,22 +130,26 @@ _OURS = (
     Entry(
         "ratings", "recsim_mnar.worlds.ratings.world", "RatingsWorld", "quick",
         "people reveal ratings, not at random, and rate what is recommended (Schnabel et al. 2016)",
-        compared_by="recsim_mnar.protocols.ratings:RatingsExperiment",
-    ),
-    Entry(
-        "campaigns", "recsim_mnar.worlds.campaigns.world", "CampaignsWorld", "viadeo",
-        "users collect items on a platform that recommends some in campaigns (de Myttenaere et al. 2015)",
-    ),
-    Entry(
-        "purchases", "recsim_mnar.worlds.purchases", "PurchasesWorld", "personalised",
-        "users buy in periods, recommended or not; both potential outcomes are known (Sato et al. 2019)",
     ),
     Entry(
         "features", "recsim_mnar.worlds.features", "FeatureWorld", "quick",
         "users and items are rows of feature matrices, your own or drawn; rewards are clicks or numbers",
     ),
 )  # fmt: skip
-WORLDS: dict[str, Entry] = {entry.name: entry for entry in _OURS}
+_PACKAGE = __name__.partition(".")[0]
+
+
+def _announced(ours: bool) -> dict[str, Entry]:
+    """Worlds of the entry-point group: those of this package's folders, or those of other packages."""
+    found = {}
+    for name, point in announced(GROUP).items():
+        module, _, kind = point.value.partition(":")
+        if (module.partition(".")[0] == _PACKAGE) == ours:
+            found[name] = Entry(name, module, kind)
+    return found
+
+
+WORLDS: dict[str, Entry] = {entry.name: entry for entry in _OURS} | _announced(ours=True)
 """The package's own worlds; :func:`worlds` adds those that other packages announce."""
 
 
@@ -175,11 +158,16 @@ def worlds() -> dict[str, Entry]:
 
     A package that cannot be imported is named when its world is asked for, not here.
     """
-    others = {}
-    for name, point in announced(GROUP).items():
-        module, _, kind = point.value.partition(":")
-        others[name] = Entry(name, module, kind, "", "")
-    return {**others, **WORLDS}
+    return {**_announced(ours=False), **WORLDS}
+
+
+def of_a_world(name: str) -> Any:
+    """What a world's own folder makes public under a name; None where none does."""
+    for entry in _announced(ours=True).values():
+        package = importlib.import_module(entry.module.rpartition(".")[0])
+        if name in package.__all__:
+            return getattr(package, name)
+    return None
 
 
 def listed() -> list[tuple[str, str]]:
@@ -213,18 +201,11 @@ def entry_of(name: str) -> Entry:
     known = worlds()
     if not colon and name not in known:
         raise UserError(unknown("world", name, known, "Class"))
-    entry = Entry(name, module, kind, "", "") if colon else known[name]
+    entry = Entry(name, module, kind) if colon else known[name]
     if entry.summary:
         return entry
     cls = entry.world_class()
     return dataclasses.replace(entry, default=next(iter(cls.presets), ""), summary=_summary(cls))
-
-
-def comparison_of(kind: type[World]) -> Any:
-    """The class that compares recommenders in worlds of a class: its own, of its entry, or by what it derives from."""
-    places = {(base.__module__, base.__name__) for base in kind.__mro__}
-    named = [e.compared_by for e in worlds().values() if e.compared_by and (e.module, e.kind) in places]
-    return imported("comparison", kind.compared_by or (named[0] if named else _of_class(COMPARED_BY, kind)))
 
 
 def make_world(
@@ -309,16 +290,12 @@ def _summary_of(entry: Entry) -> str:
 
 
 def _summary(kind: type[World]) -> str:
-    return (inspect.getdoc(kind) or "").partition("\n")[0]
-
-
-def _of_class(table: dict[type[World], str], kind: type[World]) -> str:
-    return next(place for base, place in table.items() if issubclass(kind, base))
+    return kind.summary or (inspect.getdoc(kind) or "").partition("\n")[0]
 
 
 def _checked_class(name: str, kind: Any) -> type[World]:
     """The class, or a UserError that says why it is no world that can be made."""
-    if not (inspect.isclass(kind) and issubclass(kind, (DecisionWorld, ExposureWorld, PlatformWorld))):
+    if not (inspect.isclass(kind) and issubclass(kind, World) and kind.simulated_by):
         raise UserError(
             f"world {name!r} must be a class derived from recsim_mnar.worlds.DecisionWorld (or ExposureWorld, "
             f"PlatformWorld), got {kind!r}"

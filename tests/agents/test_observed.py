@@ -8,7 +8,7 @@ from scipy import sparse
 
 from recsim_mnar.agents.purchases.learners import BPR, RMF, ULBPR, ULRMF, RecResp
 from recsim_mnar.agents.purchases.training import NP, NR_NP, NR_P, R_NP, R_P, Observed, P, Plan, Stratum
-from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.purchases.exposures import Exposures
 from twins.purchases_log import small_exposures
 from twins.training import classes_of, draw
 

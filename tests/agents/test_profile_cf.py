@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from recsim_mnar.agents.neighbours import profile_cf
-from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.campaigns.profiles import Profiles
 from recsim_mnar.policies import registry
 from twins import campaigns as twin
 from twins.logs import random_log

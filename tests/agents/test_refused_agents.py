@@ -12,10 +12,10 @@ from recsim_mnar.agents.factors.mf_ratings import cross_validate
 from recsim_mnar.agents.purchases.learners import BPR, ULBPR, RecResp
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig
 from recsim_mnar.policies import registry
+from recsim_mnar.purchases.exposures import Exposures
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 from twins.logs import log_of, random_log

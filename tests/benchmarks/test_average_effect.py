@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from study_modules import study_module
 
-from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.policies.slates import DeployedPolicy
+from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.policies import DeployedPolicy
+from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 from recsim_mnar.simulation import simulate
-from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 from twins.purchases_log import of_grid, random_grid
 
 study = study_module("verdict", "average_effect")

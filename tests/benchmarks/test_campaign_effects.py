@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from study_modules import study_module
 
+from recsim_mnar.campaigns.platform import platform_log, run_campaigns
+from recsim_mnar.campaigns.profiles import Profiles
+from recsim_mnar.campaigns.weighing import hit_probabilities, score, weighted_leave_one_out
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import compare
-from recsim_mnar.protocols.temporal.weighing import hit_probabilities, score, weighted_leave_one_out
-from recsim_mnar.simulation.platform import platform_log, run_campaigns
 from recsim_mnar.worlds import make_world
 from toys import campaigns_log
 from twins import campaigns as twins

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from study_modules import study_module
 
-from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.purchases.exposures import Exposures
 
 exposure_propensities = study_module("sato2019", "exposure_propensities")
 recent, shares = exposure_propensities.recent, exposure_propensities.shares

@@ -11,11 +11,11 @@ import pytest
 from recsim_mnar.agents.purchases.learners import ULBPR
 from recsim_mnar.agents.purchases.training import ANY, NP, R_NP, P
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.uplift import causal_precision, evaluate_lists, top_items
-from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.policies.slates import DeployedPolicy
+from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.policies import DeployedPolicy
+from recsim_mnar.purchases.uplift import causal_precision, evaluate_lists, top_items
+from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 from recsim_mnar.simulation import simulate
-from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 from twins.purchases_log import propensity_matrix, small_exposures
 
 N_USERS, N_ITEMS = 30, 20

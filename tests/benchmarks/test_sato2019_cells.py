@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.estimators.uplift import top_items
-from recsim_mnar.policies.slates import draw
-from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
+from recsim_mnar.purchases.policies import draw
+from recsim_mnar.purchases.uplift import top_items
+from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 
 N_USERS, N_ITEMS = 30, 20
 

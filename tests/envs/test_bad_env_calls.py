@@ -18,10 +18,10 @@ from recsim_mnar.envs import (
     world_vector_env,
 )
 from recsim_mnar.envs.recording import RecordLog
-from recsim_mnar.envs.slates import PurchasesEnv, PurchasesVectorEnv
 from recsim_mnar.errors import UserError
+from recsim_mnar.purchases.envs import PurchasesEnv, PurchasesVectorEnv
+from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 from recsim_mnar.worlds import make_world
-from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 from recsim_mnar.worlds.ratings import RatingsWorld
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 

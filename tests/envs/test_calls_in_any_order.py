@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from recsim_mnar.envs import CampaignsEnv, CampaignsVectorEnv, WorldEnv, WorldVectorEnv
-from recsim_mnar.envs.slates import PurchasesEnv, PurchasesVectorEnv
 from recsim_mnar.errors import UserError
+from recsim_mnar.purchases.envs import PurchasesEnv, PurchasesVectorEnv
+from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 from recsim_mnar.worlds import make_world
-from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 
 SESSIONS = SessionsWorld(SessionsParams(n_items=6, p_leave_organic=0.2, p_leave_bandit=0.2))

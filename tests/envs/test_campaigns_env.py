@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from recsim_mnar.simulation.platform import platform_log
+from recsim_mnar.campaigns.platform import platform_log
 from recsim_mnar.worlds import make_world
 
 ID = "recsim_mnar/Campaigns-v0"

@@ -8,9 +8,9 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv, ratings_env, world_env, world_vector_env
+from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 from recsim_mnar.testing import check_vector
 from recsim_mnar.worlds import make_world
-from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.cases import quick_first
 

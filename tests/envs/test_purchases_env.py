@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from recsim_mnar.envs.slates import PurchasesEnv, PurchasesVectorEnv, record_slates, record_slates_vector
 from recsim_mnar.policies import registry
-from recsim_mnar.policies.slates import DeployedPolicy, SlatePolicy
+from recsim_mnar.purchases.envs import PurchasesEnv, PurchasesVectorEnv, record_slates, record_slates_vector
+from recsim_mnar.purchases.policies import DeployedPolicy, SlatePolicy
+from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 from recsim_mnar.simulation import simulate
-from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 ID = "recsim_mnar/Purchases-v0"
 

@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv, world_env, world_vector_env
 from recsim_mnar.envs.recording import LogBuilder, RecordLog, RecordVectorLog, record, record_vector
 from recsim_mnar.errors import UserError
-from recsim_mnar.policies.slates import DeployedPolicy
+from recsim_mnar.purchases.policies import DeployedPolicy
 from recsim_mnar.rng import policy_uniforms
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world

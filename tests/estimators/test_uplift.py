@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.uplift import (
+from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.policies import DeployedPolicy
+from recsim_mnar.purchases.uplift import (
     LIST_METRICS,
     causal_dcg,
     causal_precision,
     evaluate_lists,
     top_items,
 )
-from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.policies.slates import DeployedPolicy
+from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 from recsim_mnar.simulation import simulate
-from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 from twins.purchases_log import of_grid, random_grid
 
 

@@ -16,11 +16,11 @@ from scipy import stats
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import Spread, poisson_reach, positive_limits, ratio_interval
 from recsim_mnar.estimators.ratings import estimate_ratings, loss
-from recsim_mnar.estimators.uplift import evaluate_lists
 from recsim_mnar.estimators.verdict import TRUST, Finding, Verdict, scaled
-from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.protocols.ab_test import judged
+from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.uplift import evaluate_lists
 from twins.facts import difference, estimate_value
 
 # Those that use folds or an order of rows are exempt from what permutes, renames or repeats users.

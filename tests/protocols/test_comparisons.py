@@ -7,6 +7,9 @@ import re
 import numpy as np
 import pytest
 
+from recsim_mnar.campaigns.comparison import accepted_shares
+from recsim_mnar.campaigns.platform import platform_log, run_campaigns, true_quality
+from recsim_mnar.campaigns.weighing import weighted_leave_one_out
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
@@ -16,13 +19,10 @@ from recsim_mnar.protocols.leave_one_out import ranks
 from recsim_mnar.protocols.ratings import RatingsSettings, propensity_fit, reveal
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.scoreboard import scoreboard
-from recsim_mnar.protocols.temporal.comparison import accepted_shares
-from recsim_mnar.protocols.temporal.weighing import weighted_leave_one_out
 from recsim_mnar.report.page import write_page
 from recsim_mnar.report.template import number
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation import simulate
-from recsim_mnar.simulation.platform import platform_log, run_campaigns, true_quality
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.features import FeatureParams, FeatureWorld
 from twins.pages import unlinked

@@ -7,11 +7,11 @@ import itertools
 import numpy as np
 import pytest
 
+from recsim_mnar.campaigns.platform import platform_log, run_campaigns
+from recsim_mnar.campaigns.profiles import Profiles
+from recsim_mnar.campaigns.weighing import BOUND, Divergence, fit_item_weights, most_moved
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.protocols.temporal.weighing import BOUND, Divergence, fit_item_weights, most_moved
-from recsim_mnar.simulation.platform import platform_log, run_campaigns
 from recsim_mnar.worlds import make_world
 from twins import campaigns as twin
 from twins.logs import random_log

@@ -9,11 +9,10 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.records import Ranking, Record, Target, judge
-from recsim_mnar.protocols.uplift import (
+from recsim_mnar.purchases.comparison import (
     METRICS,
     TRAINED,
     PurchasesExperiment,
@@ -22,8 +21,9 @@ from recsim_mnar.protocols.uplift import (
     purchases_as_views,
     title,
 )
+from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 from twins.commands import run
 from twins.exposures import until
 from twins.purchases_log import propensity_matrix

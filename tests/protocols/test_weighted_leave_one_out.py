@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 
 from recsim_mnar.agents.baselines import ConstantList
-from recsim_mnar.errors import UserError
-from recsim_mnar.log import Log
-from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.policies import registry
-from recsim_mnar.protocols.comparison import compare
-from recsim_mnar.protocols.temporal import comparison
-from recsim_mnar.protocols.temporal.weighing import (
+from recsim_mnar.campaigns import comparison
+from recsim_mnar.campaigns.platform import platform_log, run_campaigns
+from recsim_mnar.campaigns.profiles import Profiles
+from recsim_mnar.campaigns.weighing import (
     SCHEMES,
     Scheme,
     Unweighted,
@@ -24,7 +21,10 @@ from recsim_mnar.protocols.temporal.weighing import (
     score,
     weighted_leave_one_out,
 )
-from recsim_mnar.simulation.platform import platform_log, run_campaigns
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import Log
+from recsim_mnar.policies import registry
+from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.worlds import make_world
 from toys import campaigns_log
 from twins.logs import random_log

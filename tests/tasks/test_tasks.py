@@ -20,7 +20,7 @@ import recsim_mnar
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies import Learner, registry
 from recsim_mnar.policies.rankings import PlackettLuce
-from recsim_mnar.policies.slates import DeployedPolicy
+from recsim_mnar.purchases.policies import DeployedPolicy
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.executor import SHARD_USERS
 from recsim_mnar.simulation.items import simulate

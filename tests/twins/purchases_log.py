@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.purchases.exposures import Exposures
 from twins.logs import log_of
 
 

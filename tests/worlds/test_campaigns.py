@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.campaigns import CampaignsParams, CampaignsWorld
+from recsim_mnar.campaigns.platform import platform_log, run_campaign, run_campaigns
+from recsim_mnar.campaigns.profiles import Profiles
 from recsim_mnar.policies import registry
-from recsim_mnar.simulation.platform import platform_log, run_campaign, run_campaigns
 from recsim_mnar.worlds import make_world
-from recsim_mnar.worlds.campaigns import CampaignsParams, CampaignsWorld
 from twins import campaigns as twin
 
 SMALL = {

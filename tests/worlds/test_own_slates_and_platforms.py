@@ -11,17 +11,17 @@ import pytest
 from test_cli import fails, run
 
 from recsim_mnar import rng
+from recsim_mnar.campaigns import CampaignsWorld
+from recsim_mnar.campaigns.platform import opened, platform_log, run_campaigns
 from recsim_mnar.envs import purchases_env
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.policies.slates import DeployedPolicy
 from recsim_mnar.protocols.comparison import experiment_of
-from recsim_mnar.protocols.uplift import PurchasesExperiment
+from recsim_mnar.purchases.comparison import PurchasesExperiment
+from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.policies import DeployedPolicy
 from recsim_mnar.simulation import simulate
-from recsim_mnar.simulation.platform import opened, platform_log, run_campaigns
 from recsim_mnar.worlds import ExposureWorld, Outcomes, Params, PlatformWorld, SlateParams, as_world, make_world
-from recsim_mnar.worlds.campaigns import CampaignsWorld
 
 
 @dataclass(frozen=True)

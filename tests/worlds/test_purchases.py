@@ -2,14 +2,12 @@ import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policies import registry
-from recsim_mnar.policies.slates import DeployedPolicy, draw
+from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.policies import DeployedPolicy, draw, exposures_of
+from recsim_mnar.purchases.world import COUPLINGS, PRESETS, PurchasesParams, PurchasesWorld
 from recsim_mnar.simulation import items, simulate
-from recsim_mnar.simulation.items import exposures_of
 from recsim_mnar.simulation.pools import pool
-from recsim_mnar.worlds.purchases import PRESETS, PurchasesParams, PurchasesWorld
-from recsim_mnar.worlds.slates import COUPLINGS
 from twins import purchases as twin
 from twins.purchases_log import propensity_matrix
 
@@ -38,7 +36,7 @@ def test_the_log_is_that_of_the_plain_twin(mode, deployment, coupling):
 
 
 def test_scaled_chances_are_those_of_plain_bisection():
-    from recsim_mnar.kernels import _slates_kernel
+    from recsim_mnar.purchases import _slates_kernel
 
     weights = np.random.default_rng(0).random((20, 30)) ** 6 + 1e-9
     out = np.empty_like(weights)

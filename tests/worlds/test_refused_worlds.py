@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from recsim_mnar.campaigns import CampaignsParams, CampaignsWorld
+from recsim_mnar.campaigns.platform import run_campaign
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
-from recsim_mnar.policies.slates import DeployedPolicy, SlatePolicy
-from recsim_mnar.simulation import items, simulate
-from recsim_mnar.simulation.platform import run_campaign
+from recsim_mnar.purchases.policies import DeployedPolicy, SlatePolicy, propensity_table
+from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import WORLDS, make_world
-from recsim_mnar.worlds.campaigns import CampaignsParams, CampaignsWorld
 from recsim_mnar.worlds.features import FeatureWorld
-from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 from recsim_mnar.worlds.ratings import RatingsParams, RatingsWorld, alpha_propensities, rerank
 from recsim_mnar.worlds.ratings.observation import popularity_propensities
 from recsim_mnar.worlds.sessions import SessionsParams
@@ -212,7 +212,7 @@ CALLS = [
         "need the world's parameter slates = 'fixed'",
     ),
     (
-        lambda: items.propensity_table(world_of_slates(), DeployedPolicy(world_of_slates()), Log({}), 10**8, 0),
+        lambda: propensity_table(world_of_slates(), DeployedPolicy(world_of_slates()), Log({}), 10**8, 0),
         "would take",
     ),
     # campaigns

@@ -243,6 +243,7 @@ class RatingsWorld(DecisionWorld):
     reward_name = "stars"
     log_holds: ClassVar = frozenset({"outcomes", "ratings"})
     truth_column: ClassVar[str | None] = "expected_reward"
+    compared_by: ClassVar[str] = "recsim_mnar.protocols.ratings:RatingsExperiment"
     params_class = RatingsParams
     presets = PRESETS
     params: RatingsParams

@@ -20,30 +20,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.uplift import (
+from recsim_mnar.estimators.verdict import Estimate
+from recsim_mnar.kernels.checks import level_of, one_of, whole_number
+from recsim_mnar.log import schema
+from recsim_mnar.log.rows import steps_within
+from recsim_mnar.log.table import Log
+from recsim_mnar.policies.base import Learner, Policy
+from recsim_mnar.policies.door import able, as_learner, as_policy, fitted, is_softened
+from recsim_mnar.protocols.ab_test import ABTest, judged
+from recsim_mnar.protocols.base import Experiment, Protocol, Trial
+from recsim_mnar.protocols.leave_one_out.ranks import scores_of_everyone
+from recsim_mnar.protocols.records import Record, Target, ratio_influence, with_half_widths
+from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.policies import DeployedPolicy, exposures_of
+from recsim_mnar.purchases.uplift import (
     LIST_METRICS,
     causal_precision,
     check_length,
     evaluate_lists,
     top_items,
 )
-from recsim_mnar.estimators.verdict import Estimate
-from recsim_mnar.kernels.checks import level_of, one_of, whole_number
-from recsim_mnar.log import schema
-from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.log.rows import steps_within
-from recsim_mnar.log.table import Log
-from recsim_mnar.policies.base import Learner, Policy
-from recsim_mnar.policies.door import able, as_learner, as_policy, fitted, is_softened
-from recsim_mnar.policies.slates import DEPLOYED, DeployedPolicy
-from recsim_mnar.protocols.ab_test import ABTest, judged
-from recsim_mnar.protocols.base import Experiment, Protocol, Trial
-from recsim_mnar.protocols.leave_one_out.ranks import scores_of_everyone
-from recsim_mnar.protocols.records import Record, Target, ratio_influence, with_half_widths
+from recsim_mnar.purchases.world import ExposureWorld
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation.executor import carrying, checked_users, run_in_order
-from recsim_mnar.simulation.items import exposures_of, simulate
-from recsim_mnar.worlds.base import ExposureWorld
+from recsim_mnar.simulation.items import simulate
+from recsim_mnar.simulation.run_folder import DEPLOYED
 from recsim_mnar.worlds.params import Params
 
 Floats = NDArray[np.float64]
@@ -131,7 +132,7 @@ class Uplift(Protocol):
     def judge(self, study: Trial) -> list[Record]:
         """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
         sizes, own, exposures = study.settings, study.data, study.exposures
-        assert exposures is not None
+        assert isinstance(exposures, Exposures)
         study.report(f"offline metrics, {sizes.test_periods} further periods")
         periods = range(own.first, own.last)
         offline = carrying(_offline, exposures)
@@ -318,7 +319,7 @@ class UpliftSettings(Params):
         test_periods: periods after the world's own ``n_periods`` by which the metrics judge, and again as many in which
             the A/B test runs.
         length: items of a list, N.
-        metrics: of :data:`recsim_mnar.estimators.uplift.LIST_METRICS`, with commas.
+        metrics: of :data:`recsim_mnar.purchases.uplift.LIST_METRICS`, with commas.
         clip: largest inverse propensity; 0, the default, for none: the IPS form is then unbiased.
         level: of all intervals.
         training: parameters of the factor models whose names give none: one for all of them, under which RMF and BPR
@@ -385,8 +386,8 @@ class PurchasesExperiment(Experiment):
     agents = ("random", "popularity", "rmf", "bpr", "ulrmf", "ulbpr", "recresp")
     protocols = ("uplift", "ab_test")
     own_protocols: ClassVar = {
-        "uplift": "recsim_mnar.protocols.uplift:Uplift",
-        "ab_test": "recsim_mnar.protocols.uplift:UpliftABTest",
+        "uplift": "recsim_mnar.purchases.comparison:Uplift",
+        "ab_test": "recsim_mnar.purchases.comparison:UpliftABTest",
     }
     provides = frozenset({"exposures", "users"})
     log_holds: ClassVar = frozenset({"clicks", "exposures"})

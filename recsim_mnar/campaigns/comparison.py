@@ -9,19 +9,19 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.campaigns.model import PlatformWorld
+from recsim_mnar.campaigns.platform import additions_log, lists_of, opened, platform_log, run_campaigns
+from recsim_mnar.campaigns.profiles import Profiles
+from recsim_mnar.campaigns.weighing import SCHEMES, AfterCampaigns, Hits
+from recsim_mnar.campaigns.world import Platform
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import level_of, number_in
-from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.base import Experiment, Trial
 from recsim_mnar.protocols.records import Record, Target, truth_of_users
-from recsim_mnar.protocols.temporal.weighing import SCHEMES, AfterCampaigns, Hits
-from recsim_mnar.simulation.platform import additions_log, lists_of, opened, platform_log, run_campaigns
 from recsim_mnar.simulation.run_folder import DEPLOYED_NAMES
-from recsim_mnar.worlds.base import PlatformWorld
-from recsim_mnar.worlds.campaigns.world import Platform
 from recsim_mnar.worlds.params import Params
 
 Floats = NDArray[np.float64]
@@ -57,7 +57,7 @@ class CampaignsSettings(Params):
 def accepted_shares(platform: Platform, learner: Learner, k: int) -> Floats:
     """Truth: for every present user, the expected share of a recommender's k recommendations that they accept; (U,).
 
-    The mean is :func:`recsim_mnar.simulation.platform.true_quality`.
+    The mean is :func:`recsim_mnar.campaigns.platform.true_quality`.
     """
     lists, _ = lists_of(platform, learner, k=k)
     probabilities = platform.acceptance(platform.present())

@@ -11,6 +11,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from recsim_mnar.campaigns.model import PlatformWorld, check_weights
+from recsim_mnar.campaigns.platform import platform_log, platform_observation
+from recsim_mnar.campaigns.world import CampaignsWorld, Platform
+from recsim_mnar.envs import made_for
 from recsim_mnar.envs.validation import (
     Specified,
     as_numbers,
@@ -25,15 +29,49 @@ from recsim_mnar.envs.validation import (
 )
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulation.platform import platform_observation
-from recsim_mnar.worlds.base import check_weights
+from recsim_mnar.worlds.base import World
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
-    from recsim_mnar.worlds.campaigns.world import CampaignsWorld, Platform
 
 Observation = NDArray[np.float32]
 Step = tuple[Observation, float, bool, bool, dict[str, Any]]
+
+
+def campaigns_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> CampaignsEnv:
+    """The environment of the campaigns world; a step is a campaign.
+
+    Args:
+        preset: ``viadeo`` (default), ``affinity``, ``growing`` or ``quick``.
+        world: instead, a platform's world that is there already, or a name.
+        **params: ``render_mode`` of :class:`CampaignsEnv`, or fields of
+            :class:`recsim_mnar.campaigns.CampaignsParams` that differ from the preset's.
+    """
+    return made_for(PlatformWorld, "campaigns", preset, world, params)
+
+
+def campaigns_vector_env(
+    num_envs: int = 1, preset: str | None = None, world: World | str | None = None, **options: Any
+) -> CampaignsVectorEnv:
+    """The vector environment of the campaigns world: several platforms.
+
+    Args:
+        num_envs: number of platforms.
+        preset: as :func:`campaigns_env`.
+        world: as :func:`campaigns_env`.
+        **options: keywords of :class:`CampaignsVectorEnv`, or parameters of the world.
+    """
+    return made_for(PlatformWorld, "campaigns", preset, world, options, num_envs)
+
+
+def of_platforms(world: World, lanes: int | None, asked: dict[str, Any]) -> Any:
+    """Make the environment of a platform; with lanes that of several."""
+    for word in ("observation", "info", "info_size"):
+        if word in asked:
+            raise UserError(f"{word}: an environment of platforms has one observation and info")
+    if not isinstance(world, CampaignsWorld):
+        raise UserError(f"this environment runs campaigns on a platform, which the {world.name} world does not have")
+    return CampaignsEnv(world, **asked) if lanes is None else CampaignsVectorEnv(world, lanes, **asked)
 
 
 class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
@@ -77,8 +115,6 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
 
     def log(self) -> Log:
         """Log of everything that happened on the platform so far."""
-        from recsim_mnar.simulation.platform import platform_log
-
         return platform_log(self.platform)
 
     def reset(

@@ -17,10 +17,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.campaigns.profiles import Profiles
+from recsim_mnar.campaigns.world import Platform
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import ratio_interval
 from recsim_mnar.kernels.checks import level_of, whole_number
-from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner
@@ -28,7 +29,6 @@ from recsim_mnar.policies.door import as_learner, fitted
 from recsim_mnar.protocols.base import Protocol, Trial, protocol
 from recsim_mnar.protocols.leave_one_out.ranks import exhaustive_ranks
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.worlds.campaigns.world import Platform
 
 Floats = NDArray[np.float64]
 
@@ -209,7 +209,7 @@ def weighted_leave_one_out(
         n_items: items are 0 .. n_items - 1.
         reference_times: the t0s; each gives records of its own.
         times: at which recommenders are scored, none before a reference time.
-        schemes: specs of :data:`recsim_mnar.protocols.temporal.weighing.SCHEMES` or schemes.
+        schemes: specs of :data:`recsim_mnar.campaigns.weighing.SCHEMES` or schemes.
         k: length of the recommended list.
         level: of the intervals, which treat users as the sample.
         world: what the records say the data are.

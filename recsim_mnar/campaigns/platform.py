@@ -1,32 +1,43 @@
-"""Campaigns on a platform, by its own weights or a recommender."""
+"""Campaigns on a platform, by its own weights or a recommender; as a log, and in tasks."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.campaigns.model import PLATFORM, PlatformWorld, check_weights
+from recsim_mnar.campaigns.profiles import Profiles
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.answers import name_of
 from recsim_mnar.policies.base import Learner, Policy
-from recsim_mnar.policies.door import as_policy, fitted
-from recsim_mnar.policies.slates import DEPLOYED
+from recsim_mnar.policies.door import as_policy, fitted, is_softened, role_of
 from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX, digest_of
+from recsim_mnar.simulation.executor import carrying, run_in_order
 from recsim_mnar.simulation.items import made_by
+from recsim_mnar.simulation.run_folder import DEPLOYED, DEPLOYED_NAMES, Request, Written
 from recsim_mnar.tables.arrow import rows_in
 from recsim_mnar.tables.files import write_table
-from recsim_mnar.worlds.base import PLATFORM, PlatformWorld, as_world
+from recsim_mnar.tasks.running import Earned, Runner, learner_of
+from recsim_mnar.worlds.base import as_world
 
 if TYPE_CHECKING:
-    from recsim_mnar.worlds.campaigns.world import Campaign, Platform
+    from recsim_mnar.campaigns.world import Campaign, Platform
 
 Floats = NDArray[np.float64]
+ListsOf = tuple[NDArray[np.int32], Floats]
 
 _SCORES_AT_A_TIME = 1 << 22
 
@@ -50,8 +61,6 @@ def platform_observation(platform: Platform) -> NDArray[np.float32]:
 
 def additions_log(platform: Platform) -> Log:
     """What users hold today, as organic rows: what a recommender of campaigns learns from."""
-    from recsim_mnar.log.profiles import Profiles
-
     return Profiles.of(platform_log(platform), platform.day, platform.world.n_items).to_log()
 
 
@@ -161,7 +170,7 @@ def opened(world: PlatformWorld, seed: int, also: Sequence[str] = ()) -> Platfor
     Raises:
         UserError: the world's parameters have no ``n_days``, or the platform lacks a method.
     """
-    advice = "derive from recsim_mnar.worlds.campaigns.CampaignsWorld, or define it"
+    advice = "derive from recsim_mnar.campaigns.CampaignsWorld, or define it"
     if not hasattr(as_world(world).params, "n_days"):
         raise UserError(
             f"the parameters of the {world.name} world have no n_days, the length of a platform in days: {advice}"
@@ -171,6 +180,18 @@ def opened(world: PlatformWorld, seed: int, also: Sequence[str] = ()) -> Platfor
     if lacking:
         raise UserError(f"the platform of the {world.name} world has no {', '.join(lacking)}: {advice}")
     return platform
+
+
+def simulated(world: PlatformWorld, request: Request) -> Written:
+    """A platform of so many users lives through its campaigns, by its own weights or a recommender's best items.
+
+    It is simulated whole (``in_parts`` is False), so ``resume`` is not read.
+    """
+    recommender = None if request.policy in DEPLOYED_NAMES else registry.learner(request.policy)
+    sized: Any = world.with_users(request.n_users)
+    return Written(
+        request.n_users, platform_to(request.out, sized, request.seed, recommender, keep_truth=request.keep_truth)
+    )
 
 
 def platform_to(
@@ -223,3 +244,104 @@ def _chunks(users: NDArray[np.int64], n_items: int) -> list[NDArray[np.int64]]:
     """Users in parts whose score tables stay small; the parts change no result."""
     size = max(1, _SCORES_AT_A_TIME // n_items)
     return [users[i : i + size] for i in range(0, len(users), size)]
+
+
+# ------------------------------------------------------------------------------------------------------------ in tasks
+
+
+class Platforms(Runner):
+    """Whole platforms, on which each step is a campaign; a value is accepted recommendations per user of a platform."""
+
+    world: PlatformWorld
+    unit = "platform"
+    step = "campaign"
+    earns = "acceptances"
+    measured = 2_000
+    learns_from = "what the users of a platform hold on the day of each campaign"
+    references: ClassVar = {
+        "oracle": lambda world: Lists("oracle", _by_truth),
+        "deployed": lambda world: Lists("deployed", functools.partial(_by_weights, world.deployed_weights)),
+    }
+
+    def log(self) -> Log:
+        """See :meth:`Runner.log`: of one platform, by its own weights."""
+        return platform_log(run_campaigns(self.world, derive_seed(self.task.seed, "task/log")))
+
+    def random(self) -> Any:
+        """See :meth:`Runner.random`."""
+        return Lists("random", functools.partial(_by_weights, np.ones(self.world.n_items)))
+
+    def taken(self, agent: Any) -> Any:
+        """See :meth:`Runner.taken`: a function of the environment's observation, or what ranks items."""
+        if isinstance(agent, Lists):
+            return agent
+        if callable(agent) and not isinstance(agent, type) and role_of(agent) is None:
+            return Lists(str(getattr(agent, "__name__", name_of(agent))), functools.partial(_by_observation, agent))
+        found = learner_of(agent)
+        if is_softened(found):
+            raise UserError(f"agent {found.name!r}: lists are made by rank, softening would change nothing; omit it")
+        return Lists(found.name, functools.partial(_by_learner, found))
+
+    def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
+        """See :meth:`Runner.run`: the platforms that an environment meets after ``reset(seed=seed)``."""
+        job = carrying(_of_platform, self.world, policy, self.task.horizon, in_python=True)
+        seeds = (derive_seed(seed, f"platform/{number}") if number else seed for number in range(n))
+        found = list(run_in_order((functools.partial(job, each) for each in seeds), executor))
+        rewards, decisions, done = zip(*found, strict=True)
+        return Earned(np.array(rewards), np.array(decisions), hashlib.sha256(b"".join(done)).hexdigest())
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Who makes a campaign's lists.
+
+    Attributes:
+        name: for people.
+        make: ``make(platform)`` gives the lists, and the propensities of their items.
+    """
+
+    name: str
+    make: Callable[[Any], ListsOf]
+
+
+def _of_platform(world: PlatformWorld, policy: Lists, horizon: int, seed: int) -> tuple[float, float, bytes]:
+    """Expected acceptances and recommendations per user of a platform, and a digest of its lists."""
+    platform, done = opened(world, seed, ("acceptance",)), hashlib.sha256()
+    accepted, shown = 0.0, 0
+    for number, day in enumerate(world.campaign_days()[:horizon]):
+        platform.advance(day)
+        lists, propensities = policy.make(platform)
+        campaign = platform.recommend(lists, propensities)
+        chance = platform.acceptance(campaign.users, number)
+        expected = np.take_along_axis(chance, np.maximum(campaign.lists, 0).astype(np.int64), axis=1)
+        there = campaign.lists >= 0
+        accepted, shown = accepted + float(expected[there].sum()), shown + int(there.sum())
+        done.update(campaign.lists.astype("<i4").tobytes())
+        done.update(campaign.propensities.astype("<f8").tobytes())
+    return accepted / world.params.n_users, shown / world.params.n_users, done.digest()
+
+
+def _by_weights(weights: Floats, platform: Any) -> ListsOf:
+    return cast("ListsOf", platform.draw_lists(weights))
+
+
+def _by_observation(agent: Callable[[Any], Any], platform: Any) -> ListsOf:
+    weights = np.asarray(agent(platform_observation(platform)), np.float64)
+    if weights.shape != (platform.world.n_items,):
+        raise UserError(
+            f"agent {name_of(agent)!r}: a function of the observation must give weights of shape "
+            f"({platform.world.n_items},), got {weights.shape}"
+        )
+    check_weights(weights)
+    return _by_weights(weights, platform)
+
+
+def _by_learner(found: Learner, platform: Any) -> ListsOf:
+    """The best items not held, by what is fitted on what users hold that day."""
+    return lists_of(platform, found, seed=derive_seed(platform.seed, f"campaign/{len(platform.campaigns)}"))
+
+
+def _by_truth(platform: Any) -> ListsOf:
+    """The items that users are most likely to accept."""
+    users = platform.present()
+    return cast("ListsOf", platform.best_lists(platform.acceptance(users, len(platform.campaigns)), users))

@@ -1,4 +1,4 @@
-"""Policies that recommend several items at once, with known probabilities.
+"""Policies that recommend several items at once, with known probabilities, and what users do under them.
 
 Any policy of this package recommends slates through its ranking: item i of user u is shown with probability
 e_ui = clip(c_u w(rank_ui)), where w is the rules' decay by rank and c_u makes a slate of the rules' size. So every cell
@@ -8,26 +8,31 @@ deterministic.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels import elementary as slates
+from recsim_mnar.log.table import Log
 from recsim_mnar.policies.door import as_policy, learning_of, refuse_common_learning
 from recsim_mnar.policies.softening import Softened
+from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.world import ExposureWorld, PurchasesLanes, scaled, weights_by_rank
 from recsim_mnar.rng import Stream, policy_uniforms
+from recsim_mnar.runs.files import replacing
+from recsim_mnar.runs.folder import RunFolder
+from recsim_mnar.simulation.executor import together
+from recsim_mnar.simulation.items import Columns, ShardRecommender
+from recsim_mnar.simulation.run_folder import DEPLOYED, DEPLOYED_NAMES, Request, Written, meeting, trained
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-Columns = dict[str, NDArray[Any]]
-
-DEPLOYED = "deployed"
-"""Name of a world's own recommender in logs and tables."""
 
 
-class SlatePolicy:
+class SlatePolicy(ShardRecommender):
     """Slates by a policy's ranking.
 
     Items with equal scores share the mean weight of their ranks, so a policy that scores all alike recommends
@@ -60,7 +65,7 @@ class SlatePolicy:
         self._learns = learning_of(policy) != "nothing"
         self.policy, self.params = policy, params
         self.name, self.n_items = policy.name, policy.n_items
-        weights = slates.rank_weights(self.n_items, params.rank_decay, params.exponent)
+        weights = weights_by_rank(self.n_items, params.rank_decay, params.exponent)
         self._sums = np.concatenate([[0.0], np.cumsum(weights)])
 
     def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
@@ -72,7 +77,7 @@ class SlatePolicy:
             edges = np.concatenate([[0], np.cumsum(count)])
             row[:] = ((self._sums[edges[1:]] - self._sums[edges[:-1]]) / count)[place]
         p = self.params
-        return slates.scaled(weights, p.slate_size, p.smallest_propensity, p.largest_propensity)
+        return scaled(weights, p.slate_size, p.smallest_propensity, p.largest_propensity)
 
     def _scores(self, users: NDArray[np.int64]) -> Floats:
         """(n, I) scores by which items are ranked."""
@@ -113,6 +118,10 @@ class SlatePolicy:
         if not shown.all():
             self.policy.observe(columns["user"][~shown], columns["item"][~shown])
 
+    def shard(self, world: Any, seed: int, first_user: int, n_users: int, *, keep_truth: bool) -> Columns:
+        """See :meth:`recsim_mnar.simulation.items.ShardRecommender.shard`."""
+        return slate_shard(world, self, seed, first_user, n_users, keep_truth=keep_truth)
+
     def fresh(self) -> SlatePolicy:
         """The same recommender without any user."""
         return type(self)(self.policy.fresh(), self.params)
@@ -120,21 +129,6 @@ class SlatePolicy:
     def describe(self) -> dict[str, Any]:
         """For a log's provenance."""
         return self.policy.describe()
-
-
-class TopSlates(SlatePolicy):
-    """The ``slate_size`` items that a policy ranks highest; items that tie for the last places are drawn evenly."""
-
-    def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
-        """See :meth:`SlatePolicy.probabilities`: 1 above the last place, 0 below it."""
-        return top_shares(self._scores(users), self.params.slate_size)
-
-
-def top_shares(scores: Floats, size: int) -> Floats:
-    """(n, I) probability of each item to be among the ``size`` of largest score, ties drawn evenly."""
-    last = np.partition(scores, -size, axis=1)[:, -size, None]
-    above, tied = scores > last, scores == last
-    return np.where(tied, (size - above.sum(axis=1, keepdims=True)) / tied.sum(axis=1, keepdims=True), above)
 
 
 class DeployedPolicy(SlatePolicy):
@@ -170,47 +164,9 @@ class DeployedPolicy(SlatePolicy):
         return {"name": self.name}
 
 
-class LaterSlates(SlatePolicy):
-    """A world's own recommender in the first periods, another one, which observes them, in those that follow.
-
-    Args:
-        world: of slates.
-        own: who recommends later.
-        past: periods before.
-    """
-
-    def __init__(self, world: Any, own: SlatePolicy, past: int) -> None:
-        self.deployed, self.own, self.past, self._period = DeployedPolicy(world), own, past, 0
-        self.name, self.params, self.n_items = own.name, world.params, own.n_items
-
-    def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
-        """See :meth:`SlatePolicy.probabilities`."""
-        return (self.deployed if self._period < self.past else self.own).probabilities(seed, users)
-
-    changes = True
-
-    def reset(self, users: NDArray[np.int64]) -> None:
-        """See :meth:`SlatePolicy.reset`."""
-        self._period = 0
-        self.own.reset(users)
-
-    def observe_events(self, columns: Columns) -> None:
-        """See :meth:`SlatePolicy.observe_events`."""
-        self._period += 1
-        self.own.observe_events(columns)
-
-    def fresh(self) -> LaterSlates:
-        """See :meth:`SlatePolicy.fresh`."""
-        return LaterSlates(self.deployed.world, self.own.fresh(), self.past)
-
-    def describe(self) -> dict[str, Any]:
-        """See :meth:`SlatePolicy.describe`."""
-        return {**self.own.describe(), "past": self.past}
-
-
 def draw(seed: int, users: NDArray[np.int64], period: int, probability: Floats, params: Any) -> Flags:
     """(n, I) which items are shown, each with its probability: independently, or slates of exactly N."""
-    from recsim_mnar.kernels import _slates_kernel
+    from recsim_mnar.purchases import _slates_kernel
 
     if params.slates == "fixed":
         shown = np.zeros(probability.shape, bool)
@@ -228,7 +184,7 @@ def draw(seed: int, users: NDArray[np.int64], period: int, probability: Floats, 
 
 def fixed_slates(seed: int, users: NDArray[np.int64], period: int, probability: Floats, size: int) -> NDArray[np.int32]:
     """(n, N) distinct items, each drawn with its probability; rows of ``probability`` sum to N."""
-    from recsim_mnar.kernels import _slates_kernel
+    from recsim_mnar.purchases import _slates_kernel
 
     if np.any(np.abs(probability.sum(axis=1) - size) > 1e-6 * size):
         raise UserError(f"slates of exactly {size} items need propensities that sum to {size} for every user")
@@ -249,3 +205,112 @@ def as_slate_policy(policy: Any, params: Any) -> SlatePolicy:
         UserError: as :func:`recsim_mnar.policies.door.as_policy` and :class:`SlatePolicy`.
     """
     return policy if isinstance(policy, SlatePolicy) else SlatePolicy(policy, params)
+
+
+# -------------------------------------------------------------------------------------------------------- simulation
+
+_CELLS = 1 << 22
+"""Cells (user, item) simulated at once; results do not depend on it."""
+
+_TABLE_BYTES = 1 << 31
+"""Bound on a table of propensities."""
+
+
+def slate_shard(
+    world: ExposureWorld, policy: SlatePolicy, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
+) -> Columns:
+    """The columns of a few users, ordered by (user, step), as :func:`simulate_shard` gives them."""
+    parts: list[Columns] = []
+    for users in _batches(first_user, n_users, world.n_items):
+        recommender = policy.fresh()
+        lanes: PurchasesLanes = world.open_lanes(len(users), keep_truth=keep_truth)
+        which = np.arange(len(users))
+        lanes.begin(which, np.full(len(users), seed, np.uint64), users)
+        recommender.reset(users)
+        periods: list[Columns] = []
+        for period in range(world.params.n_periods):
+            if period == 0 or recommender.changes:
+                probability = recommender.probabilities(seed, users)
+            shown = draw(seed, users, period, probability, world.params)
+            periods.append(lanes.show(which, shown, probability).columns)
+            recommender.observe_events(periods[-1])
+        order = np.argsort(np.concatenate([part["user"] for part in periods]), kind="stable")
+        parts.append({name: values[order] for name, values in together(periods).items()})
+    return together(parts)
+
+
+def exposures_of(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed: int) -> Exposures:
+    """The exposures of a log that ``simulate`` made, with the propensity of every cell.
+
+    Args:
+        world: that made the log.
+        policy: that made it.
+        log: of users 0 .. n_users - 1.
+        n_users: how many.
+        seed: of the log.
+
+    Raises:
+        UserError: a table of the propensities would not fit.
+    """
+    sizes = {"n_users": n_users, "n_items": world.n_items, "n_periods": world.params.n_periods}
+    return Exposures.from_log(log, **sizes, propensities=propensity_table(world, policy, log, n_users, seed))
+
+
+def propensity_table(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed: int) -> NDArray[np.float32]:
+    """P(shown) of every cell: (U, I, 1) where it is the same in every period, else (U, I, P); arguments as above."""
+    recommender = as_slate_policy(policy, world.params).fresh()
+    n_periods = world.params.n_periods if recommender.changes else 1
+    size = 4 * n_users * world.n_items * n_periods
+    if size > _TABLE_BYTES:
+        raise UserError(
+            f"the propensities of {n_users:,} users x {world.n_items:,} items x {n_periods} periods would take "
+            f"{size / 2**30:.1f} GiB: simulate fewer users"
+        )
+    table = np.empty((n_users, world.n_items, n_periods), np.float32)
+    time, user = log["time"], log["user"]
+    for users in _batches(0, n_users, world.n_items):
+        recommender.reset(users)
+        first, last = np.searchsorted(user, [users[0], users[-1] + 1])
+        here = {name: log[name][first:last] for name in ("user", "action", "item", "reward")}
+        period = time[first:last]
+        for t in range(n_periods):
+            table[users, :, t] = recommender.probabilities(seed, users)
+            if t < n_periods - 1:
+                recommender.observe_events({name: values[period == t] for name, values in here.items()})
+    return table
+
+
+def write_exposures(folder: Path, world: ExposureWorld, policy: Any, n_users: int, seed: int, keep_truth: bool) -> None:
+    """Write the second part of a log in ``folder / "log"``, and with ``keep_truth`` ``outcomes.npz``.
+
+    That file holds P(Y^C) and P(Y^T) of every user and item, (U, I) float32 ``control`` and ``treated``.
+    """
+    with RunFolder.fill(folder, keep_others=True) as into:
+        exposures_of(world, policy, Log.read(folder / "log"), n_users, seed).write(folder)
+        if not keep_truth:
+            return
+        truth = np.empty((2, n_users, world.n_items), np.float32)
+        for users in _batches(0, n_users, world.n_items):
+            outcomes = world.outcomes_of(seed, users)
+            truth[0, users], truth[1, users] = outcomes.control, outcomes.treated
+        with into.recording("outcomes.npz") as path, replacing(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, control=truth[0], treated=truth[1])
+
+
+def _batches(first_user: int, n_users: int, n_items: int) -> Iterator[NDArray[np.int64]]:
+    size = max(1, _CELLS // n_items)
+    for first in range(first_user, first_user + n_users, size):
+        yield np.arange(first, min(first + size, first_user + n_users))
+
+
+def simulated(world: ExposureWorld, request: Request) -> Written:
+    """Users meet a policy, or the world's own recommender; with the log the exposures are written.
+
+    Raises:
+        UserError: as :func:`recsim_mnar.simulation.run_folder.simulate_to`.
+    """
+    deployed = request.policy in DEPLOYED_NAMES
+    policy, training = (DeployedPolicy(world), None) if deployed else trained(world, request)
+    written = meeting(world, request, policy, training)
+    write_exposures(request.out, world, policy, request.n_users, request.seed, request.keep_truth)
+    return written

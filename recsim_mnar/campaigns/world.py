@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.campaigns.model import CampaignsModel, User, check_weights
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels import elementary
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.rng import Stream, check_seed, uniforms
-from recsim_mnar.worlds.base import check_weights
-from recsim_mnar.worlds.campaigns.model import CampaignsModel, User
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -101,7 +100,7 @@ class Platform:
         Raises:
             UserError: the day is past.
         """
-        from recsim_mnar.worlds.campaigns import _campaigns_kernel
+        from recsim_mnar.campaigns import _campaigns_kernel
 
         if not day >= self.day:
             raise UserError(f"day {day:g} is past: the platform is at day {self.day:g}")
@@ -147,7 +146,7 @@ class Platform:
         Raises:
             UserError: no user is present, or the weights are invalid.
         """
-        from recsim_mnar.worlds.campaigns import _campaigns_kernel
+        from recsim_mnar.campaigns import _campaigns_kernel
 
         users = self._recipients(users)
         table = np.atleast_2d(np.ascontiguousarray(weights, np.float64))
@@ -176,7 +175,7 @@ class Platform:
         Returns:
             lists (n, k), -1 where nothing is left, and propensities (1 each).
         """
-        from recsim_mnar.worlds.campaigns import _campaigns_kernel
+        from recsim_mnar.campaigns import _campaigns_kernel
 
         users = self._recipients(users)
         table = np.ascontiguousarray(scores, np.float64)
@@ -205,7 +204,7 @@ class Platform:
         Raises:
             UserError: no user is present, or a list holds what it must not.
         """
-        from recsim_mnar.worlds.campaigns import _campaigns_kernel
+        from recsim_mnar.campaigns import _campaigns_kernel
 
         users = self._recipients(users)
         shown = np.ascontiguousarray(lists, np.int32)
@@ -299,7 +298,7 @@ class Platform:
 
     def acceptance(self, users: Ints, campaign: int = 0) -> Floats:
         """Truth: probability that each user accepts each item in a campaign; (n, n_items)."""
-        from recsim_mnar.worlds.campaigns import _campaigns_kernel
+        from recsim_mnar.campaigns import _campaigns_kernel
 
         out = np.empty((len(users), self.world.n_items))
         _campaigns_kernel.acceptances(

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar import rng
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.intervals import Spread, degrees_of_freedom, small_sample_factor
+from recsim_mnar.estimators.ratings import check_length, top_items
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding, Verdict, few_users, scaled
 from recsim_mnar.kernels.checks import level_of, refuse_first
-from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.purchases.exposures import Exposures
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -156,26 +156,6 @@ def estimate_of(
     return Estimate(value, value - less, value + more, level, _METHOD, n, ess, details, Verdict.of(found), name)
 
 
-def top_items(scores: Any, n: int, *, seed: int = 0) -> NDArray[np.int64]:
-    """The n items of largest score of each user, best first, (U, n); ties broken by addressed draws.
-
-    Raises:
-        UserError: n larger than the number of items, or a score that is not a number.
-    """
-    scores = np.asarray(scores, np.float64)
-    if scores.ndim != 2:
-        raise UserError(f"scores must be (users, items), got shape {scores.shape}")
-    check_length(n, scores.shape[1])
-    if np.isnan(scores).any():
-        u, i = np.argwhere(np.isnan(scores))[0]
-        raise UserError(f"the score of user {u} for item {i} is not a number")
-    out = np.empty((len(scores), n), np.int64)
-    items = np.arange(scores.shape[1])
-    for u, own in enumerate(scores):
-        out[u] = np.lexsort((rng.uniforms(seed, rng.Stream.PROTOCOL, u, items), -own))[:n]
-    return out
-
-
 def checked_lists(lists: Any, exposures: Exposures, n_periods: int) -> NDArray[np.int64]:
     """Lists as (1 or P, U, N).
 
@@ -201,12 +181,6 @@ def checked_lists(lists: Any, exposures: Exposures, n_periods: int) -> NDArray[n
         k, u, j = np.argwhere(twice)[0]
         raise UserError(f"the list of user {u} has item {ordered[k, u, j]} twice")
     return table.astype(np.int64)
-
-
-def check_length(length: int, n_items: int) -> None:
-    """Raise UserError where lists of this length cannot be made."""
-    if not 1 <= length <= n_items:
-        raise UserError(f"lists of N = {length} items cannot be made of {n_items} items: choose N in 1..{n_items}")
 
 
 def causal_precision(uplift: Any, lists: Any, *, level: float = 0.95) -> Estimate:

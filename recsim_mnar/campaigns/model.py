@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import abc
 import enum
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +16,60 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels import elementary
 from recsim_mnar.rng import Stream, check_seed, normals_at, uniforms
-from recsim_mnar.worlds.base import PlatformWorld
+from recsim_mnar.worlds.base import World
 from recsim_mnar.worlds.params import Params, must
+
+
+class PlatformWorld(World):
+    """Users of one platform do not live apart: what is recommended to some changes what others see.
+
+    Its parameters have ``n_days``, after which a platform ends. The platform that :meth:`open_platform` returns has
+    what :class:`recsim_mnar.campaigns.world.Platform` has: :data:`PLATFORM`.
+    """
+
+    in_parts: ClassVar[bool] = False
+    simulated_by: ClassVar[str] = "recsim_mnar.campaigns.platform:simulated"
+    compared_by: ClassVar[str] = "recsim_mnar.campaigns.comparison:CampaignsExperiment"
+    environments_by: ClassVar[str] = "recsim_mnar.campaigns.envs:of_platforms"
+    tasks_by: ClassVar[str] = "recsim_mnar.campaigns.platform:Platforms"
+    instead: ClassVar[str] = (
+        "is a whole platform: use recsim_mnar.campaigns.platform.run_campaigns or the environment "
+        "recsim_mnar/Campaigns-v0"
+    )
+    params: Any
+
+    @abc.abstractmethod
+    def open_platform(self, seed: int) -> Any:
+        """A platform on its first day, with users of this seed."""
+
+    @abc.abstractmethod
+    def with_users(self, n_users: int) -> PlatformWorld:
+        """The same world with so many users."""
+
+    @property
+    def deployed_weights(self) -> NDArray[np.float64]:
+        """(n_items,) weights by which the platform's own campaigns recommend; 0: never. Uniform unless defined."""
+        return np.ones(self.n_items)
+
+    def campaign_days(self) -> Sequence[float]:
+        """Days of the platform's campaigns; none unless defined."""
+        return []
+
+    def platform_truth(self, platform: Any) -> dict[str, NDArray[Any]]:
+        """Truth: what ``catalogue.npz`` holds next to the log of a platform."""
+        return {}
+
+
+PLATFORM = (
+    "world", "seed", "day", "campaigns", "advance", "present", "draw_lists", "best_lists", "recommend", "log_columns",
+)  # fmt: skip
+"""What a platform has, so that campaigns can be run on it."""
+
+
+def check_weights(weights: NDArray[Any]) -> None:
+    """Raise UserError where weights by which items are drawn are not finite, or negative."""
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise UserError("weights must be finite and not negative")
 
 
 @dataclass(frozen=True)
@@ -199,6 +253,9 @@ class CampaignsModel(PlatformWorld):
     """
 
     name: ClassVar[str] = "campaigns"
+    summary: ClassVar[str] = (
+        "users collect items on a platform that recommends some in campaigns (de Myttenaere et al. 2015)"
+    )
     params_class = CampaignsParams
     presets = PRESETS
     params: CampaignsParams
@@ -287,7 +344,7 @@ class CampaignsModel(PlatformWorld):
 
     def reward_means(self, state: Floats) -> Floats:
         """Truth: acceptance in the first campaign by users of these groups (n, 1); returns (n, I)."""
-        from recsim_mnar.worlds.campaigns import _campaigns_kernel
+        from recsim_mnar.campaigns import _campaigns_kernel
 
         clusters = np.ascontiguousarray(np.asarray(state)[:, 0], np.int32)
         out = np.empty((len(clusters), self.n_items))

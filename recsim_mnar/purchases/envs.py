@@ -1,0 +1,232 @@
+"""Environments of purchases, single and vector: a step is a period in which a slate is recommended; and a recorder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from recsim_mnar.envs import made_for
+from recsim_mnar.envs.recording import recorded
+from recsim_mnar.envs.single import WorldEnv
+from recsim_mnar.envs.user_queue import organic_rows
+from recsim_mnar.envs.validation import as_array, check_ready
+from recsim_mnar.envs.vector import WorldVectorEnv
+from recsim_mnar.envs.wrappers import LogBuilder, events_of
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import schema
+from recsim_mnar.log.table import Log
+from recsim_mnar.purchases.policies import SlatePolicy
+from recsim_mnar.purchases.world import ExposureWorld
+from recsim_mnar.worlds.base import Transition, World, as_world, checked_slates
+
+Array = NDArray[Any]
+
+
+def purchases_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> PurchasesEnv:
+    """The single environment of the purchases world.
+
+    Args:
+        preset: ``personalised`` (default), ``uniform``, ``popularity`` or ``quick``.
+        world: instead, a world of slates that is there already, or a name.
+        **params: keywords of :class:`PurchasesEnv`, or fields of
+            :class:`recsim_mnar.purchases.world.PurchasesParams` that differ from the preset's.
+    """
+    return made_for(ExposureWorld, "purchases", preset, world, params)
+
+
+def purchases_vector_env(
+    num_envs: int = 1, preset: str | None = None, world: World | str | None = None, **options: Any
+) -> PurchasesVectorEnv:
+    """The vector environment of the purchases world.
+
+    Args:
+        num_envs: number of lanes.
+        preset: as :func:`purchases_env`.
+        world: as :func:`purchases_env`.
+        **options: keywords of :class:`PurchasesVectorEnv`, or parameters.
+    """
+    return made_for(ExposureWorld, "purchases", preset, world, options, num_envs)
+
+
+def of_exposures(world: ExposureWorld, lanes: int | None, asked: dict[str, Any]) -> Any:
+    """Make the environment of users who are shown slates; with lanes the vector one."""
+    return PurchasesEnv(world, **asked) if lanes is None else PurchasesVectorEnv(world, lanes, **asked)
+
+
+def _exposure_world(world: World) -> ExposureWorld:
+    if not isinstance(as_world(world), ExposureWorld):
+        raise UserError(
+            f"this environment recommends slates, the {world.name} world does not: use recsim_mnar/World-v0"
+        )
+    return world
+
+
+def _bought_rows(transition: Transition) -> NDArray[np.int64]:
+    """Rows of a transition that are purchases of recommended items."""
+    c = transition.columns
+    return np.flatnonzero((c["event"] == schema.BANDIT) & (c["reward"] == 1))
+
+
+def _purchases(transition: Transition) -> NDArray[np.float64]:
+    """(n,) number of items bought in each lane, recommended or not."""
+    c = transition.columns
+    bought = (c["event"] == schema.ORGANIC) | (c["reward"] == 1)
+    return np.add.reduceat(bought.astype(np.float64), transition.starts[:-1])
+
+
+class PurchasesEnv(WorldEnv):
+    """One user at a time; an episode is a user's life, a step a period in which a slate is recommended.
+
+    The action holds N items. An item named twice is recommended once, and the second place is lost: that is the one
+    rule for duplicates. The reward is the number of items the user buys in the period, recommended or not, so that
+    an agent gains by what it causes and not by what would have been bought anyway. The observation counts the user's
+    purchases of each item so far. ``info`` carries ``user``, ``step`` and ``time`` (the period) of the decision
+    awaited, ``n_views``, the number of purchases without recommendation since the last one, and ``n_bought``, that of
+    recommended items that were bought; with ``info="views"`` the items themselves, ``views`` and ``bought``. Users are
+    addressed as in :class:`recsim_mnar.envs.WorldEnv`.
+
+    Args:
+        world: where users buy.
+        **asked: keywords of :class:`recsim_mnar.envs.WorldEnv`; counted are purchases.
+    """
+
+    _more_events = ("bought",)
+    world: ExposureWorld
+
+    def _lived_in(self, world: World) -> ExposureWorld:
+        return _exposure_world(world)
+
+    def __init__(self, world: ExposureWorld, **asked: Any) -> None:
+        super().__init__(world, **asked)
+        self.action_space = gym.spaces.MultiDiscrete([world.n_items] * world.params.slate_size)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Recommend a slate; the user lives through a period."""
+        if not self._waiting:
+            raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
+        slate = _checked_slates(as_array(action, "a slate")[None], 1, self.world)
+        transition = self._queue.take(self._lane, slate.astype(np.int32))
+        c, alive = transition.columns, bool(transition.alive[0])
+        alone, bought = organic_rows(transition), c["action"][_bought_rows(transition)]
+        items = np.concatenate([c["item"][alone], bought])
+        self._observer.see(np.zeros(len(items), np.int64), items, None)
+        info = {key: tuple(c[name][alone].tolist()) for key, name in self._queue.entries}
+        info["bought"], reward = tuple(bought.tolist()), float(_purchases(transition)[0])
+        info = self._info(info, waiting=alive, answered=(slate[0].tolist(), reward))
+        return self._observer.alone(), reward, not alive, False, info
+
+    def slate_uplift(self, action: Array) -> float:
+        """Truth: purchases that this slate is expected to cause now. For what judges, never for what acts."""
+        if self._queue.seed is None or not self._waiting:
+            raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
+        return float(self.world.slate_uplift(self._queue.seed, self._queue.lanes.user, np.asarray(action)[None])[0])
+
+
+class PurchasesVectorEnv(WorldVectorEnv):
+    """Lanes of one purchases world; see :class:`PurchasesEnv` for what a lane does and :class:`WorldVectorEnv`.
+
+    Args:
+        world: where users buy.
+        num_envs: number of lanes.
+        **asked: keywords of :class:`WorldVectorEnv`; ``max_episode_steps`` are periods.
+    """
+
+    _more_events, _more_counts = ("bought",), ("n_bought",)
+    world: ExposureWorld
+
+    def _lived_in(self, world: World) -> ExposureWorld:
+        return _exposure_world(world)
+
+    def __init__(self, world: ExposureWorld, num_envs: int = 1, **asked: Any) -> None:
+        super().__init__(world, num_envs, **asked)
+        self.single_action_space = gym.spaces.MultiDiscrete([world.n_items] * world.params.slate_size)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def _checked(self, actions: Array) -> Array:
+        check_ready(self.autoreset_mode, self._ended if self._seeded and not self.closed else None)
+        return _checked_slates(actions, self.num_envs, self.world)
+
+    def _earned(self, transition: Transition) -> NDArray[np.float64]:
+        return _purchases(transition)
+
+    def _see(self, which: NDArray[np.int64], transition: Transition, infos: dict[str, Any]) -> None:
+        """Count the purchases of a transition and note them."""
+        self._browse(which, transition, infos)
+        c, rows = transition.columns, _bought_rows(transition)
+        edges = rows.searchsorted(transition.starts)
+        bought = c["action"][rows]
+        self._observer.see(which.repeat(edges[1:] - edges[:-1]), bought, None)
+        self._note(infos, which, edges, {"bought": bought})
+
+
+def _checked_slates(slates: Array, n: int, world: ExposureWorld) -> NDArray[np.int64]:
+    checked = checked_slates(slates, n, world.n_items)
+    if checked.shape[1] != world.params.slate_size:
+        raise UserError(f"a slate must have {world.params.slate_size} items, got {checked.shape[1]}")
+    return checked
+
+
+# --------------------------------------------------------------------------------------------------------- the recorder
+
+
+def record_slates(env: gym.Env[Any, Any], policy: SlatePolicy, n_users: int, seed: int) -> Log:
+    """The log of ``simulate``, to the byte, from a single environment: users 0 .. n_users - 1 of a seed.
+
+    Args:
+        env: of a world whose ``slates`` are ``fixed``.
+        policy: as it recommends there.
+        n_users: how many.
+        seed: of the users and of the slates.
+    """
+    return recorded(env, _SlateRecorder(policy.fresh(), n_users, seed), n_users, seed)
+
+
+def record_slates_vector(env: PurchasesVectorEnv, policy: SlatePolicy, n_users: int, seed: int) -> Log:
+    """:func:`record_slates` through a vector environment in NEXT_STEP mode: the same log, for any number of lanes."""
+    return recorded(env, _SlateRecorder(policy.fresh(), n_users, seed), n_users, seed)
+
+
+class _SlateRecorder:
+    """Decides for users and records the outcomes."""
+
+    def __init__(self, policy: SlatePolicy, n_users: int, seed: int) -> None:
+        self.policy, self.seed, self.builder, self._n_users = policy, seed, LogBuilder(), n_users
+        self.shape = (policy.params.slate_size,)
+
+    def arrive(self, info: dict[str, Any]) -> None:
+        self.builder.begin(info)
+        self.policy.reset(np.array([info["user"]]))
+
+    def log(self) -> Log:
+        return self.builder.log(self._n_users)
+
+    def decide(self, infos: list[dict[str, Any]]) -> NDArray[np.int64]:
+        users, periods = np.array([i["user"] for i in infos]), np.array([i["time"] for i in infos]).astype(np.int64)
+        self.slates = slates = np.empty((len(users), *self.shape), np.int64)
+        self.probability = np.empty(slates.shape)
+        for period in np.unique(periods):
+            rows = periods == period
+            slates[rows], self.probability[rows] = self.policy.slates(self.seed, users[rows], int(period))
+        return slates
+
+    def answer(self, before: list[dict[str, Any]], after: list[dict[str, Any]], *_: Any) -> None:
+        slates = self.slates
+        for j, (info, came) in enumerate(zip(before, after, strict=True)):
+            user, bought, order = int(info["user"]), events_of(came, "bought"), np.argsort(slates[j])
+            of_first = float(slates[j, 0] in bought)  # what is read of a slate of one item
+            self.builder.answer(info, came, slates[j], self.probability[j], of_first)
+            alone = np.array(events_of(came, "views"), np.int32)
+            action = np.concatenate([slates[j][order], np.full(len(alone), -1)]).astype(np.int32)
+            self.policy.observe_events(
+                {
+                    "user": np.full(len(action), user),
+                    "action": action,
+                    "item": np.concatenate([np.full(slates.shape[1], -1, np.int32), alone]),
+                    "reward": np.isin(action, bought).astype(np.float64),
+                    "propensity": np.append(self.probability[j][order], np.full(len(alone), np.nan)),
+                }
+            )
