@@ -42,8 +42,6 @@ DAMAGES = {
     "reversed": "in the reverse order of the actions",
     "other-country": "of another country",
 }
-SEEN = ("swapped", "rounded", "percent", "later", "greedy", "sharpened")
-"""Damages that were looked at while the tests were written; the others were not."""
 
 
 class Log:

@@ -11,7 +11,7 @@ from study_modules import bring
 
 from recsim_mnar.runs.files import write_json
 
-NAMES = ("children", "kills", "fuzz", "disks", "run")
+NAMES = ("children", "kills", "fuzz", "run")
 
 
 @pytest.fixture(scope="module")
