@@ -49,7 +49,6 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="default: this folder; --quick: runs/schnabel2016-quick")
     parser.add_argument("--fresh", action="store_true", help="make anew what is there")
     parser.add_argument("--quick", action="store_true", help="a check that it runs")
-    parser.add_argument("--without-hl", action="store_true", help="table2: leave out HL, which hl.py fits alone")
     arguments = parser.parse_args(given)
     try:
         passed = [run_part(part, arguments) for part in wanted(arguments)]
@@ -83,7 +82,7 @@ def run_part(part: str, arguments: argparse.Namespace) -> bool:
         if arguments.fresh:
             for chosen in (out / "work").glob("table2.*.chosen.json"):
                 chosen.unlink()
-        return bool(real.main(arguments.coat, arguments.yahoo, out, arguments.quick, hl=not arguments.without_hl))
+        return bool(real.main(arguments.coat, arguments.yahoo, out, arguments.quick))
     settings = settings_of(arguments, part)
     result = {} if arguments.fresh or arguments.quick else parts.read(out).get(part, {})
     if result.get("settings") == settings:

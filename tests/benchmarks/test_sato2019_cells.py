@@ -64,7 +64,7 @@ def test_cells_are_what_the_window_says_of_each_training(sato, log, settings, tm
                 value, low, high = cell["ulbpr"]
                 assert value == pytest.approx(cell["means"]["ulbpr"] - cell["means"][cell["other"]])
                 assert low < value < high
-    assert real.trainings("cubn", settings) == 1
+    assert real.trainings("dlce", settings) == 1
     text = sato["tables"].items({"dunnhumby": found, "category": found})
     assert text.count("| UpliftSNIPS@5 |") == 2
     assert "| categories |" in text
