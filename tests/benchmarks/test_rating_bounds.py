@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from study_modules import refused, study_module
+from study_modules import study_module
 
 from recsim_mnar.estimators import ratings as r
 from recsim_mnar.log.ratings import Ratings
@@ -106,8 +106,3 @@ def test_theorem_4_under_a_stated_ratio_is_that_of_the_worst_propensities():
     bound = bounds.erm_bound_inaccurate(4.0, None, P / 2, 10, 0.1, largest_ratio=ratio)
     assert bound == pytest.approx(bounds.erm_bound_inaccurate(4.0, ratio * P / 2, P / 2, 10, 0.1))
     assert bound > bounds.erm_bound_inaccurate(4.0, P / 2 / ratio, P / 2, 10, 0.1)
-
-
-def test_theorem_4_needs_the_true_propensities_or_a_ratio():
-    for given in ({"propensities": None}, {"propensities": P, "largest_ratio": 2.0}):
-        refused(lambda g=given: bounds.erm_bound_inaccurate(4.0, estimated=P, n_hypotheses=10, **g), "Theorem 4 needs")
