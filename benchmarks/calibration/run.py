@@ -13,7 +13,6 @@ these are not drawn from the prior. Bands: Säilynoja, Bürkner & Vehtari 2022; 
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import subprocess
@@ -27,7 +26,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
 import numpy as np
-from _study import into_marks, read, write_results
+from _study import into_marks, parser_of, read, write_results
 from generator import SETTINGS, log_of, world_of
 from numpy.typing import NDArray
 
@@ -305,12 +304,11 @@ def real(ml100k: Path | None, obp: Path | None, coat: Path | None) -> dict[str, 
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, quick="two worlds of 150 users, or a log of 100; nothing kept")
     parser.add_argument("part", choices=["sbc", "presets", "real", "table"])
     parser.add_argument("--worlds", type=int, default=200, help="of each setting")
     parser.add_argument("--minutes", type=float, default=60.0, help="of CPU, then it stops")
     parser.add_argument("--logs", type=int, default=3, help="of each preset")
-    parser.add_argument("--quick", action="store_true", help="two worlds of 150 users, or a log of 100; nothing kept")
     for name in ("ml100k", "obp", "coat"):
         parser.add_argument(f"--{name}", type=Path)
     given, path = parser.parse_args(), HERE / "results.json"

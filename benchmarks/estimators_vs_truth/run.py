@@ -6,7 +6,6 @@ probability in the states of that log (`value_on_log`). Every fifty logs are a s
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
-from _study import columns_of, once, settings_of, write_results, write_text
+from _study import columns_of, once, parser_of, settings_of, write_results, write_text
 from analysis import figure, report, summarise
 
 from recsim_mnar.estimators import ESTIMATORS, cross_fitted_rewards, estimate_value
@@ -84,9 +83,8 @@ class Study:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__, study="runs/estimators_vs_truth")
     parser.add_argument("--logs", type=int, default=SETTINGS["logs"])
-    parser.add_argument("--study", type=Path, default=Path("runs/estimators_vs_truth"), help="what is done already")
     arguments = parser.parse_args()
     study, logs = None, []
     for first in range(0, arguments.logs, STEP):

@@ -15,7 +15,7 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Regret at the end and in the last tenth, one value per seed, and the mean curve with its 95 % band."""
     curves = np.array([run["regret"] for run in runs])
     tenth = round(0.9 * curves.shape[1]) - 1
-    bands = np.array([student(column) for column in curves.T])
+    bands = np.array(student(curves)).T
     return {
         "interactions": runs[0]["interactions"],
         "regret": curves[:, -1],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
 import time
@@ -13,7 +12,7 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
-from _study import once, settings_of, write_results, write_text
+from _study import once, parser_of, settings_of, write_results, write_text
 from analysis import figure, summary, tables
 
 from recsim_mnar import rng
@@ -62,10 +61,8 @@ def regret_of(given: dict[str, Any], reward: str, name: str, seed: int) -> dict[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a small slice, its results printed only")
+    parser = parser_of(__doc__, quick="a small slice, its results printed only", study="runs/regret")
     parser.add_argument("--seeds", type=int, default=None, help="so many of the seeds first")
-    parser.add_argument("--study", type=Path, default=Path("runs/regret"), help="what is done already")
     options = parser.parse_args()
     given = settings_of(HERE, QUICK if options.quick else None)
     given["seeds"] = options.seeds or given["seeds"]

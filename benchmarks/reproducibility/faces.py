@@ -12,7 +12,6 @@ Dask is an extra: a face that cannot be shown is named and left out. Ends with s
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import json
@@ -30,7 +29,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
-from _study import packed, write_text
+from _study import packed, parser_of, write_text
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
@@ -58,8 +57,7 @@ class NotHereError(Exception):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
+    parser = parser_of(__doc__, quick="a small slice")
     parser.add_argument("--only", action="append", metavar="FACE", help="this face alone; may be repeated")
     parser.add_argument("--json", type=Path, default=None)
     options = parser.parse_args()

@@ -8,7 +8,6 @@ named). MF-IPS and MF-Naive are the forms that ``run.py table2`` chose on the tr
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import sys
 from pathlib import Path
@@ -33,11 +32,10 @@ Errors = dict[str, np.ndarray]
 
 
 def main(given: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parts.parser_of(__doc__, out="this folder")
     parser.add_argument("--coat", type=Path, required=True, help="folder of the Coat study")
     parser.add_argument("--mar-ranks", type=int, nargs="+", default=RANKS)
     parser.add_argument("--mnar-ranks", type=int, nargs="+", default=RANKS)
-    parser.add_argument("--out", type=Path, help="default: this folder")
     options = parser.parse_args(given)
     out = parts.folder(options.out, quick=False)
     data = load_coat(options.coat)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
-from _study import columns_of, into_marks, write_results
+from _study import columns_of, into_marks, parser_of, resumed, write_results
 from analysis import LEVEL, runs_of, tables
 
-from recsim_mnar.studies import processes, run_study
 from recsim_mnar.studies.design import design_of
 
 HERE = Path(__file__).resolve().parent
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("presets", nargs="*", help="all of settings.toml unless named")
     parser.add_argument("--catalogues", type=int, default=None)
     parser.add_argument("--workers", type=int, default=1)
@@ -29,15 +27,7 @@ def main() -> None:
     design = design_of(HERE / "settings.toml")
     chosen = [w for w in design.worlds if not options.presets or w["preset"] in options.presets]
     design = replace(design, worlds=chosen, catalogues=options.catalogues or design.catalogues)
-    with processes(options.workers) as executor:
-        study = run_study(
-            design,
-            folder=options.study,
-            resume=options.study.exists(),
-            executor=executor,
-            report=lambda line: print(line, flush=True),
-        )
-    found = runs_of(study)
+    found = runs_of(resumed(design, options.study, options.workers))
     text = tables(found)
     print(text)
     count = len(next(iter(found.values())))
