@@ -25,13 +25,13 @@ from recsim_mnar.runs.files import replacing
 if TYPE_CHECKING:
     from recsim_mnar.studies import Design, Study
 
-WIDTH = 140  # of a line of results.json
+WIDTH = 400  # of a line of results.json
 
 
 # -------------------------------------------------------------------------------------------------------- command lines
 
 
-def arguments(
+def parser_of(
     doc: str | None, *, quick: str = "", study: str = "", workers: bool = False, out: str = ""
 ) -> argparse.ArgumentParser:
     """Make a parser of a study's command line, with the options that most studies have.
