@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from later_learners import DLCE
+from later_learners import CIBN, CUBN, DLCE
 
 from recsim_mnar.agents.purchases.learners import BPR, RMF, ULBPR, ULRMF, CausE, CausEProd, RecResp
 from recsim_mnar.agents.purchases.training import Observed, Trainer
@@ -22,10 +22,9 @@ from recsim_mnar.runs.files import write_json
 
 FACTOR_LEARNERS = {k.name: k for k in (RMF, BPR, RecResp, CausE, CausEProd, ULRMF, ULBPR, DLCE)}
 ACCURACY = {"rmf-accuracy": "rmf", "bpr-accuracy": "bpr"}  # the same learners, tuned on precision
+NEIGHBOURS = {k.name: k for k in (CUBN, CIBN)}
 OF_THE_PAPER = ("rmf", "bpr", "recresp", "cause", "cause-prod", "ulrmf", "ulbpr")
-METHODS = (*OF_THE_PAPER, "dlce")
-MADE_ONCE = ("cubn", "cibn")
-"""Methods whose results were made with an earlier tree, and are kept."""
+METHODS = (*OF_THE_PAPER, "dlce", "cubn", "cibn")
 CELLS = 50_000_000  # scores at a time
 PURCHASES_ONLY = ("rmf", "bpr", "dlce")  # what was recommended in vain is to these an item like any other
 
@@ -105,6 +104,9 @@ def fit(
             scores do not fit into memory.
     """
     users = np.arange(data.exposures.n_users)
+    if method in NEIGHBOURS:
+        policy = NEIGHBOURS[method](**candidate).fit_exposures(data.exposures, periods=data.periods)
+        return Fit(policy._scores_of(users))
     bought = method in PURCHASES_ONLY
     observed, exposures = (data.purchases, data.bought) if bought else (data.observed, data.exposures)
     n = updates or training["updates"]
@@ -211,8 +213,8 @@ class Search:
 
     def choose(self, method: str) -> dict[str, Any]:
         """The best candidate: ``settings``, ``score``, ``updates``, and what was tried."""
-        start: Candidate = dict(self.settings["start"])
-        stages = dict(self.settings["stages"])
+        start: Candidate = {} if method in NEIGHBOURS else dict(self.settings["start"])
+        stages = {} if method in NEIGHBOURS else dict(self.settings["stages"])
         own = self.settings["own"].get(method, {})
         now: Candidate = {**start, **{name: values[0] for name, values in own.items()}}
         for name, values in {**stages, **own}.items():

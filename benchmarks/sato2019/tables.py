@@ -9,7 +9,7 @@ from typing import Any
 from _study import read, rounded, save_picture, table, verdicts, write_text
 from analysis import OURS, checks, grid_edges, product_checks
 from argument import checks as equation_checks
-from learn import MADE_ONCE, OF_THE_PAPER
+from learn import NEIGHBOURS, OF_THE_PAPER
 
 from recsim_mnar.estimators.uplift import EMPTY
 
@@ -81,7 +81,7 @@ def chosen(picks: dict[str, Any], settings: dict[str, Any]) -> str:
 
 def edges_of(pick: dict[str, Any], learner: str, settings: dict[str, Any]) -> str:
     """What of a choice stands at the edge of what was searched, or a dash."""
-    shared = {} if learner in MADE_ONCE else settings["stages"]
+    shared = {} if learner in NEIGHBOURS else settings["stages"]
     updates = settings["training"]["updates"]
     return ", ".join(grid_edges(pick, {**shared, **settings["own"].get(learner, {})}, updates)) or "-"
 

@@ -186,24 +186,3 @@ def test_the_lower_bound_never_falls(options):
         assert fit.shares.sum() == pytest.approx(1.0)
         assert np.all((fit.matrix >= 1) & (fit.matrix <= 5))
         assert np.isin(fit.medians, LEVELS).all()
-
-
-def held_out_mse(prediction, truth, observed):
-    hidden = np.ones(truth.shape, bool)
-    hidden[observed.users, observed.items] = False
-    return float(((prediction - truth)[hidden] ** 2).mean())
-
-
-@pytest.mark.slow
-@pytest.mark.verify
-def test_with_its_defaults_hl_mnar_is_better_on_its_own_data():
-    errors = []
-    for seed in range(3):
-        truth, observed = drawn_from_hl(seed)
-        mnar, mar = HL().fit(observed, seed), HL(missing=False).fit(observed, seed)
-        errors.append([held_out_mse(fit, truth, observed) for fit in (mnar.matrix, mnar.unrevealed, mar.matrix)])
-        assert max(mnar.starts, key=mnar.starts.get) > 0  # the bound finds which way the selection goes
-        assert mnar.revealed[4] > 2 * mnar.revealed[0]
-    for matrix, unrevealed, mar in errors:
-        assert matrix < 0.7 * mar
-        assert unrevealed < matrix

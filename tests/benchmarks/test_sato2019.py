@@ -11,7 +11,7 @@ import pytest
 from recsim_mnar.agents.purchases.learners import ULBPR
 from recsim_mnar.agents.purchases.training import ANY, NP, R_NP, P
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.uplift import causal_precision, evaluate_lists, top_items
+from recsim_mnar.estimators.uplift import evaluate_lists, top_items
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policies.slates import DeployedPolicy
 from recsim_mnar.simulation import simulate
@@ -114,22 +114,6 @@ def test_purchases_alone_hold_what_accuracy_and_dlce_draw_from(sato, log):
     np.testing.assert_array_equal(whole.items[bought], part.items)
     weights = [sato["learn"].DLCE().loss(o, x).signed for o, x in ((whole, data.exposures), (part, data.bought))]
     np.testing.assert_array_equal(weights[0][bought], weights[1])
-
-
-def test_judging_by_the_truth(sato, drawn_scores):
-    world = sato["semi"].world_of("ml100k", {}, None, True)
-    n_users = sato["semi"].users_of(world)
-    uplift = world.outcomes_of(0, np.arange(n_users)).uplift
-    five, twenty, cdcg = sato["semi"].judge(uplift, uplift, [5, 20])
-    best = -np.sort(-uplift, axis=1)
-    assert five == pytest.approx(best[:, :5].mean())
-    assert twenty == pytest.approx(best[:, :20].mean())
-    assert cdcg == pytest.approx((best / np.log2(np.arange(2, uplift.shape[1] + 2))).sum(axis=1).mean())
-    scores = drawn_scores(1)
-    tau = sato["semi"].realised(world, N_USERS, 3)[:, :N_ITEMS]
-    assert set(np.unique(tau)) <= {-1.0, 0.0, 1.0}
-    quick = sato["semi"].causal_precision_of(tau, scores, 5)
-    assert quick == pytest.approx(causal_precision(tau, top_items(scores, 5)).value, abs=1e-6)
 
 
 def test_the_committed_tables_are_those_of_the_committed_summary(sato, tmp_path):

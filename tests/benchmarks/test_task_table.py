@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import trim_mean
 from study_modules import bring, study_module
 
-from recsim_mnar import evaluate, replay, simulate, task
+from recsim_mnar import evaluate, simulate, task
 from recsim_mnar.replays.probabilities import replay_ranking
 from recsim_mnar.tasks import tasks
 
@@ -98,17 +98,6 @@ def test_a_cell_of_seed_0_is_what_evaluate_finds():
         (SLATES, "dqn-tuned", "an action is a ranking"),
     ):
         assert why in run.scored(run.Cell(name, agent, 0), given)["refused"]
-
-
-def test_a_frozen_bandit_acts_as_it_was_left():
-    chosen = task(NAME)
-    policy = making.bandit("lin-ucb", chosen, 0, users=60, lanes=8)
-    log = simulate(chosen.make_world(), policy, 40, 7)
-    shown = log.is_bandit
-    assert np.array_equal(replay(log, policy)[shown], log["propensity"][shown])
-    state = {name: values.copy() for name, values in policy.inner.state.items()}
-    evaluate(policy, NAME, n_users=40)
-    assert all(np.array_equal(values, policy.inner.state[name]) for name, values in state.items())
 
 
 @pytest.mark.slow

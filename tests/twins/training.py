@@ -129,3 +129,12 @@ class Adam:
         m = self.m[row] / (1 - 0.9 ** self.t[row])
         v = self.v[row] / (1 - 0.999 ** self.t[row])
         table[row] -= self.rate * m / (np.sqrt(v) + 1e-8)
+
+
+def neighbour_uplift(u, i, users, weights, shown, sold, alone, periods, shrinkage):
+    """Uplift of item i by the neighbours ``users`` of u (all arrays (U, I), periods (U,))."""
+    treated = sum(w * shown[v, i] for v, w in zip(users, weights, strict=True))
+    control = sum(w * (periods[v] - shown[v, i]) for v, w in zip(users, weights, strict=True))
+    with_it = sum(w * sold[v, i] for v, w in zip(users, weights, strict=True))
+    without = sum(w * alone[v, i] for v, w in zip(users, weights, strict=True))
+    return with_it / (treated + shrinkage[0]) - without / (control + shrinkage[1])
