@@ -2,7 +2,6 @@
 
     python benchmarks/calibration/run.py sbc [--worlds 200] [--minutes 60] [--quick]
     python benchmarks/calibration/run.py presets [--logs 3] [--quick]
-    python benchmarks/calibration/run.py real --ml100k FILE [--obp FOLDER] [--coat FOLDER]
     python benchmarks/calibration/run.py table
 
 ``sbc`` (Talts et al. 2018) draws worlds from the prior, fits their logs, and keeps the rank of each functional's truth
@@ -13,7 +12,6 @@ these are not drawn from the prior. Bands: Säilynoja, Bürkner & Vehtari 2022; 
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import subprocess
@@ -27,7 +25,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
 import numpy as np
-from _study import into_marks, read, write_results
+from _study import into_marks, parser_of, read, write_results
 from generator import SETTINGS, log_of, world_of
 from numpy.typing import NDArray
 
@@ -285,34 +283,13 @@ def preset_lines(found: dict[str, Any]) -> list[str]:
     return out
 
 
-def real(ml100k: Path | None, obp: Path | None, coat: Path | None) -> dict[str, Any]:
-    """CPU seconds and what was found on the logs of others, those that are named."""
-    jobs: dict[str, tuple[Path, str]] = {"ml-100k": (ml100k, "sessions")} if ml100k else {}
-    if obp:
-        jobs["open bandit random men"] = (obp / "dataset" / "obd" / "random" / "men" / "men.csv", "sessions")
-    if coat:
-        jobs["coat"] = (coat, "ratings")
-    found = {}
-    for name, (path, world) in jobs.items():
-        cpu = time.process_time()
-        fitted = calibrate_world(path, world)
-        cpu = round(time.process_time() - cpu, 1)
-        estimates = {k: [float(f"{v[x]:.4g}") for x in ("value", "low", "high")] for k, v in fitted.identified.items()}
-        found[name] = {"cpu_seconds": cpu, "identified": estimates, "not_identified": sorted(fitted.not_identified)}
-        print(name, cpu, "CPU s", estimates, flush=True)
-    return found
-
-
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["sbc", "presets", "real", "table"])
+    parser = parser_of(__doc__, quick="two worlds of 150 users, or a log of 100; nothing kept")
+    parser.add_argument("part", choices=["sbc", "presets", "table"])
     parser.add_argument("--worlds", type=int, default=200, help="of each setting")
     parser.add_argument("--minutes", type=float, default=60.0, help="of CPU, then it stops")
     parser.add_argument("--logs", type=int, default=3, help="of each preset")
-    parser.add_argument("--quick", action="store_true", help="two worlds of 150 users, or a log of 100; nothing kept")
-    for name in ("ml100k", "obp", "coat"):
-        parser.add_argument(f"--{name}", type=Path)
     given, path = parser.parse_args(), HERE / "results.json"
     if given.part == "sbc":
         sbc(given.worlds, given.minutes, quick=given.quick)
@@ -322,8 +299,6 @@ def main() -> None:
         found = presets(given.logs, PRESET_USERS)
         write_results(path, read(path) | {"presets": found}, 17)
         into_marks(HERE / "README.md", "presets", preset_lines(found))
-    elif given.part == "real":
-        write_results(path, read(path) | {"real": real(given.ml100k, given.obp, given.coat)}, 17)
     else:
         found = table()
         write_results(path, read(path) | {"sbc": found}, 17)

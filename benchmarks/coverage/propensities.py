@@ -10,7 +10,6 @@ to the right fit of the wrong model. The truth is the whole matrix of the log's 
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -20,7 +19,7 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
-from _study import columns_of, exact_limits, into_marks, table, word
+from _study import columns_of, exact_limits, into_marks, parser_of, table, word
 from analysis import load, save
 
 from recsim_mnar import rng
@@ -140,8 +139,7 @@ def report(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="10 logs, printed and not kept")
+    parser = parser_of(__doc__, quick="10 logs, printed and not kept")
     parser.add_argument("--logs", type=int, default=LOGS)
     options = parser.parse_args()
     logs = 10 if options.quick else options.logs

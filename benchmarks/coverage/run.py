@@ -22,14 +22,13 @@ from worlds import GRID, Setting, World
 QUICK_FIRST = 50_000  # a quick look never sees the logs of the study
 
 
-def run(setting: Setting, logs: int | None = None, first: int = 0, kept: dict | None = None) -> dict:
+def run(setting: Setting, logs: int | None = None, first: int = 0) -> dict:
     """One setting: coverage, mean width and misses on either side of every method.
 
     Args:
         setting: which one.
         logs: how many logs; the setting's own unless given.
         first: number of the first log.
-        kept: what an earlier run found, of which the default alone is made anew.
     """
     world = World(setting)
     bound = float(world.weight.max())
@@ -42,9 +41,9 @@ def run(setting: Setting, logs: int | None = None, first: int = 0, kept: dict | 
         own, sure = ours(*log[:3], clusters(log[3], setting.users))
         trusted += sure
         right += sure and own["default"][0] <= world.value <= own["default"][1]
-        for name, pair in (own | (others(log, setting.users, bound) if kept is None else {})).items():
+        for name, pair in (own | others(log, setting.users, bound)).items():
             ends.setdefault(name, []).append(pair)
-    found = {
+    return {
         "value": world.value,
         "mean_clicks": float(np.mean(clicks)),
         "logs_without_click": int(np.sum(np.array(clicks) == 0)),
@@ -52,26 +51,19 @@ def run(setting: Setting, logs: int | None = None, first: int = 0, kept: dict | 
         "methods": {name: summary(pairs, world.value) for name, pairs in ends.items()},
         "cpu_seconds": time.process_time() - start,
     }
-    if kept is None:
-        return found
-    return kept | {"trusted": found["trusted"], "methods": kept["methods"] | found["methods"]}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("settings", nargs="*", help="names or parts of names; all where none is given")
     parser.add_argument("--quick", type=int, help="this many logs a setting, printed and not kept")
-    parser.add_argument(
-        "--default", action="store_true", help="make the default's row anew where it is of earlier rules"
-    )
     arguments = parser.parse_args()
     chosen = [s for s in GRID if not arguments.settings or any(part in s.name for part in arguments.settings)]
     found = load()
     results = {} if arguments.quick else found["settings"]
     for setting in chosen:
-        kept = results.get(setting.name)
-        if kept is None or (arguments.default and "trusted" not in kept):
-            results[setting.name] = run(setting, arguments.quick, QUICK_FIRST if arguments.quick else 0, kept)
+        if setting.name not in results:
+            results[setting.name] = run(setting, arguments.quick, QUICK_FIRST if arguments.quick else 0)
             if not arguments.quick:
                 save(found)
         methods, seconds = (results[setting.name][key] for key in ("methods", "cpu_seconds"))

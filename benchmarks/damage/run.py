@@ -1,18 +1,16 @@
-"""Damage, kills, double starts, mutated files, full disks: see README.md."""
+"""Damage, kills, double starts, mutated files: see README.md."""
 
 from __future__ import annotations
 
 import argparse
 import functools
 import json
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import disks
 import fuzz
 import kills
 from children import small_parts
@@ -20,12 +18,8 @@ from children import small_parts
 from recsim_mnar.runs.files import write_json
 
 HERE = Path(__file__).resolve().parent
-SIZES = {"simulate": 30, "replay": 30, "compare": 30, "study": 30, "worker": 50, "double": 20, "full": 20} | {
-    "read_only": 1, "fuzz": 10_000,
-}  # fmt: skip
-QUICK = SIZES | {"simulate": 3, "replay": 2, "compare": 1, "study": 1, "worker": 2, "double": 1, "full": 2} | {
-    "fuzz": 300,
-}  # fmt: skip
+SIZES = {"simulate": 30, "replay": 30, "compare": 30, "study": 30, "worker": 50, "double": 20, "fuzz": 10_000}
+QUICK = {"simulate": 3, "replay": 2, "compare": 1, "study": 1, "worker": 2, "double": 1, "fuzz": 300}
 """Trials of each step."""
 KILLED = ("simulate", "replay", "compare", "study")
 BATCH = 50
@@ -38,8 +32,6 @@ def trials(place: Path) -> dict[str, Callable[[int], dict[str, Any]]]:
     return killed | {
         "worker": lambda i: kills.worker_killed(kills.Workers.of(place), i),
         "double": kills.double_start,
-        "full": disks.full,
-        "read_only": lambda i: disks.read_only(),
     }
 
 
@@ -49,9 +41,6 @@ def run_step(step: str, out: Path, quick: bool) -> list[dict[str, Any]]:
     done = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     n = (QUICK if quick else SIZES)[step]
     if len(done) < n:
-        if step in ("full", "read_only") and not disks.can_mount():
-            print(f"{step}: skipped, this user may not mount file systems")
-            return []
         if step == "worker" and not kills.has_dask():
             print(f"{step}: skipped, dask is not installed (pip install 'recsim-mnar[cluster]')")
             return []
@@ -82,14 +71,6 @@ def summary(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         most = {"most CPU seconds": max(r["cpu"] for r in rows), "most MB": max(r["mb"] for r in rows)}
         refused = sum(r["status"] == 2 for r in rows)
         totals["fuzz"] = {"trials": len(rows), **_sums(rows, "clean"), "refused": refused, **most}
-    if found.get("full"):
-        totals["full disks"] = {"trials": len(found["full"]), **_sums(found["full"], "one_line", "same"),
-                              "failed at first": sum(r["status"] != 0 for r in found["full"])}  # fmt: skip
-    if found.get("read_only"):
-        totals["read-only"] = {
-            "one line": all(found["read_only"][0]["one_line"]),
-            "readers read": not any(found["read_only"][0]["readers"]),
-        }
     return totals
 
 
@@ -99,7 +80,6 @@ def shortcomings(found: dict[str, list[dict[str, Any]]]) -> list[str]:
         **dict.fromkeys(KILLED, ("same",)),
         "worker": ("killed", "same"),
         "double": ("good",),
-        "full": ("one_line", "same"),
         "fuzz": ("clean",),
     }
     return [
@@ -137,12 +117,6 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     found: dict[str, list[dict[str, Any]]] = {}
     for step in SIZES:
-        if step in ("full", "read_only") and step in steps and "--inside" not in sys.orig_argv and disks.can_mount():
-            # Mounts are seen by one process and its children alone, and gone when it ends.
-            quick = ["--quick"] * options.quick
-            inside = "import sys; sys.orig_argv.append('--inside'); import run; run.main()"
-            words = ["unshare", "-rm", sys.executable, "-c", inside, step, *quick, "--out", str(out.resolve())]
-            subprocess.run(words, check=True, cwd=HERE, stdout=subprocess.DEVNULL)
         if step in steps:
             if step != "double":
                 small_parts()
@@ -151,11 +125,11 @@ def main() -> None:
             found[step] = [json.loads(line) for line in (out / f"{step}.jsonl").read_text().splitlines()]
     totals = summary(found)
     print(json.dumps(totals, indent=1))
-    if not options.quick and "--inside" not in sys.orig_argv:
+    if not options.quick:
         kept = json.loads((HERE / "results.json").read_text()) if (HERE / "results.json").exists() else {}
         write_json(HERE / "results.json", {**kept, **totals})  # steps that were not run stay as they are
     short = shortcomings(found)
-    if short and "--inside" not in sys.orig_argv:
+    if short:
         sys.exit("\n".join(short))
 
 

@@ -6,7 +6,6 @@ probability in the states of that log (`value_on_log`). Every fifty logs are a s
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -14,8 +13,7 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
-from _study import columns_of, once, settings_of, write_results, write_text
-from analysis import figure, report, summarise
+from _study import columns_of, once, parser_of, save_picture, settings_of, table, write_results, write_text
 
 from recsim_mnar.estimators import ESTIMATORS, cross_fitted_rewards, estimate_value
 from recsim_mnar.export import distributions
@@ -83,10 +81,89 @@ class Study:
         return out
 
 
+def summarise(logs: list[dict], settings: dict) -> list[dict]:
+    """One row an agent and estimator."""
+    rows = []
+    for agent in settings["agents"]:
+        truth = np.array([log[agent]["truth"] for log in logs])
+        for estimator in settings["estimators"]:
+            value, low, high, inner_low, inner_high = np.array([log[agent]["estimates"][estimator] for log in logs]).T
+            error = value - truth
+            rows.append(
+                {
+                    "agent": agent,
+                    "estimator": estimator,
+                    "truth": float(truth.mean()),
+                    "bias": float(error.mean()),
+                    "bias_se": float(error.std(ddof=1) / np.sqrt(len(logs))),
+                    "rmse": float(np.sqrt(np.mean(error**2))),
+                    "coverage": float(np.mean((low <= truth) & (truth <= high))),
+                    "sampling_coverage": float(np.mean((inner_low <= truth) & (truth <= inner_high))),
+                    "width": float(np.mean(high - low)),
+                    "sampling_width": float(np.mean(inner_high - inner_low)),
+                    "ess": float(np.mean([log[agent]["ess"] for log in logs])),
+                    "logs": len(logs),
+                }
+            )
+    return rows
+
+
+def report(rows: list[dict], settings: dict) -> str:
+    """Markdown: an agent a block."""
+    lines = [
+        "# Estimators against the truth, sessions world",
+        "",
+        f"{rows[0]['logs']} logs of {settings['users']} users, {settings['n_items']} items, logged by "
+        f"{settings['logging']}; truth: the agent's mean click probability in the log's states.",
+        "",
+        "All in thousandths of a click a recommendation; coverage of the nominal 95 % interval, in brackets that of",
+        "its sampling part alone (they differ where weights are clipped or shrunk).",
+        "",
+    ]
+    for agent in settings["agents"]:
+        own = [r for r in rows if r["agent"] == agent]
+        cells = [
+            [
+                r["estimator"], f"{r['bias'] * 1e3:+.2f}", f"{1.96 * r['bias_se'] * 1e3:.2f}", f"{r['rmse'] * 1e3:.2f}",
+                f"{r['coverage']:.3f} ({r['sampling_coverage']:.3f})",
+                f"{r['width'] * 1e3:.2f} ({r['sampling_width'] * 1e3:.2f})",
+            ]
+            for r in own
+        ]  # fmt: skip
+        lines += [f"## {agent}: truth {own[0]['truth'] * 1e3:.2f}, effective sample {own[0]['ess']:,.0f}", ""]
+        lines += [*table(["estimator", "bias", "+-", "RMSE", "coverage", "width"], cells), ""]
+    return "\n".join(lines)
+
+
+def figure(rows: list[dict], settings: dict, path: Path) -> None:
+    """RMSE over the truth, and coverage, an agent a colour."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    fig, (left, right) = plt.subplots(1, 2, figsize=(12, 5), sharey=True)
+    place = np.arange(len(settings["estimators"]))[::-1]
+    for i, agent in enumerate(settings["agents"]):
+        own = [r for r in rows if r["agent"] == agent]
+        shift = place + 0.3 - 0.12 * i
+        left.plot([r["rmse"] / r["truth"] for r in own], shift, "o", label=agent, markersize=4)
+        right.plot([r["coverage"] for r in own], shift, "o", markersize=4)
+    left.set_yticks(place, list(settings["estimators"]))
+    left.set_xscale("log")
+    left.set_xlabel("RMSE / truth")
+    right.axvline(settings["level"], color="grey", linewidth=1)
+    right.set_xlabel("coverage of the nominal 95 % interval")
+    left.legend(fontsize=8)
+    for axis in (left, right):
+        axis.grid(alpha=0.3)
+    fig.tight_layout()
+    save_picture(fig, path)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__, study="runs/estimators_vs_truth")
     parser.add_argument("--logs", type=int, default=SETTINGS["logs"])
-    parser.add_argument("--study", type=Path, default=Path("runs/estimators_vs_truth"), help="what is done already")
     arguments = parser.parse_args()
     study, logs = None, []
     for first in range(0, arguments.logs, STEP):

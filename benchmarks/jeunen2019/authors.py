@@ -9,7 +9,6 @@ interrupted run is taken up.
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from _select_kernel import select
 from analysis import paper_interval
 from july import Choose, July, Score, best, lived, random_agent, uniform, user_popularity
 from scipy import stats
-from tables import HERE, beside, keep, row_limits
+from tables import HERE, beside, keep, parser_of, row_limits
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import ratio_interval
@@ -326,10 +325,8 @@ def rows_of(log: Log) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=None, help="logs and arms; runs/jeunen2019-authors unless named")
-    parser.add_argument("--quick", action="store_true", help="few users and items; nothing is kept next to the study")
-    options = parser.parse_args()
+    quick = "few users and items; nothing is kept next to the study"
+    options = parser_of(__doc__, quick=quick, out="runs/jeunen2019-authors, of logs and arms").parse_args()
     n_items, sizes = (300, QUICK) if options.quick else (2000, SIZES)
     out = options.out or Path(f"runs/jeunen2019-authors{'-quick' if options.quick else ''}")
     env = July(n_items)

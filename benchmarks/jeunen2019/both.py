@@ -5,16 +5,12 @@ python benchmarks/jeunen2019/both.py   # writes the part "both" of results.json,
 
 from __future__ import annotations
 
-import argparse
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tables import keep
+from tables import keep, parser_of, resumed
 
-from recsim_mnar import Design, Study, run_study
-from recsim_mnar.studies import processes
+from recsim_mnar import Design, Study
 
 PRESETS = ["jeunen2019", "jeunen2019-text"]
 LOGGING = "user-popularity"
@@ -44,18 +40,8 @@ def losses_of(judgements: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--study", type=Path, default=Path("runs/jeunen2019-both"), help="records, taken up if there")
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    options = parser.parse_args()
-    with processes(options.workers) as executor:
-        study = run_study(
-            DESIGN,
-            folder=options.study,
-            resume=options.study.exists(),
-            executor=executor,
-            report=lambda line: print(line, flush=True),
-        )
+    options = parser_of(__doc__, study="runs/jeunen2019-both", workers=True).parse_args()
+    study = resumed(DESIGN, options.study, options.workers)
     keep("both", found_in(study))
     for sentence in study.sentences():
         print(sentence)

@@ -15,8 +15,7 @@ run, and its results stay as they are.
 
 from __future__ import annotations
 
-import argparse
-import json
+import functools
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import Any
 import numpy as np
 from analysis import over_catalogues, paper_interval, ratio_of_means
 from scipy import stats
-from tables import DESCRIBED, HERE, keep, results_of, settings
+from tables import DESCRIBED, HERE, keep, once, parser_of, results_of, settings
 
 from recsim_mnar import rng
 from recsim_mnar.log import schema
@@ -37,7 +36,6 @@ from recsim_mnar.protocols.decisions import Settings
 from recsim_mnar.protocols.off_policy import OffPolicy, off_policy
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.replays.truth import policies_on_log
-from recsim_mnar.runs.files import write_json
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 
@@ -188,12 +186,10 @@ def ranks(cells: list[Any], agents: list[str]) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, quick="the small preset", out="runs/jeunen2019-claims, of catalogues")
     parser.add_argument("--split-catalogues", type=int, default=96, help="of the split by time")
     parser.add_argument("--size-catalogues", type=int, default=6, help="of Random by the log's size; five at least")
     parser.add_argument("--clip-catalogues", type=int, default=24, help="of clipped IPS by M; two at least")
-    parser.add_argument("--quick", action="store_true", help="the small preset")
-    parser.add_argument("--out", type=Path, default=None, help="catalogues; runs/jeunen2019-claims unless named")
     options = parser.parse_args()
     out = options.out or Path(f"runs/jeunen2019-claims{'-quick' if options.quick else ''}")
     read = settings()
@@ -203,12 +199,8 @@ def main() -> int:
     every = list(dict.fromkeys(agent for own in read["sets"].values() for agent in own))
 
     def kept(name: str, make: Any, n: int, agents: list[str] = agents) -> list[Any]:
-        paths = [out / f"{name}-{catalogue:03d}.json" for catalogue in range(n)]
-        for catalogue, path in enumerate(paths):
-            if not path.exists():
-                write_json(path, make(catalogue, agents, preset))
-                print(f"{name} {catalogue} done", flush=True)
-        return [json.loads(path.read_text()) for path in paths]
+        makes = [functools.partial(make, catalogue, agents, preset) for catalogue in range(n)]
+        return [once(out / f"{name}-{catalogue:03d}.json", each, finite=False) for catalogue, each in enumerate(makes)]
 
     folder = out if options.quick else HERE
     found = dict(results_of(folder).get("claims", {}))

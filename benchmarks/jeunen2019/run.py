@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
-import os
 from dataclasses import replace
 from pathlib import Path
 
 from analysis import analyse
-from tables import HERE, keep, settings
+from tables import HERE, keep, parser_of, resumed, settings
 
-from recsim_mnar.studies import processes, run_study
 from recsim_mnar.studies.design import design_of
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__, quick="the small preset: a check that the study runs", workers=True)
     parser.add_argument("--catalogues", type=int, default=None)
-    parser.add_argument("--quick", action="store_true", help="the small preset: a check that the study runs")
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--study", type=Path, default=None, help="records; runs/jeunen2019-study unless named")
     parser.add_argument("--out", type=Path, default=None, help="results; next to this file, or in --study")
     options = parser.parse_args()
@@ -33,15 +28,7 @@ def main() -> None:
     whole = not options.quick and catalogues >= read["catalogues"]
     folder = options.study or Path("runs/jeunen2019-quick" if options.quick else "runs/jeunen2019-study")
     out = options.out or (HERE if whole else folder)
-    with processes(options.workers) as executor:
-        study = run_study(
-            design,
-            folder=folder,
-            resume=folder.exists(),
-            executor=executor,
-            report=lambda line: print(line, flush=True),
-        )
-    keep("catalogues", analyse(study, read), out, quick=options.quick)
+    keep("catalogues", analyse(resumed(design, folder, options.workers), read), out, quick=options.quick)
     print((out / "results.md").read_text())
     print(f"This page: {out / 'results.md'}")
 

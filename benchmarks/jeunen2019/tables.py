@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
 import _study
+from _study import once as once
+from _study import parser_of as parser_of
+from _study import resumed as resumed
 from analysis import LIKE_WITH_LIKE, SUPPORTED, less, share
 from scipy import stats
 

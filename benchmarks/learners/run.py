@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
 import time
@@ -13,7 +12,7 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
-from _study import once, settings_of, write_results, write_text
+from _study import once, parser_of, settings_of, write_results, write_text
 from analysis import tables
 
 from recsim_mnar import rng
@@ -191,10 +190,8 @@ PARTS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a small slice, its results printed only")
+    parser = parser_of(__doc__, quick="a small slice, its results printed only", study="runs/learners")
     parser.add_argument("--only", choices=PARTS, action="append", help="make these parts alone")
-    parser.add_argument("--study", type=Path, default=Path("runs/learners"), help="what is done already")
     options = parser.parse_args()
     given = settings_of(HERE, QUICK if options.quick else None)
     folder = options.study / ("quick" if options.quick else "full")

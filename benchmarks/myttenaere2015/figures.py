@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _study import check_lines, save_picture
+from _study import check_lines, save_picture, student
 from platforms import CFS, NAMES, Interval, K, by_kind, four, interval, lived, percent, plain, world_of
-from scipy import stats
 
 from recsim_mnar.campaigns.platform import platform_log
 from recsim_mnar.campaigns.profiles import Profiles
@@ -141,10 +140,10 @@ def draw(found: dict[str, Any], settings: dict[str, Any], path: Path) -> None:
     for axes, (name, title) in zip(panels.ravel(), NAMES.items(), strict=True):
         for p in settings["p"]:
             curves = np.array([one["curves"][name][str(p)] for one in ones])
-            half = stats.t.ppf(0.975, len(curves) - 1) * stats.sem(curves) if len(curves) > 1 else 0.0 * curves[0]
-            (line,) = axes.plot(ones[0]["days"], curves.mean(axis=0), label=f"p = {p}", lw=1)
-            low, high = (curves.mean(axis=0) + sign * half for sign in (-1, 1))
-            axes.fill_between(ones[0]["days"], low, high, color=line.get_color(), alpha=0.12)
+            mean, low, high = student(curves)
+            (line,) = axes.plot(ones[0]["days"], mean, label=f"p = {p}", lw=1)
+            if len(curves) > 1:
+                axes.fill_between(ones[0]["days"], low, high, color=line.get_color(), alpha=0.12)
         axes.set_title(f"{title}, mean of {len(ones)} platforms and 95 %", fontsize=9)
         for day in ones[0]["campaign_days"]:
             axes.axvline(day, color="0.7", lw=0.8)

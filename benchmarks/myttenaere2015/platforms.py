@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from _study import student
 from schemes import scheme_of
 from scipy import stats
 
@@ -150,10 +151,8 @@ Interval = list[float]
 def interval(values: Iterable[float], least: float = -math.inf, most: float = math.inf) -> Interval:
     """Mean over platforms and its 95 % interval (Student's t), cut to what the quantity can be."""
     x = np.array([v for v in values if v is not None and math.isfinite(v)], float)
-    if len(x) < 2:
-        return [float(x.mean()) if len(x) else math.nan, least, most]
-    half = stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / math.sqrt(len(x))
-    return [float(x.mean()), max(float(x.mean() - half), least), min(float(x.mean() + half), most)]
+    mean, low, high = student(x) if len(x) else (math.nan, least, most)
+    return [float(mean), max(float(low), least), min(float(high), most)]
 
 
 def tau(scores: dict[str, float], truth: dict[str, float]) -> float:

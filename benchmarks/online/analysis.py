@@ -58,20 +58,6 @@ def report(found: dict[str, Any]) -> str:
             [[r[key] for key in ("by", "users", "lanes", "rows", "rounds", "decisions", "equal")] for r in runs],
         ),
         lines(["asked", "refused with"], [[r["by"], r["refused"]] for r in found["learning"] if "refused" in r]),
-        "## Policies that lie, and policies that only look odd",
-        lines(
-            ["policy", "is", "simulate", "simulate_online"],
-            [[r["policy"], r["what"], r["simulate"], r["simulate_online"]] for r in found["odd"]],
-        ),
-        *(f"{r['policy']}: {r['cost']}." for r in found["odd"] if "cost" in r),
-        "## What the checks cost",
-        lines(
-            ["run", "users", "CPU s, checked", "unchecked", "share (median of paired runs)"],
-            [
-                [r["run"], r["users"], f"{r['checked']:.3f}", f"{r['unchecked']:.3f}", f"{100 * r['share']:+.1f} %"]
-                for r in found["checks"]
-            ],
-        ),
         "## Coverage of 95 % intervals",
         lines(
             ["logged by", "target", "estimator", "logs", "covered", "relative bias", "half width / value"],
@@ -91,8 +77,7 @@ def report(found: dict[str, Any]) -> str:
 
 def main() -> None:
     """Write both files."""
-    found = {name: read(RUNS / f"{name}.json") or [] for name in ("learning", "odd", "checks")}
-    found |= {"coverage": coverage()}
+    found = read(HERE / "results.json") | {"learning": read(RUNS / "learning.json") or [], "coverage": coverage()}
     write_results(HERE / "results.json", found, 6)
     write_text(HERE / "results.md", report(found))
 

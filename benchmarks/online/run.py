@@ -1,6 +1,6 @@
 """Learning while acting, held to what it promises: `python benchmarks/online/run.py [step ...] [--quick]`.
 
-Steps: learning, odd, checks, coverage. What a step found is kept under runs/, and `analysis.py` makes results.json and
+Steps: learning, coverage. What a step found is kept under runs/, and `analysis.py` makes results.json and
 results.md of it. Coverage is resumed where it stopped.
 """
 
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import sys
 import time
 import tomllib
 from collections.abc import Callable
@@ -18,26 +16,20 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.policies import Policy
+from recsim_mnar.envs import WorldEnv, WorldVectorEnv
+from recsim_mnar.envs.recording import record, record_vector
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators import Facts, estimate_value
+from recsim_mnar.policies import EpsilonMixture, Policy, registry
+from recsim_mnar.replays.probabilities import replay
+from recsim_mnar.replays.truth import value_on_log
+from recsim_mnar.rng import derive_seed
+from recsim_mnar.simulation import simulate
+from recsim_mnar.simulation.items import simulate_online
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 
 HERE = Path(__file__).resolve().parent
 RUNS = HERE / "runs"
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tests")]
-
-
-from recsim_mnar.envs import WorldEnv, WorldVectorEnv  # noqa: E402
-from recsim_mnar.envs.recording import record, record_vector  # noqa: E402
-from recsim_mnar.errors import UserError  # noqa: E402
-from recsim_mnar.estimators import Facts, estimate_value  # noqa: E402
-from recsim_mnar.policies import EpsilonMixture, SampledPolicy, registry  # noqa: E402
-from recsim_mnar.policies.answers import Acting  # noqa: E402
-from recsim_mnar.replays.probabilities import replay  # noqa: E402
-from recsim_mnar.replays.truth import value_on_log  # noqa: E402
-from recsim_mnar.rng import derive_seed  # noqa: E402
-from recsim_mnar.simulation import simulate  # noqa: E402
-from recsim_mnar.simulation.items import simulate_online  # noqa: E402
-from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld  # noqa: E402
-
 P = 10
 SETTINGS = tomllib.loads((HERE / "settings.toml").read_text())
 ESTIMATORS = ("ips", "clipped_ips", "snips")
@@ -98,92 +90,6 @@ def refusal(call: Callable[[], Any]) -> str | None:
     return None
 
 
-def odd(quick: bool) -> list[dict[str, Any]]:
-    """Who is refused, in which words, by simulate and by simulate_online; and who is not."""
-    from twins import odd_policies as these
-
-    s, small = SETTINGS["odd"], SessionsWorld(SessionsParams(n_items=these.P, p_leave_bandit=0.1))
-    users = 40 if quick else s["users"]
-    rows: list[dict[str, Any]] = []
-    kinds = [("odd", each.kind) for each in these.PLANTED if each.refused]
-    kinds += [("right", kind) for kind in these.SOUND]
-    made: list[tuple[str, str, str, Callable[[], Any]]] = [
-        (sort, kind.__name__, (kind.__doc__ or "").strip(), kind) for sort, kind in kinds
-    ]
-    if mabwiser_thompson(2) is not None:
-        made.append(("odd", "mabwiser, bare", "propensities by counting predictions", lambda: MabwiserBare(these.P)))
-        made.append(
-            (
-                "right",
-                "mabwiser, SampledPolicy",
-                "own_generator=True",
-                lambda: SampledPolicy(MabwiserSampler(these.P), these.P, s["draws"], own_generator=True),
-            )
-        )
-    for sort, name, words, make in made:
-        row: dict[str, Any] = {"sort": sort, "policy": name, "what": words}
-        policy = make()
-        for face, call in (
-            ("simulate", lambda policy=policy: simulate(small, policy, users, SETTINGS["seed"])),
-            (
-                "simulate_online",
-                lambda policy=policy: simulate_online(small, policy, users, SETTINGS["seed"], lanes=s["lanes"]).log,
-            ),
-        ):
-            try:
-                log = call()
-                marked = log.provenance["policy"].get("replayable") is False
-                row[face] = "accepted, marked not replayable" if marked else "accepted"
-            except UserError as error:
-                row[face] = f"refused: {error}"
-        if isinstance(policy, SampledPolicy):
-            row["cost"] = str(policy.cost)
-        rows.append(row)
-        print(json.dumps(row), flush=True)
-    return rows
-
-
-class Unchecked(Acting):
-    """What acting costs without any question."""
-
-    def __call__(self, users: Any, uniforms: Any) -> Any:
-        """Ask, and look at shapes and ranges only."""
-        return self._act(users, uniforms)
-
-
-def checks(quick: bool) -> list[dict[str, Any]]:
-    """Seconds of a run with and without the questions that policies are asked, alternately."""
-    import recsim_mnar.simulation.items as items
-    import recsim_mnar.simulation.items as online
-
-    s = SETTINGS["checks"]
-    users, repeats = (200, 2) if quick else (s["users"], s["repeats"])
-    agent = registry.learner("user-popularity+epsilon=0.1")
-    policy = agent.fit(simulate(world(), registry.learner("random").fit(None, n_items=P), 50, 1), n_items=P, seed=0)  # type: ignore[arg-type]
-    found = []
-    for name, call in (
-        ("simulate, user-popularity+epsilon=0.1", lambda: simulate(world(), policy, users, 1)),
-        (
-            "simulate_online, epsilon-greedy",
-            lambda: simulate_online(world(), Greedy(P), users, 1, lanes=s["lanes"]),
-        ),
-    ):
-        seconds: dict[type[Acting], list[float]] = {Acting: [], Unchecked: []}
-        call()
-        for _ in range(repeats):
-            for kind, kept in seconds.items():
-                items.Acting = online.Acting = kind  # type: ignore[misc]
-                began = time.process_time()
-                call()
-                kept.append(time.process_time() - began)
-        items.Acting = online.Acting = Acting  # type: ignore[misc]
-        with_, without = (statistics.median(seconds[kind]) for kind in (Acting, Unchecked))
-        ratios = sorted(a / b - 1.0 for a, b in zip(*seconds.values(), strict=True))
-        found.append({"run": name, "users": users, "checked": with_, "unchecked": without}
-                     | {"share": statistics.median(ratios), "shares": ratios})  # fmt: skip
-    return found
-
-
 def coverage_log(number: int, lanes: int, frozen: bool, users: int) -> list[dict[str, Any]]:
     """Estimates from one log, next to the true value of the target in the states of that log."""
     here = world()
@@ -226,7 +132,7 @@ def coverage(quick: bool) -> list[dict[str, Any]]:
     return everything
 
 
-STEPS = {"learning": learning, "odd": odd, "checks": checks, "coverage": coverage}
+STEPS = {"learning": learning, "coverage": coverage}
 
 
 def main() -> None:
@@ -279,57 +185,6 @@ class Greedy(Policy):
         """See :meth:`Policy.learn`."""
         np.add.at(self.shown, actions, 1.0)
         np.add.at(self.earned, actions, rewards)
-
-
-def mabwiser_thompson(n_items: int) -> Any:
-    """A fitted Thompson sampler of mabwiser; None where that is not installed."""
-    try:
-        from mabwiser.mab import MAB, LearningPolicy
-    except ImportError:
-        return None
-    mab = MAB(list(range(n_items)), LearningPolicy.ThompsonSampling(), seed=1)
-    mab.fit(list(range(n_items)) * 2, [0] * n_items + [1] * n_items)
-    return mab
-
-
-class MabwiserBare:
-    """mabwiser as its users would write it first: act by ``predict``, propensities from a hundred more predictions."""
-
-    name = "mabwiser Thompson sampling, propensities by counting further predictions"
-
-    def __init__(self, n_items: int) -> None:
-        self.n_items, self.mab = n_items, mabwiser_thompson(n_items)
-
-    def probabilities(self, users: Any) -> Any:
-        """Frequencies of a hundred predictions a user."""
-        drawn = [np.bincount([self.mab.predict() for _ in range(100)], minlength=self.n_items) for _ in users]
-        return (np.array(drawn) + 1e-3) / (100 + 1e-3 * self.n_items)
-
-    def act(self, users: Any, uniforms: Any) -> Any:
-        """The library draws by its own generator."""
-        actions = np.array([self.mab.predict() for _ in users])
-        return actions, self.probabilities(users)[np.arange(len(users)), actions]
-
-    def learn(self, users: Any, actions: Any, rewards: Any) -> None:
-        """Hand on what came of the actions."""
-        self.mab.partial_fit(actions.tolist(), rewards.tolist())
-
-
-class MabwiserSampler:
-    """mabwiser for :class:`recsim_mnar.policies.SampledPolicy`."""
-
-    name = "mabwiser Thompson sampling"
-
-    def __init__(self, n_items: int) -> None:
-        self.mab = mabwiser_thompson(n_items)
-
-    def sample(self, user: int, draws: int) -> Any:
-        """So many predictions."""
-        return np.array([self.mab.predict() for _ in range(draws)])
-
-    def learn(self, users: Any, actions: Any, rewards: Any) -> None:
-        """Hand on what came of the actions."""
-        self.mab.partial_fit(actions.tolist(), rewards.tolist())
 
 
 if __name__ == "__main__":

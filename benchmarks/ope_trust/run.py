@@ -6,7 +6,6 @@ after a change. Those of an entry of yours are made each time.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ import halves
 import halves_v2
 import numpy as np
 import tables
-from _study import into_marks, once, write_results, write_text
+from _study import into_marks, once, parser_of, write_results, write_text
 from entries import ENTRIES, Entry, of_pair
 
 from recsim_mnar.errors import UserError
@@ -88,9 +87,8 @@ def answer(setting: halves.Setting | halves_v2.Setting, entries: dict[str, Entry
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__, quick="one setting per family and half, four logs")
     parser.add_argument("--version", choices=VERSIONS, default="v1", help="of the families")
-    parser.add_argument("--quick", action="store_true", help="one setting per family and half, four logs")
     parser.add_argument("--entry", action="append", default=[], help="an entry of yours, module:function")
     parser.add_argument("--out", type=Path, default=HERE / "runs")
     given = parser.parse_args(arguments)

@@ -1,6 +1,6 @@
 """Whether planned A/B tests have the power that was planned, in settings that were drawn before there was a plan.
 
-    python benchmarks/plan/run.py [--quick] [--first N] [--settings N] [--development]
+    python benchmarks/plan/run.py [--quick]
 
 Each setting's result is written as it is done, under ``runs/`` next to this file, and not done again; their summary
 is printed and goes into ``results.json``.
@@ -8,7 +8,6 @@ is printed and goes into ``results.json``.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
 import time
@@ -19,7 +18,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
 import experiments
 import numpy as np
-from _study import once, packed, rounded, write_results
+from _study import once, packed, parser_of, rounded, write_results
 from scipy.special import ndtri
 
 from recsim_mnar import plan_ab
@@ -87,17 +86,11 @@ def summary(found: list[Result]) -> Result:
 
 def main() -> None:
     """Run what is asked for."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="two settings of development, few repeats")
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--settings", type=int, default=None)
-    parser.add_argument("--development", action="store_true", help="the settings that plans were developed on")
-    options = parser.parse_args()
-    development = options.development or options.quick
-    begin = (experiments.DEVELOPMENT if development else experiments.HELD_OUT) + options.first
-    number, tests = (2, 200) if options.quick else (options.settings or SETTINGS, 2000)
-    out = HERE / "runs" / ("quick" if options.quick else "development" if options.development else "held-out")
-    if options.quick:
+    quick = parser_of(__doc__, quick="two settings that plans were developed on, few repeats").parse_args().quick
+    begin = experiments.DEVELOPMENT if quick else experiments.HELD_OUT
+    number, tests = (2, 200) if quick else (SETTINGS, 2000)
+    out = HERE / "runs" / ("quick" if quick else "held-out")
+    if quick:
         for old in out.glob("*.json"):
             old.unlink()
     found = [
@@ -105,7 +98,7 @@ def main() -> None:
     ]
     figures = summary(found)
     print(packed(rounded(figures)))
-    if not (development or options.settings or options.first):
+    if not quick:
         write_results(HERE / "results.json", figures)
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
-from _study import settings_of, table, write_results
+from _study import parser_of, resumed, settings_of, table, write_results
 
 from recsim_mnar.protocols.records import BEST, INDISTINGUISHABLE
-from recsim_mnar.studies import Design, Study, processes, run_study
+from recsim_mnar.studies import Design, Study
 from recsim_mnar.studies.result import UNUSABLE, share
 
 HERE = Path(__file__).resolve().parent
@@ -103,23 +101,16 @@ def _cell(own: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="four points and two catalogues, printed only")
+    parser = parser_of(
+        __doc__, quick="four points and two catalogues, printed only", study="runs/playground", workers=True
+    )
     parser.add_argument("--catalogues", type=int, default=None, help="so many of the catalogues first")
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--study", type=Path, default=Path("runs/playground"), help="what is done already")
     options = parser.parse_args()
     given = settings_of(HERE, QUICK if options.quick else None)
     given["catalogues"] = options.catalogues or given["catalogues"]
     points = points_of(given["sliders"])
     folder = options.study / ("quick" if options.quick else "full")
-    with processes(options.workers) as executor:
-        study = run_study(
-            design_of(points, given),
-            folder=folder,
-            resume=folder.exists(),
-            executor=executor,
-        )
+    study = resumed(design_of(points, given), folder, options.workers)
     results = results_of(points, study, given)
     print("Best + tied with it, of catalogues; mean cost of the pick in per cent of the best.")
     print(*lines_of(results), sep="\n")

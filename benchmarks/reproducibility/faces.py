@@ -1,27 +1,20 @@
 """One run, one set of bytes, on any workers: digests of the files of a run by threads, processes and clusters.
 
-    python benchmarks/reproducibility/faces.py [--quick] [--only FACE] [--json FILE] [--compare FILE]
+    python benchmarks/reproducibility/faces.py [--quick] [--only FACE] [--json FILE]
 
 Each face does the same work: two logs (users in kernels; an agent that acts) with their truth as parts in a folder, a
 replay, estimates from files, a comparison and a study of two catalogues. What must be alike: every byte of every file
-but the times of a run. ``--json`` writes ``{sizes, made_with, faces, digests: {face: {what: digest}}, numbers}``, the
-digests of the first face alone where all are alike.
+but the times of a run. ``--json`` writes ``{sizes, made_with, faces, digests: {face: {what: digest}}}``, the
+digests of the first face alone where all are alike. What other versions of the libraries give, ``same_bytes.py`` says.
 
-``--compare FILE`` holds this run against one of other versions of the libraries: logs (``Log.digest()``) and replays by
-their digests, estimates, comparison and judgements of the study by their numbers, to a relative 1e-8 (SciPy's own
-functions round otherwise from version to version); not the bytes of files, which say their versions.
-
-Dask is an extra: a face that cannot be shown is named and left out. Ends with
-status 1 where two faces differ, or two versions.
+Dask is an extra: a face that cannot be shown is named and left out. Ends with status 1 where two faces differ.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import json
-import math
 import os
 import subprocess
 import sys
@@ -36,7 +29,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
-from _study import packed, write_text
+from _study import packed, parser_of, write_text
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
@@ -56,8 +49,6 @@ from recsim_mnar.worlds import make_world
 FULL = {"users": 20_000, "items": 60, "compared": 300}
 QUICK = {"users": 9_000, "items": 20, "compared": 40}
 AGENTS = ("random", "user-popularity", "item-knn", "svd+rank=5")
-ROUNDING = 1e-8
-"""Relative difference of numbers that libraries round otherwise; ends of intervals are found by iteration."""
 Digests = dict[str, str]
 
 
@@ -66,11 +57,9 @@ class NotHereError(Exception):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
+    parser = parser_of(__doc__, quick="a small slice")
     parser.add_argument("--only", action="append", metavar="FACE", help="this face alone; may be repeated")
     parser.add_argument("--json", type=Path, default=None)
-    parser.add_argument("--compare", type=Path, default=None, metavar="FILE", help="of other versions of libraries")
     options = parser.parse_args()
     sizes = QUICK if options.quick else FULL
     names = options.only or [name for name, face in FACES.items() if face.quick or not options.quick]
@@ -78,13 +67,11 @@ def main() -> None:
     if unknown:
         parser.error(f"--only {unknown[0]!r}: the faces are {', '.join(FACES)}")
     digests: dict[str, Digests] = {}
-    results: dict[str, Any] = {}
     for name in names:
         began = time.perf_counter()
         try:
             with tempfile.TemporaryDirectory(prefix="faces-") as folder, FACES[name].start(Path(folder)) as executor:
-                found, results = done(executor, Path(folder), sizes)
-                digests[name] = found
+                found = digests[name] = done(executor, Path(folder), sizes)
         except NotHereError as error:
             print(f"{name:<40} left out: {error}", flush=True)
             continue
@@ -92,19 +79,16 @@ def main() -> None:
         print(f"{name:<40} {together}  {len(found)} digests, {time.perf_counter() - began:.0f} s", flush=True)
     good = alike(digests)
     if options.json:
-        numbers = {what: list(leaves(value)) for what, value in results.items()}
         faces = list(digests)
         if good:
             digests = {faces[0]: digests[faces[0]]}  # those of all
-        kept = {"sizes": sizes, "made_with": made_with(), "faces": faces, "digests": digests, "numbers": numbers}
+        kept = {"sizes": sizes, "made_with": made_with(), "faces": faces, "digests": digests}
         write_text(options.json, packed(kept) + "\n")
-    if options.compare:
-        good &= across(json.loads(options.compare.read_text()), sizes, digests, results)
     sys.exit(0 if good else 1)
 
 
-def done(executor: Executor | None, folder: Path, sizes: dict[str, int]) -> tuple[Digests, dict[str, Any]]:
-    """All the work by one executor: a digest of each result and of each file, and the results that hold numbers."""
+def done(executor: Executor | None, folder: Path, sizes: dict[str, int]) -> Digests:
+    """All the work by one executor: a digest of each result and of each file."""
     n_items = sizes["items"]
     world: Any = make_world("sessions", None, [f"n_items={n_items}", f"n_flips={n_items // 4}"])
     uniform = registry.learner("random").fit(Log({}), n_items=n_items, seed=0)
@@ -130,19 +114,7 @@ def done(executor: Executor | None, folder: Path, sizes: dict[str, int]) -> tupl
         "study": plain(study.judgements()),
     }
     found |= {what: digest(value) for what, value in results.items()}
-    return found | {f"file {name}": value for name, value in files_of(folder).items()}, results
-
-
-def leaves(value: Any) -> Iterator[Any]:
-    """Numbers and texts of a value of JSON types, in the order of their names."""
-    if isinstance(value, dict):
-        for name in sorted(value):
-            yield from leaves(value[name])
-    elif isinstance(value, list):
-        for each in value:
-            yield from leaves(each)
-    else:
-        yield value
+    return found | {f"file {name}": value for name, value in files_of(folder).items()}
 
 
 def digest(value: Any) -> str:
@@ -166,39 +138,6 @@ def alike(digests: dict[str, Digests]) -> bool:
             print(f"NOT ALIKE: {name} and {first}: {', '.join(differ[:6])}")
     print(f"{len(digests)} faces {'alike' if good else 'NOT alike'}: {len(wanted)} digests each")
     return good
-
-
-def across(before: dict[str, Any], sizes: dict[str, int], digests: dict[str, Digests], results: dict[str, Any]) -> bool:
-    """Whether results, not files, are those of a run with other versions, which is said."""
-    if before["sizes"] != sizes:
-        raise SystemExit(f"--compare: it was made with {before['sizes']}, this run is of {sizes}")
-    old, new = next(iter(before["digests"].values())), next(iter(digests.values()))
-    versions = {name: (value, made_with().get(name)) for name, value in before["made_with"].items()}
-    print("versions there and here:", {n: v for n, v in versions.items() if v[0] != v[1]} or "the same")
-    good = True
-    for what in (what for what in new if not what.startswith("file ")):
-        verdict = "same" if old[what] == new[what] else "DIFFERS"
-        if verdict == "DIFFERS" and what in results:
-            most = largest_difference(before.get("numbers", {}).get(what, []), list(leaves(results[what])))
-            verdict = f"numbers differ by {most:.1e} at most" if most <= ROUNDING else "DIFFERS"
-        good &= verdict != "DIFFERS"
-        print(f"  {what:<20} {old[what][:16]} {new[what][:16]} {verdict}")
-    return good
-
-
-def largest_difference(before: list[Any], here: list[Any]) -> float:
-    """Between numbers, relative to them; infinite where texts differ."""
-    if len(before) != len(here):
-        return math.inf
-    most = 0.0
-    for a, b in zip(before, here, strict=True):
-        numbers = all(isinstance(each, float | int) and not isinstance(each, bool) for each in (a, b))
-        if numbers and a != b:
-            most = max(most, abs(a - b) / max(abs(a), abs(b)))
-        elif a != b:
-            print(f"    {a!r} there, {b!r} here")
-            return math.inf
-    return most
 
 
 @dataclass(frozen=True)

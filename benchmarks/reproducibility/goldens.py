@@ -81,7 +81,7 @@ def faces(quick: bool) -> Iterator[tuple[str, str]]:
         return
     from faces import QUICK, done
 
-    found, _ = done(None, Path("faces"), QUICK)
+    found = done(None, Path("faces"), QUICK)
     yield from ((name, value[:12]) for name, value in found.items() if not name.startswith("file "))
 
 

@@ -1,5 +1,6 @@
 """All that these programs know of the package's inside: where its modules move, this file alone is mended."""
 
+# ruff: noqa: F401  (names that the programs use)
 from __future__ import annotations
 
 import contextlib
@@ -30,40 +31,6 @@ from recsim_mnar.worlds import make_world
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
 from feedback_loop import feedback_loop  # an example
-
-__all__ = [
-    "DeployedPolicy",
-    "Exposures",
-    "Log",
-    "Policy",
-    "SlatePolicy",
-    "UserError",
-    "additions_log",
-    "agent_class",
-    "agent_names",
-    "command_line",
-    "commands",
-    "derive_seed",
-    "entered",
-    "exposures_of",
-    "feedback_loop",
-    "learner",
-    "make_world",
-    "not_here",
-    "platform_log",
-    "record",
-    "record_slates",
-    "record_slates_vector",
-    "record_vector",
-    "replay",
-    "run_campaigns",
-    "said",
-    "score_users",
-    "simulate",
-    "simulate_online",
-    "small_shards",
-    "value_on_log",
-]
 
 learner = registry.learner
 

@@ -22,7 +22,6 @@ Ends with status 1 where interfaces that must be alike are not, or where this ru
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import platform as machine
@@ -36,7 +35,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
-from _study import packed, write_text
+from _study import packed, parser_of, write_text
 from interfaces import Digests, Setting, alike, of_platform, of_users, on_exposures
 from package import agent_names, small_shards
 
@@ -178,7 +177,7 @@ def made_with() -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--users", type=int, default=40, help="users of a log")
     parser.add_argument("--items", type=int, default=600)
     parser.add_argument("--only", action="append", metavar="WORLD", help="this world alone; may be repeated")

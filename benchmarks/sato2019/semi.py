@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _study import student
 from dunnhumby import load_dunnhumby
 from learn import ACCURACY, METHODS, Data, Search, fit, kept
 from semisynthetic import rated_world, smoothed_world
@@ -162,14 +163,8 @@ def compare(
 
 def summary(values: list[list[float]], level: float = 0.95) -> dict[str, list[float]]:
     """Mean over seeds and Student's t interval of each metric; no interval for one value."""
-    from scipy.stats import t
-
-    table = np.array(values)
-    mean = table.mean(axis=0)
-    if len(table) == 1:
-        return {"mean": mean.tolist()}
-    half = t.ppf((1 + level) / 2, len(table) - 1) * table.std(axis=0, ddof=1) / np.sqrt(len(table))
-    return {"mean": mean.tolist(), "low": (mean - half).tolist(), "high": (mean + half).tolist()}
+    names = ("mean", "low", "high") if len(values) > 1 else ("mean",)
+    return {name: each.tolist() for name, each in zip(names, student(values, level), strict=False)}
 
 
 def checks(results: dict[str, dict[str, Any]]) -> dict[str, bool]:

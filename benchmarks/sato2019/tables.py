@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from _study import check_lines, read, rounded, save_picture, table, write_text
+from _study import read, rounded, save_picture, table, verdicts, write_text
 from analysis import OURS, checks, grid_edges, product_checks
 from argument import checks as equation_checks
 from learn import NEIGHBOURS, OF_THE_PAPER
@@ -34,11 +34,6 @@ WORLDS = {
 def grid(head: list[str], rows: list[list[str]]) -> str:
     """A Markdown table."""
     return "\n".join(table(head, rows))
-
-
-def verdicts(checks: dict[str, bool]) -> str:
-    """Each check, PASS or short."""
-    return "\n".join([*check_lines(checks), f"\n{sum(checks.values())} of {len(checks)} checks pass."])
 
 
 def cell(row: dict[str, list[float]], k: int, digits: int) -> str:
@@ -70,7 +65,7 @@ def semisynthetic(result: dict[str, Any]) -> str:
             rows.append([LABELS[method], *values, published])
         parts += [grid(["method", *metrics, "published (PropCare)"], rows), ""]
         parts += [chosen(found["chosen"], result["settings"]), ""]
-    return "\n".join([*parts, verdicts(result["checks"])])
+    return "\n".join([*parts, *verdicts(result["checks"])])
 
 
 def chosen(picks: dict[str, Any], settings: dict[str, Any]) -> str:
@@ -98,7 +93,7 @@ def illustration(result: dict[str, Any]) -> str:
         for name, r in result["rows"].items()
     ]
     title = "# Table 1: four lists of ten, made here with the properties that the paper names"
-    return "\n".join([title, "", grid(head, rows), "", verdicts(result["checks"])])
+    return "\n".join([title, "", grid(head, rows), "", *verdicts(result["checks"])])
 
 
 def equations(result: dict[str, Any]) -> str:
@@ -122,7 +117,7 @@ def equations(result: dict[str, Any]) -> str:
             "",
             note,
             "",
-            verdicts(equation_checks(result["worlds"])),
+            *verdicts(equation_checks(result["worlds"])),
         ]
     )
 
@@ -222,7 +217,7 @@ def log(result: dict[str, Any]) -> str:
     parts += [grid(head, [[name_of(m), *(f"{v:.4f}" for _, v in pairs)] for m, pairs in alphas.items()])]
     picks = {**result["chosen"], **result["chosen_otherwise"]}
     parts += ["", "# Chosen on the validation periods", "", chosen(picks, result["settings"]), ""]
-    parts += [fits_of(result), "", verdicts(checks(result))]
+    parts += [fits_of(result), "", *verdicts(checks(result))]
     return "\n".join(parts)
 
 
@@ -308,7 +303,7 @@ def density(result: dict[str, Any]) -> str:
         head = ["items", *(f"{name_of(m)} {t}@{log['n']}" for t in ("Uplift", "UpliftSNIPS") for m in ("bpr", "ulbpr"))]
         rows = [[least, *pair_cells(point, str(point["items"]))] for least, point in log["points"].items()]
         parts += [f"## {name}", "", grid(["periods bought", *head], rows), ""]
-    return "\n".join([*parts, verdicts(result["checks"])])
+    return "\n".join([*parts, *verdicts(result["checks"])])
 
 
 def pair_cells(point: dict[str, Any], first: str) -> list[str]:
@@ -326,7 +321,7 @@ def product(result: dict[str, Any]) -> str:
         [
             "# Dunnhumby, an item being a product", "",
             f"{result['users']:,} users, {result['items']:,} items; published: {reported['items']:,} items.", "",
-            grid(head, rows), "", verdicts(product_checks(result["trainings"])),
+            grid(head, rows), "", *verdicts(product_checks(result["trainings"])),
         ]
     )  # fmt: skip
 

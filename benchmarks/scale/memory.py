@@ -7,7 +7,6 @@ A step whose figures stand in the JSON, and whose files are there, is not run ag
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import os
@@ -20,7 +19,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
-from _study import read, write_results
+from _study import parser_of, read, write_results
 
 BAR_BYTES = 1_500_000_000
 """No process may take more."""
@@ -134,7 +133,7 @@ class Study:
 
 def main() -> None:
     """The study of the command line's sizes; status 1 where a bar was missed."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = parser_of(__doc__)
     options.add_argument("--users", type=int, default=1_000_000)
     options.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "recsim-mnar-scale")
     options.add_argument("--json", type=Path, default=Path(__file__).with_name("results.json"))

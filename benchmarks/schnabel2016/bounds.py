@@ -1,42 +1,16 @@
-"""The paper's bounds on estimates of ratings, the doubly robust estimate, and the calibration of propensities."""
+"""The paper's bounds on estimates of ratings."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.ratings import Loss, check_propensities, clip_propensities
-from recsim_mnar.kernels.checks import number_in, refuse_first, whole_number
-from recsim_mnar.log.ratings import Floats, Ratings
-
-
-def doubly_robust(delta: Loss, ratings: Ratings, propensities: Any, imputed: Any, *, clip: float = 0.0) -> float:
-    """Doubly robust estimate: 1/(U I) (sum over all of dhat + sum over observed of (delta - dhat) / P).
-
-    Right in expectation where the propensities or the imputed losses are (Wang, Zhang, Sun & Qi 2019, equation 5).
-
-    Args:
-        delta: the metric for the predictions.
-        ratings: observed entries.
-        propensities: P.
-        imputed: (U, I) dhat, an estimate of delta for every cell; e.g. ``delta.everywhere(imputed_ratings)``.
-        clip: propensities below are raised to it.
-
-    Raises:
-        UserError: matrices of another shape, imputed losses that are not finite, or a propensity outside (0, 1].
-    """
-    delta.check_shape(ratings.shape)
-    p = clip_propensities(check_propensities(ratings, propensities), clip)
-    guess = ratings.at(imputed, "the imputed losses")
-    _finite(np.asarray(imputed, np.float64), "imputed loss")
-    d = delta.at(ratings.users, ratings.items, ratings.values)
-    cells = ratings.n_users * ratings.n_items
-    return float((np.asarray(imputed, np.float64).sum() + ((d - guess) / p).sum()) / cells)
+from recsim_mnar.kernels.checks import number_in, refuse_first
+from recsim_mnar.log.ratings import Floats
 
 
 def tail_bound(delta: Any, propensities: Any, eta: float = 0.05) -> float:
@@ -145,49 +119,3 @@ def _share(eta: float) -> float:
     if not 0.0 < eta < 1.0:
         raise UserError(f"eta must be in (0, 1), got {eta}")
     return eta
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """Estimated against observed rates, by bins of the estimate.
-
-    Attributes:
-        estimated: (bins,) mean propensity.
-        observed: (bins,) share of cells observed.
-        n: (bins,) cells.
-        error: mean absolute difference, weighted by cells.
-        log_likelihood: mean over cells.
-        total: sum over observed of 1/P, divided by U I: 1 in expectation for true propensities.
-    """
-
-    estimated: Floats
-    observed: Floats
-    n: NDArray[np.int64]
-    error: float
-    log_likelihood: float
-    total: float
-
-
-def calibration(ratings: Ratings, propensities: Any, *, bins: int = 10) -> Calibration:
-    """Calibration of a (U, I) matrix of propensities against which entries are observed; bins of equal size.
-
-    Raises:
-        UserError: a matrix of another shape, a propensity outside (0, 1], no bin.
-    """
-    whole_number(bins, "bins", 1)
-    p = np.asarray(propensities, np.float64)
-    at = ratings.at(p, "the propensity matrix")
-    if not np.all((p > 0.0) & (p <= 1.0)):
-        raise UserError("propensities must be in (0, 1]")
-    flat = p.ravel()
-    o = np.zeros(p.shape)
-    o[ratings.users, ratings.items] = 1.0
-    order = np.argsort(flat, kind="stable")
-    parts = [part for part in np.array_split(order, bins) if len(part)]
-    estimated = np.array([flat[part].mean() for part in parts])
-    observed = np.array([o.ravel()[part].mean() for part in parts])
-    n = np.array([len(part) for part in parts])
-    inside = np.clip(p, 1e-12, 1 - 1e-12)
-    likelihood = float((o * np.log(inside) + (1 - o) * np.log(1 - inside)).mean())
-    error = float((n * np.abs(estimated - observed)).sum() / n.sum())
-    return Calibration(estimated, observed, n, error, likelihood, float((1.0 / at).sum() / p.size))

@@ -1,5 +1,6 @@
 """The study's one results file and its text, with one section per part."""
 
+# ruff: noqa: F401  (what the study's modules take from here)
 from __future__ import annotations
 
 import json
@@ -11,9 +12,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
 import _study
-from _study import check_lines, table
-
-__all__ = ["as_kept", "folder", "read", "table", "verdicts", "write"]
+from _study import parser_of, student, table, verdicts
 
 HERE = Path(__file__).resolve().parent
 ORDER = (
@@ -55,8 +54,3 @@ def _texts(out: Path) -> dict[str, str]:
     path = out / "results.md"
     pieces = re.split(r"^<!-- (\w+) -->$", path.read_text() if path.exists() else "", flags=re.MULTILINE)
     return {name: text.strip() for name, text in zip(pieces[1::2], pieces[2::2], strict=True)}
-
-
-def verdicts(checks: dict[str, bool]) -> list[str]:
-    """Each check, PASS or short, and how many pass."""
-    return [*check_lines(checks), f"\n{sum(checks.values())} of {len(checks)} checks pass."]

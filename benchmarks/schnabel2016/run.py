@@ -41,15 +41,13 @@ PARTS = (*SEMI_SYNTHETIC, "table2")
 
 
 def main(given: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    out = "this folder; --quick: runs/schnabel2016-quick"
+    parser = parts.parser_of(__doc__, quick="a check that it runs", out=out)
     parser.add_argument("part", choices=[*PARTS, "all"])
     parser.add_argument("--ml100k", type=Path, help="u.data of GroupLens or ml-100k.inter of RecBole")
     parser.add_argument("--coat", type=Path, help="folder of the Coat study")
     parser.add_argument("--yahoo", type=Path, help="folder of Yahoo! R3")
-    parser.add_argument("--out", type=Path, help="default: this folder; --quick: runs/schnabel2016-quick")
     parser.add_argument("--fresh", action="store_true", help="make anew what is there")
-    parser.add_argument("--quick", action="store_true", help="a check that it runs")
-    parser.add_argument("--without-hl", action="store_true", help="table2: leave out HL, which hl.py fits alone")
     arguments = parser.parse_args(given)
     try:
         passed = [run_part(part, arguments) for part in wanted(arguments)]
@@ -83,7 +81,7 @@ def run_part(part: str, arguments: argparse.Namespace) -> bool:
         if arguments.fresh:
             for chosen in (out / "work").glob("table2.*.chosen.json"):
                 chosen.unlink()
-        return bool(real.main(arguments.coat, arguments.yahoo, out, arguments.quick, hl=not arguments.without_hl))
+        return bool(real.main(arguments.coat, arguments.yahoo, out, arguments.quick))
     settings = settings_of(arguments, part)
     result = {} if arguments.fresh or arguments.quick else parts.read(out).get(part, {})
     if result.get("settings") == settings:

@@ -19,18 +19,14 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import joint_learning
 import numpy as np
 from fits import FitCount
-from ordinal import HL
-from product_kernel import ProductKernelConfig, Sides, fit_side
 
 from recsim_mnar.kernels.lbfgs import NotConverged
 from recsim_mnar.log.ratings import Ratings, split_folds
 from recsim_mnar.models.factorization import FactorizationConfig, factorise
 
 Candidate = dict[str, Any]
-STARS = (1.0, 5.0)
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,6 @@ class Problem:
     Attributes:
         train: revealed ratings.
         propensities: of each, by name of the estimate; ``none`` stands for all alike.
-        sides: features, where there are some.
         n_folds: k.
         seed: of folds and starts.
         max_iterations: of a factorisation.
@@ -48,7 +43,6 @@ class Problem:
 
     train: Ratings
     propensities: dict[str, Any]
-    sides: Sides | None
     n_folds: int
     seed: int
     max_iterations: int
@@ -101,47 +95,6 @@ class Workers:
         at = int(np.argmin(scores))
         return {**candidates[at], "score": scores[at], "tried": len(candidates), "fits_not_converged": failed}
 
-    def search(
-        self, start: Candidate, moves: Sequence[tuple[str, int | None]], factors: Sequence[float], *, gain: float = 2e-4
-    ) -> dict[str, Any]:
-        """Pattern search over a side form: each number in turn is multiplied and divided as long as the score falls.
-
-        Args:
-            start: a candidate of kind ``side``.
-            moves: (field, place in it or None), in the order in which they are tried.
-            factors: a round each, by which numbers are multiplied.
-            gain: a move must lower the score by this.
-        """
-        now, score, failed, tried = start, *self._one(start), 1
-        for factor in factors:
-            for field, place in moves:
-                ways = [_moved(now, field, place, f) for f in (factor, 1.0 / factor)]
-                scores, more = self.scores(ways)
-                failed, tried = failed + more, tried + 2
-                way = int(np.argmin(scores))
-                step = (factor, 1.0 / factor)[way]
-                candidate, found = ways[way], scores[way]
-                while found < score - gain:
-                    now, score = candidate, found
-                    candidate = _moved(now, field, place, step)
-                    found, more = self._one(candidate)
-                    failed, tried = failed + more, tried + 1
-        return {**now, "score": score, "tried": tried, "fits_not_converged": failed}
-
-    def _one(self, candidate: Candidate) -> tuple[float, int]:
-        scores, failed = self.scores([candidate])
-        return scores[0], failed
-
-
-def _moved(candidate: Candidate, field: str, place: int | None, factor: float) -> Candidate:
-    form = dict(candidate["form"])
-    if place is None:
-        moved = form[field] * factor
-        form[field] = min(moved, 1.0) if field == "weighting" else moved
-    else:
-        form[field] = [v * factor if j == place else v for j, v in enumerate(form[field])]
-    return {**candidate, "form": form}
-
 
 def _score(job: tuple[Candidate, int]) -> tuple[float, int, float]:
     began = time.process_time()
@@ -188,65 +141,16 @@ def loss_of(candidate: Candidate) -> str:
 
 
 def predict(problem: Problem, candidate: Candidate, rows: Any, p: np.ndarray, *, choosing: bool) -> np.ndarray:
-    """Predictions of all cells by a candidate fitted to some of the ratings; see the fits below.
-
-    Factorisations are as the paper's, not cut off at the scale's ends; models with side information are.
-    """
-    return FITS[candidate["kind"]](problem, candidate, problem.train.select(rows), p[rows], choosing)
-
-
-def _mf(problem: Problem, candidate: Candidate, ratings: Ratings, p: np.ndarray, choosing: bool) -> np.ndarray:
+    """Predictions of all cells by a factorisation of some of the ratings, not cut off at the ends of the scale."""
     fit = factorise(
-        ratings, 1.0 / p, FactorizationConfig(**candidate["form"]), seed=problem.seed + candidate.get("start", 0),
+        problem.train.select(rows), 1.0 / p[rows], FactorizationConfig(**candidate["form"]),
+        seed=problem.seed + candidate.get("start", 0),
         max_iterations=problem.max_iterations, value_tolerance=1e-5 if choosing else 1e-7,
     )  # fmt: skip
     return fit.factors.matrix()
 
 
-def _joint(problem: Problem, candidate: Candidate, ratings: Ratings, p: np.ndarray, choosing: bool) -> np.ndarray:
-    fit = joint_learning.learn(
-        ratings, p, FactorizationConfig(**candidate["form"]), FactorizationConfig(**candidate["imputation"]),
-        anchor=candidate["anchor"],
-        clip=candidate["clip"], seed=problem.seed + candidate.get("start", 0), rounds=10 if choosing else 50,
-    )  # fmt: skip
-    return fit.prediction
-
-
-def _side(problem: Problem, candidate: Candidate, ratings: Ratings, p: np.ndarray, choosing: bool) -> np.ndarray:
-    form = ProductKernelConfig.from_dict(candidate["form"])
-    matrix = fit_side(
-        ratings, p, _sides(problem), form, tolerance=1e-3 if choosing else 1e-6, max_sweeps=6 if choosing else 60
-    )
-    return np.clip(matrix, *STARS)
-
-
-def _side_dr(problem: Problem, candidate: Candidate, ratings: Ratings, p: np.ndarray, choosing: bool) -> np.ndarray:
-    side = _side(problem, {"form": candidate["side"]}, ratings, p, choosing)
-    corrected = joint_learning.correct(
-        ratings, p, side, FactorizationConfig(**candidate["form"]), clip=candidate["clip"],
-        seed=problem.seed + candidate.get("start", 0),
-    )  # fmt: skip
-    return np.clip(corrected, *STARS)
-
-
-def _sides(problem: Problem) -> Sides:
-    assert problem.sides is not None  # candidates with side information are made only where there are features
-    return problem.sides
-
-
-FITS: dict[str, Callable[[Problem, Candidate, Ratings, np.ndarray, bool], np.ndarray]] = {
-    "mf": _mf, "joint": _joint, "side": _side, "side_dr": _side_dr,
-}  # fmt: skip
-
-
-def fit_hl(job: tuple[Ratings, dict[str, Any], int]) -> tuple[np.ndarray, np.ndarray, list[float], bool]:
-    """HL-MAR or HL-MNAR: means and medians of all cells, lower bounds, and whether it converged."""
-    ratings, settings, seed = job
-    fit = HL(**settings).fit(ratings, seed)
-    return fit.matrix, fit.medians, list(fit.bounds), fit.converged
-
-
 def apart(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """What a function returns in a process of its own, with one thread for linear algebra as in :class:`Workers`."""
-    with Workers(Problem(Ratings([], [], [], 0, 0), {}, None, 2, 0, 1), 1) as workers:  # type: ignore[arg-type]  # empty
+    with Workers(Problem(Ratings([], [], [], 0, 0), {}, 2, 0, 1), 1) as workers:  # type: ignore[arg-type]  # empty
         return workers.pool.submit(function, *arguments, **named).result()

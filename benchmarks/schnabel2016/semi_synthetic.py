@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from fits import FINAL, FitCount
+from parts import student
 from scipy import stats
 
 from recsim_mnar import rng
@@ -102,10 +103,7 @@ def losses(predictions: dict[str, np.ndarray], seed: int) -> dict[str, dict[str,
 
 def t_band(values: np.ndarray) -> dict[str, list[float]]:
     """Mean over trials (rows) and its 95 % t interval."""
-    n = len(values)
-    half = stats.t.ppf(0.975, n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n)
-    mean = values.mean(axis=0)
-    return {"mean": mean.tolist(), "low": (mean - half).tolist(), "high": (mean + half).tolist()}
+    return {name: each.tolist() for name, each in zip(("mean", "low", "high"), student(values), strict=True)}
 
 
 # ------------------------------------------------------------------------------------------------------------- table 1
@@ -222,6 +220,14 @@ def mcar_sample(s: Setting, size: int, trial: int) -> np.ndarray:
     return flat[(u * flat.size).astype(np.int64)]
 
 
+def jackknife(found: np.ndarray, without: np.ndarray) -> dict[str, list[float]]:
+    """Values (cases,) with 95 % bands, from those without one trial each (cases, trials)."""
+    n = without.shape[1]
+    spread = np.sqrt((n - 1) / n * ((without - without.mean(axis=1, keepdims=True)) ** 2).sum(axis=1))
+    half = stats.t.ppf(0.975, n - 1) * spread
+    return {"mean": found.tolist(), "low": (found - half).tolist(), "high": (found + half).tolist()}
+
+
 def rmse_band(errors: np.ndarray) -> dict[str, list[float]]:
     """RMSE over trials, averaged over matrices, with a 95 % band from leaving out one trial at a time (jackknife).
 
@@ -233,9 +239,7 @@ def rmse_band(errors: np.ndarray) -> dict[str, list[float]]:
     total = squares.sum(axis=1, keepdims=True)
     found = np.sqrt(total[:, 0] / n).mean(axis=1)
     without = np.sqrt(np.maximum(total - squares, 0.0) / (n - 1)).mean(axis=2)
-    spread = np.sqrt((n - 1) / n * ((without - without.mean(axis=1, keepdims=True)) ** 2).sum(axis=1))
-    half = stats.t.ppf(0.975, n - 1) * spread
-    return {"mean": found.tolist(), "low": (found - half).tolist(), "high": (found + half).tolist()}
+    return jackknife(found, without)
 
 
 def ratio_band(above: np.ndarray, below: np.ndarray) -> dict[str, list[float]]:
@@ -254,9 +258,7 @@ def ratio_band(above: np.ndarray, below: np.ndarray) -> dict[str, list[float]]:
 
     found = (rmse(above**2, False) / rmse(below**2, False))[:, 0]
     each = rmse(above**2, True) / rmse(below**2, True)
-    spread = np.sqrt((n - 1) / n * ((each - each.mean(axis=1, keepdims=True)) ** 2).sum(axis=1))
-    half = stats.t.ppf(0.975, n - 1) * spread
-    return {"mean": found.tolist(), "low": (found - half).tolist(), "high": (found + half).tolist()}
+    return jackknife(found, each)
 
 
 def errors(s: Setting, trials: int, cases: list[tuple[float, int | None]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What studies share: settings, steps that are made once, result files, tables and checks.
+"""What studies share: command lines, settings, steps that are made once, result files, tables and checks.
 
 A study's command puts this folder on the path. It is a folder of its own because next to it is ``coverage/``, which
 Python would take for the package of that name.
@@ -6,13 +6,15 @@ Python would take for the package of that name.
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import math
+import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import stdtrit
@@ -20,7 +22,46 @@ from scipy.stats import beta
 
 from recsim_mnar.runs.files import replacing
 
-WIDTH = 140  # of a line of results.json
+if TYPE_CHECKING:
+    from recsim_mnar.studies import Design, Study
+
+WIDTH = 400  # of a line of results.json
+
+
+# -------------------------------------------------------------------------------------------------------- command lines
+
+
+def parser_of(
+    doc: str | None, *, quick: str = "", study: str = "", workers: bool = False, out: str = ""
+) -> argparse.ArgumentParser:
+    """Make a parser of a study's command line, with the options that most studies have.
+
+    Args:
+        doc: what the program says of itself.
+        quick: what a quick look is.
+        study: the folder in which finished steps are kept unless another is named.
+        workers: whether several processes share the work, one a processor unless a number is named.
+        out: where results go unless a folder is named.
+    """
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if quick:
+        parser.add_argument("--quick", action="store_true", help=quick)
+    if study:
+        parser.add_argument("--study", type=Path, default=Path(study), help="what is done already")
+    if workers:
+        parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    if out:
+        parser.add_argument("--out", type=Path, default=None, help=f"default: {out}")
+    return parser
+
+
+def resumed(design: Design, folder: Path, workers: int) -> Study:
+    """Run a study by processes; catalogues that the folder holds are not made again."""
+    from recsim_mnar.studies import processes, run_study  # heavy, and few studies are of catalogues
+
+    with processes(workers) as executor:
+        report = lambda line: print(line, flush=True)  # noqa: E731  (what run_study takes)
+        return run_study(design, folder=folder, resume=folder.exists(), executor=executor, report=report)
 
 
 # ----------------------------------------------------------------------------------------------------- settings, steps
@@ -105,11 +146,6 @@ def columns_of(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {name: [record[name] for record in records] for name in (records[0] if records else {})}
 
 
-def records_of(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
-    """What :func:`columns_of` was given."""
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
 def into_marks(path: Path, mark: str, lines: Iterable[str]) -> None:
     """Replace what stands between the two ``<!-- mark -->`` of a text; at its end where there are none."""
     text, line = path.read_text() if path.exists() else "", f"<!-- {mark} -->"
@@ -138,6 +174,11 @@ def check_lines(checks: Mapping[str, bool]) -> list[str]:
     return ["```", *(f"{word(ok):5} {text}" for text, ok in checks.items()), "```"]
 
 
+def verdicts(checks: Mapping[str, bool]) -> list[str]:
+    """Each check, PASS or short, and how many pass."""
+    return [*check_lines(checks), f"\n{sum(checks.values())} of {len(checks)} checks pass."]
+
+
 # ----------------------------------------------------------------------------------------------------------- intervals
 
 
@@ -148,11 +189,11 @@ def exact_limits(hits: int, of: int, level: float = 0.95) -> tuple[float, float]
     return low, float(beta.ppf(1.0 - tail, hits + 1, of - hits)) if hits < of else 1.0
 
 
-def student(values: Any, level: float = 0.95) -> tuple[float, float, float]:
-    """Mean of independent values and its interval; of one value the mean alone, the limits infinite."""
+def student(values: Any, level: float = 0.95) -> tuple[Any, Any, Any]:
+    """Mean over independent values (or rows) and its interval; of one the limits are infinite."""
     values = np.asarray(values, float)
-    mean, n = float(values.mean()), values.size
+    mean, n = values.mean(axis=0), len(values)
     if n < 2:
-        return mean, -math.inf, math.inf
-    half = float(stdtrit(n - 1, (1.0 + level) / 2.0) * values.std(ddof=1) / np.sqrt(n))
+        return mean, mean - math.inf, mean + math.inf
+    half = stdtrit(n - 1, (1.0 + level) / 2.0) * values.std(axis=0, ddof=1) / np.sqrt(n)
     return mean, mean - half, mean + half

@@ -5,7 +5,6 @@ Each setting is a step whose result is kept in `results.json`; one that stands t
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -16,7 +15,7 @@ from scipy.stats import binom
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
-from _study import read, settings_of, write_results, write_text
+from _study import parser_of, read, settings_of, write_results, write_text
 from worlds import USERS, Setting, World
 
 from recsim_mnar.estimators import Estimate
@@ -195,10 +194,9 @@ def failures(results: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     facts = settings_of(HERE)
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__, quick="twenty logs, printed and not kept")
     parser.add_argument("settings", nargs="*", help="names or parts of names; all where none is given")
     parser.add_argument("--logs", type=int, default=facts["logs"], help="logs per setting")
-    parser.add_argument("--quick", action="store_true", help="twenty logs, printed and not kept")
     asked = parser.parse_args()
     logs = 20 if asked.quick else asked.logs
     results = {} if asked.quick else read(HERE / "results.json").get("settings", {})

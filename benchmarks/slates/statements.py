@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
-from _study import read, settings_of, write_results, write_text
+from _study import parser_of, read, settings_of, write_results, write_text
 from worlds import Setting, World
 
 from recsim_mnar.estimators.rankings import estimate_ranking_value
@@ -71,8 +70,7 @@ def written(readme: str, results: dict[str, Any]) -> str:
 def main() -> None:
     """Judge what is missing in statements.json."""
     facts = settings_of(HERE)
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="ten logs, printed and not kept")
+    parser = parser_of(__doc__, quick="ten logs, printed and not kept")
     quick, asked = parser.parse_args().quick, facts["statements"]
     pairs = {pair["name"]: pair for pair in facts["pairs"]}
     results = {} if quick else read(HERE / "statements.json").get("settings", {})

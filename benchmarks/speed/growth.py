@@ -8,7 +8,6 @@ shard, as for a folder of Parquet parts: that of a million users has some 80 mil
 
 from __future__ import annotations
 
-import argparse
 import collections
 import functools
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _study import save_picture
+from _study import parser_of, save_picture
 from table import in_turn, into_results, least
 
 from recsim_mnar.log import Log
@@ -156,8 +155,7 @@ def plot(found: dict[str, Any], path: Path) -> None:
 
 
 def main(given: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
+    parser = parser_of(__doc__, quick="a small slice")
     parser.add_argument("--out", type=Path, default=HERE)
     parser.add_argument("--only", help="curves whose name contains one of these, with commas")
     a = parser.parse_args(given)

@@ -9,7 +9,6 @@ virtual environments (``make_peers.sh``); one that was not run prints "not measu
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 import platform
@@ -23,7 +22,7 @@ from pathlib import Path
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
-from table import HEADER, Row, into_results, line, markdown  # noqa: E402  (threads are set before numpy is loaded)
+from table import HEADER, Row, into_results, line, markdown, parser_of, write_text  # noqa: E402  (threads are set before numpy is loaded)
 
 GROUPS = {
     "simulate": ("simulate", "rows"),
@@ -72,8 +71,7 @@ def main() -> int:
         import growth
 
         return growth.main(sys.argv[2:])
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small sizes and single rounds: shows that all of it runs")
+    parser = parser_of(__doc__, quick="small sizes and single rounds: shows that all of it runs")
     parser.add_argument("--rows", default=",".join(GROUPS), help=f"of {', '.join(GROUPS)}")
     parser.add_argument("--json", type=Path, help="put the table into this file, and next to it as Markdown")
     a = parser.parse_args()
@@ -93,8 +91,6 @@ def main() -> int:
     for name, reason in failed.items():
         print(f"  failed: {name}: {reason}")
     if a.json:
-        from _study import write_text
-
         into_results(
             a.json,
             "table",

@@ -10,14 +10,13 @@ a step costs here.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from table import cpu_seconds, into_results, middle, number, peer, table
+from table import cpu_seconds, into_results, middle, number, parser_of, peer, table
 
 from recsim_mnar.envs import ratings_env, sessions_env, sessions_vector_env
 from recsim_mnar.log import Log
@@ -125,8 +124,7 @@ def lines(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one short round: shows that all of it runs")
+    parser = parser_of(__doc__, quick="one short round: shows that all of it runs")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", type=Path, help="put the medians under 'stepping' of this file")
     parser.add_argument("--page", type=Path, help="put the table between the marks of this page")

@@ -20,7 +20,9 @@ from recsim_mnar import rng
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
+from _study import parser_of as parser_of
 from _study import read, table, write_results
+from _study import write_text as write_text
 
 HERE = Path(__file__).resolve().parent
 

@@ -9,7 +9,6 @@ python benchmarks/tasks/run.py --quick      # few agents, users and tasks; nothi
 
 from __future__ import annotations
 
-import argparse
 import functools
 import itertools
 import sys
@@ -22,7 +21,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
 import making
 import table
-from _study import into_marks, once, read, settings_of, write_results
+from _study import into_marks, once, parser_of, read, settings_of, write_results
 
 from recsim_mnar import evaluate, task
 from recsim_mnar.errors import UserError
@@ -109,9 +108,8 @@ def cells(given: Mapping[str, Any], names: list[str]) -> Iterator[Cell]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, quick="few agents, users and tasks; nothing is recorded")
     parser.add_argument("what", nargs="?", choices=["all", "table"], default="all")
-    parser.add_argument("--quick", action="store_true", help="few agents, users and tasks; nothing is recorded")
     parser.add_argument(
         "--only", metavar="AGENTS", help="make cells of these alone, as random,svd; the table is of all"
     )

@@ -21,7 +21,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
 import families
 import numpy as np
-from _study import exact_limits, once, read, write_results
+from _study import exact_limits, once, parser_of, read, write_results
 
 from recsim_mnar.fitting.calibration import calibrate_world
 from recsim_mnar.fitting.validation import Validation, validate_world
@@ -151,9 +151,8 @@ def _ml100k(path: Path | None) -> Result | None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
+    parser = parser_of(__doc__, quick="a small slice")
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS, "ml100k"])
-    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--development", action="store_true")
     parser.add_argument("--logs", type=int, default=None)
     parser.add_argument("--ml100k", type=Path, default=None)

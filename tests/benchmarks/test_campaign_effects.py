@@ -115,17 +115,6 @@ def test_the_scheme_corrects_as_the_oracle_does():
     np.testing.assert_allclose(early.probabilities, scheme_of("weights").weigh(before, before).probabilities)
 
 
-def test_without_own_additions_on_quiet_days_a_campaign_caused_all():
-    """Users who add nothing alone after day 0, and four items on the campaign's days 140 and 141."""
-    items = np.array([0, 1, 1, 2, 3, 3], np.int32)
-    added = np.array([0.0, 140.0, 0.0, 140.0, 141.0, 140.0])
-    starts, causes = np.array([0, 2, 4, 5, 6]), np.full(6, -1, np.int16)
-    found = caused_additions(Profiles(200.0, 4, np.arange(4), starts, items, causes, added), [140])
-    np.testing.assert_allclose(found.probabilities, added >= 140)
-    assert found.expected.sum() == pytest.approx(4.0)
-    np.testing.assert_allclose(found.delays[0][:2], [0.75, 0.25])
-
-
 # -------------------------------------------------------------------------------------- weights and what users added
 
 
@@ -261,33 +250,6 @@ def test_users_and_items_are_drawn_as_section_2_2_says(profiles):
             schemes.Drawn(users)
 
 
-@pytest.mark.parametrize("half_life", [0.1, 1e-5, 1e-300, 5e-324])
-def test_a_short_half_life_holds_out_each_users_last_items(profiles, half_life):
-    """However long ago a user added anything: the weights are relative to their last item."""
-    before, now = profiles
-    found = schemes.Drawn(half_life=half_life).weigh(now, before).probabilities
-    for j in range(0, now.n_users, 7):
-        mine = slice(now.starts[j], now.starts[j + 1])
-        ages = (now.added[mine].max() - now.added[mine]).tolist()
-        weight = [0.0 if age > 2000.0 * half_life else 0.5 ** (age / half_life) for age in ages]
-        np.testing.assert_allclose(found[mine], np.array(weight) / sum(weight) / now.n_users, atol=1e-300)
-
-
-def test_large_weights_of_users_count_by_their_ratio(profiles):
-    before, now = profiles
-    found, plain = (schemes.Drawn(dict.fromkeys(map(int, now.users), w)).weigh(now, before) for w in (1e308, 1.0))
-    np.testing.assert_allclose(found.probabilities, plain.probabilities)
-    with pytest.raises(UserError, match="no pair at time 500 has a weight above 0"):
-        schemes.Drawn(dict.fromkeys(map(int, now.users), 0)).weigh(now, before)
-
-
-def test_at_t0_reads_the_old_profiles(profiles):
-    before, now = profiles
-    weighing = scheme_of("at-t0").weigh(now, before)
-    assert weighing.profiles is before
-    np.testing.assert_allclose(weighing.probabilities.sum(), 1)
-
-
 @pytest.mark.verify
 def test_the_stochastic_interval_holds_the_exhaustive_score(profiles):
     """Of 200 runs 181 to 197: the central 99.9 % of Binomial(200, .95)."""
@@ -301,15 +263,3 @@ def test_the_stochastic_interval_holds_the_exhaustive_score(profiles):
         np.testing.assert_allclose(high - value, 1.959964 * np.sqrt(value * (1 - value) / 20_000), rtol=1e-6)
         held += low <= exact <= high
     assert 181 <= held <= 197
-
-
-def test_intervals_without_or_with_only_hits():
-    assert schemes.binomial_interval(0, 10, 0.95)[:2] == (0.0, 0.0)
-    assert schemes.binomial_interval(0, 10, 0.95)[2] == pytest.approx(1 - 0.025**0.1)
-    assert schemes.binomial_interval(10, 10, 0.95)[1] == pytest.approx(0.025**0.1)
-
-
-def test_a_campaign_from_which_nobody_added_anything(profiles):
-    before, now = profiles
-    with pytest.raises(UserError, match="no user has added anything from campaign 7"):
-        scheme_of("random-phase+campaign=7").weigh(now, before)

@@ -9,9 +9,7 @@ import signal
 import pytest
 from study_modules import bring
 
-from recsim_mnar.runs.files import write_json
-
-NAMES = ("children", "kills", "fuzz", "disks", "run")
+NAMES = ("children", "kills", "fuzz", "run")
 
 
 @pytest.fixture(scope="module")
@@ -75,25 +73,3 @@ def test_what_ends_a_child_is_counted_against_it(damage, place, monkeypatch):
     found = fuzz.fuzzed(place, range(8))
     assert [row["clean"] for row in found] == [n not in (2, 4, 6) for n in range(8)]
     assert [row["status"] for row in found] == [0, 0, 1, 0, -signal.SIGKILL, 0, -signal.SIGPROF, 0]
-
-
-def test_how_kills_are_spread(damage):
-    rows = [
-        {"killed": True, "same": True, "at": at, "files": 2, "temporary": k} for k, at in enumerate((0.1, 0.95, 1.0))
-    ]
-    result = damage["run"].summary({"replay": rows})["kills of replay"]
-    assert result["in each fifth of the run"] == [1, 0, 0, 0, 2]
-    assert result["with a half-written file"] == 2
-    assert "in each fifth of the run" not in damage["run"].summary({"study": [{"killed": True, "same": True}]})
-
-
-def test_what_falls_short_is_said(damage, tmp_path):
-    run = damage["run"]
-    good = {"good": True, "same": True}
-    found = {"double": [good, {**good, "good": False}], "fuzz": [{"clean": True, "status": 2, "cpu": 0.1, "mb": 9}]}
-    (short,) = run.shortcomings(found)
-    assert short.startswith("double 1: ")
-    result = run.summary(found)
-    assert result["double starts"] == {"trials": 2, "good": 1, "same": 2}
-    assert result["fuzz"]["refused"] == 1
-    write_json(tmp_path / "results.json", result)

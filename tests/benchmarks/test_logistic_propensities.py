@@ -55,19 +55,6 @@ def test_weak_penalties_reach_the_minimum():
     assert np.abs(fit.matrix / expected - 1).max() < 2e-3
 
 
-def test_the_default_grid_reaches_below_ten_and_warns_at_its_edges():
-    """Users and items that differ much: a penalty of 10 draws their offsets together."""
-    x, z, g = features(5, 150, 120)
-    logits = -1.5 + 0.8 * x[:, :1] * z[:, 0] + 1.5 * g.normal(size=(150, 1)) + 1.5 * g.normal(size=120)
-    p = 1 / (1 + np.exp(-logits))
-    observed = Ratings.from_dense(np.ones(p.shape), g.random(p.shape) < p)
-    fit = study.logistic(observed, x, z)
-    assert 0.1 < fit.penalty < 10.0
-    with pytest.warns(study.EdgeOfGrid, match="the best penalty, 10, is the smallest tried"):
-        short = study.logistic(observed, x, z, penalties=(10.0, 30.0, 100.0))
-    assert np.abs(fit.matrix - p).mean() < np.abs(short.matrix - p).mean()
-
-
 def test_likelihood_kernel_is_the_plain_twin():
     g = np.random.default_rng(0)
     logits, o = g.normal(size=(6, 5)) * 20, (g.random((6, 5)) < 0.5).astype(float)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,27 +26,6 @@ def test_the_families_are_as_they_were_frozen(study):
     assert halves.changed() == []
     assert len(halves.settings()["families"]) >= 32
     assert set(halves.settings()["families"]) == set(study["families"].FAMILIES)
-
-
-def test_the_hidden_seed_follows_from_the_frozen_file(study, monkeypatch, tmp_path):
-    halves = study["halves"]
-    settings = list(halves.all_settings())
-    assert len(settings) == len({s.name for s in settings}) == 2 * 3 * len(halves.settings()["families"])
-    before = halves.Setting("shop_window", "hidden", 0).parameters
-    other = tmp_path / "v2.toml"
-    other.write_bytes(halves.FROZEN.read_bytes() + b"# another version\n")
-    monkeypatch.setattr(halves, "FROZEN", other)
-    halves.seed_of.cache_clear()
-    assert halves.Setting("shop_window", "hidden", 0).parameters != before
-    halves.seed_of.cache_clear()
-
-
-def test_a_log_is_a_function_of_its_address(study):
-    setting = study["halves"].Setting("loyal_users", "public", 1)
-    one, two, other = (setting.log(setting.world(), number) for number in (0, 0, 1))
-    assert np.array_equal(one.reward, two.reward)
-    assert np.array_equal(one.propensity, two.propensity)
-    assert not np.array_equal(one.action[:500], other.action[:500])
 
 
 def test_facts_are_true_and_tables_are_laws(study):
@@ -113,89 +90,7 @@ def test_the_scorer_by_hand(study):
     assert found["interval_score_usable"] == pytest.approx((0.2 + 2.15 + 0.6) / 3)
 
 
-def test_a_block_of_a_log_that_is_proved_wrong_is_told_apart(study):
-    """Blocked with a proof, blocked without one, accepted and too wide with one, accepted."""
-    answers = np.array([[1, 0.9, 1.1, 0, 1], [1, 0.9, 1.1, 0, 0], [1, 0.6, 1.2, 2, 1], [1, 0.9, 1.1, 2, 0]])
-    found = study["scoring"].figures(np.ones(4), np.ones(4, bool), answers, 2.0)
-    assert (found["false_block"][0], found["unproved_block"][0]) == (3 / 4, 1 / 4)
-    assert study["scoring"].figures(np.ones(4), np.ones(4, bool), answers[:, :4], 2.0)["unproved_block"][0] == 3 / 4
-
-
-def test_what_is_trusted_of_honest_families_by_hand(study):
-    """Two logs of each family, of truth 1: errors of .1, so that an oracle's interval is .392 wide."""
-    tables, families = study["tables"], study["families_v2"]
-    answers = [[1.1, 0.9, 1.3, 2.5, 0.0], [0.9, 0.7, 0.95, 2.5, 0.0]]  # right, and missed, both above 0
-    found = {
-        study["halves_v2"].Setting(family, "public", 0): {
-            "setting": {"value": 1.0, "difference": -1.0 if family == "guest" else 1.0},
-            **dict.fromkeys(tables.TRUSTED, answers),
-        }
-        for family in families.FAMILIES
-    }
-    trust = tables.given_trust(found)
-    assert trust["ours"]["covers"][0] == 1 / 2
-    assert trust["ours"]["width"][0] == pytest.approx((0.4 + 0.25) / 2 / (2 * 1.96 * 0.1))
-    assert (trust["difference"]["sure"], trust["difference"]["wrong"]) == (60, 2)
-    assert trust["ours"]["below"] == []
-    cells = {family: [400, 330 if family == "guest" else 380, 0, 0, 0] for family in families.HONEST}
-    assert tables.below(cells) == ["guest"]
-
-
-def test_an_answer_without_numbers_is_not_accepted(study):
-    nothing = np.array([[np.nan, np.nan, np.nan, 5.0], [1.0, 0.9, np.inf, 5.0]])
-    on = study["scoring"].judged(np.ones(2), np.array([True, True]), nothing, 2.0)
-    assert not on["accepted"].any()
-    assert on["block"].all()
-    assert np.isinf(on["score"]).all()
-
-
-def test_usable_is_the_better_of_two_below_a_tenth(study):
-    usable = study["scoring"].usable
-    assert usable(np.array([[2.5, 2.19], [1.5, 1.81]]), 2.0)
-    assert not usable(np.array([[2.5, 2.21], [1.5, 1.79]]), 2.0)
-
-
-def test_the_threshold_for_a_tenth_of_blocks(study):
-    scoring = study["scoring"]
-    truth, fit = np.ones(12), np.arange(12) < 10
-    answers = np.column_stack([truth, truth - 0.1, truth + 0.1, np.arange(1.0, 13.0)])
-    assert scoring.set_threshold(truth, fit, answers) == 2.0  # blocks the first of ten usable logs
-    answers[:2, 2] += 1.0  # two of ten are too wide whatever the threshold
-    assert scoring.set_threshold(truth, fit, answers) is None
-
-
-def test_two_entries_are_compared_on_the_logs_where_they_differ(study):
-    errs, not_ = np.arange(40) < 10, np.zeros(40, bool)
-    compared = study["scoring"].compared  # 2 / 2**10 = .00195
-    assert [compared(errs, not_, 10), compared(not_, errs, 10), compared(errs, not_, 30)] == ["worse", "better", "tie"]
-    assert compared(errs, errs, 1) == "tie"
-
-
 # ------------------------------------------------------------------------------------------------------------- entries
-
-
-def test_entries_have_ten_lines_at_most(study):
-    tree = ast.parse(Path(study["entries"].__file__).read_text())
-    bodies = {n.name: n.body[1:] for n in tree.body if isinstance(n, ast.FunctionDef)}  # without the docstring
-    assert set(study["entries"].ENTRIES) <= set(bodies)
-    lines = {name: bodies[name][-1].end_lineno - bodies[name][0].lineno + 1 for name in study["entries"].ENTRIES}
-    assert max(lines.values()) <= 10
-    assert len(lines) >= 7
-
-
-def test_the_parts_of_entries_by_hand(study):
-    entries, worlds = study["entries"], study["worlds"]
-    assert entries.effective(np.array([1.0, 1.0, 2.0])) == pytest.approx(16 / 6)
-    quantiles = (np.arange(4000) + 0.5) / 4000
-    for k in (0.3, 0.7):
-        assert entries.tail_shape((1 - quantiles) ** -k) == pytest.approx(k, abs=0.05)
-    assert entries.tail_shape(np.ones(500)) == -math.inf
-    rows = [[0, 0, 1, 2], np.zeros(4, int), np.full(4, 0.5), [0.5, 0.25, 1.0, 0.5], [1.0, 0.0, 1.0, 0.0]]
-    log = worlds.Log(*map(np.array, rows), context=np.zeros(4), n_actions=2)
-    value, low, high, _ = entries.normal_users(log, None)
-    off = np.array([1.0 - 2 * 0.75, 2.0 - 0.75, -0.75])  # sums of weighted rewards by user less the mean per row
-    assert value == 0.75
-    assert high - low == pytest.approx(2 * 1.96 * math.sqrt((off**2).sum() * 3 / 2) / 4)
 
 
 def test_an_own_entry_runs_beside_the_others_and_only_it_is_made_again(study, monkeypatch, tmp_path, capsys):

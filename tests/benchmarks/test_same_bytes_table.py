@@ -38,15 +38,6 @@ def test_a_changed_a_lost_and_a_new_digest_are_differences(program, capsys):
     assert not program.compare({}, {})  # nothing was compared
 
 
-def test_other_versions_may_round_the_fits_named_and_no_other(program):
-    before = {"sessions": {"poem+updates=3": {"log": "a"}, "random": {"log": "c"}}}
-    assert "poem" in program.ROUNDED
-    for agent, equal in (("poem+updates=3", True), ("random", False)):
-        after = {"sessions": {**before["sessions"], agent: {"log": "other"}}}
-        assert program.compare(before, after, program.ROUNDED) is equal
-        assert not program.compare(before, after)
-
-
 def test_a_digest_sees_names_types_shapes_order_and_bits_but_one_not_a_number_alone(program):
     from interfaces import digest
 

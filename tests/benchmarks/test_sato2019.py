@@ -13,7 +13,7 @@ from recsim_mnar.agents.purchases.training import ANY, NP, R_NP, P
 from recsim_mnar.errors import UserError
 from recsim_mnar.purchases.exposures import Exposures
 from recsim_mnar.purchases.policies import DeployedPolicy
-from recsim_mnar.purchases.uplift import causal_precision, evaluate_lists, top_items
+from recsim_mnar.purchases.uplift import evaluate_lists, top_items
 from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 from recsim_mnar.simulation import simulate
 from twins.purchases_log import propensity_matrix, small_exposures
@@ -78,27 +78,6 @@ def test_a_window_judges_as_the_package_does(sato, log, drawn_scores):
     assert shares == pytest.approx([(z & y).mean(), (z & ~y).mean(), (~z & y).mean(), (~z & ~y).mean()])
 
 
-def test_a_period_without_any_estimate_is_left_out_and_counted(sato, log, drawn_scores):
-    logs = sato["logs"]
-    x = log.exposures
-    last = x.n_periods - 1
-    kept = ~((x.time == last) & x.recommended & ~x.purchased)  # in the last period nothing is recommended
-    bare = Exposures(
-        x.user[kept], x.item[kept], x.time[kept], x.recommended[kept] & (x.time[kept] < last), x.purchased[kept],
-        N_USERS, N_ITEMS, x.n_periods,
-    )  # fmt: skip
-    data, window = logs.phase(replace(log, exposures=bare), "test")
-    lists = top_items(drawn_scores(), 4)
-    result = window.estimates(lists)
-    first = evaluate_lists(data.exposures, lists, periods=[last - 1], present=log.present, metrics=("uplift",))
-    assert result["periods_without"] == 1
-    assert result["uplift"][0] == pytest.approx(first["uplift"].value)
-    details = first["uplift"].diagnostics
-    alone = log.present[:, last].sum() + details["without_treated"] + details["without_control"]
-    assert result["left_out"] == pytest.approx(alone / log.present[:, -2:].sum())
-    assert result["precision"][0] > 0
-
-
 def test_propensities_are_of_the_training_periods(sato, log):
     x = log.exposures
     data, window = sato["logs"].phase(log, "test")
@@ -137,90 +116,11 @@ def test_purchases_alone_hold_what_accuracy_and_dlce_draw_from(sato, log):
     np.testing.assert_array_equal(weights[0][bought], weights[1])
 
 
-def test_judging_by_the_truth(sato, drawn_scores):
-    world = sato["semi"].world_of("ml100k", {}, None, True)
-    n_users = sato["semi"].users_of(world)
-    uplift = world.outcomes_of(0, np.arange(n_users)).uplift
-    five, twenty, cdcg = sato["semi"].judge(uplift, uplift, [5, 20])
-    best = -np.sort(-uplift, axis=1)
-    assert five == pytest.approx(best[:, :5].mean())
-    assert twenty == pytest.approx(best[:, :20].mean())
-    assert cdcg == pytest.approx((best / np.log2(np.arange(2, uplift.shape[1] + 2))).sum(axis=1).mean())
-    scores = drawn_scores(1)
-    tau = sato["semi"].realised(world, N_USERS, 3)[:, :N_ITEMS]
-    assert set(np.unique(tau)) <= {-1.0, 0.0, 1.0}
-    quick = sato["semi"].causal_precision_of(tau, scores, 5)
-    assert quick == pytest.approx(causal_precision(tau, top_items(scores, 5)).value, abs=1e-6)
-
-
-def test_a_curve_converges_where_it_first_comes_near_its_best(sato):
-    converged = sato["analysis"].converged
-    assert converged([[u, v] for u, v in zip(range(10, 70, 10), (0, 1, 1, 1, 1, 1), strict=True)]) == 30
-    assert converged([[u, u] for u in range(10, 110, 10)]) == 90
-    assert converged([[5, 0.1]]) == 5
-
-
-def test_checks_read_the_figures(sato):
-    def world(bpr, ulbpr, dlce):
-        means = {"bpr": bpr, "bpr-accuracy": bpr, "ulbpr": ulbpr, "dlce": dlce}
-        return {"rows": {method: {"mean": [value]} for method, value in means.items()}}
-
-    good = {"dunnhumby-original": world(0.02, 0.025, 0.032), "ml100k": world(-0.1, 0, 0.2)}
-    bad = {"dunnhumby-original": world(0.02, 0.024, 0.031), "ml100k": world(0.1, 0, 0.19)}
-    assert list(sato["semi"].checks(good).values()) == [True] * 7
-    assert list(sato["semi"].checks(bad).values()) == [False] * 7
-
-
 def test_the_committed_tables_are_those_of_the_committed_summary(sato, tmp_path):
     run = sato["run"]
     shutil.copy(run.HERE / "results.json", tmp_path / "results.json")
     assert run.main(["claims", "--out", str(tmp_path)]) == 0
     assert (tmp_path / "results.md").read_text() == (run.HERE / "results.md").read_text()
-
-
-def rows_of(values):
-    """Rows of a log at N = 10 and 30: METHOD: (Uplift, UpliftSNIPS), the same under every counting."""
-
-    def at(pair):
-        found = {k: [v, 0.1] for k, v in zip(("uplift", "uplift_snips", "uplift_ips"), (*pair, 0.0), strict=True)}
-        return found | {f"{k}_{empty}": found[k][0] for k in ("uplift", "uplift_snips") for empty in ("zero", "half")}
-
-    return {m: {"estimates": {n: at(pair) for n in ("10", "30")}} for m, pair in values.items()}
-
-
-def test_methods_above_both_accuracy_based_ones_are_counted(sato):
-    analysis, others = sato["analysis"], ("recresp", "cause", "cause-prod", "ulrmf", "ulbpr")
-    rows = rows_of({"rmf": (0.1, 0.3), "bpr": (0.2, 0.1), **dict.fromkeys(others, (0.25, 0.25))})
-    assert analysis.above_accuracy(rows, ["10", "30"]) == {"10": 5, "30": 5}  # above in Uplift, not in UpliftSNIPS
-    assert list(analysis.accuracy_below(rows, ["10", "30"]).values()) == [False] * 3
-    for m in others[:2]:
-        rows[m]["estimates"]["30"]["uplift_snips_zero"] = 0.31
-        rows[m]["estimates"]["10"]["uplift_snips_zero"] = 0.31
-    rows["ulbpr"]["estimates"]["30"]["uplift_snips_zero"] = 0.3  # level with RMF is not above
-    assert list(analysis.accuracy_below(rows, ["10", "30"]).values()) == [False, True, False]  # 14 of 20
-    assert "14 (7 of 10 at N = 10, 7 of 10 at N = 30)" in list(analysis.accuracy_below(rows, ["10", "30"]))[1]
-
-
-def test_snips_is_narrower_than_ips_for_all_or_is_short(sato):
-    rows = rows_of(dict.fromkeys(sato["learn"].OF_THE_PAPER, (0.1, 0.1)))
-    for row in rows.values():
-        row["estimates"]["10"]["uplift_ips"][1] = 0.2
-    assert list(sato["analysis"].variances(rows, ["10"]).values()) == [True]
-    rows["recresp"]["estimates"]["10"]["uplift_ips"][1] = 0.05
-    ((text, ok),) = sato["analysis"].variances(rows, ["10"]).items()
-    assert "6 of 7; wider: recresp 0.1000 to 0.0500" in text
-    assert not ok
-
-
-def test_the_product_level_asks_for_more_than_the_interval(sato):
-    def training(bpr, ulbpr):
-        return {m: {"uplift": [v, v - 0.03, v + 0.03]} for m, v in (("bpr", bpr), ("ulbpr", ulbpr))}
-
-    checks = sato["analysis"].product_checks
-    # 0.03 sqrt(2) = .0424: more trainings of the same users do not make it smaller
-    assert list(checks({"0": training(0.10, 0.14), "1": training(0.10, 0.144)}).values()) == [True, False]
-    assert list(checks({"0": training(0.10, 0.14), "1": training(0.10, 0.146)}).values()) == [True, True]
-    assert list(checks({"0": training(0.10, 0.09)}).values()) == [False, False]
 
 
 @pytest.mark.slow
@@ -255,19 +155,3 @@ def test_the_best_model_is_kept_and_training_stops(sato):
     assert training.curve == [(500, 0.1), (1000, 0.5), (1500, 0.4), (2000, 0.3)]
     assert (training.stopped, training.updates) == ("no better", 1000)
     assert same(training.model, seen[1])
-
-
-def test_a_training_that_diverges_keeps_the_last_good_look(sato):
-    calls = []
-
-    def spoil(model):
-        calls.append(model.copy())
-        if len(calls) > 1:
-            model.items[::2] = 1e6
-        return 0.0
-
-    trainer = ULBPR(factors=4, batch=50, rate=0.01, optimizer="sgd").trainer(small_exposures())
-    training = sato["learn"].train(trainer, 5_000, 1000, validate=spoil)
-    assert same(training.model, calls[0])
-    assert training.updates == 1000
-    assert "diverged at update 2000" in training.stopped

@@ -50,15 +50,6 @@ def test_the_predictions_are_the_papers(study):
     assert found["SKEWED"].max() <= 6
 
 
-def test_the_jackknife_band_of_one_matrix_is_that_of_its_mean_square(study):
-    errors = np.random.default_rng(0).normal(size=(1, 400, 1))
-    band = study["semi_synthetic"].rmse_band(errors)
-    assert band["mean"][0] == pytest.approx(np.sqrt((errors**2).mean()))
-    # Delta method: sd of sqrt(mean square) = sd of the mean square / (2 rmse).
-    se = (errors**2).std(ddof=1) / np.sqrt(400) / (2 * band["mean"][0])
-    assert (band["high"][0] - band["low"][0]) / 2 == pytest.approx(1.966 * se, rel=0.02)
-
-
 def test_the_band_of_a_ratio_uses_that_the_draws_are_the_same(study):
     """Twice the same errors are 2 without doubt; of independent errors of one size 95 % of the bands hold 1."""
     one, other = np.random.default_rng(1).normal(size=(2, 400, 100, 1))
@@ -93,55 +84,6 @@ def test_the_marginals_are_what_the_paper_prints(study):
     p = alpha_propensities(truth, 0.25)
     shares = [p[truth == r].sum() / p.sum() for r in range(1, 6)]
     assert np.round(shares, 2).tolist() == reported["revealed_shares"]
-
-
-def test_the_completed_matrix_before_it_is_reranked(study, tmp_path):
-    """Users rate what they like, so the completion is higher than the marginals that it is re-ranked to."""
-    g = np.random.default_rng(2)
-    rows = [(u, i, 3 + (u + i) % 3) for u in range(1, 31) for i in range(1, 61) if g.random() < 0.6]
-    (tmp_path / "u.data").write_text("".join(f"{u}\t{i}\t{r}\t0\n" for u, i, r in rows))
-    semi, settings = study["semi_synthetic"], {"seed": 1, "shape": [30, 60]}
-    found = semi.shares(semi.Setting(semi.ratings_of(tmp_path / "u.data", settings), settings))
-    assert found["as rated"][-1] == pytest.approx(np.mean([r for _, _, r in rows]))
-    assert sum(found["all cells, completed"][2:5]) > 0.9
-    assert found["all cells, re-ranked"][:5] == pytest.approx(MARGINALS, abs=1 / 600)
-    assert "% of the completed cells are 3 or more; 23." in study["tables"].before({"before_reranking": found})
-
-
-def test_the_whole_grid_is_tried_and_grows_until_the_best_lambda_is_inside(study, monkeypatch):
-    """A minimum near 3e-3 is found to a quarter of a power; of two the lower; one that falls for ever has no inside."""
-    fits = study["fits"]
-    scores = {
-        "valley": lambda penalty: abs(np.log10(penalty / 3e-3)),
-        "two valleys": lambda penalty: min(abs(np.log10(penalty / 1e-4)), abs(np.log10(penalty)) - 0.5),
-        "slope": lambda penalty: -penalty,
-    }
-    ends = {"valley": (3.2e-3, True), "two valleys": (1.0, True), "slope": (100.0, False)}
-    for start in ((1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0), (1e-4, 1e-3, 1e-2, 0.1)):
-        for name, score in scores.items():
-            monkeypatch.setattr(
-                fits, "held_out", lambda search, form, *_, score=score: score(form.penalty if form.rank else 1e9)
-            )
-            found = fits.choose(fits.Search(2, start, 4, 0), None, None, None, "mse", fits.FitCount())
-            tried = [float(penalty) for penalty in found["scores"]]
-            if name != "two valleys" or 1.0 in start:
-                assert (found["penalty"], found["inside"]) == ends[name]
-            assert found["penalty"] in tried
-            assert tried == sorted(tried)
-
-
-def test_a_fit_that_did_not_converge_is_counted_and_fails_its_check(study):
-    fits, learning = study["fits"], study["learning"]
-    count = fits.FitCount()
-    for converged in (True, False, True):
-        count.add(SimpleNamespace(converged=converged))
-    assert count == fits.FitCount(3, 2)
-    made = {"fits": count.to_dict(), "choosing": {"made": 5, "converged": 5}}
-    points = {"a": {**made, "gap": {"MF-IPS": 2e-4}, "chosen": [{"MF-IPS": {"inside": True}}]}}
-    checks = learning.check_convergence({**made, "points": points})
-    assert [text for text, ok in checks.items() if not ok] == ["2 of 3 final fits converged"]
-    points["a"] |= {"gap": {"MF-IPS": 0.05}, "chosen": [{"MF-IPS": {"inside": False}}]}
-    assert sum(not ok for ok in learning.check_convergence({**made, "points": points}).values()) == 3
 
 
 def test_figure6_ends_its_fits_near_their_minimum(study, tmp_path):
@@ -183,23 +125,6 @@ def test_the_papers_score_judges_every_method_by_the_known_propensities(study, s
         assert np.array_equal(found["MF-Naive"].judged, judge)
         assert np.array_equal(found["MF-IPS"].judged, known)
     assert known.max() > 2 * known.min()
-
-
-def test_figure6_by_ips_has_the_ratio_with_its_interval_and_its_fits(study, small_setting):
-    learning, s = study["learning"], small_setting
-    points = {}
-    learning.fill(s, learning.cases_by_ips(s), points, lambda: None)
-    result = learning.summarise_by_ips(s, points)
-    assert result["fits"]["made"] == 2 * (3 + 2)  # two methods on each draw
-    draws = points["alpha 0.125"]["mse"]
-    test = result["mse"]["paired"][0]
-    assert test["ratio"] == pytest.approx(np.mean(draws["MF-Naive"]) / np.mean(draws["MF-IPS"]))
-    assert test["low"] < test["ratio"] < test["high"]
-    # Of twice the same errors the ratio is 2 without doubt.
-    twice = {"one": {"mse": {"MF-IPS": [1.0, 2.0, 4.0], "MF-Naive": [2.0, 4.0, 8.0]}}}
-    assert learning.ratio_band(twice, "one", "mse") == pytest.approx({"low": 2.0, "high": 2.0})
-    text = study["tables"].figure6_by_ips({**result, "settings": {"data": "made up"}, "seconds": 1.0, "checks": {}})
-    assert f"| {test['ratio']:.2f} [{test['low']:.2f}, {test['high']:.2f}] |" in text
 
 
 @pytest.mark.parametrize(("alpha", "better"), [(0.125, True), (1.0, False)], ids=["selection", "none"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -38,12 +37,6 @@ def test_results_come_back_rounded_and_with_few_lines(tmp_path):
         _study.write_results(path, {"x": math.nan})
     assert _study.read(path)["third"] == 0.333333
     assert _study.rounded([math.inf, 1.0], finite=False) == [None, 1.0]
-
-
-def test_columns_are_the_records():
-    records = [{"a": 1, "b": "x"}, {"a": 3, "b": "y"}]
-    assert _study.columns_of(records) == {"a": [1, 3], "b": ["x", "y"]}
-    assert _study.records_of(json.loads(json.dumps(_study.columns_of(records)))) == records
 
 
 def test_a_marked_part_is_replaced_and_the_rest_stays(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import trim_mean
 from study_modules import bring, study_module
 
-from recsim_mnar import evaluate, replay, simulate, task
+from recsim_mnar import evaluate, simulate, task
 from recsim_mnar.replays.probabilities import replay_ranking
 from recsim_mnar.tasks import tasks
 
@@ -46,26 +46,6 @@ def test_interquartile_means_are_those_of_rliable(n):
     assert table.interquartile(values) == pytest.approx([trim_mean(row, 0.25) for row in values])
 
 
-def test_an_interval_of_one_seed_is_that_of_the_evaluation(cells):
-    found = table.results([cell for group in cells.values() for cell in group])["tasks"][NAME]
-    one, evaluated = found["user-popularity"], cells["user-popularity"][0]
-    assert one["iqm"] == one["mean"] == evaluated["score"]
-    half = (evaluated["score_high"] - evaluated["score_low"]) / 2
-    assert one["interval"] == pytest.approx([evaluated["score_low"], evaluated["score_high"]], abs=0.25 * half)
-
-
-def test_an_interval_of_seeds_holds_their_spread(cells):
-    found = table.results([cell for group in cells.values() for cell in group])["tasks"][NAME]["seeded"]
-    lowest = cells["seeded"][0]["score"]
-    assert found["iqm"] == pytest.approx(lowest + 0.2)  # without the smallest and the largest
-    assert found["mean"] == pytest.approx(lowest + 0.4)
-    alone = table.results([*cells["random"], cells["seeded"][0]])["tasks"][NAME]["seeded"]
-    apart = [high - low for low, high in (found["interval"], alone["interval"])]
-    assert apart[0] > 2 * apart[1]
-    assert found["seeds"] == 5
-    assert found["cpu_minutes"] == pytest.approx({"train": 0.5, "evaluate": 0.25})
-
-
 def test_ties_are_of_pairs(cells):
     """Two agents that earn nearly the same of each user are apart by less than the width of either's interval."""
     best = cells["user-popularity"][0]
@@ -81,13 +61,6 @@ def test_ties_are_of_pairs(cells):
     assert found["user-popularity"]["tied_with"] == ["even"]
     assert "random" not in found["user-popularity"]["tied_with"]
     assert found["random"]["ahead_of_best"][2] < 0
-
-
-def test_what_knows_the_world_leads_no_table(cells):
-    planner = {**cells["user-popularity"][0], "agent": "planner", "score": 2.0}
-    found = table.results([*cells["random"], *cells["seeded"], planner])["tasks"][NAME]
-    assert found["seeded"]["best"]
-    assert not found["planner"]["best"]
 
 
 @pytest.mark.parametrize(("page", "lines"), [("benchmarks/tasks/README.md", "lines"), ("docs/tasks.md", "short_lines")])
@@ -125,38 +98,6 @@ def test_a_cell_of_seed_0_is_what_evaluate_finds():
         (SLATES, "dqn-tuned", "an action is a ranking"),
     ):
         assert why in run.scored(run.Cell(name, agent, 0), given)["refused"]
-
-
-@pytest.mark.slow
-def test_a_planner_of_a_moving_world_knows_one_that_stands_still():
-    found = evaluate(making.planner("planner", task("drifting-100-v1")), "drifting-100-v1", n_users=60)
-    assert found.score > 0.3  # of those that stand still the catalogue is the same
-
-
-def test_a_bandit_of_many_items_sees_the_mean_of_the_vectors_of_what_was_viewed(monkeypatch):
-    chosen = task("sessions-10-v1")
-    monkeypatch.setattr(making, "MOST_ITEMS", 5)
-    monkeypatch.setattr(making, "VECTORS", 3)
-    vectors = making.item_vectors(chosen.log(), 10)
-    assert vectors.shape == (10, 3)
-    np.testing.assert_allclose(vectors.T @ vectors, 10.0 * np.eye(3), atol=1e-9)
-    frozen = making.bandit("lin-ucb", chosen, 0, users=8, lanes=4)
-    policy = frozen.inner.fresh()
-    policy.reset(np.array([3]))
-    policy.observe(np.array([3, 3]), np.array([1, 4]))
-    expected = [1.0, *(vectors[[1, 4]].sum(axis=0) / (2 + policy._shrinkage))]
-    np.testing.assert_allclose(policy.contexts(np.array([3]))[0], expected)
-
-
-def test_a_frozen_bandit_acts_as_it_was_left():
-    chosen = task(NAME)
-    policy = making.bandit("lin-ucb", chosen, 0, users=60, lanes=8)
-    log = simulate(chosen.make_world(), policy, 40, 7)
-    shown = log.is_bandit
-    assert np.array_equal(replay(log, policy)[shown], log["propensity"][shown])
-    state = {name: values.copy() for name, values in policy.inner.state.items()}
-    evaluate(policy, NAME, n_users=40)
-    assert all(np.array_equal(values, policy.inner.state[name]) for name, values in state.items())
 
 
 @pytest.mark.slow
@@ -208,14 +149,3 @@ def test_a_model_of_rankings_ranks_what_its_heads_leave(deterministic):
     if deterministic:
         assert (stated.slate == 1.0).all()
     assert evaluate(policy, SLATES, n_users=20).agent == "a2c"
-
-
-def test_a_model_of_stable_baselines3_is_a_cell():
-    pytest.importorskip("stable_baselines3")
-    setting = {**making.DEFAULTS, "lanes": 4, "observation": "shown=0.95", "n_steps": 16, "scaled": True}
-    for kind in ("ppo", "a2c"):
-        model = making.trained(kind, task(NAME), setting, steps=64, seed=1)
-        policy = making.as_policy(model, setting)
-        assert evaluate(policy, NAME, n_users=20).agent == kind
-    refused = run.scored(run.Cell("ratings-100-v1", "dqn-default", 0), SETTINGS)
-    assert "keeps no ratings" in refused["refused"]

@@ -6,20 +6,17 @@ Each catalogue of an arm is kept under `--study` and not run again. `results.jso
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "shared"))
 
-from _study import into_marks, read, settings_of, write_results
+from _study import into_marks, parser_of, read, resumed, settings_of, write_results
 from analysis import constants, figure, pairs, rows_of, sentence
 
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulation.pools import processes
-from recsim_mnar.studies import Design, Study, run_study
+from recsim_mnar.studies import Design, Study
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[2] / "docs" / "questions" / "lists.md"
@@ -68,25 +65,18 @@ def answer(arm: dict[str, Any]) -> list[str]:
 def main() -> None:
     """Run the arms that are asked for, and write what all complete ones show."""
     given = settings_of(HERE)
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(
+        __doc__, quick="one catalogue of each arm, printed and not kept", study="runs/slates-study", workers=True
+    )
     parser.add_argument("arms", nargs="*", help=f"of {', '.join(given['arms'])}; all where none is named")
     parser.add_argument("--catalogues", type=int, default=given["catalogues"], help="fewer: printed and not kept")
-    parser.add_argument("--quick", action="store_true", help="one catalogue of each arm, printed and not kept")
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--study", type=Path, default=Path("runs/slates-study"), help="what is done already")
     options = parser.parse_args()
     catalogues = 1 if options.quick else options.catalogues
     results = read(HERE / "results.json")
     for name in options.arms or given["arms"]:
         folder = options.study / (f"{name}-quick" if options.quick else name)
-        with processes(options.workers) as executor:
-            study = run_study(
-                _Arm([given["arms"][name]], given["agents"], catalogues=catalogues, seed=given["seed"]),
-                folder=folder,
-                resume=folder.exists(),
-                executor=executor,
-                report=lambda line: print(line, flush=True),
-            )
+        arm = _Arm([given["arms"][name]], given["agents"], catalogues=catalogues, seed=given["seed"])
+        study = resumed(arm, folder, options.workers)
         print(*study.sentences(), sep="\n")
         results[name] = found_in(study)
         if catalogues == given["catalogues"]:
