@@ -53,7 +53,7 @@ def flagged(columns: dict[str, Any], least: float | None, *, by_context: bool = 
     context = columns["context"] if by_context else None
     found = item_findings(
         columns["action"], columns["propensity"], columns["cluster"],
-        complete=True, propensity_min=least, context=context,
+        propensity_min=least, context=context,
     )  # fmt: skip
     return bool(found)
 

@@ -16,7 +16,6 @@ from recsim_mnar.estimators.facts import (
     check_clip,
     check_precision,
     limit_column,
-    missing_column,
     model_column,
     refuse_outside,
 )
@@ -24,8 +23,8 @@ from recsim_mnar.estimators.intervals import Interval, betting, poisson_ratios
 from recsim_mnar.estimators.refuters import item_findings
 from recsim_mnar.estimators.repeats import RepeatSums
 from recsim_mnar.estimators.scores import EstimatorInfo, Rows, Scores, check_name, known_to_differ
-from recsim_mnar.estimators.sums import PolicySums
-from recsim_mnar.estimators.value import AUTO, LEADING, Bounds, PairSums, ScoreSums, difference_of, unit, value_of
+from recsim_mnar.estimators.sums import PolicySums, ScoreSums, refuse_overflow
+from recsim_mnar.estimators.value import AUTO, LEADING, Bounds, PairSums, difference_of, value_of
 from recsim_mnar.estimators.verdict import Estimate, Finding
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.columns import Clusters, Floats, column, finite_column, refuse_rows, user_sums
@@ -35,6 +34,8 @@ GUARANTEED = {
     "anytime": "betting confidence sequence, anytime-valid",
 }
 INTERVALS = ("auto", "bootstrap", *GUARANTEED)
+BLOCK = 1 << 20
+"""Rows of a difference that are summed at a time."""
 
 _COMMON = ("replicates", "seed")
 _MEANING = {
@@ -71,7 +72,8 @@ def estimate_value(
         action: (n,) ids of the items shown; then the verdict says where the log proves propensities wrong item by item
             (:func:`recsim_mnar.estimators.refuters.item_findings`), and what was shown before.
         context: (n,) a column that was known before the item was chosen; then by item and level of it, too.
-        weights: (n,) how many rows each row stands for, in a log that keeps only some of its rows; for ips and snips.
+        weights: (n,) how many rows each row stands for, in a log that keeps only some of its rows; for ips,
+            clipped_ips and snips.
         facts: what is known of the log besides its rows.
         model: a reward model, as :func:`recsim_mnar.estimators.cross_fitted_rewards` returns it: its value (n,) of the
             logged action, and its mean (n,) under the target. ``dm`` needs the second alone.
@@ -102,8 +104,8 @@ def estimate_value(
         parameters["context"], context = context, None if action is None else context
     _check_parameters(info, parameters)
     log = _Log.of(reward, propensity, cluster, weights, facts, info)
-    rows = log.rows(target, "target")
-    policy = log.policy(rows, facts.unsupported)
+    rows = log.rows(target, facts.unsupported, "target")
+    policy = PolicySums.of_rows(rows, facts)
     rows = replace(rows, clip=check_clip(clip if info.clips else None), **log.model(info, model, policy))
     scores = info.scores(rows, **{name: each for name, each in parameters.items() if name not in _COMMON})
     common = {name: each for name, each in parameters.items() if name in _COMMON}
@@ -152,21 +154,18 @@ def estimate_scores(
         )
     if scores.other_weights:  # judged by the weights that it uses
         assert scores.used is not None
-        missing, thinned = policy.missing, policy.thinned
-        policy = PolicySums(policy.shift, policy.clustered, thinned)
-        policy.extend(replace(rows, weight=scores.used))
-        policy.missing = missing
+        policy = PolicySums.of_rows(replace(rows, weight=scores.used))
         facts = replace(facts, weight_max=None, propensity_min=None)
     scored, sampling = ScoreSums.of(scores, rows, policy), None
     if policy.users > 1 and policy.supported:
         if interval in GUARANTEED:
             sampling = _guaranteed(scores, rows, policy, facts, level, interval)
         elif interval == "bootstrap" and (policy.rewarded or rows.q_target is not None):
-            sampling = _bootstrap(scores, rows, level, replicates, seed)
+            sampling = _bootstrap(scores, rows, policy.unit, level, replicates, seed)
     return value_of(scored, estimator, facts=facts, level=level, precision=precision, clip=rows.clip, sampling=sampling)
 
 
-def _bootstrap(scores: Scores, rows: Rows, level: float, replicates: int, seed: int) -> Interval:
+def _bootstrap(scores: Scores, rows: Rows, unit: str, level: float, replicates: int, seed: int) -> Interval:
     total = np.zeros(1)
     for above, below in ((scores.linear, np.ones(rows.reward.size)), (scores.numerator, scores.denominator)):
         if above is not None and below is not None:
@@ -174,8 +173,7 @@ def _bootstrap(scores: Scores, rows: Rows, level: float, replicates: int, seed: 
             total = total + poisson_ratios(*sums, replicates=replicates, seed=seed)
     half = (1.0 - level) / 2.0
     low, high = np.quantile(total, [half, 1.0 - half])
-    by = "by row" if rows.clusters is None else "by user"
-    return Interval(float(low), float(high), f"Poisson bootstrap, {by}, percentile, asymptotic")
+    return Interval(float(low), float(high), f"Poisson bootstrap, {unit}, percentile, asymptotic")
 
 
 def _guaranteed(scores: Scores, rows: Rows, policy: PolicySums, facts: Facts, level: float, interval: str) -> Interval:
@@ -201,7 +199,7 @@ def _guaranteed(scores: Scores, rows: Rows, policy: PolicySums, facts: Facts, le
     most = _largest_weight(scores, rows, facts) * bounds.reach
     ends = betting(sums / (most * longest), lengths / longest, level, anytime=interval == "anytime")
     said = " and ".join(words for words, needed in provisos.items() if needed)
-    words = f"{GUARANTEED[interval]}, {unit(policy)}" + (f", if {said}" if said else "")
+    words = f"{GUARANTEED[interval]}, {policy.unit}" + (f", if {said}" if said else "")
     return Interval(ends[0] * most, ends[1] * most, words)
 
 
@@ -251,27 +249,25 @@ class _Log:
         own = None if weights is None else row_weights(weights, rewards.size, info)
         return _Log(rewards, propensities, Clusters.of(cluster, rewards.size), own, facts)
 
-    def rows(self, target: Any, name: str) -> Rows:
-        """The rows of a policy."""
+    def rows(self, target: Any, missing: Any, name: str) -> Rows:
+        """The rows of a policy; ``missing`` is its mass where the logging probability is 0, or None."""
         shift = self.facts.counted_from(float(np.min(self.reward)))
+        columns = self.reward, self.propensity, target
         names = ("reward", "propensity", name)
-        rows = Rows.of(self.reward, self.propensity, target, clusters=self.clusters, shift=shift, names=names)
-        return rows if self.weights is None else replace(rows, weight=rows.weight * self.weights)
-
-    def policy(self, rows: Rows, unsupported: Any) -> PolicySums:
-        """The sums of a policy."""
-        shift = self.facts.counted_from(float(np.min(self.reward)))
-        policy = PolicySums(shift, self.clusters is not None, self.weights is not None)
-        policy.extend(rows, self.facts, None if unsupported is None else missing_column(unsupported, rows.target))
-        return policy
+        rows = Rows.of(*columns, clusters=self.clusters, shift=shift, missing=missing, names=names)
+        if self.weights is None:
+            return rows
+        return replace(rows, weight=rows.weight * self.weights, stands_for=self.weights)
 
     def model(self, info: EstimatorInfo, model: Any, policy: PolicySums) -> dict[str, Any]:
         """The columns of the reward model that an estimator needs, counted as rewards are.
 
         Raises:
-            UserError: a column that is missing or no data.
+            UserError: a column that is missing or no data, or a model that the estimator does not use.
         """
         if not info.needs:
+            if model is not None:
+                raise UserError(f"estimator {info.name!r} uses no model of rewards: leave model out, or use dr")
             return {}
         if model is not None and not (isinstance(model, (tuple, list)) and len(model) == 2):
             raise UserError(f"model must be the pair (q_logged, q_target), got {type(model).__name__}")
@@ -311,8 +307,8 @@ def row_weights(values: Any, rows: int, info: EstimatorInfo) -> Floats:
     Raises:
         UserError: a weight that is not positive, or an estimator that has no use for weights of rows.
     """
-    if info.name not in ("ips", "snips"):
-        raise UserError(f"estimator {info.name!r} knows no weights of rows; use ips or snips")
+    if not info.in_blocks:
+        raise UserError(f"estimator {info.name!r} knows no weights of rows; use {', '.join(known_to_differ())}")
     found = finite_column(values, "weights", rows)
     refuse_rows(found <= 0.0, found, "weights", "is not positive; give how many rows the row stands for")
     return found / float(np.mean(found))
@@ -390,14 +386,39 @@ def difference(
     if not info.in_blocks:
         raise UserError(f"difference knows the estimators {', '.join(known_to_differ())}, not {estimator!r}")
     log = _Log.of(reward, propensity, cluster, weights, facts, info)
+    asked = (target, facts.unsupported, "target"), (baseline, facts.baseline_unsupported, "baseline")
     limit = check_clip(clip if info.clips else None)
-    both = []
-    for values, name, lost in (
-        (target, "target", facts.unsupported),
-        (baseline, "baseline", facts.baseline_unsupported),
-    ):
-        rows = replace(log.rows(values, name), clip=limit)
-        scores = info.scores(rows)
-        both.append((rows, scores, ScoreSums.of(scores, rows, log.policy(rows, lost))))
-    found = difference_of(PairSums.of(*both), info.name, facts=facts, level=level, clip=limit)
-    return found.with_findings(log.findings(action, context))
+    ours, theirs = (replace(log.rows(*each), clip=limit) for each in asked)
+    return difference_in_rows(ours, theirs, info, facts=facts, level=level).with_findings(log.findings(action, context))
+
+
+def difference_in_rows(ours: Rows, theirs: Rows, info: EstimatorInfo, *, facts: Facts, level: float) -> Estimate:
+    """The difference of two policies, summed some users at a time.
+
+    Args:
+        ours: of the target.
+        theirs: of the baseline, the same rows.
+        info: an estimator that needs no other rows.
+        facts: of the log.
+        level: nominal coverage.
+
+    Raises:
+        UserError: a weight or a reward whose powers are too large for numbers.
+    """
+    found: PairSums | None = None
+    for parts in zip(ours.parts(BLOCK), theirs.parts(BLOCK), strict=True):
+        both = []
+        for rows in parts:
+            try:
+                policy = PolicySums.of_rows(rows, facts, degree=2)
+            except UserError:
+                refuse_overflow(ours)  # names the row of the log
+                raise
+            scores = info.scores(rows)
+            both.append((rows, scores, ScoreSums.of(scores, rows, policy)))
+        more = PairSums.of(*both)
+        found = more if found is None else found + more
+    assert found is not None
+    if not found.finite:
+        refuse_overflow(ours)
+    return difference_of(found, info.name, facts=facts, level=level, clip=ours.clip)

@@ -11,6 +11,7 @@ import numpy as np
 from recsim_mnar import rng
 from recsim_mnar.estimators.from_columns import estimate_value
 from recsim_mnar.estimators.scores import Rows, Scores, check_name
+from recsim_mnar.estimators.sums import PolicySums, ScoreSums
 from recsim_mnar.policies.answers import number
 from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, rule
 
@@ -44,7 +45,8 @@ class EstimatorCase:
 
     def near(self, rows: Rows, true: float, what: str, than: str) -> Reasons:
         """Its value of these rows is the true one, up to :data:`_ROOM`."""
-        value, scores = self.scores(rows).value(), rows.weight * rows.reward
+        value = ScoreSums.of(self.scores(rows), rows, PolicySums.of_rows(rows)).value
+        scores = rows.weight * rows.reward
         error = float(scores.std(ddof=1)) / math.sqrt(scores.size)
         if not abs(value - true) <= _ROOM * error:
             yield (

@@ -26,7 +26,8 @@ import summary  # noqa: E402
 import worlds  # noqa: E402
 
 from recsim_mnar.errors import UserError  # noqa: E402
-from recsim_mnar.estimators.rankings import cross_fitted_positions, estimate_ranking_value  # noqa: E402
+from recsim_mnar.estimators.cross_fitted import cross_fitted_positions  # noqa: E402
+from recsim_mnar.estimators.rankings import estimate_ranking_value  # noqa: E402
 
 CLAIMS = {
     "whole": ["slate_ips", "slate_snips", "adaptive_ips"],
