@@ -50,7 +50,7 @@ class ActionMeans:
     ridge: float = 1.0
     means: Floats = field(init=False)
     centre: Floats = field(init=False)
-    slope: Floats = field(init=False)
+    slope: NDArray[np.floating] = field(init=False)
 
     def fit(self, context: Floats, action: NDArray[np.int64], reward: Floats) -> None:
         """Fit on (n, d) contexts, (n,) actions and (n,) rewards."""
