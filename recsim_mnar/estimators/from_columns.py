@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -103,16 +103,16 @@ def estimate_value(
     if "context" in info.takes and context is not None:
         parameters["context"], context = context, None if action is None else context
     _check_parameters(info, parameters)
-    log = _Log.of(reward, propensity, cluster, weights, facts, info)
-    rows = log.rows(target, facts.unsupported, "target")
+    policies = {"target": (target, facts.unsupported)}
+    (rows,) = _rows(reward, propensity, policies, info, cluster=cluster, weights=weights, facts=facts)
     policy = PolicySums.of_rows(rows, facts)
-    rows = replace(rows, clip=check_clip(clip if info.clips else None), **log.model(info, model, policy))
+    rows = replace(_with_model(rows, info, model), clip=check_clip(clip if info.clips else None))
     scores = info.scores(rows, **{name: each for name, each in parameters.items() if name not in _COMMON})
     common = {name: each for name, each in parameters.items() if name in _COMMON}
     found = estimate_scores(
         scores, rows, policy, info.name, facts=facts, level=level, precision=precision, interval=interval, **common
     )
-    return found.with_findings(log.findings(action, context))
+    return found.with_findings(_findings(rows, action, context))
 
 
 def estimate_scores(
@@ -214,91 +214,85 @@ def _largest_weight(scores: Scores, rows: Rows, facts: Facts) -> float:
     return max(stated if scores.used is None else min(stated, scores.most), seen)
 
 
-@dataclass(frozen=True)
-class _Log:
-    """The checked columns that all policies share.
+def _rows(
+    reward: Any,
+    propensity: Any,
+    policies: Mapping[str, tuple[Any, Any]],
+    info: EstimatorInfo,
+    *,
+    cluster: Any,
+    weights: Any,
+    facts: Facts,
+) -> list[Rows]:
+    """The checked rows of each policy.
 
-    Attributes:
-        reward: (n,) as given.
+    Args:
+        reward: (n,).
         propensity: (n,).
-        clusters: the user of each row, or None.
-        weights: (n,) how many rows each row stands for, with mean 1; or None.
+        policies: by name, the probabilities (n,), and those of what the log cannot show, or None.
+        info: of the estimator.
+        cluster: (n,) users, or None.
+        weights: (n,) how many rows each row stands for, or None.
         facts: of the log.
+
+    Raises:
+        UserError: no rows, a value that is no data, a reward outside its range.
     """
-
-    reward: Floats
-    propensity: Floats
-    clusters: Clusters | None
-    weights: Floats | None
-    facts: Facts
-
-    @staticmethod
-    def of(reward: Any, propensity: Any, cluster: Any, weights: Any, facts: Facts, info: EstimatorInfo) -> _Log:
-        """Check the columns.
-
-        Raises:
-            UserError: no rows, a value that is no data, a reward outside its range.
-        """
-        rewards = column(reward, "reward")
-        if rewards.size == 0:
-            raise UserError("the log has no rows; give at least one")
-        propensities = column(propensity, "propensity", rows=rewards.size)
-        refuse_outside(rewards, facts.reward_min, facts.reward_max, "reward")
-        if facts.reward_limit is not None:
-            limit_column(facts.reward_limit, rewards)
-        own = None if weights is None else row_weights(weights, rewards.size, info)
-        return _Log(rewards, propensities, Clusters.of(cluster, rewards.size), own, facts)
-
-    def rows(self, target: Any, missing: Any, name: str) -> Rows:
-        """The rows of a policy; ``missing`` is its mass where the logging probability is 0, or None."""
-        shift = self.facts.counted_from(float(np.min(self.reward)))
-        columns = self.reward, self.propensity, target
+    rewards = column(reward, "reward")
+    if rewards.size == 0:
+        raise UserError("the log has no rows; give at least one")
+    refuse_outside(rewards, facts.reward_min, facts.reward_max, "reward")
+    if facts.reward_limit is not None:
+        limit_column(facts.reward_limit, rewards)
+    own = 1.0 if weights is None else row_weights(weights, rewards.size, info)
+    clusters, shift = Clusters.of(cluster, rewards.size), facts.counted_from(float(np.min(rewards)))
+    found = []
+    for name, (target, missing) in policies.items():
         names = ("reward", "propensity", name)
-        rows = Rows.of(*columns, clusters=self.clusters, shift=shift, missing=missing, names=names)
-        if self.weights is None:
-            return rows
-        return replace(rows, weight=rows.weight * self.weights, stands_for=self.weights)
+        rows = Rows.of(rewards, propensity, target, clusters=clusters, shift=shift, missing=missing, names=names)
+        found.append(rows if weights is None else replace(rows, weight=rows.weight * own, stands_for=own))
+    return found
 
-    def model(self, info: EstimatorInfo, model: Any, policy: PolicySums) -> dict[str, Any]:
-        """The columns of the reward model that an estimator needs, counted as rewards are.
 
-        Raises:
-            UserError: a column that is missing or no data, or a model that the estimator does not use.
-        """
-        if not info.needs:
-            if model is not None:
-                raise UserError(f"estimator {info.name!r} uses no model of rewards: leave model out, or use dr")
-            return {}
-        if model is not None and not (isinstance(model, (tuple, list)) and len(model) == 2):
-            raise UserError(f"model must be the pair (q_logged, q_target), got {type(model).__name__}")
-        logged, target = model if model is not None else (None, None)
-        found = {}
-        for name, values in (("q_logged", logged), ("q_target", target)):
-            if name in info.needs:
-                if values is None:
-                    raise UserError(
-                        f"estimator {info.name!r} needs a reward model: give model=(q_logged, q_target), its value of "
-                        "each row's logged action and its mean under the target policy"
-                    )
-                found[name] = model_column(values, name, self.reward, policy.weight_max) - policy.shift
-        return found
+def _with_model(rows: Rows, info: EstimatorInfo, model: Any) -> Rows:
+    """The rows with the columns of the reward model that an estimator needs, counted as rewards are.
 
-    def findings(self, action: Any, context: Any) -> list[Finding]:
-        """What the items shown say of the log, and its rows in their order.
+    Raises:
+        UserError: a column that is missing or no data, or a model that the estimator does not use.
+    """
+    if not info.needs:
+        if model is not None:
+            raise UserError(f"estimator {info.name!r} uses no model of rewards: leave model out, or use dr")
+        return rows
+    if model is not None and not (isinstance(model, (tuple, list)) and len(model) == 2):
+        raise UserError(f"model must be the pair (q_logged, q_target), got {type(model).__name__}")
+    given = dict(zip(("q_logged", "q_target"), model or (None, None), strict=True))
+    if any(given[name] is None for name in info.needs):
+        raise UserError(
+            f"estimator {info.name!r} needs a reward model: give model=(q_logged, q_target), its value of each row's "
+            "logged action and its mean under the target policy"
+        )
+    heaviest = float(np.max(rows.weight))
+    found = {name: model_column(given[name], name, rows.reward, heaviest) - rows.shift for name in info.needs}
+    return replace(rows, q_logged=found.get("q_logged"), q_target=found["q_target"])
 
-        Raises:
-            UserError: a context without the items shown.
-        """
-        if action is None:
-            if context is not None:
-                raise UserError("context is read with the items shown: give action too, or omit context")
-            return []
-        if self.weights is not None:
-            # Earlier rows are missing, so their order says nothing; and the rows of a level of the context stand for
-            # more or fewer rows than they are.
-            return item_findings(action, self.propensity * (np.max(self.weights) / self.weights), self.clusters)
-        found = item_findings(action, self.propensity, self.clusters, context=context)
-        return found + RepeatSums.of(self.reward, self.propensity, action, self.clusters).findings()
+
+def _findings(rows: Rows, action: Any, context: Any) -> list[Finding]:
+    """What the items shown say of the log, and its rows in their order.
+
+    Raises:
+        UserError: a context without the items shown.
+    """
+    if action is None:
+        if context is not None:
+            raise UserError("context is read with the items shown: give action too, or omit context")
+        return []
+    if isinstance(rows.stands_for, np.ndarray):
+        # Earlier rows are missing, so their order says nothing; and the rows of a level of the context stand for
+        # more or fewer rows than they are.
+        return item_findings(action, rows.propensity * (np.max(rows.stands_for) / rows.stands_for), rows.clusters)
+    found = item_findings(action, rows.propensity, rows.clusters, context=context)
+    return found + RepeatSums.of(rows.reward + rows.shift, rows.propensity, action, rows.clusters).findings()
 
 
 def row_weights(values: Any, rows: int, info: EstimatorInfo) -> Floats:
@@ -385,11 +379,11 @@ def difference(
     info, facts, level = _asked(estimator, clip), _facts(facts), level_of(level)
     if not info.in_blocks:
         raise UserError(f"difference knows the estimators {', '.join(known_to_differ())}, not {estimator!r}")
-    log = _Log.of(reward, propensity, cluster, weights, facts, info)
-    asked = (target, facts.unsupported, "target"), (baseline, facts.baseline_unsupported, "baseline")
-    limit = check_clip(clip if info.clips else None)
-    ours, theirs = (replace(log.rows(*each), clip=limit) for each in asked)
-    return difference_in_rows(ours, theirs, info, facts=facts, level=level).with_findings(log.findings(action, context))
+    policies = {"target": (target, facts.unsupported), "baseline": (baseline, facts.baseline_unsupported)}
+    both = _rows(reward, propensity, policies, info, cluster=cluster, weights=weights, facts=facts)
+    ours, theirs = (replace(rows, clip=check_clip(clip if info.clips else None)) for rows in both)
+    found = difference_in_rows(ours, theirs, info, facts=facts, level=level)
+    return found.with_findings(_findings(ours, action, context))
 
 
 def difference_in_rows(ours: Rows, theirs: Rows, info: EstimatorInfo, *, facts: Facts, level: float) -> Estimate:

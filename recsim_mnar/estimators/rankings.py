@@ -225,7 +225,7 @@ def _add_behaviour(log: SlateLog, behaviour: Any) -> None:
     used = [name for name in BEHAVIOURS if np.any(codes == name)]
     for name in used:
         kind = BEHAVIOURS[name]
-        if kind not in log.logging or kind not in log.targets:
+        if kind not in log.kinds:
             raise UserError(f"behaviour {name!r} needs {columns_of(kind, 'log')} and {columns_of(kind, 'target')}")
     for known in (log.logging, log.targets):
         known["adaptive"] = np.select([codes == name for name in used], [known[BEHAVIOURS[name]] for name in used])
@@ -239,12 +239,11 @@ def _chosen(
     Raises:
         UserError: unknown ones, or such as need what is not there.
     """
-    known = [kind for kind in log.logging if kind in log.targets]
     if estimators is None:
         infos = [
             info
             for info in RANKING_ESTIMATORS.values()
-            if info.machine != "snips" and info.weight in known and all(each in given for each in info.requires)
+            if info.machine != "snips" and info.weight in log.kinds and all(each in given for each in info.requires)
             if alike or info.weight != "set"
         ]
         if not infos:
@@ -261,7 +260,7 @@ def _chosen(
         for need in info.requires:
             if given.get(need) is None:
                 raise UserError(f"estimator {info.name!r} needs {need}: {MEANING.get(need, 'an argument of its own')}")
-        if info.weight not in known and (info.name in RANKING_ESTIMATORS or not known):
+        if info.weight not in log.kinds and (info.name in RANKING_ESTIMATORS or not log.kinds):
             whose = "log" if info.weight not in log.logging else "target"
             raise UserError(f"estimator {info.name!r} needs {columns_of(info.weight, whose)}")
     takes = sorted({each for info in infos for each in (*info.requires, *info.takes)})
@@ -515,8 +514,7 @@ class _Case:
         if info.name in self._read:
             return self._read[info.name]
         log, k = self.log, self.log.slate_size
-        shared = [kind for kind in log.logging if kind in log.targets]
-        kind = info.weight if info.weight in shared else shared[0]
+        kind = info.weight if info.weight in log.kinds else log.kinds[0]
         p, t, reward = log.logging[kind], log.targets[kind], log.reward * self.factor
         weight, logged, mean = t / p, None, None
         if info.machine == "dr":
@@ -542,25 +540,24 @@ class _Case:
         )
         return self._read[info.name]
 
-    def own_scores(self, info: RankingEstimatorInfo, least: float = 0.0) -> Scores:
-        """Those of an estimator with a function of its own, of rewards counted from ``least``."""
-        if (info.name, least) not in self._scored:
+    def scores(self, info: RankingEstimatorInfo, rows: RankingRows) -> Scores:
+        """Those of an estimator's rows: of an estimator of single items, or of a function of its own."""
+        name = info.item_estimator(rows.clip)
+        if name:
+            return ESTIMATORS[name].scores(rows)
+        if (info.name, rows.shift) not in self._scored:
             assert info.scores is not None
-            names = [name for name in (*info.requires, *info.takes) if name in self.given]
-            given = {name: self.log.given(self.given[name]) for name in names}
-            rows = self.rows(info)
-            self._scored[info.name, least] = info.scores(replace(rows, reward=rows.reward - least), **given)
-        return self._scored[info.name, least]
+            names = [each for each in (*info.requires, *info.takes) if each in self.given]
+            given = {each: self.log.given(self.given[each]) for each in names}
+            self._scored[info.name, rows.shift] = info.scores(rows, **given)
+        return self._scored[info.name, rows.shift]
 
     def row_scores(self, info: RankingEstimatorInfo) -> Floats:
         """(n,) scores without clip and without normalisation."""
-        rows = self.rows(info)
-        if not info.machine:
-            linear = self.own_scores(info).linear
-            return np.zeros(rows.reward.size) if linear is None else linear
-        if info.machine == "dr":
-            return rows.model_mean + rows.weight * rows.residual
-        return rows.weight * rows.reward
+        scores = self.scores(info, replace(self.rows(info), clip=math.inf))
+        parts = scores.numerator if scores.linear is None else scores.linear
+        assert parts is not None
+        return parts
 
     def estimate(self, info: RankingEstimatorInfo) -> Estimate:
         """Value, interval and verdict by the estimators of single items, which nothing else here calls."""
@@ -572,12 +569,11 @@ class _Case:
         lost = self.log.unsupported if info.weight == "marginal" else None
         lost = None if lost is None else missing_column(lost, rows.target)
         rows = replace(rows, reward=rows.reward - shift, shift=shift, missing=lost)
-        name = info.machine if math.isinf(rows.clip) else info.clipped
+        name = info.item_estimator(rows.clip)
         if self.from_today:
             today = replace(rows, target=rows.propensity, weight=np.ones(rows.reward.size), missing=None)
             return difference_in_rows(rows, today, ESTIMATORS[name], facts=facts, level=self.level)
-        policy = PolicySums.of_rows(rows, facts)
-        scores = ESTIMATORS[name].scores(rows) if name else self.own_scores(info, shift)
+        policy, scores = PolicySums.of_rows(rows, facts), self.scores(info, rows)
         return estimate_scores(
             scores, rows, policy, name or info.name, facts=facts, level=self.level, interval=self.interval
         )
@@ -586,7 +582,7 @@ class _Case:
         """The estimate with what slates and users add to its verdict."""
         log, rows, found = self.log, self.rows(info), self.estimate(info)
         weight, clipped = log.by_slate(rows.weight).sum(1), math.isfinite(rows.clip)
-        signed = None if info.machine else self.own_scores(info).signed
+        signed = self.scores(info, rows).signed
         weight = weight if signed is None else signed[:: log.slate_size]
         ess, differences = _effective(weight), self.differences(info)
         if clipped:
@@ -697,8 +693,7 @@ class _Case:
         """How much larger the estimator is than those that assume less; all limits together at the level."""
         log = self.log
         others = [RANKING_ESTIMATORS[name] for name in info.less]
-        known = [other for other in others if other.weight in log.logging and other.weight in log.targets]
-        known = [other for other in known if self.sees_target(other)]
+        known = [other for other in others if other.weight in log.kinds and self.sees_target(other)]
         share = 1.0 - TESTED.get(info.premise, 0.0)
         each = 1.0 - share * (1.0 - self.level) / max(len(known), 1)
         ours, apart = self.row_scores(info), {}

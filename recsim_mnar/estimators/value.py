@@ -113,8 +113,7 @@ def value_of(
         whole, outside = _with_hidden(scored, sampling, bounds, level, clips=math.isfinite(clip))
         evidence["value_outside"] = outside
     sampling, whole = (interval.within(0.0, bounds.ceiling) for interval in (sampling, whole))
-    changed = scored.left_out is not None and not reason
-    part = _beyond(whole, sampling) if changed else 0.0
+    part = _beyond(whole, sampling)
     support = Support.of(policy, facts.supports, level)
     gap = support.entering * bounds.reach if support.entering > 0.0 else 0.0
     # Ratios and control variates take the missing mass for mass that earns as the rest does. A weighted mean may be too

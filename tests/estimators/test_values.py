@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.estimators import ESTIMATORS
+from recsim_mnar.estimators import ESTIMATORS, from_columns
 from twins.facts import difference, estimate_value
 
 N = 4000
@@ -104,6 +104,23 @@ def test_a_row_that_stands_for_several_is_clipped_as_each_of_them(log, clip):
     ours = difference(np.abs(reward), propensity, target, baseline, cluster=user, weights=times, **asked)
     theirs = difference(*each[:3], 0.5 * each[1], cluster=each[3], **asked)
     assert ours.value == pytest.approx(theirs.value, **TIGHT)
+
+
+@pytest.mark.parametrize("estimator", ["ips", "snips", "clipped_ips"])
+@pytest.mark.parametrize("users", ["in order", "mixed", None])
+def test_a_difference_is_the_same_in_blocks_of_any_size(log, monkeypatch, estimator, users):
+    reward, propensity, target, user = (log[name] for name in ("reward", "propensity", "target", "user"))
+    cluster = {"in order": np.sort(user), "mixed": user, None: None}[users]
+    asked = {"cluster": cluster, "estimator": estimator, "clip": 2.0 if estimator == "clipped_ips" else None}
+    lost = 0.1 * (1.0 - target)
+
+    def ends():
+        found = difference(reward, propensity, target, 0.5 * propensity, unsupported=lost, **asked)
+        return found.value, found.low, found.high, found.ess, *(each.severity for each in found.verdict.findings)
+
+    whole = ends()
+    monkeypatch.setattr(from_columns, "BLOCK", 256)
+    assert ends() == pytest.approx(whole, rel=1e-12)
 
 
 def test_rewards_are_counted_from_the_least():
